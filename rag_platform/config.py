@@ -1,0 +1,289 @@
+"""Typed settings and strategies, their fingerprints, and the order in which sources of settings win.
+
+Command line > environment (`RAG_...`) > `settings.yaml` > defaults. Keys of vendors are read from the environment by the provider
+that needs them and never stand here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rag_platform.errors import ConfigError, NotFoundError
+from rag_platform.registry import provider_version
+
+INGESTION_STAGES = ("raw_document", "facts", "media", "sections", "chunks", "views", "embeddings")
+
+# A stage's code version changes when the same input and config would give another output.
+STAGE_CODE_VERSIONS = {"raw_document": "1", "facts": "1", "media": "1", "sections": "1", "chunks": "1", "views": "1", "embeddings": "1"}
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+ModelT = TypeVar("ModelT", bound=_Model)
+
+
+class ProviderConfig(_Model):
+    """A provider's registry name and its options."""
+
+    provider: str
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class Limits(_Model):
+    """Bounds on what one document may cost."""
+
+    max_bytes: int = 200 * 1024 * 1024
+    read_chunk_size_bytes: int = 8 * 1024 * 1024
+    max_pages: int = 5000
+    pdf_window_pages: int = 32
+    pdf_memory_mb: int = 900
+    page_seconds: float = 30.0
+    file_seconds: float = 1800.0
+    max_query_chars: int = 4000
+
+
+class ReleasePolicy(_Model):
+    """How many releases are kept."""
+
+    keep: int = Field(default=5, ge=2)
+
+
+class ServerSettings(_Model):
+    """How the MCP server presents itself."""
+
+    name: str = "rag-platform"
+    underscore_tool_names: bool = False
+    result_tokens: int = 8000
+
+
+class Settings(_Model):
+    """Everything that does not change what an index contains."""
+
+    schema_version: Literal[1] = 1
+    home: Path = Path("data")
+    default_namespace: str = "default"
+    default_strategy: str = "default"
+    strategies_dir: Path | None = None  # None: `strategies` beside settings.yaml
+    limits: Limits = Limits()
+    releases: ReleasePolicy = ReleasePolicy()
+    server: ServerSettings = ServerSettings()
+    nightly_cron: str = "0 3 * * *"
+    embedding_processes: int = 0  # 0: one per core
+
+
+class LoadingConfig(_Model):
+    """Loaders in the order in which they may claim a file."""
+
+    loaders: tuple[ProviderConfig, ...]
+
+
+class MediaConfig(_Model):
+    """What is done with images."""
+
+    fetch_remote: bool = False
+    max_pixels: int = 50_000_000
+    max_bytes: int = 20 * 1024 * 1024
+
+
+class CleaningConfig(_Model):
+    """Normalisation before cutting, and the canonical form behind fingerprints."""
+
+    unicode_form: Literal["NFC", "NFKC"] = "NFKC"
+    max_blank_lines: int = 1
+    join_cjk_lines: bool = True
+    drop_page_headers: bool = True
+
+
+class ViewConfig(_Model):
+    """Templates of the retrieval texts; `{text}`, `{headings}`, `{terms}` are the known fields."""
+
+    dense_template: str = "{text}"
+    sparse_template: str = "{text}\n{terms}"
+    enricher: ProviderConfig = ProviderConfig(provider="none")
+
+
+class EmbeddingConfig(_Model):
+    """Which embedder, and how it is called."""
+
+    provider: str
+    options: dict[str, Any] = Field(default_factory=dict)
+    batch_size: int = Field(default=64, ge=1)
+
+
+class FilterConfig(_Model):
+    """The version of the filter rules."""
+
+    rules: Literal["v1"] = "v1"
+
+
+class RetrievalConfig(_Model):
+    """How many candidates flow through the query path."""
+
+    mode: Literal["dense", "sparse", "hybrid"] = "hybrid"
+    top_k: int = Field(default=8, ge=1, le=100)
+    pool_k: int = Field(default=50, ge=1, le=1000)
+    exact_scan_rows: int = 30_000  # up to so many rows the memory-mapped vectors are scanned, above the ANN index is asked
+    stage_seconds: float = 10.0
+    max_per_document: int = 0  # 0: no limit
+
+
+class ContextConfig(_Model):
+    """The evidence handed to the answerer."""
+
+    max_tokens: int = 3000
+    max_chunks: int = 8
+
+
+class Strategy(_Model):
+    """One way to ingest and to query; its canonical JSON is its identity."""
+
+    name: str
+    description: str = ""
+    loading: LoadingConfig
+    media: MediaConfig = MediaConfig()
+    cleaning: CleaningConfig = CleaningConfig()
+    sectioner: ProviderConfig = ProviderConfig(provider="markdown_headings")
+    chunker: ProviderConfig = ProviderConfig(provider="recursive")
+    views: ViewConfig = ViewConfig()
+    encoding: Literal["sparse_only", "dense_only", "hybrid"] = "hybrid"
+    embedding: EmbeddingConfig
+    lexical: ProviderConfig = ProviderConfig(provider="tantivy")
+    dense: ProviderConfig = ProviderConfig(provider="chroma")
+    filters: FilterConfig = FilterConfig()
+    retrieval: RetrievalConfig = RetrievalConfig()
+    fusion: ProviderConfig = ProviderConfig(provider="min_max")
+    reranker: ProviderConfig = ProviderConfig(provider="none")
+    context: ContextConfig = ContextConfig()
+    answerer: ProviderConfig = ProviderConfig(provider="extractive")
+
+    @property
+    def builds_dense(self) -> bool:
+        """True when releases of this strategy hold a dense index."""
+        return self.encoding != "sparse_only"
+
+    @property
+    def builds_lexical(self) -> bool:
+        """True when releases of this strategy hold a lexical index."""
+        return self.encoding != "dense_only"
+
+
+def canonical_json(value: Any) -> str:
+    """One text for equal values: sorted keys, no spaces, non-ASCII kept."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def fingerprint(*parts: Any, length: int = 16) -> str:
+    """The first `length` hex digits of the sha256 over the canonical JSON of the parts."""
+    return hashlib.sha256(canonical_json(parts).encode()).hexdigest()[:length]
+
+
+def strategy_config_id(strategy: Strategy) -> str:
+    """`scfg_` and 16 hex digits over everything in the strategy but its name and description."""
+    return "scfg_" + fingerprint(strategy.model_dump(mode="json", exclude={"name", "description"}))
+
+
+def text_norm_profile_id(cleaning: CleaningConfig) -> str:
+    """The version of `canonical()`: part of every fingerprint and cache key (seed 000 §3.1.6.2.2)."""
+    return fingerprint({"unicode_form": cleaning.unicode_form, "max_blank_lines": cleaning.max_blank_lines, "allowed_ctl": ["\n", "\t"]})
+
+
+def stage_profiles(strategy: Strategy) -> dict[str, str]:
+    """Stage name to profile: h(own config section, code version, upstream profile), for the seven ingestion stages."""
+    dump = strategy.model_dump(mode="json")
+    own: dict[str, Any] = {
+        "raw_document": "sha256",
+        "facts": [[item, provider_version("loader", item["provider"])] for item in dump["loading"]["loaders"]],
+        "media": dump["media"],
+        "sections": [dump["cleaning"], dump["sectioner"], provider_version("sectioner", strategy.sectioner.provider)],
+        "chunks": [dump["chunker"], provider_version("chunker", strategy.chunker.provider)],
+        "views": [dump["views"], provider_version("enricher", strategy.views.enricher.provider)],
+        "embeddings": [dump["embedding"]["provider"], dump["embedding"]["options"], strategy.builds_dense,
+                       provider_version("embedder", strategy.embedding.provider)],
+    }  # fmt: skip
+    profiles: dict[str, str] = {}
+    upstream = ""
+    for stage in INGESTION_STAGES:
+        upstream = fingerprint(own[stage], STAGE_CODE_VERSIONS[stage], upstream, length=12)
+        profiles[stage] = upstream
+    return profiles
+
+
+def index_profile(strategy: Strategy) -> str:
+    """The identity of what a release holds: stage profiles, encoding and index providers. Another one forces a full build."""
+    dump = strategy.model_dump(mode="json", include={"encoding", "lexical", "dense"})
+    return fingerprint(dump, provider_version("lexical_index", strategy.lexical.provider),
+                       provider_version("dense_index", strategy.dense.provider), stage_profiles(strategy)["embeddings"])  # fmt: skip
+
+
+def config_dir() -> Path:
+    """`RAG_CONFIG`, else `./config` where it exists, else the `config` folder of the checkout this package lies in."""
+    if explicit := os.environ.get("RAG_CONFIG"):
+        return Path(explicit)
+    local = Path("config")
+    return local if (local / "settings.yaml").is_file() else Path(__file__).resolve().parent.parent / "config"
+
+
+def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
+    """Settings from defaults, `settings.yaml`, the environment and `overrides`, the later winning; `home` made absolute.
+
+    Environment: `RAG_HOME`, `RAG_STRATEGY`, `RAG_NAMESPACE`. Raises ConfigError naming the file and the key.
+    """
+    path = config_dir() / "settings.yaml"
+    values: dict[str, Any] = _read_yaml(path) if path.is_file() else {}
+    for variable, key in (("RAG_HOME", "home"), ("RAG_STRATEGY", "default_strategy"), ("RAG_NAMESPACE", "default_namespace")):
+        if variable in os.environ:
+            values[key] = os.environ[variable]
+    values.update({key: value for key, value in (overrides or {}).items() if value is not None})
+    settings = _validated(Settings, values, path)
+    strategies = settings.strategies_dir or path.parent / "strategies"
+    return settings.model_copy(update={"home": settings.home.expanduser().resolve(), "strategies_dir": strategies.resolve()})
+
+
+def load_strategy(settings: Settings, name: str | None = None) -> Strategy:
+    """The strategy of that name, or the default one. Raises NotFoundError listing the known ones, ConfigError for a bad file."""
+    name = name or settings.default_strategy
+    known = strategy_names(settings)
+    if name not in known:
+        raise NotFoundError(f"unknown strategy {name!r}; known: {', '.join(known)}", code="unknown_strategy")
+    path = _strategies_dir(settings) / f"{name}.yaml"
+    return _validated(Strategy, {"name": name, **_read_yaml(path)}, path)
+
+
+def strategy_names(settings: Settings) -> list[str]:
+    """Names of the strategy files, sorted."""
+    return sorted(path.stem for path in _strategies_dir(settings).glob("*.yaml"))
+
+
+def _strategies_dir(settings: Settings) -> Path:
+    return settings.strategies_dir or config_dir() / "strategies"
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
+    if loaded is None:
+        return {}
+    if not isinstance(loaded, dict):
+        raise ConfigError(f"{path} must hold a mapping, not {type(loaded).__name__}")
+    return loaded
+
+
+def _validated(model: type[ModelT], values: Mapping[str, Any], path: Path) -> ModelT:
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "(top)"
+        raise ConfigError(f"{path}: {where}: {first['msg']} (value: {first.get('input')!r})") from error

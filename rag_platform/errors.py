@@ -1,0 +1,96 @@
+"""Every error a user can meet, as one tree.
+
+RagError                    code, message with the value and the remedy, optional details
+├── InputError              the caller's argument is wrong: empty query, unknown filter key, missing path
+│   └── NotFoundError       what was named does not exist: namespace, document, chunk, release, trace
+├── ConfigError             settings or strategy do not load, or name a provider that is not installed
+├── DocumentError           one document cannot be processed; the batch goes on without it
+├── SchemaVersionError      a stored file was written by a newer or unknown program version
+├── IntegrityError          stored data contradicts its own hashes or counts
+├── ReleaseError            a release cannot be built, opened, published or rolled back
+├── ProviderError           an engine or model behind a provider failed; `retryable` says if waiting may help
+└── BusyError               another process holds the namespace's write lock
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class RagError(Exception):
+    """An error with a machine-readable code and a message that names the value and the remedy."""
+
+    default_code = "internal_error"
+
+    def __init__(self, message: str, *, code: str | None = None, **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or self.default_code
+        self.details = details
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Survive pickling, so that a child process can hand the error to its parent."""
+        return _rebuild, (type(self), self.message, self.code, self.details)
+
+
+def _rebuild(kind: type[RagError], message: str, code: str, details: dict[str, Any]) -> RagError:
+    return kind(message, code=code, **details)
+
+
+class InputError(RagError):
+    """The caller's argument is wrong."""
+
+    default_code = "invalid_input"
+
+
+class NotFoundError(InputError):
+    """What the caller named does not exist."""
+
+    default_code = "not_found"
+
+
+class ConfigError(RagError):
+    """Settings or a strategy cannot be loaded or used."""
+
+    default_code = "invalid_config"
+
+
+class DocumentError(RagError):
+    """One document cannot be processed; codes say why (`empty_file`, `encrypted`, `broken_file`, ...)."""
+
+    default_code = "document_failed"
+
+
+class SchemaVersionError(RagError):
+    """A stored file carries a schema version that this program does not know."""
+
+    default_code = "unknown_schema_version"
+
+
+class IntegrityError(RagError):
+    """Stored data contradicts its own hashes or counts."""
+
+    default_code = "integrity_error"
+
+
+class ReleaseError(RagError):
+    """A release cannot be built, opened, published or rolled back."""
+
+    default_code = "release_error"
+
+
+class ProviderError(RagError):
+    """An engine or model behind a provider failed."""
+
+    default_code = "provider_error"
+
+    @property
+    def retryable(self) -> bool:
+        """True when the same call may succeed later (timeouts, rate limits, server errors)."""
+        return bool(self.details.get("retryable", False))
+
+
+class BusyError(RagError):
+    """Another process holds the write lock."""
+
+    default_code = "busy"

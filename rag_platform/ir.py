@@ -1,0 +1,371 @@
+"""Every record that crosses a stage: frozen dataclasses, standard library only.
+
+Offsets are counted in code points and half open (`start <= i < end`). Three coordinate systems exist and are never mixed:
+
+    raw     bytes of the received file                     `byte_start`, `byte_end`
+    facts   characters of the loader's text                `start`, `end` of blocks, edits and sections
+    norm    characters of the normalised text              `norm_start`, `norm_end` of sections and chunks
+
+`documents.cleaning` maps norm to facts and back, `documents.provenance` maps facts to raw.
+Pages count from 1, lines count from 1, boxes are (x0, y0, x1, y1) in PDF points with the origin at the page's top left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = dict[str, Any]
+Box = tuple[float, float, float, float]
+
+# --- ledger rows -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A named root from which documents come."""
+
+    namespace: str
+    name: str
+    kind: str  # folder | files | inline | urls
+    root: str  # absolute path of a folder, empty otherwise
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    created_at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A stable identity: one source_uri in one namespace."""
+
+    namespace: str
+    doc_id: str
+    source: str
+    source_uri: str
+    filename: str
+    title: str = ""
+    tags: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    metadata: Json = field(default_factory=dict)
+    live_version: str | None = None
+    pinned: bool = False
+    status: str = "active"  # active | retired | deleted
+    created_at: str = ""
+    updated_at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """The bytes of a document at one time; `version_id` is the Dagster partition key."""
+
+    version_id: str
+    namespace: str
+    doc_id: str
+    source_uri: str
+    filename: str
+    file_sha256: str
+    size: int
+    mime: str  # content type found by sniffing
+    loader: str  # registry name of the loader that claims it
+    strategy: str
+    revision: int = 1
+    status: str = "received"  # received | ready | failed
+    code: str = ""  # error code when failed
+    reason: str = ""
+    received_at: str = ""
+    completed_at: str = ""
+    counts: Json = field(default_factory=dict)
+
+
+# --- 1. facts ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A run of facts text with one source location."""
+
+    ordinal: int
+    kind: str  # heading | paragraph | list | table | code | formula | html | front_matter | header | footer | caption | picture
+    start: int
+    end: int
+    level: int = 0  # 1-6 for headings
+    byte_start: int | None = None
+    byte_end: int | None = None
+    line_start: int | None = None
+    line_end: int | None = None
+    page: int | None = None
+    bbox: Box | None = None
+    locator: str = ""  # native locator of other formats, e.g. "sheet=Q1;row=3"
+
+
+@dataclass(frozen=True, slots=True)
+class MediaRef:
+    """An image found by a loader; `ref_id` means nothing outside this one parse."""
+
+    ref_id: str
+    source_type: str  # pdf | markdown | docx | html
+    origin_ref: str  # "pdf:xref=12" or the path or URL as written
+    start: int | None = None  # facts offset of the reference, None where facts hold no placeholder (PDF)
+    end: int | None = None
+    page: int | None = None
+    bbox: Box | None = None
+    order: int = 0
+    heading_path: str = ""
+    context_hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ParseSummary:
+    """What a loader did; equal input and config give an equal summary."""
+
+    loader_name: str
+    loader_version: str
+    parser_engine: str
+    engine_version: str
+    parse_profile: str
+    md_sha256: str
+    text_chars: int
+    paragraphs: int = 0
+    images: int = 0
+    pages: int = 0
+    pages_without_text: tuple[int, ...] = ()
+    encoding: str = ""
+    lossy: bool = False
+    title: str = ""
+    metadata: Json = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The structured Markdown a loader made of a version; faithful, never cleaned."""
+
+    text: str
+    blocks: tuple[Block, ...]
+    media: tuple[MediaRef, ...]
+    summary: ParseSummary
+
+
+# --- 2. media ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MediaLink:
+    """A reference resolved to stored bytes, or the reason why it is not."""
+
+    ref_id: str
+    asset_id: str  # sha256 of the bytes; empty when missing
+    origin_ref: str
+    mime: str = ""
+    width: int = 0
+    height: int = 0
+    size: int = 0
+    start: int | None = None
+    end: int | None = None
+    page: int | None = None
+    bbox: Box | None = None
+    order: int = 0
+    heading_path: str = ""
+    reason: str = ""
+
+
+# --- 3. sections and chunks --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One normalisation: facts[start:end] reads `replacement` in the normalised text."""
+
+    start: int
+    end: int
+    replacement: str
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A structural unit of the normalised text."""
+
+    section_id: str
+    section_path: str
+    heading_level: int
+    ordinal: int  # among equal paths
+    norm_start: int
+    norm_end: int
+    title: str = ""
+    h1_title: str = ""
+    h2_title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A retrieval unit inside one section; `chunk_text` is the slice [norm_start, norm_end) of the normalised text."""
+
+    chunk_id: str
+    section_id: str
+    doc_id: str
+    version_id: str
+    chunk_index: int
+    chunk_text: str
+    chunk_fingerprint: str
+    norm_start: int
+    norm_end: int
+    fact_start: int
+    fact_end: int
+    section_path: str
+    title: str = ""
+    h1_title: str = ""
+    h2_title: str = ""
+    token_count: int = 0
+    text_len: int = 0
+    too_short: bool = False
+    chunk_type: str = "child"  # parent | child
+    parent_id: str = ""
+    lang: str = ""
+    media_type: str = "text"
+    page_start: int | None = None
+    page_end: int | None = None
+    line_start: int | None = None
+    line_end: int | None = None
+    byte_start: int | None = None
+    byte_end: int | None = None
+    asset_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The retrieval text of a chunk; citations never show it."""
+
+    chunk_id: str
+    dense_text: str
+    sparse_text: str
+    content_hash: str  # sha256(canonical(dense_text)); the embedding cache key
+
+
+# --- 4. indexes --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LexicalRow:
+    """What the lexical index holds of a chunk: nothing that depends on the version."""
+
+    chunk_id: str
+    doc_id: str
+    text: str  # sparse text
+    headings: str  # section path, weighted above the text
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedderInfo:
+    """The fingerprint of an embedder; vectors of two fingerprints are never compared."""
+
+    embedder_id: str
+    version: str
+    dim: int
+    max_tokens: int = 512
+
+
+# --- 5. retrieval ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A scored chunk id of one leg, or of the fusion of legs."""
+
+    chunk_id: str
+    score: float
+    source: str  # dense | sparse | hybrid
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A fused candidate joined with its catalog row."""
+
+    rank: int
+    chunk_id: str
+    score: float
+    source: str
+    doc_id: str
+    version_id: str
+    source_uri: str
+    filename: str
+    doc_title: str
+    section_path: str
+    chunk_index: int
+    chunk_text: str
+    page_range: tuple[int, int] | None = None
+    line_range: tuple[int, int] | None = None
+    asset_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """A pointer from an answer to a span of a version; `id` is the n of its [n] mark."""
+
+    id: int
+    chunk_id: str
+    doc_id: str
+    version_id: str
+    source_uri: str
+    section_path: str
+    text: str
+    score: float
+    page_range: tuple[int, int] | None = None
+    line_range: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRequest:
+    """One question to one namespace."""
+
+    text: str
+    namespace: str = "default"
+    top_k: int | None = None
+    mode: str | None = None  # dense | sparse | hybrid; None takes the strategy's
+    filters: Json = field(default_factory=dict)
+    release_id: str | None = None  # None asks the published one
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """What the engine returns; server and CLI only translate it."""
+
+    answer_markdown: str
+    citations: tuple[Citation, ...]
+    hits: tuple[Hit, ...]
+    confidence: float
+    effective_mode: str
+    applied_filters: Json
+    matched_count: int | None
+    release_id: str
+    trace_id: str
+    warnings: tuple[str, ...] = ()
+    flags: Json = field(default_factory=dict)
+
+
+# --- 6. results of writing and checking ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StageOutcome:
+    """What one stage did for one version; becomes Dagster metadata and a trace span."""
+
+    stage: str
+    profile: str
+    reused: bool
+    seconds: float
+    path: str = ""
+    sha256: str = ""
+    counts: Json = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyFailure:
+    """One chunk whose quote could not be proved, and why."""
+
+    chunk_id: str
+    version_id: str
+    source_uri: str
+    reason: str

@@ -1,0 +1,140 @@
+"""What a provider must do: one or two methods each. `registry.PROVIDERS` names the ones that ship."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rag_platform.ir import Candidate, Chunk, EmbedderInfo, Facts, Hit, LexicalRow, Section
+
+Vectors = NDArray[np.float32]
+
+
+class Loader(Protocol):
+    """Turns the bytes of one format into facts."""
+
+    def claims(self, filename: str, head: bytes) -> bool:
+        """True when this loader reads such a file; `head` holds its first 4096 bytes."""
+        ...
+
+    def load(self, path: Path, filename: str) -> Facts:
+        """The facts of the stored file. Raises DocumentError with a reason when there are none."""
+        ...
+
+
+class Sectioner(Protocol):
+    """Decides structural boundaries."""
+
+    def sections(self, text: str, headings: Sequence[tuple[int, int, str]], doc_id: str) -> list[Section]:
+        """Sections covering `text` in order; `headings` are (offset, level, title) in normalised coordinates."""
+        ...
+
+
+class Chunker(Protocol):
+    """Cuts one section into spans."""
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Half-open spans of `text` in order, each within the chunker's size, none blank."""
+        ...
+
+
+class Embedder(Protocol):
+    """Turns texts into unit vectors of one space."""
+
+    def info(self) -> EmbedderInfo:
+        """The fingerprint, known without loading weights."""
+        ...
+
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
+        """float32 [len(texts), dim], rows of length 1. Raises ProviderError naming the position of a bad text."""
+        ...
+
+
+class DenseReader(Protocol):
+    """An opened nearest-neighbour index."""
+
+    def search(self, vector: Vectors, k: int) -> list[Candidate]:
+        """At most k candidates, best first, scores are cosine similarity."""
+        ...
+
+    def count(self) -> int:
+        """Number of vectors held."""
+        ...
+
+
+class DenseIndex(Protocol):
+    """An approximate nearest-neighbour engine over one directory."""
+
+    def update(self, directory: Path, *, removed: Collection[str], ids: Sequence[str], vectors: Vectors) -> None:
+        """Delete `removed`, then add `ids`; creates the index when the directory is empty."""
+        ...
+
+    def open(self, directory: Path) -> DenseReader:
+        """A reader of a finished, immutable directory."""
+        ...
+
+
+class LexicalReader(Protocol):
+    """An opened word index."""
+
+    def search(
+        self, query: str, k: int, *, chunk_ids: Collection[str] | None = None, doc_ids: Collection[str] | None = None
+    ) -> list[Candidate]:
+        """At most k candidates, best first, BM25 scores; the id sets restrict what may match."""
+        ...
+
+    def count(self) -> int:
+        """Number of chunks held."""
+        ...
+
+    def ids(self) -> set[str]:
+        """Every chunk id held."""
+        ...
+
+
+class LexicalIndex(Protocol):
+    """A word index over one directory."""
+
+    def update(self, directory: Path, *, removed: Collection[str], rows: Iterable[LexicalRow]) -> None:
+        """Delete `removed`, then add `rows`; creates the index when the directory is empty."""
+        ...
+
+    def open(self, directory: Path) -> LexicalReader:
+        """A reader of a finished, immutable directory."""
+        ...
+
+
+class Fusion(Protocol):
+    """Joins the candidates of two legs into one order."""
+
+    def fuse(self, dense: Sequence[Candidate], sparse: Sequence[Candidate]) -> list[Candidate]:
+        """Every candidate once, best first; ties by best former rank, then chunk_id."""
+        ...
+
+
+class Reranker(Protocol):
+    """Reorders joined hits."""
+
+    def rerank(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
+        """The same hits in a new order with new scores."""
+        ...
+
+
+class Answerer(Protocol):
+    """Writes an answer from evidence."""
+
+    def answer(self, query: str, evidence: Sequence[Hit]) -> str:
+        """Markdown whose [n] marks point at evidence[n-1]; empty when the evidence holds no answer."""
+        ...
+
+
+class Enricher(Protocol):
+    """Adds retrieval text to a chunk's views, never to its chunk_text."""
+
+    def terms(self, chunk: Chunk) -> list[str]:
+        """Extra words for the sparse view."""
+        ...

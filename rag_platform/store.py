@@ -1,0 +1,260 @@
+"""The only module that knows paths under RAG_HOME; every write is atomic (temporary name, fsync, rename)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+import tempfile
+import types
+import typing
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rag_platform.errors import IntegrityError, SchemaVersionError
+from rag_platform.ir import Version
+
+SCHEMA_VERSION = 1
+RecordT = TypeVar("RecordT")
+
+
+@dataclasses.dataclass(frozen=True)
+class Store:
+    """Where everything lies; a value object over the data root, safe to build anywhere."""
+
+    home: Path
+
+    # --- paths ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def ledger_path(self) -> Path:
+        """The ledger database."""
+        return self.home / "ledger.sqlite"
+
+    @property
+    def embeddings_path(self) -> Path:
+        """The content-addressed embedding cache."""
+        return self.home / "cache" / "embeddings.sqlite"
+
+    @property
+    def logs_dir(self) -> Path:
+        """Structured logs and traces, one JSONL file per process and day."""
+        return self.home / "logs"
+
+    @property
+    def spool_dir(self) -> Path:
+        """Unfinished downloads and copies; anything here may be deleted when no job runs."""
+        return self.home / "spool"
+
+    @property
+    def inbox_dir(self) -> Path:
+        """Watched by the sensor: one folder per namespace."""
+        return self.home / "inbox"
+
+    @property
+    def dagster_dir(self) -> Path:
+        """DAGSTER_HOME by default."""
+        return self.home / "dagster"
+
+    def raw_path(self, file_sha256: str) -> Path:
+        """The bytes of a file as received."""
+        return self.home / "raw" / file_sha256[:2] / file_sha256
+
+    def facts_dir(self, file_sha256: str, profile: str) -> Path:
+        """facts.md, blocks.parquet, media.parquet, summary.json of one parse."""
+        return self.home / "facts" / file_sha256[:2] / file_sha256 / profile
+
+    def version_path(self, version: Version, stage: str, profile: str) -> Path:
+        """The Parquet file of one stage of one version."""
+        return self.home / "versions" / version.namespace / version.doc_id / version.file_sha256[:12] / stage / f"{profile}.parquet"
+
+    def media_dir(self, asset_id: str) -> Path:
+        """original.<ext>, thumb.webp and meta.json of one image."""
+        return self.home / "media" / asset_id
+
+    def releases_dir(self, namespace: str) -> Path:
+        """All release directories of a namespace, and CURRENT."""
+        return self.home / "releases" / namespace
+
+    def release_dir(self, namespace: str, release_id: str) -> Path:
+        """One release."""
+        return self.releases_dir(namespace) / release_id
+
+    def current_path(self, namespace: str) -> Path:
+        """The pointer to the published release."""
+        return self.releases_dir(namespace) / "CURRENT"
+
+    # --- receiving -----------------------------------------------------------------------------------------------------
+
+    def spool(self, source: typing.BinaryIO, chunk_size: int, max_bytes: int) -> tuple[str, int]:
+        """(file_sha256, size) of the stream, its bytes stored under raw/ in one pass. Raises IntegrityError above `max_bytes`."""
+        self.spool_dir.mkdir(parents=True, exist_ok=True)
+        digest, size = hashlib.sha256(), 0
+        handle, temporary = tempfile.mkstemp(dir=self.spool_dir)
+        try:
+            with os.fdopen(handle, "wb") as target:
+                while block := source.read(chunk_size):
+                    size += len(block)
+                    if size > max_bytes:
+                        raise IntegrityError(
+                            f"larger than max_bytes = {max_bytes}; raise limits.max_bytes in settings.yaml", code="too_large"
+                        )
+                    digest.update(block)
+                    target.write(block)
+                target.flush()
+                os.fsync(target.fileno())
+            path = self.raw_path(digest.hexdigest())
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(temporary, path)
+            return digest.hexdigest(), size
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+
+
+# --- atomic files ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path`; renamed over it when the block ends well, removed when it does not."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        with open(temporary, "rb") as written:
+            os.fsync(written.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 atomically, newlines as they are."""
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(text.encode("utf-8"))
+
+
+def read_text(path: Path) -> str:
+    """The UTF-8 text of a file, newlines as they are."""
+    return path.read_bytes().decode("utf-8")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write indented JSON atomically; dataclasses become objects."""
+    write_text(path, json.dumps(to_json(value), ensure_ascii=False, indent=1, sort_keys=True) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """The value of a JSON file."""
+    return json.loads(read_text(path))
+
+
+def sha256_file(path: Path, chunk_size: int = 8 * 1024 * 1024) -> str:
+    """The hex sha256 of a file's bytes."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as source:
+        while block := source.read(chunk_size):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+# --- records <-> Parquet and JSON --------------------------------------------------------------------------------------
+
+
+def to_json(value: Any) -> Any:
+    """Plain JSON data of records, tuples, paths and mappings."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {str(key): to_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_json(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def from_json(record: type[RecordT], data: dict[str, Any]) -> RecordT:
+    """The record whose fields stand in `data`; lists become tuples where the record says so."""
+    fields = _field_types(record)
+    return record(**{key: _restored(fields[key], item) for key, item in data.items()})
+
+
+def write_records(path: Path, record: type[Any], rows: Sequence[Any], metadata: dict[str, str] | None = None) -> str:
+    """Write records of one type to Parquet atomically; returns the file's sha256."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    marks = {"record": record.__name__, "schema_version": str(SCHEMA_VERSION), **(metadata or {})}
+    schema = arrow_schema(record).with_metadata(marks)
+    columns = {f.name: [_stored(getattr(row, f.name)) for row in rows] for f in dataclasses.fields(record)}
+    table = pa.table({name: pa.array(values, type=schema.field(name).type) for name, values in columns.items()}, schema=schema)
+    with atomic_path(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
+        return sha256_file(temporary)
+
+
+def read_records(path: Path, record: type[RecordT]) -> list[RecordT]:
+    """The records of a Parquet file. Raises SchemaVersionError for a file of another version or record."""
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path)
+    marks = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+    if marks.get("schema_version") != str(SCHEMA_VERSION) or marks.get("record") != record.__name__:
+        raise SchemaVersionError(f"{path} holds {marks.get('record')} of schema {marks.get('schema_version')}; this program reads "
+                                 f"{record.__name__} of schema {SCHEMA_VERSION}. Upgrade, or rebuild the stage.")  # fmt: skip
+    return [from_json(record, row) for row in table.to_pylist()]
+
+
+@functools.cache
+def arrow_schema(record: type[Any]) -> Any:
+    """The Arrow schema derived from a record's annotations; Json fields are stored as text."""
+    import pyarrow as pa
+
+    return pa.schema([(name, _arrow_type(pa, hint)) for name, hint in _field_types(record).items()])
+
+
+@functools.cache
+def _field_types(record: type[Any]) -> dict[str, Any]:
+    hints = typing.get_type_hints(record)
+    return {f.name: hints[f.name] for f in dataclasses.fields(record)}
+
+
+def _plain(hint: Any) -> Any:
+    if isinstance(hint, types.UnionType):
+        return next(item for item in typing.get_args(hint) if item is not type(None))
+    return hint
+
+
+def _arrow_type(pa: Any, hint: Any) -> Any:
+    hint = _plain(hint)
+    if typing.get_origin(hint) is tuple:
+        return pa.list_(_arrow_type(pa, typing.get_args(hint)[0]))
+    simple = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+    return simple.get(hint, pa.string())
+
+
+def _stored(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True) if isinstance(value, dict) else value
+
+
+def _restored(hint: Any, value: Any) -> Any:
+    hint = _plain(hint)
+    if value is None:
+        return None
+    if typing.get_origin(hint) is tuple:
+        return tuple(value)
+    if typing.get_origin(hint) is dict and isinstance(value, str):
+        return json.loads(value)
+    return value
+
+
+def directory_bytes(paths: Iterable[Path]) -> int:
+    """The total size of the files below the given folders."""
+    return sum(item.stat().st_size for path in paths for item in path.rglob("*") if item.is_file())
