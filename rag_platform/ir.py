@@ -77,6 +77,68 @@ class Version:
     counts: Json = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One piece of writing work, run in a child process."""
+
+    job_id: str
+    kind: str  # ingest | release | rebuild | delete | gc
+    namespace: str
+    state: str = "queued"  # queued | running | done | partly | failed | cancelled
+    args: Json = field(default_factory=dict)
+    progress: Json = field(default_factory=dict)
+    result: Json = field(default_factory=dict)
+    reason: str = ""
+    pid: int = 0
+    trace_id: str = ""
+    created_at: str = ""
+    started_at: str = ""
+    ended_at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobItem:
+    """One document of a job."""
+
+    source_uri: str
+    doc_id: str
+    version_id: str
+    decision: str  # new | new_version | continue | skip | ignored | refused
+    state: str = "queued"  # queued | done | failed | skipped
+    code: str = ""
+    reason: str = ""
+    job_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The ledger's row about a release; the release itself is a directory with a manifest."""
+
+    namespace: str
+    release_id: str
+    parent: str | None
+    state: str  # candidate | published | rejected | retired
+    strategy: str
+    strategy_config_id: str
+    created_at: str
+    published_at: str = ""
+    counts: Json = field(default_factory=dict)
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """A deletion in force: a document, or one version of it."""
+
+    sequence: int
+    namespace: str
+    doc_id: str
+    version_id: str | None
+    mode: str  # soft | hard
+    created_at: str
+    lifted_at: str = ""
+
+
 # --- 1. facts ----------------------------------------------------------------------------------------------------------
 
 
