@@ -1,0 +1,243 @@
+"""One JSON object a line under `logs/`: traces and the program's own log share the files and the redaction.
+
+Appending is one write to a file opened for appending, so readers and other processes never see half a line of ours
+between two of theirs. Writing never raises: a failure is counted, and reported once through `logging`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+LOG_SCHEMA_VERSION = 1
+REDACTED = "[redacted]"
+_OPEN_FILES = 8
+_KEYS = ("api_key", "apikey", "access_key", "secret_key", "private_key", "secret", "password", "passwd", "authorization", "cookie",
+         "token", "credentials")  # fmt: skip
+_PATTERNS = (r"sk-[A-Za-z0-9_-]{16,}", r"(?i:bearer\s+)[A-Za-z0-9._~+/=-]{12,}", r'(?<=://)[^/\s:@"]+:[^/\s:@"]+(?=@)')
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LogConfig:
+    """The content of `config/logging.yaml`."""
+
+    level: str = "INFO"
+    fields: Mapping[str, str] = field(default_factory=lambda: {"env": "dev"})
+    max_line_bytes: int = 262_144
+    redact_keys: tuple[str, ...] = _KEYS
+    redact_patterns: tuple[str, ...] = _PATTERNS
+
+
+def load_log_config(path: Path | None = None) -> LogConfig:
+    """The logging config of `path`, or of `logging.yaml` beside the settings, or the defaults where there is none.
+
+    `RAG_ENV` and `RAG_LOG_LEVEL` win over the file. Raises ConfigError naming the file and the key.
+    """
+    from rag_platform.config import config_dir  # pydantic is slow to import, and this runs once
+    from rag_platform.errors import ConfigError
+
+    path = path or config_dir() / "logging.yaml"
+    values: dict[str, Any] = {}
+    if path.is_file():
+        import yaml
+
+        try:
+            values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        except (OSError, yaml.YAMLError) as error:
+            raise ConfigError(f"cannot read {path}: {error}") from error
+    known = {"schema_version", "level", "fields", "max_line_bytes", "redact"}
+    if not isinstance(values, dict) or (unknown := sorted(set(values) - known)):
+        raise ConfigError(f"{path}: unknown key {unknown[0]!r}; known: {', '.join(sorted(known))}" if isinstance(values, dict)
+                          else f"{path} must hold a mapping")  # fmt: skip
+    default = LogConfig()
+    level = os.environ.get("RAG_LOG_LEVEL", str(values.get("level", default.level))).upper()
+    if level not in logging.getLevelNamesMapping():
+        raise ConfigError(f"{path}: level {level!r} is unknown; use DEBUG, INFO, WARNING or ERROR")
+    fields = {**default.fields, **(values.get("fields") or {})}
+    if env := os.environ.get("RAG_ENV"):
+        fields["env"] = env
+    redact = values.get("redact") or {}
+    patterns = tuple(redact.get("patterns", default.redact_patterns))
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ConfigError(f"{path}: redact.patterns: {pattern!r} is not a regular expression: {error}") from error
+    return LogConfig(level, fields, int(values.get("max_line_bytes", default.max_line_bytes)),
+                     tuple(redact.get("keys", default.redact_keys)), patterns)  # fmt: skip
+
+
+@cache
+def log_config() -> LogConfig:
+    """The process's logging config, read once; the defaults, with one warning, where the file is broken."""
+    try:
+        return load_log_config()
+    except Exception as error:
+        _log.warning("logging config ignored: %s", error)
+        return LogConfig()
+
+
+# --- redaction -----------------------------------------------------------------------------------------------------------
+
+
+class Redaction:
+    """Encodes values as JSON without secrets."""
+
+    def __init__(self, config: LogConfig) -> None:
+        names = "|".join(re.escape(key) for key in config.redact_keys)
+        self._max_bytes = config.max_line_bytes
+        self._key = re.compile(rf"(?:.*[_\-.])?(?:{names})", re.IGNORECASE | re.DOTALL) if names else None
+        # a cheap look at the finished line first: walking every payload would cost more than writing it
+        self._suspect = re.compile(rf'(?:{names})":', re.IGNORECASE) if names else None
+        self._value = re.compile("|".join(f"(?:{pattern})" for pattern in config.redact_patterns)) if config.redact_patterns else None
+
+    def line(self, value: Mapping[str, Any]) -> bytes:
+        """One JSON line of `value`, secrets replaced, `payload` and `attrs` cut where the line would be too long."""
+        text = self._text(value)
+        if len(text) > self._max_bytes:
+            short = {k: v for k, v in value.items() if k not in ("payload", "attrs", "message")}
+            text = self._text({**short, "truncated": True, "preview": text[: self._max_bytes // 4]})
+        return text.encode("utf-8", "backslashreplace") + b"\n"
+
+    def _text(self, value: Any) -> str:
+        text = _encode(value)
+        if self._suspect and self._suspect.search(text):
+            text = _encode(self._without_secrets(json.loads(text)))
+        return self._value.sub(REDACTED, text) if self._value else text
+
+    def _without_secrets(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {k: REDACTED if self._key and self._key.fullmatch(k) and v else self._without_secrets(v) for k, v in value.items()}
+        return [self._without_secrets(item) for item in value] if isinstance(value, list) else value
+
+
+def _encode(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "item"):  # numpy scalars
+        return value.item()
+    return sorted(map(str, value)) if isinstance(value, (set, frozenset)) else str(value)
+
+
+@cache
+def redaction() -> Redaction:
+    """The process's redaction, compiled once."""
+    return Redaction(log_config())
+
+
+# --- appending -----------------------------------------------------------------------------------------------------------
+
+
+class _Files:
+    """Open descriptors by folder; the name of the file holds the day and the process, so a fork or midnight opens another."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.open: OrderedDict[Path, tuple[str, int]] = OrderedDict()
+        self.failures = 0
+        self.torn: set[int] = set()
+
+    def append(self, logs_dir: Path, line: bytes) -> None:
+        with self.lock:
+            descriptor = self._descriptor(logs_dir)
+            if descriptor in self.torn:  # the disk was full: start a new line, readers skip the broken one
+                line = b"\n" + line
+            written = os.write(descriptor, line)
+            if written < len(line):
+                self.torn.add(descriptor)
+                raise OSError(f"wrote {written} of {len(line)} bytes")
+            self.torn.discard(descriptor)
+
+    def _descriptor(self, logs_dir: Path) -> int:
+        name = f"{datetime.now(UTC):%Y-%m-%d}-{os.getpid()}.jsonl"
+        known = self.open.get(logs_dir)
+        if known is not None:
+            if known[0] == name:
+                return known[1]
+            self._close(logs_dir)
+        logs_dir.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(logs_dir / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o640)
+        self.open[logs_dir] = (name, descriptor)
+        if len(self.open) > _OPEN_FILES:
+            self._close(next(iter(self.open)))
+        return descriptor
+
+    def _close(self, logs_dir: Path) -> None:
+        _, descriptor = self.open.pop(logs_dir)
+        self.torn.discard(descriptor)
+        os.close(descriptor)
+
+
+_files = _Files()
+
+
+def append(logs_dir: Path, value: Mapping[str, Any]) -> bool:
+    """True when the line was appended; a failure is counted and never raised, whatever it is."""
+    try:
+        _files.append(logs_dir, redaction().line(value))
+    except Exception as error:
+        _files.failures += 1
+        if _files.failures == 1:
+            _log.warning("observability: a line could not be written to %s (%s); further failures are only counted", logs_dir, error)
+        return False
+    return True
+
+
+def write_failures() -> int:
+    """How many lines this process failed to write."""
+    return _files.failures
+
+
+# --- the program's log ---------------------------------------------------------------------------------------------------
+
+
+class JsonlHandler(logging.Handler):
+    """Writes `logging` records as lines beside the traces, joined to them by trace_id."""
+
+    def __init__(self, logs_dir: Path) -> None:
+        super().__init__()
+        self.logs_dir = logs_dir
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Append one record; records of this module are left out, or a full disk would feed itself."""
+        if record.name == __name__:
+            return
+        from rag_platform.observability.tracing import current_span_id, current_trace_id
+
+        line: dict[str, Any] = {
+            "schema_version": LOG_SCHEMA_VERSION,
+            "line": "log",
+            "ts": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            "trace_id": current_trace_id(),
+            "span_id": current_span_id(),
+        }
+        if record.exc_info:
+            line["exception"] = logging.Formatter().formatException(record.exc_info)
+        append(self.logs_dir, line)
+
+
+def setup_logging(logs_dir: Path, config: LogConfig | None = None) -> None:
+    """Send the package's log to `logs_dir` at the configured level; a second call replaces the first."""
+    config = config or log_config()
+    logger = logging.getLogger("rag_platform")
+    for handler in [item for item in logger.handlers if isinstance(item, JsonlHandler)]:
+        logger.removeHandler(handler)
+    logger.addHandler(JsonlHandler(logs_dir))
+    logger.setLevel(config.level)
