@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from rag_platform.errors import ConfigError, InputError, NotFoundError
+from rag_platform.observability import logs, traces, tracing
+
+
+def lines(logs_dir: Path) -> list[dict]:
+    return [json.loads(line) for path in sorted(logs_dir.glob("*.jsonl")) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_one_line_for_each_span_event_and_trace(tmp_path: Path) -> None:
+    with tracing.trace("query", logs_dir=tmp_path, strategy_config_id="scfg_1", namespace="n", job_id="job_1") as running:
+        with tracing.span("stage.fusion", provider_type="fusion", provider_id="rrf", provider_version="1", profile_id="p") as stage:
+            stage.set(k_out=3)
+            tracing.event("fusion.ranked", {"ranked": [{"chunk_id": "a"}]})
+        running.count(candidates_dense=2)
+        running.count(candidates_dense=3)
+    event, span, end = lines(tmp_path)
+    assert [event["line"], span["line"], end["line"]] == ["event", "span.end", "trace.end"]
+    assert len(running.trace_id) == 36
+    assert running.trace_id.startswith("trc_")
+    assert {event["trace_id"], span["trace_id"], end["trace_id"]} == {running.trace_id}
+    assert event["span_id"] == span["span_id"]
+    assert span["span_id"].startswith("spn_")
+    assert len(span["span_id"]) == 20
+    assert event["event_id"].startswith("evt_")
+    assert span["provider"] == {"provider_type": "fusion", "provider_id": "rrf", "provider_version": "1", "profile_id": "p"}
+    assert span["attrs"] == {"k_out": 3}
+    assert (end["status"], end["namespace"], end["strategy_config_id"], end["links"]["job_id"]) == ("ok", "n", "scfg_1", "job_1")
+    assert end["aggregates"]["counters"] == {"candidates_dense": 5}
+    assert list(end["aggregates"]["stage_latency_ms"]) == ["stage.fusion"]
+
+
+def test_outside_a_trace_nothing_happens() -> None:
+    with tracing.span("stage.x") as stage:
+        stage.set(a=1)
+        stage.fail("broken")
+        tracing.event("fusion.ranked", {})
+    tracing.count(a=1)
+    assert tracing.current_trace_id() == ""
+
+
+def test_an_exception_closes_the_span_leaves_an_event_and_rises(tmp_path: Path) -> None:
+    with pytest.raises(InputError), tracing.trace("query", logs_dir=tmp_path), tracing.span("stage.query_norm"):
+        raise InputError("no text; give some", code="empty_query")
+    event, span, end = lines(tmp_path)
+    assert (event["kind"], event["payload"]["code"]) == ("stage.error", "empty_query")
+    assert (span["status"], span["error"]) == ("error", {"code": "empty_query", "message": "no text; give some"})
+    assert (end["status"], end["error"]["code"]) == ("error", "empty_query")
+    assert end["aggregates"]["errors"] == [{"stage": "stage.query_norm", "code": "empty_query", "message": "no text; give some"}]
+
+
+def test_a_handled_failure_marks_the_span_but_not_the_trace(tmp_path: Path) -> None:
+    with tracing.trace("query", logs_dir=tmp_path), tracing.span("stage.retrieve_dense") as stage:
+        stage.fail(ValueError("down"))
+    _, span, end = lines(tmp_path)
+    assert span["error"] == {"code": "ValueError", "message": "down"}
+    assert (end["status"], end["aggregates"]["error_count"]) == ("ok", 1)
+
+
+def test_an_unknown_event_kind_is_kept_under_event_unknown(tmp_path: Path) -> None:
+    with tracing.trace("query", logs_dir=tmp_path):
+        tracing.event("my.own", {"a": 1})
+    assert (lines(tmp_path)[0]["kind"], lines(tmp_path)[0]["payload"]) == ("event.unknown", {"original_kind": "my.own", "a": 1})
+
+
+def test_carry_takes_trace_and_span_into_a_thread(tmp_path: Path) -> None:
+    def work(name: str) -> str:
+        with tracing.span(name):
+            return tracing.current_trace_id()
+
+    with tracing.trace("query", logs_dir=tmp_path) as running, tracing.span("stage.outer") as outer, ThreadPoolExecutor(2) as pool:
+        found = [pool.submit(tracing.carry(work), f"stage.{n}").result() for n in "ab"]
+        assert pool.submit(work, "stage.lost").result() == ""
+    assert found == [running.trace_id] * 2
+    spans = {line["name"]: line for line in lines(tmp_path) if line["line"] == "span.end"}
+    assert set(spans) == {"stage.a", "stage.b", "stage.outer"}
+    assert spans["stage.a"]["parent_span_id"] == outer.span_id
+
+
+def test_a_trace_inside_a_trace_links_to_it(tmp_path: Path) -> None:
+    with tracing.trace("release", logs_dir=tmp_path) as outer:
+        with tracing.trace("query", logs_dir=tmp_path) as inner:
+            pass
+        assert tracing.current_trace_id() == outer.trace_id
+    end = next(line for line in lines(tmp_path) if line["trace_id"] == inner.trace_id)
+    assert end["links"]["parent_trace_id"] == outer.trace_id
+
+
+def test_secrets_never_reach_the_file(tmp_path: Path) -> None:
+    payload = {"OPENAI_API_KEY": "abc-123", "max_tokens": 7, "nested": [{"password": "hunter2", "note": "Bearer abcdefghijklmnop"}],
+               "url": "https://me:pw@host/x", "message": "key sk-ABCDEFGHIJKLMNOPQRST was refused", "text": 'say "token": no'}  # fmt: skip
+    with tracing.trace("query", logs_dir=tmp_path):
+        tracing.event("model.call", payload)
+    kept = lines(tmp_path)[0]["payload"]
+    assert kept["OPENAI_API_KEY"] == kept["nested"][0]["password"] == "[redacted]"
+    assert (kept["max_tokens"], kept["text"]) == (7, 'say "token": no')
+    text = json.dumps(kept)
+    assert not any(secret in text for secret in ("abc-123", "hunter2", "abcdefghijklmnop", "me:pw", "sk-ABC"))
+
+
+def test_a_failing_write_never_fails_the_work(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    before = logs.write_failures()
+    with tracing.trace("query", logs_dir=blocked), tracing.span("stage.x"):
+        done = True
+    assert done
+    assert logs.write_failures() == before + 2
+
+
+def test_a_huge_payload_is_cut_and_marked(tmp_path: Path) -> None:
+    with tracing.trace("query", logs_dir=tmp_path):
+        tracing.event("model.call", {"text": "x" * 400_000})
+    first = lines(tmp_path)[0]
+    assert first["truncated"] is True
+    assert "payload" not in first
+    assert traces.show(tmp_path, first["trace_id"])["events"][0]["payload"]["truncated"].startswith("{")
+
+
+def test_threads_never_tear_each_others_lines(tmp_path: Path) -> None:
+    def work(n: int) -> None:
+        with tracing.trace("query", logs_dir=tmp_path):
+            tracing.event("model.call", {"n": n, "pad": "y" * 20_000})
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(64)))
+    assert len(lines(tmp_path)) == 128
+
+
+def test_the_program_log_is_joined_by_trace_id(tmp_path: Path) -> None:
+    logger = logging.getLogger("rag_platform")
+    level = logger.level
+    logs.setup_logging(tmp_path)
+    logs.setup_logging(tmp_path)
+    try:
+        with tracing.trace("query", logs_dir=tmp_path) as running:
+            logging.getLogger("rag_platform.retrieval.engine").warning("slow: %d", 3)
+    finally:
+        for handler in [item for item in logger.handlers if isinstance(item, logs.JsonlHandler)]:
+            logger.removeHandler(handler)
+        logger.setLevel(level)
+    (line,) = [item for item in lines(tmp_path) if item["line"] == "log"]
+    assert (line["message"], line["level"], line["trace_id"]) == ("slow: 3", "WARNING", running.trace_id)
+    assert traces.show(tmp_path, running.trace_id)["logs"][0]["message"] == "slow: 3"
+
+
+def test_importing_tracing_loads_no_engine() -> None:
+    heavy = ("opentelemetry", "pydantic", "yaml", "numpy")
+    code = f"import sys, rag_platform.observability.tracing; print([m for m in {heavy} if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_the_shipped_logging_config_loads_and_equals_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAG_ENV", raising=False)
+    path = Path(__file__).resolve().parents[2] / "config" / "logging.yaml"
+    assert logs.load_log_config(path) == logs.LogConfig()
+
+
+@pytest.mark.parametrize(
+    ("content", "names"),
+    [("levle: INFO", "levle"), ("level: LOUD", "LOUD"), ("redact: {patterns: ['(']}", "redact.patterns"), ("[1]", "mapping")],
+)
+def test_a_bad_logging_config_names_file_and_key(tmp_path: Path, content: str, names: str) -> None:
+    path = tmp_path / "logging.yaml"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(ConfigError, match=names) as raised:
+        logs.load_log_config(path)
+    assert str(path) in raised.value.message
+
+
+def test_traces_are_listed_newest_first_and_by_type(tmp_path: Path) -> None:
+    ids = []
+    for kind in ("query", "ingestion", "query"):
+        with tracing.trace(kind, logs_dir=tmp_path, namespace="n") as running, tracing.span("stage.x"):
+            ids.append(running.trace_id)
+    listed = traces.list_traces(tmp_path)
+    assert {item["trace_id"] for item in listed} == set(ids)
+    assert [item["started_at"] for item in listed] == sorted((item["started_at"] for item in listed), reverse=True)
+    assert {item["trace_id"] for item in traces.list_traces(tmp_path, trace_type="query")} == {ids[0], ids[2]}
+    assert len(traces.list_traces(tmp_path, limit=1)) == 1
+    assert listed[0]["stages"].keys() == {"stage.x"}
+    assert traces.list_traces(tmp_path / "absent") == []
+
+
+def test_an_envelope_is_rebuilt_from_its_lines(tmp_path: Path) -> None:
+    with tracing.trace("query", logs_dir=tmp_path, namespace="n") as running:
+        running.set(release_id="r1")
+        running.evaluate(case_id="c1")
+        with tracing.span("stage.outer"), tracing.span("stage.inner"):
+            tracing.event("model.call", {"a": 1})
+    envelope = traces.show(tmp_path, running.trace_id)
+    assert [item["name"] for item in envelope["spans"]] == ["stage.outer", "stage.inner"]
+    assert envelope["events"][0]["payload"] == {"a": 1}
+    assert (envelope["attrs"], envelope["eval"]) == ({"release_id": "r1"}, {"case_id": "c1"})
+    assert traces.show(tmp_path, running.trace_id[4:16]) == envelope
+    text = traces.waterfall(envelope)
+    assert "stage.outer" in text
+    assert "  stage.inner" in text
+    assert "model.call" in text
+    assert "release_id=r1" in text
+
+
+def test_a_torn_last_line_and_a_missing_end_are_tolerated(tmp_path: Path) -> None:
+    with tracing.trace("query", logs_dir=tmp_path) as running, tracing.span("stage.x"):
+        pass
+    (path,) = tmp_path.glob("*.jsonl")
+    span_line = path.read_bytes().split(b"\n")[0]
+    path.unlink()
+    dead = tmp_path / "2020-01-01-4194303.jsonl"  # above the largest pid that Linux gives by default
+    dead.write_bytes(span_line + b'\n{"schema_version":1,"line":"tra')
+    envelope = traces.show(tmp_path, running.trace_id)
+    assert (envelope["status"], [item["name"] for item in envelope["spans"]]) == ("unfinished", ["stage.x"])
+    assert traces.list_traces(tmp_path)[0]["status"] == "unfinished"
+    assert "stage.x" in traces.waterfall(envelope)
+
+
+def test_an_unknown_an_ambiguous_and_a_malformed_id_are_errors(tmp_path: Path) -> None:
+    for _ in range(40):
+        with tracing.trace("query", logs_dir=tmp_path):
+            pass
+    with pytest.raises(NotFoundError):
+        traces.show(tmp_path, "trc_" + "0" * 32)
+    with pytest.raises(InputError, match="give more digits"):  # 40 ids over 16 first digits: two share one
+        for digit in "0123456789abcdef":
+            try:
+                traces.show(tmp_path, digit)
+            except NotFoundError:
+                continue
+    with pytest.raises(InputError, match="no trace id"):
+        traces.show(tmp_path, "../etc")
