@@ -14,23 +14,25 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from rag_platform.errors import InputError, NotFoundError, SchemaVersionError
 from rag_platform.ir import Document, Job, JobItem, Json, Release, Source, Tombstone, Version
 
 SCHEMA_VERSION = 1
+RecordT = TypeVar("RecordT")
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS namespaces (namespace TEXT PRIMARY KEY, strategy TEXT NOT NULL, strategy_config_id TEXT NOT NULL, created_at TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS namespaces (
+    namespace TEXT PRIMARY KEY, strategy TEXT NOT NULL, strategy_config_id TEXT NOT NULL, created_at TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS sources (
     namespace TEXT NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL, root TEXT NOT NULL,
     include TEXT NOT NULL, exclude TEXT NOT NULL, created_at TEXT NOT NULL, PRIMARY KEY (namespace, name));
 CREATE TABLE IF NOT EXISTS documents (
     namespace TEXT NOT NULL, doc_id TEXT NOT NULL, source TEXT NOT NULL, source_uri TEXT NOT NULL, filename TEXT NOT NULL,
     title TEXT NOT NULL, tags TEXT NOT NULL, categories TEXT NOT NULL, metadata TEXT NOT NULL, live_version TEXT,
-    pinned INTEGER NOT NULL, status TEXT NOT NULL, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
+    pinned INTEGER NOT NULL, status TEXT NOT NULL, origin TEXT NOT NULL, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
     PRIMARY KEY (namespace, doc_id));
 CREATE UNIQUE INDEX IF NOT EXISTS documents_by_uri ON documents (namespace, source_uri);
 CREATE TABLE IF NOT EXISTS versions (
@@ -54,8 +56,13 @@ CREATE TABLE IF NOT EXISTS releases (
 CREATE TABLE IF NOT EXISTS deletions (
     sequence INTEGER PRIMARY KEY AUTOINCREMENT, namespace TEXT NOT NULL, doc_id TEXT NOT NULL, version_id TEXT,
     mode TEXT NOT NULL, created_at TEXT NOT NULL, lifted_at TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS file_stats (
-    path TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, file_sha256 TEXT NOT NULL);
+"""
+
+_LIFT = (
+    "UPDATE deletions SET lifted_at = ? WHERE namespace = ? AND doc_id = ? AND lifted_at = '' AND (version_id IS NULL OR version_id = ?)"
+)
+_RETIRE = """
+UPDATE documents SET status = 'retired', live_version = NULL, updated_at = ? WHERE namespace = ? AND doc_id = ? AND pinned = 0
 """
 
 
@@ -139,8 +146,7 @@ class Ledger:
             for document, version in pairs:
                 _put(db, "documents", document, ("namespace", "doc_id"), keep=("live_version", "created_at", "pinned"))
                 _put(db, "versions", version, ("version_id",), keep=("received_at",))
-                db.execute("UPDATE deletions SET lifted_at = ? WHERE namespace = ? AND doc_id = ? AND lifted_at = '' "
-                           "AND (version_id IS NULL OR version_id = ?)", (now(), version.namespace, version.doc_id, version.version_id))  # fmt: skip
+                db.execute(_LIFT, (now(), version.namespace, version.doc_id, version.version_id))
 
     def complete(self, version_id: str, *, title: str, counts: Json) -> None:
         """Mark a version ready and make it its document's live one, unless the document is pinned."""
@@ -160,28 +166,13 @@ class Ledger:
     def retire(self, namespace: str, doc_ids: Sequence[str]) -> None:
         """Documents that are gone from their source: no live version, out of the next release."""
         with self._write() as db:
-            db.executemany("UPDATE documents SET status = 'retired', live_version = NULL, updated_at = ? WHERE namespace = ? AND doc_id = ? AND pinned = 0",
-                           [(now(), namespace, doc_id) for doc_id in doc_ids])  # fmt: skip
+            db.executemany(_RETIRE, [(now(), namespace, doc_id) for doc_id in doc_ids])
 
     def live(self, namespace: str) -> list[tuple[Document, Version]]:
         """Active documents with their live version, by doc_id; what the next release holds."""
         documents = {d.live_version: d for d in self.documents(namespace, status="active") if d.live_version}
         versions = {v.version_id: v for v in self.versions(namespace) if v.version_id in documents}
         return sorted(((documents[key], version) for key, version in versions.items()), key=lambda pair: pair[0].doc_id)
-
-    def known_hash(self, path: str, size: int, mtime_ns: int) -> str | None:
-        """The sha256 recorded for a file of this path, size and mtime; None when any differs."""
-        row = (
-            self._db()
-            .execute("SELECT file_sha256 FROM file_stats WHERE path = ? AND size = ? AND mtime_ns = ?", (path, size, mtime_ns))
-            .fetchone()
-        )
-        return str(row[0]) if row else None
-
-    def remember_hashes(self, rows: Iterable[tuple[str, int, int, str]]) -> None:
-        """Record (path, size, mtime_ns, file_sha256) of files that were hashed."""
-        with self._write() as db:
-            db.executemany("INSERT OR REPLACE INTO file_stats VALUES (?, ?, ?, ?)", list(rows))
 
     # --- deletions ---------------------------------------------------------------------------------------------------
 
@@ -271,9 +262,9 @@ class Ledger:
         with self._write() as db:
             _put(db, table, record, keys)
 
-    def _select(self, record: Any, table: str, where: dict[str, Any], order: str) -> list[Any]:
+    def _select(self, record: type[RecordT], table: str, where: dict[str, Any], order: str) -> list[RecordT]:
         given = {key: value for key, value in where.items() if value is not None}
-        names = [f.name for f in dataclasses.fields(record)]
+        names = [f.name for f in dataclasses.fields(cast(Any, record))]
         clause = " AND ".join(f"{key} = ?" for key in given) or "1"
         rows = self._db().execute(f"SELECT {', '.join(names)} FROM {table} WHERE {clause} ORDER BY {order}", tuple(given.values()))
         return [_record(record, names, row) for row in rows]
@@ -291,9 +282,9 @@ def _stored(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, tuple, list)) else value
 
 
-def _record(record: Any, names: Sequence[str], row: Sequence[Any]) -> Any:
+def _record(record: type[RecordT], names: Sequence[str], row: Sequence[Any]) -> RecordT:
     values = {}
-    for field, value in zip(dataclasses.fields(record), row, strict=True):
+    for field, value in zip(dataclasses.fields(cast(Any, record)), row, strict=True):
         kind = str(field.type)
         if kind.startswith("tuple"):
             value = tuple(json.loads(value))

@@ -10,10 +10,10 @@ import os
 import tempfile
 import types
 import typing
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from rag_platform.errors import IntegrityError, SchemaVersionError
 from rag_platform.ir import Version
@@ -182,7 +182,7 @@ def to_json(value: Any) -> Any:
 
 def from_json(record: type[RecordT], data: dict[str, Any]) -> RecordT:
     """The record whose fields stand in `data`; lists become tuples where the record says so."""
-    fields = _field_types(record)
+    fields = _field_types(cast(Any, record))
     return record(**{key: _restored(fields[key], item) for key, item in data.items()})
 
 
@@ -192,7 +192,7 @@ def write_records(path: Path, record: type[Any], rows: Sequence[Any], metadata: 
     import pyarrow.parquet as pq
 
     marks = {"record": record.__name__, "schema_version": str(SCHEMA_VERSION), **(metadata or {})}
-    schema = arrow_schema(record).with_metadata(marks)
+    schema = arrow_schema(cast(Any, record)).with_metadata(marks)
     columns = {f.name: [_stored(getattr(row, f.name)) for row in rows] for f in dataclasses.fields(record)}
     table = pa.table({name: pa.array(values, type=schema.field(name).type) for name, values in columns.items()}, schema=schema)
     with atomic_path(path) as temporary:
@@ -213,7 +213,7 @@ def read_records(path: Path, record: type[RecordT]) -> list[RecordT]:
 
 
 @functools.cache
-def arrow_schema(record: type[Any]) -> Any:
+def arrow_schema(record: Hashable) -> Any:
     """The Arrow schema derived from a record's annotations; Json fields are stored as text."""
     import pyarrow as pa
 
@@ -221,7 +221,7 @@ def arrow_schema(record: type[Any]) -> Any:
 
 
 @functools.cache
-def _field_types(record: type[Any]) -> dict[str, Any]:
+def _field_types(record: Any) -> dict[str, Any]:
     hints = typing.get_type_hints(record)
     return {f.name: hints[f.name] for f in dataclasses.fields(record)}
 

@@ -1,0 +1,145 @@
+"""The seven ingestion assets, in one batched multi-asset over `document_versions`.
+
+A run takes any number of versions, logs one materialisation for each (version, stage) that succeeded, and fails at its end when a document
+failed: the UI then shows exactly the failed partitions, and a retry of those clears them. One run per partition would cost seconds each.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import dagster as dg
+
+from rag_platform.assets.partitions import JOB_TAG, document_versions
+from rag_platform.assets.resources import Platform
+from rag_platform.config import INGESTION_STAGES, load_settings, load_strategy, stage_profiles, strategy_names
+from rag_platform.indexes.ingesting import IngestionTotals, ingest_versions
+from rag_platform.ir import Job, StageOutcome, Version
+from rag_platform.observability import tracing
+
+DESCRIPTIONS = {
+    "raw_document": "The bytes as received, hashed again.",
+    "facts": "The structured Markdown a loader made of the bytes, with blocks that point into them. Faithful, never cleaned.",
+    "media": "Images found in the document, stored once by their sha256.",
+    "sections": "Normalisation as recorded edits, and the structural units of the normalised text.",
+    "chunks": "Retrieval units inside one section, each provable back to the bytes.",
+    "views": "Dense and sparse retrieval texts; citations never show them.",
+    "embeddings": "Vectors of the dense texts in the content-addressed cache.",
+}
+
+
+def code_versions() -> dict[str, str]:
+    """Stage to code version: the stage's profile under each strategy, so that any change of config shows as stale."""
+    settings = load_settings()
+    profiles = {name: stage_profiles(load_strategy(settings, name)) for name in strategy_names(settings)}
+    return {stage: " ".join(f"{name}={profile[stage]}" for name, profile in profiles.items()) for stage in INGESTION_STAGES}
+
+
+def specs() -> Sequence[dg.AssetSpec]:
+    """One spec per stage, each depending on the one before."""
+    versions = code_versions()
+    upstream: dict[str, list[str]] = {stage: list(INGESTION_STAGES[max(0, i - 1) : i]) for i, stage in enumerate(INGESTION_STAGES)}
+    return [
+        dg.AssetSpec(
+            stage,
+            deps=upstream[stage],
+            description=DESCRIPTIONS[stage],
+            group_name="ingestion",
+            skippable=True,
+            partitions_def=document_versions,
+            code_version=versions[stage],
+            kinds={"python"},
+        )
+        for stage in INGESTION_STAGES
+    ]
+
+
+@dg.multi_asset(name="ingestion", specs=specs(), can_subset=True, backfill_policy=dg.BackfillPolicy.single_run())
+def ingestion(context: dg.AssetExecutionContext, platform: Platform) -> None:
+    """Materialise the selected stages of the run's versions, document by document."""
+    ledger = platform.ledger
+    selected = {key.to_user_string() for key in context.selected_asset_keys}
+    last = max(INGESTION_STAGES.index(stage) for stage in selected)
+    job_id = context.run.tags.get(JOB_TAG)
+    job = ledger.job(job_id) if job_id else None
+    forced = job.args.get("forced", []) if job else []
+
+    def on_outcome(version: Version, outcome: StageOutcome) -> None:
+        if outcome.stage in selected:
+            context.log_event(materialization(version, outcome))
+        if job and outcome.stage == "embeddings":
+            ledger.update_job_item(job.job_id, version.version_id, "done")
+
+    def on_failure(version: Version, stage: str, code: str, reason: str) -> None:
+        context.log.error(f"{version.source_uri}: {stage} failed: [{code}] {reason}")
+        if job:
+            ledger.update_job_item(job.job_id, version.version_id, "failed", code, reason)
+
+    failures: list[tuple[str, str, str]] = []
+    with tracing.trace("ingestion", logs_dir=platform.store.logs_dir, job_id=job_id) as trace:
+        for namespace, versions in _by_namespace(context.partition_keys, platform).items():
+            totals = ingest_versions(
+                versions,
+                settings=platform.settings,
+                strategy=platform.strategy(namespace),
+                store=platform.store,
+                ledger=ledger,
+                forced=forced,
+                stages=INGESTION_STAGES[: last + 1],
+                on_outcome=on_outcome,
+                on_failure=on_failure,
+                on_progress=_progress(platform, job),
+            )
+            failures += totals.failures
+            if job:
+                ledger.update_job(job.job_id, trace_id=trace.trace_id, result=add_totals(ledger.job(job.job_id).result, totals))
+    if failures:
+        listed = "\n".join(f"{uri}: [{code}] {reason}" for uri, code, reason in failures[:200])
+        raise dg.Failure(f"{len(failures)} of {len(context.partition_keys)} documents failed:\n{listed}", allow_retries=False)
+
+
+def materialization(version: Version, outcome: StageOutcome) -> dg.AssetMaterialization:
+    """The event for one stage of one version: counts, path, timing and hash as metadata, the profile as data version."""
+    metadata: dict[str, Any] = {
+        "source_uri": version.source_uri,
+        "file_sha256": version.file_sha256,
+        "profile": outcome.profile,
+        "seconds": round(outcome.seconds, 4),
+        "reused": outcome.reused,
+        "path": outcome.path,
+        **{key: value for key, value in outcome.counts.items() if isinstance(value, (str, int, float))},
+    }
+    if outcome.sha256:
+        metadata["output_sha256"] = outcome.sha256
+    if outcome.warnings:
+        metadata["warnings"] = "\n".join(outcome.warnings[:50])
+    tags = {"dagster/data_version": f"{version.file_sha256[:12]}-{outcome.profile}-r{version.revision}"}
+    return dg.AssetMaterialization(outcome.stage, partition=version.version_id, metadata=metadata, tags=tags)
+
+
+def add_totals(result: dict[str, Any], totals: IngestionTotals) -> dict[str, Any]:
+    """A job's result with the figures of one more batch."""
+    added = {
+        "documents": totals.documents,
+        "chunks": totals.chunks,
+        "embeddings_computed": totals.embeddings_computed,
+        "embeddings_reused": totals.embeddings_reused,
+    }
+    sums = {key: result.get(key, 0) + value for key, value in added.items()}
+    return {**result, **sums, "warnings": [*result.get("warnings", []), *totals.warnings][:500]}
+
+
+def _by_namespace(keys: Sequence[str], platform: Platform) -> dict[str, list[Version]]:
+    found: dict[str, list[Version]] = defaultdict(list)
+    for key in keys:
+        version = platform.ledger.version(key)
+        found[version.namespace].append(version)
+    return found
+
+
+def _progress(platform: Platform, job: Job | None) -> Any:
+    def on_progress(stage: str, done: int, total: int, message: str) -> None:
+        if job:
+            platform.ledger.update_job(job.job_id, progress={"stage": stage, "done": done, "total": total, "message": message})
+
+    return on_progress

@@ -1,0 +1,34 @@
+"""What the assets work with, built from the same settings as everything else."""
+
+from functools import cached_property
+
+import dagster as dg
+
+from rag_platform.config import Settings, Strategy, load_settings, load_strategy
+from rag_platform.ledger import Ledger
+from rag_platform.store import Store
+
+
+class Platform(dg.ConfigurableResource):
+    """Settings, store and ledger of one data root; `home` overrides RAG_HOME."""
+
+    home: str = ""
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The effective settings."""
+        return load_settings({"home": self.home} if self.home else None)
+
+    @cached_property
+    def store(self) -> Store:
+        """The data root."""
+        return Store(self.settings.home)
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The system of record."""
+        return Ledger(self.store.ledger_path)
+
+    def strategy(self, namespace: str) -> Strategy:
+        """The ingestion strategy of a namespace, or the default one before its first ingest."""
+        return load_strategy(self.settings, self.ledger.namespaces().get(namespace))

@@ -1,0 +1,264 @@
+"""Builds each stage's output for one version, from raw bytes to views, and reads it back.
+
+Every output's path holds its profile, so a stage whose output exists is reused, and switching a config back costs nothing. The last file
+a stage writes marks it complete; a crash before leaves nothing that a later run would take for finished.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from rag_platform.config import Settings, Strategy, stage_profiles
+from rag_platform.documents import chunking, cleaning, enrichment, loading, media, sections
+from rag_platform.errors import IntegrityError
+from rag_platform.ir import Block, Chunk, Edit, Facts, Json, MediaLink, MediaRef, ParseSummary, Section, StageOutcome, Version, View
+from rag_platform.observability import tracing
+from rag_platform.registry import build
+from rag_platform.store import Store, from_json, read_json, read_records, read_text, sha256_file, write_json, write_records, write_text
+
+OnProgress = Callable[[int, int], None]
+Done = tuple[Path, str, Json, tuple[str, ...]]  # path, sha256, counts, warnings
+
+
+@dataclass(frozen=True)
+class VersionBuild:
+    """Everything the stages of one version need; `origin` is the file's place on disk, for pictures beside it."""
+
+    version: Version
+    strategy: Strategy
+    settings: Settings
+    store: Store
+    origin: Path | None = None
+    root: Path | None = None
+    force: bool = False
+    on_page: OnProgress | None = None
+
+    @cached_property
+    def profiles(self) -> dict[str, str]:
+        """Stage to profile."""
+        return stage_profiles(self.strategy)
+
+    def path(self, kind: str, stage: str | None = None) -> Path:
+        """The Parquet file of one kind of record."""
+        return self.store.version_path(self.version, kind, self.profiles[stage or kind])
+
+    @cached_property
+    def facts(self) -> Facts:
+        """The facts of this version's bytes, read once."""
+        return load_facts(self.store, self.version.file_sha256, self.profiles["facts"])
+
+    @cached_property
+    def links(self) -> list[MediaLink]:
+        """The resolved images."""
+        return read_records(self.path("media"), MediaLink)
+
+    @cached_property
+    def normalised(self) -> cleaning.Normalised:
+        """The facts after the recorded edits."""
+        return cleaning.apply_edits(self.facts.text, read_records(self.path("edits", "sections"), Edit))
+
+
+def save_facts(store: Store, file_sha256: str, profile: str, facts: Facts) -> Path:
+    """Write facts, blocks, media references and, last, the summary; returns the folder."""
+    folder = store.facts_dir(file_sha256, profile)
+    write_text(folder / "facts.md", facts.text)
+    write_records(folder / "blocks.parquet", Block, facts.blocks)
+    write_records(folder / "media.parquet", MediaRef, facts.media)
+    write_json(folder / "summary.json", facts.summary)
+    return folder
+
+
+def load_facts(store: Store, file_sha256: str, profile: str) -> Facts:
+    """The stored facts of some bytes. Raises IntegrityError when the text does not have its recorded hash."""
+    folder = store.facts_dir(file_sha256, profile)
+    facts = Facts(
+        text=read_text(folder / "facts.md"),
+        blocks=tuple(read_records(folder / "blocks.parquet", Block)),
+        media=tuple(read_records(folder / "media.parquet", MediaRef)),
+        summary=from_json(ParseSummary, read_json(folder / "summary.json")),
+    )
+    if (found := sha256_file(folder / "facts.md")) != facts.summary.md_sha256:
+        raise IntegrityError(
+            f"facts of {file_sha256[:12]} have hash {found[:12]}, recorded {facts.summary.md_sha256[:12]}; parse the file again"
+        )
+    return facts
+
+
+# --- the stages, in order ----------------------------------------------------------------------------------------------
+
+
+def build_raw_document(work: VersionBuild) -> Done:
+    """The stored bytes, hashed again."""
+    path = work.store.raw_path(work.version.file_sha256)
+    if not path.is_file():
+        raise IntegrityError(f"the bytes of {work.version.version_id} are gone from the store; ingest the file again", code="raw_missing")
+    if (found := sha256_file(path)) != work.version.file_sha256:
+        raise IntegrityError(
+            f"the stored bytes of {work.version.version_id} have hash {found[:12]}; ingest the file again", code="raw_changed"
+        )
+    tracing.event("ingest.dedup_decision", {"doc_id": work.version.doc_id, "version_id": work.version.version_id, "decision": "continue"})
+    return path, work.version.file_sha256, {"bytes": work.version.size, "mime": work.version.mime, "revision": work.version.revision}, ()
+
+
+def build_facts(work: VersionBuild) -> Done:
+    """Facts, blocks and media references."""
+    version, profile = work.version, work.profiles["facts"]
+    folder = work.store.facts_dir(version.file_sha256, profile)
+    if work.force or not (folder / "summary.json").is_file():
+        facts = loading.load(
+            work.store.raw_path(version.file_sha256), version.filename, version.loader, work.strategy, work.settings.limits, work.on_page
+        )
+        save_facts(work.store, version.file_sha256, profile, facts)
+    summary = work.facts.summary
+    counts = {
+        "loader": summary.loader_name,
+        "pages": summary.pages,
+        "paragraphs": summary.paragraphs,
+        "blocks": len(work.facts.blocks),
+        "images": summary.images,
+        "text_chars": summary.text_chars,
+        "encoding": summary.encoding,
+        "pages_without_text": len(summary.pages_without_text),
+    }
+    tracing.event("ingest.parse_summary", {**counts, "warnings": list(summary.warnings)})
+    return folder, summary.md_sha256, counts, summary.warnings
+
+
+def build_media(work: VersionBuild) -> Done:
+    """Images resolved to stored bytes; a missing one is a row with its reason."""
+    path = work.path("media")
+    raw = work.store.raw_path(work.version.file_sha256)
+    if work.force or not path.is_file():
+        base = work.origin.parent if work.origin else None
+        links = media.resolve(work.facts, raw, work.store, work.strategy.media, base_dir=base, root=work.root or base)
+        write_records(path, MediaLink, links)
+    failed = [link for link in work.links if not link.asset_id]
+    counts = {"assets_total": len(work.links), "assets_failed": len(failed), "assets": len({x.asset_id for x in work.links if x.asset_id})}
+    payload = {"asset_ids": sorted({x.asset_id for x in work.links if x.asset_id})[:50], "failed": [x.origin_ref for x in failed][:50]}
+    tracing.event("ingest.assets_manifest", payload)
+    return path, sha256_file(path), counts, tuple(f"image {link.origin_ref[:200]}: {link.reason}" for link in failed)
+
+
+def build_sections(work: VersionBuild) -> Done:
+    """The normalisation's edits and the sections of the normalised text."""
+    path, edits_path = work.path("sections"), work.path("edits", "sections")
+    config = work.strategy.sectioner
+    if work.force or not path.is_file():
+        normalised = cleaning.normalise(work.facts, work.links, work.strategy.cleaning)
+        write_records(edits_path, Edit, normalised.edits)
+        headings = sections.headings_of(work.facts, normalised)
+        write_records(
+            path, Section, build("sectioner", config.provider, config.options).sections(normalised.text, headings, work.version.doc_id)
+        )
+    rows = read_records(path, Section)
+    counts = {
+        "section_count": len(rows),
+        "section_hash": sections.section_hash(rows, work.normalised.text),
+        "edits": len(work.normalised.edits),
+        "removed_chars": len(work.facts.text) - len(work.normalised.text),
+    }
+    tracing.event("ingest.section_stats", counts)
+    return path, sha256_file(path), counts, ()
+
+
+def build_chunks(work: VersionBuild) -> Done:
+    """Chunks with their provenance."""
+    path = work.path("chunks")
+    config = work.strategy.chunker
+    if work.force or not path.is_file():
+        cut = chunking.cut(
+            work.version,
+            work.facts,
+            work.normalised,
+            read_records(work.path("sections"), Section),
+            build("chunker", config.provider, config.options),
+            work.strategy,
+            work.links,
+        )
+        write_records(path, Chunk, cut)
+    rows = read_records(path, Chunk)
+    lengths = sorted(chunk.text_len for chunk in rows)
+    counts = {
+        "chunk_count": len(rows),
+        "chunk_hash": chunking.chunk_hash(rows),
+        "tokens": sum(chunk.token_count for chunk in rows),
+        "median_chars": lengths[len(lengths) // 2] if lengths else 0,
+        "max_chars": lengths[-1] if lengths else 0,
+    }
+    tracing.event("ingest.chunk_stats", counts)
+    return path, sha256_file(path), counts, () if rows else ("the document has no chunk: nothing of it can be found",)
+
+
+def build_views(work: VersionBuild) -> Done:
+    """Dense and sparse retrieval texts."""
+    path = work.path("views")
+    config = work.strategy.views
+    if work.force or not path.is_file():
+        enricher = build("enricher", config.enricher.provider, config.enricher.options)
+        rows = enrichment.views(read_records(work.path("chunks"), Chunk), config, work.strategy.cleaning, enricher)
+        write_records(path, View, rows)
+    views = load_views(work)
+    counts = {"views": len(views), "with_text": sum(bool(view.dense_text.strip()) for view in views)}
+    return path, sha256_file(path), counts, ()
+
+
+def load_views(work: VersionBuild) -> list[View]:
+    """The views of a version."""
+    return read_records(work.path("views"), View)
+
+
+STAGES: dict[str, tuple[str, str, Callable[[VersionBuild], Done]]] = {
+    # stage: (spans of the trace, provider type, function)
+    "raw_document": ("stage.dedup", "store", build_raw_document),
+    "facts": ("stage.loader", "loader", build_facts),
+    "media": ("stage.asset_normalize", "asset_normalizer", build_media),
+    "sections": ("stage.sectioner", "sectioner", build_sections),
+    "chunks": ("stage.chunker", "chunker", build_chunks),
+    "views": ("stage.transform_post", "enricher", build_views),
+}
+
+
+def build_stage(stage: str, work: VersionBuild) -> StageOutcome:
+    """The outcome of one stage, its span traced; an output that exists is reused. Raises RagError with the reason."""
+    span_name, provider_type, function = STAGES[stage]
+    started = time.perf_counter()
+    reused = not work.force and _marker(stage, work).is_file()
+    with tracing.span(
+        span_name, provider_type=provider_type, provider_id=_provider_id(stage, work), profile_id=work.profiles[stage]
+    ) as span:
+        path, sha256, counts, warnings = function(work)
+        span.set(reused=reused, **counts)
+    relative = path.relative_to(work.store.home).as_posix()
+    return StageOutcome(stage, work.profiles[stage], reused, time.perf_counter() - started, relative, sha256, counts, tuple(warnings))
+
+
+def chunks_of(work: VersionBuild) -> Sequence[Chunk]:
+    """The chunks of a version."""
+    return read_records(work.path("chunks"), Chunk)
+
+
+def _marker(stage: str, work: VersionBuild) -> Path:
+    """The file whose presence says that the stage is complete."""
+    if stage == "raw_document":
+        return work.store.raw_path(work.version.file_sha256)
+    if stage == "facts":
+        return work.store.facts_dir(work.version.file_sha256, work.profiles["facts"]) / "summary.json"
+    return work.path(stage)
+
+
+def _provider_id(stage: str, work: VersionBuild) -> str:
+    strategy = work.strategy
+    names: dict[str, Any] = {
+        "raw_document": "sha256",
+        "facts": work.version.loader,
+        "media": "local",
+        "sections": strategy.sectioner.provider,
+        "chunks": strategy.chunker.provider,
+        "views": strategy.views.enricher.provider,
+    }
+    return str(names[stage])
