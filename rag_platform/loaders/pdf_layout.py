@@ -1,0 +1,146 @@
+"""Regions of a PDF page in reading order: from the layout model, or from MuPDF's own blocks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from rag_platform.ir import Box
+from rag_platform.loaders.pdf_text import Region, Run, area, letters, owned, owner_of, owner_order, rounded_out, run_box, run_text, union
+
+
+def layout_regions(page: Any, textpage: Any, runs: Sequence[Run]) -> list[Region]:
+    """Classified regions of the page in reading order; together they own every visible character.
+
+    The steps are those of `pymupdf4llm.helpers.document_layout.parse_document` without OCR; text that the model left outside of its
+    boxes is added, because a silent gap would be a partial document.
+    """
+    from pymupdf4llm.helpers import document_layout, utils
+
+    blocks = textpage.extractDICT()["blocks"]
+    document_layout.get_layout_locked(page, return_raw=True)
+    found: list[Region] = []
+    for item in page.layout_information:
+        box = item["group_bbox"]
+        grid = item.get("table_grid") if item["class_name"] == "table" else None
+        if box[2] - box[0] <= 2 or box[3] - box[1] <= 2:
+            continue
+        label = item["class_name"] if item["class_name"] != "table" or grid else "text"
+        borders = (tuple(float(v + box[0]) for v in grid.v_lines), tuple(float(h + box[1]) for h in grid.h_lines)) if grid else None
+        found.append(Region((float(box[0]), float(box[1]), float(box[2]), float(box[3])), label, borders))
+    page.layout_information = [(*region.bbox, region.label) for region in found]
+    utils.clean_pictures(page, blocks)
+    utils.add_image_orphans(page, blocks)
+    grids = {(region.bbox, region.label): region.grid for region in found if region.grid}
+    found = []
+    for item in page.layout_information:
+        bbox = (float(item[0]), float(item[1]), float(item[2]), float(item[3]))
+        found.append(Region(bbox, str(item[4]), grids.get((bbox, str(item[4])))))
+    return ordered(page, blocks, complete(found, runs))
+
+
+def complete(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
+    """The regions grown over words they cut, and new text regions around lines that none of them holds."""
+    boxes = [region.bbox for region in regions]
+    order = owner_order(boxes)
+    grown = list(boxes)
+    loose: list[Run] = []
+    for run in runs:
+        words = _words(run)
+        owners = [_word_owner(word, boxes, order) for word in words]
+        held = [position for position, owner in enumerate(owners) if owner >= 0]
+        for position, (word, owner) in enumerate(zip(words, owners, strict=True)):
+            box = run_box(word)
+            if owner < 0 and held:
+                neighbour = min(held, key=lambda other: abs(other - position))
+                gap = max(boxes[owners[neighbour]][0] - box[2], box[0] - boxes[owners[neighbour]][2])
+                owner = owners[neighbour] if gap < 1.5 * run.size else -1
+            if owner < 0:
+                loose.append(word)
+            else:
+                grown[owner] = union([grown[owner], box])
+    kept = [Region(rounded_out(box), region.label, region.grid) for box, region in zip(grown, regions, strict=True)]
+    return kept + [Region(rounded_out(box), "text") for box in _clusters(loose, [region.bbox for region in kept])]
+
+
+def _words(run: Run) -> list[Run]:
+    words: list[list[Any]] = [[]]
+    for char in run.chars:
+        if char.text.isspace():
+            words.append([])
+        else:
+            words[-1].append(char)
+    return [run._replace(chars=tuple(word)) for word in words if word]
+
+
+def _word_owner(word: Run, boxes: Sequence[Box], order: Sequence[int]) -> int:
+    return Counter(owner_of(char, boxes, order) for char in word.chars).most_common(1)[0][0]
+
+
+def _clusters(words: Sequence[Run], others: Sequence[Box]) -> list[Box]:
+    """Rectangles around loose words of one text block, joined while they stay clear of the other regions."""
+    clusters: list[tuple[int, Box]] = []
+    for word in words:
+        box = run_box(word)
+        if clusters and clusters[-1][0] == word.block:
+            joined = union([clusters[-1][1], box])
+            if not any(_overlap(joined, other) > 0 for other in others):
+                clusters[-1] = (word.block, joined)
+                continue
+            same_line = min(clusters[-1][1][3], box[3]) - max(clusters[-1][1][1], box[1]) > 0.5 * (box[3] - box[1])
+            if same_line and not any(_overlap(joined, other) > _overlap(clusters[-1][1], other) + _overlap(box, other) + 1 for other in others):
+                clusters[-1] = (word.block, joined)
+                continue
+        clusters.append((word.block, box))
+    return [box for _, box in clusters]
+
+
+def _overlap(one: Box, other: Box) -> float:
+    return area((max(one[0], other[0]), max(one[1], other[1]), min(one[2], other[2]), min(one[3], other[3])))
+
+
+def ordered(page: Any, blocks: Sequence[dict[str, Any]], regions: Sequence[Region]) -> list[Region]:
+    """The regions in reading order. Nested ones are folded into the one around them, which then owns their characters."""
+    from pymupdf4llm.helpers import utils
+
+    by_key = {(region.bbox, region.label): region for region in regions}
+    result: list[Region] = []
+    for item in utils.find_reading_order(page.rect, blocks, [(*region.bbox, region.label) for region in regions]):
+        key = ((item[0], item[1], item[2], item[3]), item[4])
+        region = by_key.pop(key, None)
+        if region is not None:
+            result.append(region)
+    lost = [region for region in by_key.values() if not any(_holds(other.bbox, region.bbox) for other in result)]
+    return result + lost
+
+
+def _holds(outer: Box, inner: Box) -> bool:
+    return outer[0] <= inner[0] and outer[1] <= inner[1] and outer[2] >= inner[2] and outer[3] >= inner[3]
+
+
+def plain_regions(runs: Sequence[Run]) -> list[Region]:
+    """One region per block of MuPDF, in content order: headings by size and weight, code by its font, all else text."""
+    sizes: Counter[int] = Counter()
+    for run in runs:
+        sizes[round(run.size)] += len(run.chars)
+    body = sizes.most_common(1)[0][0] if sizes else 0
+    groups: dict[tuple[int, str], list[Run]] = {}
+    for run in runs:
+        groups.setdefault((run.block, _plain_label(run, body)), []).append(run)
+    return [Region(rounded_out(union([run_box(run) for run in group])), label) for (_, label), group in groups.items()]
+
+
+def _plain_label(run: Run, body: int) -> str:
+    short = len(letters(run_text(run))) in range(1, 120)
+    if short and (run.size >= 1.15 * body or (run.bold and run.size > body)):
+        return "section-header"
+    return "text"
+
+
+def owned_by(regions: Sequence[Region], runs: Sequence[Run]) -> list[list[Run]]:
+    """The pieces of lines each region owns. Raises AssertionError when a visible character belongs to none."""
+    pieces, orphans = owned(runs, [region.bbox for region in regions])
+    if orphans:
+        raise AssertionError(f"{len(orphans)} pieces of text lie outside of every region, the first is {run_text(orphans[0])[:40]!r}")
+    return pieces

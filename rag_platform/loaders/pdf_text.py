@@ -1,0 +1,354 @@
+"""Characters of a PDF page, which region owns each of them, and how a region reads as text.
+
+A page is cut into regions (rectangles with a kind). Every visible character belongs to exactly one region: the smallest one that holds its
+centre. A region's text is written from the characters it owns, so nothing is lost, nothing stands twice, and the same rule run again on
+the stored rectangles proves every block.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rag_platform.errors import DocumentError
+from rag_platform.ir import Box
+
+# MuPDF keeps global state: one thread at a time may use it.
+MUPDF_LOCK = threading.RLock()
+
+_BULLETS = "•◦▪▫●○■□‣⁃–—-*·∙\uf0b7\uf0a7\uf0d8\uf0a8\uf076\uf0fc➢➤✓✔❖◆◇►▶"
+_NUMBERED = re.compile(r"^(?:\(?\d{1,3}[.)]|\(?[a-zA-Z][.)]|[ivxIVX]{1,5}[.)]|[一二三四五六七八九十]+、|（[一二三四五六七八九十\d]+）)(?:\s|$|(?<=[、）]))")
+
+
+_FAR = 1e6  # broken files place glyphs at infinity
+
+
+class Char(NamedTuple):
+    """One character with the rectangle of its glyph."""
+
+    text: str
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+
+
+class Run(NamedTuple):
+    """Consecutive characters of one text line, as MuPDF found it."""
+
+    chars: tuple[Char, ...]
+    block: int
+    size: float
+    mono: bool
+    bold: bool
+    horizontal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A rectangle of the page with the class of its content; `grid` holds the inner column and row borders of a table."""
+
+    bbox: Box
+    label: str
+    grid: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+
+
+# --- opening -----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """The opened PDF, while no other thread uses MuPDF. Raises DocumentError `empty_file`, `broken_file` or `encrypted`."""
+    import pymupdf
+
+    if path.stat().st_size == 0:
+        raise DocumentError(f"{path.name}: the file is empty (0 bytes); export it again from its source", code="empty_file")
+    with MUPDF_LOCK:
+        pymupdf.TOOLS.mupdf_display_errors(False)
+        pymupdf.TOOLS.mupdf_display_warnings(False)
+        pymupdf.TOOLS.unset_quad_corrections(True)  # the layout engine sets this too: one meaning of rectangles everywhere
+        try:
+            document = pymupdf.open(path, filetype="pdf")
+        except (RuntimeError, ValueError, TypeError) as error:
+            raise _broken(path, error) from error
+        with document:
+            if document.needs_pass and not document.authenticate(""):
+                raise DocumentError(
+                    "the PDF is encrypted and needs a password; remove the protection (for example `qpdf --decrypt --password=...`) "
+                    "and ingest the result",
+                    code="encrypted",
+                )
+            try:
+                pages = int(document.page_count)
+            except (RuntimeError, ValueError) as error:
+                raise _broken(path, error) from error
+            if pages < 1:
+                raise _broken(path, "it has no pages")
+            yield document
+
+
+def _broken(path: Path, reason: object) -> DocumentError:
+    text = str(reason).splitlines()[0] if str(reason) else type(reason).__name__
+    text = text.replace(str(path), "the file")
+    return DocumentError(f"the PDF cannot be read ({text}); repair it (for example `qpdf in.pdf out.pdf`) or export it again", code="broken_file")
+
+
+def text_flags() -> int:
+    """The extraction flags that parsing and verification share: the layout engine's, so that rectangles agree."""
+    import pymupdf
+
+    return int(
+        pymupdf.TEXT_COLLECT_STYLES
+        | pymupdf.TEXT_COLLECT_VECTORS
+        | pymupdf.TEXT_PRESERVE_IMAGES
+        | pymupdf.TEXT_ACCURATE_BBOXES
+        | pymupdf.TEXT_MEDIABOX_CLIP
+        | pymupdf.TEXT_IGNORE_ACTUALTEXT
+    )
+
+
+def runs_of(raw_blocks: Sequence[dict[str, Any]]) -> list[Run]:
+    """The lines of `TextPage.extractRAWDICT()["blocks"]` that hold a visible character, in content order."""
+    import pymupdf
+
+    found: list[Run] = []
+    for number, block in enumerate(raw_blocks):
+        for line in block.get("lines", ()):
+            chars: list[Char] = []
+            size, mono, bold = 0.0, True, True
+            for span in line["spans"]:
+                visible = False
+                for item in span["chars"]:
+                    text = _clean(item["c"])
+                    x0, y0, x1, y1 = (min(max(value, -_FAR), _FAR) for value in item["bbox"])
+                    chars.append(Char(text, x0, y0, x1, y1))
+                    visible = visible or not text.isspace()
+                if visible:
+                    size = max(size, span["size"])
+                    mono = mono and bool(span["flags"] & pymupdf.TEXT_FONT_MONOSPACED)
+                    bold = bold and bool(span["flags"] & pymupdf.TEXT_FONT_BOLD)
+            if size:
+                found.append(Run(tuple(chars), number, size, mono, bold, abs(line["dir"][0] - 1) < 0.01))
+    return found
+
+
+def _clean(text: str) -> str:
+    """One character that UTF-8 can hold: controls read as a space, halves of surrogate pairs as U+FFFD."""
+    kind = unicodedata.category(text) if len(text) == 1 else ""
+    if kind == "Cc" or text == "\u00a0" or not text:
+        return " "
+    return "\ufffd" if kind == "Cs" else text
+
+
+# --- ownership -----------------------------------------------------------------------------------------------------------
+
+
+def rounded_out(bbox: Sequence[float]) -> Box:
+    """The rectangle rounded outwards to hundredths of a point, the form in which it is stored and compared."""
+    x0, y0, x1, y1 = (float(value) for value in bbox)
+    return (math.floor(x0 * 100) / 100, math.floor(y0 * 100) / 100, math.ceil(x1 * 100) / 100, math.ceil(y1 * 100) / 100)
+
+
+def union(boxes: Sequence[Sequence[float]]) -> Box:
+    """The smallest rectangle around the given ones."""
+    return (min(b[0] for b in boxes), min(b[1] for b in boxes), max(b[2] for b in boxes), max(b[3] for b in boxes))
+
+
+def area(bbox: Sequence[float]) -> float:
+    """Square points of a rectangle."""
+    return max(0.0, bbox[2] - bbox[0]) * max(0.0, bbox[3] - bbox[1])
+
+
+def owner_order(boxes: Sequence[Box]) -> list[int]:
+    """Positions of the rectangles in the order in which they may claim a character: smallest first, then first come."""
+    return sorted(range(len(boxes)), key=lambda i: (area(boxes[i]), i))
+
+
+def owner_of(char: Char, boxes: Sequence[Box], order: Sequence[int]) -> int:
+    """The position of the rectangle that owns a character, -1 when none holds its centre."""
+    x, y = (char.x0 + char.x1) / 2, (char.y0 + char.y1) / 2
+    for i in order:
+        x0, y0, x1, y1 = boxes[i]
+        if x0 <= x <= x1 and y0 <= y <= y1:
+            return i
+    return -1
+
+
+def owned(runs: Sequence[Run], boxes: Sequence[Box]) -> tuple[list[list[Run]], list[Run]]:
+    """(the pieces of lines each rectangle owns, the pieces none owns), in content order; every visible character once."""
+    order = owner_order(boxes)
+    pieces: list[list[Run]] = [[] for _ in boxes]
+    orphans: list[Run] = []
+    for run in runs:
+        x0, y0, x1, y1 = union([char[1:] for char in run.chars if not char.text.isspace()])
+        near = [i for i in order if boxes[i][0] <= x1 and boxes[i][2] >= x0 and boxes[i][1] <= y1 and boxes[i][3] >= y0]
+        current: int | None = None
+        piece: list[Char] = []
+        for char in run.chars:
+            owner = current if char.text.isspace() and current is not None else owner_of(char, boxes, near)
+            if owner != current:
+                if current is not None and piece:
+                    (orphans if current < 0 else pieces[current]).append(run._replace(chars=tuple(piece)))
+                current, piece = owner, []
+            piece.append(char)
+        if piece and current is not None:
+            (orphans if current < 0 else pieces[current]).append(run._replace(chars=tuple(piece)))
+    return [[run for run in group if _visible(run)] for group in pieces], [run for run in orphans if _visible(run)]
+
+
+def _visible(run: Run) -> bool:
+    return any(not char.text.isspace() for char in run.chars)
+
+
+def run_box(run: Run) -> Box:
+    """The rectangle around the visible characters of a run."""
+    return union([char[1:] for char in run.chars if not char.text.isspace()])
+
+
+# --- reading -----------------------------------------------------------------------------------------------------------
+
+
+def visual_lines(runs: Sequence[Run]) -> list[list[Run]]:
+    """Runs grouped into printed lines, top to bottom, pieces of a line in reading direction; turned text keeps its content order."""
+    level = [(run_box(run), run) for run in runs if run.horizontal]
+    level.sort(key=lambda item: ((item[0][1] + item[0][3]) / 2, item[0][0]))
+    lines: list[tuple[Box, list[tuple[Box, Run]]]] = []
+    for box, run in level:
+        if lines:
+            last = lines[-1][0]
+            overlap = min(last[3], box[3]) - max(last[1], box[1])
+            if overlap >= 0.5 * min(last[3] - last[1], box[3] - box[1]):
+                lines[-1] = (union([last, box]), [*lines[-1][1], (box, run)])
+                continue
+        lines.append((box, [(box, run)]))
+    ordered = []
+    for _, items in lines:
+        leftwards = _right_to_left("".join(run_text(run) for _, run in items))
+        ordered.append([run for _, run in sorted(items, key=lambda item: -item[0][2] if leftwards else item[0][0])])
+    return ordered + [[run] for run in runs if not run.horizontal]
+
+
+def _right_to_left(text: str) -> bool:
+    directions = Counter(unicodedata.bidirectional(char) for char in text)
+    return directions["R"] + directions["AL"] > directions["L"]
+
+
+def run_text(run: Run) -> str:
+    """The characters of a run as text."""
+    return "".join(char.text for char in run.chars)
+
+
+def line_text(line: Sequence[Run]) -> str:
+    """One printed line; pieces with a gap between them are set apart by a space."""
+    text, right = "", 0.0
+    for run in line:
+        piece = run_text(run)
+        box = run_box(run)
+        if text and not text[-1].isspace() and not piece[:1].isspace() and (not run.horizontal or abs(box[0] - right) > 0.1 * run.size):
+            text += " "
+        text, right = text + piece, box[2]
+    return re.sub(r"[ \n\r]+", " ", text).strip()
+
+
+def is_cjk(char: str) -> bool:
+    """True for ideographs, kana and their full-width punctuation: scripts written without spaces."""
+    code = ord(char)
+    return 0x2E80 <= code <= 0x312F or 0x31A0 <= code <= 0x4DBF or 0x4E00 <= code <= 0x9FFF or 0xF900 <= code <= 0xFAFF \
+        or 0xFE30 <= code <= 0xFE4F or 0xFF00 <= code <= 0xFF65 or 0x20000 <= code <= 0x3FFFF  # fmt: skip
+
+
+def flowed(lines: Sequence[str], words: frozenset[str] = frozenset()) -> str:
+    """Printed lines as one running text: a word cut at a line end is joined again, Chinese and Japanese are joined without a space.
+
+    A hyphen stays where the page spells the compound with it elsewhere (`words` holds the page's words).
+    """
+    text = ""
+    for line in lines:
+        if not line:
+            continue
+        if not text:
+            text = line
+        elif text[-1] == "\u00ad" or (text[-1] in "-\u2010" and text[-2:-1].isalpha() and line[0].islower()):
+            first, second = re.split(r"\s", text)[-1][:-1], re.split(r"\s", line)[0]
+            compound = text[-1] != "\u00ad" and f"{first}-{second.rstrip('.,;:)')}" in words
+            text = (text if compound else text[:-1]) + line
+        elif is_cjk(text[-1]) and is_cjk(line[0]):
+            text += line
+        else:
+            text += f" {line}"
+    return text
+
+
+def page_words(runs: Sequence[Run]) -> frozenset[str]:
+    """Every hyphenated compound of a page, to tell a compound from a word cut at a line end."""
+    return frozenset(word.strip(".,;:()") for run in runs for word in run_text(run).split() if "-" in word[1:-1])
+
+
+def code_text(lines: Sequence[Sequence[Run]]) -> str:
+    """Printed lines with their indentation, counted in the width of a character."""
+    boxes = [union([run_box(run) for run in line]) for line in lines]
+    left = min(box[0] for box in boxes)
+    widths = sorted(char.x1 - char.x0 for line in lines for run in line for char in run.chars if char.x1 > char.x0)
+    size = max(run.size for line in lines for run in line)
+    advance = max(0.6 * size, widths[len(widths) // 2]) if widths else size
+    return "\n".join(" " * min(80, round((box[0] - left) / advance)) + line_text(line) for box, line in zip(boxes, lines, strict=True))
+
+
+def list_items(lines: Sequence[str], words: frozenset[str]) -> list[str]:
+    """List entries of a region: a line that opens with a bullet or a number starts a new one; bullets become `- `."""
+    items: list[list[str]] = []
+    for line in lines:
+        if line[:1] in _BULLETS and (len(line) == 1 or line[1] == " " or line[0] not in "-–—*·"):
+            items.append(["- " + line[1:].strip()])
+        elif _NUMBERED.match(line) or not items:
+            items.append([line if _NUMBERED.match(line) else "- " + line])
+        else:
+            items[-1].append(line)
+    return [flowed([part for part in item if part != "- "] or ["-"], words) if item[0] != "- " or len(item) == 1
+            else "- " + flowed(item[1:], words) for item in items]  # fmt: skip
+
+
+def table_rows(runs: Sequence[Run], region: Region, words: frozenset[str]) -> list[list[str]]:
+    """Cell texts of a table region, row by row; each character stands in the cell that holds its centre, empty rows and columns are left out."""
+    columns, rows = region.grid or ((), ())
+    cells: dict[tuple[int, int], list[Run]] = {}
+    for run in runs:
+        pieces: dict[tuple[int, int], list[Char]] = {}
+        last: tuple[int, int] | None = None
+        for char in run.chars:
+            if not char.text.isspace() or last is None:
+                x, y = (char.x0 + char.x1) / 2, (char.y0 + char.y1) / 2
+                last = (sum(y >= border for border in rows), sum(x >= border for border in columns))
+            pieces.setdefault(last, []).append(char)
+        for key, chars in pieces.items():
+            if any(not char.text.isspace() for char in chars):
+                cells.setdefault(key, []).append(run._replace(chars=tuple(chars)))
+    used_rows, used_columns = sorted({key[0] for key in cells}), sorted({key[1] for key in cells})
+    return [[flowed([line_text(line) for line in visual_lines(cells.get((row, column), []))], words) for column in used_columns] for row in used_rows]
+
+
+def pipe_table(rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table whose first row is the header; pipes in cells are escaped."""
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join([lines[0], "|" + " --- |" * len(rows[0]), *lines[1:]])
+
+
+# --- proof -----------------------------------------------------------------------------------------------------------
+
+
+def letters(text: str) -> str:
+    """Letters and digits of a text, each character in NFKC by itself: what parsing may never change."""
+    return "".join(char for char in "".join(unicodedata.normalize("NFKC", item) for item in text) if char.isalnum())
+
+
+def region_letters(runs: Sequence[Run]) -> str:
+    """Letters and digits of a region in reading order, as the page prints them."""
+    return letters("\n".join(line_text(line) for line in visual_lines(runs)))
