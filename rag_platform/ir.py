@@ -50,6 +50,7 @@ class Document:
     live_version: str | None = None
     pinned: bool = False
     status: str = "active"  # active | retired | deleted
+    origin: str = ""  # absolute path of the file; never leaves the ledger
     created_at: str = ""
     updated_at: str = ""
 
@@ -329,6 +330,22 @@ class EmbedderInfo:
 
 
 # --- 5. retrieval ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class QueryIR:
+    """A question prepared for the legs; what each of them reads (seed 000 §3.2.3.2)."""
+
+    original_query: str
+    normalized_query: str  # NFKC, one space between words, lower case
+    dense_query_text: str
+    sparse_query_expr: str
+    query_hash: str  # of normalized_query
+    language: str  # zh | ja | ko | en | und
+    intent: str = "search"  # search | summarize | compare | metadata_filter | tool_call
+    filters: Json = field(default_factory=dict)
+    query_profile_id: str = ""
+    rewrite_profile_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,121 @@
+"""Three ways to join the candidates of the dense and the sparse leg into one order.
+
+All keep the label of origin: a candidate of both legs is `hybrid`, another keeps `dense` or `sparse`. Equal scores are ordered by
+the best rank a candidate had in either leg, then by chunk_id.
+
+A candidate that only one leg found gets the lowest score the other leg returned, not zero evidence: the leg did look at it and
+placed it below its last candidate, so its last score is the tightest bound that is known (the pool's minimum as in Lee, "Analyses
+of Multiple Evidence Combination", SIGIR 1997, and CombSUM over min-max scores). A leg that returned nothing says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, pstdev
+from typing import ClassVar
+
+from rag_platform.ir import Candidate
+
+
+@dataclass(frozen=True)
+class ReciprocalRank:
+    """Reciprocal rank fusion: score = sum over the legs of 1 / (k + rank), ranks from 1 (Cormack et al., SIGIR 2009).
+
+    The one exception to the rule of the lowest score: a leg adds nothing for a candidate it did not return, as published.
+    """
+
+    VERSION: ClassVar[str] = "1"
+    k: float = 60.0
+
+    def __post_init__(self) -> None:
+        """Refuse a k that would divide by zero or turn the order around."""
+        if self.k < 0:
+            raise ValueError(f"k = {self.k} must not be negative; 60 is usual")
+
+    def fuse(self, dense: Sequence[Candidate], sparse: Sequence[Candidate]) -> list[Candidate]:
+        """Every candidate once, best first; scores between 0 and 2 / (k + 1)."""
+        legs = [{c.chunk_id: 1.0 / (self.k + rank) for c, rank in zip(leg, _ranks(leg), strict=True)} for leg in (dense, sparse)]
+        return _ordered(dense, sparse, lambda chunk_id: sum(leg.get(chunk_id, 0.0) for leg in legs))
+
+
+@dataclass(frozen=True)
+class MinMax:
+    """Convex combination of min-max scores: alpha * dense + (1 - alpha) * sparse, each (s - min) / (max - min) within its leg.
+
+    Bruch et al., "An Analysis of Fusion Functions for Hybrid Retrieval", TOIS 2023. `alpha` is the weight of the dense leg.
+    """
+
+    VERSION: ClassVar[str] = "1"
+    alpha: float = 0.5
+
+    def __post_init__(self) -> None:
+        """Refuse a weight outside 0..1."""
+        _check_alpha(self.alpha)
+
+    def fuse(self, dense: Sequence[Candidate], sparse: Sequence[Candidate]) -> list[Candidate]:
+        """Every candidate once, best first; scores between 0 and 1."""
+        return _weighted(dense, sparse, self.alpha, min_max)
+
+
+@dataclass(frozen=True)
+class ZScore:
+    """Convex combination of standard scores: alpha * dense + (1 - alpha) * sparse, each (s - mean) / deviation within its leg.
+
+    Montague & Aslam, "Relevance Score Normalization for Metasearch", CIKM 2001 (ZMUV). `alpha` is the weight of the dense leg.
+    """
+
+    VERSION: ClassVar[str] = "1"
+    alpha: float = 0.5
+
+    def __post_init__(self) -> None:
+        """Refuse a weight outside 0..1."""
+        _check_alpha(self.alpha)
+
+    def fuse(self, dense: Sequence[Candidate], sparse: Sequence[Candidate]) -> list[Candidate]:
+        """Every candidate once, best first; scores in deviations from the pool's mean, so they may be negative."""
+        return _weighted(dense, sparse, self.alpha, z_score)
+
+
+def min_max(scores: Sequence[float]) -> list[float]:
+    """(s - min) / (max - min); all 1 where the scores are equal, since each was the best of its leg."""
+    low, high = min(scores), max(scores)
+    return [(score - low) / (high - low) if high > low else 1.0 for score in scores]
+
+
+def z_score(scores: Sequence[float]) -> list[float]:
+    """(s - mean) / population deviation; all 0 where the scores are equal."""
+    mean, deviation = fmean(scores), pstdev(scores)
+    return [(score - mean) / deviation if deviation > 0 else 0.0 for score in scores]
+
+
+def _weighted(
+    dense: Sequence[Candidate], sparse: Sequence[Candidate], alpha: float, scale: Callable[[Sequence[float]], list[float]]
+) -> list[Candidate]:
+    legs: list[tuple[float, Mapping[str, float], float]] = []
+    for weight, leg in ((alpha, dense), (1.0 - alpha, sparse)):
+        if leg:
+            scaled = scale([candidate.score for candidate in leg])
+            legs.append((weight, {c.chunk_id: s for c, s in zip(leg, scaled, strict=True)}, min(scaled)))
+    return _ordered(dense, sparse, lambda chunk_id: sum(weight * scores.get(chunk_id, low) for weight, scores, low in legs))
+
+
+def _ordered(dense: Sequence[Candidate], sparse: Sequence[Candidate], score: Callable[[str], float]) -> list[Candidate]:
+    best_rank: dict[str, int] = {}
+    origin: dict[str, str] = {}
+    for leg in (dense, sparse):
+        for candidate, rank in zip(leg, _ranks(leg), strict=True):
+            best_rank[candidate.chunk_id] = min(rank, best_rank.get(candidate.chunk_id, rank))
+            origin[candidate.chunk_id] = "hybrid" if candidate.chunk_id in origin else candidate.source
+    # rounded, or the last bits of a sum would decide what the former ranks should
+    fused = [Candidate(chunk_id, round(score(chunk_id), 12), source) for chunk_id, source in origin.items()]
+    return sorted(fused, key=lambda candidate: (-candidate.score, best_rank[candidate.chunk_id], candidate.chunk_id))
+
+
+def _ranks(leg: Sequence[Candidate]) -> range:
+    return range(1, len(leg) + 1)
+
+
+def _check_alpha(alpha: float) -> None:
+    if not 0.0 <= alpha <= 1.0:
+        raise ValueError(f"alpha = {alpha} must lie between 0 (sparse alone) and 1 (dense alone)")

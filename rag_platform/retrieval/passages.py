@@ -1,0 +1,160 @@
+"""A chunk's text cut into the units an answer may quote: sentences, list items, table rows, code blocks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_FENCE = re.compile(r"\s*(```+|~~~+)")
+_HEADING = re.compile(r" {0,3}#{1,6}\s+(.*?)\s*#*\s*$")
+_ITEM = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)、])\s+(?=\S)")
+_QUOTE = re.compile(r"\s*>\s?")
+_SEPARATOR_ROW = re.compile(r"\s*\|?\s*:?-{2,}:?\s*(\|\s*:?-{2,}:?\s*)*\|?\s*$")
+_RULE = re.compile(r"\s*([-*_=])(\s*\1){2,}\s*$")
+_MARKUP = re.compile(r"\s*(?:<[^>]+>\s*|!\[[^\]]*\]\([^)]*\)\s*|\[[^\]]+\]:\s*\S+\s*)+$")
+# A Latin full stop ends a sentence only before white space and an opening that looks like a new one; a CJK one always does.
+_SENTENCE_END = re.compile(r"[。！？!?；]+[”’」』）)\"']*|\.+[”’)\"']*(?=\s+[\"“‘'(\[*`]*[A-Z0-9\u00c0-\u00de\u3400-\u9fff])|[!?]+(?=\s)")
+_ABBREVIATION = re.compile(
+    r"(?:^|[\s(])(?:e\.g|i\.e|etc|cf|vs|Dr|Mr|Mrs|Ms|Prof|No|Nos|Fig|Figs|Eq|Sec|approx|St|Inc|Ltd|Co|Corp|U\.S|[A-Z])\.$"
+)
+MAX_CODE_LINES = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A span of a chunk's text that stands on its own; `text[start:end]` is its verbatim quote."""
+
+    kind: str  # sentence | item | row | code
+    start: int
+    end: int
+    context: str = ""  # headings and introducing line above it, table header for a row
+    header: tuple[int, int] | None = None  # span of the header row of a table row
+
+
+def units(text: str) -> list[Unit]:
+    """The units of a chunk in order; headings, rules, bare markup and the separator rows of tables are none."""
+    found: list[Unit] = []
+    heading = intro = ""
+    for kind, start, end in _blocks(text):
+        block = text[start:end]
+        if kind == "heading":
+            heading, intro = _heading_text(block), ""
+        elif kind == "table":
+            found += _rows(text, start, end, f"{heading} {intro}".strip())
+        elif kind == "code":
+            found += _code(text, start, end, f"{heading} {intro}".strip())
+        elif kind == "item":
+            marker = _ITEM.match(block)
+            found += [Unit("item", start + (marker.end() if marker else 0), end, f"{heading} {intro}".strip())]
+        else:
+            sentences = [Unit("sentence", s, e, heading) for s, e in sentence_spans(text, start, end)]
+            found += sentences
+            last = text[sentences[-1].start : sentences[-1].end] if sentences else ""
+            intro = last if last.endswith((":", "：")) else ""
+    return found
+
+
+def sentence_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Spans of the sentences of `text[start:end]` without surrounding white space."""
+    begin = start
+    for match in _SENTENCE_END.finditer(text, start, end):
+        if match.group().startswith(".") and _ABBREVIATION.search(text, max(begin, match.start() - 8), match.end()):
+            continue
+        yield from _trimmed(text, begin, match.end())
+        begin = match.end()
+    yield from _trimmed(text, begin, end)
+
+
+def _blocks(text: str) -> Iterator[tuple[str, int, int]]:
+    """(kind, start, end) of runs of lines: heading, table, code, item, paragraph."""
+    kind, start, end = "", 0, 0
+    fence = ""
+    for line_start, line_end in _lines(text):
+        line = text[line_start:line_end]
+        found = _FENCE.match(line)
+        if fence:
+            end = line_end
+            if found and found[1].startswith(fence) and not line[found.end() :].strip():
+                yield "code", start, end
+                kind, fence = "", ""
+            continue
+        line_kind = "code" if found else _kind(line)
+        # a wrapped line belongs to the paragraph or list item above it
+        if kind and line_kind != kind and not (line_kind == "paragraph" and kind == "item"):
+            yield kind, start, end
+            kind = ""
+        if line_kind in ("heading", "item") and kind == line_kind:
+            yield kind, start, end
+            kind = ""
+        if line_kind == "blank":
+            continue
+        if not kind:
+            kind, start = line_kind, line_start
+        end = line_end
+        fence = found[1] if found else ""
+    if kind:
+        yield kind, start, end
+
+
+def _kind(line: str) -> str:
+    if not line.strip() or _RULE.match(line) or _MARKUP.match(line):
+        return "blank"
+    if _HEADING.match(line):
+        return "heading"
+    if line.lstrip().startswith("|") or _SEPARATOR_ROW.match(line):
+        return "table"
+    return "item" if _ITEM.match(line) else "paragraph"
+
+
+def _rows(text: str, start: int, end: int, context: str) -> Iterator[Unit]:
+    """One unit a body row; the row before the separator is the header. Rows of a table cut elsewhere have none."""
+    lines = [(s, e) for s, e in _lines(text, start, end) if text[s:e].strip()]
+    separator = next((i for i, (s, e) in enumerate(lines) if _SEPARATOR_ROW.match(text[s:e])), -1)
+    header = lines[separator - 1] if separator > 0 else None
+    names = " ".join(cells(text[header[0] : header[1]])) if header else ""
+    for i, (s, e) in enumerate(lines):
+        if i != separator and (s, e) != header:
+            yield from (Unit("row", *span, f"{context} {names}".strip(), header) for span in _trimmed(text, s, e))
+
+
+def _code(text: str, start: int, end: int, context: str) -> Iterator[Unit]:
+    lines = list(_lines(text, start, end))
+    if len(lines) <= MAX_CODE_LINES:
+        yield Unit("code", start, end, context)
+        return
+    for s, e in lines:
+        if not _FENCE.match(text[s:e]):
+            yield from (Unit("sentence", *span, context) for span in _trimmed(text, s, e))
+
+
+def cells(row: str) -> list[str]:
+    """The cells of a Markdown table row."""
+    inner = row.strip().removeprefix("|")
+    inner = inner[:-1] if inner.endswith("|") and not inner.endswith("\\|") else inner
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", inner)]
+
+
+def _heading_text(line: str) -> str:
+    match = _HEADING.match(line)
+    return match[1] if match else line
+
+
+def _lines(text: str, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int]]:
+    end = len(text) if end is None else end
+    while start < end:
+        stop = text.find("\n", start, end)
+        stop = end if stop < 0 else stop
+        yield start, stop
+        start = stop + 1
+
+
+def _trimmed(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    quote = _QUOTE.match(text, start, end)
+    start = quote.end() if quote else start
+    while start < end and text[start].isspace():
+        start += 1
+    while end > start and text[end - 1].isspace():
+        end -= 1
+    if end > start:
+        yield start, end
