@@ -46,9 +46,9 @@ COLD = [
 ]
 CHINESE_TITLE = "4 中文摘要"
 CHINESE = [
-    "PX-40 型皮带模块的额定功率为 1.1 千瓦，防护等级为 IP54，适用于单件重量不超过 35 千克的包裹。每个模块都有独立的驱动器、控制器和",
+    "PX-40 型皮带模块的额定功率为 1.1 千瓦，防护等级为 IP54，适用于单件重量不超过 35 千克的包裹。每个模块都有独立的驱动器、控制器和"
     "两个光电传感器，相邻模块通过背板自动识别，不需要拨码。",
-    "安装冷库套件之后，PX-40 可以在零下 28 摄氏度的环境中运行。冷启动后皮带以四分之一的速度运行十二分钟，预热过程不能跳过。冷凝水必",
+    "安装冷库套件之后，PX-40 可以在零下 28 摄氏度的环境中运行。冷启动后皮带以四分之一的速度运行十二分钟，预热过程不能跳过。冷凝水必"
     "须能够排出，因此模块的安装倾角不得小于两度。",
 ]
 
@@ -118,6 +118,16 @@ def table(page: pymupdf.Page, y: float, rows: list[list[str]], widths: list[floa
     return y + 16
 
 
+def wrapped(text: str, font: pymupdf.Font, size: float, width: float) -> list[str]:
+    """The text cut into lines that fit the width; Chinese may break between any two characters."""
+    lines = [""]
+    for char in text:
+        if font.text_length(lines[-1] + char, fontsize=size) > width and char not in "，。、":
+            lines.append("")
+        lines[-1] += char
+    return lines
+
+
 def picture(page: pymupdf.Page, y: float, png: bytes, height: float, caption: str) -> float:
     """Place a picture with its caption; returns where the next line starts."""
     page.insert_image(pymupdf.Rect(LEFT, y, RIGHT, y + height), stream=png)
@@ -154,9 +164,11 @@ def datasheet() -> bytes:
     writer = pymupdf.TextWriter(fourth.rect)
     writer.append((LEFT, TOP + 15), CHINESE_TITLE, font=font, fontsize=15)
     y = TOP + 48
-    for position, line in enumerate(CHINESE):
-        writer.append((LEFT, y), line, font=font, fontsize=7.3)
-        y += 13 if position % 2 == 0 else 22
+    for text in CHINESE:
+        for line in wrapped(text, font, 10.5, RIGHT - LEFT):
+            writer.append((LEFT, y), line, font=font, fontsize=10.5)
+            y += 17
+        y += 8
     writer.write_text(fourth)
 
     document.set_toc([[1, "Pegasus PX series data sheet", 1], [2, "1 Overview", 1], [2, "2 Technical data", 2], [3, "2.1 Ratings", 2],
