@@ -1,0 +1,192 @@
+"""The tables of a catalog, derived from the records of `ir`, and the one writer of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sqlite3
+import typing
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from rag_platform.errors import IntegrityError, SchemaVersionError
+from rag_platform.ir import Chunk, Document, MediaLink, Section, Version
+
+SCHEMA_VERSION = 1
+RecordT = TypeVar("RecordT")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Entry:
+    """A chunk with what the indexes hold of it; the hashes tell the next release what changed."""
+
+    chunk: Chunk
+    content_hash: str  # of the dense text, empty when there is none
+    sparse_hash: str  # of the sparse text and headings, empty when there is none
+    status: str  # ready | failed_embed | no_text
+    keyphrases: tuple[str, ...] = ()
+    quality_score: float | None = None
+
+
+# --- tables from records -----------------------------------------------------------------------------------------------
+
+_EXTRA_COLUMNS: dict[str, str] = {
+    "chunks": ", content_hash TEXT NOT NULL, sparse_hash TEXT NOT NULL, status TEXT NOT NULL,"
+    " keyphrases TEXT NOT NULL DEFAULT '[]', quality_score REAL",
+    "sections": ", doc_id TEXT NOT NULL, version_id TEXT NOT NULL, position INTEGER NOT NULL",
+    "asset_anchor": ", doc_id TEXT NOT NULL, version_id TEXT NOT NULL",
+}
+_RECORDS: dict[str, type[Any]] = {
+    "documents": Document, "versions": Version, "sections": Section, "chunks": Chunk, "asset_anchor": MediaLink,
+}  # fmt: skip
+_INDEXES = (
+    "CREATE UNIQUE INDEX documents_id ON documents(doc_id)",
+    "CREATE UNIQUE INDEX versions_id ON versions(version_id)",
+    "CREATE INDEX versions_document ON versions(doc_id)",
+    "CREATE INDEX sections_version ON sections(version_id, position)",
+    "CREATE UNIQUE INDEX chunks_id ON chunks(chunk_id)",
+    "CREATE INDEX chunks_document ON chunks(doc_id, chunk_id)",
+    "CREATE INDEX chunks_version ON chunks(version_id, chunk_index)",
+    "CREATE INDEX anchors_version ON asset_anchor(version_id)",
+    "CREATE INDEX anchors_asset ON asset_anchor(asset_id)",
+)
+
+
+def _types(record: type[Any]) -> dict[str, Any]:
+    hints = typing.get_type_hints(record)
+    return {field.name: hints[field.name] for field in dataclasses.fields(record)}
+
+
+def _decoders(types: Mapping[str, Any]) -> list[tuple[int, str]]:
+    """Positions whose stored form differs from the field: tuples and mappings are JSON text, flags are integers."""
+    kinds: list[tuple[int, str]] = []
+    for position, hint in enumerate(types.values()):
+        options = [item for item in typing.get_args(hint) if item is not type(None)] if type(None) in typing.get_args(hint) else [hint]
+        origin = typing.get_origin(options[0])
+        if origin in (tuple, dict) or hint is bool:
+            kinds.append((position, "flag" if hint is bool else "tuple" if origin is tuple else "mapping"))
+    return kinds
+
+
+FIELDS = {record: _types(record) for record in _RECORDS.values()}
+_DECODERS = {record: _decoders(types) for record, types in FIELDS.items()}
+
+
+def _stored(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, dict):
+        return json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return int(value) if isinstance(value, bool) else value
+
+
+def restored(record: type[RecordT], row: Sequence[Any]) -> RecordT:
+    """The record whose columns lead the row."""
+    values = list(row[: len(FIELDS[record])])
+    for position, kind in _DECODERS[record]:
+        value = values[position]
+        if value is None:
+            continue
+        if kind == "flag":
+            values[position] = bool(value)
+        else:
+            values[position] = () if value == "[]" else tuple(json.loads(value)) if kind == "tuple" else json.loads(value)
+    return record(*values)
+
+
+def columns(record: type[Any], alias: str = "") -> str:
+    """The quoted columns of a record in field order, for a SELECT that `restored` reads."""
+    prefix = f"{alias}." if alias else ""
+    return ", ".join(f'{prefix}"{name}"' for name in FIELDS[record])
+
+
+def _insert(table: str, extra: int = 0) -> str:
+    record = _RECORDS[table]
+    extras = [part.split()[0] for part in _EXTRA_COLUMNS.get(table, "").split(",") if part.strip()]
+    marks = ", ".join("?" * (len(FIELDS[record]) + extra))
+    return f"INSERT INTO {table} ({', '.join([columns(record), *extras[:extra]])}) VALUES ({marks})"
+
+
+def _values(record: Any) -> list[Any]:
+    return [_stored(getattr(record, name)) for name in FIELDS[type(record)]]
+
+
+# --- writing -------------------------------------------------------------------------------------------------------------
+
+
+class CatalogWriter:
+    """One transaction over a catalog that is being built; leaving the block well commits it, leaving it with an error does not."""
+
+    def __init__(self, path: Path) -> None:
+        fresh = not path.exists()
+        self._db = sqlite3.connect(path, isolation_level=None)
+        self._db.execute("PRAGMA journal_mode=MEMORY")  # a crash discards the whole candidate, so no journal file may stay behind
+        self._db.execute("PRAGMA synchronous=OFF")  # the builder syncs the finished file once
+        if not fresh:
+            check_schema(self._db, path)
+        self._db.execute("BEGIN")
+        if fresh:
+            self._create()
+
+    def __enter__(self) -> CatalogWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._db.execute("ROLLBACK" if kind else "COMMIT")
+        self._db.close()
+
+    def _create(self) -> None:
+        self._db.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
+        self._db.execute("INSERT INTO meta VALUES ('schema_version', ?)", (str(SCHEMA_VERSION),))
+        for table, record in _RECORDS.items():
+            self._db.execute(f"CREATE TABLE {table} ({columns(record)}{_EXTRA_COLUMNS.get(table, '')})")
+        self._db.execute("CREATE TABLE asset (asset_id TEXT PRIMARY KEY, mime TEXT, width INTEGER, height INTEGER, size INTEGER)")
+        for statement in _INDEXES:
+            self._db.execute(statement)
+
+    def replace_documents(self, documents: Iterable[Document]) -> None:
+        """Make the table of documents hold exactly these; a changed title or tag reaches filters without touching a chunk."""
+        self._db.execute("DELETE FROM documents")
+        self._db.executemany(_insert("documents"), (_values(item) for item in documents))
+
+    def drop_versions(self, version_ids: Collection[str]) -> None:
+        """Remove the rows of these versions from every table; images that no version shows any more go with them."""
+        for table in ("versions", "sections", "chunks", "asset_anchor"):
+            self._db.executemany(f"DELETE FROM {table} WHERE version_id = ?", ((item,) for item in version_ids))
+        self._db.execute("DELETE FROM asset WHERE asset_id NOT IN (SELECT asset_id FROM asset_anchor)")
+
+    def add_version(self, version: Version, sections: Sequence[Section], entries: Sequence[Entry], links: Sequence[MediaLink]) -> None:
+        """Add one live version with its sections, chunks and images. Raises IntegrityError when a chunk id is already taken."""
+        version_id, doc_id = version.version_id, version.doc_id
+        self._db.execute(_insert("versions"), _values(version))
+        self._db.executemany(_insert("sections", 3), ([*_values(s), doc_id, version_id, n] for n, s in enumerate(sections)))
+        try:
+            self._db.executemany(
+                _insert("chunks", 5),
+                ([*_values(e.chunk), e.content_hash, e.sparse_hash, e.status, _stored(e.keyphrases), e.quality_score] for e in entries),
+            )
+        except sqlite3.IntegrityError as error:
+            raise IntegrityError(
+                f"version {version_id} brings a chunk id that is already in the catalog ({error}); "
+                "its chunks were cut from another document or twice: rebuild its stages with `rag ingest --policy new_version`"
+            ) from error
+        self._db.executemany(_insert("asset_anchor", 2), ([*_values(link), doc_id, version_id] for link in links))
+        self._db.executemany(
+            "INSERT OR IGNORE INTO asset VALUES (?, ?, ?, ?, ?)",
+            ((link.asset_id, link.mime, link.width, link.height, link.size) for link in links if link.asset_id),
+        )
+
+
+def check_schema(db: sqlite3.Connection, path: Path) -> None:
+    """Raise SchemaVersionError unless the open file is a catalog of the version this program reads."""
+    try:
+        row = db.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
+    except sqlite3.DatabaseError as error:
+        raise SchemaVersionError(f"{path.name} is not a catalog ({error}); rebuild the release with `rag release`") from error
+    if row is None or row[0] != str(SCHEMA_VERSION):
+        raise SchemaVersionError(
+            f"{path.name} has schema {row[0] if row else 'none'}, this program reads {SCHEMA_VERSION}; "
+            "upgrade rag-platform, or rebuild the release with `rag rebuild`"
+        )
