@@ -12,10 +12,11 @@ import types
 import typing
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from rag_platform.errors import IntegrityError, SchemaVersionError
+from rag_platform.errors import BusyError, IntegrityError, SchemaVersionError
 from rag_platform.ir import Version
 
 SCHEMA_VERSION = 1
@@ -87,6 +88,30 @@ class Store:
     def current_path(self, namespace: str) -> Path:
         """The pointer to the published release."""
         return self.releases_dir(namespace) / "CURRENT"
+
+    # --- one writer ----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def writer(self, namespace: str, owner: str) -> Iterator[None]:
+        """Hold the namespace's write lock. Raises BusyError naming the holder and since when; the lock dies with its process."""
+        import fcntl
+
+        path = self.releases_dir(namespace) / ".writer"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "a+", encoding="utf-8") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                handle.seek(0)
+                held = handle.read().strip() or "another process"
+                raise BusyError(f"namespace {namespace!r} is being written by {held}; wait for it, or see `rag jobs list`") from None
+            handle.truncate(0)
+            handle.write(f"{owner} (process {os.getpid()}, since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC)")
+            handle.flush()
+            try:
+                yield
+            finally:
+                handle.truncate(0)
 
     # --- receiving -----------------------------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """Dagster's SQLite event log with its connections kept open.
 
-The stock storage builds an engine and a connection for each event (35-90 ms on two cores); here one connection a shard stays open and
-commits without an fsync of the WAL (about 2 ms). A power cut can lose the last events, never corrupt the log; the ledger, not the event log,
-is the system of record. Figures: docs/performance.md.
+The stock storage builds an engine and a connection for each event (35-90 ms on two cores); here one connection a shard stays
+open and commits without an fsync of the WAL (about 2 ms). A power cut can lose the last events, never corrupt the log; the ledger,
+not the event log, is the system of record. Figures: docs/performance.md.
 """
 
 from collections import OrderedDict

@@ -1,0 +1,135 @@
+"""What runs without being asked: the inbox sensor, the release after a run from the UI, and the nightly schedule."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import dagster as dg
+
+from rag_platform.assets.launch import contiguous
+from rag_platform.assets.partitions import JOB_TAG, document_versions, namespaces
+from rag_platform.assets.resources import Platform
+from rag_platform.config import INGESTION_STAGES, load_settings, stage_profiles
+from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
+from rag_platform.indexes.ingesting import stale_versions
+from rag_platform.indexes.updating import unfinished
+
+ingest_job = dg.define_asset_job(
+    "ingest", selection=list(INGESTION_STAGES), description="The seven stages for a range of document versions."
+)
+release_job = dg.define_asset_job(
+    "release",
+    selection=["catalog", "lexical_index", "dense_index", "published_release"],
+    description="Build, check and publish a namespace's release.",
+)
+
+
+@dg.sensor(
+    job=ingest_job,
+    minimum_interval_seconds=15,
+    default_status=dg.DefaultSensorStatus.STOPPED,
+    description="Watches inbox/<namespace>/: new, changed and removed files become ingest runs.",
+)
+def inbox(context: dg.SensorEvaluationContext, platform: Platform) -> dg.SensorResult | dg.SkipReason:
+    """Run requests for what changed in the inbox since the last tick."""
+    folders = {p.name: _snapshot(p) for p in sorted(platform.store.inbox_dir.glob("*")) if p.is_dir() and not p.name.startswith(".")}
+    before = json.loads(context.cursor or "{}")
+    changed = [name for name, mark in folders.items() if before.get(name) != mark]
+    if not changed:
+        return dg.SkipReason(f"nothing changed in {len(folders)} inbox folders")
+    requests: list[dg.RunRequest] = []
+    keys: list[str] = []
+    for name in changed:
+        reception = _receive_folder(platform, name, platform.store.inbox_dir / name)
+        keys += reception.to_process
+        requests += _ingest_requests(context.instance, reception.to_process, name)
+        if reception.retired and not reception.to_process:
+            requests.append(dg.RunRequest(job_name="release", partition_key=name, tags={"rag/inbox": name}))
+    additions = [document_versions.build_add_request(keys), namespaces.build_add_request(changed)]
+    return dg.SensorResult(run_requests=requests, cursor=json.dumps(folders), dynamic_partitions_requests=additions)
+
+
+@dg.run_status_sensor(
+    run_status=dg.DagsterRunStatus.SUCCESS,
+    monitored_jobs=[ingest_job],
+    request_job=release_job,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+)
+def release_after_success(context: dg.RunStatusSensorContext, platform: Platform) -> Iterator[dg.RunRequest | dg.SkipReason]:
+    """The release run of each namespace whose documents an ingest run completed."""
+    yield from _release_requests(context, platform)
+
+
+@dg.run_status_sensor(
+    run_status=dg.DagsterRunStatus.FAILURE,
+    monitored_jobs=[ingest_job],
+    request_job=release_job,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+)
+def release_after_failure(context: dg.RunStatusSensorContext, platform: Platform) -> Iterator[dg.RunRequest | dg.SkipReason]:
+    """The same after a run in which some documents failed: the good ones still go live."""
+    yield from _release_requests(context, platform)
+
+
+@dg.schedule(
+    job=ingest_job,
+    cron_schedule=load_settings().nightly_cron,
+    default_status=dg.DefaultScheduleStatus.STOPPED,
+    description="Syncs every folder source and rebuilds what another config left stale; releases follow.",
+)
+def nightly(context: dg.ScheduleEvaluationContext, platform: Platform) -> Sequence[dg.RunRequest] | dg.SkipReason:
+    """Run requests for every namespace that has something to do."""
+    requests: list[dg.RunRequest] = []
+    for namespace in platform.ledger.namespaces():
+        due: list[str] = []
+        for source in platform.ledger.sources(namespace):
+            if source.kind == "folder" and Path(source.root).is_dir():
+                due += _receive_folder(platform, namespace, Path(source.root)).to_process
+        profile = stage_profiles(platform.strategy(namespace))["embeddings"]
+        due += [v.version_id for v in stale_versions(platform.ledger, namespace, profile) if v.version_id not in due]
+        context.instance.add_dynamic_partitions(document_versions.name or "", due)
+        context.instance.add_dynamic_partitions(namespaces.name or "", [namespace])
+        requests += _ingest_requests(context.instance, due, namespace)
+        if not due and unfinished(namespace, platform.settings, platform.store, platform.ledger):
+            requests.append(dg.RunRequest(job_name="release", partition_key=namespace))
+    return requests or dg.SkipReason("every namespace is up to date")
+
+
+def _receive_folder(platform: Platform, namespace: str, folder: Path) -> Reception:
+    return receive(
+        [folder],
+        namespace,
+        strategy=platform.strategy(namespace),
+        settings=platform.settings,
+        store=platform.store,
+        ledger=platform.ledger,
+        options=ReceiveOptions(sync=True),
+    )
+
+
+def _ingest_requests(instance: dg.DagsterInstance, version_ids: Sequence[str], namespace: str) -> list[dg.RunRequest]:
+    """One request per unbroken range of partition keys, counting the keys about to be added."""
+    known = list(instance.get_dynamic_partitions(document_versions.name or ""))
+    ordered = [*known, *(key for key in version_ids if key not in set(known))]
+    start, end = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
+    return [
+        dg.RunRequest(job_name="ingest", tags={start: first, end: last, "rag/namespace": namespace})
+        for first, last in contiguous(ordered, set(version_ids))
+    ]
+
+
+def _release_requests(context: dg.RunStatusSensorContext, platform: Platform) -> Iterator[dg.RunRequest | dg.SkipReason]:
+    if JOB_TAG in context.dagster_run.tags:
+        yield dg.SkipReason("the job that started this run releases by itself")
+        return
+    due = [name for name in platform.ledger.namespaces() if unfinished(name, platform.settings, platform.store, platform.ledger)]
+    context.instance.add_dynamic_partitions(namespaces.name or "", due)
+    for name in due:
+        yield dg.RunRequest(partition_key=name, run_key=f"{context.dagster_run.run_id}:{name}", tags={"rag/namespace": name})
+
+
+def _snapshot(folder: Path) -> str:
+    """A mark of a folder's files, their sizes and times; changes when any of them does."""
+    rows = [(str(p.relative_to(folder)), s.st_size, s.st_mtime_ns) for p in sorted(folder.rglob("*")) if p.is_file() and (s := p.stat())]
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]

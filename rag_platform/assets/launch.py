@@ -1,0 +1,112 @@
+"""`python -m rag_platform.assets.launch JOB_ID`: runs one job of the ledger as Dagster runs, which show in the UI like any other."""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import dagster as dg
+
+from rag_platform.assets.instance import prepare
+from rag_platform.assets.partitions import JOB_TAG, document_versions, namespaces
+from rag_platform.config import load_settings
+from rag_platform.errors import RagError
+from rag_platform.indexes.updating import unfinished
+from rag_platform.ir import Job
+from rag_platform.ledger import Ledger, now
+from rag_platform.store import Store
+
+_RANGE_START, _RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
+
+
+def contiguous(keys: Sequence[str], wanted: set[str]) -> list[tuple[str, str]]:
+    """(first, last) of each unbroken run of wanted keys, in the order of `keys`.
+
+    >>> contiguous(["a", "b", "c", "d"], {"a", "b", "d"})
+    [('a', 'b'), ('d', 'd')]
+    """
+    ranges: list[tuple[str, str]] = []
+    open_range = False
+    for key in keys:
+        if key in wanted:
+            ranges[-1:] = [(ranges[-1][0], key)] if open_range else [*ranges[-1:], (key, key)]
+        open_range = key in wanted
+    return ranges
+
+
+def run_ingest(job: Job, instance: dg.DagsterInstance) -> bool:
+    """Run the ingest job over the job's versions; False when a document failed."""
+    wanted = list(job.args["version_ids"])
+    if not wanted:
+        return True
+    instance.add_dynamic_partitions(document_versions.name or "", wanted)
+    ordered = instance.get_dynamic_partitions(document_versions.name or "")
+    outcomes = [
+        _execute("ingest", instance, {_RANGE_START: first, _RANGE_END: last, JOB_TAG: job.job_id})
+        for first, last in contiguous(ordered, set(wanted))
+    ]
+    return all(outcomes)
+
+
+def run_release(job: Job, instance: dg.DagsterInstance) -> bool:
+    """Run the release job of the job's namespace; False when a check or the publication failed."""
+    instance.add_dynamic_partitions(namespaces.name or "", [job.namespace])
+    return _execute("release", instance, {JOB_TAG: job.job_id}, partition_key=job.namespace)
+
+
+def _execute(job_name: str, instance: dg.DagsterInstance, tags: dict[str, str], partition_key: str | None = None) -> bool:
+    from rag_platform.definitions import defs
+
+    definition = defs.resolve_job_def(job_name)
+    result = definition.execute_in_process(instance=instance, tags=tags, partition_key=partition_key, raise_on_error=False)
+    return result.success
+
+
+def run_job(job_id: str) -> int:
+    """Exit code of a job: 0 done, 3 some documents failed, 1 failed. The ledger holds its state and result."""
+    settings = load_settings()
+    store = Store(settings.home)
+    ledger = Ledger(store.ledger_path)
+    job = ledger.job(job_id)
+    ledger.update_job(job_id, state="running", pid=os.getpid(), started_at=now())
+    prepare(store)
+    try:
+        with dg.DagsterInstance.get() as instance:
+            _run_documents(job, instance, ledger)
+            state, reason = "done", ""
+            failed = [item for item in ledger.job_items(job_id) if item.state == "failed"]
+            if job.args.get("release", True) or unfinished(job.namespace, settings, store, ledger):
+                ledger.update_job(job_id, progress={"stage": "release", "done": 0, "total": 1, "message": "building the release"})
+                if not run_release(job, instance):
+                    state, reason = "failed", _release_reason(job, ledger)
+            if state == "done" and failed:
+                state, reason = "partly", f"{len(failed)} documents failed"
+    except RagError as error:
+        state, reason = "failed", error.message
+    except Exception as error:  # the job's last words belong into the ledger, whatever it was
+        traceback.print_exc()
+        state, reason = "failed", f"{type(error).__name__}: {error}"
+    ledger.update_job(job_id, state=state, reason=reason, ended_at=now())
+    return {"done": 0, "partly": 3}.get(state, 1)
+
+
+def _run_documents(job: Job, instance: dg.DagsterInstance, ledger: Ledger) -> None:
+    """The ingest runs; a document left neither done nor failed (its run broke) is recorded as failed with that reason."""
+    if job.kind != "ingest" or run_ingest(job, instance):
+        return
+    for item in ledger.job_items(job.job_id):
+        if item.state == "queued":
+            ledger.update_job_item(
+                job.job_id, item.version_id, "failed", "run_failed", "the ingest run broke before this document was done"
+            )
+
+
+def _release_reason(job: Job, ledger: Ledger) -> str:
+    newest = next(iter(ledger.releases(job.namespace)), None)
+    if newest and newest.state == "rejected":
+        return f"release {newest.release_id} was not published: {newest.reason}"
+    return "the release run failed; the previous release stays published. Its log is in the Dagster UI and in logs/jobs"
+
+
+if __name__ == "__main__":
+    sys.exit(run_job(sys.argv[1]))

@@ -1,0 +1,88 @@
+"""The release assets, partitioned by namespace: the candidate's three stores, their checks, and the publication.
+
+The candidate is built and checked in one step, because its three stores are one directory; `published_release` flips one pointer, and only
+if every check of the candidate passed (`publish` looks again, so no path around Dagster can publish a failed one).
+"""
+
+from collections.abc import Iterator
+
+import dagster as dg
+
+from rag_platform.assets.partitions import JOB_TAG, namespaces
+from rag_platform.assets.resources import Platform
+from rag_platform.config import index_profile, load_settings, load_strategy, strategy_names
+from rag_platform.indexes.release import CHECKS, current
+from rag_platform.indexes.updating import build_candidate, newest_candidate, publish_candidate
+from rag_platform.observability import tracing
+
+_ALL = dg.AllPartitionMapping()
+_STORES = {
+    "catalog": ("chunks", "Documents, sections and chunks with their provenance, in SQLite."),
+    "lexical_index": ("views", "The word index over the sparse views."),
+    "dense_index": ("embeddings", "The vectors: an approximate index and a memory-mapped matrix."),
+}
+
+
+def _code_version() -> str:
+    settings = load_settings()
+    return " ".join(f"{name}={index_profile(load_strategy(settings, name))}" for name in strategy_names(settings))
+
+
+@dg.multi_asset(
+    name="candidate",
+    specs=[
+        dg.AssetSpec(
+            name,
+            deps=[dg.AssetDep(upstream, partition_mapping=_ALL)],
+            description=description,
+            group_name="release",
+            partitions_def=namespaces,
+            code_version=_code_version(),
+            kinds={"sqlite"} if name == "catalog" else {"python"},
+        )
+        for name, (upstream, description) in _STORES.items()
+    ],
+    check_specs=[
+        dg.AssetCheckSpec(check, asset="catalog", description=description, blocking=True, partitions_def=namespaces)
+        for check, description in CHECKS.items()
+    ],
+)
+def candidate(context: dg.AssetExecutionContext, platform: Platform) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:
+    """Build the namespace's next release from its live versions, by delta from the published one, and check it."""
+    namespace = context.partition_key
+    with (
+        platform.store.writer(namespace, context.run_id),
+        tracing.trace("ingestion", logs_dir=platform.store.logs_dir, namespace=namespace, job_id=context.run.tags.get(JOB_TAG)),
+    ):
+        manifest, results = build_candidate(
+            namespace, settings=platform.settings, strategy=platform.strategy(namespace), store=platform.store, ledger=platform.ledger
+        )
+    counts = {key: value for key, value in manifest.counts.items() if isinstance(value, (int, float, str))}
+    shared = {"release_id": manifest.release_id, "parent": manifest.parent or "", "index_profile": manifest.index_profile, **counts}
+    for name in _STORES:
+        yield dg.MaterializeResult(asset_key=name, metadata=shared, data_version=dg.DataVersion(manifest.release_id))
+    for result in results:
+        yield dg.AssetCheckResult(
+            asset_key="catalog",
+            check_name=result.name,
+            passed=result.passed,
+            metadata={"details": result.details, "release_id": manifest.release_id},
+        )
+
+
+@dg.asset(
+    deps=list(_STORES),
+    group_name="release",
+    partitions_def=namespaces,
+    code_version="1",
+    description="The release that readers see: one atomic pointer. Never moves to a candidate with a failed check.",
+)
+def published_release(context: dg.AssetExecutionContext, platform: Platform) -> dg.MaterializeResult:
+    """Publish the namespace's newest candidate."""
+    namespace = context.partition_key
+    before = current(platform.store, namespace)
+    with platform.store.writer(namespace, context.run_id):
+        release = publish_candidate(namespace, newest_candidate(namespace, platform.ledger), settings=platform.settings,
+                                    store=platform.store, ledger=platform.ledger)  # fmt: skip
+    metadata = {"release_id": release.release_id, "previous": before or "", **release.counts}
+    return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(release.release_id))

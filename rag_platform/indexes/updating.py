@@ -1,0 +1,134 @@
+"""Brings a namespace's release up to date: start an ingest job, build and check a candidate, publish it, roll back.
+
+The doors (command line, server, Dagster) call these; each keeps the ledger true to what lies on disk, disk first.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rag_platform import jobs
+from rag_platform.config import Settings, Strategy, stage_profiles, strategy_config_id
+from rag_platform.documents.receiving import Reception, ReceiveOptions, receive
+from rag_platform.errors import NotFoundError, ReleaseError
+from rag_platform.indexes import release as releases
+from rag_platform.indexes.embedding import EmbeddingCache
+from rag_platform.indexes.ingesting import stale_versions
+from rag_platform.indexes.manifest import CheckResult, Manifest, read_manifest
+from rag_platform.ir import Job, Release
+from rag_platform.ledger import Ledger, now
+from rag_platform.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """An ingest that was received; `process` is None when there is nothing to do."""
+
+    job: Job
+    reception: Reception
+    process: subprocess.Popen[bytes] | None
+
+
+def start_ingest(
+    paths: Sequence[Path], namespace: str, *, settings: Settings, strategy: Strategy, store: Store, ledger: Ledger, options: ReceiveOptions
+) -> Started:
+    """Receive the files and launch the job that processes them; a job that finds nothing to do is recorded as done at once."""
+    reception = receive(paths, namespace, strategy=strategy, settings=settings, store=store, ledger=ledger, options=options)
+    queued = set(reception.to_process)
+    profile = stage_profiles(strategy)["embeddings"]
+    stale = [v.version_id for v in stale_versions(ledger, namespace, profile) if v.version_id not in queued]
+    version_ids = [*stale, *reception.to_process]
+    release = bool(version_ids or reception.retired or reception.changed) or unfinished(namespace, settings, store, ledger)
+    args = {"version_ids": version_ids, "forced": list(reception.forced), "release": release, "retired": list(reception.retired)}
+    job = ledger.add_job("ingest", namespace, args, reception.items)
+    if not release:
+        ledger.update_job(job.job_id, state="done", started_at=now(), ended_at=now())
+        return Started(ledger.job(job.job_id), reception, None)
+    return Started(job, reception, jobs.launch(job, settings, store))
+
+
+def unfinished(namespace: str, settings: Settings, store: Store, ledger: Ledger) -> bool:
+    """True when the published release does not hold exactly the live versions (a build was interrupted or rejected)."""
+    live = {version.version_id for _, version in ledger.live(namespace)}
+    published = releases.current(store, namespace)
+    if published is None:
+        return bool(live)
+    return set(read_manifest(store.release_dir(namespace, published)).versions) != live
+
+
+def build_candidate(
+    namespace: str, *, settings: Settings, strategy: Strategy, store: Store, ledger: Ledger
+) -> tuple[Manifest, list[CheckResult]]:
+    """The checked candidate of the live versions, recorded as `candidate` or, when a check failed, as `rejected`.
+
+    Raises ReleaseError when nothing is live, or a live version has no outputs for the strategy as it is now.
+    """
+    live = ledger.live(namespace)
+    profile = stage_profiles(strategy)["embeddings"]
+    stale = [version for _, version in live if version.counts.get("profile") != profile]
+    if stale:
+        raise ReleaseError(f"{len(stale)} live versions were built under another config, e.g. {stale[0].version_id}; "
+                           "run `rag ingest` on their source, or `rag rebuild`", code="stale_versions")  # fmt: skip
+    releases.clean(store, namespace, settings.releases.keep)
+    parent = releases.current(store, namespace)
+    release_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}"
+    cache = EmbeddingCache(store.embeddings_path)
+    try:
+        manifest = releases.build(store, namespace, strategy, live, release_id=release_id, parent=parent, cache=cache)
+    finally:
+        cache.close()
+    failed = [check for check in manifest.checks if not check.passed]
+    ledger.put_release(
+        Release(
+            namespace=namespace,
+            release_id=release_id,
+            parent=parent,
+            state="rejected" if failed else "candidate",
+            strategy=strategy.name,
+            strategy_config_id=strategy_config_id(strategy),
+            created_at=manifest.created_at,
+            counts=dict(manifest.counts),
+            reason="; ".join(f"{check.name}: {check.details}" for check in failed),
+        )
+    )
+    return manifest, list(manifest.checks)
+
+
+def newest_candidate(namespace: str, ledger: Ledger) -> str:
+    """The release_id of the newest candidate. Raises NotFoundError when there is none."""
+    for row in ledger.releases(namespace):
+        if row.state == "candidate":
+            return row.release_id
+    raise NotFoundError(
+        f"namespace {namespace!r} has no candidate to publish; materialise its catalog and indexes first", code="no_candidate"
+    )
+
+
+def publish_candidate(namespace: str, release_id: str, *, settings: Settings, store: Store, ledger: Ledger) -> Release:
+    """The published release: the pointer is moved first, then the ledger says so, then old releases are dropped."""
+    releases.publish(store, namespace, release_id)
+    row = _record_current(namespace, release_id, ledger)
+    releases.clean(store, namespace, settings.releases.keep)
+    return row
+
+
+def roll_back(namespace: str, to: str | None, *, store: Store, ledger: Ledger) -> Release:
+    """The release that is published after going back to `to`, or to the one before the current."""
+    return _record_current(namespace, releases.rollback(store, namespace, to), ledger)
+
+
+def _record_current(namespace: str, release_id: str, ledger: Ledger) -> Release:
+    rows = {row.release_id: row for row in ledger.releases(namespace)}
+    for row in rows.values():
+        if row.state == "published" and row.release_id != release_id:
+            ledger.put_release(replace(row, state="retired"))
+    published = replace(rows[release_id], state="published", published_at=now())
+    ledger.put_release(published)
+    return published
+
+
