@@ -1,0 +1,85 @@
+"""Every file under config/ loads, and every provider that a strategy or the registry names can be built or says what is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rag_platform.config import Strategy, index_profile, load_settings, load_strategy, stage_profiles, strategy_config_id
+from rag_platform.errors import ConfigError, NotFoundError
+from rag_platform.observability.logs import load_log_config
+from rag_platform.registry import EXTRAS, PROVIDERS, build, provider_class
+
+CONFIG = Path(__file__).resolve().parent.parent / "config"
+STRATEGIES = sorted(path.stem for path in (CONFIG / "strategies").glob("*.yaml"))
+ENTRIES = [(kind, name) for kind, table in PROVIDERS.items() for name in table]
+
+
+@pytest.fixture(autouse=True)
+def shipped_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAG_CONFIG", str(CONFIG))
+    for name in ("RAG_HOME", "RAG_STRATEGY", "RAG_NAMESPACE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def providers_of(strategy: Strategy) -> list[tuple[str, str, dict[str, object]]]:
+    """(kind, name, options) of every provider a strategy names."""
+    single = {
+        "sectioner": strategy.sectioner, "chunker": strategy.chunker, "enricher": strategy.views.enricher, "lexical_index": strategy.lexical,
+        "dense_index": strategy.dense, "fusion": strategy.fusion, "reranker": strategy.reranker, "answerer": strategy.answerer,
+    }  # fmt: skip
+    named = [("loader", item.provider, item.options) for item in strategy.loading.loaders]
+    named.append(("embedder", strategy.embedding.provider, strategy.embedding.options))
+    return named + [(kind, item.provider, item.options) for kind, item in single.items()]
+
+
+def test_settings_file_equals_the_defaults_it_documents() -> None:
+    settings = load_settings()
+    assert (settings.default_strategy, settings.default_namespace, settings.server.result_tokens) == ("default", "default", 8000)
+    assert settings.home.is_absolute()
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_strategy_loads_and_its_providers_build(name: str) -> None:
+    strategy = load_strategy(load_settings(), name)
+    assert strategy.name == name and strategy.description
+    for kind, provider, options in providers_of(strategy):
+        build(kind, provider, options)
+    assert set(stage_profiles(strategy)) >= {"facts", "chunks", "embeddings"}
+    assert index_profile(strategy) and strategy_config_id(strategy).startswith("scfg_")
+
+
+def test_strategies_have_different_identities() -> None:
+    found = [strategy_config_id(load_strategy(load_settings(), name)) for name in STRATEGIES]
+    assert len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize("path", sorted(CONFIG.rglob("*.yaml")), ids=lambda path: path.name)
+def test_yaml_files_are_mappings(path: Path) -> None:
+    assert isinstance(yaml.safe_load(path.read_text(encoding="utf-8")), dict)
+
+
+def test_logging_file_loads() -> None:
+    assert load_log_config(CONFIG / "logging.yaml").level == "INFO"
+
+
+@pytest.mark.parametrize(("kind", "name"), ENTRIES)
+def test_registered_provider_builds_or_names_its_extra(kind: str, name: str) -> None:
+    try:
+        cls = provider_class(kind, name)
+    except ConfigError as error:
+        assert name in EXTRAS and EXTRAS[name] in error.message
+        return
+    assert cls.__doc__
+    build(kind, name)
+
+
+def test_unknown_names_are_refused_with_the_known_ones() -> None:
+    with pytest.raises(NotFoundError, match=r"unknown strategy 'nope'; known: default, fast"):
+        load_strategy(load_settings(), "nope")
+    with pytest.raises(ConfigError, match="unknown embedder 'nope'; known: hashing"):
+        build("embedder", "nope")
+    with pytest.raises(ConfigError, match="has no option 'colour'"):
+        build("fusion", "rrf", {"colour": "red"})
