@@ -14,7 +14,7 @@ _SEPARATOR_ROW = re.compile(r"\s*\|?\s*:?-{2,}:?\s*(\|\s*:?-{2,}:?\s*)*\|?\s*$")
 _RULE = re.compile(r"\s*([-*_=])(\s*\1){2,}\s*$")
 _MARKUP = re.compile(r"\s*(?:<[^>]+>\s*|!\[[^\]]*\]\([^)]*\)\s*|\[[^\]]+\]:\s*\S+\s*)+$")
 # A Latin full stop ends a sentence only before white space and an opening that looks like a new one; a CJK one always does.
-_SENTENCE_END = re.compile(r"[。！？!?；]+[”’」』）)\"']*|\.+[”’)\"']*(?=\s+[\"“‘'(\[*`]*[A-Z0-9\u00c0-\u00de\u3400-\u9fff])|[!?]+(?=\s)")
+_SENTENCE_END = re.compile(r"[。！？!?]+[”’」』）)》\"']*|\.+[”’)\"']*(?=\s+[\"“‘'(\[*`]*[A-Z0-9\u00c0-\u00de\u3400-\u9fff])|[!?]+(?=\s)")
 _ABBREVIATION = re.compile(
     r"(?:^|[\s(])(?:e\.g|i\.e|etc|cf|vs|Dr|Mr|Mrs|Ms|Prof|No|Nos|Fig|Figs|Eq|Sec|approx|St|Inc|Ltd|Co|Corp|U\.S|[A-Z])\.$"
 )

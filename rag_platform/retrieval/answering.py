@@ -1,0 +1,207 @@
+"""An answer that only quotes: the sentences, list items and table rows of the evidence that best match the question.
+
+Words are compared by the analysis of the word index, so Chinese is segmented and identifiers count whole and in parts. A word
+weighs by how few units of the evidence hold it; identifiers weigh most, function words nothing. Every quote is a verbatim slice of
+its chunk followed by its mark [n].
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+from rag_platform.ir import Hit
+from rag_platform.providers.segmentation import is_identifier, terms
+from rag_platform.retrieval.passages import Unit, units
+
+_STOP_WORDS = """
+a about all also an and any are as at be been but by can could did do does for from had has have how i if in into is it its may me my
+no not of on or our please shall should so tell than that the their them then there these they this those to under us use used using
+was we were what what's when where which while who whom whose why will with would you your
+的 了 是 在 和 与 及 或 就 都 而 也 着 把 被 让 给 向 从 到 对 为 以 于 之 其 这 那 哪 个 些 种 吗 呢 吧 啊 呀 么 怎 请 问 我 你 他 她 它 们 由 所 等 并 但
+不 位 名 年 月 几 谁 能 会 要 什么 怎么 如何 怎样 哪些 哪个 哪里 多少 为什么 为何 是否 可以 能够 需要 应该 有 没有 请问 告诉 这个 那个 一个 我们 你们
+他们 时候 什么样
+"""
+_STOP = frozenset(_STOP_WORDS.split())
+_ASKS_NUMBER = re.compile(
+    r"\bhow (?:many|much|long|large|big|often|far|old|high|fast)\b|\b(?:max|min)(?:imum)?\b|\b(?:limit|size|port|version)\b"
+    r"|多少|几|多大|多长|多久|多高|上限|最大|最小|端口"
+    r"|\bwhen\b|\bwhat (?:year|date|day|time)\b|何时|什么时候|哪一?年|哪天|日期"
+)
+_DIGIT = re.compile(r"\d|[一二三四五六七八九十百千万两]+[个次年月日号天小时分秒元人名种]")
+_ORDER_SUFFIXES = (("ies", "y"), ("sses", "ss"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""))
+IDENTIFIER_WEIGHT = 3.0
+CONTEXT_WEIGHT = 0.4  # a word that stands only in the heading or header above the unit
+
+
+@dataclass(frozen=True)
+class Extractive:
+    """Quotes the units of the evidence that hold the words of the question; empty when too few of them do."""
+
+    VERSION: ClassVar[str] = "1"
+    max_quotes: int = 3
+    min_coverage: float = 0.25  # weighted share of the question's words that the best quote and its headings must hold
+    keep_ratio: float = 0.6  # a further quote needs this share of the best one's score
+
+    def answer(self, query: str, evidence: Sequence[Hit]) -> str:
+        """Markdown whose [n] marks point at evidence[n-1]; empty when no unit says enough about the question."""
+        asked = query_terms(query)
+        scored = _scored(query, asked, evidence)
+        if not scored or scored[0].coverage < self.min_coverage:
+            return ""
+        return _rendered(self._chosen(scored, evidence), evidence)
+
+    def _chosen(self, scored: Sequence[_Scored], evidence: Sequence[Hit]) -> list[_Scored]:
+        chosen: list[_Scored] = []
+        seen: set[str] = set()
+        for item in scored:
+            text = " ".join(_quote(item, evidence).split())
+            if item.score < self.keep_ratio * scored[0].score or len(chosen) == self.max_quotes:
+                break
+            if not any(text in other or other in text for other in seen):
+                seen.add(text)
+                chosen.append(item)
+        return chosen
+
+
+def query_terms(query: str) -> list[str]:
+    """The distinct words of a question that carry meaning; all of its words when it has no others."""
+    found = list(dict.fromkeys(map(_stem, terms(query))))
+    return [term for term in found if term not in _STOP] or found
+
+
+def coverage(query: str, texts: Sequence[str]) -> float:
+    """The share of the question's words, by weight, that stand in the texts; 0 without texts."""
+    asked = query_terms(query)
+    have = {term for text in texts for term in _terms(text)}
+    total = sum(map(_kind_weight, asked))
+    return sum(_kind_weight(term) for term in asked if term in have) / total if total else 0.0
+
+
+def confidence(query: str, answer: str, evidence: Sequence[Hit], hits: Sequence[Hit], *, legs: int) -> float:
+    """How far to trust the answer, 0 to 1: 0.65 x coverage + 0.35 x agreement; at most 0.2 without an answer, 0 without hits.
+
+    Coverage is the weighted share of the question's words in the quoted chunks and their headings. Agreement is the share of the
+    first three hits that both legs found; with one leg alone it is taken as one half, for nothing contradicts and nothing confirms.
+    It orders answers, it is no probability.
+    """
+    if not hits:
+        return 0.0
+    cited = [evidence[n - 1] for n in cited_numbers(answer, len(evidence))]
+    covered = coverage(query, [f"{hit.doc_title}\n{hit.section_path}\n{hit.chunk_text}" for hit in cited or hits[:1]])
+    agreement = 0.5 if legs < 2 else sum(hit.source == "hybrid" for hit in hits[:3]) / len(hits[:3])
+    value = 0.65 * covered + 0.35 * agreement
+    return round(value if answer and cited else min(0.2, value), 3)
+
+
+def cited_numbers(answer: str, available: int) -> list[int]:
+    """The distinct n of the [n] marks that point at evidence, in order of appearance."""
+    found = (int(number) for number in re.findall(r"\[(\d{1,3})\]", answer))
+    return list(dict.fromkeys(number for number in found if 1 <= number <= available))
+
+
+def renumbered_marks(answer: str, numbers: Mapping[int, int]) -> str:
+    """The answer with the marks [old] rewritten to [new]; other brackets stay."""
+    return re.sub(r"\[(\d{1,3})\]", lambda m: f"[{numbers[int(m[1])]}]" if int(m[1]) in numbers else m[0], answer)
+
+
+# --- scoring -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    score: float
+    coverage: float
+    hit: int  # position in the evidence
+    unit: Unit
+
+
+def _scored(query: str, asked: Sequence[str], evidence: Sequence[Hit]) -> list[_Scored]:
+    """Units that hold a word of the question, best first; ties in reading order."""
+    found = [(n, unit) for n, hit in enumerate(evidence) for unit in units(hit.chunk_text)]
+    held = [frozenset(_terms(evidence[n].chunk_text[unit.start : unit.end])) for n, unit in found]
+    frequency = Counter(term for have in held for term in have if term in set(asked))
+    weight = {term: _kind_weight(term) * math.log(1 + (len(found) + 1) / (frequency[term] + 0.5)) for term in asked}
+    total = sum(weight.values())
+    wants_digit = bool(_ASKS_NUMBER.search(query.lower()))
+    scored: list[_Scored] = []
+    for i, ((n, unit), have) in enumerate(zip(found, held, strict=True)):
+        hit = evidence[n]
+        before = held[i - 1] if i and found[i - 1][0] == n and unit.kind == "sentence" else frozenset()  # "It ..." speaks of the last one
+        around = (frozenset(_terms(f"{unit.context}\n{hit.section_path}\n{hit.doc_title}")) | before) - have
+        own = sum(weight[term] for term in asked if term in have)
+        context = sum(weight[term] for term in asked if term in around)
+        text = hit.chunk_text[unit.start : unit.end]
+        if own == 0 or (text.endswith((":", "：")) and unit.kind == "sentence"):
+            continue
+        score = own + CONTEXT_WEIGHT * context
+        score *= 1.2 if wants_digit and _DIGIT.search(text) else 1.0
+        score /= 1 + 0.1 * n  # the search's own order holds what words cannot tell
+        score /= 1 + max(0, len(have) - 40) / 80  # a very long unit holds many words by chance
+        score *= 0.5 if text.rstrip().endswith(("?", "？")) else 1.0  # a question is seldom its own answer
+        scored.append(_Scored(score, (own + context) / total, n, unit))
+    return sorted(scored, key=lambda item: (-round(item.score, 9), item.hit, item.unit.start))
+
+
+def _terms(text: str) -> tuple[str, ...]:
+    return _cached_terms(text) if len(text) <= 2000 else tuple(map(_stem, terms(text)))
+
+
+@lru_cache(maxsize=4096)
+def _cached_terms(text: str) -> tuple[str, ...]:
+    return tuple(map(_stem, terms(text)))
+
+
+def _stem(term: str) -> str:
+    """An English word without its most common endings; other terms as they are."""
+    if len(term) > 3 and term.isascii() and term.isalpha():
+        for suffix, instead in _ORDER_SUFFIXES:
+            if term.endswith(suffix) and len(term) - len(suffix) >= 3 and not term.endswith(("ss", "us", "is")):
+                return term[: -len(suffix)] + instead
+    return term
+
+
+def _kind_weight(term: str) -> float:
+    return IDENTIFIER_WEIGHT if is_identifier(term) else 1.0
+
+
+# --- writing -------------------------------------------------------------------------------------------------------------
+
+
+def _rendered(chosen: Sequence[_Scored], evidence: Sequence[Hit]) -> str:
+    """Quotes as paragraphs, several items as a list, rows as tables under their header; each followed by its mark."""
+    parts: list[str] = []
+    tables: dict[tuple[int, tuple[int, int] | None], list[_Scored]] = {}
+    for item in chosen:
+        key = (item.hit, item.unit.header)
+        if item.unit.kind == "row":
+            tables.setdefault(key, []).append(item)
+            if len(tables[key]) > 1:
+                continue
+            parts.append("")  # filled below, when all rows of the table are known
+        elif item.unit.kind == "code":
+            parts.append(f"{_quote(item, evidence)}\n\n[{item.hit + 1}]")
+        else:
+            bullet = "- " if item.unit.kind == "item" else ""
+            parts.append(f"{bullet}{_quote(item, evidence)} [{item.hit + 1}]")
+    for rows in tables.values():
+        parts[parts.index("")] = _table(sorted(rows, key=lambda item: item.unit.start), evidence)
+    return "\n\n".join(parts)
+
+
+def _table(rows: Sequence[_Scored], evidence: Sequence[Hit]) -> str:
+    text, header = evidence[rows[0].hit].chunk_text, rows[0].unit.header
+    lines: list[str] = []
+    if header:
+        head = text[slice(*header)].strip()
+        lines = [head, "|" + " --- |" * max(1, len(re.findall(r"(?<!\\)\|", head.strip("|"))) + 1)]
+    return "\n".join([*lines, *(_quote(item, evidence) for item in rows)]) + f"\n\n[{rows[0].hit + 1}]"
+
+
+def _quote(item: _Scored, evidence: Sequence[Hit]) -> str:
+    return evidence[item.hit].chunk_text[item.unit.start : item.unit.end]

@@ -1,0 +1,238 @@
+"""A filter of the caller as an execution plan: conditions before the search, after it, and preferences of the order.
+
+    {"source": "handbook", "page_start": {"$gte": 3}, "$or": [{"lang": "zh"}, {"tags": {"$contains": "api"}}]}
+
+A value is a scalar (equal), a list (any of) or an object of operators (all of): $eq $ne $in $nin $gt $gte $lt $lte $contains, and
+`$missing: include | exclude`, which says what happens to a chunk without the field. `section_path` matches as a prefix. Everything is
+bound as parameters; no text of the caller becomes SQL. The phases and the policy for missing fields follow seed 000 §3.2.5.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from rag_platform.config import fingerprint
+from rag_platform.errors import InputError
+from rag_platform.ir import Json
+
+RULES = "v1"
+MISSING_POLICIES = ("include", "exclude")
+
+# What a hard filter does with a chunk that lacks the field; unlisted fields exclude, as a scope must (seed 000 §3.2.5.2.1).
+MISSING: Mapping[str, str] = {
+    "doc_id": "exclude",
+    "version_id": "exclude",
+    "access_level": "exclude",
+    "section_path": "include",
+    "created_at": "include",
+    "source": "include",
+    "tags": "include",
+    "keyphrases": "include",
+    "image_caption": "include",
+    "ocr_text": "include",
+}
+
+# Inferred fields are too patchy to search by: they only drop candidates that have the field and do not match.
+POST_FIELDS = frozenset({"keyphrases", "image_caption", "ocr_text"})
+
+# Preferences never drop anything; a chunk without the field gets no boost.
+SOFT_FIELDS = ("prefer_recent", "prefer_official", "prefer_has_image")
+
+_PREFIX_FIELDS = frozenset({"section_path"})
+_DATE_FIELDS = frozenset({"created_at", "updated_at"})
+_ORDER = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
+_OPERATORS = ("$eq", "$ne", "$in", "$nin", *_ORDER, "$contains")
+_MAX_DEPTH = 5
+_LAST_CHARACTER = "\U0010ffff"
+
+
+class FilterField(Protocol):
+    """A filterable field of the catalog: its SQL expression, and text | number | flag | list."""
+
+    @property
+    def sql(self) -> str:
+        """The expression over the aliases c, d and v."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """How values are compared."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FilterPlan:
+    """What runs where. `where` holds for the chunks to search; `drop` for the candidates to remove afterwards."""
+
+    where: str = ""
+    params: tuple[Any, ...] = ()
+    drop: str = ""
+    drop_params: tuple[Any, ...] = ()
+    soft: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()  # of `where`, in order of appearance
+    post_fields: tuple[str, ...] = ()
+    missing_included: tuple[str, ...] = ()
+    versions: tuple[str, ...] = ()  # version ids asked for by name
+    applied: Json | None = None
+    filter_profile_id: str = ""
+
+    @property
+    def execution(self) -> dict[str, list[str]]:
+        """The `filter_execution_plan`: field names by phase."""
+        return {"pre": list(self.fields), "post": list(self.post_fields), "rerank": list(self.soft)}
+
+
+def plan(filters: Mapping[str, Any] | None, known: Mapping[str, FilterField]) -> FilterPlan:
+    """The plan of a filter; an empty filter gives an empty plan.
+
+    Raises InputError `unknown_filter` for a field or operator that does not exist, listing those that do, and `invalid_filter`
+    for a value that the field cannot be compared with.
+    """
+    profile = fingerprint("filters", RULES, MISSING, sorted(POST_FIELDS), SOFT_FIELDS, length=12)
+    if not filters:
+        return FilterPlan(filter_profile_id=profile)
+    if not isinstance(filters, Mapping):
+        raise InputError(f"filters must be an object of field names, not {type(filters).__name__}", code="invalid_filter")
+    hard = {key: value for key, value in filters.items() if key not in POST_FIELDS and key not in SOFT_FIELDS}
+    post = {key: value for key, value in filters.items() if key in POST_FIELDS}
+    pre, after = _Compiler(known), _Compiler(known, keep_missing=True)
+    where, params = pre.all_of(hard, 0)
+    keep, keep_params = after.all_of(post, 0)
+    return FilterPlan(
+        where=where,
+        params=tuple(params),
+        drop=f"NOT ({keep})" if keep else "",
+        drop_params=tuple(keep_params),
+        soft=tuple(key for key in SOFT_FIELDS if _switch(filters, key)),
+        fields=tuple(dict.fromkeys(pre.fields)),
+        post_fields=tuple(post),
+        missing_included=tuple(dict.fromkeys(pre.missing_included)),
+        versions=tuple(dict.fromkeys(pre.versions)),
+        applied=dict(filters),
+        filter_profile_id=profile,
+    )
+
+
+def _switch(filters: Mapping[str, Any], key: str) -> bool:
+    value = filters.get(key, False)
+    if not isinstance(value, bool):
+        raise InputError(f"filter {key!r} is a preference: true or false, not {value!r}", code="invalid_filter")
+    return value
+
+
+class _Compiler:
+    """Collects what a plan needs to know while conditions are compiled."""
+
+    def __init__(self, known: Mapping[str, FilterField], keep_missing: bool = False) -> None:
+        self.known = known
+        self.keep_missing = keep_missing
+        self.fields: list[str] = []
+        self.missing_included: list[str] = []
+        self.versions: list[str] = []
+
+    def all_of(self, filters: Mapping[str, Any], depth: int) -> tuple[str, list[Any]]:
+        if depth > _MAX_DEPTH:
+            raise InputError(f"the filter is nested more than {_MAX_DEPTH} deep; flatten it", code="invalid_filter")
+        parts: list[str] = []
+        params: list[Any] = []
+        for key, value in filters.items():
+            sql, values = self.joined(key, value, depth) if key in ("$and", "$or") else self.field(key, value)
+            parts.append(sql)
+            params += values
+        return " AND ".join(parts), params
+
+    def joined(self, key: str, value: Any, depth: int) -> tuple[str, list[Any]]:
+        if not isinstance(value, Sequence) or isinstance(value, str) or not value or not all(isinstance(v, Mapping) and v for v in value):
+            raise InputError(f"{key} takes a list of filter objects that are not empty, not {value!r}", code="invalid_filter")
+        parts = [self.all_of(item, depth + 1) for item in value]
+        word = " AND " if key == "$and" else " OR "
+        return f"({word.join(f'({sql})' for sql, _ in parts)})", [p for _, values in parts for p in values]
+
+    def field(self, name: str, value: Any) -> tuple[str, list[Any]]:
+        spec = self.known.get(name)
+        if spec is None:
+            raise InputError(f"unknown filter {name!r}; known: {', '.join(sorted({*self.known, *SOFT_FIELDS}))}, and $and, $or",
+                             code="unknown_filter", filter=name)  # fmt: skip
+        operators = dict(value) if isinstance(value, Mapping) else {"$in": value} if _is_list(value) else {"$eq": value}
+        missing = operators.pop("$missing", MISSING.get(name, "exclude"))
+        if missing not in MISSING_POLICIES:
+            raise InputError(f"filter {name!r}: $missing must be include or exclude, not {missing!r}", code="invalid_filter")
+        if not operators:
+            raise InputError(f"filter {name!r} has no condition; give a value or one of {', '.join(_OPERATORS)}", code="invalid_filter")
+        self.fields.append(name)
+        if name == "version_id":
+            self.versions += [v for op in ("$eq", "$in") if op in operators for v in _as_list(operators[op])]
+        parts: list[str] = []
+        params: list[Any] = []
+        for operator, operand in operators.items():
+            sql, values = _condition(name, spec, operator, operand)
+            parts.append(sql)
+            params += values
+        condition = " AND ".join(parts)
+        if missing == "include" or self.keep_missing:
+            self.missing_included.append(name)
+            condition = f"{_absent(spec)} OR ({condition})"
+        return f"({condition})", params
+
+
+def _condition(name: str, spec: FilterField, operator: str, operand: Any) -> tuple[str, list[Any]]:
+    if operator not in _OPERATORS:
+        raise InputError(f"filter {name!r}: unknown operator {operator!r}; known: {', '.join(_OPERATORS)}, $missing", code="unknown_filter")
+    if operator in ("$in", "$nin") and not (_is_list(operand) and operand):
+        raise InputError(f"filter {name!r}: {operator} takes a list that is not empty, not {operand!r}", code="invalid_filter")
+    values = [_checked(name, spec, item) for item in _as_list(operand)]
+    negated = operator in ("$ne", "$nin")
+    if spec.kind == "list":
+        return _list_condition(name, spec, operator, values, negated)
+    x = spec.sql
+    if operator in _ORDER:
+        if spec.kind == "flag":
+            raise InputError(f"filter {name!r} is a flag: true or false, {operator} cannot order it", code="invalid_filter")
+        # a day or a year means all of it
+        late = name in _DATE_FIELDS and operator in ("$gt", "$lte")
+        return f"{x} {_ORDER[operator]} ?", [f"{values[0]}{_LAST_CHARACTER}" if late else values[0]]
+    if operator == "$contains":
+        if spec.kind != "text":
+            raise InputError(f"filter {name!r} is a {spec.kind}; $contains needs a text or a list", code="invalid_filter")
+        return f"instr(lower({x}), lower(?)) > 0", [values[0]]
+    if name in _PREFIX_FIELDS or name in _DATE_FIELDS:
+        any_prefix = " OR ".join(f"substr({x}, 1, length(?)) = ?" for _ in values)
+        return f"{'NOT ' if negated else ''}({any_prefix})", [v for value in values for v in (value, value)]
+    return f"{x} {'NOT IN' if negated else 'IN'} (SELECT value FROM json_each(?))", [json.dumps(values)]
+
+
+def _list_condition(name: str, spec: FilterField, operator: str, values: list[Any], negated: bool) -> tuple[str, list[Any]]:
+    if operator in _ORDER:
+        raise InputError(f"filter {name!r} is a list; {operator} cannot order it, use $in or $contains", code="invalid_filter")
+    member = f"EXISTS (SELECT 1 FROM json_each({spec.sql}) WHERE value IN (SELECT value FROM json_each(?)))"
+    return f"{'NOT ' if negated else ''}{member}", [json.dumps(values)]
+
+
+def _absent(spec: FilterField) -> str:
+    empty = {"list": f" OR {spec.sql} = '[]'", "text": f" OR {spec.sql} = ''"}.get(spec.kind, "")
+    return f"({spec.sql} IS NULL{empty})"
+
+
+def _checked(name: str, spec: FilterField, value: Any) -> Any:
+    """The value as SQLite compares it. Raises InputError when the field holds another kind of value."""
+    fits: dict[str, Callable[[Any], bool]] = {
+        "text": lambda v: isinstance(v, str),
+        "list": lambda v: isinstance(v, str),
+        "flag": lambda v: isinstance(v, bool),
+        "number": lambda v: isinstance(v, (int, float)) and not isinstance(v, bool),
+    }
+    if not fits[spec.kind](value):
+        wanted = {"text": "text", "list": "text", "flag": "true or false", "number": "a number"}[spec.kind]
+        raise InputError(f"filter {name!r} is compared with {wanted}, not {value!r}", code="invalid_filter")
+    return int(value) if spec.kind == "flag" else value
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, (list, tuple, set, frozenset))
+
+
+def _as_list(value: Any) -> list[Any]:
+    return list(value) if _is_list(value) else [value]
