@@ -1,4 +1,4 @@
-"""The Dagster instance of a data root: its dagster.yaml, and the command that starts the UI over it."""
+"""The Dagster instance of a data root: its dagster.yaml, and the door to Dagster's own commands over it."""
 
 import os
 import sys
@@ -37,12 +37,12 @@ def _config(home: Path) -> dict[str, object]:
 
 
 def main() -> None:
-    """Replace this process by `dagster dev` over the data root; further arguments are passed on."""
+    """Replace this process by `dagster ARGUMENTS` over the data root, e.g. `dev` or `definitions validate`."""
     settings = load_settings()
     prepare(Store(settings.home))
     os.environ["RAG_HOME"] = str(settings.home)
     os.environ["RAG_CONFIG"] = str(config_dir().resolve())
-    os.execv(sys.executable, [sys.executable, "-m", "dagster", "dev", "-m", "rag_platform.definitions", *sys.argv[1:]])
+    os.execv(sys.executable, [sys.executable, "-m", "dagster", *sys.argv[1:], "-m", "rag_platform.definitions"])
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import uuid
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,13 +15,13 @@ from pathlib import Path
 
 from rag_platform import jobs
 from rag_platform.config import Settings, Strategy, stage_profiles, strategy_config_id
-from rag_platform.documents.receiving import Reception, ReceiveOptions, receive
+from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
 from rag_platform.errors import NotFoundError, ReleaseError
 from rag_platform.indexes import release as releases
 from rag_platform.indexes.embedding import EmbeddingCache
 from rag_platform.indexes.ingesting import stale_versions
 from rag_platform.indexes.manifest import CheckResult, Manifest, read_manifest
-from rag_platform.ir import Job, Release
+from rag_platform.ir import Job, Json, Release
 from rag_platform.ledger import Ledger, now
 from rag_platform.store import Store
 
@@ -132,3 +133,49 @@ def _record_current(namespace: str, release_id: str, ledger: Ledger) -> Release:
     return published
 
 
+def ingest_data(job: Job, *, store: Store, ledger: Ledger, seconds: float) -> Json:
+    """The `ingest` payload of the public contract, from a job in its final state."""
+    items = ledger.job_items(job.job_id)
+    failures = [{"source_uri": i.source_uri, "code": i.code, "reason": i.reason} for i in items if i.state == "failed"]
+    ignored = [{"source_uri": i.source_uri, "reason": i.reason} for i in items if i.decision == "ignored"]
+    landed = [i for i in items if i.state != "failed"]
+    release_id = releases.current(store, job.namespace)
+    data: Json = {
+        "job_id": job.job_id,
+        "release_id": release_id,
+        "new": sum(i.decision == "new" for i in landed),
+        "new_versions": sum(i.decision == "new_version" for i in landed),
+        "continued": sum(i.decision == "continue" for i in landed),
+        "skipped": sum(i.decision == "skip" for i in landed),
+        "retired": len(job.args.get("retired", [])),
+        "failed": len(failures),
+        "ignored": len(ignored),
+        "documents": [
+            {"source_uri": i.source_uri, "doc_id": i.doc_id, "version_id": i.version_id, "decision": i.decision} for i in landed if i.doc_id
+        ],
+        "failures": failures,
+        "ignored_files": ignored,
+        "warnings": job.result.get("warnings", []),
+        "chunks": job.result.get("chunks", 0),
+        "embeddings_computed": job.result.get("embeddings_computed", 0),
+        "embeddings_reused": job.result.get("embeddings_reused", 0),
+        "seconds": round(seconds, 3),
+    }
+    return {"markdown": _ingest_markdown(data, job), **data}
+
+
+def _ingest_markdown(data: Json, job: Job) -> str:
+    kinds = ("new", "new_versions", "continued", "skipped", "retired", "failed", "ignored")
+    told = ", ".join(f"{data[kind]} {kind.replace('_', ' ')}" for kind in kinds if data[kind]) or "nothing found"
+    done = job.result.get("documents", 0)
+    rate = f" ({done / data['seconds']:.1f} documents a second)" if done and data["seconds"] else ""
+    lines = [f"{told}, in {data['seconds']:.1f} s{rate}."]
+    if done:
+        lines.append(f"{data['chunks']} chunks, {data['embeddings_computed']} embeddings computed, {data['embeddings_reused']} reused.")
+    lines += [f"- failed: {f['source_uri']}: [{f['code']}] {f['reason']}" for f in data["failures"]]
+    reasons = Counter(item["reason"].split(":")[0] for item in data["ignored_files"])
+    lines += [f"- ignored: {count} ({reason})" for reason, count in reasons.most_common(10)]
+    lines.append(
+        f"Release {data['release_id']} of namespace {job.namespace!r} is published." if data["release_id"] else "Nothing is published."
+    )
+    return "\n".join(lines)

@@ -1,0 +1,42 @@
+# Every target sets up what it needs: a virtual environment in .venv and the package in it.
+PYTHON ?= python3
+BIN := .venv/bin
+SETUP := .venv/.setup
+
+.PHONY: setup demo test static check bench ui format clean
+
+setup: $(SETUP)
+
+$(SETUP): pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $(SETUP)
+
+demo: setup                ## ingest data/samples, publish a release, ask three questions
+	$(BIN)/python bench/demo.py
+
+test: setup                ## the test suite, without optional packages
+	$(BIN)/python -m pytest -n 2
+
+check: static test        ## format, lint, types, layers, definitions, then the tests
+
+static: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m rag_platform.assets.instance definitions validate
+
+ui: setup                  ## Dagster: lineage, partitions, sensor, schedule, at http://127.0.0.1:3000
+	$(BIN)/python -m rag_platform.assets.instance dev
+
+bench: setup               ## ratios against the bare libraries, in one run
+	$(BIN)/python bench/ingest.py
+	$(BIN)/python bench/query.py
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:                     ## remove what setup made; data/ stays
+	rm -rf .venv build *.egg-info
