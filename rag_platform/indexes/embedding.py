@@ -1,0 +1,420 @@
+"""Text to vectors at most once: a content-addressed cache in front of a pool of embedding processes.
+
+A vector is found again by what was embedded, by which embedder and under which normalisation, so equal text in another document,
+version, namespace or release costs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rag_platform.config import EmbeddingConfig
+from rag_platform.errors import IntegrityError, ProviderError, RagError, SchemaVersionError
+from rag_platform.indexes.embedding_workers import EmbeddingWorker
+from rag_platform.ir import EmbedderInfo
+from rag_platform.protocols import Embedder, Vectors
+from rag_platform.registry import build, provider_class
+from rag_platform.store import read_json, sha256_file, write_json
+
+SCHEMA_VERSION = 1
+ATTEMPTS = 4
+BACK_OFF_SECONDS = 0.5
+_START_SECONDS = 0.4  # a fresh interpreter with numpy
+_BATCH_SECONDS = 2.0  # a crash loses, and a progress line waits for, about this much
+_IN_CLAUSE = 500
+
+OnProgress = Callable[[int, int], None]  # texts done, texts to compute
+Call = Callable[[Sequence[str]], Vectors]
+
+
+# --- cache ---------------------------------------------------------------------------------------------------------------
+
+
+class EmbeddingCache:
+    """Vectors by (content_hash, embedder id, embedder version, text_norm_profile_id); safe between threads and processes."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._lock = threading.Lock()
+        self._db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=NORMAL")
+        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if version not in (0, SCHEMA_VERSION):
+            self._db.close()
+            raise SchemaVersionError(f"{path} has schema {version}, this program reads {SCHEMA_VERSION}; upgrade, or delete the cache")
+        self._db.execute(
+            "CREATE TABLE IF NOT EXISTS spaces (space_id INTEGER PRIMARY KEY, embedder_id TEXT NOT NULL, embedder_version TEXT NOT NULL,"
+            " text_norm_profile_id TEXT NOT NULL, dim INTEGER NOT NULL, bytes_per_second REAL,"
+            " UNIQUE (embedder_id, embedder_version, text_norm_profile_id))"
+        )
+        self._db.execute(
+            "CREATE TABLE IF NOT EXISTS embeddings (space_id INTEGER NOT NULL, content_hash TEXT NOT NULL, vector BLOB NOT NULL,"
+            " PRIMARY KEY (space_id, content_hash))"
+        )
+        self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+
+    def close(self) -> None:
+        """Close the database."""
+        self._db.close()
+
+    def __enter__(self) -> EmbeddingCache:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def known(self, hashes: Iterable[str], info: EmbedderInfo, text_norm_profile: str) -> set[str]:
+        """Those of the hashes that have a vector."""
+        return {row[0] for row in self._rows("content_hash", hashes, info, text_norm_profile)}
+
+    def get(self, hashes: Iterable[str], info: EmbedderInfo, text_norm_profile: str) -> dict[str, Vectors]:
+        """float32 vectors [dim] by hash; absent where there is none. Raises IntegrityError for a vector of another length."""
+        found: dict[str, Vectors] = {}
+        for content_hash, blob in self._rows("content_hash, vector", hashes, info, text_norm_profile):
+            vector = np.frombuffer(blob, dtype=np.float32)
+            if vector.shape != (info.dim,):
+                raise IntegrityError(
+                    f"{self.path} holds a vector of {vector.size} numbers for {content_hash[:12]}, expected {info.dim}; delete the cache"
+                )
+            found[content_hash] = vector
+        return found
+
+    def put(self, vectors: Mapping[str, Vectors], info: EmbedderInfo, text_norm_profile: str) -> None:
+        """Store vectors in one commit."""
+        space = self._space(info, text_norm_profile)
+        rows = [(space, key, np.ascontiguousarray(vector, dtype=np.float32).tobytes()) for key, vector in vectors.items()]
+        with self._lock, self._transaction():
+            self._db.executemany("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?)", rows)
+
+    def rate(self, info: EmbedderInfo) -> float | None:
+        """UTF-8 bytes per second and process as last measured on this machine, None before the first measurement."""
+        with self._lock:
+            row = self._db.execute(
+                "SELECT bytes_per_second FROM spaces WHERE embedder_id = ? AND embedder_version = ? AND bytes_per_second IS NOT NULL"
+                " ORDER BY space_id DESC", (info.embedder_id, info.version),
+            ).fetchone()  # fmt: skip
+        return None if row is None else float(row[0])
+
+    def set_rate(self, info: EmbedderInfo, text_norm_profile: str, bytes_per_second: float) -> None:
+        """Remember a measured rate for the next estimate."""
+        space = self._space(info, text_norm_profile)
+        with self._lock, self._transaction():
+            self._db.execute("UPDATE spaces SET bytes_per_second = ? WHERE space_id = ?", (bytes_per_second, space))
+
+    def _rows(self, columns: str, hashes: Iterable[str], info: EmbedderInfo, profile: str) -> Iterator[tuple[Any, ...]]:
+        space = self._space(info, profile)
+        wanted = list(dict.fromkeys(hashes))
+        for start in range(0, len(wanted), _IN_CLAUSE):
+            part = wanted[start : start + _IN_CLAUSE]
+            marks = ",".join("?" * len(part))
+            with self._lock:
+                rows = self._db.execute(
+                    f"SELECT {columns} FROM embeddings WHERE space_id = ? AND content_hash IN ({marks})", [space, *part]
+                ).fetchall()
+            yield from rows
+
+    def _space(self, info: EmbedderInfo, profile: str) -> int:
+        key = (info.embedder_id, info.version, profile)
+        sql = "SELECT space_id FROM spaces WHERE embedder_id = ? AND embedder_version = ? AND text_norm_profile_id = ?"
+        with self._lock:
+            row = self._db.execute(sql, key).fetchone()
+            if row is None:
+                self._db.execute(
+                    "INSERT OR IGNORE INTO spaces (embedder_id, embedder_version, text_norm_profile_id, dim) VALUES (?, ?, ?, ?)",
+                    (*key, info.dim),
+                )
+                row = self._db.execute(sql, key).fetchone()
+        return int(row[0])
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+
+# --- embedding -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingReport:
+    """What one run of `embed_texts` did; every figure is a count of what happened, not of what was planned."""
+
+    hits: int = 0
+    misses: int = 0
+    calls: int = 0
+    retries: int = 0
+    failed: Mapping[str, str] = field(default_factory=dict)  # content_hash: reason
+    seconds: float = 0.0
+    processes: int = 0
+    batch_seconds_p50: float = 0.0
+    batch_seconds_p95: float = 0.0
+    texts_per_second: float = 0.0
+    estimated_tokens: int = 0
+
+
+@dataclass
+class _Run:
+    """Shared by the threads of one run."""
+
+    info: EmbedderInfo
+    cache: EmbeddingCache
+    profile: str
+    total: int
+    on_progress: OnProgress | None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    done: int = 0
+    calls: int = 0
+    retries: int = 0
+    down: int = 0  # batches in a row that no retry could save
+    failed: dict[str, str] = field(default_factory=dict)
+    latencies: list[float] = field(default_factory=list)
+    error: BaseException | None = None
+    stopped: bool = False
+
+
+class _Stopped(Exception):
+    """The run was given up; unwinds a thread without recording failures."""
+
+
+def embed_texts(
+    items: Mapping[str, str],
+    embedding: EmbeddingConfig,
+    cache: EmbeddingCache,
+    *,
+    text_norm_profile: str,
+    processes: int = 0,
+    on_progress: OnProgress | None = None,
+) -> EmbeddingReport:
+    """The report of a run after which every text (content_hash: canonical text) has its vector in the cache or its reason in `failed`.
+
+    Misses are computed in batches, in `processes` child processes (0: one per core) where that is faster than their start costs, and are
+    committed batch by batch. A failing batch is halved until the bad text stands alone; timeouts and rate limits are retried with
+    back-off. Raises ProviderError when the embedder stays away, ConfigError when it cannot be built.
+    """
+    started = time.perf_counter()
+    embedder: Embedder = build("embedder", embedding.provider, embedding.options)
+    info = embedder.info()
+    known = cache.known(items, info, text_norm_profile)
+    missing = [(key, text) for key, text in items.items() if key not in known]
+    if not missing:
+        return EmbeddingReport(hits=len(known), seconds=time.perf_counter() - started)
+    check_weights(embedder, cache.path.parent / "weights.json")
+    size = sum(len(text.encode("utf-8", "replace")) for _, text in missing)
+    rate = _rate(embedding, cache, info)
+    workers = _workers(size / rate, embedding, processes, len(missing))
+    run = _Run(info, cache, text_norm_profile, len(missing), on_progress)
+    batches = _batches(missing, size, rate, embedding.batch_size, max(1, workers))
+    computing = time.perf_counter()
+    if workers:
+        _in_processes(batches, run, embedding, workers, rate)
+    else:
+        for batch in batches:
+            _embed_batch(batch, run, embedder.embed)
+    busy = time.perf_counter() - computing - (_START_SECONDS if workers else 0.0)
+    computed = len(missing) - len(run.failed)
+    if computed and busy > 1.0:
+        cache.set_rate(info, text_norm_profile, size / busy / max(1, workers))
+    p50, p95 = (float(x) for x in np.percentile(run.latencies, (50, 95))) if run.latencies else (0.0, 0.0)
+    return EmbeddingReport(
+        hits=len(known),
+        misses=len(missing),
+        calls=run.calls,
+        retries=run.retries,
+        failed=run.failed,
+        seconds=time.perf_counter() - started,
+        processes=workers,
+        batch_seconds_p50=p50,
+        batch_seconds_p95=p95,
+        texts_per_second=computed / max(busy, 1e-9),
+        estimated_tokens=size // 4,
+    )
+
+
+def estimate(size: int, embedding: EmbeddingConfig, cache: EmbeddingCache | None = None, *, processes: int = 0) -> float:
+    """Seconds that embedding `size` UTF-8 bytes of text will take, from the last measured rate, else from the provider's declared one."""
+    embedder: Embedder = build("embedder", embedding.provider, embedding.options)
+    rate = _rate(embedding, cache, embedder.info())
+    alone = size / rate
+    workers = _workers(alone, embedding, processes, max(1, size))
+    return alone / workers + _start_seconds(embedding) if workers else alone + _load_seconds(embedding)
+
+
+def check_weights(embedder: Embedder, marker: Path) -> None:
+    """Raise IntegrityError unless the embedder's weight files have their known sha256; each file is hashed once per machine.
+
+    `marker` remembers what was checked by path, size and time of change, so that later calls cost a stat.
+    """
+    listed: Callable[[], list[tuple[Path, str]]] | None = getattr(embedder, "weights", None)
+    if listed is None:
+        return
+    checked: dict[str, str] = {}
+    if marker.is_file():
+        with suppress(ValueError):  # a torn marker only means hashing again
+            checked = dict(read_json(marker))
+    fresh = dict(checked)
+    for path, expected in listed():
+        stat = path.stat()
+        key = f"{path}:{stat.st_size}:{stat.st_mtime_ns}"
+        found = checked.get(key) or sha256_file(path)
+        if found != expected:
+            raise IntegrityError(
+                f"{path.name} has sha256 {found[:16]}, expected {expected[:16]}: another version of the package, or a damaged one; "
+                "reinstall rag-platform's dependencies with the pinned versions",
+                code="weights_changed",
+            )
+        fresh[key] = found
+    if fresh != checked:
+        write_json(marker, fresh)
+
+
+# --- how the work is divided ---------------------------------------------------------------------------------------------
+
+
+def _rate(embedding: EmbeddingConfig, cache: EmbeddingCache | None, info: EmbedderInfo) -> float:
+    measured = cache.rate(info) if cache is not None else None
+    return measured or float(getattr(provider_class("embedder", embedding.provider), "BYTES_PER_SECOND", 10_000.0))
+
+
+def _load_seconds(embedding: EmbeddingConfig) -> float:
+    return float(getattr(provider_class("embedder", embedding.provider), "LOAD_SECONDS", 1.0))
+
+
+def _start_seconds(embedding: EmbeddingConfig) -> float:
+    return _START_SECONDS + _load_seconds(embedding)
+
+
+def _workers(alone: float, embedding: EmbeddingConfig, processes: int, texts: int) -> int:
+    """Number of child processes, 0 when this process is faster: what parallel work saves must pay for starting it."""
+    count = min(processes or os.cpu_count() or 1, texts)
+    saved = alone - alone / count
+    return count if count > 1 and saved > _start_seconds(embedding) else 0
+
+
+def _batches(items: list[tuple[str, str]], size: int, rate: float, largest: int, workers: int) -> list[list[tuple[str, str]]]:
+    """Batches of texts of similar length, longest first, so that the last ones to finish are short."""
+    by_length = sorted(items, key=lambda item: (-len(item[1]), item[0]))
+    seconds_each = size / len(items) / rate
+    count = max(1, min(largest, int(_BATCH_SECONDS / max(seconds_each, 1e-9)), math.ceil(len(items) / (4 * workers))))
+    return [by_length[start : start + count] for start in range(0, len(by_length), count)]
+
+
+def _in_processes(batches: list[list[tuple[str, str]]], run: _Run, embedding: EmbeddingConfig, count: int, rate: float) -> None:
+    waiting: queue.SimpleQueue[list[tuple[str, str]]] = queue.SimpleQueue()
+    for batch in batches:
+        waiting.put(batch)
+    workers = [EmbeddingWorker(embedding.provider, embedding.options) for _ in range(count)]
+    threads = [threading.Thread(target=_drain, args=(waiting, run, worker, rate), daemon=True) for worker in workers]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        run.stopped = True  # after an interrupt, threads still waiting for their child must not start another
+        for worker in workers:
+            worker.close()
+    if run.error is not None:
+        raise run.error
+
+
+def _drain(waiting: queue.SimpleQueue[list[tuple[str, str]]], run: _Run, worker: EmbeddingWorker, rate: float) -> None:
+    def call(texts: Sequence[str]) -> Vectors:
+        expected = sum(len(text.encode("utf-8", "replace")) for text in texts) / rate
+        return worker.embed(texts, seconds=120.0 + 20.0 * expected)
+
+    try:
+        while run.error is None:
+            _embed_batch(waiting.get_nowait(), run, call)
+    except (queue.Empty, _Stopped):
+        return
+    except BaseException as error:  # raised again by the thread that waits
+        run.error = run.error or error
+
+
+def _embed_batch(batch: list[tuple[str, str]], run: _Run, call: Call) -> None:
+    """Embed a batch into the cache; what cannot be embedded is recorded with its reason."""
+    try:
+        vectors = _with_retries([text for _, text in batch], run, call)
+    except RagError as error:
+        if isinstance(error, ProviderError) and error.retryable:
+            with run.lock:
+                run.down += 1
+            if run.down >= 3:
+                raise ProviderError(f"the embedder stays away: {error.message}; embedded texts are kept, run again later",
+                                    retryable=True) from error  # fmt: skip
+        elif len(batch) > 1:
+            for part in _halves(batch, error):
+                _embed_batch(part, run, call)
+            return
+        _settle(run, {}, dict.fromkeys((key for key, _ in batch), error.message))
+        return
+    norms = np.linalg.norm(vectors, axis=1)
+    good: dict[str, Vectors] = {}
+    bad: dict[str, str] = {}
+    for (key, _), vector, norm in zip(batch, vectors, norms, strict=True):
+        if abs(float(norm) - 1.0) <= 1e-3:  # false for NaN, too
+            good[key] = vector
+        else:
+            bad[key] = f"the embedder returned a vector of length {float(norm):.3g}, expected 1"
+    run.down = 0
+    _settle(run, good, bad)
+
+
+def _halves(batch: list[tuple[str, str]], error: RagError) -> list[list[tuple[str, str]]]:
+    position = error.details.get("position")
+    if isinstance(position, int) and 0 <= position < len(batch):
+        return [part for part in ([batch[position]], batch[:position] + batch[position + 1 :]) if part]
+    middle = len(batch) // 2
+    return [batch[:middle], batch[middle:]]
+
+
+def _with_retries(texts: list[str], run: _Run, call: Call) -> Vectors:
+    for attempt in range(ATTEMPTS):
+        if run.stopped:
+            raise _Stopped
+        started = time.perf_counter()
+        with run.lock:
+            run.calls += 1
+        try:
+            vectors = call(texts)
+        except ProviderError as error:
+            if not error.retryable or attempt == ATTEMPTS - 1 or run.error is not None:
+                raise
+            with run.lock:
+                run.retries += 1
+            time.sleep(BACK_OFF_SECONDS * 2**attempt)
+            continue
+        run.latencies.append(time.perf_counter() - started)
+        if vectors.shape != (len(texts), run.info.dim):
+            raise ProviderError(f"the embedder returned an array {vectors.shape} for {len(texts)} texts of dimension {run.info.dim}")
+        return np.asarray(vectors, dtype=np.float32)
+    raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _settle(run: _Run, good: Mapping[str, Vectors], bad: Mapping[str, str]) -> None:
+    if good:
+        run.cache.put(good, run.info, run.profile)
+    with run.lock:
+        run.failed.update(bad)
+        run.done += len(good) + len(bad)
+        if run.on_progress is not None:
+            run.on_progress(run.done, run.total)
