@@ -27,9 +27,15 @@ def shipped_config(monkeypatch: pytest.MonkeyPatch) -> None:
 def providers_of(strategy: Strategy) -> list[tuple[str, str, dict[str, object]]]:
     """(kind, name, options) of every provider a strategy names."""
     single = {
-        "sectioner": strategy.sectioner, "chunker": strategy.chunker, "enricher": strategy.views.enricher, "lexical_index": strategy.lexical,
-        "dense_index": strategy.dense, "fusion": strategy.fusion, "reranker": strategy.reranker, "answerer": strategy.answerer,
-    }  # fmt: skip
+        "sectioner": strategy.sectioner,
+        "chunker": strategy.chunker,
+        "enricher": strategy.views.enricher,
+        "lexical_index": strategy.lexical,
+        "dense_index": strategy.dense,
+        "fusion": strategy.fusion,
+        "reranker": strategy.reranker,
+        "answerer": strategy.answerer,
+    }
     named = [("loader", item.provider, item.options) for item in strategy.loading.loaders]
     named.append(("embedder", strategy.embedding.provider, strategy.embedding.options))
     return named + [(kind, item.provider, item.options) for kind, item in single.items()]

@@ -1,0 +1,199 @@
+"""The public contract: the shape of every answer that MCP tools and `--json` give (seed 000 §3.3.2-3.3.4).
+
+One envelope around one kind of data per call. `responses` builds them, the server derives its output schemas from them, and a snapshot
+test guards them: a field may be added, none may change its meaning or disappear.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Generic, NotRequired, TypeVar
+
+# pydantic reads a TypedDict before Python 3.12 only in this form
+from typing_extensions import TypedDict
+
+DataT = TypeVar("DataT")
+
+
+class ErrorPart(TypedDict):
+    """Why a call failed: a code for programs, a message with the value and the remedy for people."""
+
+    code: str
+    message: str
+    details: dict[str, Any]
+
+
+class Envelope(TypedDict):
+    """What every call returns; `error` is there when `ok` is false, `data` when it is true."""
+
+    ok: bool
+    trace_id: str
+    data: dict[str, Any] | None
+    warnings: list[str]
+    error: ErrorPart | None
+
+
+@dataclass(frozen=True, slots=True)
+class Payload(Generic[DataT]):
+    """The data of a call before it is put into an envelope, with what its maker has to warn about."""
+
+    data: DataT
+    warnings: tuple[str, ...] = ()
+
+
+class CitationPart(TypedDict):
+    """A pointer to a span of one version of a document; `id` is the n of its [n] mark."""
+
+    id: int
+    chunk_id: str
+    doc_id: str
+    version_id: str
+    source_uri: str
+    section_path: str
+    page_range: NotRequired[list[int]]
+    line_range: NotRequired[list[int]]
+    text: str
+    score: float
+
+
+class ResultPart(TypedDict):
+    """One hit, best first."""
+
+    rank: int
+    chunk_id: str
+    score: float
+    source: str  # dense | sparse | hybrid: the legs that found it
+    text_snippet: str
+    citation: CitationPart
+    asset_ids: list[str]
+    asset_uris: list[str]
+
+
+class QueryData(TypedDict):
+    """The answer to a question, readable alone in `markdown`."""
+
+    markdown: str
+    answer_markdown: str
+    citations: list[CitationPart]
+    results: list[ResultPart]
+    confidence: float
+    effective_mode: str
+    applied_filters: dict[str, Any]
+    matched_count: int | None
+    release_id: str
+
+
+class ListedDocument(TypedDict):
+    """One row of a list of documents."""
+
+    doc_id: str
+    filename: str
+    title: str
+    tags: list[str]
+    source: str
+    source_uri: str
+    version_id: str
+    chunks: int
+    status: str  # active | pending | failed | retired | deleted
+    updated_at: str
+
+
+class DocumentGroup(TypedDict):
+    """Documents of one tag, category or source; `count` counts the whole group, also beyond this page."""
+
+    key: str
+    count: int
+    documents: list[ListedDocument]
+
+
+class DocumentsData(TypedDict):
+    """One page of the documents of a namespace; `next_cursor` is null on the last one."""
+
+    markdown: str
+    namespace: str
+    group_by: str | None
+    groups: list[DocumentGroup]
+    total: int
+    next_cursor: str | None
+
+
+class SectionPart(TypedDict):
+    """A section of a document; `text` is absent in an outline."""
+
+    section_id: str
+    section_path: str
+    title: str
+    level: int
+    chunks: int
+    text: NotRequired[str]
+
+
+class ChunkPart(TypedDict):
+    """A chunk of a document as citations quote it."""
+
+    chunk_id: str
+    chunk_index: int
+    section_path: str
+    text: str
+    page_range: NotRequired[list[int]]
+    line_range: NotRequired[list[int]]
+    asset_ids: list[str]
+
+
+class DocumentPart(TypedDict):
+    """A document and one of the forms of its content."""
+
+    doc_id: str
+    version_id: str
+    title: str
+    filename: str
+    source: str
+    source_uri: str
+    tags: list[str]
+    content_type: str
+    updated_at: str
+    asset_ids: list[str]
+    format: str  # md | sections | chunks | outline
+    md_text: NotRequired[str]
+    sections: NotRequired[list[SectionPart]]
+    chunks: NotRequired[list[ChunkPart]]
+    total_chars: int
+    shown_chars: int
+    truncated: bool
+
+
+class DocumentData(TypedDict):
+    """One document, readable alone in `markdown`; for the format md that is the document's own text and nothing else."""
+
+    markdown: str
+    document: DocumentPart
+
+
+class NamespaceStatus(TypedDict):
+    """One library: what is published, and how it was made."""
+
+    namespace: str
+    release_id: str | None
+    published_at: str
+    documents: int
+    chunks: int
+    strategy: str
+    strategy_config_id: str
+    encoding: str
+    embedder: str
+    pending: int  # documents received but not in the published release
+    failed: int  # documents whose newest version failed
+    problem: str  # why the release cannot be opened, empty when it can
+
+
+class StatusData(TypedDict):
+    """What this installation holds."""
+
+    markdown: str
+    app_version: str
+    default_namespace: str
+    default_strategy: str
+    strategies: list[str]
+    schema_versions: dict[str, int]
+    uptime_seconds: float
+    namespaces: list[NamespaceStatus]
