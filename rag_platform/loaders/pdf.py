@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -222,8 +223,6 @@ def _images(page: Any, number: int, warnings: list[str]) -> list[PageImage]:
 
 def assemble(pages: Sequence[PageFacts], info: PdfInfo, profile: Profile = "layout", warnings: Sequence[str] = ()) -> Facts:
     """The facts of all pages in order. Raises DocumentError when pages are missing, `broken_file` when every page failed."""
-    import pymupdf
-
     if [page.page for page in pages] != list(range(1, info.pages + 1)):
         raise DocumentError(f"{len(pages)} pages were read of {info.pages}; ingest the file again", code="pages_missing")
     failed = [page for page in pages if page.engine == "failed"]
@@ -265,7 +264,7 @@ def assemble(pages: Sequence[PageFacts], info: PdfInfo, profile: Profile = "layo
             loader_name=NAME,
             loader_version=VERSION,
             parser_engine="pymupdf+layout" if profile == "layout" else "pymupdf",
-            engine_version=str(pymupdf.__version__),
+            engine_version=metadata.version("pymupdf"),
             parse_profile=profile,
             md_sha256=hashlib.sha256(text.encode()).hexdigest(),
             text_chars=len(text),

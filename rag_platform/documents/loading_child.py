@@ -1,0 +1,104 @@
+"""The child process that reads PDFs: `python -m rag_platform.documents.loading_child`, driven by `documents.isolation`.
+
+One JSON object a line: tasks come in on stdin, messages go out on the original stdout. Nothing is unpickled, so a file that takes over
+this process cannot make its parent run code. Imports stay few, because every start pays for them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import IO, Any
+
+from rag_platform.errors import DocumentError
+from rag_platform.loaders import pdf
+from rag_platform.loaders.pdf_json import page_to_json
+
+
+def main() -> None:
+    """Answer tasks until stdin ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C reaches the whole group; the parent decides
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+        os.dup2(nowhere.fileno(), 2)
+    if hasattr(signal, "SIGALRM"):
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the kernel ends this process, even inside C code and without a parent
+    _one_thread_each()
+    baseline = _address_space()
+    for line in sys.stdin:
+        task = json.loads(line)
+        _limit_memory(baseline, int(task["memory_mb"]))
+        try:
+            answer = _answer(task, replies)
+        except DocumentError as error:
+            answer = {"error": {"code": error.code, "message": error.message}}
+        except Exception as error:  # the parent turns it into a warning or an error of this one document
+            answer = {"error": {"code": "parser_failed", "message": f"{type(error).__name__}: {str(error)[:300]}"}}
+        _alarm(0)
+        _send(replies, {**answer, "grown_mb": (_address_space() - baseline) // 2**20})
+
+
+def _answer(task: dict[str, Any], replies: IO[str]) -> dict[str, Any]:
+    path, seconds = Path(task["path"]), float(task["page_seconds"])
+    _alarm(seconds)
+    if task["task"] == "describe":
+        info = pdf.describe(path, int(task["max_pages"]))
+        return {"info": {"pages": info.pages, "metadata": info.metadata}}
+
+    def on_page(page: pdf.PageFacts) -> None:
+        _send(replies, {"page": page_to_json(page)})
+        _alarm(seconds)
+
+    pdf.load_window(path, int(task["first"]), int(task["last"]), task["profile"], raw=bool(task["raw"]), on_page=on_page)
+    return {"done": True}
+
+
+def _send(replies: IO[str], message: dict[str, Any]) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        replies.write(json.dumps(message, ensure_ascii=True) + "\n")
+        replies.flush()
+
+
+def _alarm(seconds: float) -> None:
+    """End this process in twice that time: it must not outlive a parent that was killed."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, 2 * seconds + 60 if seconds else 0)
+
+
+def _address_space() -> int:
+    """Bytes of address space in use; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return 0
+
+
+def _limit_memory(baseline: int, memory_mb: int) -> None:
+    if baseline:
+        import resource
+
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        wanted = baseline + memory_mb * 2**20
+        resource.setrlimit(resource.RLIMIT_AS, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
+
+
+def _one_thread_each() -> None:
+    """Load the layout model with one thread: two children side by side read 1.45 times as many pages as two threads in one."""
+    import onnxruntime
+
+    class Options(onnxruntime.SessionOptions):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.intra_op_num_threads = 1
+
+    onnxruntime.SessionOptions = Options
+    import pymupdf4llm.helpers.document_layout  # noqa: F401  # the models load here, before the memory limit is measured
+
+
+if __name__ == "__main__":
+    main()
