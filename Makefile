@@ -13,7 +13,11 @@ $(SETUP): pyproject.toml
 	touch $(SETUP)
 
 demo: setup                ## ingest data/samples, publish a release, ask three questions
-	$(BIN)/python bench/demo.py
+	$(BIN)/rag ingest data/samples --namespace demo
+	@for question in "主机失去心跳多久后备机接管？" "What is the maximum throughput of the PX-40?" "PPR-9087"; do \
+	    echo; echo "$$ rag query \"$$question\" --namespace demo"; $(BIN)/rag query "$$question" --namespace demo || exit 1; done
+	@echo; echo "Next: '$(BIN)/rag trace show TRACE' explains an answer, 'make ui' shows the lineage in Dagster, '$(BIN)/rag ingest FOLDER'"
+	@echo "takes your own documents in, '$(BIN)/rag serve' answers your assistant over MCP (README.md has the configuration lines)."
 
 test: setup                ## the test suite, without optional packages
 	$(BIN)/python -m pytest -n 2

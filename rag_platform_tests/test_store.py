@@ -1,0 +1,84 @@
+"""The store: atomic files, spooling with its hash, records through Parquet."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from pathlib import Path
+
+import pytest
+
+from rag_platform import store as store_module
+from rag_platform.errors import BusyError, IntegrityError, SchemaVersionError
+from rag_platform.ir import Block, Chunk, Facts, MediaRef, ParseSummary, Section
+from rag_platform.store import Store, atomic_path, from_json, read_json, read_records, to_json, write_json, write_records
+
+
+def test_spooling_stores_the_bytes_under_their_hash(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    digest, size = store.spool(io.BytesIO(b"hello world"), chunk_size=4, max_bytes=100)
+    assert (digest, size) == (hashlib.sha256(b"hello world").hexdigest(), 11)
+    assert store.raw_path(digest).read_bytes() == b"hello world"
+    assert list(store.spool_dir.iterdir()) == []
+
+
+def test_a_file_above_the_limit_leaves_nothing_behind(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    with pytest.raises(IntegrityError, match="max_bytes = 10"):
+        store.spool(io.BytesIO(b"x" * 11), chunk_size=4, max_bytes=10)
+    assert list(store.spool_dir.iterdir()) == []
+    assert not (tmp_path / "raw").exists()
+
+
+def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "pointer"
+    path.write_text("old", encoding="utf-8")
+    with pytest.raises(RuntimeError), atomic_path(path) as temporary:
+        temporary.write_text("half", encoding="utf-8")
+        raise RuntimeError
+    assert path.read_text(encoding="utf-8") == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["pointer"]
+
+
+def test_records_survive_parquet(tmp_path: Path) -> None:
+    rows = [
+        Block(0, "heading", 0, 5, level=1, byte_start=0, byte_end=7, line_start=1, line_end=1),
+        Block(1, "table", 6, 40, page=3, bbox=(1.0, 2.5, 3.0, 4.0)),
+    ]
+    path = tmp_path / "blocks.parquet"
+    write_records(path, Block, rows)
+    assert read_records(path, Block) == rows
+    write_records(path, Block, [])
+    assert read_records(path, Block) == []
+
+
+def test_equal_records_give_equal_bytes(tmp_path: Path) -> None:
+    rows = [Section("sec_1", "A / B", 2, 0, 0, 10, title="B")]
+    assert write_records(tmp_path / "a.parquet", Section, rows) == write_records(tmp_path / "b.parquet", Section, rows)
+
+
+def test_a_file_of_another_record_or_schema_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.parquet"
+    write_records(path, Section, [])
+    with pytest.raises(SchemaVersionError, match="Section"):
+        read_records(path, Chunk)
+    monkeypatch.setattr(store_module, "SCHEMA_VERSION", 2)
+    with pytest.raises(SchemaVersionError, match="schema 1"):
+        read_records(path, Section)
+
+
+def test_records_survive_json(tmp_path: Path) -> None:
+    summary = ParseSummary(
+        "markdown", "1", "markdown-it-py", "4", "p", "0" * 64, 12, pages_without_text=(2, 3), metadata={"a": [1]}, warnings=("w",)
+    )
+    write_json(tmp_path / "s.json", summary)
+    assert from_json(ParseSummary, read_json(tmp_path / "s.json")) == summary
+    assert to_json(Facts("t", (), (MediaRef("r", "pdf", "pdf:xref=1"),), summary))["media"][0]["origin_ref"] == "pdf:xref=1"
+
+
+def test_a_second_writer_is_told_who_holds_the_lock(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    with store.writer("lib", "run 1"), pytest.raises(BusyError, match=r"run 1 \(process \d+, since"), store.writer("lib", "run 2"):
+        pass
+    with store.writer("lib", "run 3"):
+        pass
