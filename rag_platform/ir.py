@@ -159,6 +159,7 @@ class Block:
     page: int | None = None
     bbox: Box | None = None
     locator: str = ""  # native locator of other formats, e.g. "sheet=Q1;row=3"
+    title: str = ""  # plain text of a heading
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,6 +405,10 @@ class QueryRequest:
     mode: str | None = None  # dense | sparse | hybrid; None takes the strategy's
     filters: Json = field(default_factory=dict)
     release_id: str | None = None  # None asks the published one
+    strategy: str | None = None  # its query part replaces that of the namespace's strategy
+    answer: bool = True  # False stops after the hits: no evidence, no answer
+    score_threshold: float | None = None  # hits below it are dropped; what scores mean depends on the fusion
+    max_per_document: int | None = None  # None takes the strategy's, 0 is no limit
 
 
 @dataclass(frozen=True, slots=True)

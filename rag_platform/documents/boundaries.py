@@ -1,0 +1,245 @@
+"""Where a text may be cut: never inside a grapheme cluster, a fence that fits or a table row; and how many tokens a span costs."""
+
+from __future__ import annotations
+
+import functools
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+FENCE = re.compile(r"[ \t>]*(?:[-*+][ \t]+|\d{1,9}[.)][ \t]+)*(`{3,}(?=[^`]*$)|~{3,})")
+DELIMITER = re.compile(r"[ \t>]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$")
+HEADING = re.compile(r"#{1,6}[ \t]")
+
+# Tokens a character costs, by kind, in hundredths; fitted to the sentencepiece vocabulary of multilingual-e5 so that the sum is rarely
+# below the true count. Words of Latin letters are cheap, everything else about one token a character or less.
+TOKEN_WEIGHTS = {"lower": 32, "upper": 70, "digit": 85, "space": 8, "punctuation": 80, "latin": 60, "letter": 60, "han": 85, "other": 130}
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """A run of lines that wants to stay whole."""
+
+    start: int
+    end: int
+    kind: str  # fence | row
+
+
+def structure(text: str) -> list[Guarded]:
+    """Fences (one run each) and table rows (one run each; the header and its rule belong to the first row), in order."""
+    found: list[Guarded] = []
+    fence: tuple[str, int] | None = None
+    head: int | None = None  # where the table's pending header starts
+    in_table = False
+    previous: tuple[int, str] = (0, "")
+    position = 0
+    for line in _lines(text):
+        start, position = position, position + len(line)
+        body = line.rstrip("\n")
+        if fence is not None:
+            mark = body.strip(" \t>")
+            if mark.startswith(fence[0]) and not mark.strip(fence[0][0]):
+                found.append(Guarded(fence[1], position, "fence"))
+                fence = None
+            previous = (start, "")
+            continue
+        opening = FENCE.match(body)
+        if opening:
+            fence, in_table = (opening.group(1), start), False
+        elif in_table:
+            if not body.strip(" \t>") or HEADING.match(body):
+                in_table = False
+                if head is not None:
+                    found.append(Guarded(head, start, "row"))
+                    head = None
+            else:
+                found.append(Guarded(start if head is None else head, position, "row"))
+                head = None
+        elif "-" in body and "|" in previous[1] and "|" in body and DELIMITER.match(body):
+            in_table, head = True, previous[0]
+        previous = (start, body)
+    if fence is not None:
+        found.append(Guarded(fence[1], len(text), "fence"))
+    elif head is not None:
+        found.append(Guarded(head, len(text), "row"))
+    return found
+
+
+def _lines(text: str) -> list[str]:
+    lines = [line + "\n" for line in text.split("\n")]
+    lines[-1] = lines[-1][:-1]
+    return lines
+
+
+# --- tokens -----------------------------------------------------------------------------------------------------------------
+
+
+def token_sums(text: str) -> NDArray[np.int64]:
+    """Running cost in hundredths of a token: the span [a, b) costs sums[b] - sums[a]."""
+    codes = np.frombuffer(text.encode("utf-32-le", "replace"), dtype=np.uint32)
+    weights = np.where(codes < 0x3000, _low_weights()[np.minimum(codes, 0x2FFF)], TOKEN_WEIGHTS["other"])
+    han = ((codes >= 0x3000) & (codes <= 0x9FFF)) | ((codes >= 0xFF00) & (codes <= 0xFFEF))
+    weights = np.where(han | ((codes >= 0xAC00) & (codes <= 0xD7A3)), TOKEN_WEIGHTS["han"], weights)
+    sums = np.zeros(len(codes) + 1, dtype=np.int64)
+    np.cumsum(weights, out=sums[1:])
+    return sums
+
+
+def estimated_tokens(text: str) -> int:
+    """About how many tokens an embedder's vocabulary needs for the text; rather too many than too few."""
+    return -(-int(token_sums(text)[-1]) // 100)
+
+
+@functools.cache
+def _low_weights() -> NDArray[np.int64]:
+    table = np.full(0x3000, TOKEN_WEIGHTS["other"], dtype=np.int64)
+    for code in range(0x3000):
+        char = chr(code)
+        kind = "other"
+        if char.isspace():
+            kind = "space"
+        elif code < 0x80:
+            kind = "lower" if char.islower() else "upper" if char.isupper() else "digit" if char.isdigit() else "punctuation"
+        elif code < 0x250:
+            kind = "latin"
+        elif char.isalpha() or unicodedata.category(char).startswith("M"):
+            kind = "letter"
+        table[code] = TOKEN_WEIGHTS[kind]
+    return table
+
+
+# --- grapheme clusters --------------------------------------------------------------------------------------------------------
+
+
+def is_grapheme_boundary(text: str, index: int) -> bool:
+    """True when a cut before text[index] splits no user-perceived character; false now and then where a cut would do (UAX 29)."""
+    if index <= 0 or index >= len(text):
+        return True
+    left, right = text[index - 1], text[index]
+    if left.isascii() and right.isascii():
+        return not (left == "\r" and right == "\n")
+    if left in "\r\n" or right in "\r\n" or unicodedata.category(left) == "Cc" or unicodedata.category(right) == "Cc":
+        return True
+    if unicodedata.category(right) in ("Mn", "Me", "Mc") or "\U0001f3fb" <= right <= "\U0001f3ff" or right in EXTENDING:
+        return False
+    if left == "\u200d" or left in PREPENDED or "\U000e0020" <= right <= "\U000e007f":
+        return False
+    if _regional(left) and _regional(right):
+        run = 0
+        while run < index and _regional(text[index - 1 - run]):
+            run += 1
+        return run % 2 == 0
+    if _hangul_joins(left, right):
+        return False
+    return not (unicodedata.category(right) == "Lo" and _after_virama(text, index))
+
+
+EXTENDING = "\u200c\u200d\u0e33\u0eb3\uff9e\uff9f"
+PREPENDED = (
+    "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\u0d4e\U000110bd\U000110cd\U000111c2\U000111c3\U00011941\U00011a3a"
+)
+
+
+def _regional(char: str) -> bool:
+    return "\U0001f1e6" <= char <= "\U0001f1ff"
+
+
+def _hangul_joins(left: str, right: str) -> bool:
+    vowel_or_final = "\u1160" <= right <= "\u11ff" or "\ud7b0" <= right <= "\ud7fb"
+    leading = "\u1100" <= left <= "\u115f" or "\ua960" <= left <= "\ua97c"
+    syllable = "\uac00" <= right <= "\ud7a3" or "\u1100" <= right <= "\u115f" or "\ua960" <= right <= "\ua97c"
+    korean = leading or "\uac00" <= left <= "\ud7a3" or "\u1160" <= left <= "\u11ff" or "\ud7b0" <= left <= "\ud7fb"
+    return (vowel_or_final and korean) or (leading and syllable)
+
+
+def _after_virama(text: str, index: int) -> bool:
+    """True when a conjunct goes on: marks before the letter hold a virama."""
+    position = index - 1
+    while position >= 0 and (unicodedata.combining(text[position]) or text[position] == "\u200d"):
+        if unicodedata.combining(text[position]) == 9:
+            return True
+        position -= 1
+    return False
+
+
+# --- legal cuts -----------------------------------------------------------------------------------------------------------------
+
+SENTENCE = re.compile(r"[。！？；]+[”’」』）】]*|(?<=[^\s.])[.!?;]+[\"')\]*_]*(?=\s)")
+
+
+def separator_pattern(separator: str) -> re.Pattern[str]:
+    """What to look for; a cut lies behind the match."""
+    if separator.strip("\n") == "":
+        return re.compile(f"\n{{{len(separator)},}}")
+    return re.compile(r"[ \t\u3000]+" if separator == " " else re.escape(separator))
+
+
+@dataclass(frozen=True, slots=True)
+class Boundaries:
+    """The legal cuts of one text; asked for a window at a time."""
+
+    text: str
+    patterns: Sequence[re.Pattern[str]]
+    guarded: Sequence[Guarded]  # runs that are never cut
+    starts: Sequence[int]
+    opened: Sequence[Guarded]  # fences too long to stay whole: cut at line ends only
+    opened_starts: Sequence[int]
+
+    def inside(self, position: int) -> Guarded | None:
+        """The run that a cut at the position would split."""
+        return _holding(self.guarded, self.starts, position)
+
+    def inside_opened(self, position: int) -> bool:
+        """True inside a fence that may be cut, but only at its line ends."""
+        return _holding(self.opened, self.opened_starts, position) is not None
+
+    def beside_row(self, position: int) -> bool:
+        """True between two rows of a table."""
+        index = bisect_right(self.starts, position) - 1
+        here = self.guarded[index] if index >= 0 else None
+        before = self.guarded[index - 1] if index >= 1 else None
+        return bool(here and before and here.kind == before.kind == "row" and here.start == before.end == position)
+
+    def cuts(self, rank: int, low: int, high: int) -> list[int]:
+        """Legal cuts behind separator number `rank` in [low, high]."""
+        found = (match.end() for match in self.patterns[rank].finditer(self.text, max(0, low - 1), high))
+        return [position for position in found if low <= position <= high and self.legal(position)]
+
+    def legal(self, position: int) -> bool:
+        """True when a cut splits no run, no cluster, no line of code, and does not leave a heading behind."""
+        if self.inside(position) is not None or not is_grapheme_boundary(self.text, position):
+            return False
+        if self.inside_opened(position):
+            return self.text[position - 1] == "\n"
+        return not _after_heading(self.text, position)
+
+
+def _holding(runs: Sequence[Guarded], starts: Sequence[int], position: int) -> Guarded | None:
+    index = bisect_right(starts, position) - 1
+    return runs[index] if index >= 0 and runs[index].start < position < runs[index].end else None
+
+
+def _after_heading(text: str, position: int) -> bool:
+    """True when the line before the position is a heading."""
+    end = position
+    while end > 0 and text[end - 1].isspace():
+        end -= 1
+    start = text.rfind("\n", max(0, end - 400), end) + 1
+    return "\n" in text[end:position] and HEADING.match(text, start) is not None
+
+
+def boundaries(text: str, separators: Sequence[str], fits: Callable[[int, int], bool], longest_row: int) -> Boundaries:
+    """The legal cuts of a text; `fits(start, end)` says whether a run can be one chunk. A row above `longest_row` is cut like text."""
+    runs = structure(text)
+    # Two guards: nothing cuts what fits, and a fence that does not fit is cut at its line ends.
+    guarded = [run for run in runs if (run.end - run.start <= longest_row if run.kind == "row" else fits(run.start, run.end))]
+    opened = [run for run in runs if run.kind == "fence" and not fits(run.start, run.end)]
+    patterns = [re.compile(r"\n(?=#{1,6}[ \t])"), *(separator_pattern(item) for item in separators if item)]
+    lines = next((i for i, item in enumerate(separators) if item == "\n"), len(patterns) - 2)
+    patterns.insert(lines + 2, SENTENCE)
+    return Boundaries(text, patterns, guarded, [run.start for run in guarded], opened, [run.start for run in opened])

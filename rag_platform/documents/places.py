@@ -1,0 +1,144 @@
+"""Where chunks lie in their source: pages, lines and bytes by the loader's blocks, and the images that belong to them."""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from rag_platform.documents.sections import PREAMBLE, section_id
+from rag_platform.ir import Block, Chunk, Facts, MediaLink, Section, Version
+from rag_platform.loaders.decoding import byte_map_of_blocks
+from rag_platform.loaders.text import line_starts
+
+
+class Places:
+    """Locations of facts spans of one document."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.blocks = facts.blocks
+        self.starts = [block.start for block in facts.blocks]
+        self.bytes_of = byte_map_of_blocks(facts.text, facts.summary.encoding or "utf-8", facts.blocks)
+        self.lines = line_starts(facts.text) if any(block.line_start is not None for block in facts.blocks) else []
+
+    def of(self, start: int, end: int) -> dict[str, Any]:
+        """page_start, page_end, line_start, line_end, byte_start, byte_end of facts text[start:end]; None where the format has none."""
+        touched = self.blocks[slice(*block_range(self.blocks, self.starts, start, end))]
+        pages = [block.page for block in touched if block.page is not None]
+        first, last = self.bytes_of.span(start, end) if self.bytes_of is not None and end > start else (None, None)
+        lines = (bisect_right(self.lines, start), bisect_right(self.lines, max(start, end - 1))) if self.lines else (None, None)
+        return {
+            "page_start": min(pages, default=None),
+            "page_end": max(pages, default=None),
+            "line_start": lines[0],
+            "line_end": lines[1],
+            "byte_start": first,
+            "byte_end": last,
+        }
+
+
+def block_range(blocks: Sequence[Block], starts: Sequence[int], start: int, end: int) -> tuple[int, int]:
+    """The half-open range of block numbers that overlap [start, end); `starts` are the blocks' starts."""
+    first = max(0, bisect_right(starts, start) - 1)
+    if first < len(blocks) and blocks[first].end <= start:
+        first += 1
+    return first, max(first, bisect_left(starts, end))
+
+
+def attached_images(chunks: Sequence[Chunk], links: Sequence[MediaLink], blocks: Sequence[Block]) -> list[Chunk]:
+    """The chunks with the images that stand in them. An image without a place in the text goes to the chunk of its page that is nearest to
+    its box, else to the first of its page, else to the last chunk of an earlier page (seed 000 §3.6.2)."""
+    owned: dict[int, list[str]] = {}
+    starts = [block.start for block in blocks]
+    for link in sorted(links, key=lambda link: link.order):
+        if not link.asset_id:
+            continue
+        if link.start is not None and link.end is not None:
+            owners = [i for i, chunk in enumerate(chunks) if chunk.fact_start < link.end and link.start < chunk.fact_end]
+        else:
+            owners = _nearest(chunks, link, blocks, starts)
+        for index in owners:
+            owned.setdefault(index, []).append(link.asset_id)
+    return [replace(chunk, asset_ids=tuple(dict.fromkeys(owned[i]))) if i in owned else chunk for i, chunk in enumerate(chunks)]
+
+
+def _nearest(chunks: Sequence[Chunk], link: MediaLink, blocks: Sequence[Block], starts: Sequence[int]) -> list[int]:
+    if link.page is None:
+        return []
+    page = link.page
+    same = [i for i, chunk in enumerate(chunks) if chunk.page_start is not None and chunk.page_start <= page <= (chunk.page_end or 0)]
+    if same and link.bbox is not None:
+        return [min(same, key=lambda i: (_distance(chunks[i], link, blocks, starts), i))]
+    if same:
+        return same[:1]
+    earlier = [i for i, chunk in enumerate(chunks) if chunk.page_end is not None and chunk.page_end < page]
+    return earlier[-1:]
+
+
+def _distance(chunk: Chunk, link: MediaLink, blocks: Sequence[Block], starts: Sequence[int]) -> float:
+    """Points between the image and the nearest block of the chunk on its page, up or down."""
+    first, last = block_range(blocks, starts, chunk.fact_start, chunk.fact_end)
+    boxes = [block.bbox for block in blocks[first:last] if block.page == link.page and block.bbox is not None]
+    if link.bbox is None or not boxes:
+        return float("inf")
+    top, bottom = link.bbox[1], link.bbox[3]
+    return min(max(0.0, box[1] - bottom, top - box[3]) for box in boxes)
+
+
+def media_chunks(
+    version: Version, facts: Facts, chunks: Sequence[Chunk], sections: Sequence[Section], links: Sequence[MediaLink]
+) -> list[Chunk]:
+    """One chunk without text for each page without text that has a picture; it is indexed once its view has text."""
+    found: list[Chunk] = []
+    seen: dict[tuple[str, str], int] = {}
+    for page in facts.summary.pages_without_text:
+        pictures = sorted((link for link in links if link.page == page and link.asset_id), key=lambda x: (-x.width * x.height, x.order))
+        if not pictures:
+            continue
+        section = _section_before(version.doc_id, page, chunks, sections)
+        key = (section.section_id, pictures[0].asset_id)
+        seen[key] = seen.get(key, 0) + 1
+        place = next((block.start for block in facts.blocks if block.page is not None and block.page > page), len(facts.text))
+        found.append(media_chunk(version, section, pictures, len(chunks) + len(found), page=page, place=place, nth=seen[key] - 1))
+    return found
+
+
+def media_chunk(
+    version: Version, section: Section, pictures: Sequence[MediaLink], index: int, *, page: int | None = None, place: int = 0, nth: int = 0
+) -> Chunk:
+    """A chunk with empty text that stands for pictures, the first of which names it: id = h(section, asset_id), a repetition counted."""
+    name = "\x1f".join((section.section_id, pictures[0].asset_id, *([str(nth)] if nth else [])))
+    return Chunk(
+        chunk_id="chk_" + hashlib.sha256(name.encode()).hexdigest()[:20],
+        section_id=section.section_id,
+        doc_id=version.doc_id,
+        version_id=version.version_id,
+        chunk_index=index,
+        chunk_text="",
+        chunk_fingerprint=hashlib.sha256(b"").hexdigest(),
+        norm_start=section.norm_end,
+        norm_end=section.norm_end,
+        fact_start=place,
+        fact_end=place,
+        section_path=section.section_path,
+        title=section.title,
+        h1_title=section.h1_title,
+        h2_title=section.h2_title,
+        too_short=True,
+        lang="other",
+        media_type="image",
+        page_start=page,
+        page_end=page,
+        asset_ids=tuple(dict.fromkeys(picture.asset_id for picture in pictures)),
+    )
+
+
+def _section_before(doc_id: str, page: int, chunks: Sequence[Chunk], sections: Sequence[Section]) -> Section:
+    """The section of the last text before the page, else the first, else a preamble."""
+    before = [chunk.section_id for chunk in chunks if chunk.page_end is not None and chunk.page_end < page]
+    by_id = {section.section_id: section for section in sections}
+    if before:
+        return by_id[before[-1]]
+    return sections[0] if sections else Section(section_id(doc_id, PREAMBLE, 0), PREAMBLE, 0, 0, 0, 0)

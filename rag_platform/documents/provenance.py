@@ -1,0 +1,166 @@
+"""Proof that a quote stands in the file: chunk, edits, facts and raw bytes are compared again, each once per version."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rag_platform.documents.cleaning import Normalised, apply_edits
+from rag_platform.documents.places import block_range
+from rag_platform.ir import Block, Chunk, Edit, Json, ParseSummary, VerifyFailure, Version
+from rag_platform.store import Store, from_json, read_json, read_records, read_text, sha256_file
+
+
+def verify_version(store: Store, version: Version, profiles: Mapping[str, str], chunks: Sequence[Chunk]) -> list[VerifyFailure]:
+    """The chunks whose text could not be proved to stand in the stored file, each with the first reason; empty when all are proved.
+
+    `profiles` maps stage to profile. Reasons start with a code: raw_missing, raw_changed, facts_missing, facts_changed, edits_missing,
+    chunk_text, fact_span, block_bytes, chunk_bytes, block_boxes, no_block.
+    """
+
+    def failed(pairs: Mapping[str, str]) -> list[VerifyFailure]:
+        return [VerifyFailure(x.chunk_id, version.version_id, version.source_uri, pairs[x.chunk_id]) for x in chunks if x.chunk_id in pairs]
+
+    reason, found = _read(store, version, profiles)
+    if found is None:
+        return failed(dict.fromkeys((chunk.chunk_id for chunk in chunks), reason))
+    reasons: dict[str, str] = {}
+    bad_blocks = _bad_blocks(found, _touched(found, chunks))
+    for chunk in chunks:
+        if problem := _problem(found, chunk, bad_blocks):
+            reasons.setdefault(chunk.chunk_id, problem)
+    return failed(reasons)
+
+
+def locate(store: Store, version: Version, profiles: Mapping[str, str], chunk: Chunk) -> Json:
+    """Where a chunk stands in its source, for display: file, hash, loader, pages, lines, bytes, and the place of each block it touches."""
+    folder = store.facts_dir(version.file_sha256, profiles["facts"])
+    blocks = read_records(folder / "blocks.parquet", Block)
+    summary = from_json(ParseSummary, read_json(folder / "summary.json"))
+    first, last = block_range(blocks, [block.start for block in blocks], chunk.fact_start, chunk.fact_end)
+    return {
+        "source_uri": version.source_uri,
+        "filename": version.filename,
+        "file_sha256": version.file_sha256,
+        "loader": f"{summary.loader_name} {summary.loader_version}",
+        "encoding": summary.encoding,
+        "page_range": _pair(chunk.page_start, chunk.page_end),
+        "line_range": _pair(chunk.line_start, chunk.line_end),
+        "byte_range": _pair(chunk.byte_start, chunk.byte_end),
+        "blocks": [
+            {
+                "kind": block.kind,
+                "page": block.page,
+                "bbox": list(block.bbox) if block.bbox else None,
+                "line_range": _pair(block.line_start, block.line_end),
+                "byte_range": _pair(block.byte_start, block.byte_end),
+                "locator": block.locator,
+            }
+            for block in blocks[first:last]
+        ],
+    }
+
+
+def _pair(first: int | None, last: int | None) -> list[int] | None:
+    return None if first is None or last is None else [first, last]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """Everything the proof reads, read once."""
+
+    raw_path: Path
+    raw: bytes | None  # of text formats
+    text: str
+    blocks: Sequence[Block]
+    starts: Sequence[int]
+    summary: ParseSummary
+    normalised: Normalised
+
+
+def _read(store: Store, version: Version, profiles: Mapping[str, str]) -> tuple[str, _Stored | None]:
+    """(reason, None) when something stored is missing or changed, else ("", what was stored)."""
+    raw_path = store.raw_path(version.file_sha256)
+    if not raw_path.is_file():
+        return "raw_missing: the stored bytes are gone; ingest the file again", None
+    folder = store.facts_dir(version.file_sha256, profiles["facts"])
+    if not (folder / "summary.json").is_file() or not (folder / "facts.md").is_file() or not (folder / "blocks.parquet").is_file():
+        return f"facts_missing: no facts with profile {profiles['facts']}; run the stage `facts`", None
+    edits_path = store.version_path(version, "edits", profiles["sections"])
+    if not edits_path.is_file():
+        return f"edits_missing: no edits with profile {profiles['sections']}; run the stage `sections`", None
+    summary = from_json(ParseSummary, read_json(folder / "summary.json"))
+    text = read_text(folder / "facts.md")
+    if (found := hashlib.sha256(text.encode()).hexdigest()) != summary.md_sha256:
+        return f"facts_changed: facts.md has hash {found[:12]}, recorded {summary.md_sha256[:12]}; parse the file again", None
+    blocks = read_records(folder / "blocks.parquet", Block)
+    raw = raw_path.read_bytes() if any(block.byte_start is not None for block in blocks) else None
+    found = hashlib.sha256(raw).hexdigest() if raw is not None else sha256_file(raw_path)
+    if found != version.file_sha256:
+        return f"raw_changed: the stored bytes have hash {found[:12]}, recorded {version.file_sha256[:12]}; ingest the file again", None
+    normalised = apply_edits(text, read_records(edits_path, Edit))
+    return "", _Stored(raw_path, raw, text, blocks, [block.start for block in blocks], summary, normalised)
+
+
+def _touched(found: _Stored, chunks: Sequence[Chunk]) -> list[Block]:
+    """The blocks under any of the chunks."""
+    numbers: set[int] = set()
+    for chunk in chunks:
+        numbers.update(range(*block_range(found.blocks, found.starts, chunk.fact_start, chunk.fact_end)))
+    return [found.blocks[number] for number in sorted(numbers)]
+
+
+def _bad_blocks(found: _Stored, touched: Sequence[Block]) -> dict[int, str]:
+    """Block ordinal to the reason why its source does not say what the facts say."""
+    bad: dict[int, str] = {}
+    for block in touched:
+        if block.byte_start is None or block.byte_end is None:
+            continue
+        if _decoded(found, block.byte_start, block.byte_end) != found.text[block.start : block.end]:
+            bad[block.ordinal] = f"block_bytes: bytes {block.byte_start}-{block.byte_end} do not read as the facts of block {block.ordinal}"
+    paged = [block for block in touched if block.page is not None and block.byte_start is None]
+    if paged and found.summary.loader_name == "pdf":
+        from rag_platform.loaders.pdf import verify_blocks
+
+        replayed: Mapping[int, str] = verify_blocks(found.raw_path, found.text, paged)
+        bad.update({number: f"block_boxes: {reason}" for number, reason in replayed.items()})
+    return bad
+
+
+def _decoded(found: _Stored, start: int, end: int) -> str | None:
+    if found.raw is None:
+        return None
+    try:
+        return found.raw[start:end].decode(found.summary.encoding, "replace" if found.summary.lossy else "strict")
+    except UnicodeDecodeError:
+        return None
+
+
+def _problem(found: _Stored, chunk: Chunk, bad_blocks: Mapping[int, str]) -> str:
+    """Why the chunk is not proved, or an empty string."""
+    if not chunk.chunk_text:  # a picture: its bytes are proved by their own hash
+        return ""
+    if found.normalised.text[chunk.norm_start : chunk.norm_end] != chunk.chunk_text:
+        return f"chunk_text: characters {chunk.norm_start}-{chunk.norm_end} of the normalised text are not the chunk's text"
+    if found.normalised.span_to_facts(chunk.norm_start, chunk.norm_end) != (chunk.fact_start, chunk.fact_end):
+        return f"fact_span: the edits do not map the chunk to facts {chunk.fact_start}-{chunk.fact_end}"
+    first, last = block_range(found.blocks, found.starts, chunk.fact_start, chunk.fact_end)
+    if first == last:
+        return f"no_block: no block covers facts {chunk.fact_start}-{chunk.fact_end}"
+    for block in found.blocks[first:last]:
+        if reason := bad_blocks.get(block.ordinal):
+            return reason
+    covered = sum(
+        len(found.text[max(block.start, chunk.fact_start) : min(block.end, chunk.fact_end)].split()) for block in found.blocks[first:last]
+    )
+    if not covered:
+        return f"no_block: no block covers facts {chunk.fact_start}-{chunk.fact_end}"
+    if found.raw is None:
+        return ""
+    if chunk.byte_start is None or chunk.byte_end is None:
+        return "chunk_bytes: the chunk has no byte range"
+    if _decoded(found, chunk.byte_start, chunk.byte_end) != found.text[chunk.fact_start : chunk.fact_end]:
+        return f"chunk_bytes: bytes {chunk.byte_start}-{chunk.byte_end} do not read as the chunk's facts"
+    return ""

@@ -1,0 +1,441 @@
+"""Bytes to text and back: which encoding a file has, and which bytes a character came from.
+
+The order is: byte order mark, strict UTF-8, UTF-16/32 without a mark, a legacy encoding whose reading looks like a language, and last UTF-8
+with U+FFFD for what cannot be read. Short legacy files defeat statistical detectors (a 30-byte Big5 file reads as Japanese), so the usual
+ones are told apart by the share of everyday characters; charset-normalizer is asked for the rest.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rag_platform.errors import DocumentError
+from rag_platform.ir import Block
+
+BOMS = (  # longest first: the mark of UTF-32 LE starts with the one of UTF-16 LE
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+MAGIC = {
+    b"%PDF-": "PDF",
+    b"PK\x03\x04": "ZIP or Office",
+    b"PK\x05\x06": "ZIP",
+    b"\x7fELF": "ELF program",
+    b"\x89PNG\r\n\x1a\n": "PNG",
+    b"\xff\xd8\xff": "JPEG",
+    b"GIF87a": "GIF",
+    b"GIF89a": "GIF",
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\x00": "xz",
+    b"7z\xbc\xaf\x27\x1c": "7-Zip",
+    b"Rar!\x1a\x07": "RAR",
+    b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "old Office",
+    b"SQLite format 3\x00": "SQLite",
+    b"MZ\x90\x00": "Windows program",
+    b"RIFF": "RIFF media",
+    b"\x00asm": "WebAssembly",
+    b"PAR1": "Parquet",
+    b"II*\x00": "TIFF",
+    b"MM\x00*": "TIFF",
+}
+STEP = 4096  # characters between two checkpoints of a byte map
+SAMPLE = 1 << 18  # bytes of a legacy file that are judged
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """The text of a file; `text` never holds the byte order mark, whose length is `bom_len`."""
+
+    text: str
+    encoding: str
+    bom_len: int = 0
+    lossy: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+def decode(raw: bytes) -> Decoded:
+    """The text of the bytes, with a warning where its encoding was guessed or parts are unreadable.
+
+    Raises DocumentError: `empty_file` for nothing but white space, `binary_content` for another type of file.
+    """
+    if kind := binary_kind(raw[:4096]):
+        raise DocumentError(f"the content is {kind}, not text; give the file its right suffix", code="binary_content")
+    decoded = _decode(raw)
+    if not decoded.text.strip().strip("\ufeff\u200b\x00"):
+        raise DocumentError(f"the file holds no text ({len(raw)} bytes of white space); nothing to index", code="empty_file")
+    return decoded
+
+
+def binary_kind(head: bytes) -> str:
+    """The name of the binary format that starts with these bytes, or an empty string."""
+    return next((kind for magic, kind in MAGIC.items() if head.startswith(magic)), "")
+
+
+def looks_like_text(head: bytes) -> bool:
+    """True when a file starting with these bytes can be decoded as text; an empty one can."""
+    if binary_kind(head):
+        return False
+    if _is_utf8(head) and len(head) >= 4096:
+        head = head.decode("utf-8", "ignore").encode()  # the last character may be cut off
+    try:
+        _decode(head)
+    except DocumentError:
+        return False
+    return True
+
+
+def _decode(raw: bytes) -> Decoded:
+    for bom, encoding in BOMS:
+        if raw.startswith(bom):
+            return _declared(raw, encoding, len(bom))
+    if wide := _wide_encoding(raw):
+        return Decoded(raw.decode(wide), wide, warnings=(f"no byte order mark; read as {wide}",))
+    nul = raw.count(0)
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        if nul:
+            raise DocumentError(f"{nul} NUL bytes in what is not UTF-8: the content is binary", code="binary_content") from None
+        return _legacy(raw)
+    if nul > max(8, len(raw) // 10):
+        raise DocumentError(f"{nul} of {len(raw)} bytes are NUL: the content is binary", code="binary_content")
+    return Decoded(text, "utf-8", warnings=(f"{nul} NUL characters in the text",) if nul else ())
+
+
+def _declared(raw: bytes, encoding: str, bom_len: int) -> Decoded:
+    try:
+        return Decoded(raw[bom_len:].decode(encoding), encoding, bom_len)
+    except UnicodeDecodeError as error:
+        text = raw[bom_len:].decode(encoding, "replace")
+        warning = f"not valid {encoding}, first at byte {error.start + bom_len}; unreadable parts became U+FFFD"
+        return Decoded(text, encoding, bom_len, lossy=True, warnings=(warning,))
+
+
+def _wide_encoding(raw: bytes) -> str:
+    """UTF-16 or UTF-32 without a mark: it decodes, has no NUL, and nearly all of it are everyday characters."""
+    head = raw[:4096]
+    nul = head.count(0)
+    # Pairs of ASCII letters read as Han characters: bytes that are UTF-8 must be full of NULs to count as something else, and the NULs of
+    # ASCII characters all stand on the same side.
+    if not nul or (nul < len(head) / 5 and _is_utf8(head)) or max(head[::2].count(0), head[1::2].count(0)) < 0.9 * nul:
+        return _utf32(raw, head)
+    return _utf32(raw, head) or _first_plausible(raw, head, ("utf-16-le", "utf-16-be"))
+
+
+def _utf32(raw: bytes, head: bytes) -> str:
+    return _first_plausible(raw, head, ("utf-32-le", "utf-32-be")) if head.count(0) >= len(head) / 4 else ""
+
+
+def _first_plausible(raw: bytes, head: bytes, encodings: Sequence[str]) -> str:
+    for encoding in encodings:
+        sample = head.decode(encoding, "ignore")
+        everyday = sum((char.isascii() and char.isprintable()) or char in "\r\n\t" or _common_script(char) for char in sample)
+        if sample and everyday >= 0.95 * len(sample) and _decodes(raw, encoding):
+            return encoding
+    return ""
+
+
+def _decodes(raw: bytes, encoding: str) -> bool:
+    try:
+        raw.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _is_utf8(head: bytes) -> bool:
+    """True when the bytes are UTF-8, the last character perhaps cut off."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _common_script(char: str) -> bool:
+    return "\u00a0" <= char <= "\u05ff" or "\u2010" <= char <= "\u2027" or "\u3000" <= char <= "\u30ff" \
+        or "\u4e00" <= char <= "\u9fff" or "\uac00" <= char <= "\ud7a3" or "\uff01" <= char <= "\uffee"  # fmt: skip
+
+
+# --- legacy encodings -----------------------------------------------------------------------------------------------------
+
+
+def _legacy(raw: bytes) -> Decoded:
+    damaged = raw.decode("utf-8", "replace")
+    # A file that is UTF-8 but for a few bytes is a damaged UTF-8 file.
+    whole = sum(len(char.encode()) for char in damaged if char > "\x7f" and char != "\ufffd")
+    encoding = "" if whole >= 4 * damaged.count("\ufffd") else legacy_encoding(raw)
+    if encoding:
+        return Decoded(raw.decode(encoding), encoding, warnings=(f"not UTF-8; read as {encoding}, which is a guess",))
+    count = damaged.count("\ufffd")
+    return Decoded(damaged, "utf-8", lossy=True, warnings=(f"not valid UTF-8; {count} unreadable parts became U+FFFD",))
+
+
+def legacy_encoding(raw: bytes) -> str:
+    """The legacy encoding whose reading looks most like a language, or an empty string when none does."""
+    found: list[tuple[float, int, str]] = []
+    for rank, (encoding, score) in enumerate(SCORES):
+        try:
+            text = raw.decode(encoding)
+        except UnicodeDecodeError:
+            continue
+        high = [char for char in text[:SAMPLE] if char > "\x7f"]
+        if high and (value := score(text[:SAMPLE], high)) >= 0.75:
+            found.append((value, -rank, encoding))
+    if found:
+        best = max(found)
+        return best[2]
+    return _proposed(raw)
+
+
+def _proposed(raw: bytes) -> str:
+    """What charset-normalizer says, where its reading of a longer text is coherent."""
+    from charset_normalizer import from_bytes
+
+    best = from_bytes(raw[:SAMPLE]).best()
+    if best is None or best.encoding.startswith("utf") or best.chaos > 0.1 or best.coherence < 0.2:
+        return ""
+    try:
+        text = raw.decode(best.encoding)
+    except (UnicodeDecodeError, LookupError):
+        return ""
+    return "" if any(unicodedata.category(char) in ("Co", "Cn") for char in set(text)) else str(best.encoding)
+
+
+def _share(good: int, high: Sequence[str]) -> float:
+    return good / len(high)
+
+
+def _bytes_in(encoding: str, *ranges: tuple[int, int]) -> Callable[[str], bool]:
+    """A test whether the first byte of a character's two-byte code lies in one of the ranges."""
+
+    def test(char: str) -> bool:
+        code = char.encode(encoding, "ignore")
+        return len(code) == 2 and any(low <= code[0] <= high for low, high in ranges)
+
+    return test
+
+
+_gb_everyday = _bytes_in("gb2312", (0xA1, 0xA3), (0xB0, 0xD7))
+_big5_everyday = _bytes_in("big5", (0xA1, 0xA2), (0xA4, 0xC6))
+_jis_everyday = _bytes_in("cp932", (0x81, 0x83), (0x88, 0x97))
+_korean_everyday = _bytes_in("euc_kr", (0xA1, 0xA3), (0xB0, 0xC8))
+
+
+def _kana(char: str) -> bool:
+    return "\u3041" <= char <= "\u30fe"
+
+
+def _hangul(char: str) -> bool:
+    return "\uac00" <= char <= "\ud7a3"
+
+
+def _chinese_gb(text: str, high: Sequence[str]) -> float:
+    if sum(map(_kana, high)) > 0.15 * len(high):
+        return 0.0  # EUC-JP: the kana of both standards have the same codes, the kanji do not
+    return _share(sum(map(_gb_everyday, high)), high)
+
+
+def _chinese_big5(text: str, high: Sequence[str]) -> float:
+    return _share(sum(map(_big5_everyday, high)), high)
+
+
+def _japanese(text: str, high: Sequence[str]) -> float:
+    kana = sum(map(_kana, high)) / len(high)
+    return 0.0 if kana < 0.15 else _share(sum(map(_jis_everyday, high)), high) + 0.02
+
+
+def _korean(text: str, high: Sequence[str]) -> float:
+    # Chinese in GB 2312 decodes to Hangul and rare Hanja; Korean is written in short words with ASCII spaces between.
+    words = re.findall("[\uac00-\ud7a3]+", text)
+    letters = sum(map(_hangul, high))
+    if letters < 4 or letters < 0.9 * len(high) or letters / len(words) > 7:
+        return 0.0
+    return _share(sum(map(_korean_everyday, high)), high) + 0.01
+
+
+CENTRAL = "ěřůťďňąćęłńśźżőűăčŕľĺ"
+WESTERN = "äöüßéèêëàâáãåæçíìîïñóòôøõúùûýœ"
+
+
+def _western(text: str, high: Sequence[str]) -> float:
+    """The share of non-ASCII characters that are letters of a word of mostly ASCII letters, or everyday typography."""
+    if any("\x80" <= char <= "\x9f" for char in high):
+        return 0.0
+    letters = sum(len(run) for word in re.findall(r"\w+", text) if (run := re.sub("[\x00-\x7f]", "", word)) and len(run) <= len(word) / 2)
+    letters += sum(word in ("à", "é", "ó", "í", "è", "å", "ø", "ö", "À", "É", "ß", "ä", "ü") for word in re.findall(r"\w+", text))
+    letters -= sum(char in "ªº³²¹¾¼½ÐðÞþ×÷" for char in high)
+    usual = sum(char in "€„“”‘’‚«»–—…°§©®·•™£¥±¡¿µ\u00a0ªº²³½" for char in high)
+    umlauts = re.sub("[\x00-\x7f]", "", "".join(w for w in re.findall(r"\w+", text) if re.fullmatch("[äöüßÄÖÜéèàçñáíóúåøæ]+", w)))
+    return min(1.0, _share(letters + usual + len(umlauts) if letters or umlauts else 0, high)) - 0.05
+
+
+def _central(text: str, high: Sequence[str]) -> float:
+    strange = sum(char.lower() in CENTRAL for char in high)
+    western = text.encode("cp1250").decode("cp1252", "replace")
+    inside = len(re.findall(r"(?<=[a-z])[³¹¿¾¼œ\ufffd]|[³¹¿¾\ufffd](?=[a-z])", western))
+    odd = {char for char in western if char in "øìùèòï"}
+    return _western(text, high) + 0.1 if strange and (inside or len(odd) >= 3) else 0.0
+
+
+def _cased(alphabet: str) -> Callable[[str, Sequence[str]], float]:
+    """A score for alphabets with case: the share of characters in words that are wholly of it and cased as words are."""
+    lower, upper = alphabet, alphabet.upper()
+    word = re.compile(f"[{lower}{upper}][{lower}]*|[{upper}]+")
+
+    def score(text: str, high: Sequence[str]) -> float:
+        good = sum(len(run) for run in re.findall(r"[^\W\d_]+", text) if run[0] > "\x7f" and word.fullmatch(run))
+        small = sum(char in lower for char in high)
+        return 0.0 if small < 0.5 * len(high) else _share(good, high)
+
+    return score
+
+
+SCORES: tuple[tuple[str, Callable[[str, Sequence[str]], float]], ...] = (
+    ("gb18030", _chinese_gb),
+    ("big5hkscs", _chinese_big5),
+    ("cp950", _chinese_big5),
+    ("cp932", _japanese),
+    ("euc_jp", _japanese),
+    ("cp949", _korean),
+    ("cp1251", _cased("абвгдежзийклмнопрстуфхцчшщъыьэюяё")),
+    ("koi8_r", _cased("абвгдежзийклмнопрстуфхцчшщъыьэюяё")),
+    ("cp1253", _cased("αβγδεζηθικλμνξοπρσςτυφχψωάέήίόύώ")),
+    ("cp1252", _western),
+    ("cp1250", _central),
+    ("iso8859_15", _western),
+)
+
+
+# --- from characters to bytes ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ByteMap:
+    """Offsets of characters to offsets of bytes, exact at every character of every anchored run."""
+
+    text: str
+    encoding: str
+    chars: tuple[int, ...]  # anchors, ascending
+    bytes: tuple[int, ...]  # raw offset of each anchor
+    odd_chars: tuple[int, ...] = ()  # characters whose raw bytes are not their encoding's
+    odd_sums: tuple[int, ...] = ()  # running sum of (raw length - encoded length), one more than odd_chars
+
+    def at(self, offset: int) -> int:
+        """The raw byte at which the character at `offset` starts."""
+        index = max(0, bisect_right(self.chars, offset) - 1)
+        start = self.chars[index]
+        return self.bytes[index] + encoded_length(self.text, start, offset, self.encoding) + self._odd(start, offset)
+
+    def span(self, start: int, end: int) -> tuple[int, int]:
+        """The raw bytes of text[start:end], which must not be empty; the end is measured within the run of its last character."""
+        index = max(0, bisect_right(self.chars, end - 1) - 1)
+        anchor = self.chars[index]
+        last = self.bytes[index] + encoded_length(self.text, anchor, end, self.encoding) + self._odd(anchor, end)
+        return self.at(start), last
+
+    def _odd(self, start: int, end: int) -> int:
+        if not self.odd_chars:
+            return 0
+        from_ = bisect_right(self.odd_chars, start - 1)
+        return self.odd_sums[bisect_right(self.odd_chars, end - 1)] - self.odd_sums[from_]
+
+
+def encoded_length(text: str, start: int, end: int, encoding: str) -> int:
+    """Bytes that text[start:end] takes in the encoding."""
+    part = text[start:end]
+    if part.isascii() and not encoding.startswith(("utf-16", "utf-32")):
+        return len(part)
+    return len(part.encode(encoding, "replace"))
+
+
+def byte_map(raw: bytes, decoded: Decoded) -> ByteMap:
+    """The byte map of a decoded file: one pass over it. Raises DocumentError if a character's bytes cannot be told."""
+    odd = _odd_lengths(raw, decoded)
+    chars = list(range(0, len(decoded.text) + 1, STEP))
+    sums = _sums(odd)
+    odd_chars = tuple(char for char, _ in odd)
+    starts, position = [], decoded.bom_len
+    for index, char in enumerate(chars):
+        if index:
+            position += encoded_length(decoded.text, chars[index - 1], char, decoded.encoding)
+        starts.append(position + sums[bisect_right(odd_chars, char - 1)])
+    result = ByteMap(decoded.text, decoded.encoding, tuple(chars), tuple(starts), odd_chars, sums)
+    if result.at(len(decoded.text)) != len(raw):
+        raise DocumentError(f"the bytes of its characters cannot be told apart in {decoded.encoding}; convert the file to UTF-8")
+    return result
+
+
+def odd_lengths(text_map: ByteMap, start: int, end: int) -> str:
+    """The locator of a block whose bytes are not plain: `bytes=12:-2,40:1` (offset in the block: raw minus encoded length), or empty."""
+    first, last = bisect_right(text_map.odd_chars, start - 1), bisect_right(text_map.odd_chars, end - 1)
+    pairs = [f"{text_map.odd_chars[i] - start}:{text_map.odd_sums[i + 1] - text_map.odd_sums[i]}" for i in range(first, last)]
+    return "bytes=" + ",".join(pairs) if pairs else ""
+
+
+def byte_map_of_blocks(text: str, encoding: str, blocks: Sequence[Block]) -> ByteMap | None:
+    """The byte map that the recorded blocks of a text format give back, without the raw bytes; None for other formats."""
+    chars: list[int] = []
+    starts: list[int] = []
+    odd: list[tuple[int, int]] = []
+    for block in blocks:
+        if block.byte_start is None:
+            continue
+        chars.append(block.start)
+        starts.append(block.byte_start)
+        own = len(odd)
+        if block.locator.startswith("bytes="):
+            pairs = (pair.split(":") for pair in block.locator[6:].split(","))
+            odd.extend((block.start + int(char), int(delta)) for char, delta in pairs)
+        position = block.byte_start
+        for char in range(block.start + STEP, block.end, STEP):
+            while own < len(odd) and odd[own][0] < char:
+                position += odd[own][1]
+                own += 1
+            position += encoded_length(text, char - STEP, char, encoding)
+            chars.append(char)
+            starts.append(position)
+    if not chars:
+        return None
+    return ByteMap(text, encoding, tuple(chars), tuple(starts), tuple(char for char, _ in odd), _sums(odd))
+
+
+def _sums(odd: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+    sums = [0]
+    for _, delta in odd:
+        sums.append(sums[-1] + delta)
+    return tuple(sums)
+
+
+def _odd_lengths(raw: bytes, decoded: Decoded) -> list[tuple[int, int]]:
+    """(character, raw length - encoded length) of every character whose raw bytes are not as its encoding writes it."""
+    text, encoding = decoded.text, decoded.encoding
+    if not decoded.lossy and text.encode(encoding, "replace") == raw[decoded.bom_len :]:
+        return []
+    decoder = codecs.getincrementaldecoder(encoding)("replace")
+    odd: list[tuple[int, int]] = []
+    char, pending = 0, 0
+    for index in range(decoded.bom_len, len(raw)):
+        pending += 1
+        got = decoder.decode(raw[index : index + 1], index == len(raw) - 1)
+        if not got:
+            continue
+        kept = len(decoder.getstate()[0])
+        for position, one in enumerate(got):
+            # Bytes that one step turned into several characters: a broken sequence, then the byte that ended it.
+            taken = pending - kept - (len(got) - 1) if position == 0 else 1
+            if delta := taken - encoded_length(one, 0, 1, encoding):
+                odd.append((char + position, delta))
+        char, pending = char + len(got), kept
+    if char != len(text):
+        raise DocumentError(f"the bytes of its characters cannot be told apart in {encoding}; convert the file to UTF-8")
+    return odd

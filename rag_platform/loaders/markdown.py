@@ -1,0 +1,217 @@
+"""Markdown: the decoded file, word for word, with its blocks, headings and images found by markdown-it-py (CommonMark and tables)."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from rag_platform.errors import DocumentError
+from rag_platform.ir import Block, Facts, MediaRef
+from rag_platform.loaders.decoding import byte_map, decode, looks_like_text
+from rag_platform.loaders.front_matter import front_matter
+from rag_platform.loaders.markdown_images import find_images, inline_parser
+from rag_platform.loaders.text import LINE_END, facts_of, first_line, line_starts, located, paragraph_blocks, suffix_of
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
+
+SUFFIXES = {".md", ".markdown", ".mdown", ".mkd", ".mkdn", ".mdx"}
+ATTRIBUTES = re.compile(r"\s*(?<!\{)\{:?\s*(?:[#.][^{}]*|[\w-]+=[^{}]*)\}\s*$")
+MARKDOWN_LINE = re.compile(
+    r"(?m)^(?:#{1,6} \S|```|~~~|---\s*$|\+\+\+\s*$|[-*] \S|\d+\. \S|\|.*\|\s*$|> \S|!?\[[^\]\n]+\]\(\S+\))|^\S[^\n]*\n(?:===+|---+)\s*$"
+)
+# Lines that cost markdown-it more than linear time; real documents stay far below.
+MAX_QUOTES = 100
+MAX_LINE_INLINE = 20_000
+KINDS = {"fence": "code", "code_block": "code", "html_block": "html", "table_open": "table"}
+
+
+@dataclass(frozen=True)
+class MarkdownLoader:
+    """Reads Markdown; never changes a character."""
+
+    NAME: ClassVar[str] = "markdown"
+    VERSION: ClassVar[str] = "1"
+
+    def claims(self, filename: str, head: bytes) -> bool:
+        """True for text with a Markdown suffix, or with none where a line has Markdown's marks."""
+        suffix = suffix_of(filename)
+        if suffix not in SUFFIXES and suffix:
+            return False
+        if not looks_like_text(head):
+            return False
+        return bool(suffix) or MARKDOWN_LINE.search(head.decode("utf-8", "replace").replace("\r\n", "\n")) is not None
+
+    def load(self, path: Path, filename: str) -> Facts:
+        """The facts of a Markdown file. Raises DocumentError: `empty_file`, `binary_content`."""
+        from markdown_it import __version__ as engine_version
+
+        raw = path.read_bytes()
+        decoded = decode(raw)
+        text, bytes_of = decoded.text, byte_map(raw, decoded)
+        head = front_matter(text)
+        if not text[head.end :].strip():
+            raise DocumentError("the file holds front matter and no text; nothing to index", code="empty_file")
+        warnings = list(head.warnings)
+        starts = line_starts(text)
+        try:
+            blocks, media, notes = parse(text, head.end, starts)
+            blocks = [located(block, bytes_of, starts) for block in blocks]
+            warnings += notes
+        except (RecursionError, _TooDeepError) as error:
+            blocks, media = paragraph_blocks(text, bytes_of, head.end, ordinal=1 if head.end else 0), []
+            warnings.append(f"too deeply nested to be parsed as Markdown ({error}); read as plain paragraphs")
+            if head.end:
+                blocks.insert(0, located(Block(0, "front_matter", 0, head.end), bytes_of, starts))
+        title = head.metadata.get("title")
+        if not isinstance(title, str) or not title.strip():
+            title = next((block.title for block in blocks if block.title), "") or first_line(text[head.end :])
+        return facts_of(
+            self.NAME, self.VERSION, "markdown-it-py", engine_version, decoded, blocks, media, plain_line(title), dict(head.metadata),
+            warnings=warnings, profile="commonmark+table",
+        )  # fmt: skip
+
+
+class _TooDeepError(Exception):
+    """A line is nested so deeply that parsing it would hang."""
+
+
+def parse(text: str, start: int, starts: Sequence[int]) -> tuple[list[Block], list[MediaRef], list[str]]:
+    """(blocks without bytes, images, warnings) of text[start:]; `starts` are the offsets of the lines.
+
+    Every character that is not white space lies in exactly one block.
+    """
+    if deepest := max((len(m.group()) for m in re.finditer(r"(?m)^[ \t>]*>", text)), default=0):
+        quotes = max(m.group().count(">") for m in re.finditer(r"(?m)^[ \t>]*>", text)) if deepest > MAX_QUOTES else 0
+        if quotes > MAX_QUOTES:
+            raise _TooDeepError(f"{quotes} block quotes in one another")
+    first_line_no = next((i for i, offset in enumerate(starts) if offset >= start), len(starts)) if start else 0
+    body_start = starts[first_line_no] if first_line_no < len(starts) else len(text)
+    tokens = block_parser().parse(text[body_start:])
+    references = tokens.pop().meta if tokens and tokens[-1].type == "references" else {}
+    lines = _Lines(text, starts, first_line_no)
+    blocks: list[Block] = [Block(0, "front_matter", 0, start)] if start else []
+    for kind, first, last, level, title in _runs(tokens, lines):
+        span = lines.span(first, last)
+        if span is not None:
+            blocks.append(Block(len(blocks), kind, *span, level=level, title=title))
+    media, notes = find_images(text, blocks, tokens, lines, references)
+    return blocks, media, notes
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """Line numbers of the parsed body as spans of the whole text."""
+
+    text: str
+    starts: Sequence[int]
+    offset: int  # lines before the body
+
+    def start(self, line: int) -> int:
+        """The offset at which a line of the body starts."""
+        index = line + self.offset
+        return self.starts[index] if index < len(self.starts) else len(self.text)
+
+    def span(self, first: int, last: int) -> tuple[int, int] | None:
+        """The span of lines [first, last) without blank lines around it; None when all are blank."""
+        part = self.text[self.start(first) : self.start(last)]
+        end = self.start(first) + len(part.rstrip())
+        # Trailing blanks of the last line belong to it.
+        stop = LINE_END.search(self.text, end)
+        end = min(stop.start() if stop else len(self.text), self.start(last))
+        lead = len(part) - len(part.lstrip())
+        begin = max((match.end() for match in LINE_END.finditer(part, 0, lead)), default=0) + self.start(first)
+        return (begin, end) if part.strip() else None
+
+    def count(self) -> int:
+        """Lines of the body."""
+        return len(self.starts) - self.offset
+
+
+def block_parser() -> MarkdownIt:
+    """A parser of block structure only: inline text is parsed where an image or a heading needs it."""
+    from markdown_it import MarkdownIt
+    from markdown_it.rules_core import StateCore
+    from markdown_it.token import Token as Leaf
+
+    parser = MarkdownIt("commonmark", {"maxNesting": 24}).enable("table")
+    parser.core.ruler.disable(["inline", "text_join"], True)
+
+    def keep_references(state: StateCore) -> None:
+        mark = Leaf("references", "", 0)
+        mark.meta = dict(state.env.get("references", {}))
+        state.tokens.append(mark)
+
+    parser.core.ruler.push("keep_references", keep_references)
+    return parser
+
+
+def _runs(tokens: Sequence[Token], lines: _Lines) -> list[tuple[str, int, int, int, str]]:
+    """(kind, first line, last line, level, title) in order, the lines between leaves included; items of one list are one run."""
+    runs: list[tuple[str, int, int, int, str]] = []
+    done, list_open = 0, 0
+    for kind, first, last, level, title, group in _leaves(tokens):
+        first = max(first, done)
+        if last <= first:
+            continue
+        if lines.text[lines.start(done) : lines.start(first)].strip():
+            runs.append(("paragraph", done, first, 0, ""))
+            list_open = 0
+        if kind == "list" and group == list_open:
+            runs[-1] = ("list", runs[-1][1], last, 0, "")
+        else:
+            runs.append((kind, first, last, level, title))
+        list_open = group if kind == "list" else 0
+        done = last
+    return [*runs, ("paragraph", done, lines.count(), 0, "")] if done < lines.count() else runs
+
+
+def _leaves(tokens: Sequence[Token]) -> Iterator[tuple[str, int, int, int, str, int]]:
+    """(kind, first line, last line, level, title, number of the outermost list) of every leaf with lines."""
+    inside, group, skip = 0, 0, 0
+    for index, token in enumerate(tokens):
+        if token.type in ("bullet_list_open", "ordered_list_open"):
+            group += inside == 0
+            inside += 1
+        elif token.type in ("bullet_list_close", "ordered_list_close"):
+            inside -= 1
+        elif token.type == "table_close":
+            skip -= 1
+        if token.map is None or skip:
+            continue
+        first, last = token.map
+        if token.type in KINDS:
+            yield KINDS[token.type], first, last, 0, "", group
+            skip += token.type == "table_open"
+        elif token.type == "heading_open" and token.level == 0:
+            yield "heading", first, last, int(token.tag[1]), heading_title(tokens[index + 1].content), group
+        elif token.type in ("paragraph_open", "heading_open", "hr"):
+            yield ("list" if inside else "paragraph"), first, last, 0, "", group
+
+
+def heading_title(content: str) -> str:
+    """The words of a heading without marks, and without a trailing attribute list such as `{ #anchor }`."""
+    content = ATTRIBUTES.sub("", content)
+    if re.search(r"[\\`*_\[\]<>&!]", content) and len(content) < MAX_LINE_INLINE:
+        children = inline_parser().parseInline(content, {})[0].children or []
+        words = "".join(_words(child) for child in children)
+        content = words if words.strip() else content
+    return plain_line(content)
+
+
+def plain_line(words: str) -> str:
+    """The words on one line, without control and invisible characters: what a title may show."""
+    return " ".join("".join(char for char in words if char.isspace() or unicodedata.category(char) not in ("Cc", "Cf", "Co")).split())
+
+
+def _words(token: Token) -> str:
+    if token.type in ("softbreak", "hardbreak"):
+        return " "
+    if token.type == "html_inline":
+        return ""
+    return token.content

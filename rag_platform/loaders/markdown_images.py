@@ -1,0 +1,156 @@
+"""Where the images of a Markdown text stand: `![alt](target)`, `![alt][label]`, `<img src=...>`."""
+
+from __future__ import annotations
+
+import functools
+import html
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rag_platform.ir import Block, MediaRef
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.rules_inline import StateInline
+    from markdown_it.token import Token
+
+MAX_INLINE = 50_000  # characters of one paragraph whose images are parsed; real paragraphs are shorter
+MAX_BRACKETS = 2_000
+IMG_TAG = re.compile(r"<!--.*?(?:-->|\Z)|<img\b(?:[^<>\"']|\"[^\"]{0,4000}\"|'[^']{0,4000}'){0,4000}>", re.DOTALL | re.IGNORECASE)
+SRC = re.compile(r"""\bsrc\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.IGNORECASE)
+ALT = re.compile(r"""\balt\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.IGNORECASE)
+
+
+class Lines(Protocol):
+    """Line numbers of the body as offsets."""
+
+    def start(self, line: int) -> int:
+        """The offset at which a line starts."""
+        ...
+
+
+def find_images(
+    text: str, blocks: Sequence[Block], tokens: Sequence[Token], lines: Lines, references: dict[str, Any]
+) -> tuple[list[MediaRef], list[str]]:
+    """(images in order, warnings). `start` and `end` span the whole construct; `origin_ref` is the target as written."""
+    warnings: list[str] = []
+    found: list[tuple[int, int, str, str]] = []
+    for token in tokens:
+        if token.map is None:
+            continue
+        if token.type == "html_block":
+            begin, end = lines.start(token.map[0]), lines.start(token.map[1])
+            found += [(begin + a, begin + b, src, alt) for a, b, src, alt in html_images(text[begin:end])]
+        elif token.type == "inline" and ("![" in token.content or "<img" in token.content.lower()):
+            if len(token.content) > MAX_INLINE or token.content.count("[") > MAX_BRACKETS:
+                warnings.append(f"line {token.map[0] + 1}: too long or too many brackets, its images are not read")
+                continue
+            found += _in_text(text, token, lines, references, found[-1][1] if found else 0)
+    found.sort()
+    return list(_refs(found, blocks)), warnings
+
+
+def html_images(part: str) -> Iterator[tuple[int, int, str, str]]:
+    """(start, end, target, alternative text) of every <img> with a src outside comments."""
+    for match in IMG_TAG.finditer(part):
+        if not match.group().startswith("<!--") and (src := SRC.search(match.group())):
+            alt = ALT.search(match.group())
+            yield match.start(), match.end(), _value(src), _value(alt) if alt else ""
+
+
+def _value(match: re.Match[str]) -> str:
+    return html.unescape(next(group for group in match.groups() if group is not None))
+
+
+def _in_text(text: str, token: Token, lines: Lines, references: dict[str, Any], cursor: int) -> Iterator[tuple[int, int, str, str]]:
+    env: dict[str, Any] = {"references": references, "images": []}
+    inline_parser().parseInline(token.content, env)
+    if not env["images"] or token.map is None:
+        return
+    first, last = token.map
+    offsets = _offsets(text, token.content, lines, first, last)
+    for start, end, target, alt in env["images"]:
+        construct = token.content[start:end]
+        at = offsets(start)
+        if at is None or not text.startswith(construct.split("\n", 1)[0], at):
+            # A table cell, or a line whose tabs the parser widened: look for the words themselves.
+            at = text.find(construct, max(cursor, lines.start(first)), lines.start(last))
+        if at is None or at < 0:
+            continue
+        stop = at + len(construct) if "\n" not in construct else offsets(end - 1)
+        if stop is None:
+            continue
+        cursor = stop if "\n" not in construct else stop + 1
+        yield at, cursor, target, alt
+
+
+def _offsets(text: str, content: str, lines: Lines, first: int, last: int) -> Any:
+    """A function from offsets of the inline content to offsets of the text; None where a line does not end as the content's does."""
+    bases: list[tuple[int, int | None]] = []
+    position = 0
+    for index, part in enumerate(content.split("\n")):
+        begin = lines.start(min(first + index, last))
+        source = text[begin : lines.start(min(first + index + 1, last))].rstrip("\r\n")
+        column = source.rfind(part.rstrip()) if part.strip() else 0
+        bases.append((position, begin + column if column >= 0 else None))
+        position += len(part) + 1
+
+    def offset(at: int) -> int | None:
+        base, place = bases[bisect_right(bases, at, key=lambda pair: pair[0]) - 1]
+        return None if place is None else place + at - base
+
+    return offset
+
+
+@functools.cache
+def inline_parser() -> MarkdownIt:
+    """A parser of inline text that notes where images stand in `env["images"]`: (start, end, target, alternative text)."""
+    from markdown_it import MarkdownIt
+    from markdown_it.rules_inline import html_inline, image
+
+    parser = MarkdownIt("commonmark")
+    # The target is kept as written, and every scheme is recorded: what may be read is decided where bytes are fetched.
+    parser.normalizeLink = lambda url: url  # type: ignore[method-assign]
+    parser.validateLink = lambda url: True  # type: ignore[method-assign]
+    outer = [0]
+
+    def note_image(state: StateInline, silent: bool) -> bool:
+        start = state.pos
+        outer[0] += 1
+        try:
+            matched = image(state, silent)
+        finally:
+            outer[0] -= 1
+        if matched and not silent and outer[0] == 0 and "images" in state.env:
+            token = state.tokens[-1]
+            state.env["images"].append((start, state.pos, str(token.attrGet("src") or ""), token.content))
+        return matched
+
+    def note_html(state: StateInline, silent: bool) -> bool:
+        start = state.pos
+        matched = html_inline(state, silent)
+        if matched and not silent and outer[0] == 0 and "images" in state.env:
+            state.env["images"].extend((start + a, start + b, src, alt) for a, b, src, alt in html_images(state.src[start : state.pos]))
+        return matched
+
+    parser.inline.ruler.at("image", note_image)
+    parser.inline.ruler.at("html_inline", note_html)
+    return parser
+
+
+def _refs(found: Sequence[tuple[int, int, str, str]], blocks: Sequence[Block]) -> Iterator[MediaRef]:
+    """The images with the headings above them."""
+    headings = [block for block in blocks if block.kind == "heading"]
+    path: list[tuple[int, str]] = []
+    next_heading = 0
+    for order, (start, end, target, alt) in enumerate(found):
+        while next_heading < len(headings) and headings[next_heading].start <= start:
+            level = headings[next_heading].level
+            path = [*(item for item in path if item[0] < level), (level, headings[next_heading].title)]
+            next_heading += 1
+        yield MediaRef(
+            f"img-{order + 1:04d}", "markdown", target, start, end,
+            order=order, heading_path=" / ".join(title for _, title in path), context_hint=" ".join(alt.split())[:200],
+        )  # fmt: skip

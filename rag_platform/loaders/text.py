@@ -1,0 +1,127 @@
+"""Plain text and source code: the decoded file, word for word, one block per paragraph."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import ClassVar
+
+from rag_platform.ir import Block, Facts, MediaRef, ParseSummary
+from rag_platform.loaders.decoding import ByteMap, Decoded, byte_map, decode, looks_like_text, odd_lengths
+
+PROSE = {".txt", ".text", ".rst", ".log", ".adoc", ".org", ".tex", ".srt", ".vtt"}
+LANGUAGES = {
+    ".py": "python", ".pyi": "python", ".js": "javascript", ".mjs": "javascript", ".cjs": "javascript", ".jsx": "javascript",
+    ".ts": "typescript", ".tsx": "typescript", ".java": "java", ".kt": "kotlin", ".scala": "scala", ".go": "go", ".rs": "rust", ".c": "c",
+    ".h": "c", ".cpp": "cpp", ".cc": "cpp", ".hpp": "cpp", ".cs": "csharp", ".rb": "ruby", ".php": "php", ".swift": "swift", ".sh": "shell",
+    ".bash": "shell", ".zsh": "shell", ".ps1": "powershell", ".bat": "batch", ".sql": "sql", ".r": "r", ".lua": "lua", ".pl": "perl",
+    ".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".json": "json", ".jsonl": "json", ".ini": "ini", ".cfg": "ini", ".conf": "ini",
+    ".properties": "ini", ".xml": "xml", ".css": "css", ".scss": "css", ".proto": "protobuf", ".graphql": "graphql", ".tf": "terraform",
+    ".dockerfile": "dockerfile", ".mk": "makefile", ".cmake": "cmake", ".vue": "vue", ".ipynb": "json",
+}  # fmt: skip
+BARE_NAMES = {"dockerfile": "dockerfile", "makefile": "makefile", "jenkinsfile": "groovy", "rakefile": "ruby", "gemfile": "ruby"}
+LINE_END = re.compile(r"\r\n?|\n")
+BLANK_LINES = re.compile(r"(?:\r\n?|\n)(?:[^\S\r\n]*(?:\r\n?|\n))+")
+
+
+@dataclass(frozen=True)
+class TextLoader:
+    """Reads text and source code; never changes a character."""
+
+    NAME: ClassVar[str] = "text"
+    VERSION: ClassVar[str] = "1"
+
+    def claims(self, filename: str, head: bytes) -> bool:
+        """True for text with a known suffix or with none at all."""
+        return (suffix := suffix_of(filename)) in PROSE | LANGUAGES.keys() | {""} and looks_like_text(head) and bool(head or suffix)
+
+    def load(self, path: Path, filename: str) -> Facts:
+        """The facts of a text file. Raises DocumentError: `empty_file`, `binary_content`."""
+        raw = path.read_bytes()
+        decoded = decode(raw)
+        language = LANGUAGES.get(suffix_of(filename)) or BARE_NAMES.get(PurePosixPath(filename).name.lower(), "")
+        blocks = paragraph_blocks(decoded.text, byte_map(raw, decoded), 0, "code" if language else "paragraph")
+        title = PurePosixPath(filename).name if language else first_line(decoded.text)
+        return facts_of(self.NAME, self.VERSION, "python", "1", decoded, blocks, (), title, {"language": language} if language else {})
+
+
+def suffix_of(filename: str) -> str:
+    """The lower-case suffix of a file name; a leading dot does not start one."""
+    return PurePosixPath(filename.replace("\\", "/")).suffix.lower()
+
+
+def line_starts(text: str) -> list[int]:
+    """The offset of each line; lines end with LF, CR LF or CR, as in CommonMark."""
+    return [0, *(match.end() for match in LINE_END.finditer(text))]
+
+
+def first_line(text: str, limit: int = 200) -> str:
+    """The first line that holds more than white space, at most `limit` characters."""
+    for match in re.finditer(r"[^\r\n]+", text):
+        if line := match.group().strip("\ufeff \t\u3000"):
+            return " ".join(line.split())[:limit]
+    return ""
+
+
+def paragraph_blocks(text: str, bytes_of: ByteMap, start: int = 0, kind: str = "paragraph", ordinal: int = 0) -> list[Block]:
+    """One block per run of non-blank lines of text[start:], with its bytes and lines."""
+    starts = line_starts(text)
+    edges = [start, *(edge for match in BLANK_LINES.finditer(text, start) for edge in match.span()), len(text)]
+    spans = []
+    for begin, end in zip(edges[::2], edges[1::2], strict=True):
+        while begin < end and text[begin] in "\r\n":
+            begin += 1
+        while end > begin and text[end - 1] in "\r\n":
+            end -= 1
+        if text[begin:end].strip():
+            spans.append((begin, end))
+    return [located(Block(ordinal + i, kind, a, b), bytes_of, starts) for i, (a, b) in enumerate(spans)]
+
+
+def located(block: Block, bytes_of: ByteMap, starts: Sequence[int]) -> Block:
+    """The block with the bytes and lines of its span; `starts` are the offsets of the lines."""
+    first, last = bytes_of.span(block.start, block.end)
+    return Block(
+        block.ordinal, block.kind, block.start, block.end, block.level,
+        first, last, bisect_right(starts, block.start), bisect_right(starts, block.end - 1),
+        locator=odd_lengths(bytes_of, block.start, block.end), title=block.title,
+    )  # fmt: skip
+
+
+def facts_of(
+    name: str,
+    version: str,
+    engine: str,
+    engine_version: str,
+    decoded: Decoded,
+    blocks: Iterable[Block],
+    media: Iterable[MediaRef],
+    title: str,
+    metadata: dict[str, object],
+    *,
+    warnings: Sequence[str] = (),
+    profile: str = "verbatim",
+) -> Facts:
+    """The facts of a decoded text whose loader found these blocks and images."""
+    blocks, media = tuple(blocks), tuple(media)
+    summary = ParseSummary(
+        loader_name=name,
+        loader_version=version,
+        parser_engine=engine,
+        engine_version=engine_version,
+        parse_profile=profile,
+        md_sha256=hashlib.sha256(decoded.text.encode()).hexdigest(),
+        text_chars=len(decoded.text),
+        paragraphs=sum(block.kind in ("paragraph", "list", "code", "table", "html") for block in blocks),
+        images=len(media),
+        encoding=decoded.encoding,
+        lossy=decoded.lossy,
+        title=title,
+        metadata=metadata,
+        warnings=(*decoded.warnings, *warnings),
+    )
+    return Facts(decoded.text, blocks, media, summary)
