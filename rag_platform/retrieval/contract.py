@@ -6,17 +6,17 @@ test guards them: a field may be added, none may change its meaning or disappear
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Generic, NotRequired, TypeVar
+from typing import Any, NotRequired
 
 # pydantic reads a TypedDict before Python 3.12 only in this form
 from typing_extensions import TypedDict
 
-DataT = TypeVar("DataT")
-
 
 class ErrorPart(TypedDict):
-    """Why a call failed: a code for programs, a message with the value and the remedy for people."""
+    """Why a call failed: a code for programs, a message with the value and the remedy for people.
+
+    `details.kind` says what to do: `usage` correct the argument, `not_found` name something that exists, `failed` look at the trace.
+    """
 
     code: str
     message: str
@@ -31,14 +31,6 @@ class Envelope(TypedDict):
     data: dict[str, Any] | None
     warnings: list[str]
     error: ErrorPart | None
-
-
-@dataclass(frozen=True, slots=True)
-class Payload(Generic[DataT]):
-    """The data of a call before it is put into an envelope, with what its maker has to warn about."""
-
-    data: DataT
-    warnings: tuple[str, ...] = ()
 
 
 class CitationPart(TypedDict):
@@ -167,6 +159,7 @@ class DocumentData(TypedDict):
 
     markdown: str
     document: DocumentPart
+    warnings: NotRequired[list[str]]  # for the envelope: whoever wraps the data moves them there
 
 
 class NamespaceStatus(TypedDict):

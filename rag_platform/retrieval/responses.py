@@ -10,8 +10,9 @@ from typing import Any, Literal, cast
 from rag_platform.config import canonical_json
 from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.ir import Citation, Hit, QueryResult
-from rag_platform.retrieval.contract import CitationPart, Envelope, Payload, QueryData, ResultPart
+from rag_platform.retrieval.contract import CitationPart, Envelope, QueryData, ResultPart
 from rag_platform.retrieval.evidence import estimate_tokens
+from rag_platform.retrieval.rendering import counted, place
 from rag_platform.store import to_json
 
 Detail = Literal["full", "brief"]
@@ -43,17 +44,15 @@ _BRIEF = (_Sizes(0, _BRIEF_SNIPPET, _BRIEF_SNIPPET), _Sizes(0, 80, 80))
 # --- envelopes -----------------------------------------------------------------------------------------------------------
 
 
-def envelope(data: Mapping[str, Any] | Payload[Any], trace_id: str, warnings: Sequence[str] = ()) -> Envelope:
-    """The envelope of a call that was done; a payload's own warnings come after the given ones, each once."""
-    found: Mapping[str, Any] = data.data if isinstance(data, Payload) else data
-    if isinstance(data, Payload):
-        warnings = [*warnings, *data.warnings]
-    return {"ok": True, "trace_id": trace_id, "data": to_json(dict(found)), "warnings": list(dict.fromkeys(warnings)), "error": None}
+def envelope(data: Mapping[str, Any], trace_id: str, warnings: Sequence[str] = ()) -> Envelope:
+    """The envelope of a call that was done, each warning once."""
+    return {"ok": True, "trace_id": trace_id, "data": to_json(dict(data)), "warnings": list(dict.fromkeys(warnings)), "error": None}
 
 
 def failure(error: BaseException, trace_id: str, *, local: bool = False, warnings: Sequence[str] = ()) -> Envelope:
     """The envelope of a call that failed: code, message and details of a RagError, `internal_error` for anything else.
 
+    `details.kind` is `usage` for a wrong argument, `not_found` for a name that does not exist, else `failed`.
     Absolute paths in them are cut to their last name unless `local`: the command line talks to the owner of the machine, a server may not.
     """
     if isinstance(error, RagError):
@@ -63,26 +62,26 @@ def failure(error: BaseException, trace_id: str, *, local: bool = False, warning
         message = f"internal error ({type(error).__name__}); trace {trace_id or 'unknown'} and the log have the details"
     if not local:
         message, details = _without_paths(message), _without_paths(details)
-    part = {"code": code, "message": message, "details": _plain(details)}
+    part = {"code": code, "message": message, "details": {**_plain(details), "kind": _kind(error)}}
     return cast(Envelope, {"ok": False, "trace_id": trace_id, "data": None, "warnings": list(warnings), "error": part})
 
 
-def exit_code(outcome: Envelope | BaseException) -> int:
-    """The exit code of a command: 0 done, 1 nothing done, 2 usage, 3 done but some documents failed.
-
-    A wrong argument (InputError) is usage; something named that does not exist, or any other error, is nothing done. An exception tells
-    the two apart, an envelope of a failure is always 1.
-    """
-    if isinstance(outcome, BaseException):
-        usage = isinstance(outcome, InputError) and not isinstance(outcome, NotFoundError)
-        return USAGE if usage else NOTHING_DONE
+def exit_code(outcome: Envelope) -> int:
+    """The exit code of a command: 0 done, 1 nothing done, 2 usage (a wrong argument), 3 done but some documents failed."""
     if not outcome["ok"]:
-        return NOTHING_DONE
+        error = outcome["error"]
+        return USAGE if error and error["details"].get("kind") == "usage" else NOTHING_DONE
     data = outcome["data"] or {}
     if not data.get("failed"):
         return DONE
-    achieved = [data[key] for key in ("new", "new_versions", "skipped") if key in data]
+    achieved = [data[key] for key in ("new", "new_versions", "continued", "skipped") if key in data]
     return NOTHING_DONE if achieved and not sum(achieved) else PARTLY_DONE
+
+
+def _kind(error: BaseException) -> str:
+    if isinstance(error, NotFoundError):
+        return "not_found"
+    return "usage" if isinstance(error, InputError) else "failed"
 
 
 def _without_paths(value: Any) -> Any:
@@ -108,48 +107,46 @@ def _plain(value: Any) -> Any:
 
 
 def query_data(result: QueryResult, detail: Detail = "full", max_tokens: int = 8000) -> QueryData:
-    """The `data` of a query within the budget; see `query_payload`."""
-    return query_payload(result, detail, max_tokens).data
+    """The `data` of a query in at most about `max_tokens` tokens of JSON; see `fit_query`."""
+    return fit_query(result, detail, max_tokens)[0]
 
 
-def query_payload(result: QueryResult, detail: Detail = "full", max_tokens: int = 8000) -> Payload[QueryData]:
-    """The `data` of a query, and warnings: the engine's own and what had to be cut for `max_tokens` (of the JSON text of all of it).
+def fit_query(result: QueryResult, detail: Detail = "full", max_tokens: int = 8000) -> tuple[QueryData, list[str]]:
+    """(data, warnings) of a query; the warnings are the engine's own and what had to be cut for `max_tokens`. `markdown` notes them too.
 
-    `full` quotes the cited passages in `markdown`, `brief` only names them. Every result has a citation: those of the answer keep their
-    number, the others follow. Cut texts stay verbatim beginnings of their chunk; only when that is not enough, the last results go.
+    `full` quotes the passages in `markdown`, `brief` only names the cited ones. Every result has a citation: those of the answer keep their
+    number, the others follow. A cut text is a verbatim beginning of its chunk; only when that is not enough, the last results go.
     """
-    warnings = list(result.warnings)
-    citations = _citations(result)
-    count = len(result.hits)
-    levels = _FULL if detail == "full" else _BRIEF
-    for sizes in levels:
-        data = _query_data(result, citations, sizes, count)
+    numbered = _numbered(result)
+    longest = max((len(hit.chunk_text) for hit in result.hits), default=0)
+    notes = list(result.warnings)
+    for sizes in _FULL if detail == "full" else _BRIEF:
+        notes = list(result.warnings)
+        if detail == "full" and sizes.text < longest:
+            notes.append(f"texts were cut to fit {max_tokens} tokens (those of citations to {sizes.text} characters); ask for fewer with "
+                         "top_k, or read a source in full with get_document")  # fmt: skip
+        data = _query_data(result, numbered, sizes, len(result.hits), notes)
+        if _tokens(data) <= max_tokens:
+            return data, notes
+    kept = notes
+    for count in range(len(result.hits) - 1, 0, -1):
+        notes = [*kept, f"{len(result.hits) - count} of {len(result.hits)} results were left out to fit {max_tokens} tokens"]
+        data = _query_data(result, numbered, sizes, count, notes)
         if _tokens(data) <= max_tokens:
             break
-    longest = max((len(citation.text) for citation in citations), default=0)
-    if detail == "full" and sizes.text < longest:
-        warnings.append(
-            f"texts were cut to fit {max_tokens} tokens (citations to {sizes.text} characters); ask for fewer with top_k, or read a source "
-            "in full with get_document"
-        )
-    while _tokens(data) > max_tokens and count > 1:
-        count -= 1
-        data = _query_data(result, citations, sizes, count)
-    if count < len(result.hits):
-        warnings.append(f"{len(result.hits) - count} of {len(result.hits)} results were left out to fit {max_tokens} tokens")
-    return Payload(data, tuple(warnings))
+    return data, notes
 
 
 def _tokens(data: QueryData) -> int:
     return estimate_tokens(canonical_json(data))
 
 
-def _citations(result: QueryResult) -> list[Citation]:
-    """The answer's citations, then one for every other hit, numbered on."""
-    known = {citation.chunk_id for citation in result.citations}
+def _numbered(result: QueryResult) -> dict[str, Citation]:
+    """A citation for every hit, by chunk_id: the answer's, then the others, numbered on."""
+    known = {citation.chunk_id: citation for citation in result.citations}
     number = max((citation.id for citation in result.citations), default=0)
     others = [hit for hit in result.hits if hit.chunk_id not in known]
-    return [*result.citations, *(_citation(hit, number + n) for n, hit in enumerate(others, 1))]
+    return known | {hit.chunk_id: _citation(hit, number + n) for n, hit in enumerate(others, 1)}
 
 
 def _citation(hit: Hit, number: int) -> Citation:
@@ -157,16 +154,14 @@ def _citation(hit: Hit, number: int) -> Citation:
                     hit.page_range, hit.line_range)  # fmt: skip
 
 
-def _query_data(result: QueryResult, citations: Sequence[Citation], sizes: _Sizes, count: int) -> QueryData:
+def _query_data(result: QueryResult, numbered: Mapping[str, Citation], sizes: _Sizes, count: int, notes: Sequence[str]) -> QueryData:
     hits = result.hits[:count]
-    answered = {citation.chunk_id for citation in result.citations}
-    shown = {hit.chunk_id for hit in hits} | answered
-    kept = [citation for citation in citations if citation.chunk_id in shown]
-    parts = {citation.chunk_id: citation_part(citation, sizes.text) for citation in kept}
+    parts = {chunk_id: citation_part(citation, sizes.text) for chunk_id, citation in numbered.items()}
+    uncited = [numbered[hit.chunk_id] for hit in hits if numbered[hit.chunk_id] not in result.citations]
     return {
-        "markdown": _query_markdown(result, kept, sizes),
+        "markdown": _query_markdown(result, uncited, sizes, notes),
         "answer_markdown": result.answer_markdown,
-        "citations": [parts[citation.chunk_id] for citation in kept],
+        "citations": [parts[citation.chunk_id] for citation in result.citations],
         "results": [_result(hit, parts[hit.chunk_id], sizes) for hit in hits],
         "confidence": round(result.confidence, 4),
         "effective_mode": result.effective_mode,
@@ -218,39 +213,37 @@ def snippet(text: str, max_chars: int) -> str:
     return (cut[:word_end] if word_end > 0 else cut) + "…"
 
 
-def place(page_range: Sequence[int] | None, line_range: Sequence[int] | None) -> str:
-    """Where a span lies, for people: `page 3`, `pages 3-4`, `lines 10-24`, or nothing."""
-    for name, bounds in (("page", page_range), ("line", line_range)):
-        if bounds is not None:
-            first, last = bounds
-            return f"{name} {first}" if first == last else f"{name}s {first}-{last}"
-    return ""
-
-
 def source_line(citation: Citation) -> str:
-    """`[n] file, heading, page or lines`: how a citation reads in a list of sources."""
+    """`file, heading, page or lines`: how a citation reads in a list of sources."""
     where = [citation.source_uri, citation.section_path, place(citation.page_range, citation.line_range)]
-    return f"[{citation.id}] " + ", ".join(part for part in where if part)
+    return ", ".join(part for part in where if part)
 
 
-def _query_markdown(result: QueryResult, citations: Sequence[Citation], sizes: _Sizes) -> str:
-    """Answer, sources with their passages, and what to know about the run: a client that shows only text needs nothing else."""
+def _query_markdown(result: QueryResult, uncited: Sequence[Citation], sizes: _Sizes, notes: Sequence[str]) -> str:
+    """Answer, its sources, what else was found, and what to know about the run: a client that shows only text needs nothing else.
+
+    The marks [n] are those of the answer's citations; what was only found has a plain number, so that no mark points at nothing.
+    """
     parts = [result.answer_markdown.strip() or "No passage of this library answers the question."]
-    if citations:
-        parts.append("**Sources**")
-    if sizes.passage and citations:
-        parts += [f"{source_line(citation)}\n\n{_quoted(citation.text, sizes.passage)}" for citation in citations]
-    elif citations:
-        parts.append("\n".join(f"- {source_line(citation)}" for citation in citations))
-    parts += [f"Note: {warning}" for warning in result.warnings]
+    if result.citations:
+        parts += ["**Sources**", _listed([(f"[{c.id}]", c) for c in result.citations], sizes)]
+    if uncited and sizes.passage:
+        parts += ["**Also found**", _listed([(f"({c.id})", c) for c in uncited], sizes)]
+    parts += [f"Note: {note}" for note in notes]
     images = len({asset_id for hit in result.hits for asset_id in hit.asset_ids})
     facts = [f"mode {result.effective_mode}", f"confidence {result.confidence:.2f}", f"release {result.release_id}", result.trace_id]
     if images:
-        facts.insert(0, f"{images} image{'s' if images > 1 else ''} in these sources")
+        facts.insert(0, f"{counted(images, 'image')} in these sources")
     if result.matched_count is not None:
-        facts.insert(0, f"filters leave {result.matched_count} chunks")
+        facts.insert(0, f"filters leave {counted(result.matched_count, 'chunk')}")
     parts.append("*" + " · ".join(fact for fact in facts if fact) + "*")
     return "\n\n".join(parts)
+
+
+def _listed(citations: Sequence[tuple[str, Citation]], sizes: _Sizes) -> str:
+    if not sizes.passage:
+        return "\n".join(f"- {mark} {source_line(citation)}" for mark, citation in citations)
+    return "\n\n".join(f"{mark} {source_line(citation)}\n\n{_quoted(citation.text, sizes.passage)}" for mark, citation in citations)
 
 
 def _quoted(text: str, max_chars: int) -> str:

@@ -1,0 +1,186 @@
+"""The forms in which a document can be read: its text, its sections, its chunks, its outline; each within an allowance of text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+from rag_platform.ir import Chunk, Document, Edit, Section, Version
+from rag_platform.retrieval.contract import ChunkPart, DocumentPart, SectionPart
+from rag_platform.retrieval.evidence import estimate_tokens
+from rag_platform.retrieval.library import Lease
+from rag_platform.retrieval.rendering import chunks_markdown, sections_markdown
+from rag_platform.store import Store, read_records
+
+Format = Literal["md", "sections", "chunks", "outline"]
+_FRAME_TOKENS = 300  # what ids, names and braces around the text cost
+_CHUNK_TOKENS = 60  # the same for one chunk
+
+
+class Found(NamedTuple):
+    """A document of a release with its live version and the images it shows."""
+
+    document: Document
+    version: Version
+    asset_ids: list[str]
+
+
+def _markdown_form(lease: Lease, store: Store, found: Found, max_chars: int | None, max_tokens: int | None) -> tuple[DocumentPart, str]:
+    text = _rewritten(lease, store, found.version)
+    # the text stands in `markdown` and in `md_text`
+    shown = _cut(text, max_chars, None if max_tokens is None else (max_tokens - _FRAME_TOKENS) // 2)
+    part = _part(found, "md", len(text), len(shown))
+    part["md_text"] = shown
+    return part, shown
+
+
+def _rewritten(lease: Lease, store: Store, version: Version) -> str:
+    """The facts with the recorded `asset://` edits, and no other."""
+    from rag_platform.documents.cleaning import apply_edits
+    from rag_platform.documents.versions import load_facts
+
+    profiles = lease.release.manifest.profiles
+    facts = load_facts(store, version.file_sha256, profiles["facts"])
+    edits = [edit for edit in _edits(lease, store, version) if edit.rule == "asset"]
+    return apply_edits(facts.text, edits).text
+
+
+def _edits(lease: Lease, store: Store, version: Version) -> list[Edit]:
+    return read_records(store.version_path(version, "edits", lease.release.manifest.profiles["sections"]), Edit)
+
+
+def _outline_form(lease: Lease, store: Store, found: Found, max_chars: int | None, max_tokens: int | None) -> tuple[DocumentPart, str]:
+    return _sections(lease, found, lambda section: None, "outline", None)
+
+
+def _sections_form(lease: Lease, store: Store, found: Found, max_chars: int | None, max_tokens: int | None) -> tuple[DocumentPart, str]:
+    from rag_platform.documents.cleaning import apply_edits
+    from rag_platform.documents.versions import load_facts
+
+    facts = load_facts(store, found.version.file_sha256, lease.release.manifest.profiles["facts"])
+    text = apply_edits(facts.text, _edits(lease, store, found.version)).text
+    left = _Allowance(max_chars, None if max_tokens is None else (max_tokens - _FRAME_TOKENS) // 2)
+    return _sections(lease, found, lambda section: left.take(text[section.norm_start : section.norm_end]), "sections", left)
+
+
+def _sections(
+    lease: Lease, found: Found, text_of: Callable[[Section], str | None], format: Format, left: _Allowance | None
+) -> tuple[DocumentPart, str]:
+    reader = lease.release.catalog
+    counts = Counter(chunk.section_id for chunk in reader.chunks_of_version(found.version.version_id))
+    rows: list[SectionPart] = []
+    total = 0
+    for section in reader.sections(found.document.doc_id):
+        total += section.norm_end - section.norm_start
+        row: SectionPart = {
+            "section_id": section.section_id,
+            "section_path": section.section_path,
+            "title": section.title,
+            "level": section.heading_level,
+            "chunks": counts[section.section_id],
+        }
+        if (text := text_of(section)) is not None:
+            row["text"] = text
+        rows.append(row)
+    part = _part(found, format, total, total if left is None else left.shown)
+    part["sections"] = rows
+    return part, sections_markdown(part, rows)
+
+
+def _chunks_form(lease: Lease, store: Store, found: Found, max_chars: int | None, max_tokens: int | None) -> tuple[DocumentPart, str]:
+    chunks = lease.release.catalog.chunks_of_version(found.version.version_id)
+    left = _Allowance(max_chars, None if max_tokens is None else (max_tokens - _FRAME_TOKENS) // 2)
+    rows: list[ChunkPart] = []
+    for chunk in chunks:
+        if rows and not left.fits(chunk.chunk_text, _CHUNK_TOKENS):
+            break
+        rows.append(chunk_part(chunk, left.take(chunk.chunk_text)))
+    part = _part(found, "chunks", sum(len(chunk.chunk_text) for chunk in chunks), left.shown)
+    part["truncated"] = part["truncated"] or len(rows) < len(chunks)
+    part["chunks"] = rows
+    return part, chunks_markdown(part, rows)
+
+
+FORMS: dict[str, Callable[[Lease, Store, Found, int | None, int | None], tuple[DocumentPart, str]]] = {
+    "md": _markdown_form, "sections": _sections_form, "chunks": _chunks_form, "outline": _outline_form,
+}  # fmt: skip
+
+
+def chunk_part(chunk: Chunk, text: str) -> ChunkPart:
+    """The public form of a chunk, with as much of its text as given."""
+    part: ChunkPart = {
+        "chunk_id": chunk.chunk_id,
+        "chunk_index": chunk.chunk_index,
+        "section_path": chunk.section_path,
+        "text": text,
+        "asset_ids": list(chunk.asset_ids),
+    }
+    if chunk.page_start is not None:
+        part["page_range"] = [chunk.page_start, chunk.page_end or chunk.page_start]
+    if chunk.line_start is not None:
+        part["line_range"] = [chunk.line_start, chunk.line_end or chunk.line_start]
+    return part
+
+
+def _part(found: Found, format: Format, total: int, shown: int) -> DocumentPart:
+    document, version = found.document, found.version
+    return {
+        "doc_id": document.doc_id,
+        "version_id": version.version_id,
+        "title": document.title,
+        "filename": document.filename,
+        "source": document.source,
+        "source_uri": document.source_uri,
+        "tags": list(document.tags),
+        "content_type": version.mime,
+        "updated_at": document.updated_at,
+        "asset_ids": found.asset_ids,
+        "format": format,
+        "total_chars": total,
+        "shown_chars": shown,
+        "truncated": shown < total,
+    }
+
+
+class _Allowance:
+    """Hands out text until the characters or the tokens are used up; explicit characters win over tokens."""
+
+    def __init__(self, max_chars: int | None, max_tokens: int | None) -> None:
+        self._chars = max_chars
+        self._tokens = max_tokens if max_chars is None else None
+        self.shown = 0
+
+    def fits(self, text: str, overhead: int) -> bool:
+        """True when nothing of the text would be cut; counts `overhead` tokens as spent."""
+        if self._tokens is not None:
+            self._tokens -= overhead
+            return self._tokens > 0 and estimate_tokens(text) <= self._tokens
+        return self._chars is None or self._chars > 0
+
+    def take(self, text: str) -> str:
+        """The part of the text that is still allowed."""
+        part = _cut(text, self._chars, self._tokens)
+        self.shown += len(part)
+        if self._chars is not None:
+            self._chars -= len(part)
+        if self._tokens is not None:
+            self._tokens -= estimate_tokens(part)
+        return part
+
+
+def _cut(text: str, max_chars: int | None, max_tokens: int | None) -> str:
+    """The beginning of the text within `max_chars`, else within `max_tokens`, ended at a line end where there is one late enough."""
+    if max_chars is not None:
+        end = max(0, min(max_chars, len(text)))
+    elif max_tokens is None or estimate_tokens(text) <= max_tokens:
+        end = len(text)
+    else:
+        end, high = 0, len(text)
+        while end < high:
+            middle = (end + high + 1) // 2
+            end, high = (middle, high) if estimate_tokens(text[:middle]) <= max_tokens else (end, middle - 1)
+    if end == len(text):
+        return text
+    line_end = text.rfind("\n", end // 2, end)
+    return text[: line_end + 1] if line_end > 0 else text[:end]

@@ -1,0 +1,285 @@
+"""Lists the documents of a namespace and reads one of them, for server, command line and pages; nothing here searches or writes."""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from typing import Any, Literal, NamedTuple
+
+from rag_platform.errors import InputError, NotFoundError
+from rag_platform.indexes.catalog import CatalogReader
+from rag_platform.ir import Document, Version
+from rag_platform.ledger import Ledger
+from rag_platform.retrieval.contract import DocumentData, DocumentGroup, DocumentsData, ListedDocument
+from rag_platform.retrieval.evidence import estimate_tokens
+from rag_platform.retrieval.forms import FORMS, Found
+from rag_platform.retrieval.library import Lease, Library
+from rag_platform.retrieval.rendering import documents_markdown, listed_line
+from rag_platform.store import Store
+
+GroupBy = Literal["tags", "categories", "source"]
+GROUPINGS: tuple[GroupBy, ...] = ("tags", "categories", "source")
+FILTER_KEYS = ("tags", "source", "status")
+STATUSES = ("active", "pending", "failed", "retired", "deleted")
+MAX_LIMIT = 1000
+_GONE = ("retired", "deleted")
+
+
+# --- documents -------------------------------------------------------------------------------------------------------------
+
+
+class _Row(NamedTuple):
+    """A listed document with what only grouping reads."""
+
+    listed: ListedDocument
+    categories: tuple[str, ...]
+
+
+def list_documents(
+    library: Library,
+    namespace: str,
+    *,
+    group_by: str | None = "tags",
+    filter: Mapping[str, Any] | None = None,
+    limit: int = 50,
+    cursor: str | None = None,
+    include_deleted: bool = False,
+    max_tokens: int | None = None,
+) -> DocumentsData:
+    """One page of a namespace's documents, by group and then by source_uri; a document with two tags stands in two groups.
+
+    `filter` takes `tags`, `source` and `status`, each a value or a list of which one must match. A page ends after `limit` rows or
+    earlier, before it would exceed `max_tokens`; `next_cursor` goes on there even when documents came or went meanwhile. Retired and
+    deleted documents are left out unless `include_deleted` or a status filter names them. Raises InputError, or NotFoundError `unknown_namespace`.
+    """
+    if group_by is not None and group_by not in GROUPINGS:
+        raise InputError(f"cannot group by {group_by!r}; known: {', '.join(GROUPINGS)}, or null", code="unknown_group")
+    if not 1 <= limit <= MAX_LIMIT:
+        raise InputError(f"limit {limit} is not within 1-{MAX_LIMIT}", code="bad_limit")
+    wanted = _checked_filter(filter or {})
+    rows = [row for row in _rows(library, namespace) if _matches(row.listed, wanted, include_deleted)]
+    places = sorted(((key, row.listed["source_uri"], row.listed) for row in rows for key in _keys(row, group_by)), key=_place)
+    start = _position(cursor, group_by, places)
+    page, next_cursor = _page(places[start:], limit, max_tokens, group_by)
+    counts = Counter(key for key, _, _ in places)
+    groups: list[DocumentGroup] = []
+    for key, _, listed in page:
+        if not groups or groups[-1]["key"] != key:
+            groups.append({"key": key, "count": counts[key], "documents": []})
+        groups[-1]["documents"].append(listed)
+    data: DocumentsData = {
+        "markdown": "",
+        "namespace": namespace,
+        "group_by": group_by,
+        "groups": groups,
+        "total": len(rows),
+        "next_cursor": next_cursor,
+    }
+    data["markdown"] = documents_markdown(data)
+    return data
+
+
+def _checked_filter(given: Mapping[str, Any]) -> dict[str, set[str]]:
+    wanted: dict[str, set[str]] = {}
+    for key, value in given.items():
+        if key not in FILTER_KEYS:
+            raise InputError(f"unknown filter {key!r}; known: {', '.join(FILTER_KEYS)}", code="unknown_filter")
+        values = [value] if isinstance(value, str) else value
+        if not isinstance(values, (list, tuple)) or not all(isinstance(item, str) for item in values):
+            raise InputError(f"filter {key!r} takes a text or a list of texts, not {value!r}", code="bad_filter")
+        wanted[key] = set(values)
+    if unknown := sorted(wanted.get("status", set()) - set(STATUSES)):
+        raise InputError(f"unknown status {unknown[0]!r}; known: {', '.join(STATUSES)}", code="bad_filter")
+    return wanted
+
+
+def _matches(listed: ListedDocument, wanted: dict[str, set[str]], include_deleted: bool) -> bool:
+    if listed["status"] in _GONE and not include_deleted and listed["status"] not in wanted.get("status", set()):
+        return False
+    own = {"tags": set(listed["tags"]), "source": {listed["source"]}, "status": {listed["status"]}}
+    return all(values & own[key] for key, values in wanted.items())
+
+
+def _keys(row: _Row, group_by: str | None) -> Sequence[str]:
+    if group_by is None:
+        return ("",)
+    if group_by == "source":
+        return (row.listed["source"],)
+    return (row.listed["tags"] if group_by == "tags" else row.categories) or ("",)
+
+
+def _place(item: tuple[str, str, ListedDocument]) -> tuple[bool, str, str]:
+    """The order of rows: documents without a tag come last."""
+    return (item[0] == "", item[0], item[1])
+
+
+def _position(cursor: str | None, group_by: str | None, places: Sequence[tuple[str, str, ListedDocument]]) -> int:
+    """Index of the first row after the one the cursor names."""
+    if cursor is None:
+        return 0
+    try:
+        grouping, key, source_uri = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+        after = (key == "", str(key), str(source_uri))
+    except (ValueError, TypeError) as error:
+        raise InputError(
+            f"cursor {cursor[:40]!r} is none of ours; pass next_cursor of the page before unchanged", code="bad_cursor"
+        ) from error
+    if grouping != group_by:
+        raise InputError(f"the cursor belongs to a list grouped by {grouping}; ask with the same group_by", code="bad_cursor")
+    return next((index for index, item in enumerate(places) if _place(item) > after), len(places))
+
+
+def _page(
+    places: Sequence[tuple[str, str, ListedDocument]], limit: int, max_tokens: int | None, group_by: str | None
+) -> tuple[Sequence[tuple[str, str, ListedDocument]], str | None]:
+    """(rows of this page, cursor of the next one)."""
+    length = min(limit, len(places))
+    if max_tokens is not None:
+        spent = 0
+        for index, (_, _, listed) in enumerate(places[:length]):
+            spent += estimate_tokens(json.dumps(listed, ensure_ascii=False)) + estimate_tokens(listed_line(listed))
+            if spent > max_tokens - 200 and index:
+                length = index
+                break
+    page = places[:length]
+    if length == len(places):
+        return page, None
+    key, source_uri, _ = page[-1]
+    return page, base64.urlsafe_b64encode(json.dumps([group_by, key, source_uri], ensure_ascii=False).encode()).decode()
+
+
+def _rows(library: Library, namespace: str) -> list[_Row]:
+    """Every document the ledger knows, with the published chunks; a data root without a ledger shows its release."""
+    published, counts = _published(library, namespace)
+    if not library.store.ledger_path.is_file():
+        if published is None:
+            library.current(namespace)  # raises, naming the namespaces there are
+        return [_row(d, d.live_version or "", counts.get(d.live_version or "", 0), "active") for d in published or ()]
+    with closing(Ledger(library.store.ledger_path)) as ledger:
+        if namespace not in ledger.namespaces() and published is None and namespace != library.settings.default_namespace:
+            known = sorted({*ledger.namespaces(), *library.namespaces()})
+            raise NotFoundError(f"unknown namespace {namespace!r}; known: {', '.join(known) or 'none'}", code="unknown_namespace")
+        newest = {version.doc_id: version for version in ledger.versions(namespace)}
+        hidden = {stone.doc_id for stone in ledger.tombstones(namespace) if stone.version_id is None}
+        documents = ledger.documents(namespace)
+    rows: list[_Row] = []
+    for document in documents:
+        last = newest.get(document.doc_id)
+        version_id = document.live_version or (last.version_id if last else "")
+        rows.append(_row(document, version_id, counts.get(version_id, 0), _status(document, last, hidden, counts)))
+    return rows
+
+
+def document_states(library: Library, namespace: str) -> Counter[str]:
+    """How many documents of a namespace are in each status."""
+    return Counter(row.listed["status"] for row in _rows(library, namespace))
+
+
+def _published(library: Library, namespace: str) -> tuple[list[Document] | None, dict[str, int]]:
+    """(documents of the published release, chunks by version_id); (None, {}) before the first release."""
+    if not library.store.current_path(namespace).is_file():
+        return None, {}
+    with library.lease(namespace) as lease:
+        return lease.release.catalog.documents(), lease.release.catalog.chunk_counts()
+
+
+def _status(document: Document, newest: Version | None, hidden: Iterable[str], published: Mapping[str, int]) -> str:
+    if document.doc_id in hidden:
+        return "deleted"
+    if document.status != "active":
+        return document.status
+    if document.live_version in published:
+        return "active"
+    return "failed" if document.live_version is None and newest is not None and newest.status == "failed" else "pending"
+
+
+def _row(document: Document, version_id: str, chunks: int, status: str) -> _Row:
+    listed: ListedDocument = {
+        "doc_id": document.doc_id,
+        "filename": document.filename,
+        "title": document.title,
+        "tags": list(document.tags),
+        "source": document.source,
+        "source_uri": document.source_uri,
+        "version_id": version_id,
+        "chunks": chunks,
+        "status": status,
+        "updated_at": document.updated_at,
+    }
+    return _Row(listed, document.categories)
+
+
+# --- one document ------------------------------------------------------------------------------------------------------------
+
+
+def get_document(
+    library: Library,
+    namespace: str,
+    doc_id: str,
+    *,
+    version_id: str | None = None,
+    format: str = "md",
+    max_chars: int | None = None,
+    max_tokens: int | None = None,
+) -> DocumentData:
+    """A document of the published release: its text, its sections or chunks with their text, or its outline.
+
+    `md` is the facts text with the recorded `asset://` targets and nothing else. At most `max_chars` characters of text are shown; without
+    it the text is cut where the data would exceed `max_tokens`. A cut is said in `warnings`, `truncated` and `total_chars`. Raises
+    NotFoundError for an unknown document (naming near ones) and for a version that is not live (naming the live one).
+    """
+    if format not in FORMS:
+        raise InputError(f"unknown format {format!r}; known: {', '.join(FORMS)}", code="unknown_format")
+    if max_chars is not None and max_chars < 1:
+        raise InputError(f"max_chars {max_chars} is less than 1", code="bad_limit")
+    with library.lease(namespace) as lease:
+        found = _find(lease, doc_id, version_id, hidden_by_ledger(library.store)(namespace))
+        part, markdown = FORMS[format](lease, library.store, found, max_chars, max_tokens)
+    data: DocumentData = {"markdown": markdown, "document": part}
+    if part["truncated"]:
+        data["warnings"] = [
+            f"the first {part['shown_chars']} of {part['total_chars']} characters are shown; raise max_chars, or take format=outline and "
+            f"query with filters {{doc_id, section_path}}"
+        ]
+    return data
+
+
+def _find(lease: Lease, doc_id: str, version_id: str | None, hidden: frozenset[str]) -> Found:
+    reader = lease.release.catalog
+    document = reader.document(doc_id)
+    if document is None or document.doc_id in hidden or document.live_version in hidden:
+        raise _unknown_document(reader, doc_id, lease.namespace, hidden)
+    version = reader.version(document.live_version or "")
+    if version is None:
+        raise NotFoundError(f"document {doc_id!r} has no version in release {lease.release_id}; rebuild it with `rag release`")
+    if version_id is not None and version_id != version.version_id:
+        raise NotFoundError(
+            f"version {version_id!r} is not live; the live version of {doc_id} in release {lease.release_id} is {version.version_id}",
+            code="version_not_live", live_version=version.version_id, release_id=lease.release_id,
+        )  # fmt: skip
+    assets = dict.fromkeys(link.asset_id for link in reader.media(doc_id) if link.asset_id)
+    return Found(document, version, list(assets))
+
+
+def _unknown_document(reader: CatalogReader, doc_id: str, namespace: str, hidden: frozenset[str]) -> NotFoundError:
+    known = [document for document in reader.documents() if document.doc_id not in hidden]
+    same = [d.doc_id for d in known if doc_id in (d.filename, d.source_uri, d.title, d.source_uri.rpartition("/")[2])]
+    near = (same or difflib.get_close_matches(doc_id, [d.doc_id for d in known], n=3, cutoff=0.5))[:3]
+    hint = f"did you mean {', '.join(near)}?" if near else "list_documents shows the ids there are"
+    return NotFoundError(f"no document {doc_id!r} in namespace {namespace!r}; {hint}", code="unknown_document", near=near)
+
+
+def hidden_by_ledger(store: Store) -> Callable[[str], frozenset[str]]:
+    """The function that a Library asks for the doc_ids and version_ids which tombstones hide; nothing is hidden without a ledger."""
+
+    def hidden(namespace: str) -> frozenset[str]:
+        if not store.ledger_path.is_file():
+            return frozenset()
+        with closing(Ledger(store.ledger_path)) as ledger:
+            return frozenset(stone.version_id or stone.doc_id for stone in ledger.tombstones(namespace))
+
+    return hidden

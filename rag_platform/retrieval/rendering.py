@@ -1,0 +1,101 @@
+"""Markdown of lists, documents and status, readable without the structured part beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rag_platform.retrieval.contract import ChunkPart, DocumentPart, DocumentsData, ListedDocument, SectionPart, StatusData
+
+
+def place(page_range: Sequence[int] | None, line_range: Sequence[int] | None) -> str:
+    """Where a span lies, for people: `page 3`, `pages 3-4`, `lines 10-24`, or nothing."""
+    for name, bounds in (("page", page_range), ("line", line_range)):
+        if bounds is not None:
+            first, last = bounds
+            return f"{name} {first}" if first == last else f"{name}s {first}-{last}"
+    return ""
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 document`, `2 documents`.
+
+    >>> counted(1, "chunk"), counted(0, "chunk")
+    ('1 chunk', '0 chunks')
+    """
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def listed_line(listed: ListedDocument) -> str:
+    """One document of a list: title, where it comes from, its id."""
+    title = listed["title"] or listed["filename"]
+    marks = [listed["source_uri"], counted(listed["chunks"], "chunk")]
+    if listed["status"] != "active":
+        marks.append(listed["status"])
+    return f"- {' '.join(title.split())} ({', '.join(marks)}): `{listed['doc_id']}`"
+
+
+def documents_markdown(data: DocumentsData) -> str:
+    """The page as a list under its groups."""
+    if not data["groups"]:
+        return (
+            f"No documents in namespace {data['namespace']} match." if data["total"] else f"No documents in namespace {data['namespace']}."
+        )
+    lines = [f"{counted(data['total'], 'document')} in namespace {data['namespace']}"]
+    for group in data["groups"]:
+        if data["group_by"]:
+            name = group["key"] or f"(no {_singular(data['group_by'])})"
+            lines += ["", f"**{name}** ({group['count']})"]
+        lines += ["", *(listed_line(listed) for listed in group["documents"])]
+    if data["next_cursor"]:
+        lines += ["", f"More: ask again with cursor `{data['next_cursor']}`."]
+    return "\n".join(lines)
+
+
+def _singular(grouping: str) -> str:
+    return {"tags": "tag", "categories": "category"}.get(grouping, grouping)
+
+
+def document_heading(part: DocumentPart) -> str:
+    """The line above a document's sections or chunks."""
+    return f"**{' '.join((part['title'] or part['filename']).split())}** ({part['source_uri']}, version `{part['version_id']}`)"
+
+
+def sections_markdown(part: DocumentPart, rows: Sequence[SectionPart]) -> str:
+    """Section by section: path and text, or, without text, an indented outline."""
+    lines = [document_heading(part), ""]
+    for row in rows:
+        if "text" in row:
+            lines += [f"[{row['section_path']}]", "", row["text"], ""]
+        else:
+            lines.append(f"{'  ' * max(0, row['level'] - 1)}- {row['title'] or row['section_path']} ({counted(row['chunks'], 'chunk')})")
+    return "\n".join(lines).rstrip()
+
+
+def chunks_markdown(part: DocumentPart, rows: Sequence[ChunkPart]) -> str:
+    """Chunk by chunk: id, section, place and text."""
+    lines = [document_heading(part), ""]
+    for row in rows:
+        where = ", ".join(filter(None, [row["section_path"], place(row.get("page_range"), row.get("line_range"))]))
+        lines += [f"`{row['chunk_id']}` {where}", "", row["text"], ""]
+    return "\n".join(lines).rstrip()
+
+
+def status_markdown(data: StatusData) -> str:
+    """One paragraph a namespace, after one about the installation."""
+    lines = [f"rag_platform {data['app_version']}, up {data['uptime_seconds']:.0f} s, default namespace {data['default_namespace']}"]
+    for row in data["namespaces"]:
+        name = f"**{row['namespace']}**"
+        if row["problem"]:
+            lines.append(f"- {name}: cannot be opened: {row['problem']}")
+        elif row["release_id"] is None:
+            lines.append(f"- {name}: nothing published yet; run `rag ingest`")
+        else:
+            lines.append(
+                f"- {name}: {counted(row['documents'], 'document')}, {counted(row['chunks'], 'chunk')}, release {row['release_id']}, "
+                f"strategy {row['strategy']}, embedder {row['embedder']}"
+            )
+        if row["pending"] or row["failed"]:
+            lines.append(f"  {row['pending']} not yet published, {row['failed']} failed")
+    if not data["namespaces"]:
+        lines.append("- nothing ingested yet; run `rag ingest PATH`")
+    return "\n".join(lines)
