@@ -1,0 +1,99 @@
+"""The approximate nearest-neighbour index: one Chroma collection in a directory of its own, telemetry off."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rag_platform.errors import ProviderError
+from rag_platform.ir import Candidate
+from rag_platform.protocols import Vectors
+
+COLLECTION = "chunks"
+_BATCH = 5_000  # Chroma refuses more than 5,461 rows a call
+_SCORE_DIGITS = 6
+
+
+@dataclass(frozen=True)
+class Chroma:
+    """HNSW over cosine distance (arXiv:1603.09320); larger `ef_search` finds more and takes longer."""
+
+    max_neighbors: int = 16
+    ef_construction: int = 100
+    ef_search: int = 100
+
+    NAME: ClassVar[str] = "chroma"
+    VERSION: ClassVar[str] = "1"
+
+    def update(self, directory: Path, *, removed: Collection[str], ids: Sequence[str], vectors: Vectors) -> None:
+        """Delete `removed`, then add `ids` with their vectors [len(ids), dim]; creates the index when the directory is empty."""
+        if len(ids) != len(vectors):
+            raise ProviderError(f"{len(ids)} ids for {len(vectors)} vectors")
+        directory.mkdir(parents=True, exist_ok=True)
+        space = {"space": "cosine", "max_neighbors": self.max_neighbors, "ef_construction": self.ef_construction}
+        with _client(directory) as client:
+            collection = client.get_or_create_collection(
+                COLLECTION, embedding_function=None, configuration={"hnsw": {**space, "ef_search": self.ef_search}}
+            )
+            gone = list(removed)
+            for start in range(0, len(gone), _BATCH):
+                collection.delete(ids=gone[start : start + _BATCH])
+            for start in range(0, len(ids), _BATCH):
+                collection.add(ids=list(ids[start : start + _BATCH]), embeddings=vectors[start : start + _BATCH])
+
+    def open(self, directory: Path) -> ChromaReader:
+        """A reader of a finished directory. Raises ProviderError when there is no index."""
+        if not (directory / "chroma.sqlite3").is_file():
+            raise ProviderError(f"no vector index in {directory.name}; rebuild the release with `rag release`", code="no_dense_index")
+        return ChromaReader(directory)
+
+
+class ChromaReader:
+    """An opened index; safe between threads."""
+
+    def __init__(self, directory: Path) -> None:
+        self._client = _connect(directory)
+        self._collection = self._client.get_collection(COLLECTION, embedding_function=None)
+
+    def count(self) -> int:
+        """Number of vectors held."""
+        return int(self._collection.count())
+
+    def ids(self) -> set[str]:
+        """Every chunk id held."""
+        return set(self._collection.get(include=[])["ids"])
+
+    def search(self, vector: Vectors, k: int) -> list[Candidate]:
+        """At most k candidates by cosine similarity, equal scores by chunk_id."""
+        if k <= 0 or not self.count():
+            return []
+        found = self._collection.query(query_embeddings=[vector], n_results=min(k, self.count()), include=["distances"])
+        pairs = zip(found["ids"][0], found["distances"][0], strict=True)
+        scored = [(round(1.0 - distance, _SCORE_DIGITS), chunk_id) for chunk_id, distance in pairs]
+        return [Candidate(chunk_id, score, "dense") for score, chunk_id in sorted(scored, key=lambda hit: (-hit[0], hit[1]))]
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._client.close()
+
+
+@contextmanager
+def _client(directory: Path) -> Iterator[Any]:
+    client = _connect(directory)
+    try:
+        yield client
+    finally:
+        client.close()  # writes back what the database still holds, so that a copy of the directory is complete
+
+
+def _connect(directory: Path) -> Any:
+    import chromadb
+    from chromadb.config import Settings
+
+    try:
+        return chromadb.PersistentClient(path=str(directory), settings=Settings(anonymized_telemetry=False))
+    except Exception as error:  # the engine raises bare exceptions of its own
+        raise ProviderError(f"the vector index cannot be opened: {error}; rebuild the release with `rag rebuild`") from error
