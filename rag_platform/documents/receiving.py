@@ -22,6 +22,7 @@ from rag_platform.store import Store, sha256_file
 
 _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _HEAD_BYTES = 4096
+_LOADER_OF_SUFFIX = {".pdf": "pdf", ".md": "markdown", ".markdown": "markdown", ".txt": "text"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,7 @@ def _identify(
     filename = file.path.name
     with open(file.path, "rb") as opened:
         head = opened.read(_HEAD_BYTES)
-    loader = choose(filename, head, strategy)
+    loader = _loader(file, head, strategy)
     file_sha256, size = _stored(file.path, known is not None, settings, store)
     doc_id = known.doc_id if known else document_id(file.source.namespace, file.source_uri)
     document = Document(
@@ -174,6 +175,20 @@ def _identify(
         received_at=now(),
     )
     return document, version
+
+
+def _loader(file: Found, head: bytes, strategy: Strategy) -> str:
+    """The loader that claims the file; for content that is not what its name says, the one its name asks for, which tells why it fails.
+
+    Without that a damaged PDF in a folder would pass as a file nobody reads, and never show as a failed partition.
+    """
+    try:
+        return choose(file.path.name, head, strategy)
+    except DocumentError:
+        named = _LOADER_OF_SUFFIX.get(file.path.suffix.lower())
+        if named is None or named not in {item.provider for item in strategy.loading.loaders}:
+            raise
+        return named
 
 
 def _stored(path: Path, maybe_known: bool, settings: Settings, store: Store) -> tuple[str, int]:

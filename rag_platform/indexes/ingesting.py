@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rag_platform.config import INGESTION_STAGES, Settings, Strategy, text_norm_profile_id
+from rag_platform.config import INGESTION_STAGES, CleaningConfig, Settings, Strategy, text_norm_profile_id
+from rag_platform.documents.cleaning import canonical
 from rag_platform.documents.versions import STAGES, VersionBuild, build_stage, load_views
 from rag_platform.errors import DocumentError, RagError
 from rag_platform.indexes.embedding import EmbeddingCache, EmbeddingReport, embed_texts
@@ -44,8 +45,10 @@ class _Batch:
     works: list[VersionBuild] = field(default_factory=list)
     views: dict[str, list[View]] = field(default_factory=dict)
 
-    def texts(self) -> dict[str, str]:
-        return {view.content_hash: view.dense_text for views in self.views.values() for view in views if view.dense_text.strip()}
+    def texts(self, cleaning: CleaningConfig) -> dict[str, str]:
+        """content_hash to the canonical text it is the hash of: what the cache is keyed by is what is embedded."""
+        views = (view for views in self.views.values() for view in views if view.dense_text.strip())
+        return {view.content_hash: canonical(view.dense_text, cleaning) for view in views}
 
 
 def ingest_versions(
@@ -73,7 +76,7 @@ def ingest_versions(
             batch.works.append(work)
             if "embeddings" in stages:
                 batch.views[version.version_id] = load_views(work)
-            if len(batch.texts()) >= _BATCH_TEXTS:
+            if sum(map(len, batch.views.values())) >= _BATCH_TEXTS:
                 _finish(batch, stages, cache, ledger, totals, on_outcome, on_failure, on_progress)
                 batch = _Batch()
             on_progress("documents", number, len(versions), version.source_uri)
@@ -145,7 +148,7 @@ def _finish(
         report = EmbeddingReport()
         if strategy.builds_dense:
             report = embed_texts(
-                batch.texts(),
+                batch.texts(strategy.cleaning),
                 strategy.embedding,
                 cache,
                 text_norm_profile=text_norm_profile_id(strategy.cleaning),

@@ -1,0 +1,220 @@
+"""Receiving: which files, which identity, which decision."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rag_platform.config import Settings, Strategy, stage_profiles
+from rag_platform.documents.receiving import ReceiveOptions, Reception, document_id, receive
+from rag_platform.errors import InputError
+from rag_platform.ledger import Ledger
+from rag_platform.store import Store
+
+
+@pytest.fixture
+def library(settings: Settings, tiny: Strategy, tmp_path: Path) -> Library:
+    return Library(settings, tiny, tmp_path)
+
+
+class Library:
+    """A data root and a folder of documents, with the calls the tests repeat."""
+
+    def __init__(self, settings: Settings, strategy: Strategy, tmp_path: Path) -> None:
+        self.settings, self.strategy = settings, strategy
+        self.store = Store(settings.home)
+        self.ledger = Ledger(self.store.ledger_path)
+        self.folder = tmp_path / "docs"
+        self.folder.mkdir()
+
+    def write(self, name: str, content: str | bytes) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    def receive(self, *paths: Path, namespace: str = "lib", **options: object) -> Reception:
+        return receive(paths or (self.folder,), namespace, strategy=self.strategy, settings=self.settings, store=self.store,
+                       ledger=self.ledger, options=ReceiveOptions(**options))  # type: ignore[arg-type]  # fmt: skip
+
+    def complete(self, reception: Reception) -> None:
+        for version_id in reception.to_process:
+            self.ledger.complete(version_id, title="t", counts={"profile": stage_profiles(self.strategy)["embeddings"]})
+
+
+def decisions(reception: Reception) -> dict[str, str]:
+    return {item.source_uri: item.decision for item in reception.items}
+
+
+def test_a_folder_is_a_source_and_its_files_are_documents(library: Library) -> None:
+    library.write("a.md", "# A\n\ntext")
+    library.write("sub/b.md", "# B\n\ntext")
+    reception = library.receive(tags=("x",), metadata={"team": "core"})
+    assert decisions(reception) == {"docs/a.md": "new", "docs/sub/b.md": "new"}
+    [a, _] = library.ledger.documents("lib")
+    assert (a.source, a.filename, a.tags, a.metadata) == ("docs", "a.md", ("x",), {"team": "core"})
+    version = library.ledger.version(reception.to_process[0])
+    assert version.version_id == f"lib.{a.doc_id}@{version.file_sha256[:12]}"
+    assert library.store.raw_path(version.file_sha256).read_bytes() == b"# A\n\ntext"
+
+
+def test_nothing_changed_nothing_to_do(library: Library) -> None:
+    library.write("a.md", "# A")
+    library.complete(library.receive())
+    again = library.receive()
+    assert decisions(again) == {"docs/a.md": "skip"}
+    assert (again.to_process, again.changed) == ((), False)
+
+
+def test_changed_bytes_are_a_new_version_and_returning_bytes_go_on_where_they_were(library: Library) -> None:
+    path = library.write("a.md", "# A")
+    first = library.receive()
+    library.complete(first)
+    path.write_text("# B", encoding="utf-8")
+    second = library.receive()
+    assert decisions(second) == {"docs/a.md": "new_version"}
+    library.complete(second)
+    path.write_text("# A", encoding="utf-8")
+    third = library.receive()
+    assert decisions(third) == {"docs/a.md": "continue"}
+    assert third.to_process == first.to_process
+
+
+def test_a_version_that_never_finished_is_continued(library: Library) -> None:
+    library.write("a.md", "# A")
+    library.receive()
+    assert decisions(library.receive()) == {"docs/a.md": "continue"}
+
+
+def test_policy_new_version_records_a_revision_of_the_same_bytes(library: Library) -> None:
+    library.write("a.md", "# A")
+    library.complete(library.receive())
+    again = library.receive(policy="new_version")
+    assert decisions(again) == {"docs/a.md": "new_version"}
+    assert again.forced == again.to_process
+    assert library.ledger.version(again.to_process[0]).revision == 2
+
+
+def test_a_config_change_makes_equal_bytes_incomplete(library: Library) -> None:
+    library.write("a.md", "# A")
+    library.complete(library.receive())
+    chunker = library.strategy.chunker.model_copy(update={"options": {"chunk_size": 300, "chunk_overlap": 0}})
+    library.strategy = library.strategy.model_copy(update={"chunker": chunker})
+    assert decisions(library.receive()) == {"docs/a.md": "continue"}
+
+
+def test_equal_bytes_at_two_places_are_two_documents_over_one_file(library: Library) -> None:
+    library.write("a.md", "# Same")
+    library.write("b.md", "# Same")
+    reception = library.receive()
+    versions = [library.ledger.version(v) for v in reception.to_process]
+    assert len({v.doc_id for v in versions}) == 2
+    assert len({v.file_sha256 for v in versions}) == 1
+
+
+def test_unreadable_kinds_are_ignored_in_a_folder_and_refused_by_name(library: Library) -> None:
+    library.write("a.md", "# A")
+    image = library.write("logo.png", b"\x89PNG\r\n\x1a\n" + b"\0" * 20)
+    library.write(".hidden.md", "# H")
+    in_folder = library.receive()
+    assert decisions(in_folder) == {"docs/a.md": "new", "docs/logo.png": "ignored", "docs/.hidden.md": "ignored"}
+    by_name = library.receive(image)
+    [item] = by_name.items
+    assert (item.decision, item.code) == ("refused", "unsupported_type")
+    assert "image/png" in item.reason
+
+
+def test_a_file_that_is_not_what_its_name_says_becomes_a_version_that_will_fail(library: Library) -> None:
+    library.write("scan.pdf", b"\x89PNG\r\n\x1a\n" + b"\0" * 20)
+    reception = library.receive()
+    assert decisions(reception) == {"docs/scan.pdf": "new"}
+    assert library.ledger.version(reception.to_process[0]).loader == "pdf"
+
+
+def test_a_link_out_of_the_folder_is_ignored(library: Library, tmp_path: Path) -> None:
+    outside = tmp_path / "secret.md"
+    outside.write_text("# secret", encoding="utf-8")
+    library.write("a.md", "# A")
+    (library.folder / "link.md").symlink_to(outside)
+    [ignored] = [item for item in library.receive().items if item.decision == "ignored"]
+    assert (ignored.source_uri, ignored.reason) == ("docs/link.md", "link out of the source's folder")
+
+
+def test_a_missing_path_is_refused_and_the_rest_goes_on(library: Library) -> None:
+    path = library.write("a.md", "# A")
+    reception = library.receive(path, library.folder / "none.md")
+    assert {item.source_uri: item.code for item in reception.items} == {"none.md": "missing_path", "files/a.md": ""}
+    assert len(reception.to_process) == 1
+
+
+def test_include_and_exclude(library: Library) -> None:
+    for name in ("a.md", "b.md", "c.txt"):
+        library.write(name, "text")
+    reception = library.receive(include=("*.md",), exclude=("b*",))
+    assert decisions(reception) == {"docs/a.md": "new", "docs/b.md": "ignored", "docs/c.txt": "ignored"}
+
+
+def test_a_file_inside_a_known_folder_belongs_to_that_source(library: Library) -> None:
+    path = library.write("sub/a.md", "# A")
+    library.complete(library.receive())
+    assert decisions(library.receive(path)) == {"docs/sub/a.md": "skip"}
+    assert decisions(library.receive(path.parent)) == {"docs/sub/a.md": "skip"}
+
+
+def test_single_files_of_one_name_from_two_folders_are_two_documents(library: Library, tmp_path: Path) -> None:
+    one, two = tmp_path / "one" / "readme.md", tmp_path / "two" / "readme.md"
+    for path in (one, two):
+        path.parent.mkdir()
+        path.write_text(f"# {path.parent.name}", encoding="utf-8")
+    assert decisions(library.receive(one)) == {"files/readme.md": "new"}
+    assert decisions(library.receive(two)) == {"files/two/readme.md": "new"}
+    assert decisions(library.receive(one)) == {"files/readme.md": "continue"}
+
+
+def test_a_second_root_under_a_known_name_is_refused_with_the_remedy(library: Library, tmp_path: Path) -> None:
+    library.write("a.md", "# A")
+    library.receive()
+    other = tmp_path / "elsewhere" / "docs"
+    other.mkdir(parents=True)
+    with pytest.raises(InputError, match="--source NAME"):
+        library.receive(other)
+    assert library.receive(other, source="manuals").items == ()
+
+
+def test_sync_retires_what_is_gone_below_the_given_folder_only(library: Library) -> None:
+    gone, kept = library.write("sub/gone.md", "# G"), library.write("kept.md", "# K")
+    library.complete(library.receive())
+    gone.unlink()
+    kept.unlink()
+    reception = library.receive(library.folder / "sub", sync=True)
+    assert [library.ledger.document("lib", doc_id).source_uri for doc_id in reception.retired] == ["docs/sub/gone.md"]
+    assert library.receive().retired == ()
+
+
+def test_new_tags_alone_ask_for_a_release(library: Library) -> None:
+    library.write("a.md", "# A")
+    library.complete(library.receive())
+    again = library.receive(tags=("news",))
+    assert (decisions(again), again.to_process, again.changed) == ({"docs/a.md": "skip"}, (), True)
+    assert library.ledger.documents("lib")[0].tags == ("news",)
+    assert len(library.ledger.live("lib")) == 1
+
+
+@pytest.mark.parametrize("namespace", ["", "Lib", "a b", "-x", "x" * 64, "a/b"])
+def test_bad_namespaces_are_refused(library: Library, namespace: str) -> None:
+    with pytest.raises(InputError, match="bad namespace"):
+        library.receive(namespace=namespace)
+
+
+def test_a_large_file_is_refused_with_the_limit(library: Library) -> None:
+    library.settings = library.settings.model_copy(update={"limits": library.settings.limits.model_copy(update={"max_bytes": 3})})
+    library.write("a.md", "# Alpha")
+    [item] = library.receive().items
+    assert (item.decision, item.code) == ("refused", "too_large")
+
+
+def test_doc_ids_are_readable_and_of_one_identity() -> None:
+    assert document_id("lib", "docs/tutorial/path-params.md").startswith("tutorial-path-params-")
+    assert document_id("lib", "docs/a.md") != document_id("other", "docs/a.md")
+    assert document_id("lib", "文档/说明.md").startswith("doc-")
