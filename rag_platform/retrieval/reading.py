@@ -54,7 +54,8 @@ def list_documents(
 
     `filter` takes `tags`, `source` and `status`, each a value or a list of which one must match. A page ends after `limit` rows or
     earlier, before it would exceed `max_tokens`; `next_cursor` goes on there even when documents came or went meanwhile. Retired and
-    deleted documents are left out unless `include_deleted` or a status filter names them. Raises InputError, or NotFoundError `unknown_namespace`.
+    deleted documents are left out unless `include_deleted` or a status filter names them. Raises InputError, or NotFoundError
+    `unknown_namespace`.
     """
     if group_by is not None and group_by not in GROUPINGS:
         raise InputError(f"cannot group by {group_by!r}; known: {', '.join(GROUPINGS)}, or null", code="unknown_group")

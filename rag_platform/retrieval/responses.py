@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
@@ -119,26 +120,29 @@ def fit_query(result: QueryResult, detail: Detail = "full", max_tokens: int = 80
     """
     numbered = _numbered(result)
     longest = max((len(hit.chunk_text) for hit in result.hits), default=0)
-    notes = list(result.warnings)
-    for sizes in _FULL if detail == "full" else _BRIEF:
+    levels = _FULL if detail == "full" else _BRIEF
+    cut = f"texts were cut to fit {max_tokens} tokens (those of citations to %d characters); ask for fewer with top_k, or read a source in "
+
+    def built(level: int, count: int) -> tuple[QueryData, list[str]]:
         notes = list(result.warnings)
-        if detail == "full" and sizes.text < longest:
-            notes.append(f"texts were cut to fit {max_tokens} tokens (those of citations to {sizes.text} characters); ask for fewer with "
-                         "top_k, or read a source in full with get_document")  # fmt: skip
-        data = _query_data(result, numbered, sizes, len(result.hits), notes)
-        if _tokens(data) <= max_tokens:
-            return data, notes
-    kept = notes
-    for count in range(len(result.hits) - 1, 0, -1):
-        notes = [*kept, f"{len(result.hits) - count} of {len(result.hits)} results were left out to fit {max_tokens} tokens"]
-        data = _query_data(result, numbered, sizes, count, notes)
-        if _tokens(data) <= max_tokens:
-            break
-    return data, notes
+        if detail == "full" and levels[level].text < longest:
+            notes.append(cut % levels[level].text + "full with get_document")
+        if count < len(result.hits):
+            notes.append(f"{len(result.hits) - count} of {len(result.hits)} results were left out to fit {max_tokens} tokens")
+        return _query_data(result, numbered, levels[level], count, notes), notes
 
+    def fits(level: int, count: int) -> bool:
+        return estimate_tokens(canonical_json(built(level, count)[0])) <= max_tokens
 
-def _tokens(data: QueryData) -> int:
-    return estimate_tokens(canonical_json(data))
+    everything = len(result.hits)
+    if fits(0, everything):
+        return built(0, everything)
+    last = len(levels) - 1
+    level = bisect_left(range(last), True, lo=1, key=lambda number: fits(number, everything))
+    if level < last or fits(last, everything):
+        return built(level, everything)
+    fewer = bisect_left(range(everything - 1), True, key=lambda dropped: fits(last, everything - dropped))
+    return built(last, max(everything - fewer, 1))
 
 
 def _numbered(result: QueryResult) -> dict[str, Citation]:
