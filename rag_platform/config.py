@@ -135,6 +135,7 @@ class RetrievalConfig(_Model):
     exact_scan_rows: int = 30_000  # up to so many rows the memory-mapped vectors are scanned, above the ANN index is asked
     stage_seconds: float = 10.0
     max_per_document: int = 0  # 0: no limit
+    dedupe: bool = True  # of hits with equal text only the best one is shown
 
 
 class ContextConfig(_Model):

@@ -83,6 +83,11 @@ class Trace:
         with self._lock:
             self._eval.update(fields)
 
+    def stage_ms(self, name: str) -> float | None:
+        """Milliseconds spent in the ended spans of that name, None where there was none."""
+        with self._lock:
+            return self._stage_ms.get(name)
+
     def elapsed_ms(self) -> float:
         """Milliseconds since the trace began."""
         return round((time.perf_counter() - self.started) * 1000, 3)

@@ -15,19 +15,20 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
+from rag_platform.indexes.lexical import analyse
 from rag_platform.ir import Hit
-from rag_platform.providers.segmentation import is_identifier, terms
+from rag_platform.providers.segmentation import is_identifier
 from rag_platform.retrieval.passages import Unit, units
 
 _STOP_WORDS = """
 a about all also an and any are as at be been but by can could did do does for from had has have how i if in into is it its may me my
 no not of on or our please shall should so tell than that the their them then there these they this those to under us use used using
 was we were what what's when where which while who whom whose why will with would you your
-的 了 是 在 和 与 及 或 就 都 而 也 着 把 被 让 给 向 从 到 对 为 以 于 之 其 这 那 哪 个 些 种 吗 呢 吧 啊 呀 么 怎 请 问 我 你 他 她 它 们 由 所 等 并 但
-不 位 名 年 月 几 谁 能 会 要 什么 怎么 如何 怎样 哪些 哪个 哪里 多少 为什么 为何 是否 可以 能够 需要 应该 有 没有 请问 告诉 这个 那个 一个 我们 你们
-他们 时候 什么样
+什么 怎么 如何 怎样 多少 为何 可以 能够 需要 应该 没有 告诉 一个 时候 有没 为什
 """
 _STOP = frozenset(_STOP_WORDS.split())
+# Terms of Chinese are pairs of characters: one with a function word in it crosses a word boundary.
+_FUNCTION = re.compile("[的了是在和与及或就都而也着把被让给向从到对为于之其这那哪个些吗呢吧啊呀么怎请问我你他她它们由谁几所]")
 _ASKS_NUMBER = re.compile(
     r"\bhow (?:many|much|long|large|big|often|far|old|high|fast)\b|\b(?:max|min)(?:imum)?\b|\b(?:limit|size|port|version)\b"
     r"|多少|几|多大|多长|多久|多高|上限|最大|最小|端口"
@@ -45,7 +46,7 @@ class Extractive:
 
     VERSION: ClassVar[str] = "1"
     max_quotes: int = 3
-    min_coverage: float = 0.25  # weighted share of the question's words that the best quote and its headings must hold
+    min_coverage: float = 0.22  # weighted share of the question's words that the best quote and its headings must hold
     keep_ratio: float = 0.6  # a further quote needs this share of the best one's score
 
     def answer(self, query: str, evidence: Sequence[Hit]) -> str:
@@ -71,8 +72,8 @@ class Extractive:
 
 def query_terms(query: str) -> list[str]:
     """The distinct words of a question that carry meaning; all of its words when it has no others."""
-    found = list(dict.fromkeys(map(_stem, terms(query))))
-    return [term for term in found if term not in _STOP] or found
+    found = list(dict.fromkeys(_stemmed(query)))
+    return [term for term in found if term not in _STOP and not _FUNCTION.search(term)] or found
 
 
 def coverage(query: str, texts: Sequence[str]) -> float:
@@ -149,12 +150,17 @@ def _scored(query: str, asked: Sequence[str], evidence: Sequence[Hit]) -> list[_
 
 
 def _terms(text: str) -> tuple[str, ...]:
-    return _cached_terms(text) if len(text) <= 2000 else tuple(map(_stem, terms(text)))
+    return _cached_terms(text) if len(text) <= 2000 else _stemmed(text)
 
 
 @lru_cache(maxsize=4096)
 def _cached_terms(text: str) -> tuple[str, ...]:
-    return tuple(map(_stem, terms(text)))
+    return _stemmed(text)
+
+
+def _stemmed(text: str) -> tuple[str, ...]:
+    """The terms of the word index, stemmed; single characters of Chinese say too little to choose a sentence by."""
+    return tuple(_stem(term) for term in analyse(text) if len(term) > 1 or term.isascii())
 
 
 def _stem(term: str) -> str:

@@ -123,6 +123,12 @@ def _switch(filters: Mapping[str, Any], key: str) -> bool:
     return value
 
 
+def to_drop(chunk_ids: Sequence[str], plan: FilterPlan) -> tuple[str, list[Any]]:
+    """The condition on the table of chunks that holds for those of `chunk_ids` that the post filter removes."""
+    inside = "c.chunk_id IN (SELECT value FROM json_each(?))"
+    return f"chunk_id IN (SELECT c.chunk_id FROM chunks c WHERE {inside} AND {plan.drop})", [json.dumps(list(chunk_ids)), *plan.drop_params]
+
+
 class _Compiler:
     """Collects what a plan needs to know while conditions are compiled."""
 

@@ -1,0 +1,58 @@
+"""Candidates joined with their catalog rows, and the rules that decide which of them are shown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from rag_platform.indexes.catalog import ChunkRow
+from rag_platform.ir import Candidate, Hit
+
+
+def joined(candidates: Sequence[Candidate], rows: Mapping[str, ChunkRow]) -> list[Hit]:
+    """The hits of the candidates that the catalog knows, in their order, ranks from 1."""
+    known = [candidate for candidate in candidates if candidate.chunk_id in rows]
+    return [_hit(rank, candidate, rows[candidate.chunk_id]) for rank, candidate in enumerate(known, 1)]
+
+
+def limited(hits: Sequence[Hit], top_k: int, *, dedupe: bool, max_per_document: int) -> list[Hit]:
+    """The first `top_k` hits once equal texts and the surplus of a document are left out; `max_per_document=0` is no limit."""
+    shown: list[Hit] = []
+    texts: set[str] = set()
+    documents: Counter[str] = Counter()
+    for hit in hits:
+        if len(shown) == top_k:
+            break
+        text = " ".join(hit.chunk_text.split())
+        if (dedupe and text and text in texts) or (max_per_document and documents[hit.doc_id] >= max_per_document):
+            continue
+        texts.add(text)
+        documents[hit.doc_id] += 1
+        shown.append(hit)
+    return shown
+
+
+def preferred(preferences: Sequence[str], rows: Mapping[str, ChunkRow]) -> dict[str, set[str]]:
+    """Preference to the chunk ids that satisfy it: the newer half, a source or tag `official`, at least one image."""
+    dates = sorted(row.created_at for row in rows.values() if row.created_at)
+    middle = dates[len(dates) // 2] if dates and dates[0] != dates[-1] else "\U0010ffff"
+    signals = {
+        "prefer_recent": {chunk_id for chunk_id, row in rows.items() if row.created_at >= middle},
+        "prefer_official": {chunk_id for chunk_id, row in rows.items() if row.source == "official" or "official" in row.tags},
+        "prefer_has_image": {chunk_id for chunk_id, row in rows.items() if row.chunk.asset_ids},
+    }
+    return {name: signals[name] for name in preferences}
+
+
+def _hit(rank: int, candidate: Candidate, row: ChunkRow) -> Hit:
+    chunk = row.chunk
+    return Hit(
+        rank=rank, chunk_id=chunk.chunk_id, score=candidate.score, source=candidate.source, doc_id=chunk.doc_id,
+        version_id=chunk.version_id, source_uri=row.source_uri, filename=row.filename, doc_title=row.doc_title,
+        section_path=chunk.section_path, chunk_index=chunk.chunk_index, chunk_text=chunk.chunk_text,
+        page_range=_range(chunk.page_start, chunk.page_end), line_range=_range(chunk.line_start, chunk.line_end), asset_ids=chunk.asset_ids,
+    )  # fmt: skip
+
+
+def _range(start: int | None, end: int | None) -> tuple[int, int] | None:
+    return None if start is None else (start, start if end is None else end)

@@ -1,0 +1,148 @@
+"""The two legs of the search: planned access, both at once, each within its deadline, one falling back on the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from rag_platform.config import Strategy
+from rag_platform.errors import ProviderError
+from rag_platform.ir import Candidate, Json, QueryIR
+from rag_platform.observability import tracing
+from rag_platform.observability.tracing import Span
+from rag_platform.registry import provider_version
+from rag_platform.retrieval import deadlines
+from rag_platform.retrieval.library import Lease, Library
+
+LEGS = {"dense": ("dense",), "sparse": ("sparse",), "hybrid": ("dense", "sparse")}
+_FALLBACK = {"dense": "sparse", "sparse": "dense"}
+_TRACED = 50  # candidates of a leg that its event lists
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What may be searched: `allowed` is None for everything; `hidden` is dropped after the search."""
+
+    allowed: frozenset[str] | None = None
+    hidden: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class Retrieved:
+    """The candidates of the legs that ran, and what went wrong on the way."""
+
+    dense: list[Candidate] = field(default_factory=list)
+    sparse: list[Candidate] = field(default_factory=list)
+    ran: tuple[str, ...] = ()
+    mode: str = "none"  # dense | sparse | hybrid | none: what was effective
+    flags: Json = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+
+def retrieve(library: Library, lease: Lease, strategy: Strategy, query: QueryIR, mode: str, access: Access, pool_k: int) -> Retrieved:
+    """Candidates of the legs that `mode` asks for, at most `pool_k` each, hidden chunks left out.
+
+    A leg that fails or that the release does not have falls back on the other one (seed 000 §3.2.8.2): flags `dense_failed`,
+    `sparse_failed`, `retrieval_mode_effective`, and a warning. When none is left the result is empty and `flags["error"]` says why.
+    """
+    run: dict[str, Callable[[Span], list[Candidate]]] = {
+        "dense": lambda span: _dense(library, lease, strategy, query, access, pool_k, span),
+        "sparse": lambda span: _sparse(lease, query, access, pool_k, span),
+    }
+    has = {"dense": lease.release.dense is not None, "sparse": lease.release.lexical is not None}
+    result = Retrieved()
+    errors: dict[str, BaseException] = {}
+    wanted = list(LEGS[mode])
+    if mode == "hybrid" and not all(has.values()):
+        # an encoding without one index is a decision of the strategy, not a failure
+        wanted = [leg for leg in wanted if has[leg]]
+        result.warnings.append(f"release {lease.release_id} holds no {'dense' if has['sparse'] else 'lexical'} index; asked {wanted} alone")
+    done: list[str] = []
+    while wanted:
+        futures = {leg: deadlines.start(_leg(leg, lease, strategy, run[leg], has[leg], access, pool_k)) for leg in wanted}
+        for leg, future in futures.items():
+            _collect(leg, future, strategy.retrieval.stage_seconds, result, errors, done)
+        wanted = [_FALLBACK[leg] for leg in errors if _FALLBACK[leg] not in (*done, *errors) and has[_FALLBACK[leg]]]
+    result.ran = tuple(done)
+    result.mode = "hybrid" if len(done) == 2 else done[0] if done else "none"
+    _report(mode, result, errors)
+    return result
+
+
+def _leg(
+    leg: str, lease: Lease, strategy: Strategy, run: Callable[[Span], list[Candidate]], available: bool, access: Access, pool_k: int
+) -> Callable[[], list[Candidate]]:
+    kind, config = ("dense_index", strategy.dense) if leg == "dense" else ("lexical_index", strategy.lexical)
+    profile = lease.release.manifest.index_profile
+
+    def traced() -> list[Candidate]:
+        with tracing.span(f"stage.retrieve_{leg}", provider_type=kind, provider_id=config.provider,
+                          provider_version=provider_version(kind, config.provider), profile_id=profile, top_k=pool_k) as span:  # fmt: skip
+            if not available:
+                name = "dense" if leg == "dense" else "lexical"
+                raise ProviderError(f"release {lease.release_id} holds no {name} index; rebuild with encoding: hybrid", code="no_index")
+            found = [] if access.allowed is not None and not access.allowed else run(span)
+            kept = [candidate for candidate in found if candidate.chunk_id not in access.hidden][:pool_k]
+            span.set(candidates=len(kept))
+            tracing.event("retrieval.candidates", {"source": leg, "candidates": listed(kept)})
+            return kept
+
+    return traced
+
+
+def _dense(library: Library, lease: Lease, strategy: Strategy, query: QueryIR, access: Access, pool_k: int, span: Span) -> list[Candidate]:
+    index = lease.release.dense
+    assert index is not None  # _leg asked
+    info = lease.release.manifest.embedder
+    with tracing.span("model.embed", provider_type="embedder", provider_id=strategy.embedding.provider,
+                      provider_version=provider_version("embedder", strategy.embedding.provider)) as model:  # fmt: skip
+        vector, remembered = library.query_vector(strategy.embedding, query.dense_query_text)
+        model.set(cache_hit=remembered)
+    found, path = index.search(vector, pool_k + len(access.hidden), chunk_ids=access.allowed, exact_rows=strategy.retrieval.exact_scan_rows)
+    span.set(vector_index_id=strategy.dense.provider, embedder_id=info.embedder_id if info else "", access_path=path)
+    return found
+
+
+def _sparse(lease: Lease, query: QueryIR, access: Access, pool_k: int, span: Span) -> list[Candidate]:
+    index = lease.release.lexical
+    assert index is not None  # _leg asked
+    span.set(fts_profile_id=lease.release.manifest.index_profile, access_path="all" if access.allowed is None else "chunk_ids")
+    return index.search(query.sparse_query_expr, pool_k + len(access.hidden), chunk_ids=access.allowed)
+
+
+def _collect(
+    leg: str, future: Future[list[Candidate]], seconds: float, result: Retrieved, errors: dict[str, BaseException], done: list[str]
+) -> None:
+    try:
+        candidates = deadlines.wait(future, seconds, f"stage.retrieve_{leg}")
+    except Exception as error:  # whatever a vendor raises, the other leg must go on
+        errors[leg] = error
+        return
+    done.append(leg)
+    setattr(result, leg, candidates)
+
+
+def _report(mode: str, result: Retrieved, errors: dict[str, BaseException]) -> None:
+    for leg, error in errors.items():
+        result.flags[f"{leg}_failed"] = True
+        instead = f"; answered by the {result.mode} leg alone" if result.mode != "none" else ""
+        result.warnings.append(f"the {leg} leg failed ({error}){instead}")
+    result.flags["retrieval_mode_effective"] = result.mode
+    if result.mode == "none":
+        fields = [tracing.error_fields(error) for error in errors.values()]
+        message = "; ".join(item["message"] for item in fields)
+        result.flags["error"] = {"code": "provider_error", "message": message, "causes": [item["code"] for item in fields]}
+    if errors:
+        tracing.event("query.fallback", {"mode": mode, "retrieval_mode_effective": result.mode, "failed": sorted(errors)})
+
+
+def listed(candidates: Sequence[Candidate]) -> list[Json]:
+    """Candidates as events show them."""
+    return [{"chunk_id": c.chunk_id, "score": round(c.score, 6), "source": c.source} for c in candidates[:_TRACED]]
+
+
+def overlap(dense: Sequence[Candidate], sparse: Sequence[Candidate], k: int = 10) -> float:
+    """`dense_topk_overlap_sparse`: the share of the first k of one leg that the first k of the other hold too; 0 without candidates."""
+    left, right = ({candidate.chunk_id for candidate in leg[:k]} for leg in (dense, sparse))
+    return round(len(left & right) / max(1, min(k, max(len(left), len(right)))), 4)

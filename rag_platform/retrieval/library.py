@@ -1,0 +1,300 @@
+"""The read side that command line, server, pages and evaluation share: opened releases, query embedders, strategies.
+
+A published release is opened at its first query and swapped when CURRENT names another one; queries in flight keep the old one, which
+is closed after the last of them. Nothing is loaded before it is asked for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from rag_platform import registry
+from rag_platform.config import (
+    EmbeddingConfig,
+    ProviderConfig,
+    Settings,
+    Strategy,
+    canonical_json,
+    fingerprint,
+    load_strategy,
+    strategy_config_id,
+    strategy_names,
+)
+from rag_platform.errors import InputError, NotFoundError
+from rag_platform.indexes.manifest import read_manifest
+from rag_platform.indexes.release import OpenRelease, open_release
+from rag_platform.observability import tracing
+from rag_platform.protocols import Embedder, Vectors
+from rag_platform.store import Store
+
+_RETAINED_OPEN = 3  # releases other than the published ones that stay open
+_QUERY_VECTORS = 512
+_QUERY_PART = ("retrieval", "fusion", "reranker", "context", "answerer", "filters")
+
+Hidden = Callable[[str], frozenset[str]]
+
+
+@dataclass(eq=False)
+class Lease:
+    """An opened release and the strategy it was built with; closed when it is retired and nobody reads it."""
+
+    namespace: str
+    release_id: str
+    release: OpenRelease
+    strategy: Strategy
+    readers: int = 0
+    retired: bool = False
+    hidden_chunks: dict[frozenset[str], frozenset[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A provider and the fields by which spans name it."""
+
+    instance: Any
+    span: dict[str, str]
+
+
+class Library:
+    """Reads every namespace under one data root; safe for any number of threads.
+
+    `hidden(namespace)` gives the doc_ids and version_ids that tombstones hide at this moment.
+    """
+
+    def __init__(self, settings: Settings, store: Store, hidden: Hidden | None = None) -> None:
+        self.settings = settings
+        self.store = store
+        self._hidden = hidden
+        self._lock = threading.Lock()
+        self._opening: dict[tuple[str, str], threading.Lock] = {}
+        self._current: dict[str, tuple[tuple[int, int, int], str]] = {}
+        self._leases: OrderedDict[tuple[str, str], Lease] = OrderedDict()
+        self._embedders: dict[str, Embedder] = {}
+        self._vectors: OrderedDict[tuple[str, str], Vectors] = OrderedDict()
+        self._providers: dict[tuple[str, str, str], Built] = {}
+        self._derived: dict[tuple[int, int], tuple[Strategy, Strategy, Strategy]] = {}
+        self._config_ids: dict[int, tuple[Strategy, str]] = {}
+        self._strategies: dict[str, tuple[int, Strategy]] = {}
+
+    # --- releases --------------------------------------------------------------------------------------------------------
+
+    def namespaces(self) -> list[str]:
+        """Namespaces with a published release, sorted."""
+        root = self.store.releases_dir("_").parent
+        return sorted(path.parent.name for path in root.glob("*/CURRENT")) if root.is_dir() else []
+
+    def current(self, namespace: str) -> str:
+        """The published release_id, read again only when the pointer was replaced.
+
+        Raises NotFoundError `unknown_namespace` or `no_release`.
+        """
+        path = self.store.current_path(namespace)
+        try:
+            found = path.stat()
+        except OSError as error:
+            known = ", ".join(self.namespaces()) or "none"
+            if path.parent.is_dir():
+                raise NotFoundError(f"namespace {namespace!r} has no published release; run `rag ingest` or `rag release`",
+                                    code="no_release", namespace=namespace) from error  # fmt: skip
+            raise NotFoundError(
+                f"unknown namespace {namespace!r}; known: {known}", code="unknown_namespace", namespace=namespace
+            ) from error
+        stamp = (found.st_mtime_ns, found.st_ino, found.st_size)
+        known_current = self._current.get(namespace)
+        if known_current is None or known_current[0] != stamp:
+            known_current = (stamp, path.read_text(encoding="utf-8").strip())
+            self._current[namespace] = known_current
+            self._retire(namespace, known_current[1])
+        return known_current[1]
+
+    @contextmanager
+    def lease(self, namespace: str, release_id: str | None = None) -> Iterator[Lease]:
+        """The opened release for the length of the block: the published one, or a retained one by id."""
+        opened = self._acquire(namespace, release_id or self.current(namespace))
+        try:
+            yield opened
+        finally:
+            with self._lock:
+                opened.readers -= 1
+                done = opened.retired and not opened.readers
+            if done:
+                opened.release.close()
+
+    def _acquire(self, namespace: str, release_id: str) -> Lease:
+        key = (namespace, release_id)
+        with self._lock:
+            if (found := self._leases.get(key)) is not None:
+                found.readers += 1
+                self._leases.move_to_end(key)
+                return found
+            opening = self._opening.setdefault(key, threading.Lock())
+        with opening:  # one thread opens, the others wait for it and find it
+            with self._lock:
+                found = self._leases.get(key)
+                if found is not None:
+                    found.readers += 1
+                    return found
+            made = self._open(namespace, release_id)
+            made.readers = 1
+            with self._lock:
+                self._leases[key] = made
+                self._opening.pop(key, None)
+            self._trim()
+            return made
+
+    def _open(self, namespace: str, release_id: str) -> Lease:
+        manifest = read_manifest(self.store.release_dir(namespace, release_id))
+        recorded = Strategy.model_validate(manifest.strategy_config)
+        configured = self.strategy(recorded.name) if recorded.name in strategy_names(self.settings) else recorded
+        release = open_release(self.store, namespace, configured, release_id)
+        tracing.event("release.opened", {"namespace": namespace, "release_id": release_id})
+        return Lease(namespace, release_id, release, recorded)
+
+    def _retire(self, namespace: str, current: str) -> None:
+        """Let go of the namespace's other releases; retained ones open again when they are asked for."""
+        with self._lock:
+            old = [key for key in self._leases if key[0] == namespace and key[1] != current]
+            idle = [lease for key in old if (lease := self._let_go(key)) is not None]
+        for lease in idle:
+            lease.release.close()
+
+    def _trim(self) -> None:
+        with self._lock:
+            published = {(namespace, release_id) for namespace, (_, release_id) in self._current.items()}
+            extra = [key for key in self._leases if key not in published]
+            idle = [lease for key in extra[:-_RETAINED_OPEN] if (lease := self._let_go(key)) is not None]
+        for lease in idle:
+            lease.release.close()
+
+    def _let_go(self, key: tuple[str, str]) -> Lease | None:
+        """Retire a lease; returned when nobody reads it, so that the caller closes it outside the lock."""
+        lease = self._leases.pop(key)
+        lease.retired = True
+        return None if lease.readers else lease
+
+    def close(self) -> None:
+        """Close every release that nobody reads; the others close with their last query."""
+        with self._lock:
+            idle = [lease for key in list(self._leases) if (lease := self._let_go(key)) is not None]
+        for lease in idle:
+            lease.release.close()
+
+    # --- what a query needs besides ----------------------------------------------------------------------------------------
+
+    def strategy(self, name: str) -> Strategy:
+        """The strategy of that name, read again when its file changed."""
+        folder = self.settings.strategies_dir
+        path = folder / f"{name}.yaml" if folder else None
+        stamp = path.stat().st_mtime_ns if path is not None and path.is_file() else -1
+        known = self._strategies.get(name)
+        if known is None or known[0] != stamp or stamp < 0:
+            known = (stamp, load_strategy(self.settings, name))
+            self._strategies[name] = known
+        return known[1]
+
+    def query_strategy(self, lease: Lease, name: str | None = None) -> Strategy:
+        """The strategy of one call: the release's ingestion part, and the query part as the file of `name` has it now.
+
+        `name` is by default the release's own strategy, whose query part may be tuned without a rebuild; without its file the recorded
+        one counts. Raises InputError when `name` embeds otherwise than the release, naming both.
+        """
+        own = lease.strategy
+        if name in (None, own.name) and own.name not in strategy_names(self.settings):
+            return own
+        asked = self.strategy(name or own.name)
+        if own.builds_dense and asked.builds_dense and not _same_space(own.embedding, asked.embedding):
+            raise InputError(
+                f"strategy {asked.name!r} embeds with {asked.embedding.provider}, release {lease.release_id} was built with "
+                f"{own.embedding.provider}; ask with a strategy of the same embedder, or run `rag rebuild --strategy {asked.name}`",
+                code="embedder_mismatch",
+            )
+        pair = (id(own), id(asked))
+        derived = self._derived.get(pair)
+        if derived is None:
+            part = {key: getattr(asked, key) for key in _QUERY_PART}
+            derived = (own, asked, own.model_copy(update={"name": asked.name, **part}))
+            self._derived = {**dict(list(self._derived.items())[-_RETAINED_OPEN:]), pair: derived}
+        return derived[2]
+
+    def config_id(self, strategy: Strategy) -> str:
+        """The strategy_config_id, hashed once for each strategy object."""
+        found = self._config_ids.get(id(strategy))
+        if found is None:
+            found = (strategy, strategy_config_id(strategy))  # the reference keeps the id() from being used again
+            self._config_ids = {**dict(list(self._config_ids.items())[-_RETAINED_OPEN * 4 :]), id(strategy): found}
+        return found[1]
+
+    def provider(self, kind: str, config: ProviderConfig) -> Built:
+        """The provider of that config, built once, with what its span says of it."""
+        key = (kind, config.provider, canonical_json(config.options))
+        found = self._providers.get(key)
+        if found is None:
+            options = dict(config.options)
+            version = registry.provider_version(kind, config.provider)
+            span = {"provider_type": kind, "provider_id": config.provider, "provider_version": version,
+                    "profile_id": fingerprint(kind, config.provider, options, length=12)}  # fmt: skip
+            found = self._providers.setdefault(key, Built(registry.build(kind, config.provider, options), span))
+        return found
+
+    def query_vector(self, config: EmbeddingConfig, text: str) -> tuple[Vectors, bool]:
+        """(unit vector [dim], whether it was remembered) of a question. Raises what the embedder raises."""
+        space = canonical_json([config.provider, config.options])
+        key = (space, text)
+        with self._lock:
+            if (vector := self._vectors.get(key)) is not None:
+                self._vectors.move_to_end(key)
+                return vector, True
+            embedder = self._embedders.get(space)
+            if embedder is None:
+                embedder = self._embedders.setdefault(space, registry.build("embedder", config.provider, config.options))
+        vector = embedder.embed([text], query=True)[0]
+        with self._lock:
+            self._vectors[key] = vector
+            if len(self._vectors) > _QUERY_VECTORS:
+                self._vectors.popitem(last=False)
+        return vector, False
+
+    def check_versions(self, lease: Lease, version_ids: Sequence[str]) -> None:
+        """Raises InputError `version_not_live` for a version that the release does not hold, naming the live one and its holders."""
+        for version_id in version_ids:
+            if lease.release.catalog.version(version_id) is not None:
+                continue
+            doc_id = str(version_id).rpartition("@")[0].removeprefix(f"{lease.namespace}.")
+            live = [v for v, version in lease.release.catalog.versions().items() if version.doc_id == doc_id]
+            holders = self._releases_with(lease.namespace, version_id)
+            raise InputError(
+                f"version {version_id!r} is not in release {lease.release_id}; "
+                + (f"the live version of the document is {live[0]!r}" if live else "the release holds no version of that document")
+                + (f"; it is in release {', '.join(holders)}: ask with release_id" if holders else ""),
+                code="version_not_live", live=live, releases=holders,
+            )  # fmt: skip
+
+    def _releases_with(self, namespace: str, version_id: str) -> list[str]:
+        found = []
+        for path in sorted(self.store.releases_dir(namespace).glob("*/manifest.json")):
+            manifest = read_manifest(path.parent)
+            if version_id in manifest.versions:
+                found.append(manifest.release_id)
+        return found
+
+    def hidden_chunks(self, lease: Lease) -> frozenset[str]:
+        """Ids of the release's chunks that tombstones hide now; empty in the usual case, without asking the catalog."""
+        hidden = frozenset(self._hidden(lease.namespace)) if self._hidden is not None else frozenset()
+        if not hidden:
+            return frozenset()
+        found = lease.hidden_chunks.get(hidden)
+        if found is None:
+            names = canonical_json(sorted(hidden))
+            where = "doc_id IN (SELECT value FROM json_each(?)) OR version_id IN (SELECT value FROM json_each(?))"
+            found = frozenset(lease.release.catalog.chunk_ids(where, (names, names)))
+            lease.hidden_chunks = {hidden: found}
+        return found
+
+
+def _same_space(left: EmbeddingConfig, right: EmbeddingConfig) -> bool:
+    return left.provider == right.provider and left.options == right.options

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag_platform.ir import Hit
+from rag_platform.retrieval.answering import Extractive, cited_numbers, confidence, coverage, query_terms, renumbered_marks
+from rag_platform.retrieval.citing import cited, passages
+
+
+def hit(rank: int, text: str, section: str = "", source: str = "hybrid") -> Hit:
+    return Hit(rank, f"c{rank}", 1.0, source, "d", "n.d@1", "s/d.md", "d.md", "Guide", section, rank, text)
+
+
+UPLOADS = hit(1, "# Uploads\n\nThe maximum upload size is 50 MB. Larger files are refused with code 413.", "Uploads")
+TABLE = hit(2, "| Setting | Default | Meaning |\n|---|---|---|\n| max_retry_count | 3 | tries |\n| timeout_s | 30 | seconds |", "Settings")
+CHINESE = hit(3, "连接池的最大连接数是 100。超过上限的请求会排队等待。日志保存三十天。", "连接池")
+EVIDENCE = [UPLOADS, TABLE, CHINESE]
+
+
+@pytest.mark.parametrize(
+    ("query", "answer"),
+    [
+        ("What is the maximum upload size?", "The maximum upload size is 50 MB. [1]"),
+        ("最大连接数是多少？", "连接池的最大连接数是 100。 [3]"),
+        ("日志保存多久", "日志保存三十天。 [3]"),
+        ("default of max_retry_count",
+         "| Setting | Default | Meaning |\n| --- | --- | --- |\n| max_retry_count | 3 | tries |\n\n[2]"),
+    ],
+)  # fmt: skip
+def test_the_matching_unit_is_quoted_with_its_mark(query: str, answer: str) -> None:
+    assert Extractive().answer(query, EVIDENCE) == answer
+
+
+@pytest.mark.parametrize("query", ["Who painted the Mona Lisa?", "火星上有生命吗", "???"])
+def test_without_a_match_there_is_no_answer(query: str) -> None:
+    assert Extractive().answer(query, EVIDENCE) == ""
+    assert Extractive().answer(query, []) == ""
+
+
+def test_a_sentence_that_two_chunks_share_is_quoted_once() -> None:
+    again = hit(2, "Larger files are refused with code 413. Ask the administrator.")
+    assert Extractive().answer("Which code refuses larger files?", [UPLOADS, again]).count("413") == 1
+
+
+def test_a_list_item_is_understood_by_the_line_above_it() -> None:
+    chunk = hit(1, "Supported formats:\n\n- PDF and DOCX\n- Markdown\n\nOther things are said here about weather.")
+    answer = Extractive().answer("supported formats markdown", [chunk])
+    assert answer.startswith("- Markdown [1]")
+
+
+def test_two_rows_of_one_table_share_its_header() -> None:
+    chunk = hit(1, "| Plan | Price |\n|---|---|\n| team monthly | 10 |\n| team yearly | 100 |\n| solo | 1 |")
+    assert Extractive().answer("price of the team plan", [chunk]) == (
+        "| Plan | Price |\n| --- | --- |\n| team monthly | 10 |\n| team yearly | 100 |\n\n[1]"
+    )
+
+
+@given(st.lists(st.text(alphabet="ab size 大小最。.|-\n`*1", max_size=80), max_size=4), st.sampled_from(["max size", "最大 大小", "a b"]))
+def test_every_quote_is_a_verbatim_slice(texts: list[str], query: str) -> None:
+    evidence = [hit(n, text) for n, text in enumerate(texts, 1)]
+    answer = Extractive(min_coverage=0.0).answer(query, evidence)
+    for part in re.split(r"\s*\[\d+\](?:\n\n|$)", answer):
+        lines = [line for line in part.splitlines() if not re.fullmatch(r"[|\s-]+", line)]
+        for line in lines:
+            text = line.removeprefix("- ")
+            assert any(text in source or line in source for source in texts)
+
+
+def test_question_words_carry_no_weight() -> None:
+    assert query_terms("What is the maximum upload size?") == ["maximum", "upload", "size"]
+    assert query_terms("请问最大连接数是多少") == query_terms("最大连接数") == ["最大", "大连", "连接", "接数"]
+    assert query_terms("what is this") != []
+    assert coverage("maximum upload weather", ["the maximum upload"]) == pytest.approx(2 / 3)
+    assert coverage("PPR-9087 upload", ["PPR-9087"]) > coverage("PPR-9087 upload", ["upload"])
+
+
+def test_confidence_is_coverage_and_agreement() -> None:
+    answer = "The maximum upload size is 50 MB. [1]"
+    query = "What is the maximum upload size?"
+    assert confidence(query, answer, EVIDENCE, EVIDENCE, legs=2) == 1.0
+    assert confidence(query, answer, EVIDENCE, EVIDENCE, legs=1) == pytest.approx(0.825)
+    assert confidence(query, "", EVIDENCE, EVIDENCE, legs=2) == 0.2
+    assert confidence(query, "", [], [], legs=2) == 0.0
+
+
+def test_marks_are_renumbered_in_order_of_appearance() -> None:
+    assert cited_numbers("a [3] b [1] c [3] d [9] e [2026]", 3) == [3, 1]
+    assert renumbered_marks("a [3] b [1] x[9]", {3: 1, 1: 2}) == "a [1] b [2] x[9]"
+    text, citations = cited("x [3] y [1]", EVIDENCE)
+    assert text == "x [1] y [2]"
+    assert [(c.id, c.chunk_id) for c in citations] == [(1, "c3"), (2, "c1")]
+
+
+def test_plain_words_when_there_is_no_answer() -> None:
+    text, citations = passages("no_answer", "en", EVIDENCE)
+    assert text.startswith("No passage answers this question")
+    assert "**Guide** (Uploads)" in text
+    assert [c.id for c in citations] == [1, 2, 3]
+    assert passages("nothing", "zh", []) == ("资料库中没有与该问题匹配的内容。", ())

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rag_platform.errors import InputError
+from rag_platform.indexes.catalog import FILTERABLE, CatalogReader
+from rag_platform.indexes.catalog_tables import CatalogWriter, Entry
+from rag_platform.ir import Chunk, Document, Version
+from rag_platform.retrieval.filters import plan, to_drop
+
+
+def chunk(chunk_id: str, doc_id: str, **changes: Any) -> Chunk:
+    fields = {"section_id": "s", "chunk_index": 0, "chunk_text": "t", "chunk_fingerprint": "f", "norm_start": 0, "norm_end": 1,
+              "fact_start": 0, "fact_end": 1, "section_path": "Guide/Install", **changes}  # fmt: skip
+    return Chunk(chunk_id=chunk_id, doc_id=doc_id, version_id=f"n.{doc_id}@1", **fields)
+
+
+def version(doc_id: str, received_at: str, mime: str = "text/markdown") -> Version:
+    return Version(
+        f"n.{doc_id}@1", "n", doc_id, f"src/{doc_id}.md", f"{doc_id}.md", "00", 1, mime, "markdown", "tiny", received_at=received_at
+    )
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> CatalogReader:
+    """Two documents: `guide` is tagged and Chinese, `notes` has no tags; chunk c3 has no page."""
+    path = tmp_path / "catalog.sqlite"
+    with CatalogWriter(path) as writer:
+        writer.replace_documents([
+            Document("n", "guide", "handbook", "handbook/guide.md", "guide.md", title="Guide", tags=("api", "admin")),
+            Document("n", "notes", "wiki", "wiki/notes.md", "notes.md", title="O'Notes"),
+        ])  # fmt: skip
+        first = chunk("c1", "guide", lang="zh", page_start=1, page_end=1)
+        second = chunk("c2", "guide", lang="en", page_start=7, page_end=8, section_path="Guide/Run")
+        third = chunk("c3", "notes", lang="en", too_short=True)
+        entries = [Entry(first, "h", "h", "ready", ("upload", "limit")), Entry(second, "h", "h", "ready", ("port",))]
+        writer.add_version(version("guide", "2024-05-01T10:00:00Z"), [], entries, [])
+        writer.add_version(version("notes", "2026-01-02T10:00:00Z", "text/plain"), [], [Entry(third, "h", "h", "ready")], [])
+    return CatalogReader(path)
+
+
+def found(catalog: CatalogReader, filters: dict[str, Any]) -> str:
+    compiled = plan(filters, FILTERABLE)
+    return " ".join(sorted(catalog.select_ids(compiled.where, compiled.params)))
+
+
+@pytest.mark.parametrize(
+    ("filters", "ids"),
+    [
+        ({"doc_id": "guide"}, "c1 c2"),
+        ({"doc_id": ["guide", "notes"]}, "c1 c2 c3"),
+        ({"doc_id": {"$ne": "guide"}}, "c3"),
+        ({"doc_id": {"$nin": ["guide"]}}, "c3"),
+        ({"doc_id": "guide", "lang": "en"}, "c2"),
+        ({"version_id": "n.notes@1"}, "c3"),
+        ({"source": "handbook"}, "c1 c2"),
+        ({"filename": {"$contains": "GUIDE"}}, "c1 c2"),
+        ({"content_type": "text/plain"}, "c3"),
+        ({"section_path": "Guide/I"}, "c1 c3"),
+        ({"section_path": ["Guide/Run", "Other"]}, "c2"),
+        ({"page_start": {"$gte": 2}}, "c2"),
+        ({"page_start": {"$gt": 0, "$lt": 7}}, "c1"),
+        ({"page_start": {"$lt": 2, "$missing": "include"}}, "c1 c3"),
+        ({"too_short": True}, "c3"),
+        ({"tags": "api"}, "c1 c2 c3"),  # a document without tags is kept (seed 000 §3.2.5.2.1)
+        ({"tags": "other"}, "c3"),
+        ({"tags": {"$in": ["api"], "$missing": "exclude"}}, "c1 c2"),
+        ({"tags": {"$contains": "admin", "$missing": "exclude"}}, "c1 c2"),
+        ({"created_at": {"$gte": "2025"}}, "c3"),
+        ({"created_at": {"$lte": "2024-05-01"}}, "c1 c2"),
+        ({"created_at": {"$gt": "2024-05-01"}}, "c3"),
+        ({"created_at": "2024"}, "c1 c2"),
+        ({"doc_title": "O'Notes"}, "c3"),
+        ({"doc_title": "x' OR '1'='1"}, ""),
+        ({"$or": [{"lang": "zh"}, {"source": "wiki"}]}, "c1 c3"),
+        ({"$and": [{"lang": "en"}, {"$or": [{"doc_id": "guide"}, {"page_start": 99}]}]}, "c2"),
+        ({"doc_id": "nobody"}, ""),
+    ],
+)  # fmt: skip
+def test_conditions_select_the_right_chunks(catalog: CatalogReader, filters: dict[str, Any], ids: str) -> None:
+    assert found(catalog, filters) == ids
+
+
+@pytest.mark.parametrize("name", sorted(FILTERABLE))
+def test_every_filterable_field_compiles_and_runs(catalog: CatalogReader, name: str) -> None:
+    value = {"text": "x", "number": 1, "flag": True, "list": "x"}[FILTERABLE[name].kind]
+    compiled = plan({name: value}, FILTERABLE)
+    if compiled.where:
+        catalog.select_ids(compiled.where, compiled.params)
+    else:
+        catalog.chunk_ids(*to_drop(["c1"], compiled))
+
+
+@pytest.mark.parametrize(
+    ("filters", "code", "says"),
+    [
+        ({"autor": "x"}, "unknown_filter", "known: .*doc_id.*tags"),
+        ({"doc_id": {"$regex": "x"}}, "unknown_filter", r"\$contains"),
+        ({"doc_id": 7}, "invalid_filter", "compared with text"),
+        ({"page_start": "7"}, "invalid_filter", "a number"),
+        ({"page_start": True}, "invalid_filter", "a number"),
+        ({"too_short": "yes"}, "invalid_filter", "true or false"),
+        ({"tags": {"$gt": "a"}}, "invalid_filter", "is a list"),
+        ({"doc_id": []}, "invalid_filter", "not empty"),
+        ({"doc_id": {}}, "invalid_filter", "no condition"),
+        ({"doc_id": {"$eq": "a", "$missing": "maybe"}}, "invalid_filter", "include or exclude"),
+        ({"$or": []}, "invalid_filter", "not empty"),
+        ({"$or": {"doc_id": "a"}}, "invalid_filter", "list of filter objects"),
+        ({"prefer_recent": "yes"}, "invalid_filter", "preference"),
+        ({"$and": [{"$and": [{"$and": [{"$and": [{"$and": [{"$and": [{"doc_id": "a"}]}]}]}]}]}]}, "invalid_filter", "nested"),
+    ],
+)  # fmt: skip
+def test_a_wrong_filter_says_what_is_right(filters: dict[str, Any], code: str, says: str) -> None:
+    with pytest.raises(InputError, match=says) as raised:
+        plan(filters, FILTERABLE)
+    assert raised.value.code == code
+
+
+def test_the_plan_names_the_phase_of_every_field() -> None:
+    compiled = plan({"doc_id": "a", "version_id": ["v1", "v2"], "tags": "t", "keyphrases": "k", "prefer_recent": True}, FILTERABLE)
+    assert compiled.execution == {"pre": ["doc_id", "version_id", "tags"], "post": ["keyphrases"], "rerank": ["prefer_recent"]}
+    assert compiled.versions == ("v1", "v2")
+    assert compiled.missing_included == ("tags",)
+    assert plan({}, FILTERABLE).where == ""
+    assert plan({}, FILTERABLE).filter_profile_id == compiled.filter_profile_id
+
+
+def test_a_post_filter_leaves_80_of_100(tmp_path: Path) -> None:
+    """100 candidates: 10 match, 20 have the field and do not match, 70 have no field and are kept (seed 000 §3.2.5.2)."""
+    phrases = [("architecture",)] * 10 + [("weather",)] * 20 + [()] * 70
+    path = tmp_path / "catalog.sqlite"
+    with CatalogWriter(path) as writer:
+        writer.replace_documents([Document("n", "d", "s", "s/d.md", "d.md")])
+        entries = [Entry(chunk(f"c{n:03}", "d"), "h", "h", "ready", words) for n, words in enumerate(phrases)]
+        writer.add_version(version("d", "2024"), [], entries, [])
+    compiled = plan({"keyphrases": "architecture"}, FILTERABLE)
+    assert compiled.where == ""
+    candidates = [f"c{n:03}" for n in range(100)]
+    dropped = set(CatalogReader(path).chunk_ids(*to_drop(candidates, compiled)))
+    assert dropped == {f"c{n:03}" for n in range(10, 30)}
+    assert len(candidates) - len(dropped) == 80
+
+
+def test_a_large_set_of_values_is_one_parameter() -> None:
+    compiled = plan({"doc_id": [f"d{n}" for n in range(5000)]}, FILTERABLE)
+    assert len(compiled.params) == 1
+    assert len(json.loads(compiled.params[0])) == 5000

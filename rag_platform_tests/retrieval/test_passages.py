@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag_platform.retrieval.passages import cells, sentence_spans, units
+
+GUIDE = """# Limits
+
+Uploads are limited to 50 MB, e.g. for PDF. The server (v1.2.3) refuses
+larger files. See Fig. 3! 最大连接数是 100。超过后会排队。
+
+Settings are:
+
+- `max_upload`: the size
+  in MB
+- timeout: 30 s
+
+| Name | Default |
+|------|---------|
+| retries | 3 |
+
+```python
+x = 1
+```
+---
+> quoted text
+"""
+
+
+def quotes(text: str) -> list[tuple[str, str]]:
+    return [(unit.kind, text[unit.start : unit.end]) for unit in units(text)]
+
+
+def test_a_chunk_is_cut_into_what_an_answer_may_quote() -> None:
+    assert quotes(GUIDE) == [
+        ("sentence", "Uploads are limited to 50 MB, e.g. for PDF."),
+        ("sentence", "The server (v1.2.3) refuses\nlarger files."),
+        ("sentence", "See Fig. 3!"),
+        ("sentence", "最大连接数是 100。"),
+        ("sentence", "超过后会排队。"),
+        ("sentence", "Settings are:"),
+        ("item", "`max_upload`: the size\n  in MB"),
+        ("item", "timeout: 30 s"),
+        ("row", "| retries | 3 |"),
+        ("code", "```python\nx = 1\n```"),
+        ("sentence", "quoted text"),
+    ]
+
+
+def test_units_know_their_headings_and_header() -> None:
+    found = units(GUIDE)
+    row = next(unit for unit in found if unit.kind == "row")
+    assert row.header is not None
+    assert GUIDE[slice(*row.header)] == "| Name | Default |"
+    assert row.context == "Limits Settings are: Name Default"
+    assert next(unit for unit in found if unit.kind == "item").context == "Limits Settings are:"
+
+
+def test_rows_of_a_table_that_was_cut_have_no_header() -> None:
+    assert [(unit.kind, unit.header) for unit in units("| a | 1 |\n| b | 2 |")] == [("row", None), ("row", None)]
+
+
+def test_long_code_is_quoted_by_line() -> None:
+    text = "```\n" + "\n".join(f"line{n} = {n}" for n in range(20)) + "\n```"
+    assert quotes(text)[7] == ("sentence", "line7 = 7")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("One. Two? Three!", ["One.", "Two?", "Three!"]),
+        ("Version 1.2 is out. 3.5 is not.", ["Version 1.2 is out.", "3.5 is not."]),
+        ("Ask Dr. Smith, i.e. John.", ["Ask Dr. Smith, i.e. John."]),
+        ("他说：“好。”然后走了。", ["他说：“好。”", "然后走了。"]),
+        ("no end", ["no end"]),
+    ],
+)
+def test_sentences(text: str, expected: list[str]) -> None:
+    assert [text[s:e] for s, e in sentence_spans(text, 0, len(text))] == expected
+
+
+def test_cells_of_a_row() -> None:
+    assert cells("| a | b \\| c |  |") == ["a", "b \\| c", ""]
+
+
+@given(st.text(alphabet="ab。.!?|-#`>*1 \n最", max_size=60))
+def test_units_are_ordered_slices_that_never_overlap(text: str) -> None:
+    end = 0
+    for unit in units(text):
+        assert end <= unit.start < unit.end <= len(text)
+        assert text[unit.start : unit.end].strip()
+        end = unit.end
