@@ -206,6 +206,10 @@ class CatalogReader:
         rows = self._db().execute(f"SELECT {columns(Version)} FROM versions ORDER BY version_id")
         return {version.version_id: version for version in (restored(Version, row) for row in rows)}
 
+    def versions_with(self, status: str) -> set[str]:
+        """Ids of the versions that have a chunk of this status."""
+        return {row[0] for row in self._db().execute("SELECT DISTINCT version_id FROM chunks WHERE status = ?", (status,))}
+
     def version(self, version_id: str) -> Version | None:
         """A version by id, None when it is not in the release."""
         row = self._db().execute(f"SELECT {columns(Version)} FROM versions WHERE version_id = ?", (version_id,)).fetchone()

@@ -34,10 +34,15 @@ _log = logging.getLogger(__name__)
 def update(config: ProviderConfig, directory: Path, *, dim: int, removed: Collection[str], added: Mapping[str, Vectors]) -> None:
     """Bring matrix and approximate index in `directory` up to date: delete `removed`, then add `added`."""
     ids = sorted(added)
-    vectors = np.stack([added[chunk_id] for chunk_id in ids]) if ids else np.zeros((0, dim), dtype=np.float32)
+    vectors = stacked(added, dim)
     index: DenseIndex = build("dense_index", config.provider, config.options)
     index.update(directory / ANN_DIRECTORY, removed=sorted(removed), ids=ids, vectors=vectors)
     write_matrix(directory, dim=dim, removed=removed, ids=ids, vectors=vectors)
+
+
+def stacked(vectors: Mapping[str, Vectors], dim: int) -> Vectors:
+    """float32 [n, dim], one row for each id in ascending order."""
+    return np.stack([vectors[chunk_id] for chunk_id in sorted(vectors)]) if vectors else np.zeros((0, dim), dtype=np.float32)
 
 
 def rebuild_ann(config: ProviderConfig, directory: Path) -> None:

@@ -27,6 +27,8 @@ class Chroma:
 
     NAME: ClassVar[str] = "chroma"
     VERSION: ClassVar[str] = "1"
+    # Opening a client records a line in this database, so its hash proves nothing.
+    REWRITTEN_ON_OPEN: ClassVar[tuple[str, ...]] = ("chroma.sqlite3",)
 
     def update(self, directory: Path, *, removed: Collection[str], ids: Sequence[str], vectors: Vectors) -> None:
         """Delete `removed`, then add `ids` with their vectors [len(ids), dim]; creates the index when the directory is empty."""

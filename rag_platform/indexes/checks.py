@@ -1,0 +1,155 @@
+"""What must hold of a candidate before anything may read it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rag_platform.config import Strategy
+from rag_platform.documents.provenance import verify_version
+from rag_platform.indexes import dense, lexical
+from rag_platform.indexes.catalog import CatalogReader
+from rag_platform.indexes.manifest import CheckResult
+from rag_platform.ir import Version
+from rag_platform.protocols import DenseIndex
+from rag_platform.registry import build, provider_class
+from rag_platform.store import Store, sha256_file
+
+CHECKS: dict[str, str] = {
+    "counts_agree": "The catalog and each index hold the same chunks, and every chunk id once.",
+    "embeddings_complete": "Every chunk with text has a vector.",
+    "vectors_valid": "Every vector is finite and of length 1.",
+    "versions_complete": "Every live version is present, and no other.",
+    "provenance_proved": "Every quote of a version new to the release stands in its source file.",
+    "files_intact": "Every file of the release was written whole.",
+}
+
+_ROWS_AT_ONCE = 16_384
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A release directory under test, and what it should hold."""
+
+    directory: Path
+    store: Store
+    strategy: Strategy
+    profiles: Mapping[str, str]
+    live: Collection[str]  # version ids
+    to_prove: Sequence[Version]  # versions whose provenance no earlier release has proved
+    files: Mapping[str, str]  # relative path: sha256
+
+    def results(self) -> list[CheckResult]:
+        """The outcome of every check of CHECKS, in that order."""
+        catalog = CatalogReader(self.directory / "catalog.sqlite")
+        try:
+            return [
+                self._counts_agree(catalog),
+                self._embeddings_complete(catalog),
+                self._vectors_valid(),
+                self._versions_complete(catalog),
+                self._provenance_proved(catalog),
+                self._files_intact(),
+            ]
+        finally:
+            catalog.close()
+
+    def _counts_agree(self, catalog: CatalogReader) -> CheckResult:
+        wrong: list[str] = []
+        counts = catalog.counts()
+        if self.strategy.builds_lexical:
+            expected = set(catalog.chunk_ids("sparse_hash != ''"))
+            reader = lexical.open_reader(self.strategy.lexical, self.directory / "lexical")
+            wrong += _difference("word index", expected, reader.ids(), reader.count())
+        if self.strategy.builds_dense:
+            expected = set(catalog.chunk_ids("status = 'ready' AND content_hash != ''"))
+            ids, _ = dense.read_matrix(self.directory / "dense")
+            wrong += _difference("vectors", expected, set(ids), len(ids))
+            index: DenseIndex = build("dense_index", self.strategy.dense.provider, self.strategy.dense.options)
+            ann = index.open(self.directory / "dense" / dense.ANN_DIRECTORY)
+            if ann.count() != len(expected):
+                wrong.append(f"approximate index: {ann.count()} vectors, expected {len(expected)}")
+            if close := getattr(ann, "close", None):
+                close()
+        held = f"{counts['chunks']} chunks of {counts['documents']} documents"
+        return CheckResult("counts_agree", not wrong, "; ".join(wrong) or held)
+
+    def _embeddings_complete(self, catalog: CatalogReader) -> CheckResult:
+        if not self.strategy.builds_dense:
+            return CheckResult("embeddings_complete", True, "the strategy builds no vectors")
+        counts = catalog.counts()
+        details = f"{counts['dense']} embedded, {counts['failed_embed']} failed, {counts['no_text']} without text"
+        if counts["failed_embed"]:
+            details += f": {', '.join(sorted(catalog.versions_with('failed_embed'))[:_SHOWN])}"
+        return CheckResult("embeddings_complete", not counts["failed_embed"], details)
+
+    def _vectors_valid(self) -> CheckResult:
+        if not self.strategy.builds_dense:
+            return CheckResult("vectors_valid", True, "the strategy builds no vectors")
+        ids, matrix = dense.read_matrix(self.directory / "dense")
+        bad: list[str] = []
+        for start in range(0, len(ids), _ROWS_AT_ONCE):
+            block = matrix[start : start + _ROWS_AT_ONCE]
+            norms = np.sqrt(np.einsum("ij,ij->i", block, block))
+            bad += [ids[start + int(row)] for row in np.flatnonzero(~(np.abs(norms - 1.0) <= 1e-3))]
+        details = f"{len(ids)} vectors of length 1" if not bad else f"{len(bad)} vectors are not of length 1: {', '.join(bad[:_SHOWN])}"
+        return CheckResult("vectors_valid", not bad, details)
+
+    def _versions_complete(self, catalog: CatalogReader) -> CheckResult:
+        held, live = set(catalog.versions()), set(self.live)
+        documents = {document.live_version for document in catalog.documents()}
+        wrong = [f"missing {item}" for item in sorted(live - held)] + [f"not live {item}" for item in sorted(held - live)]
+        wrong += [f"document without version {item}" for item in sorted(map(str, documents - held))]
+        details = "; ".join(wrong[:_SHOWN]) if wrong else f"{len(held)} live versions"
+        return CheckResult("versions_complete", not wrong, details)
+
+    def _provenance_proved(self, catalog: CatalogReader) -> CheckResult:
+        failures, proved = [], 0
+        for version in self.to_prove:
+            chunks = catalog.chunks_of_version(version.version_id)
+            found = verify_version(self.store, version, self.profiles, chunks)
+            failures += found
+            proved += len(chunks) - len(found)
+        shown = "; ".join(f"{item.source_uri} {item.chunk_id}: {item.reason}" for item in failures[:_SHOWN])
+        details = f"{len(failures)} chunks not proved: {shown}" if failures else f"{proved} chunks of {len(self.to_prove)} new versions"
+        return CheckResult("provenance_proved", not failures, details)
+
+    def _files_intact(self) -> CheckResult:
+        wrong = [name for name in self.files if not (self.directory / name).is_file()]
+        empty = [name for name in self.files if name not in wrong and (self.directory / name).stat().st_size == 0]
+        details = f"missing {wrong[:_SHOWN]}, empty {empty[:_SHOWN]}" if wrong or empty else f"{len(self.files)} files"
+        return CheckResult("files_intact", not (wrong or empty), details)
+
+
+def hash_files(directory: Path, strategy: Strategy, parent: Path | None, parent_hashes: Mapping[str, str]) -> dict[str, str]:
+    """sha256 by relative path of every file that readers never write; those linked to the parent's keep its hash."""
+    rewritten = set(getattr(provider_class("dense_index", strategy.dense.provider), "REWRITTEN_ON_OPEN", ()))
+    hashes: dict[str, str] = {}
+    for path in sorted(directory.rglob("*")):
+        name = path.relative_to(directory).as_posix()
+        if not path.is_file() or path.suffix == ".lock" or path.name in rewritten or name == "manifest.json":
+            continue
+        original = parent / name if parent is not None and name in parent_hashes else None
+        linked = original is not None and original.is_file() and path.samefile(original)
+        hashes[name] = parent_hashes[name] if linked else sha256_file(path)
+    return hashes
+
+
+def changed_files(directory: Path, files: Mapping[str, str]) -> list[str]:
+    """Names of the files that are gone or no longer have their recorded sha256."""
+    return [name for name, expected in files.items() if not (directory / name).is_file() or sha256_file(directory / name) != expected]
+
+
+def _difference(what: str, expected: set[str], found: set[str], count: int) -> list[str]:
+    wrong = []
+    if lost := expected - found:
+        wrong.append(f"{what}: {len(lost)} chunks missing, e.g. {min(lost)}")
+    if extra := found - expected:
+        wrong.append(f"{what}: {len(extra)} chunks too many, e.g. {min(extra)}")
+    if count != len(found):
+        wrong.append(f"{what}: {count} rows for {len(found)} chunk ids")
+    return wrong

@@ -1,0 +1,143 @@
+"""What the next release changes against its parent, by chunk id, and the copy of the parent that the change is applied to."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote
+
+from rag_platform.errors import IntegrityError
+from rag_platform.indexes import lexical
+from rag_platform.indexes.catalog import CatalogReader
+from rag_platform.indexes.catalog_tables import Entry
+from rag_platform.ir import Chunk, Document, LexicalRow, MediaLink, Section, Version, View
+from rag_platform.store import Store, read_records
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRows:
+    """The stage outputs of one version that a release holds."""
+
+    version: Version
+    sections: Sequence[Section]
+    chunks: Sequence[Chunk]
+    views: Mapping[str, View]
+    links: Sequence[MediaLink]
+
+    def entries(self, failed: Mapping[str, str]) -> list[Entry]:
+        """Catalog entries in reading order; `failed` holds the content hashes without a vector."""
+        return [_entry(chunk, self.views[chunk.chunk_id], failed) for chunk in self.chunks]
+
+    def lexical_rows(self) -> Iterator[LexicalRow]:
+        """What the word index holds of the version."""
+        for chunk in self.chunks:
+            row = lexical.row_of(chunk, self.views[chunk.chunk_id])
+            if row is not None:
+                yield row
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """Live versions that the parent holds as they are, those it lacks or holds otherwise, and what it must lose."""
+
+    unchanged: list[Version] = field(default_factory=list)
+    changed: list[Version] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    old: dict[str, Entry] = field(default_factory=dict)  # chunks of the dropped versions
+
+
+def load_version(store: Store, version: Version, profiles: Mapping[str, str]) -> VersionRows:
+    """The stage outputs of a version. Raises IntegrityError when one is missing or a chunk has no view."""
+
+    def path(kind: str) -> Path:
+        found = store.version_path(version, kind, profiles[kind])
+        if not found.is_file():
+            raise IntegrityError(
+                f"{version.version_id} has no {kind} for this strategy; ingest it again with `rag ingest`, or run `rag rebuild`",
+                code="stage_missing",
+            )
+        return found
+
+    chunks = read_records(path("chunks"), Chunk)
+    views = {view.chunk_id: view for view in read_records(path("views"), View)}
+    if lost := [chunk.chunk_id for chunk in chunks if chunk.chunk_id not in views]:
+        raise IntegrityError(f"{version.version_id}: {len(lost)} chunks without a view, e.g. {lost[0]}; rebuild its stages")
+    return VersionRows(version, read_records(path("sections"), Section), chunks, views, read_records(path("media"), MediaLink))
+
+
+def compare(live: Sequence[tuple[Document, Version]], parent: CatalogReader | None) -> Delta:
+    """The difference between the live versions and a parent's catalog; without a parent every version is changed."""
+    if parent is None:
+        return Delta(changed=[version for _, version in live])
+    held = parent.versions()
+    retry = parent.versions_with("failed_embed")
+    unchanged = [v for _, v in live if held.get(v.version_id) == v and v.version_id not in retry]
+    kept = {version.version_id for version in unchanged}
+    dropped = [version_id for version_id in held if version_id not in kept]
+    old = {entry.chunk.chunk_id: entry for version_id in dropped for entry in parent.entries_of_version(version_id)}
+    return Delta(unchanged, [v for _, v in live if v.version_id not in kept], dropped, old)
+
+
+def lexical_change(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> tuple[set[str], set[str]]:
+    """(removed, added) chunk ids of the word index; a chunk whose sparse text changed is in both."""
+    return _change({i: e.sparse_hash for i, e in old.items()}, {i: e.sparse_hash for i, e in new.items()})
+
+
+def dense_change(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> tuple[set[str], set[str]]:
+    """(removed, added) chunk ids of the vectors; a chunk whose dense text changed is in both."""
+    return _change({i: _vector_hash(e) for i, e in old.items()}, {i: _vector_hash(e) for i, e in new.items()})
+
+
+def copy_parent(parent: Path, directory: Path) -> None:
+    """Copy a release so that changing the copy cannot change the original; files that are never written in place are linked."""
+    for source in sorted(parent.rglob("*")):
+        relative = source.relative_to(parent)
+        target = directory / relative
+        if source.is_dir():
+            target.mkdir(parents=True, exist_ok=True)
+        elif relative.parts[0] == "lexical" and source.suffix not in (".json", ".lock"):
+            _link(source, target)  # segments are written once
+        elif source.suffix == ".sqlite3":
+            _copy_database(source, target)
+        elif relative.parts != ("manifest.json",) and source.suffix != ".lock":
+            target.parent.mkdir(parents=True, exist_ok=True)
+            # The matrix is replaced, not changed.
+            _link(source, target) if relative.parts[:-1] == ("dense",) else shutil.copyfile(source, target)
+
+
+def _entry(chunk: Chunk, view: View, failed: Mapping[str, str]) -> Entry:
+    row = lexical.row_of(chunk, view)
+    content_hash = view.content_hash if view.dense_text.strip() else ""
+    status = "failed_embed" if content_hash in failed else "ready" if content_hash or row else "no_text"
+    return Entry(chunk, content_hash, lexical.row_hash(row), status)
+
+
+def _vector_hash(entry: Entry) -> str:
+    return entry.content_hash if entry.status == "ready" else ""
+
+
+def _change(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[set[str], set[str]]:
+    removed = {chunk_id for chunk_id, value in old.items() if value and new.get(chunk_id, "") != value}
+    added = {chunk_id for chunk_id, value in new.items() if value and old.get(chunk_id, "") != value}
+    return removed, added
+
+
+def _link(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without hard links
+        shutil.copyfile(source, target)
+
+
+def _copy_database(source: Path, target: Path) -> None:
+    """A consistent copy, even while a reader's engine writes its bookkeeping into the original."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    uri = f"file:{quote(str(source.resolve()))}?mode=ro"
+    with closing(sqlite3.connect(uri, uri=True, timeout=30)) as original, closing(sqlite3.connect(target)) as copy:
+        original.backup(copy)

@@ -1,0 +1,77 @@
+"""What a release says about itself: written last, so that a directory without a manifest is unfinished work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rag_platform.errors import NotFoundError, SchemaVersionError
+from rag_platform.ir import EmbedderInfo, Json
+from rag_platform.store import from_json, read_json, write_json
+
+SCHEMA_VERSION = 1
+FILENAME = "manifest.json"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """The outcome of one check over a candidate, with the numbers behind it."""
+
+    name: str
+    passed: bool
+    details: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A release's content, origin and proofs."""
+
+    release_id: str
+    namespace: str
+    parent: str | None
+    created_at: str
+    strategy: str
+    strategy_config_id: str
+    strategy_config: Json  # the whole strategy, so that a release can be opened without its file
+    index_profile: str
+    profiles: Mapping[str, str]
+    encoding: str
+    embedder: EmbedderInfo | None  # None when the release holds no vectors
+    versions: Mapping[str, int]  # version_id: number of chunks
+    counts: Json = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)  # relative path: sha256
+    delta: Json = field(default_factory=dict)
+    checks: tuple[CheckResult, ...] = ()
+    evaluation_run: str | None = None
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def failures(self) -> list[CheckResult]:
+        """The checks that did not pass; a release with any is never published."""
+        return [check for check in self.checks if not check.passed]
+
+
+def write_manifest(directory: Path, manifest: Manifest) -> None:
+    """Write the manifest of a release directory atomically."""
+    write_json(directory / FILENAME, manifest)
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """The manifest of a release directory. Raises NotFoundError without one, SchemaVersionError for another program's."""
+    path = directory / FILENAME
+    if not path.is_file():
+        raise NotFoundError(f"no release {directory.name!r}; see `rag releases list`", code="unknown_release")
+    data = read_json(path)
+    if data.get("schema_version") != SCHEMA_VERSION:
+        raise SchemaVersionError(
+            f"release {directory.name} has schema {data.get('schema_version')}, this program reads {SCHEMA_VERSION}; "
+            "upgrade rag-platform, or rebuild the release with `rag rebuild`"
+        )
+    embedder = data.pop("embedder")
+    checks = data.pop("checks")
+    return Manifest(
+        **data,
+        embedder=None if embedder is None else from_json(EmbedderInfo, embedder),
+        checks=tuple(from_json(CheckResult, check) for check in checks),
+    )

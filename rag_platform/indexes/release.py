@@ -1,0 +1,417 @@
+"""Releases: immutable directories of one namespace, and the one pointer that says which of them is read.
+
+    releases/<namespace>/<release_id>/   manifest.json  catalog.sqlite  lexical/  dense/
+    releases/<namespace>/CURRENT         the published release_id
+
+A candidate grows in `.building-<release_id>` and is renamed when its manifest is written; publishing replaces CURRENT. A crash at any point
+leaves the old release live, and `clean` removes what is unfinished.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rag_platform.config import EmbeddingConfig, Strategy, index_profile, stage_profiles, strategy_config_id, text_norm_profile_id
+from rag_platform.errors import NotFoundError, ReleaseError, SchemaVersionError
+from rag_platform.indexes import delta as deltas
+from rag_platform.indexes import dense, lexical
+from rag_platform.indexes.catalog import CatalogReader
+from rag_platform.indexes.catalog_tables import CatalogWriter, Entry
+from rag_platform.indexes.checks import CHECKS as CHECKS
+from rag_platform.indexes.checks import Candidate, changed_files, hash_files
+from rag_platform.indexes.dense import DenseVectors
+from rag_platform.indexes.embedding import EmbeddingCache, embed_texts
+from rag_platform.indexes.manifest import CheckResult, Manifest, read_manifest, write_manifest
+from rag_platform.ir import Document, EmbedderInfo, Json, Version
+from rag_platform.protocols import LexicalReader, Vectors
+from rag_platform.registry import build as build_provider
+from rag_platform.store import Store, write_text
+
+_BUILDING = ".building-"
+_TRASH = ".trash-"
+
+OnProgress = Callable[[str, int, int], None]  # step, done, total
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRelease:
+    """The readers of one release; safe between threads."""
+
+    manifest: Manifest
+    catalog: CatalogReader
+    lexical: LexicalReader | None
+    dense: DenseVectors | None
+
+    def close(self) -> None:
+        """Let go of the release's files."""
+        self.catalog.close()
+        if self.dense is not None:
+            self.dense.close()
+
+
+# --- building ------------------------------------------------------------------------------------------------------------
+
+
+def build(
+    store: Store,
+    namespace: str,
+    strategy: Strategy,
+    live: Sequence[tuple[Document, Version]],
+    *,
+    release_id: str,
+    parent: str | None,
+    cache: EmbeddingCache,
+    processes: int = 0,
+    on_progress: OnProgress | None = None,
+) -> Manifest:
+    """The manifest of a checked candidate that holds exactly the live versions.
+
+    A parent with the same index profile is copied and the difference applied, otherwise everything is built. Vectors come from the cache;
+    those it lacks are computed. A check that fails does not stop the build: it stands in `manifest.checks`, and `publish` refuses.
+    """
+    final = store.release_dir(namespace, release_id)
+    if final.exists():
+        raise ReleaseError(f"release {release_id!r} exists already; build under another id", code="release_exists")
+    origin = _usable_parent(store, namespace, strategy, parent)
+    directory = final.with_name(_BUILDING + release_id)
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    work = _Build(store, strategy, live, directory, origin, cache, processes, on_progress)
+    work.run()
+    files = hash_files(directory, strategy, work.parent_directory, origin.files if origin else {})
+    profiles = stage_profiles(strategy)
+    candidate = Candidate(directory, store, strategy, profiles, {v.version_id for _, v in live}, work.delta.changed, files)
+    checks = candidate.results()
+    manifest = Manifest(
+        release_id=release_id,
+        namespace=namespace,
+        parent=parent,
+        created_at=datetime.now(UTC).isoformat(timespec="microseconds"),
+        strategy=strategy.name,
+        strategy_config_id=strategy_config_id(strategy),
+        strategy_config=strategy.model_dump(mode="json"),
+        index_profile=index_profile(strategy),
+        profiles=profiles,
+        encoding=strategy.encoding,
+        embedder=embedder_info(strategy),
+        versions=work.chunk_counts,
+        counts=work.counts,
+        files=files,
+        delta=work.summary,
+        checks=tuple(checks),
+    )
+    write_manifest(directory, manifest)
+    _sync(directory)
+    os.replace(directory, final)
+    _sync_directory(final.parent)
+    return manifest
+
+
+@dataclass
+class _Build:
+    """One candidate in the making."""
+
+    store: Store
+    strategy: Strategy
+    live: Sequence[tuple[Document, Version]]
+    directory: Path
+    origin: Manifest | None
+    cache: EmbeddingCache
+    processes: int
+    on_progress: OnProgress | None
+
+    def run(self) -> None:
+        """Fill the directory."""
+        self.profiles = stage_profiles(self.strategy)
+        self.parent_directory = self.store.release_dir(self.origin.namespace, self.origin.release_id) if self.origin else None
+        reader = CatalogReader(self.parent_directory / "catalog.sqlite") if self.parent_directory else None
+        try:
+            self.delta = deltas.compare(self.live, reader)
+        finally:
+            if reader is not None:
+                reader.close()
+        if self.parent_directory is not None:
+            deltas.copy_parent(self.parent_directory, self.directory)
+        self._report("read", 0)
+        rows = {version.version_id: self._load(number, version) for number, version in enumerate(self.delta.changed, 1)}
+        vectors, failed = self._vectors(rows)
+        new = {entry.chunk.chunk_id: entry for version in rows.values() for entry in version.entries(failed)}
+        self._report("catalog", 0)
+        self._write_catalog(rows, failed)
+        self._report("lexical", 0)
+        stale_lexical = self._write_lexical(rows, new) if self.strategy.builds_lexical else 0
+        self._report("dense", 0)
+        stale_dense = self._write_dense(vectors, new) if self.strategy.builds_dense else 0
+        self._summarise(new, stale_lexical, stale_dense)
+
+    def _load(self, number: int, version: Version) -> deltas.VersionRows:
+        rows = deltas.load_version(self.store, version, self.profiles)
+        self._report("read", number)
+        return rows
+
+    def _report(self, step: str, done: int) -> None:
+        if self.on_progress is not None:
+            self.on_progress(step, done, len(self.delta.changed))
+
+    def _vectors(self, rows: Mapping[str, deltas.VersionRows]) -> tuple[dict[str, Vectors], Mapping[str, str]]:
+        """Vectors by content hash for everything that changed, and the reasons of those that have none."""
+        if not self.strategy.builds_dense:
+            return {}, {}
+        views = [view for version in rows.values() for view in version.views.values() if view.dense_text.strip()]
+        texts = {view.content_hash: view.dense_text for view in views}
+        if not texts:
+            return {}, {}
+        profile = text_norm_profile_id(self.strategy.cleaning)
+        embedding: EmbeddingConfig = self.strategy.embedding
+        report = embed_texts(texts, embedding, self.cache, text_norm_profile=profile, processes=self.processes)
+        info = embedder_info(self.strategy)
+        assert info is not None
+        return self.cache.get(texts, info, profile), report.failed
+
+    def _write_catalog(self, rows: Mapping[str, deltas.VersionRows], failed: Mapping[str, str]) -> None:
+        with CatalogWriter(self.directory / "catalog.sqlite") as catalog:
+            catalog.replace_documents(document for document, _ in self.live)
+            catalog.drop_versions(self.delta.dropped)
+            for version in rows.values():
+                catalog.add_version(version.version, version.sections, version.entries(failed), version.links)
+
+    def _write_lexical(self, rows: Mapping[str, deltas.VersionRows], new: Mapping[str, Entry]) -> int:
+        """Bring the word index up to date; returns how many deleted chunks its statistics still count."""
+        removed, added = deltas.lexical_change(self.delta.old, new)
+        stale = self._count("lexical_stale") + len(removed)
+        live_rows = self._count("lexical") - len(removed) + len(added)
+        directory, config = self.directory / "lexical", self.strategy.lexical
+        if self.origin is None or ((removed or added) and lexical.needs_full_build(live_rows, stale)):
+            shutil.rmtree(directory, ignore_errors=True)
+            everything = [row for version in rows.values() for row in version.lexical_rows()]
+            for version in self.delta.unchanged:
+                everything += deltas.load_version(self.store, version, self.profiles).lexical_rows()
+            lexical.update(config, directory, removed=(), rows=everything)
+            return 0
+        if removed or added:
+            wanted = (row for version in rows.values() for row in version.lexical_rows() if row.chunk_id in added)
+            lexical.update(config, directory, removed=removed, rows=wanted)
+        return stale
+
+    def _write_dense(self, vectors: Mapping[str, Vectors], new: Mapping[str, Entry]) -> int:
+        """Bring matrix and approximate index up to date; returns how many deleted rows the latter still carries."""
+        removed, added = deltas.dense_change(self.delta.old, new)
+        stale = self._count("dense_stale") + len(removed)
+        info = embedder_info(self.strategy)
+        assert info is not None
+        directory, config = self.directory / "dense", self.strategy.dense
+        if self.origin is None or removed or added:
+            rows = {chunk_id: vectors[new[chunk_id].content_hash] for chunk_id in added}
+            rebuild = self.origin is not None and stale > dense.STALE_SHARE * (self._count("dense") - len(removed) + len(added))
+            if rebuild:
+                dense.write_matrix(
+                    directory, dim=info.dim, removed=removed, ids=sorted(rows), vectors=dense.stacked(rows, info.dim)
+                )  # fmt: skip
+                shutil.rmtree(directory / dense.ANN_DIRECTORY, ignore_errors=True)
+                dense.rebuild_ann(config, directory)
+                return 0
+            dense.update(config, directory, dim=info.dim, removed=removed, added=rows)
+        return stale
+
+    def _count(self, key: str) -> int:
+        return int(self.origin.counts.get(key, 0)) if self.origin is not None else 0
+
+    def _summarise(self, new: Mapping[str, Entry], stale_lexical: int, stale_dense: int) -> None:
+        catalog = CatalogReader(self.directory / "catalog.sqlite")
+        try:
+            counts = catalog.counts()
+            self.chunk_counts = catalog.chunk_counts()
+        finally:
+            catalog.close()
+        if not self.strategy.builds_lexical:
+            counts["lexical"] = 0
+        if not self.strategy.builds_dense:
+            counts["dense"] = 0
+        self.counts: Json = {**counts, "lexical_stale": stale_lexical, "dense_stale": stale_dense}
+        old = self.delta.old
+        self.summary: Json = {
+            "full_build": self.origin is None,
+            "versions_added": len(self.delta.changed),
+            "versions_removed": len(self.delta.dropped),
+            "versions_unchanged": len(self.delta.unchanged),
+            "chunks_added": sum(chunk_id not in old for chunk_id in new),
+            "chunks_removed": sum(chunk_id not in new for chunk_id in old),
+            "chunks_kept": counts["chunks"] - sum(chunk_id not in old for chunk_id in new),
+        }
+
+
+def embedder_info(strategy: Strategy) -> EmbedderInfo | None:
+    """The fingerprint of the strategy's embedder, None when it builds no vectors; loads no weights."""
+    if not strategy.builds_dense:
+        return None
+    info: EmbedderInfo = build_provider("embedder", strategy.embedding.provider, strategy.embedding.options).info()
+    return info
+
+
+def _usable_parent(store: Store, namespace: str, strategy: Strategy, parent: str | None) -> Manifest | None:
+    """The parent's manifest when a delta can be applied to a copy of it."""
+    if parent is None:
+        return None
+    try:
+        manifest = read_manifest(store.release_dir(namespace, parent))
+    except SchemaVersionError:
+        return None  # written by another program version: build everything
+    usable = manifest.index_profile == index_profile(strategy) and manifest.embedder == embedder_info(strategy) and not manifest.failures
+    return manifest if usable else None
+
+
+def check(store: Store, namespace: str, release_id: str) -> list[CheckResult]:
+    """The checks of a finished release run again over all its versions, with every file hashed."""
+    directory = store.release_dir(namespace, release_id)
+    manifest = read_manifest(directory)
+    strategy = Strategy.model_validate(manifest.strategy_config)
+    catalog = CatalogReader(directory / "catalog.sqlite")
+    versions = list(catalog.versions().values())
+    catalog.close()
+    candidate = Candidate(directory, store, strategy, manifest.profiles, manifest.versions.keys(), versions, manifest.files)
+    results = [result for result in candidate.results() if result.name != "files_intact"]
+    changed = changed_files(directory, manifest.files)
+    details = f"changed since the build: {', '.join(changed[:5])}" if changed else f"{len(manifest.files)} files have their recorded sha256"
+    return [*results, CheckResult("files_intact", not changed, details)]
+
+
+# --- publishing ----------------------------------------------------------------------------------------------------------
+
+
+def current(store: Store, namespace: str) -> str | None:
+    """The published release_id, None before the first publication."""
+    path = store.current_path(namespace)
+    return path.read_text(encoding="utf-8").strip() or None if path.is_file() else None
+
+
+def publish(store: Store, namespace: str, release_id: str) -> Manifest:
+    """Make a release the one that is read. Raises ReleaseError when a check or gate failed, NotFoundError without a manifest."""
+    directory = store.release_dir(namespace, release_id)
+    manifest = read_manifest(directory)
+    if manifest.failures:
+        reasons = "; ".join(f"{failure.name}: {failure.details}" for failure in manifest.failures)
+        raise ReleaseError(
+            f"release {release_id} is not published: {reasons}", code="checks_failed", failed=[f.name for f in manifest.failures]
+        )
+    if missing := [name for name in manifest.files if not (directory / name).is_file()]:
+        raise ReleaseError(f"release {release_id} has lost {missing[0]}; build another with `rag release`", code="files_missing")
+    write_text(store.current_path(namespace), release_id + "\n")
+    _sync_directory(store.releases_dir(namespace))
+    return manifest
+
+
+def rollback(store: Store, namespace: str, to: str | None = None) -> str:
+    """The release_id that is read after going back to `to`, or to the parent of the published one."""
+    if to is None:
+        now_read = _current_or_raise(store, namespace)
+        to = read_manifest(store.release_dir(namespace, now_read)).parent
+        if to is None or not (store.release_dir(namespace, to) / "manifest.json").is_file():
+            kept = ", ".join(manifest.release_id for manifest in list_releases(store, namespace)) or "none"
+            raise ReleaseError(
+                f"no release before {now_read} is kept; name one with --to (kept: {kept})", code="nothing_to_roll_back"
+            )  # fmt: skip
+    publish(store, namespace, to)
+    return to
+
+
+def list_releases(store: Store, namespace: str) -> list[Manifest]:
+    """The manifests of every finished release, newest first."""
+    found = [read_manifest(path.parent) for path in store.releases_dir(namespace).glob("[!.]*/manifest.json")]
+    return sorted(found, key=lambda manifest: (manifest.created_at, manifest.release_id), reverse=True)
+
+
+def clean(store: Store, namespace: str, keep: int) -> list[str]:
+    """Remove unfinished directories and releases beyond the newest `keep`; returns what was removed.
+
+    The published release and its parent always stay, so that going back stays possible; of rejected ones only the newest stays.
+    """
+    folder = store.releases_dir(namespace)
+    if not folder.is_dir():
+        return []
+    removed = []
+    for path in folder.iterdir():
+        unfinished = path.is_dir() and not (path / "manifest.json").is_file()
+        if path.is_dir() and (unfinished or path.name.startswith((_BUILDING, _TRASH))):
+            shutil.rmtree(path)
+            removed.append(path.name)
+    releases = list_releases(store, namespace)
+    read = current(store, namespace)
+    good = [manifest.release_id for manifest in releases if not manifest.failures]
+    rejected = [manifest.release_id for manifest in releases if manifest.failures]
+    parents = {manifest.parent for manifest in releases if manifest.release_id == read}
+    kept = {*good[:keep], *rejected[:1], read, *parents}
+    for manifest in releases:
+        if manifest.release_id not in kept:
+            path = store.release_dir(namespace, manifest.release_id)
+            trash = path.with_name(_TRASH + path.name)
+            os.replace(path, trash)  # a crash while deleting must not leave half a release under its name
+            shutil.rmtree(trash)
+            removed.append(manifest.release_id)
+    return removed
+
+
+# --- opening -------------------------------------------------------------------------------------------------------------
+
+
+def open_release(store: Store, namespace: str, strategy: Strategy | None = None, release_id: str | None = None) -> OpenRelease:
+    """The readers of a release, by default of the published one.
+
+    Raises NotFoundError `unknown_namespace`, `no_release` or `unknown_release`; ReleaseError `embedder_mismatch` when `strategy` asks with
+    another embedder than the release was built with; SchemaVersionError for a release of another program version.
+    """
+    release_id = release_id or _current_or_raise(store, namespace)
+    directory = store.release_dir(namespace, release_id)
+    manifest = read_manifest(directory)
+    built_with = Strategy.model_validate(manifest.strategy_config)
+    _require_embedder(manifest, strategy or built_with)
+    return OpenRelease(
+        manifest=manifest,
+        catalog=CatalogReader(directory / "catalog.sqlite"),
+        lexical=lexical.open_reader(built_with.lexical, directory / "lexical") if built_with.builds_lexical else None,
+        dense=DenseVectors(directory / "dense", built_with.dense) if built_with.builds_dense else None,
+    )
+
+
+def _require_embedder(manifest: Manifest, strategy: Strategy) -> None:
+    asked = embedder_info(strategy)
+    if manifest.embedder is None or asked is None or asked == manifest.embedder:
+        return
+    held = manifest.embedder
+    raise ReleaseError(
+        f"release {manifest.release_id} of {manifest.namespace!r} holds vectors of {held.embedder_id} {held.version} (dim {held.dim}), "
+        f"strategy {strategy.name!r} asks with {asked.embedder_id} {asked.version} (dim {asked.dim}); "
+        f"use strategy {manifest.strategy!r}, or rebuild with `rag rebuild --strategy {strategy.name}`",
+        code="embedder_mismatch",
+    )
+
+
+def _current_or_raise(store: Store, namespace: str) -> str:
+    if not store.releases_dir(namespace).is_dir():
+        raise NotFoundError(f"unknown namespace {namespace!r}; see `rag status`, or ingest into it first", code="unknown_namespace")
+    release_id = current(store, namespace)
+    if release_id is None:
+        raise NotFoundError(f"namespace {namespace!r} has no published release; run `rag ingest`", code="no_release")
+    return release_id
+
+
+def _sync(directory: Path) -> None:
+    """Flush every file of a new release to disk before its name appears."""
+    for path in [*directory.rglob("*"), directory]:
+        if path.is_dir():
+            _sync_directory(path)
+        elif path.stat().st_nlink == 1:  # linked files were flushed with the parent
+            with open(path, "rb") as handle:
+                os.fsync(handle.fileno())
+
+
+def _sync_directory(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
