@@ -19,7 +19,8 @@ OVERVIEW = [
     "two photo eyes, so a line can be extended by placing another module at its end. Modules find their neighbours over the backplane and "
     "need no address switches.",
     "This data sheet describes the models PX-20, PX-40 and PX-60. Figures hold for a line of ten modules at 20 degrees Celsius and 400 V "
-    "three-phase supply unless a note says otherwise. The optional cold kit for warehouses below the freezing point is described in section 3.",
+    "three-phase supply unless a note says otherwise. The optional cold kit for warehouses below the freezing "
+    "point is described in section 3.",
 ]
 RATINGS = [
     ["Property", "PX-20", "PX-40", "PX-60"],
@@ -39,10 +40,10 @@ PARTS = [
     ["88-4620", "Cold kit, heater and seals", "36 months"],
 ]
 COLD = [
-    "Below -10 degrees Celsius the grease of the drum motor stiffens and the rated torque is no longer reached. The cold kit 88-4620 adds a "
-    "40 W heater to each drum and seals made of silicone; a PX-40 with the cold kit runs down to -28 degrees Celsius.",
-    "After a cold start the controller keeps the belt at a quarter of its speed for twelve minutes. This warm-up cannot be skipped from the "
-    "console. Condensation must be able to drain, so the module is mounted with a tilt of at least two degrees.",
+    "Below -10 degrees Celsius the grease of the drum motor stiffens and the rated torque is no longer reached. The cold kit 88-4620 "
+    "adds a 40 W heater to each drum and seals made of silicone; a PX-40 with the cold kit runs down to -28 degrees Celsius.",
+    "After a cold start the controller keeps the belt at a quarter of its speed for twelve minutes. This warm-up cannot be skipped from "
+    "the console. Condensation must be able to drain, so the module is mounted with a tilt of at least two degrees.",
 ]
 CHINESE_TITLE = "4 中文摘要"
 CHINESE = [
@@ -63,7 +64,7 @@ def diagram(labels: list[str], width: int = 480, height: int = 150) -> bytes:
         left = gap + position * (box + gap)
         rect = pymupdf.Rect(left, height / 2 - 26, left + box, height / 2 + 26)
         page.draw_rect(rect, color=BLUE, fill=PALE, width=1.4)
-        page.insert_textbox(rect + (2, 18, -2, 0), label, fontsize=11, align=1, color=BLUE)
+        page.insert_textbox(pymupdf.Rect(rect.x0 + 2, rect.y0 + 18, rect.x1 - 2, rect.y1), label, fontsize=11, align=1, color=BLUE)
         if position:
             page.draw_line((left - gap + 2, height / 2), (left - 4, height / 2), color=GREY, width=1.6)
             page.draw_polyline([(left - 10, height / 2 - 4), (left - 3, height / 2), (left - 10, height / 2 + 4)], color=GREY, width=1.6)

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,6 +61,28 @@ def load_isolated(path: Path, loader: PdfLoader, limits: Limits, on_page: OnPage
     return assemble([reading.pages[number] for number in sorted(reading.pages)], info, loader.profile, sorted(reading.warnings))
 
 
+def extract_images(path: Path, targets: Sequence[str], folder: Path, limits: Limits) -> dict[str, Path | str]:
+    """Target (`pdf:xref=N`) to the file in `folder` that holds its encoded bytes, or to the reason why there is none."""
+    reading = _Reading(path, "fast", limits, time.monotonic() + limits.file_seconds, None)
+    found: dict[str, Path | str] = {}
+    while remaining := [target for target in targets if target not in found]:
+        place = folder / str(len(found))
+        place.mkdir()
+        try:
+            for message in reading.ask({"task": "images", "targets": remaining, "folder": str(place.absolute())}):
+                if "image" in message:
+                    found[str(message["image"])] = place / message["file"] if "file" in message else str(message["reason"])
+        except ChildLost:
+            lost = next((target for target in remaining if target not in found), None)
+            if lost is not None:
+                found[lost] = "broken_image: its decoder failed"
+        except DocumentError as error:
+            found.update({target: error.code for target in remaining if target not in found})
+        else:
+            found.update({target: "broken_image" for target in remaining if target not in found})
+    return found
+
+
 def _windows(pages: int, most: int) -> list[tuple[int, int]]:
     """Half-open page ranges of about equal size, so that every core has one."""
     size = max(MIN_WINDOW_PAGES, min(max(1, most), -(-pages // _pool.size)))
@@ -86,7 +108,7 @@ class _Reading:
     def describe(self) -> PdfInfo:
         """Page count and metadata, asked of a child because opening a broken file can hang too."""
         try:
-            messages = list(self._ask({"task": "describe", "max_pages": self.limits.max_pages}))
+            messages = list(self.ask({"task": "describe", "max_pages": self.limits.max_pages}))
         except ChildLost as error:
             raise DocumentError(f"the PDF cannot be opened: {error}; repair it or export it again", code="parser_failed") from error
         info = messages[-1]["info"]
@@ -118,7 +140,7 @@ class _Reading:
 
     def _some(self, first: int, last: int, raw: bool) -> int:
         task = {"task": "window", "first": first, "last": last, "profile": self.profile, "raw": raw}
-        for message in self._ask(task):
+        for message in self.ask(task):
             if "page" in message:
                 self._keep(page_from_json(message["page"]))
         return self._done_up_to(first, last)
@@ -130,7 +152,7 @@ class _Reading:
         if self.on_page:
             self.on_page(done, self.total)
 
-    def _ask(self, task: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def ask(self, task: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """The messages of a child for one task. Raises DocumentError for what the file is, ChildLost for what the child did."""
         limits = self.limits
         task = {**task, "path": str(self.path.absolute()), "memory_mb": limits.pdf_memory_mb, "page_seconds": limits.page_seconds}
@@ -151,6 +173,11 @@ class _Reading:
                 code="timeout",
             )
         return min(left, self.limits.page_seconds)
+
+
+def running() -> list[int]:
+    """Process ids of the children that live now, busy or waiting."""
+    return sorted(child.process.pid for child in _pool.all if child.alive())
 
 
 class _Child:
@@ -242,6 +269,7 @@ class _Pool:
         self.size = size
         self.pid = os.getpid()
         self.free: list[_Child] = []
+        self.all: set[_Child] = set()
         self.places = threading.BoundedSemaphore(size)
         self.lock = threading.Lock()
 
@@ -258,11 +286,11 @@ class _Pool:
                 healthy = error.code not in ("timeout", "parser_failed")
                 raise
             finally:
-                if healthy and not child.worn and child.alive():
-                    with self.lock:
+                with self.lock:
+                    if healthy and not child.worn and child.alive():
                         self.free.append(child)
-                else:
-                    child.close()
+                    else:
+                        self._end(child)
 
     def _take(self) -> _Child:
         with self.lock:
@@ -270,15 +298,21 @@ class _Pool:
                 child = self.free.pop()
                 if child.alive():
                     return child
-                child.close()
-        return _Child()
+                self._end(child)
+            child = _Child()
+            self.all.add(child)
+            return child
+
+    def _end(self, child: _Child) -> None:
+        self.all.discard(child)
+        child.close()
 
     def close(self) -> None:
-        """End all waiting children, in the process that started them."""
+        """End all children, busy ones too, in the process that started them."""
         with self.lock:
-            waiting, self.free = self.free, []
+            ending, self.all, self.free = list(self.all), set(), []
         if os.getpid() == self.pid:
-            for child in waiting:
+            for child in ending:
                 child.close()
 
 

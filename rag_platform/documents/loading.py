@@ -62,7 +62,7 @@ def sniff(filename: str, head: bytes) -> str:
         return "inode/x-empty"
     if b"%PDF-" in head[:1024]:
         return "application/pdf"
-    if head.startswith(b"PK\x03\x04") or head.startswith(b"PK\x05\x06"):
+    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return _zipped(suffix, head)
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         return "image/webp"
@@ -140,4 +140,6 @@ def _configured(loader_name: str, strategy: Strategy) -> ProviderConfig:
         if item.provider == loader_name:
             return item
     names = ", ".join(item.provider for item in strategy.loading.loaders)
-    raise ConfigError(f"strategy {strategy.name!r} has no loader {loader_name!r}; it has {names}. Rebuild with the strategy it was ingested with.")
+    raise ConfigError(
+        f"strategy {strategy.name!r} has no loader {loader_name!r}; it has {names}. Rebuild with the strategy it was ingested with."
+    )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from rag_platform.errors import DocumentError
-from rag_platform.loaders import pdf
+from rag_platform.loaders import pdf, pdf_images, pdf_text
 from rag_platform.loaders.pdf_json import page_to_json
 
 
@@ -28,10 +28,16 @@ def main() -> None:
         os.dup2(nowhere.fileno(), 2)
     if hasattr(signal, "SIGALRM"):
         signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the kernel ends this process, even inside C code and without a parent
-    _one_thread_each()
+    import pymupdf  # noqa: F401  # before the address space is measured: its libraries are no document's fault
+
     baseline = _address_space()
+    prepared = False
     for line in sys.stdin:
         task = json.loads(line)
+        if not prepared and task["task"] == "window" and task["profile"] == "layout" and not task["raw"]:
+            _limit_memory(baseline, -1)
+            _prepare_layout()
+            prepared, baseline = True, _address_space()
         _limit_memory(baseline, int(task["memory_mb"]))
         try:
             answer = _answer(task, replies)
@@ -50,11 +56,29 @@ def _answer(task: dict[str, Any], replies: IO[str]) -> dict[str, Any]:
         info = pdf.describe(path, int(task["max_pages"]))
         return {"info": {"pages": info.pages, "metadata": info.metadata}}
 
+    if task["task"] == "images":
+        return _images(path, task["targets"], Path(task["folder"]), seconds, replies)
+
     def on_page(page: pdf.PageFacts) -> None:
         _send(replies, {"page": page_to_json(page)})
         _alarm(seconds)
 
     pdf.load_window(path, int(task["first"]), int(task["last"]), task["profile"], raw=bool(task["raw"]), on_page=on_page)
+    return {"done": True}
+
+
+def _images(path: Path, targets: list[str], folder: Path, seconds: float, replies: IO[str]) -> dict[str, Any]:
+    """Write the bytes of each image to a numbered file of the folder; a broken one is told with its reason."""
+    with pdf_text.opened(path) as document:
+        for number, target in enumerate(targets):
+            try:
+                (folder / str(number)).write_bytes(pdf_images.read_image(document, target))
+                _send(replies, {"image": target, "file": str(number)})
+            except DocumentError as error:
+                _send(replies, {"image": target, "reason": error.code})
+            except Exception as error:  # engines raise whatever they like on a broken image; the others go on
+                _send(replies, {"image": target, "reason": f"broken_image: {type(error).__name__}"})
+            _alarm(seconds)
     return {"done": True}
 
 
@@ -83,13 +107,13 @@ def _limit_memory(baseline: int, memory_mb: int) -> None:
         import resource
 
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        wanted = baseline + memory_mb * 2**20
-        resource.setrlimit(resource.RLIMIT_AS, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
+        wanted = baseline + memory_mb * 2**20 if memory_mb >= 0 else hard
+        resource.setrlimit(resource.RLIMIT_AS, (wanted if hard == resource.RLIM_INFINITY or wanted == hard else min(wanted, hard), hard))
 
 
-def _one_thread_each() -> None:
+def _prepare_layout() -> None:
     """Load the layout model with one thread: two children side by side read 1.45 times as many pages as two threads in one."""
-    import onnxruntime
+    import onnxruntime  # type: ignore[import-untyped]
 
     class Options(onnxruntime.SessionOptions):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -97,7 +121,7 @@ def _one_thread_each() -> None:
             self.intra_op_num_threads = 1
 
     onnxruntime.SessionOptions = Options
-    import pymupdf4llm.helpers.document_layout  # noqa: F401  # the models load here, before the memory limit is measured
+    import pymupdf4llm.helpers.document_layout  # noqa: F401  # the models load before the memory limit is set
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Box, Facts, MediaRef, ParseSummary
 from rag_platform.loaders import pdf_layout, pdf_text
+from rag_platform.loaders.pdf_images import PageImage, images_of, target_of
 from rag_platform.loaders.pdf_text import Region, Run
 
 NAME = "pdf"
@@ -27,6 +28,9 @@ Profile = Literal["layout", "fast"]
 _KINDS = {"title": "heading", "section-header": "heading", "page-header": "header", "page-footer": "footer", "caption": "caption",
           "list-item": "list", "table": "table", "formula": "formula", "picture": "picture"}  # fmt: skip
 _NOT_A_TITLE = re.compile(r"^(microsoft word|untitled|powerpoint|slide 1$)|\.(docx?|indd|tex|pdf|dvi|qxd|rtf|pptx?|xlsx?|p65|fm)$", re.I)
+_DAMAGE = re.compile(
+    r"zlib|corrupt|premature|truncated|syntax error|cannot (load|find|read|parse|decode)|invalid (code|stream|data|distance)", re.I
+)
 MAX_IMAGES_PER_PAGE = 200
 
 
@@ -39,14 +43,6 @@ class PageBlock:
     bbox: Box
     size: int = 0  # largest font size of a heading, in points
     level: int = 0  # from the outline, 0 when it does not name this heading
-
-
-@dataclass(frozen=True, slots=True)
-class PageImage:
-    """A raster image placed on a page; `xref` 0 marks an inline image."""
-
-    xref: int
-    bbox: Box
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +156,7 @@ def _page_content(
 ) -> tuple[list[PageBlock], list[PageImage]]:
     import pymupdf
 
+    pymupdf.TOOLS.reset_mupdf_warnings()
     page = document[number]
     page.remove_rotation()
     textpage = page.get_textpage(flags=pdf_text.text_flags(), clip=pymupdf.INFINITE_RECT())
@@ -181,7 +178,12 @@ def _page_content(
     unknown = sum(char.text == "\ufffd" or "\ue000" <= char.text <= "\uf8ff" for run in runs for char in run.chars)
     if unknown > 0.1 * sum(len(run.chars) for run in runs):
         warnings.append(f"page {number + 1}: {unknown} characters have no Unicode meaning in the PDF's fonts; the text needs OCR")
-    return blocks, _images(page, number, warnings)
+    images = images_of(page)
+    if damage := [line for line in pymupdf.TOOLS.mupdf_warnings().splitlines() if _DAMAGE.search(line)]:
+        warnings.append(f"page {number + 1}: parts may be missing, the PDF is damaged here ({damage[0][:120]})")
+    if len(images) > MAX_IMAGES_PER_PAGE:
+        warnings.append(f"page {number + 1}: only the first {MAX_IMAGES_PER_PAGE} of {len(images)} images are recorded")
+    return blocks, images[:MAX_IMAGES_PER_PAGE]
 
 
 def _block(region: Region, runs: Sequence[Run], outline: dict[str, int], words: frozenset[str]) -> PageBlock:
@@ -205,17 +207,6 @@ def _block(region: Region, runs: Sequence[Run], outline: dict[str, int], words: 
     if kind in ("table", "picture", "formula"):
         return PageBlock("paragraph" if kind == "table" else kind, "\n".join(lines), region.bbox)
     return PageBlock("paragraph" if kind == "heading" else kind, pdf_text.flowed(lines, words), region.bbox)
-
-
-def _images(page: Any, number: int, warnings: list[str]) -> list[PageImage]:
-    found: dict[tuple[int, Box], PageImage] = {}
-    for item in page.get_image_info(xrefs=True):
-        bbox = pdf_text.rounded_out(item["bbox"])
-        if min(bbox[2] - bbox[0], bbox[3] - bbox[1]) > 3 and min(item["width"], item["height"]) > 3:
-            found.setdefault((item["xref"], bbox), PageImage(item["xref"], bbox))
-    if len(found) > MAX_IMAGES_PER_PAGE:
-        warnings.append(f"page {number + 1}: only the first {MAX_IMAGES_PER_PAGE} of {len(found)} images are recorded")
-    return list(found.values())[:MAX_IMAGES_PER_PAGE]
 
 
 # --- the whole document -----------------------------------------------------------------------------------------------------
@@ -285,7 +276,9 @@ def _heading_levels(headings: Iterable[PageBlock]) -> dict[int, int]:
     votes: dict[int, Counter[int]] = {}
     for heading in headings:
         votes.setdefault(heading.size, Counter())[heading.level] += 1
-    known = {size: max((n, -level) for level, n in counts.items() if level)[1] * -1 for size, counts in votes.items() if any(counts.keys() - {0})}
+    known = {
+        size: max((n, -level) for level, n in counts.items() if level)[1] * -1 for size, counts in votes.items() if any(counts.keys() - {0})
+    }
     levels: dict[int, int] = {}
     current = 0
     for size in sorted(votes, reverse=True):
@@ -328,7 +321,7 @@ def _media(pages: Sequence[PageFacts], text: str, blocks: Sequence[Block]) -> tu
                 MediaRef(
                     ref_id=f"img-{len(refs) + 1:04d}",
                     source_type="pdf",
-                    origin_ref=f"pdf:xref={image.xref}" if image.xref else f"pdf:inline={page.page}.{number}",
+                    origin_ref=target_of(image, page.page, number),
                     page=page.page,
                     bbox=image.bbox,
                     order=len(refs),

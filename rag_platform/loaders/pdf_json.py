@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from rag_platform.loaders.pdf import PageBlock, PageFacts, PageImage
+from rag_platform.loaders.pdf import PageBlock, PageFacts
+from rag_platform.loaders.pdf_images import PageImage
 
 
 def page_to_json(page: PageFacts) -> dict[str, Any]:

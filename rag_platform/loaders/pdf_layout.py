@@ -89,7 +89,9 @@ def _clusters(words: Sequence[Run], others: Sequence[Box]) -> list[Box]:
                 clusters[-1] = (word.block, joined)
                 continue
             same_line = min(clusters[-1][1][3], box[3]) - max(clusters[-1][1][1], box[1]) > 0.5 * (box[3] - box[1])
-            if same_line and not any(_overlap(joined, other) > _overlap(clusters[-1][1], other) + _overlap(box, other) + 1 for other in others):
+            if same_line and not any(
+                _overlap(joined, other) > _overlap(clusters[-1][1], other) + _overlap(box, other) + 1 for other in others
+            ):
                 clusters[-1] = (word.block, joined)
                 continue
         clusters.append((word.block, box))

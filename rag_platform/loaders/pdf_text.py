@@ -25,9 +25,12 @@ from rag_platform.ir import Box
 MUPDF_LOCK = threading.RLock()
 
 _BULLETS = "•◦▪▫●○■□‣⁃–—-*·∙\uf0b7\uf0a7\uf0d8\uf0a8\uf076\uf0fc➢➤✓✔❖◆◇►▶"
-_NUMBERED = re.compile(r"^(?:\(?\d{1,3}[.)]|\(?[a-zA-Z][.)]|[ivxIVX]{1,5}[.)]|[一二三四五六七八九十]+、|（[一二三四五六七八九十\d]+）)(?:\s|$|(?<=[、）]))")
+_NUMBERED = re.compile(
+    r"^(?:\(?\d{1,3}[.)]|\(?[a-zA-Z][.)]|[ivxIVX]{1,5}[.)]|[一二三四五六七八九十]+、|（[一二三四五六七八九十\d]+）)(?:\s|$|(?<=[、）]))"
+)
 
 
+_HYPHENATED = frozenset(("self", "well", "half", "cross", "quasi", "non", "semi"))  # their hyphen is part of the word
 _FAR = 1e6  # broken files place glyphs at infinity
 
 
@@ -97,8 +100,10 @@ def opened(path: Path) -> Iterator[Any]:
 
 def _broken(path: Path, reason: object) -> DocumentError:
     text = str(reason).splitlines()[0] if str(reason) else type(reason).__name__
-    text = text.replace(str(path), "the file")
-    return DocumentError(f"the PDF cannot be read ({text}); repair it (for example `qpdf in.pdf out.pdf`) or export it again", code="broken_file")
+    text = "no PDF structure in it" if "Failed to open" in text else text.replace(str(path), "the file")
+    return DocumentError(
+        f"the PDF cannot be read ({text}); repair it (for example `qpdf in.pdf out.pdf`) or export it again", code="broken_file"
+    )
 
 
 def text_flags() -> int:
@@ -220,13 +225,14 @@ def visual_lines(runs: Sequence[Run]) -> list[list[Run]]:
     """Runs grouped into printed lines, top to bottom, pieces of a line in reading direction; turned text keeps its content order."""
     level = [(run_box(run), run) for run in runs if run.horizontal]
     level.sort(key=lambda item: ((item[0][1] + item[0][3]) / 2, item[0][0]))
-    lines: list[tuple[Box, list[tuple[Box, Run]]]] = []
+    lines: list[tuple[Box, list[tuple[Box, Run]]]] = []  # the box is the flattest piece's: a drop cap must not swallow a second line
     for box, run in level:
         if lines:
-            last = lines[-1][0]
-            overlap = min(last[3], box[3]) - max(last[1], box[1])
-            if overlap >= 0.5 * min(last[3] - last[1], box[3] - box[1]):
-                lines[-1] = (union([last, box]), [*lines[-1][1], (box, run)])
+            core = lines[-1][0]
+            overlap = min(core[3], box[3]) - max(core[1], box[1])
+            if overlap >= 0.5 * min(core[3] - core[1], box[3] - box[1]):
+                flattest = min(core, box, key=lambda item: item[3] - item[1])
+                lines[-1] = (flattest, [*lines[-1][1], (box, run)])
                 continue
         lines.append((box, [(box, run)]))
     ordered = []
@@ -278,7 +284,7 @@ def flowed(lines: Sequence[str], words: frozenset[str] = frozenset()) -> str:
             text = line
         elif text[-1] == "\u00ad" or (text[-1] in "-\u2010" and text[-2:-1].isalpha() and line[0].islower()):
             first, second = re.split(r"\s", text)[-1][:-1], re.split(r"\s", line)[0]
-            compound = text[-1] != "\u00ad" and f"{first}-{second.rstrip('.,;:)')}" in words
+            compound = text[-1] != "\u00ad" and (first.lower() in _HYPHENATED or f"{first}-{second.rstrip('.,;:)')}" in words)
             text = (text if compound else text[:-1]) + line
         elif is_cjk(text[-1]) and is_cjk(line[0]):
             text += line
@@ -317,7 +323,7 @@ def list_items(lines: Sequence[str], words: frozenset[str]) -> list[str]:
 
 
 def table_rows(runs: Sequence[Run], region: Region, words: frozenset[str]) -> list[list[str]]:
-    """Cell texts of a table region, row by row; each character stands in the cell that holds its centre, empty rows and columns are left out."""
+    """Cell texts of a table region, row by row; a character stands in the cell that holds its centre, empty rows and columns go."""
     columns, rows = region.grid or ((), ())
     cells: dict[tuple[int, int], list[Run]] = {}
     for run in runs:
@@ -332,7 +338,10 @@ def table_rows(runs: Sequence[Run], region: Region, words: frozenset[str]) -> li
             if any(not char.text.isspace() for char in chars):
                 cells.setdefault(key, []).append(run._replace(chars=tuple(chars)))
     used_rows, used_columns = sorted({key[0] for key in cells}), sorted({key[1] for key in cells})
-    return [[flowed([line_text(line) for line in visual_lines(cells.get((row, column), []))], words) for column in used_columns] for row in used_rows]
+    return [
+        [flowed([line_text(line) for line in visual_lines(cells.get((row, column), []))], words) for column in used_columns]
+        for row in used_rows
+    ]
 
 
 def pipe_table(rows: Sequence[Sequence[str]]) -> str:

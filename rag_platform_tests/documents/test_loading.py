@@ -1,0 +1,213 @@
+"""Choosing a loader, and reading PDFs in children that may die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pymupdf
+import pytest
+
+from rag_platform.config import Limits, LoadingConfig, ProviderConfig, Strategy, load_settings, load_strategy
+from rag_platform.documents import isolation
+from rag_platform.documents.loading import choose, load, sniff
+from rag_platform.errors import ConfigError, DocumentError
+from rag_platform.loaders.pdf import PdfLoader
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DATASHEET = REPOSITORY / "data" / "samples" / "datasheet.pdf"
+
+
+@pytest.fixture(scope="module")
+def strategy() -> Strategy:
+    return load_strategy(load_settings(), "default")
+
+
+@pytest.fixture(scope="module")
+def fast(strategy) -> Strategy:
+    loaders = (ProviderConfig(provider="pdf", options={"profile": "fast"}),)
+    return strategy.model_copy(update={"loading": LoadingConfig(loaders=loaders)})
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _end_children():
+    yield
+    isolation._pool.close()
+
+
+def write_pages(path: Path, count: int) -> Path:
+    with pymupdf.open() as document:
+        for number in range(count):
+            document.new_page().insert_text((72, 72), f"page {number + 1}")
+        document.save(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("filename", "head", "mime"),
+    [
+        ("a.md", b"# x", "text/markdown"),
+        ("a.md", b"%PDF-1.7", "application/pdf"),
+        ("a.pdf", b"\x89PNG\r\n\x1a\n...", "image/png"),
+        ("a.txt", b"MZ is a prefix of text too", "text/plain"),
+        ("a", b"  <!DOCTYPE html><p>", "text/html"),
+        ("a.docx", b"PK\x03\x04....word/document.xml", "application/vnd.openxmlformats-officedocument.wordprocessingml.document"),
+        ("a.pdf", b"PK\x03\x04....other", "application/zip"),
+        ("a.doc", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "application/x-ole-storage"),
+        ("a.txt", b"\xff\xfeh\x00i\x00", "text/plain"),
+        ("a.bin", b"\x01\x00\x02", "application/octet-stream"),
+        ("a.md", b"", "inode/x-empty"),
+    ],
+)
+def test_content_decides_binary_types_and_suffix_decides_texts(filename, head, mime):
+    assert sniff(filename, head) == mime
+
+
+def test_the_first_loader_that_claims_a_file_reads_it(strategy):
+    assert choose("x.md", b"# Title\n", strategy) == "markdown"
+    assert choose("x.md", b"%PDF-1.4\n", strategy) == "pdf"
+    assert choose("x.txt", b"words", strategy) == "text"
+
+
+@pytest.mark.parametrize(
+    ("filename", "head", "said"),
+    [
+        ("old.doc", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "soffice"),
+        ("new.docx", b"PK\x03\x04word/", "pandoc"),
+        ("photo.png", b"\x89PNG\r\n\x1a\n", "image/png"),
+        ("page.pdf", b"<html><body>404</body></html>", "it is no PDF whatever its name says"),
+    ],
+)
+def test_what_no_loader_reads_is_refused_with_the_remedy(strategy, filename, head, said):
+    with pytest.raises(DocumentError, match=said) as caught:
+        choose(filename, head, strategy)
+    assert caught.value.code == "unsupported_type"
+    assert "markdown: .md" in caught.value.message
+
+
+def test_an_empty_pdf_is_called_empty(strategy):
+    with pytest.raises(DocumentError) as caught:
+        choose("x.pdf", b"", strategy)
+    assert caught.value.code == "empty_file"
+
+
+def test_texts_are_read_here_and_limits_hold(strategy, tmp_path):
+    path = tmp_path / "stored"
+    path.write_text("# Title\n\nBody.\n", encoding="utf-8")
+    assert load(path, "a.md", "markdown", strategy, Limits()).text == "# Title\n\nBody.\n"
+    with pytest.raises(DocumentError, match="max_bytes = 4") as caught:
+        load(path, "a.md", "markdown", strategy, Limits(max_bytes=4))
+    assert caught.value.code == "too_large"
+    with pytest.raises(ConfigError, match="no loader 'pages'"):
+        load(path, "a.md", "pages", strategy, Limits())
+
+
+@pytest.mark.integration
+def test_children_read_what_this_process_would_read(strategy):
+    seen: list[tuple[int, int]] = []
+    facts = load(DATASHEET, "d.pdf", "pdf", strategy, Limits(pdf_window_pages=2), lambda done, total: seen.append((done, total)))
+    assert facts == PdfLoader().load(DATASHEET, "d.pdf")
+    assert sorted(seen) == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+@pytest.mark.integration
+def test_pages_keep_their_order_over_windows_and_a_child_stays_warm(fast, tmp_path):
+    path = write_pages(tmp_path / "x.pdf", 23)
+    first = load(path, "x.pdf", "pdf", fast, Limits(pdf_window_pages=4))
+    assert first.text == "\n\n".join(f"page {n}" for n in range(1, 24))
+    children = {child.process.pid for child in isolation._pool.free}
+    load(path, "x.pdf", "pdf", fast, Limits(pdf_window_pages=4))
+    assert children and {child.process.pid for child in isolation._pool.free} == children
+
+
+@pytest.mark.integration
+def test_a_child_that_is_killed_costs_its_pages_nothing_but_a_warning(fast, tmp_path):
+    path = write_pages(tmp_path / "x.pdf", 4)
+    load(path, "x.pdf", "pdf", fast, Limits())
+    killed: list[int] = []
+
+    def kill_once(done: int, total: int) -> None:
+        busy = [child for child in isolation.running() if child not in killed]
+        if done == 1 and busy:
+            killed.append(busy[0])
+            os.kill(busy[0], signal.SIGKILL)
+
+    big = write_pages(tmp_path / "big.pdf", 400)
+    facts = load(big, "big.pdf", "pdf", fast, Limits(pdf_window_pages=400), kill_once)
+    assert killed
+    assert facts.text == "\n\n".join(f"page {n}" for n in range(1, 401))
+    assert any("ended by signal 9" in warning for warning in facts.summary.warnings)
+
+
+@pytest.mark.integration
+def test_errors_of_the_file_come_through_and_the_child_lives_on(fast, tmp_path):
+    broken = tmp_path / "x.pdf"
+    broken.write_bytes(b"%PDF-1.7 nothing")
+    with pytest.raises(DocumentError) as caught:
+        load(broken, "x.pdf", "pdf", fast, Limits())
+    assert caught.value.code == "broken_file"
+    with pytest.raises(DocumentError) as caught:
+        load(write_pages(tmp_path / "y.pdf", 3), "y.pdf", "pdf", fast, Limits(max_pages=2))
+    assert caught.value.code == "too_many_pages"
+
+
+@pytest.mark.integration
+def test_the_file_deadline_ends_the_reading(fast, tmp_path):
+    path = write_pages(tmp_path / "x.pdf", 3)
+    with pytest.raises(DocumentError, match="file_seconds = 0") as caught:
+        load(path, "x.pdf", "pdf", fast, Limits(file_seconds=0))
+    assert caught.value.code == "timeout"
+
+
+@pytest.mark.integration
+def test_a_bomb_ends_in_a_page_without_text_not_in_a_dead_parent(fast, material):
+    bomb = material / "faults" / "pdf" / "flate-bomb-double.pdf"
+    try:
+        facts = load(bomb, bomb.name, "pdf", fast, Limits(page_seconds=0.5, pdf_memory_mb=200))
+        assert facts.summary.pages_without_text == (1,)
+    except DocumentError as error:
+        assert error.code == "broken_file"
+
+
+@pytest.mark.integration
+def test_it_works_from_a_thread_prints_nothing_and_leaves_no_child(tmp_path):
+    path = write_pages(tmp_path / "x.pdf", 3)
+    script = (
+        "import threading\n"
+        "from pathlib import Path\n"
+        "from rag_platform.config import Limits\n"
+        "from rag_platform.documents import isolation\n"
+        "from rag_platform.loaders.pdf import PdfLoader\n"
+        "def work():\n"
+        f"    isolation.load_isolated(Path({str(path)!r}), PdfLoader(profile='fast'), Limits())\n"
+        f"    Path({str(tmp_path / 'pids')!r}).write_text(' '.join(str(c.process.pid) for c in isolation._pool.free))\n"
+        "thread = threading.Thread(target=work)\n"
+        "thread.start()\n"
+        "thread.join()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, timeout=60)
+    assert (done.stdout, done.stderr) == (b"", b"")
+    pids = (tmp_path / "pids").read_text().split()
+    assert pids
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+@pytest.mark.integration
+def test_two_threads_share_the_children(fast, tmp_path):
+    paths = [write_pages(tmp_path / f"{n}.pdf", 9) for n in range(4)]
+    texts: dict[int, str] = {}
+
+    def work(number: int) -> None:
+        texts[number] = load(paths[number], "x.pdf", "pdf", fast, Limits(pdf_window_pages=4)).text
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(texts.values()) == {"\n\n".join(f"page {n}" for n in range(1, 10))}
+    assert len(isolation._pool.free) <= isolation._pool.size

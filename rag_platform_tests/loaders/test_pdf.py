@@ -1,0 +1,252 @@
+"""PDF facts: structure, provable blocks, honest failures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pymupdf
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rag_platform.errors import DocumentError
+from rag_platform.loaders import pdf_text
+from rag_platform.loaders.pdf import PageBlock, PageFacts, PdfInfo, PdfLoader, assemble, describe, load_window, verify_blocks
+from rag_platform.loaders.pdf_json import page_from_json, page_to_json
+from rag_platform.loaders.pdf_text import Char, Run
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DATASHEET = REPOSITORY / "data" / "samples" / "datasheet.pdf"
+
+
+@pytest.fixture(scope="module")
+def datasheet():
+    return PdfLoader().load(DATASHEET, "datasheet.pdf")
+
+
+def write_pdf(path: Path, *pages: str, **options: object) -> Path:
+    with pymupdf.open() as document:
+        for text in pages:
+            document.new_page().insert_text((72, 72), text)
+        document.save(path, **options)
+    return path
+
+
+def run(text: str, x: float, y: float, *, height: float = 10, size: float = 10, width: float = 5) -> Run:
+    chars = tuple(Char(c, x + i * width, y, x + (i + 1) * width, y + height) for i, c in enumerate(text))
+    return Run(chars, 0, size, False, False, True)
+
+
+# --- the sample ------------------------------------------------------------------------------------------------------------
+
+
+def test_headings_carry_the_outline_levels(datasheet):
+    headings = [(b.level, datasheet.text[b.start : b.end]) for b in datasheet.blocks if b.kind == "heading"]
+    assert headings == [
+        (1, "# Pegasus PX series data sheet"),
+        (2, "## 1 Overview"),
+        (2, "## 2 Technical data"),
+        (3, "### 2.1 Ratings"),
+        (3, "### 2.2 Spare parts"),
+        (2, "## 3 Use in cold stores"),
+        (2, "## 4 中文摘要"),
+    ]
+    assert datasheet.summary.title == "Pegasus PX series data sheet"
+
+
+def test_a_ruled_table_becomes_a_pipe_table(datasheet):
+    tables = [datasheet.text[b.start : b.end] for b in datasheet.blocks if b.kind == "table"]
+    assert len(tables) == 2
+    assert tables[0].splitlines()[:3] == [
+        "| Property | PX-20 | PX-40 | PX-60 |",
+        "| --- | --- | --- | --- |",
+        "| Maximum throughput | 6,200 parcels/h | 11,400 parcels/h | 15,800 parcels/h |",
+    ]
+
+
+def test_running_headers_stay_in_the_text_but_are_marked(datasheet):
+    headers = [datasheet.text[b.start : b.end] for b in datasheet.blocks if b.kind == "header"]
+    footers = [datasheet.text[b.start : b.end] for b in datasheet.blocks if b.kind == "footer"]
+    assert headers == ["Pegasus PX series - data sheet DS-7714, revision C"] * 4
+    assert footers == [f"Page {n} of 4" for n in (1, 2, 3, 4)]
+
+
+def test_chinese_lines_are_joined_without_a_space(datasheet):
+    assert "每个模块都有独立的驱动器、控制器和两个光电传感器，相邻模块通过背板自动识别，不需要拨码。" in datasheet.text
+
+
+def test_pictures_are_references_with_their_place_and_caption(datasheet):
+    assert [(m.page, m.heading_path.split(" > ")[-1], m.context_hint) for m in datasheet.media] == [
+        (1, "1 Overview", "Figure 1: modules of a line, from infeed to chute"),
+        (3, "3 Use in cold stores", "Figure 2: power drawn by a PX-40 at four loads"),
+    ]
+    assert all(m.origin_ref.startswith("pdf:xref=") and m.start is None for m in datasheet.media)
+
+
+@pytest.mark.parametrize("profile", ["layout", "fast"])
+def test_every_block_is_proved_and_blocks_tile_the_text(datasheet, profile):
+    facts = datasheet if profile == "layout" else PdfLoader(profile="fast").load(DATASHEET, "datasheet.pdf")
+    assert verify_blocks(DATASHEET, facts.text, facts.blocks) == {}
+    cursor = 0
+    for block in facts.blocks:
+        assert facts.text[cursor : block.start].strip() == ""
+        cursor = block.end
+    assert cursor == len(facts.text)
+
+
+def test_a_changed_word_and_a_moved_rectangle_are_noticed(datasheet):
+    wrong = datasheet.text.replace("11,400 parcels/h", "11,500 parcels/h")
+    table = next(b for b in datasheet.blocks if b.kind == "table")
+    assert list(verify_blocks(DATASHEET, wrong, datasheet.blocks)) == [table.ordinal]
+    moved = replace(table, bbox=(0.0, 700.0, 10.0, 710.0))
+    assert verify_blocks(DATASHEET, datasheet.text, [moved])[table.ordinal].startswith("page 2 prints ''")
+    assert "does not exist" in verify_blocks(DATASHEET, datasheet.text, [replace(table, page=9)])[table.ordinal]
+
+
+def test_windows_put_together_equal_the_whole_every_time(datasheet):
+    info = describe(DATASHEET)
+    pages = load_window(DATASHEET, 0, 2) + load_window(DATASHEET, 2, 4)
+    assert assemble([page_from_json(page_to_json(page)) for page in pages], info) == datasheet
+
+
+# --- failures ------------------------------------------------------------------------------------------------------------
+
+
+def test_encrypted_files_say_that_a_password_is_needed(tmp_path):
+    locked = write_pdf(tmp_path / "locked.pdf", "secret", encryption=pymupdf.PDF_ENCRYPT_AES_256, user_pw="u", owner_pw="o")
+    with pytest.raises(DocumentError, match="password") as caught:
+        PdfLoader().load(locked, "locked.pdf")
+    assert caught.value.code == "encrypted"
+
+
+def test_an_empty_user_password_opens_the_file(tmp_path):
+    path = write_pdf(tmp_path / "owner.pdf", "readable", encryption=pymupdf.PDF_ENCRYPT_AES_128, user_pw="", owner_pw="o")
+    assert PdfLoader(profile="fast").load(path, "owner.pdf").text == "readable"
+
+
+@pytest.mark.parametrize(
+    ("content", "code"), [(b"", "empty_file"), (b"%PDF-1.7\n", "broken_file"), (b"%PDF-1.4\nnothing here", "broken_file")]
+)
+def test_broken_files_are_refused(tmp_path, content, code):
+    path = tmp_path / "x.pdf"
+    path.write_bytes(content)
+    with pytest.raises(DocumentError) as caught:
+        PdfLoader().load(path, "x.pdf")
+    assert caught.value.code == code
+    assert str(tmp_path) not in caught.value.message
+
+
+def test_too_many_pages_are_refused_before_parsing(tmp_path):
+    with pytest.raises(DocumentError, match="3 pages, more than max_pages = 2") as caught:
+        PdfLoader(max_pages=2).load(write_pdf(tmp_path / "x.pdf", "a", "b", "c"), "x.pdf")
+    assert caught.value.code == "too_many_pages"
+
+
+def test_pages_without_text_are_listed(tmp_path):
+    facts = PdfLoader(profile="fast").load(write_pdf(tmp_path / "x.pdf", "one", "", "three"), "x.pdf")
+    assert (facts.text, facts.summary.pages, facts.summary.pages_without_text) == ("one\n\nthree", 3, (2,))
+    assert [b.page for b in facts.blocks] == [1, 3]
+
+
+def test_a_failed_page_is_a_warning_and_missing_pages_are_an_error():
+    good = PageFacts(1, (PageBlock("paragraph", "text", (0, 0, 9, 9)),), (), "layout")
+    bad = PageFacts(2, (), (), "failed", ("page 2: raw reading failed (why)",))
+    facts = assemble([good, bad], PdfInfo(2))
+    assert "nothing could be read on pages 2" in facts.summary.warnings
+    assert facts.summary.errors == ("page 2: raw reading failed (why)",)
+    with pytest.raises(DocumentError) as caught:
+        assemble([good], PdfInfo(2))
+    assert caught.value.code == "pages_missing"
+    with pytest.raises(DocumentError) as caught:
+        assemble([replace(bad, page=1)], PdfInfo(1))
+    assert caught.value.code == "broken_file"
+
+
+def test_it_claims_by_content_not_by_name():
+    loader = PdfLoader()
+    assert loader.claims("notes.md", b"junk\n%PDF-1.5 ...")
+    assert not loader.claims("x.pdf", b"<html>")
+    assert not loader.claims("x.pdf", b"." * 1024 + b"%PDF-1.5")
+
+
+# --- rules ------------------------------------------------------------------------------------------------------------------
+
+
+def test_heading_levels_without_an_outline_follow_the_font_size():
+    def heading(text: str, size: int) -> PageBlock:
+        return PageBlock("heading", text, (0, 0, 9, 9), size)
+
+    facts = assemble([PageFacts(1, (heading("a", 20), heading("b", 14), heading("c", 12), heading("d", 14)), (), "layout")], PdfInfo(1))
+    assert [b.level for b in facts.blocks] == [1, 2, 3, 2]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["a word cut at the li-", "ne end"], "a word cut at the line end"),
+        (["a state-of-the-", "Art machine"], "a state-of-the- Art machine"),
+        (["soft\u00ad", "ware"], "software"),
+        (["for self-", "service"], "for self-service"),
+        (["see re-", "entry"], "see re-entry"),
+        (["中文换", "行。"], "中文换行。"),
+        (["中文", "English"], "中文 English"),
+        (["한국어", "문장"], "한국어 문장"),
+        (["", "one", "", "two"], "one two"),
+    ],
+)
+def test_lines_become_running_text(lines, expected):
+    assert pdf_text.flowed(lines, frozenset({"re-entry"})) == expected
+
+
+def test_a_drop_cap_belongs_to_the_first_line_only():
+    runs = [run("O", 0, 0, height=24, size=24, width=10), run("nce upon", 12, 1), run("a time", 12, 13)]
+    assert [pdf_text.line_text(line) for line in pdf_text.visual_lines(runs)] == ["O nce upon", "a time"]
+
+
+def test_pieces_of_a_line_are_set_apart_only_by_a_gap():
+    assert pdf_text.line_text([run("ab", 0, 0), run("cd", 10, 0), run("ef", 40, 0)]) == "abcd ef"
+
+
+def test_list_entries_keep_their_numbers_and_lose_their_bullets():
+    assert pdf_text.list_items(["• first", "continued", "• second", "3. third", "-5 degrees"], frozenset()) == [
+        "- first continued",
+        "- second",
+        "3. third -5 degrees",
+    ]
+
+
+def test_table_cells_are_found_by_the_centre_of_each_character():
+    region = pdf_text.Region((0, 0, 100, 40), "table", ((50.0,), (20.0,)))
+    runs = [run("ab|", 0, 0), run("cd", 60, 0), run("ef", 0, 22), run("gh", 60, 22)]
+    assert pdf_text.table_rows(runs, region, frozenset()) == [["ab|", "cd"], ["ef", "gh"]]
+    assert pdf_text.pipe_table([["ab|", "cd"], ["ef", "gh"]]) == "| ab\\| | cd |\n| --- | --- |\n| ef | gh |"
+
+
+boxes = st.tuples(*[st.integers(0, 80)] * 2, *[st.integers(1, 60)] * 2).map(lambda b: (b[0], b[1], b[0] + b[2], b[1] + b[3]))
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(boxes, max_size=6),
+    st.lists(st.tuples(st.text("abc d", min_size=1, max_size=8), st.integers(0, 90), st.integers(0, 90)), max_size=8),
+)
+def test_every_character_has_exactly_one_owner(rectangles, texts):
+    runs = [run(text, x, y) for text, x, y in texts if text.strip()]
+    pieces, orphans = pdf_text.owned(runs, rectangles)
+    shared = sorted(c for group in [*pieces, orphans] for r in group for c in r.chars if c.text != " ")
+    assert shared == sorted(c for r in runs for c in r.chars if c.text != " ")
+
+
+# --- real files -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    "name", ["docling-2305.03393v1-pg9", "docling-code_and_formula", "docling-right_to_left_01", "olmocr-multi_column_miss"]
+)
+def test_real_pages_are_proved(name, material):
+    path = material / "pdf-truth" / f"{name}.pdf"
+    facts = PdfLoader().load(path, path.name)
+    assert facts.blocks
+    assert verify_blocks(path, facts.text, facts.blocks) == {}
