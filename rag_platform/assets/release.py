@@ -11,7 +11,8 @@ import dagster as dg
 from rag_platform.assets.partitions import JOB_TAG, namespaces
 from rag_platform.assets.resources import Platform
 from rag_platform.config import index_profile, load_settings, load_strategy, strategy_names
-from rag_platform.indexes.release import CHECKS, current
+from rag_platform.indexes.checks import CHECKS
+from rag_platform.indexes.release import current
 from rag_platform.indexes.updating import build_candidate, newest_candidate, publish_candidate
 from rag_platform.observability import tracing
 

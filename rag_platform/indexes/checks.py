@@ -120,9 +120,7 @@ class Candidate:
 
     def _files_intact(self) -> CheckResult:
         wrong = [name for name in self.files if not (self.directory / name).is_file()]
-        empty = [name for name in self.files if name not in wrong and (self.directory / name).stat().st_size == 0]
-        details = f"missing {wrong[:_SHOWN]}, empty {empty[:_SHOWN]}" if wrong or empty else f"{len(self.files)} files"
-        return CheckResult("files_intact", not (wrong or empty), details)
+        return CheckResult("files_intact", not wrong, f"missing {wrong[:_SHOWN]}" if wrong else f"{len(self.files)} files")
 
 
 def hash_files(directory: Path, strategy: Strategy, parent: Path | None, parent_hashes: Mapping[str, str]) -> dict[str, str]:

@@ -308,7 +308,7 @@ def publish(store: Store, namespace: str, release_id: str) -> Manifest:
 def rollback(store: Store, namespace: str, to: str | None = None) -> str:
     """The release_id that is read after going back to `to`, or to the parent of the published one."""
     if to is None:
-        now_read = _current_or_raise(store, namespace)
+        now_read = require_current(store, namespace)
         to = read_manifest(store.release_dir(namespace, now_read)).parent
         if to is None or not (store.release_dir(namespace, to) / "manifest.json").is_file():
             kept = ", ".join(manifest.release_id for manifest in list_releases(store, namespace)) or "none"
@@ -364,7 +364,7 @@ def open_release(store: Store, namespace: str, strategy: Strategy | None = None,
     Raises NotFoundError `unknown_namespace`, `no_release` or `unknown_release`; ReleaseError `embedder_mismatch` when `strategy` asks with
     another embedder than the release was built with; SchemaVersionError for a release of another program version.
     """
-    release_id = release_id or _current_or_raise(store, namespace)
+    release_id = release_id or require_current(store, namespace)
     directory = store.release_dir(namespace, release_id)
     manifest = read_manifest(directory)
     built_with = Strategy.model_validate(manifest.strategy_config)
@@ -390,7 +390,8 @@ def _require_embedder(manifest: Manifest, strategy: Strategy) -> None:
     )
 
 
-def _current_or_raise(store: Store, namespace: str) -> str:
+def require_current(store: Store, namespace: str) -> str:
+    """The published release_id. Raises NotFoundError: `unknown_namespace`, `no_release`."""
     if not store.releases_dir(namespace).is_dir():
         raise NotFoundError(f"unknown namespace {namespace!r}; see `rag status`, or ingest into it first", code="unknown_namespace")
     release_id = current(store, namespace)

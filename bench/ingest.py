@@ -1,0 +1,171 @@
+"""Ingestion against the bare library calls on the same files, in one run.
+
+    python bench/ingest.py [--chunks 2000 20000] [--strategy fast] [--pdf FOLDER]
+
+Bare calls: parse (markdown-it, or pymupdf4llm with the same options) and embed the very texts that our run embeds, with the embedder's
+own batching, in as many processes as there are cores. Printed: walls, their ratio, a second ingest of the same files, and what Dagster's
+bookkeeping adds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+from corpus import write_corpus
+
+from rag_platform.config import Settings, Strategy, load_settings, load_strategy
+from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
+from rag_platform.documents.versions import VersionBuild, load_views
+from rag_platform.indexes.ingesting import IngestionTotals, ingest_versions
+from rag_platform.ir import Version
+from rag_platform.ledger import Ledger
+from rag_platform.registry import build
+from rag_platform.store import Store
+
+NAMESPACE = "bench"
+
+
+@dataclass(frozen=True)
+class Root:
+    """A data root of its own, and what works on it."""
+
+    settings: Settings
+    store: Store
+    ledger: Ledger
+    strategy: Strategy
+
+    def receive(self, folder: Path) -> Reception:
+        """Receive a folder."""
+        return receive([folder], NAMESPACE, strategy=self.strategy, settings=self.settings, store=self.store, ledger=self.ledger,
+                       options=ReceiveOptions())  # fmt: skip
+
+    def versions(self, ids: Sequence[str]) -> list[Version]:
+        """The ledger's rows."""
+        return [self.ledger.version(version_id) for version_id in ids]
+
+    def ingest(self, versions: Sequence[Version]) -> IngestionTotals:
+        """The seven stages, without Dagster."""
+        return ingest_versions(versions, settings=self.settings, strategy=self.strategy, store=self.store, ledger=self.ledger)
+
+
+def new_root(strategy: str) -> Root:
+    """An empty data root in a temporary folder, in force for this process and its children."""
+    os.environ["RAG_HOME"] = tempfile.mkdtemp(prefix="rag-bench-")
+    os.environ.pop("DAGSTER_HOME", None)
+    settings = load_settings()
+    store = Store(settings.home)
+    return Root(settings, store, Ledger(store.ledger_path), load_strategy(settings, strategy))
+
+
+def timed(function: Callable[[], object]) -> tuple[float, object]:
+    """(seconds, result) of one call."""
+    started = time.perf_counter()
+    result = function()
+    return time.perf_counter() - started, result
+
+
+def parse_markdown(files: Sequence[Path]) -> None:
+    """What the bare parser does with the same files."""
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark").enable("table")
+    for path in files:
+        parser.parse(path.read_text(encoding="utf-8"))
+
+
+def parse_pdf(files: Sequence[Path]) -> None:
+    """What the bare layout parser does with the same files."""
+    import pymupdf
+    import pymupdf.layout
+    import pymupdf4llm
+
+    for path in files:
+        with pymupdf.open(path) as document:
+            pymupdf4llm.to_markdown(document, page_chunks=True, use_ocr=False, show_progress=False)
+
+
+def embed_share(provider: str, options: dict[str, object], texts: list[str]) -> int:
+    """Embed texts with the bare library in this process; returns how many."""
+    return len(build("embedder", provider, options).embed(texts))
+
+
+def embed_bare(strategy: Strategy, texts: list[str], processes: int) -> None:
+    """Embed texts in as many processes as there are cores, each calling the library once on its share."""
+    ordered = sorted(texts, key=len)
+    shares = [ordered[i::processes] for i in range(processes)]
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        list(pool.map(embed_share, [strategy.embedding.provider] * processes, [strategy.embedding.options] * processes, shares))
+
+
+def texts_of(root: Root, versions: Sequence[Version]) -> list[str]:
+    """The distinct texts that a run over these versions embeds."""
+    views = (v for version in versions for v in load_views(VersionBuild(version, root.strategy, root.settings, root.store)))
+    return list({view.content_hash: view.dense_text for view in views if view.dense_text.strip()}.values())
+
+
+def run_dagster(root: Root, ids: Sequence[str]) -> float:
+    """Seconds of the Dagster job over versions whose outputs all exist: its bookkeeping, and reading what is reused."""
+    import dagster as dg
+
+    from rag_platform.assets.instance import prepare
+    from rag_platform.assets.launch import run_ingest
+
+    prepare(root.store)
+    job = root.ledger.add_job("ingest", NAMESPACE, {"version_ids": list(ids)})
+    with dg.DagsterInstance.get() as instance:
+        return timed(lambda: run_ingest(job, instance))[0]
+
+
+def measure(label: str, folder: Path, strategy: str, parse: Callable[[Sequence[Path]], None], suffix: str) -> None:
+    """Print one table of figures for one corpus."""
+    root = new_root(strategy)
+    files = sorted(folder.rglob(f"*{suffix}"))
+    reception = root.receive(folder)
+    versions = root.versions(reception.to_process)
+    ours, totals = timed(lambda: root.ingest(versions))
+    assert isinstance(totals, IngestionTotals)
+    landed = [v for v in root.versions(reception.to_process) if v.status == "ready"]
+    texts = texts_of(root, landed)
+    parse_seconds = timed(lambda: parse(files))[0]
+    embed_seconds = timed(lambda: embed_bare(root.strategy, texts, os.cpu_count() or 1))[0]
+    bare = parse_seconds + embed_seconds
+    again, second = timed(lambda: root.receive(folder))
+    assert isinstance(second, Reception)
+    print(f"\n{label}, strategy {strategy}: {totals.documents} documents, {totals.chunks} chunks, {len(totals.failures)} failed")
+    rate = len(texts) / embed_seconds
+    print(f"  bare libraries      {bare:8.2f} s   parse {parse_seconds:.2f} + embed {embed_seconds:.2f} ({rate:.0f} texts/s)")
+    print(f"  our seven stages    {ours:8.2f} s   ratio {ours / bare:.2f}   {totals.documents / ours:.1f} documents/s")
+    print(f"  the same again      {again:8.2f} s   {100 * again / ours:.1f} % of the first, {len(second.to_process)} to process")
+    if landed:
+        ids = [v.version_id for v in landed]
+        reused = timed(lambda: root.ingest(landed))[0]
+        dagster = run_dagster(root, ids)
+        added = 1000 * (dagster - reused) / len(ids)
+        print(f"  all outputs reused  {reused:8.2f} s   as a Dagster run {dagster:.2f} s: bookkeeping {added:.1f} ms a document")
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--chunks", type=int, nargs="*", default=[2000])
+    parser.add_argument("--strategy", default="fast")
+    parser.add_argument("--pdf", type=Path, help="a folder of PDFs to measure too")
+    options = parser.parse_args()
+    for chunks in options.chunks:
+        with tempfile.TemporaryDirectory() as folder:
+            write_corpus(Path(folder), chunks)
+            measure(f"Markdown, {chunks} chunks asked for", Path(folder), options.strategy, parse_markdown, ".md")
+    if options.pdf:
+        measure(f"PDF, {options.pdf.name}", options.pdf, options.strategy, parse_pdf, ".pdf")
+
+
+if __name__ == "__main__":
+    main()
