@@ -98,7 +98,7 @@ class Library:
             found = path.stat()
         except OSError as error:
             known = ", ".join(self.namespaces()) or "none"
-            if path.parent.is_dir():
+            if path.parent.is_dir() or namespace == self.settings.default_namespace:
                 raise NotFoundError(f"namespace {namespace!r} has no published release; run `rag ingest` or `rag release`",
                                     code="no_release", namespace=namespace) from error  # fmt: skip
             raise NotFoundError(
