@@ -1,0 +1,413 @@
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import threading
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rag_platform.config import Settings
+from rag_platform.errors import InputError, NotFoundError, ProviderError
+from rag_platform.ir import EmbedderInfo, Hit, QueryRequest
+from rag_platform.observability import traces
+from rag_platform.protocols import Vectors
+from rag_platform.providers.hashing import Hashing
+from rag_platform.providers.tantivy import Tantivy
+from rag_platform.retrieval.engine import answer
+from rag_platform.retrieval.library import Library
+from rag_platform.store import Store
+
+HERE = __name__
+GUIDE = [("Limits", "The maximum upload size is 50 MB."), ("Errors", "Error PPR-9087 means that the licence server cannot be reached.")]
+STAGES = ["stage.query_norm", "stage.filter", "stage.retrieve_dense", "stage.retrieve_sparse", "stage.fusion", "stage.filter",
+          "stage.rerank", "stage.context_build", "stage.generate", "stage.format_response"]  # fmt: skip
+
+
+# --- providers that fail; a dotted path in a strategy finds them ----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FailingForQuestions:
+    """Embeds documents as `hashing` does, and no question."""
+
+    def info(self) -> EmbedderInfo:
+        return Hashing().info()
+
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
+        if query:
+            raise ProviderError("the model server is down", code="unreachable", retryable=True)
+        return Hashing().embed(texts)
+
+
+@dataclass(frozen=True)
+class UnreadableWords(Tantivy):
+    """A word index that can be written but not asked."""
+
+    def open(self, directory: Path) -> Any:
+        return UnreadableReader()
+
+
+class UnreadableReader:
+    """Fails as a vendor's library does, with no error of ours."""
+
+    def search(self, query: str, k: int, **restrictions: Any) -> list[Any]:
+        raise OSError("input/output error")
+
+
+@dataclass(frozen=True)
+class SlowReranker:
+    """Outlives every deadline of these tests."""
+
+    def rerank(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
+        threading.Event().wait(5)
+        return list(hits)
+
+
+@dataclass(frozen=True)
+class Reversing:
+    """Turns the order around."""
+
+    def rerank(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
+        return list(reversed(hits))
+
+
+@dataclass(frozen=True)
+class Forgetful:
+    """Loses a hit."""
+
+    def rerank(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
+        return list(hits)[1:]
+
+
+@dataclass(frozen=True)
+class BrokenAnswerer:
+    """Fails for every question."""
+
+    def answer(self, query: str, evidence: Sequence[Hit]) -> str:
+        raise ProviderError("quota exceeded", code="rate_limited")
+
+
+# --- the way of a good query ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("question", "chunk_id", "says"),
+    [
+        ("What is the maximum upload size?", "guide-0", "The maximum upload size is 50 MB. [1]"),
+        ("最大连接数是多少？", "handbook-0", "连接池的最大连接数是 100。 [1]"),
+        ("ppr-9087", "guide-2", "Error PPR-9087 means that the licence server cannot be reached. [1]"),
+    ],
+)
+def test_the_answer_quotes_the_right_chunk(guide: Any, library: Library, question: str, chunk_id: str, says: str) -> None:
+    result = answer(library, QueryRequest(question))
+    assert result.hits[0].chunk_id == chunk_id
+    assert result.answer_markdown == says
+    assert [(c.id, c.chunk_id) for c in result.citations] == [(1, chunk_id)]
+    assert result.citations[0].text in {text for pairs in guide.values() for _, text in pairs}
+    assert (result.effective_mode, result.release_id, result.matched_count, result.applied_filters) == ("hybrid", "r1", None, {})
+    assert result.warnings == ()
+    assert 0.5 < result.confidence <= 1.0
+
+
+def test_the_trace_has_every_stage_and_what_a_replay_needs(guide: Any, library: Library, store: Store) -> None:
+    result = answer(library, QueryRequest("What is the maximum upload size?"), request_id="req_1")
+    trace = traces.show(store.logs_dir, result.trace_id)
+    assert [item["name"] for item in trace["spans"] if item["name"].startswith("stage.")] in (
+        STAGES,
+        [*STAGES[:2], *STAGES[3:1:-1], *STAGES[4:]],
+    )
+    assert (trace["trace_type"], trace["status"], trace["namespace"], trace["links"]["request_id"]) == ("query", "ok", "default", "req_1")
+    assert trace["strategy_config_id"].startswith("scfg_")
+    attrs = trace["attrs"]
+    assert attrs["ranked_chunk_ids"] == [hit.chunk_id for hit in result.hits]
+    assert attrs["request"]["text"] == "What is the maximum upload size?"
+    assert set(attrs) >= {"release_id", "query_hash", "effective_mode", "final_context_tokens", "candidate_count_before_after_filter"}
+    figures = ("dense_latency_ms", "sparse_latency_ms", "fusion_latency_ms", "rerank_latency_ms", "dense_topk_overlap_sparse")
+    for name in figures:
+        assert attrs[name] is not None, name
+    kinds = [item["kind"] for item in trace["events"]]
+    assert kinds.count("retrieval.candidates") == 2
+    assert {"query.normalized", "fusion.ranked", "rerank.ranked", "context.final", "generation.summary", "response.envelope"} <= set(kinds)
+    assert trace["aggregates"]["counters"]["citations_count"] == 1
+    rerank = next(item for item in trace["spans"] if item["name"] == "stage.rerank")
+    assert rerank["attrs"]["rerank_applied"] is False
+    assert rerank["provider"]["provider_id"] == "none"
+
+
+@pytest.mark.parametrize("mode", ["dense", "sparse", "hybrid"])
+def test_each_mode_runs_its_legs(guide: Any, library: Library, store: Store, mode: str) -> None:
+    result = answer(library, QueryRequest("maximum upload size", mode=mode))
+    assert result.effective_mode == mode
+    assert {hit.source for hit in result.hits} <= ({mode} if mode != "hybrid" else {"dense", "sparse", "hybrid"})
+    names = {item["name"] for item in traces.show(store.logs_dir, result.trace_id)["spans"]}
+    assert ("stage.retrieve_dense" in names, "stage.retrieve_sparse" in names) == (mode != "sparse", mode != "dense")
+
+
+def test_top_k_counts_what_is_shown(publish: Any, library: Library) -> None:
+    same = ("Same", "The pump needs oil.")
+    publish({"a": [same], "b": [same], "c": [("Other", "The pump is red and needs oil.")], "d": [("More", "A pump.")]})
+    shown = answer(library, QueryRequest("pump oil", top_k=3)).hits
+    assert len(shown) == 3
+    assert len({hit.chunk_text for hit in shown}) == 3
+    assert [hit.rank for hit in shown] == [1, 2, 3]
+    assert len(answer(library, QueryRequest("pump oil", top_k=1)).hits) == 1
+
+
+def test_max_per_document(guide: Any, library: Library) -> None:
+    hits = answer(library, QueryRequest("maximum upload error retry", max_per_document=1)).hits
+    assert sorted(hit.doc_id for hit in hits) == ["guide", "handbook"]
+
+
+def test_a_score_threshold_drops_the_rest(guide: Any, library: Library) -> None:
+    hits = answer(library, QueryRequest("maximum upload size", score_threshold=0.9)).hits
+    assert [hit.chunk_id for hit in hits] == ["guide-0"]
+
+
+def test_without_an_answer_only_hits_come_back(guide: Any, library: Library, store: Store) -> None:
+    result = answer(library, QueryRequest("maximum upload size", answer=False))
+    assert (result.answer_markdown, result.citations) == ("", ())
+    assert result.hits[0].chunk_id == "guide-0"
+    assert "stage.generate" not in {item["name"] for item in traces.show(store.logs_dir, result.trace_id)["spans"]}
+
+
+def test_an_unanswerable_question_is_said_plainly_in_its_language(guide: Any, library: Library) -> None:
+    result = answer(library, QueryRequest("Who painted the Mona Lisa?"))
+    assert result.answer_markdown.startswith("No passage answers this question")
+    assert result.flags["answered"] is False
+    assert result.confidence <= 0.2
+    assert answer(library, QueryRequest("蒙娜丽莎在哪里", mode="sparse")).answer_markdown.startswith(("没有段落", "资料库中没有"))
+
+
+# --- filters -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["dense", "sparse", "hybrid"])
+def test_a_filter_restricts_both_legs(guide: Any, library: Library, mode: str) -> None:
+    result = answer(library, QueryRequest("maximum upload size 连接", mode=mode, filters={"doc_id": "handbook"}))
+    assert {hit.doc_id for hit in result.hits} <= {"handbook"}
+    assert (result.matched_count, result.applied_filters) == (2, {"doc_id": "handbook"})
+
+
+def test_a_filter_that_matches_nothing_gives_nothing(guide: Any, library: Library) -> None:
+    result = answer(library, QueryRequest("maximum upload size", filters={"doc_id": "nobody"}))
+    assert (result.hits, result.matched_count, result.citations) == ((), 0, ())
+    assert result.answer_markdown == "Nothing in the library matches this question."
+    assert result.flags["retrieval_mode_effective"] == "hybrid"
+
+
+def test_kept_chunks_without_the_field_are_reported(guide: Any, library: Library) -> None:
+    result = answer(library, QueryRequest("maximum upload size", filters={"tags": "x"}))
+    assert result.matched_count == 5
+    assert any("without tags" in warning for warning in result.warnings)
+
+
+def test_a_version_that_is_not_live_names_the_live_one(publish: Any, library: Library) -> None:
+    publish({"guide": [("A", "old text of the guide")]}, release_id="r1")
+    old = next(iter(answer(library, QueryRequest("guide")).hits)).version_id
+    publish({"guide": [("A", "new text of the guide")]}, release_id="r2")
+    with pytest.raises(InputError) as raised:
+        answer(library, QueryRequest("guide", filters={"version_id": old}))
+    live = answer(library, QueryRequest("guide")).hits[0].version_id
+    assert raised.value.code == "version_not_live"
+    assert live in raised.value.message
+    assert raised.value.details["releases"] == ["r1"]
+    assert answer(library, QueryRequest("guide", filters={"version_id": old}, release_id="r1")).hits[0].version_id == old
+
+
+def test_soft_preferences_reorder_and_drop_nothing(publish: Any, library: Library) -> None:
+    publish({"a": [("S", "pump oil")], "b": ([("S", "pump oil and water")], {"tags": ("official",)})})
+    plain = answer(library, QueryRequest("pump oil", mode="sparse"))
+    preferring = answer(library, QueryRequest("pump oil", mode="sparse", filters={"prefer_official": True}))
+    assert {hit.chunk_id for hit in plain.hits} == {hit.chunk_id for hit in preferring.hits}
+    assert preferring.flags["filter_execution_plan_effective"]["rerank"] == ["prefer_official"]
+
+
+def test_a_hard_filter_that_cannot_run_stops_the_query(guide: Any, library: Library, store: Store) -> None:
+    with closing(sqlite3.connect(store.release_dir("default", "r1") / "catalog.sqlite")) as damaged:
+        damaged.execute("DROP TABLE versions")
+    with pytest.raises(ProviderError, match="nothing was searched") as raised:
+        answer(library, QueryRequest("upload", filters={"doc_id": "guide"}))
+    assert raised.value.code == "filter_failed"
+
+
+# --- wrong arguments -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (QueryRequest(" "), "empty_query"),
+        (QueryRequest("x" * 5000), "query_too_long"),
+        (QueryRequest("x", mode="fuzzy"), "invalid_mode"),
+        (QueryRequest("x", top_k=0), "invalid_top_k"),
+        (QueryRequest("x", top_k=101), "invalid_top_k"),
+        (QueryRequest("x", filters={"autor": 1}), "unknown_filter"),
+        (QueryRequest("x", namespace="nowhere"), "unknown_namespace"),
+        (QueryRequest("x", strategy="nowhere"), "unknown_strategy"),
+        (QueryRequest("x", release_id="r99"), "unknown_release"),
+    ],
+)
+def test_a_wrong_argument_is_an_error_with_its_trace(guide: Any, library: Library, store: Store, request_: QueryRequest, code: str) -> None:
+    with pytest.raises(InputError) as raised:
+        answer(library, request_)
+    assert raised.value.code == code
+    trace = traces.show(store.logs_dir, raised.value.details["trace_id"])
+    assert (trace["status"], trace["error"]["code"]) == ("error", code)
+
+
+def test_a_namespace_without_a_release_says_so(library: Library, store: Store) -> None:
+    store.releases_dir("fresh").mkdir(parents=True)
+    with pytest.raises(NotFoundError) as raised:
+        answer(library, QueryRequest("x", namespace="fresh"))
+    assert raised.value.code == "no_release"
+
+
+# --- fallbacks -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["dense", "hybrid"])
+def test_a_failing_dense_leg_falls_back_to_sparse(publish: Any, vary: Any, library: Library, store: Store, mode: str) -> None:
+    publish({"guide": GUIDE}, strategy=vary("deaf", hashing=f"{HERE}:FailingForQuestions"))
+    result = answer(library, QueryRequest("What is the maximum upload size?", mode=mode))
+    assert result.hits[0].chunk_id == "guide-0"
+    assert {hit.source for hit in result.hits} == {"sparse"}
+    assert result.effective_mode == "sparse"
+    assert (result.flags["dense_failed"], result.flags["retrieval_mode_effective"]) == (True, "sparse")
+    assert any("model server is down" in warning for warning in result.warnings)
+    trace = traces.show(store.logs_dir, result.trace_id)
+    failed = next(item for item in trace["spans"] if item["name"] == "stage.retrieve_dense")
+    assert failed["error"]["code"] == "unreachable"
+    assert trace["attrs"]["flags"]["dense_failed"] is True
+    assert "query.fallback" in {item["kind"] for item in trace["events"]}
+
+
+def test_a_failing_sparse_leg_falls_back_to_dense(publish: Any, vary: Any, library: Library) -> None:
+    publish({"guide": GUIDE}, strategy=vary("wordless", f"lexical: {{provider: '{HERE}:UnreadableWords'}}\n"))
+    for mode in ("sparse", "hybrid"):
+        result = answer(library, QueryRequest("maximum upload size", mode=mode))
+        assert (result.effective_mode, result.flags["sparse_failed"]) == ("dense", True)
+        assert result.hits
+
+
+def test_a_dense_only_release_whose_embedder_fails_is_empty_with_an_error(publish: Any, vary: Any, library: Library) -> None:
+    publish({"guide": GUIDE}, strategy=vary("lonely", hashing=f"{HERE}:FailingForQuestions", hybrid="dense_only"))
+    result = answer(library, QueryRequest("upload size"))
+    assert (result.hits, result.effective_mode, result.confidence) == ((), "none", 0.0)
+    assert result.flags["error"]["code"] == "provider_error"
+    assert "could not be searched" in result.answer_markdown
+
+
+def test_both_legs_failing_is_empty_with_both_reasons(publish: Any, vary: Any, library: Library) -> None:
+    lines = f"lexical: {{provider: '{HERE}:UnreadableWords'}}\n"
+    publish({"guide": GUIDE}, strategy=vary("silent", lines, hashing=f"{HERE}:FailingForQuestions"))
+    result = answer(library, QueryRequest("upload size"))
+    assert (result.hits, result.flags["dense_failed"], result.flags["sparse_failed"]) == ((), True, True)
+    assert result.flags["error"]["causes"] == ["unreachable", "OSError"]
+
+
+def test_an_encoding_without_vectors_answers_sparse_without_being_a_failure(publish: Any, vary: Any, library: Library) -> None:
+    publish({"guide": [("A", "upload size")]}, strategy=vary("words", hybrid="sparse_only"))
+    result = answer(library, QueryRequest("upload size"))
+    assert result.effective_mode == "sparse"
+    assert "dense_failed" not in result.flags
+    asked = answer(library, QueryRequest("upload size", mode="dense"))
+    assert (asked.effective_mode, asked.flags["dense_failed"]) == ("sparse", True)
+
+
+@pytest.mark.parametrize(("reranker", "says"), [("SlowReranker", "longer than 0.2 s"), ("Forgetful", "other hits")])
+def test_a_failing_reranker_leaves_the_order_of_the_fusion(guide: Any, vary: Any, library: Library, reranker: str, says: str) -> None:
+    plain = answer(library, QueryRequest("maximum upload size"))
+    name = vary("ranked", f"reranker: {{provider: '{HERE}:{reranker}'}}\nretrieval: {{stage_seconds: 0.2}}\n")
+    result = answer(library, QueryRequest("maximum upload size", strategy=name))
+    assert [hit.chunk_id for hit in result.hits] == [hit.chunk_id for hit in plain.hits]
+    assert (result.flags["rerank_failed"], result.flags["effective_rank_source"]) == (True, "fusion")
+    assert any(says in warning for warning in result.warnings)
+
+
+def test_a_reranker_decides_the_order(guide: Any, vary: Any, library: Library) -> None:
+    plain = answer(library, QueryRequest("maximum upload size"))
+    result = answer(library, QueryRequest("maximum upload size", strategy=vary("turned", f"reranker: {{provider: '{HERE}:Reversing'}}\n")))
+    assert [hit.chunk_id for hit in result.hits] == [hit.chunk_id for hit in reversed(plain.hits)]
+    assert result.flags["rerank_applied"] is True
+
+
+def test_a_failing_answerer_lists_the_passages(guide: Any, vary: Any, library: Library) -> None:
+    name = vary("mute", f"answerer: {{provider: '{HERE}:BrokenAnswerer'}}\n")
+    result = answer(library, QueryRequest("maximum upload size", strategy=name))
+    assert (result.flags["generation_failed"], result.flags["fallback_mode"]) == (True, "structured_response")
+    assert "The maximum upload size is 50 MB." in result.answer_markdown
+    assert result.citations[0].chunk_id == "guide-0"
+    assert any("quota exceeded" in warning for warning in result.warnings)
+
+
+# --- the library ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_release_is_seen_by_the_next_query(publish: Any, library: Library) -> None:
+    publish({"a": [("S", "pump oil")]}, release_id="r1")
+    with library.lease("default") as old:
+        assert answer(library, QueryRequest("pump")).release_id == "r1"
+        publish({"b": [("S", "pump water")]}, release_id="r2")
+        second = answer(library, QueryRequest("pump"))
+        assert (second.release_id, second.hits[0].doc_id) == ("r2", "b")
+        assert old.retired
+        assert old.release.catalog.rows(["a-0"])  # still open for the query in flight
+    assert library.namespaces() == ["default"]
+
+
+def test_hidden_documents_are_never_shown(guide: Any, settings: Settings, store: Store) -> None:
+    hidden: set[str] = set()
+    library = Library(settings, store, hidden=lambda namespace: frozenset(hidden))
+    assert answer(library, QueryRequest("maximum upload size")).hits[0].doc_id == "guide"
+    hidden.add("guide")
+    result = answer(library, QueryRequest("maximum upload size", filters={"lang": "en"}))
+    assert {hit.doc_id for hit in result.hits} <= {"handbook"}
+    assert result.matched_count == 2
+    assert {hit.doc_id for hit in answer(library, QueryRequest("maximum upload size")).hits} == {"handbook"}
+    hidden.clear()
+    assert answer(library, QueryRequest("maximum upload size")).hits[0].doc_id == "guide"
+    library.close()
+
+
+def test_many_threads_ask_while_releases_change(publish: Any, library: Library, store: Store) -> None:
+    publish({"a": [("S", "pump oil")]}, release_id="r0")
+    problems: list[str] = []
+    stop = threading.Event()
+
+    def ask() -> None:
+        while not stop.is_set():
+            try:
+                result = answer(library, QueryRequest("pump"))
+            except Exception as error:
+                problems.append(repr(error))
+                return
+            if len(result.hits) != 1 or result.warnings:
+                problems.append(f"{result}")
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for number in range(1, 6):
+        publish({"a": [("S", f"pump oil {number}")]}, release_id=f"r{number}")
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    assert answer(library, QueryRequest("pump")).release_id == "r5"
+
+
+def test_a_strategy_of_another_space_is_refused(guide: Any, library: Library, vary: Any) -> None:
+    name = vary("other", hashing="usem3")
+    with pytest.raises(InputError, match="hashing") as raised:
+        answer(library, QueryRequest("x", strategy=name))
+    assert raised.value.code == "embedder_mismatch"
+
+
+def test_a_release_outlives_its_strategy_file(guide: Any, library: Library, config_folder: Path) -> None:
+    shutil.move(config_folder / "strategies" / "tiny.yaml", config_folder / "strategies" / "renamed.yaml")
+    assert answer(library, QueryRequest("maximum upload size")).hits[0].chunk_id == "guide-0"
