@@ -243,7 +243,7 @@ class CatalogReader:
         tables = ("documents", "versions", "sections", "chunks", "asset")
         found = {table: int(self._db().execute(f"SELECT count(*) FROM {table}").fetchone()[0]) for table in tables}
         sql = (
-            "SELECT count(*) FILTER (WHERE sparse_hash != ''), count(*) FILTER (WHERE status = 'ready' AND content_hash != ''),"
+            "SELECT coalesce(sum(in_lexical), 0), coalesce(sum(in_dense), 0),"
             " count(*) FILTER (WHERE status = 'failed_embed'), count(*) FILTER (WHERE status = 'no_text') FROM chunks"
         )
         names = ("lexical", "dense", "failed_embed", "no_text")

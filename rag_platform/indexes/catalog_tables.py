@@ -29,12 +29,17 @@ class Entry:
     keyphrases: tuple[str, ...] = ()
     quality_score: float | None = None
 
+    @property
+    def indexed(self) -> tuple[bool, bool]:
+        """Whether the word index and the vectors hold the chunk."""
+        return bool(self.sparse_hash), self.status == "ready" and bool(self.content_hash)
+
 
 # --- tables from records -----------------------------------------------------------------------------------------------
 
 _EXTRA_COLUMNS: dict[str, str] = {
     "chunks": ", content_hash TEXT NOT NULL, sparse_hash TEXT NOT NULL, status TEXT NOT NULL,"
-    " keyphrases TEXT NOT NULL DEFAULT '[]', quality_score REAL",
+    " keyphrases TEXT NOT NULL DEFAULT '[]', quality_score REAL, in_lexical INTEGER NOT NULL, in_dense INTEGER NOT NULL",
     "sections": ", doc_id TEXT NOT NULL, version_id TEXT NOT NULL, position INTEGER NOT NULL",
     "asset_anchor": ", doc_id TEXT NOT NULL, version_id TEXT NOT NULL",
 }
@@ -49,6 +54,7 @@ _INDEXES = (
     "CREATE UNIQUE INDEX chunks_id ON chunks(chunk_id)",
     "CREATE INDEX chunks_document ON chunks(doc_id, chunk_id)",
     "CREATE INDEX chunks_version ON chunks(version_id, chunk_index)",
+    "CREATE INDEX chunks_state ON chunks(status, in_lexical, in_dense, chunk_id)",  # counts and checks read nothing else
     "CREATE INDEX anchors_version ON asset_anchor(version_id)",
     "CREATE INDEX anchors_asset ON asset_anchor(asset_id)",
 )
@@ -164,8 +170,11 @@ class CatalogWriter:
         self._db.executemany(_insert("sections", 3), ([*_values(s), doc_id, version_id, n] for n, s in enumerate(sections)))
         try:
             self._db.executemany(
-                _insert("chunks", 5),
-                ([*_values(e.chunk), e.content_hash, e.sparse_hash, e.status, _stored(e.keyphrases), e.quality_score] for e in entries),
+                _insert("chunks", 7),
+                (
+                    [*_values(e.chunk), e.content_hash, e.sparse_hash, e.status, _stored(e.keyphrases), e.quality_score, *e.indexed]
+                    for e in entries
+                ),
             )
         except sqlite3.IntegrityError as error:
             raise IntegrityError(

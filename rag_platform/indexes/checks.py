@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,11 +63,11 @@ class Candidate:
         wrong: list[str] = []
         counts = catalog.counts()
         if self.strategy.builds_lexical:
-            expected = set(catalog.chunk_ids("sparse_hash != ''"))
+            expected = set(catalog.chunk_ids("in_lexical"))
             reader = lexical.open_reader(self.strategy.lexical, self.directory / "lexical")
             wrong += _difference("word index", expected, reader.ids(), reader.count())
         if self.strategy.builds_dense:
-            expected = set(catalog.chunk_ids("status = 'ready' AND content_hash != ''"))
+            expected = set(catalog.chunk_ids("in_dense"))
             ids, _ = dense.read_matrix(self.directory / "dense")
             wrong += _difference("vectors", expected, set(ids), len(ids))
             index: DenseIndex = build("dense_index", self.strategy.dense.provider, self.strategy.dense.options)
@@ -127,13 +128,19 @@ def hash_files(directory: Path, strategy: Strategy, parent: Path | None, parent_
     """sha256 by relative path of every file that readers never write; those linked to the parent's keep its hash."""
     rewritten = set(getattr(provider_class("dense_index", strategy.dense.provider), "REWRITTEN_ON_OPEN", ()))
     hashes: dict[str, str] = {}
+    fresh: list[str] = []
     for path in sorted(directory.rglob("*")):
         name = path.relative_to(directory).as_posix()
         if not path.is_file() or path.suffix == ".lock" or path.name in rewritten or name == "manifest.json":
             continue
         original = parent / name if parent is not None and name in parent_hashes else None
         linked = original is not None and original.is_file() and path.samefile(original)
-        hashes[name] = parent_hashes[name] if linked else sha256_file(path)
+        if linked:
+            hashes[name] = parent_hashes[name]
+        else:
+            fresh.append(name)
+    with ThreadPoolExecutor() as pool:  # hashing releases the interpreter lock
+        hashes.update(zip(fresh, pool.map(lambda name: sha256_file(directory / name), fresh), strict=True))
     return hashes
 
 

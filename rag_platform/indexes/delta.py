@@ -118,7 +118,7 @@ def _entry(chunk: Chunk, view: View, failed: Mapping[str, str]) -> Entry:
 
 
 def _vector_hash(entry: Entry) -> str:
-    return entry.content_hash if entry.status == "ready" else ""
+    return entry.content_hash if entry.indexed[1] else ""
 
 
 def _change(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[set[str], set[str]]:

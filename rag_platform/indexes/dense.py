@@ -7,7 +7,6 @@ dense/ann/          the approximate index of the strategy's dense provider
 
 from __future__ import annotations
 
-import itertools
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
@@ -58,26 +57,26 @@ def write_matrix(directory: Path, *, dim: int, removed: Collection[str], ids: li
     if old.shape[1] != dim or vectors.shape != (len(ids), dim):
         raise IntegrityError(f"vectors {vectors.shape} do not fit {len(ids)} ids and a matrix {old.shape}")
     gone = set(removed)
-    kept = [(chunk_id, row) for row, chunk_id in enumerate(old_ids) if chunk_id not in gone]
-    merged = sorted([*((chunk_id, 0, row) for chunk_id, row in kept), *((chunk_id, 1, row) for row, chunk_id in enumerate(ids))])
-    for before, after in itertools.pairwise(merged):
-        if before[0] == after[0]:
-            raise IntegrityError(f"chunk {after[0]} would have two vectors")
-    new_ids = [chunk_id for chunk_id, _, _ in merged]
-    origin = np.array([which for _, which, _ in merged], dtype=np.int8)
-    rows = np.array([row for _, _, row in merged], dtype=np.int64)
+    kept = [row for row, chunk_id in enumerate(old_ids) if chunk_id not in gone]
+    names = np.array([*(old_ids[row] for row in kept), *ids], dtype=np.str_)
+    order = np.argsort(names, kind="stable")
+    names = names[order]
+    if len(twice := names[1:][names[1:] == names[:-1]]):
+        raise IntegrityError(f"chunk {twice[0]} would have two vectors")
+    of_old = order < len(kept)
+    rows = np.concatenate([np.array(kept, dtype=np.int64), np.arange(len(ids))])[order]
     with atomic_path(directory / "vectors.npy") as temporary:
         with open(temporary, "wb") as target:
-            header = {"descr": "<f4", "fortran_order": False, "shape": (len(merged), dim)}
+            header = {"descr": "<f4", "fortran_order": False, "shape": (len(order), dim)}
             np.lib.format.write_array_header_1_0(target, header)
-            for start in range(0, len(merged), _ROWS_AT_ONCE):
-                part, of_old = rows[start : start + _ROWS_AT_ONCE], origin[start : start + _ROWS_AT_ONCE] == 0
+            for start in range(0, len(order), _ROWS_AT_ONCE):
+                part, is_old = rows[start : start + _ROWS_AT_ONCE], of_old[start : start + _ROWS_AT_ONCE]
                 block = np.empty((len(part), dim), dtype="<f4")
-                block[of_old] = old[part[of_old]]
-                block[~of_old] = vectors[part[~of_old]]
+                block[is_old] = old[part[is_old]]
+                block[~is_old] = vectors[part[~is_old]]
                 target.write(block.data)
         del old
-    write_text(directory / "ids.txt", "".join(f"{chunk_id}\n" for chunk_id in new_ids))
+    write_text(directory / "ids.txt", "".join(f"{chunk_id}\n" for chunk_id in names.tolist()))
 
 
 def read_matrix(directory: Path) -> tuple[list[str], Vectors]:

@@ -11,31 +11,26 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rag_platform.config import EmbeddingConfig, Strategy, index_profile, stage_profiles, strategy_config_id, text_norm_profile_id
+from rag_platform.config import Strategy, index_profile, stage_profiles, strategy_config_id
 from rag_platform.errors import NotFoundError, ReleaseError, SchemaVersionError
-from rag_platform.indexes import delta as deltas
-from rag_platform.indexes import dense, lexical
+from rag_platform.indexes import lexical
+from rag_platform.indexes.building import Building, OnProgress, embedder_info
 from rag_platform.indexes.catalog import CatalogReader
-from rag_platform.indexes.catalog_tables import CatalogWriter, Entry
-from rag_platform.indexes.checks import CHECKS as CHECKS
 from rag_platform.indexes.checks import Candidate, changed_files, hash_files
 from rag_platform.indexes.dense import DenseVectors
-from rag_platform.indexes.embedding import EmbeddingCache, embed_texts
+from rag_platform.indexes.embedding import EmbeddingCache
 from rag_platform.indexes.manifest import CheckResult, Manifest, read_manifest, write_manifest
-from rag_platform.ir import Document, EmbedderInfo, Json, Version
-from rag_platform.protocols import LexicalReader, Vectors
-from rag_platform.registry import build as build_provider
+from rag_platform.ir import Document, Version
+from rag_platform.protocols import LexicalReader
 from rag_platform.store import Store, write_text
 
 _BUILDING = ".building-"
 _TRASH = ".trash-"
-
-OnProgress = Callable[[str, int, int], None]  # step, done, total
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +76,7 @@ def build(
     directory = final.with_name(_BUILDING + release_id)
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
-    work = _Build(store, strategy, live, directory, origin, cache, processes, on_progress)
+    work = Building(store, strategy, live, directory, origin, cache, processes, on_progress)
     work.run()
     files = hash_files(directory, strategy, work.parent_directory, origin.files if origin else {})
     profiles = stage_profiles(strategy)
@@ -110,147 +105,6 @@ def build(
     os.replace(directory, final)
     _sync_directory(final.parent)
     return manifest
-
-
-@dataclass
-class _Build:
-    """One candidate in the making."""
-
-    store: Store
-    strategy: Strategy
-    live: Sequence[tuple[Document, Version]]
-    directory: Path
-    origin: Manifest | None
-    cache: EmbeddingCache
-    processes: int
-    on_progress: OnProgress | None
-
-    def run(self) -> None:
-        """Fill the directory."""
-        self.profiles = stage_profiles(self.strategy)
-        self.parent_directory = self.store.release_dir(self.origin.namespace, self.origin.release_id) if self.origin else None
-        reader = CatalogReader(self.parent_directory / "catalog.sqlite") if self.parent_directory else None
-        try:
-            self.delta = deltas.compare(self.live, reader)
-        finally:
-            if reader is not None:
-                reader.close()
-        if self.parent_directory is not None:
-            deltas.copy_parent(self.parent_directory, self.directory)
-        self._report("read", 0)
-        rows = {version.version_id: self._load(number, version) for number, version in enumerate(self.delta.changed, 1)}
-        vectors, failed = self._vectors(rows)
-        new = {entry.chunk.chunk_id: entry for version in rows.values() for entry in version.entries(failed)}
-        self._report("catalog", 0)
-        self._write_catalog(rows, failed)
-        self._report("lexical", 0)
-        stale_lexical = self._write_lexical(rows, new) if self.strategy.builds_lexical else 0
-        self._report("dense", 0)
-        stale_dense = self._write_dense(vectors, new) if self.strategy.builds_dense else 0
-        self._summarise(new, stale_lexical, stale_dense)
-
-    def _load(self, number: int, version: Version) -> deltas.VersionRows:
-        rows = deltas.load_version(self.store, version, self.profiles)
-        self._report("read", number)
-        return rows
-
-    def _report(self, step: str, done: int) -> None:
-        if self.on_progress is not None:
-            self.on_progress(step, done, len(self.delta.changed))
-
-    def _vectors(self, rows: Mapping[str, deltas.VersionRows]) -> tuple[dict[str, Vectors], Mapping[str, str]]:
-        """Vectors by content hash for everything that changed, and the reasons of those that have none."""
-        if not self.strategy.builds_dense:
-            return {}, {}
-        views = [view for version in rows.values() for view in version.views.values() if view.dense_text.strip()]
-        texts = {view.content_hash: view.dense_text for view in views}
-        if not texts:
-            return {}, {}
-        profile = text_norm_profile_id(self.strategy.cleaning)
-        embedding: EmbeddingConfig = self.strategy.embedding
-        report = embed_texts(texts, embedding, self.cache, text_norm_profile=profile, processes=self.processes)
-        info = embedder_info(self.strategy)
-        assert info is not None
-        return self.cache.get(texts, info, profile), report.failed
-
-    def _write_catalog(self, rows: Mapping[str, deltas.VersionRows], failed: Mapping[str, str]) -> None:
-        with CatalogWriter(self.directory / "catalog.sqlite") as catalog:
-            catalog.replace_documents(document for document, _ in self.live)
-            catalog.drop_versions(self.delta.dropped)
-            for version in rows.values():
-                catalog.add_version(version.version, version.sections, version.entries(failed), version.links)
-
-    def _write_lexical(self, rows: Mapping[str, deltas.VersionRows], new: Mapping[str, Entry]) -> int:
-        """Bring the word index up to date; returns how many deleted chunks its statistics still count."""
-        removed, added = deltas.lexical_change(self.delta.old, new)
-        stale = self._count("lexical_stale") + len(removed)
-        live_rows = self._count("lexical") - len(removed) + len(added)
-        directory, config = self.directory / "lexical", self.strategy.lexical
-        if self.origin is None or ((removed or added) and lexical.needs_full_build(live_rows, stale)):
-            shutil.rmtree(directory, ignore_errors=True)
-            everything = [row for version in rows.values() for row in version.lexical_rows()]
-            for version in self.delta.unchanged:
-                everything += deltas.load_version(self.store, version, self.profiles).lexical_rows()
-            lexical.update(config, directory, removed=(), rows=everything)
-            return 0
-        if removed or added:
-            wanted = (row for version in rows.values() for row in version.lexical_rows() if row.chunk_id in added)
-            lexical.update(config, directory, removed=removed, rows=wanted)
-        return stale
-
-    def _write_dense(self, vectors: Mapping[str, Vectors], new: Mapping[str, Entry]) -> int:
-        """Bring matrix and approximate index up to date; returns how many deleted rows the latter still carries."""
-        removed, added = deltas.dense_change(self.delta.old, new)
-        stale = self._count("dense_stale") + len(removed)
-        info = embedder_info(self.strategy)
-        assert info is not None
-        directory, config = self.directory / "dense", self.strategy.dense
-        if self.origin is None or removed or added:
-            rows = {chunk_id: vectors[new[chunk_id].content_hash] for chunk_id in added}
-            rebuild = self.origin is not None and stale > dense.STALE_SHARE * (self._count("dense") - len(removed) + len(added))
-            if rebuild:
-                dense.write_matrix(
-                    directory, dim=info.dim, removed=removed, ids=sorted(rows), vectors=dense.stacked(rows, info.dim)
-                )  # fmt: skip
-                shutil.rmtree(directory / dense.ANN_DIRECTORY, ignore_errors=True)
-                dense.rebuild_ann(config, directory)
-                return 0
-            dense.update(config, directory, dim=info.dim, removed=removed, added=rows)
-        return stale
-
-    def _count(self, key: str) -> int:
-        return int(self.origin.counts.get(key, 0)) if self.origin is not None else 0
-
-    def _summarise(self, new: Mapping[str, Entry], stale_lexical: int, stale_dense: int) -> None:
-        catalog = CatalogReader(self.directory / "catalog.sqlite")
-        try:
-            counts = catalog.counts()
-            self.chunk_counts = catalog.chunk_counts()
-        finally:
-            catalog.close()
-        if not self.strategy.builds_lexical:
-            counts["lexical"] = 0
-        if not self.strategy.builds_dense:
-            counts["dense"] = 0
-        self.counts: Json = {**counts, "lexical_stale": stale_lexical, "dense_stale": stale_dense}
-        old = self.delta.old
-        self.summary: Json = {
-            "full_build": self.origin is None,
-            "versions_added": len(self.delta.changed),
-            "versions_removed": len(self.delta.dropped),
-            "versions_unchanged": len(self.delta.unchanged),
-            "chunks_added": sum(chunk_id not in old for chunk_id in new),
-            "chunks_removed": sum(chunk_id not in new for chunk_id in old),
-            "chunks_kept": counts["chunks"] - sum(chunk_id not in old for chunk_id in new),
-        }
-
-
-def embedder_info(strategy: Strategy) -> EmbedderInfo | None:
-    """The fingerprint of the strategy's embedder, None when it builds no vectors; loads no weights."""
-    if not strategy.builds_dense:
-        return None
-    info: EmbedderInfo = build_provider("embedder", strategy.embedding.provider, strategy.embedding.options).info()
-    return info
 
 
 def _usable_parent(store: Store, namespace: str, strategy: Strategy, parent: str | None) -> Manifest | None:
