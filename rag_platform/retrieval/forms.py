@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from rag_platform.ir import Chunk, Document, Edit, Section, Version
+from rag_platform.ir import Chunk, Document, Edit, Version
 from rag_platform.retrieval.contract import ChunkPart, DocumentPart, SectionPart
 from rag_platform.retrieval.evidence import estimate_tokens
 from rag_platform.retrieval.library import Lease
@@ -15,7 +15,7 @@ from rag_platform.store import Store, read_records
 
 Format = Literal["md", "sections", "chunks", "outline"]
 _FRAME_TOKENS = 300  # what ids, names and braces around the text cost
-_CHUNK_TOKENS = 60  # the same for one chunk
+_ROW_TOKENS = 40  # the same for one section or chunk, its path apart
 
 
 class Found(NamedTuple):
@@ -30,7 +30,7 @@ def _markdown_form(lease: Lease, store: Store, found: Found, max_chars: int | No
     text = _rewritten(lease, store, found.version)
     # the text stands in `markdown` and in `md_text`
     shown = _cut(text, max_chars, None if max_tokens is None else (max_tokens - _FRAME_TOKENS) // 2)
-    part = _part(found, "md", len(text), len(shown))
+    part = _part(found, "md", len(text), len(shown), len(shown) < len(text))
     part["md_text"] = shown
     return part, shown
 
@@ -51,7 +51,7 @@ def _edits(lease: Lease, store: Store, version: Version) -> list[Edit]:
 
 
 def _outline_form(lease: Lease, store: Store, found: Found, max_chars: int | None, max_tokens: int | None) -> tuple[DocumentPart, str]:
-    return _sections(lease, found, lambda section: None, "outline", None)
+    return _sections(lease, found, None, "outline", _Allowance(None, max_tokens))
 
 
 def _sections_form(lease: Lease, store: Store, found: Found, max_chars: int | None, max_tokens: int | None) -> tuple[DocumentPart, str]:
@@ -60,19 +60,18 @@ def _sections_form(lease: Lease, store: Store, found: Found, max_chars: int | No
 
     facts = load_facts(store, found.version.file_sha256, lease.release.manifest.profiles["facts"])
     text = apply_edits(facts.text, _edits(lease, store, found.version)).text
-    left = _Allowance(max_chars, None if max_tokens is None else (max_tokens - _FRAME_TOKENS) // 2)
-    return _sections(lease, found, lambda section: left.take(text[section.norm_start : section.norm_end]), "sections", left)
+    return _sections(lease, found, text, "sections", _Allowance(max_chars, None if max_tokens is None else max_tokens // 2))
 
 
-def _sections(
-    lease: Lease, found: Found, text_of: Callable[[Section], str | None], format: Format, left: _Allowance | None
-) -> tuple[DocumentPart, str]:
+def _sections(lease: Lease, found: Found, text: str | None, format: Format, left: _Allowance) -> tuple[DocumentPart, str]:
+    """The sections in order, with their slice of the normalised `text` where that is given."""
     reader = lease.release.catalog
+    sections = reader.sections(found.document.doc_id)
     counts = Counter(chunk.section_id for chunk in reader.chunks_of_version(found.version.version_id))
     rows: list[SectionPart] = []
-    total = 0
-    for section in reader.sections(found.document.doc_id):
-        total += section.norm_end - section.norm_start
+    for section in sections:
+        if not left.opens(_ROW_TOKENS + 2 * estimate_tokens(section.section_path)) and rows:
+            break
         row: SectionPart = {
             "section_id": section.section_id,
             "section_path": section.section_path,
@@ -80,24 +79,25 @@ def _sections(
             "level": section.heading_level,
             "chunks": counts[section.section_id],
         }
-        if (text := text_of(section)) is not None:
-            row["text"] = text
+        if text is not None:
+            row["text"] = left.take(text[section.norm_start : section.norm_end])
         rows.append(row)
-    part = _part(found, format, total, total if left is None else left.shown)
+    total = sum(section.norm_end - section.norm_start for section in sections)
+    part = _part(found, format, total, total if text is None else left.shown, len(rows) < len(sections))
     part["sections"] = rows
     return part, sections_markdown(part, rows)
 
 
 def _chunks_form(lease: Lease, store: Store, found: Found, max_chars: int | None, max_tokens: int | None) -> tuple[DocumentPart, str]:
     chunks = lease.release.catalog.chunks_of_version(found.version.version_id)
-    left = _Allowance(max_chars, None if max_tokens is None else (max_tokens - _FRAME_TOKENS) // 2)
+    left = _Allowance(max_chars, None if max_tokens is None else max_tokens // 2)
     rows: list[ChunkPart] = []
     for chunk in chunks:
-        if rows and not left.fits(chunk.chunk_text, _CHUNK_TOKENS):
+        if not (left.opens(_ROW_TOKENS + estimate_tokens(chunk.section_path)) and left.holds(chunk.chunk_text)) and rows:
             break
         rows.append(chunk_part(chunk, left.take(chunk.chunk_text)))
-    part = _part(found, "chunks", sum(len(chunk.chunk_text) for chunk in chunks), left.shown)
-    part["truncated"] = part["truncated"] or len(rows) < len(chunks)
+    total = sum(len(chunk.chunk_text) for chunk in chunks)
+    part = _part(found, "chunks", total, left.shown, len(rows) < len(chunks))
     part["chunks"] = rows
     return part, chunks_markdown(part, rows)
 
@@ -123,7 +123,7 @@ def chunk_part(chunk: Chunk, text: str) -> ChunkPart:
     return part
 
 
-def _part(found: Found, format: Format, total: int, shown: int) -> DocumentPart:
+def _part(found: Found, format: Format, total: int, shown: int, truncated: bool) -> DocumentPart:
     document, version = found.document, found.version
     return {
         "doc_id": document.doc_id,
@@ -139,7 +139,7 @@ def _part(found: Found, format: Format, total: int, shown: int) -> DocumentPart:
         "format": format,
         "total_chars": total,
         "shown_chars": shown,
-        "truncated": shown < total,
+        "truncated": truncated or shown < total,
     }
 
 
@@ -148,15 +148,19 @@ class _Allowance:
 
     def __init__(self, max_chars: int | None, max_tokens: int | None) -> None:
         self._chars = max_chars
-        self._tokens = max_tokens if max_chars is None else None
+        self._tokens = max_tokens - _FRAME_TOKENS // 2 if max_chars is None and max_tokens is not None else None
         self.shown = 0
 
-    def fits(self, text: str, overhead: int) -> bool:
-        """True when nothing of the text would be cut; counts `overhead` tokens as spent."""
+    def opens(self, tokens: int) -> bool:
+        """True when another row may begin; what stands around its text costs `tokens`."""
         if self._tokens is not None:
-            self._tokens -= overhead
-            return self._tokens > 0 and estimate_tokens(text) <= self._tokens
-        return self._chars is None or self._chars > 0
+            self._tokens -= tokens
+        return (self._tokens is None or self._tokens > 0) and (self._chars is None or self._chars > 0)
+
+    def holds(self, text: str) -> bool:
+        """True when nothing of the text would be cut."""
+        within = self._tokens is None or estimate_tokens(text) <= self._tokens
+        return within and (self._chars is None or len(text) <= self._chars)
 
     def take(self, text: str) -> str:
         """The part of the text that is still allowed."""

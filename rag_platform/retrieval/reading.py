@@ -14,7 +14,7 @@ from rag_platform.errors import InputError, NotFoundError
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.ir import Document, Version
 from rag_platform.ledger import Ledger
-from rag_platform.retrieval.contract import DocumentData, DocumentGroup, DocumentsData, ListedDocument
+from rag_platform.retrieval.contract import DocumentData, DocumentGroup, DocumentPart, DocumentsData, ListedDocument
 from rag_platform.retrieval.evidence import estimate_tokens
 from rag_platform.retrieval.forms import FORMS, Found
 from rag_platform.retrieval.library import Lease, Library
@@ -242,11 +242,16 @@ def get_document(
         part, markdown = FORMS[format](lease, library.store, found, max_chars, max_tokens)
     data: DocumentData = {"markdown": markdown, "document": part}
     if part["truncated"]:
-        data["warnings"] = [
-            f"the first {part['shown_chars']} of {part['total_chars']} characters are shown; raise max_chars, or take format=outline and "
-            f"query with filters {{doc_id, section_path}}"
-        ]
+        data["warnings"] = [_cut_notice(part, max_chars)]
     return data
+
+
+def _cut_notice(part: DocumentPart, max_chars: int | None) -> str:
+    shown = f"only the beginning is shown ({part['shown_chars']} of {part['total_chars']} characters)"
+    if part["format"] == "outline":
+        return "only the first sections of the outline are shown; query with filters {doc_id, section_path} finds the rest"
+    bound = "the result budget" if max_chars is None else f"max_chars {max_chars}"
+    return f"{shown}: {bound} is used up; raise max_chars, or take format=outline and query with filters {{doc_id, section_path}}"
 
 
 def _find(lease: Lease, doc_id: str, version_id: str | None, hidden: frozenset[str]) -> Found:

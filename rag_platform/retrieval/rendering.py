@@ -65,7 +65,7 @@ def sections_markdown(part: DocumentPart, rows: Sequence[SectionPart]) -> str:
     lines = [document_heading(part), ""]
     for row in rows:
         if "text" in row:
-            lines += [f"[{row['section_path']}]", "", row["text"], ""]
+            lines += [f"[{row['section_path']}]", "", row["text"].strip("\n"), ""]
         else:
             lines.append(f"{'  ' * max(0, row['level'] - 1)}- {row['title'] or row['section_path']} ({counted(row['chunks'], 'chunk')})")
     return "\n".join(lines).rstrip()

@@ -1,0 +1,211 @@
+"""The server as a client meets it: in process for every tool, as a child process for the protocol on standard output."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.shared.exceptions import MCPError
+
+from rag_platform.observability.traces import show
+from rag_platform.server import tools as server_tools
+from rag_platform.server.app import build_server
+
+
+def talk(shelf: Any, conversation: Callable[[Client], Awaitable[Any]]) -> Any:
+    """What a conversation with a server over the shelf came to."""
+
+    async def run() -> Any:
+        async with Client(build_server(shelf.settings, shelf.library())) as client:
+            return await conversation(client)
+
+    return anyio.run(run)
+
+
+def call(shelf: Any, name: str, **arguments: Any) -> Any:
+    return talk(shelf, lambda client: client.call_tool(name, arguments))
+
+
+def test_query_answers_with_sources(read_only_shelf: Any) -> None:
+    result = call(read_only_shelf, "library.query", query="Which port does the gateway listen on?")
+    envelope = result.structured_content
+    assert not result.is_error and envelope["ok"] and envelope["error"] is None
+    assert result.content[0].text == envelope["data"]["markdown"]
+    assert "8080" in envelope["data"]["answer_markdown"] and "[1]" in envelope["data"]["answer_markdown"]
+    cited = envelope["data"]["citations"][0]
+    assert (cited["source_uri"], cited["section_path"], cited["line_range"]) == ("files/ports.md", "Ports", [5, 7])
+    assert envelope["trace_id"] in result.content[0].text
+    trace = show(read_only_shelf.store.logs_dir, envelope["trace_id"])
+    assert trace["trace_type"] == "query" and "stage.retrieve_sparse" in {span["name"] for span in trace["spans"]}
+
+
+def test_chinese_query_with_a_filter(read_only_shelf: Any) -> None:
+    data = call(read_only_shelf, "library.query", query="病假需要什么证明", filters={"tags": "hr"}, top_k=1).structured_content["data"]
+    assert data["results"][0]["citation"]["section_path"] == "休假制度 / 病假"
+    assert data["matched_count"] == 2 and len(data["results"]) == 1
+
+
+def test_objects_sent_as_json_text_are_read(read_only_shelf: Any) -> None:
+    result = call(read_only_shelf, "library.query", query="port", filters='{"filename": "notes.txt"}', collections='["default"]')
+    assert {item["citation"]["source_uri"] for item in result.structured_content["data"]["results"]} == {"files/notes.txt"}
+
+
+def test_results_lead_to_documents_and_resources(read_only_shelf: Any) -> None:
+    async def conversation(client: Client) -> None:
+        found = (await client.call_tool("library.query", {"query": "requests per minute of the pro tier"})).structured_content
+        first = found["data"]["results"][0]["citation"]
+        read = (await client.call_tool("library.get_document", {"doc_id": first["doc_id"], "format": "chunks"})).structured_content
+        texts = {item["chunk_id"]: item["text"] for item in read["data"]["document"]["chunks"]}
+        assert texts[first["chunk_id"]].startswith(first["text"])
+        chunk = (await client.read_resource(f"chunk://{first['chunk_id']}")).contents[0]
+        assert chunk.text.endswith(texts[first["chunk_id"]]) and "files/ports.md, Ports / Limits, lines 9-16" in chunk.text
+        document = (await client.read_resource(f"doc://{first['doc_id']}")).contents[0]
+        assert document.text.startswith("---\ntitle: Port guide") and document.mime_type == "text/markdown"
+        with pytest.raises(MCPError, match="unknown_document"):
+            await client.read_resource("doc://nothing")
+
+    talk(read_only_shelf, conversation)
+
+
+def test_lists_and_status(read_only_shelf: Any) -> None:
+    async def conversation(client: Client) -> None:
+        listed = (await client.call_tool("library.list_documents", {"group_by": None, "limit": 2})).structured_content
+        assert listed["data"]["total"] == 3 and listed["data"]["next_cursor"]
+        assert show(read_only_shelf.store.logs_dir, listed["trace_id"])["spans"][0]["name"] == "tool.library.list_documents"
+        told = (await client.call_tool("library.status", {})).structured_content
+        assert told["data"]["namespaces"][0]["documents"] == 3
+
+    talk(read_only_shelf, conversation)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "code", "message"),
+    [
+        ("query", {"query": "  "}, "empty_query", "empty"),
+        ("query", {"query": "x" * 5000}, "query_too_long", "5000"),
+        ("query", {}, "invalid_arguments", "argument 'query' is missing"),
+        ("query", {"query": "x", "top_k": 1000}, "invalid_arguments", "'top_k'"),
+        ("query", {"query": "x", "filter": {}}, "invalid_arguments", "unknown argument 'filter'; known: query, top_k, filters"),
+        ("query", {"query": "x", "filters": {"colour": "red"}}, "unknown_filter", "colour"),
+        ("query", {"query": "x", "collections": "nope"}, "unknown_namespace", "known: default"),
+        ("query", {"query": "x", "collections": ["default", "other"]}, "too_many_collections", "one after the other"),
+        ("get_document", {"doc_id": "ports.md"}, "unknown_document", "did you mean files-ports"),
+        ("list_documents", {"cursor": "?"}, "bad_cursor", "next_cursor"),
+    ],
+)
+def test_errors_are_envelopes_as_text_and_as_structure(
+    read_only_shelf: Any, name: str, arguments: dict[str, Any], code: str, message: str
+) -> None:
+    result = call(read_only_shelf, f"library.{name}", **arguments)
+    envelope = result.structured_content
+    assert result.is_error and json.loads(result.content[0].text) == envelope
+    assert (envelope["ok"], envelope["data"], envelope["error"]["code"]) == (False, None, code)
+    assert message in envelope["error"]["message"]
+    assert show(read_only_shelf.store.logs_dir, envelope["trace_id"])["status"] in ("error", "ok")
+
+
+def test_a_question_before_the_first_release_says_what_to_do(shelf: Any) -> None:
+    envelope = call(shelf, "library.query", query="anything").structured_content
+    assert envelope["error"]["code"] == "no_release" and "rag ingest" in envelope["error"]["message"]
+
+
+def test_unexpected_failures_tell_a_trace_and_no_more(read_only_shelf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: Any) -> Any:
+        raise RuntimeError("secret at /etc/rag/key")
+
+    monkeypatch.setattr(server_tools, "status", broken)
+    result = call(read_only_shelf, "library.status")
+    assert result.is_error and result.structured_content["error"]["code"] == "internal_error"
+    assert "secret" not in result.content[0].text and "RuntimeError" in result.content[0].text
+    assert show(read_only_shelf.store.logs_dir, result.structured_content["trace_id"])["spans"][0]["status"] == "error"
+
+
+def test_a_slow_call_blocks_neither_the_loop_nor_other_calls(read_only_shelf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second call ends while the first one still waits, and a cancelled call is let go at once."""
+    release = threading.Event()
+    answer = server_tools.answer
+
+    def slow(library: Any, request: Any) -> Any:
+        if request.text == "slow":
+            release.wait(20)
+        return answer(library, request)
+
+    monkeypatch.setattr(server_tools, "answer", slow)
+
+    async def conversation(client: Client) -> None:
+        order: list[str] = []
+
+        async def ask(text: str) -> None:
+            await client.call_tool("library.query", {"query": text})
+            order.append(text)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask, "slow")
+            await anyio.sleep(0.05)
+            await ask("port")
+            release.set()
+        assert order == ["port", "slow"]
+        release.clear()
+        with anyio.move_on_after(0.2) as scope:
+            await client.call_tool("library.query", {"query": "slow"})
+        assert scope.cancelled_caught
+        await ask("gateway")
+
+    try:
+        talk(read_only_shelf, conversation)
+    finally:
+        release.set()
+
+
+def test_underscored_names(read_only_shelf: Any) -> None:
+    named = read_only_shelf.settings.server.model_copy(update={"underscore_tool_names": True})
+    server = build_server(read_only_shelf.settings.model_copy(update={"server": named}), read_only_shelf.library())
+
+    async def run() -> None:
+        async with Client(server) as client:
+            names = [item.name for item in (await client.list_tools()).tools]
+            assert names == ["library_query", "library_get_document", "library_list_documents", "library_status"]
+            assert "call library_query first" in (client.instructions or "")
+            prompt = await client.get_prompt("cited_answer", {"question": "Which port?"})
+            assert "Call library_query" in prompt.messages[0].content.text and "Question: Which port?" in prompt.messages[0].content.text
+
+    anyio.run(run)
+
+
+@pytest.mark.e2e
+def test_stdio_speaks_nothing_but_the_protocol(read_only_shelf: Any, tmp_path: Path) -> None:
+    """Stray prints of a provider do not reach the wire: the child prints to stdout from Python and from below it."""
+    program = tmp_path / "serve.py"
+    program.write_text(
+        "import os\nfrom rag_platform.config import load_settings\nfrom rag_platform.server import app, tools\n"
+        "answer = tools.answer\n"
+        "def noisy(library, request):\n    print('stray', flush=True)\n    os.write(1, b'stray below python\\n')\n"
+        "    return answer(library, request)\n"
+        "tools.answer = noisy\napp.serve_stdio(load_settings())\n",
+        encoding="utf-8",
+    )
+    environment = {**os.environ, "RAG_HOME": str(read_only_shelf.settings.home),
+                   "RAG_CONFIG": str(read_only_shelf.settings.strategies_dir.parent)}  # fmt: skip
+    errors = tmp_path / "stderr.txt"
+
+    async def run() -> None:
+        with open(errors, "w", encoding="utf-8") as log:
+            started = time.perf_counter()
+            server = StdioServerParameters(command=sys.executable, args=[str(program)], env=environment)
+            async with Client(stdio_client(server, errlog=log)) as client:
+                result = await client.call_tool("library.query", {"query": "gateway port"})
+                assert "8080" in result.structured_content["data"]["answer_markdown"]
+                assert time.perf_counter() - started < 60
+
+    anyio.run(run)
+    assert "stray below python" in errors.read_text(encoding="utf-8")
