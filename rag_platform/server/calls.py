@@ -41,6 +41,7 @@ class LibraryTool(Tool):
     """A tool that answers every call with an envelope, failed ones too."""
 
     library: Any = Field(exclude=True)
+    traces: bool = Field(exclude=True)  # the function opens its own trace and returns its id
 
     async def run(self, arguments: dict[str, Any], context: Any, convert_result: bool = False) -> CallToolResult:
         """The envelope as text and as structured content; the event loop stays free, and a cancelled call is no longer waited for."""
@@ -67,7 +68,7 @@ class LibraryTool(Tool):
 
     def _traced(self, checked: Any, request_id: str | None) -> Answer:
         """The function's answer; work that opens no trace of its own gets one here."""
-        if self.meta and self.meta.get("traces_itself"):
+        if self.traces:
             data, trace_id, warnings = self.fn(self.library, checked)
             return data, trace_id, warnings
         with tracing.trace("tool", logs_dir=self.library.store.logs_dir, request_id=request_id) as trace, tracing.span(f"tool.{self.name}"):
@@ -94,19 +95,21 @@ def tool(
     library: Library, name: str, title: str, description: str, arguments: type[Arguments], data: Any, function: Function, *, traces: bool
 ) -> LibraryTool:
     """The tool `name`; `traces` says that the function opens its own trace and returns its id."""
+    parameters = _tidy(arguments.model_json_schema(by_alias=True))
+    parameters.pop("description")
     metadata = FuncMetadata(arg_model=arguments, output_schema=output_schema(data))
     return LibraryTool(
         fn=function,
         name=name,
         title=title,
         description=description,
-        parameters=_tidy(arguments.model_json_schema(by_alias=True)),
+        parameters=parameters,
         fn_metadata=metadata,
         is_async=False,
         context_kwarg=None,
         annotations=READ_ONLY,
-        meta={"traces_itself": True} if traces else None,
         library=library,
+        traces=traces,
     )
 
 

@@ -48,8 +48,8 @@ class QueryArguments(Arguments):
 
     query: Annotated[str, Field(description="The question, in the user's own words and language; identifiers and names verbatim.")]
     top_k: Annotated[
-        int | Absent,
-        Field(ge=1, le=MAX_TOP_K, description="How many results at most; left out: the library's own number, usually 8. 5-10 is enough."),
+        Annotated[int, Field(ge=1, le=MAX_TOP_K)] | Absent,
+        Field(description="How many results at most; left out: the library's own number, usually 8. 5-10 is enough."),
     ] = None
     filters: Annotated[
         dict[str, Any] | Absent,
@@ -80,7 +80,8 @@ class GetDocumentArguments(Arguments):
         Field(description="md: whole text; sections: text by heading; chunks: citable pieces with places; outline: headings alone."),
     ] = "md"
     max_chars: Annotated[
-        int | Absent, Field(ge=1, description="Characters of text at most; left out: what fits the server's result budget.")
+        Annotated[int, Field(ge=1)] | Absent,
+        Field(description="Characters of text at most; left out: what fits the server's result budget."),
     ] = None
     collections: Collections = None
 
