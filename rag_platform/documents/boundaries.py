@@ -131,7 +131,7 @@ def is_grapheme_boundary(text: str, index: int) -> bool:
         return False
     if _regional(left) and _regional(right):
         run = 0
-        while run < index and _regional(text[index - 1 - run]):
+        while run < min(index, 256) and _regional(text[index - 1 - run]):
             run += 1
         return run % 2 == 0
     if _hangul_joins(left, right):
@@ -227,7 +227,7 @@ def _holding(runs: Sequence[Guarded], starts: Sequence[int], position: int) -> G
 def _after_heading(text: str, position: int) -> bool:
     """True when the line before the position is a heading."""
     end = position
-    while end > 0 and text[end - 1].isspace():
+    while end > max(0, position - 400) and text[end - 1].isspace():
         end -= 1
     start = text.rfind("\n", max(0, end - 400), end) + 1
     return "\n" in text[end:position] and HEADING.match(text, start) is not None

@@ -20,6 +20,7 @@ from rag_platform.protocols import Chunker
 
 TOO_SHORT = 20
 ROW_FACTOR = 8  # a table row is kept whole up to so many times the chunk size
+INK = re.compile(r"\S")
 Span = tuple[int, int]
 
 
@@ -59,6 +60,7 @@ class Recursive:
         found: list[Span] = []
         start, previous = 0, 0
         while start < len(text):
+            start = _inked(text, start)
             end, clean = self._end(text, ruler, cuts, start, previous)
             if end <= previous and start < previous:
                 start = previous  # nothing new fits behind the overlap
@@ -85,21 +87,17 @@ class Recursive:
             for rank in range(len(cuts.patterns)):
                 if found := cuts.cuts(rank, low, top):
                     return min(found, key=lambda place: abs(place - aim)), rank == 0
-        return self._forced(text, cuts, max(start, floor), high), False
+        return self._forced(text, cuts, start, high), False
 
     def _forced(self, text: str, cuts: Boundaries, start: int, high: int) -> int:
         """Where nothing separates: the end of a row that is too long, else the last place that splits no character."""
         run = cuts.inside(high)
         if run is not None:
-            return run.start if run.start > start else run.end
+            return run.start if run.start > start else run.end  # where the overlap ends, the caller starts again without it
         end = high
-        while end > start + 1 and not is_grapheme_boundary(text, end):
+        while end > start and not is_grapheme_boundary(text, end):
             end -= 1
-        if end <= start + 1:  # one cluster longer than a chunk
-            end = high
-            while end < len(text) and not is_grapheme_boundary(text, end):
-                end += 1
-        return end
+        return end if end > start else high  # a cluster longer than a chunk is no writing; the size is kept
 
     def _overlap(self, ruler: _Ruler, cuts: Boundaries, end: int, start: int) -> int:
         """Where the next chunk starts: at most `chunk_overlap` before `end`, where a separator ends outside code and tables."""
@@ -111,6 +109,14 @@ class Recursive:
                 if not cuts.inside_opened(place) and not cuts.beside_row(place):
                     return place
         return end
+
+
+def _inked(text: str, start: int) -> int:
+    """The first place from `start` that is not white space; a base character stays with its marks."""
+    found = INK.search(text, start)
+    if found is None:
+        return start
+    return found.start() if is_grapheme_boundary(text, found.start()) else max(start, found.start() - 1)
 
 
 class _Ruler:
@@ -151,7 +157,8 @@ class WholeSection:
 
     def spans(self, text: str) -> list[Span]:
         """One span, or several where the section is too long."""
-        return Recursive(chunk_size=self.max_chars, chunk_overlap=self.chunk_overlap, max_tokens=self.max_tokens).spans(text)
+        overlap = min(self.chunk_overlap, self.max_chars // 2)
+        return Recursive(chunk_size=self.max_chars, chunk_overlap=overlap, max_tokens=self.max_tokens).spans(text)
 
 
 def trimmed(text: str, start: int, end: int) -> Span | None:
@@ -210,7 +217,8 @@ def cut(
                     **places.of(*fact),
                 )
             )
-    chunks = attached_images(chunks, links, facts.blocks)
+    bare = set(facts.summary.pages_without_text)
+    chunks = attached_images(chunks, [link for link in links if link.page not in bare], facts.blocks)
     return [*chunks, *media_chunks(version, facts, chunks, sections, links)]
 
 

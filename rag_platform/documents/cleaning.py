@@ -124,7 +124,7 @@ ANSI = r"\x1b\[[0-9;?]*[ -/]*[@-~]"
 # Joiners shape the words of Arabic, Indic and other scripts and glue emoji; tag characters spell flags.
 REMOVED = re.compile(
     rf"{ANSI}|[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff"
-    r"\ufff9-\ufffb\U000e0001]|(?<![^\x00-\x7f\s])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f\s])|"
+    r"\ufff9-\ufffb\U000e0001]+|(?<![^\x00-\x7f\s])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f\s])|"
     r"(?<![\U0001f3f4\U000e0020-\U000e007f])[\U000e0020-\U000e007f]+"
 )
 SPACED = re.compile("[\x0b\x0c\x1c-\x1f\x85]+")  # controls that separate words

@@ -10,7 +10,7 @@ from typing import Any
 
 from rag_platform.documents.sections import PREAMBLE, section_id
 from rag_platform.ir import Block, Chunk, Facts, MediaLink, Section, Version
-from rag_platform.loaders.decoding import byte_map_of_blocks
+from rag_platform.loaders.byte_maps import byte_map_of_blocks
 from rag_platform.loaders.text import line_starts
 
 

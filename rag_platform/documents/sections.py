@@ -14,6 +14,7 @@ from rag_platform.ir import Facts, Section
 
 PREAMBLE = "__preamble__"
 WHOLE = "__document__"
+UNDERLINE = re.compile(r" {0,3}(?:=+|-+)[ \t]*")
 Heading = tuple[int, int, str]  # offset, level, title
 
 
@@ -167,6 +168,13 @@ def heading_end(text: str, start: int) -> int:
         return len(text)
     if text[start:line_end].lstrip().startswith("#"):
         return line_end + 1
-    underline = re.compile(r"^ {0,3}(?:=+|-+)[ \t]*(?:\n|\Z)", re.MULTILINE).search(text, line_end + 1)
-    blank = text.find("\n\n", start)
-    return underline.end() if underline and (blank < 0 or underline.start() <= blank) else line_end + 1
+    end = line_end + 1
+    for _ in range(20):  # lines of a heading with an underline
+        stop = text.find("\n", end)
+        line = text[end : stop if stop >= 0 else len(text)]
+        if not line.strip() or stop < 0:
+            return end + len(line) if UNDERLINE.fullmatch(line) else line_end + 1
+        if UNDERLINE.fullmatch(line):
+            return stop + 1
+        end = stop + 1
+    return line_end + 1

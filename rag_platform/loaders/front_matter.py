@@ -33,6 +33,8 @@ def front_matter(text: str) -> FrontMatter:
             return FrontMatter()  # a thematic break
         return FrontMatter(warnings=(f"front matter opened by {mark} never closes within {MAX_CHARS} characters; read as text",))
     source = text[opening.end() : closing.start()]
+    if not source.strip():
+        return FrontMatter()
     end = closing.end()
     try:
         metadata, notes = _toml(source) if mark == "+++" else _yaml(source)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, MediaRef
-from rag_platform.loaders.decoding import byte_map, decode, looks_like_text
+from rag_platform.loaders.byte_maps import byte_map
+from rag_platform.loaders.decoding import decode, looks_like_text
 from rag_platform.loaders.front_matter import front_matter
 from rag_platform.loaders.markdown_images import find_images, inline_parser
 from rag_platform.loaders.text import LINE_END, facts_of, first_line, line_starts, located, paragraph_blocks, suffix_of

@@ -11,7 +11,8 @@ from pathlib import Path, PurePosixPath
 from typing import ClassVar
 
 from rag_platform.ir import Block, Facts, MediaRef, ParseSummary
-from rag_platform.loaders.decoding import ByteMap, Decoded, byte_map, decode, looks_like_text, odd_lengths
+from rag_platform.loaders.byte_maps import ByteMap, byte_map, odd_lengths
+from rag_platform.loaders.decoding import Decoded, decode, looks_like_text
 
 PROSE = {".txt", ".text", ".rst", ".log", ".adoc", ".org", ".tex", ".srt", ".vtt"}
 LANGUAGES = {
@@ -25,7 +26,7 @@ LANGUAGES = {
 }  # fmt: skip
 BARE_NAMES = {"dockerfile": "dockerfile", "makefile": "makefile", "jenkinsfile": "groovy", "rakefile": "ruby", "gemfile": "ruby"}
 LINE_END = re.compile(r"\r\n?|\n")
-BLANK_LINES = re.compile(r"(?:\r\n?|\n)(?:[^\S\r\n]*(?:\r\n?|\n))+")
+BLANK_LINES = re.compile(r"(?:\r\n|\r(?!\n)|\n)(?:[^\S\r\n]*+(?:\r\n|\r(?!\n)|\n))+")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import hashlib
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rag_platform.config import Strategy
+from rag_platform.documents.chunking import Recursive, cut
+from rag_platform.documents.cleaning import normalise
+from rag_platform.documents.provenance import locate, verify_version
+from rag_platform.documents.sections import MarkdownHeadings, headings_of
+from rag_platform.errors import DocumentError
+from rag_platform.ir import Block, Chunk, Edit, MediaLink, Version
+from rag_platform.loaders.markdown import MarkdownLoader
+from rag_platform.loaders.text import TextLoader
+from rag_platform.store import Store, write_json, write_records, write_text
+
+PROFILES = {"facts": "f", "sections": "s"}
+RAW = "\ufeff# 标题\r\n\r\n段落 one  \r\n\r\n![x](a.png)\r\n\r\n## Two\r\n\r\nend".encode()
+
+
+def stored(store: Store, strategy: Strategy, raw: bytes, name: str = "d.md") -> tuple[Version, list[Chunk]]:
+    """The version of these bytes, cut, with everything that the proof reads written."""
+    sha = hashlib.sha256(raw).hexdigest()
+    version = Version(f"default.d@{sha[:12]}", "default", "d", "files/" + name, name, sha, len(raw), "text/markdown", "markdown", "tiny")
+    path = store.raw_path(sha)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(raw)
+    facts = (MarkdownLoader() if name.endswith(".md") else TextLoader()).load(path, name)
+    links = [
+        MediaLink(m.ref_id, hashlib.sha256(m.origin_ref.encode()).hexdigest(), m.origin_ref, start=m.start, end=m.end) for m in facts.media
+    ]
+    folder = store.facts_dir(sha, "f")
+    write_text(folder / "facts.md", facts.text)
+    write_records(folder / "blocks.parquet", Block, facts.blocks)
+    write_json(folder / "summary.json", facts.summary)
+    norm = normalise(facts, links, strategy.cleaning)
+    write_records(store.version_path(version, "edits", "s"), Edit, norm.edits)
+    sections = MarkdownHeadings(min_section_chars=0).sections(norm.text, headings_of(facts, norm), version.doc_id)
+    return version, cut(version, facts, norm, sections, Recursive(), strategy, links)
+
+
+def reasons(store: Store, version: Version, chunks: list[Chunk]) -> list[str]:
+    return [failure.reason.split(":")[0] for failure in verify_version(store, version, PROFILES, chunks)]
+
+
+def test_every_chunk_is_proved(store: Store, tiny: Strategy) -> None:
+    version, chunks = stored(store, tiny, RAW)
+    assert len(chunks) == 2
+    assert verify_version(store, version, PROFILES, chunks) == []
+
+
+def test_a_changed_chunk_is_named(store: Store, tiny: Strategy) -> None:
+    version, (first, second) = stored(store, tiny, RAW)
+    failures = verify_version(store, version, PROFILES, [replace(first, chunk_text=first.chunk_text + "!"), second])
+    assert [(f.chunk_id, f.version_id, f.source_uri, f.reason.split(":")[0]) for f in failures] == [
+        (first.chunk_id, version.version_id, "files/d.md", "chunk_text")
+    ]
+    assert reasons(store, version, [replace(first, fact_end=first.fact_end - 1)]) == ["fact_span"]
+    assert reasons(store, version, [replace(second, byte_start=(second.byte_start or 0) + 1)]) == ["chunk_bytes"]
+    assert reasons(store, version, [replace(second, byte_start=None)]) == ["chunk_bytes"]
+
+
+def test_changed_bytes_and_facts_fail_every_chunk(store: Store, tiny: Strategy) -> None:
+    version, chunks = stored(store, tiny, RAW)
+    facts = store.facts_dir(version.file_sha256, "f") / "facts.md"
+    kept = facts.read_bytes()
+    write_text(facts, "other")
+    assert reasons(store, version, chunks) == ["facts_changed", "facts_changed"]
+    facts.write_bytes(kept)
+    store.raw_path(version.file_sha256).write_bytes(RAW + b"x")
+    assert reasons(store, version, chunks) == ["raw_changed", "raw_changed"]
+    store.raw_path(version.file_sha256).unlink()
+    assert reasons(store, version, chunks) == ["raw_missing", "raw_missing"]
+
+
+def test_missing_stages_are_named(store: Store, tiny: Strategy) -> None:
+    version, chunks = stored(store, tiny, RAW)
+    assert verify_version(store, version, {"facts": "f", "sections": "other"}, chunks)[0].reason.startswith("edits_missing")
+    assert verify_version(store, version, {"facts": "other", "sections": "s"}, chunks)[0].reason.startswith("facts_missing")
+
+
+def test_blocks_that_point_elsewhere_are_found(store: Store, tiny: Strategy) -> None:
+    version, chunks = stored(store, tiny, b"# A\n\nwords here\n")
+    path = store.facts_dir(version.file_sha256, "f") / "blocks.parquet"
+    write_records(path, Block, [Block(0, "heading", 0, 3, 1, 0, 3, 1, 1), Block(1, "paragraph", 5, 15, 0, 4, 14, 3, 3)])
+    assert reasons(store, version, chunks) == ["block_bytes"]
+
+
+def test_locate_names_the_place_without_paths(store: Store, tiny: Strategy) -> None:
+    version, (first, _) = stored(store, tiny, RAW)
+    place = locate(store, version, PROFILES, first)
+    assert (place["source_uri"], place["line_range"], place["byte_range"], place["encoding"]) == ("files/d.md", [1, 5], [3, 42], "utf-8")
+    assert [(block["kind"], block["line_range"]) for block in place["blocks"]] == [
+        ("heading", [1, 1]),
+        ("paragraph", [3, 3]),
+        ("paragraph", [5, 5]),
+    ]
+    assert str(store.home) not in str(place)
+
+
+def ends_inside(chunks: list[Chunk], text: str) -> list[str]:
+    """Chunks that end inside a table row, or inside a fence that would have fitted; fences are found here by their own rule."""
+    found = []
+    lines = text.split("\n")
+    fence_start, mark, place = -1, "", 0
+    fences = []
+    for line in lines:
+        body = line.lstrip(" >")
+        if not mark and body.startswith(("```", "~~~")) and "`" not in body.lstrip("`"):
+            fence_start, mark = place, body[: len(body) - len(body.lstrip(body[0]))]
+        elif mark and body.startswith(mark) and not body.strip(mark[0] + " "):
+            fences.append((fence_start, place + len(line)))
+            mark = ""
+        place += len(line) + 1
+    for chunk in chunks:
+        end = chunk.norm_end
+        if any(start < end < stop and stop - start <= 700 for start, stop in fences):
+            found.append(chunk.chunk_text[-80:])
+        line = text[text.rfind("\n", 0, end) + 1 : (text + "\n").find("\n", end)]
+        if line.startswith("|") and line.rstrip().endswith("|") and text[end : end + 1] not in ("\n", ""):
+            found.append(line)
+    return found
+
+
+@pytest.mark.parametrize("archive", ["fastapi-en-zh/r3.tar.gz", "wsl-docs/r2.tar.gz"])
+def test_real_documents_are_proved(archive: str, material: Path, tmp_path: Path, store: Store, tiny: Strategy) -> None:
+    with tarfile.open(material / "markdown" / archive) as packed:
+        packed.extractall(tmp_path / "docs", filter="data")
+    files = sorted((tmp_path / "docs").rglob("*.md"))[::15]
+    assert files
+    for path in files:
+        version, chunks = stored(store, tiny, path.read_bytes())
+        assert chunks and verify_version(store, version, PROFILES, chunks) == []
+        facts = MarkdownLoader().load(path, path.name)
+        links = [
+            MediaLink(m.ref_id, hashlib.sha256(m.origin_ref.encode()).hexdigest(), m.origin_ref, start=m.start, end=m.end)
+            for m in facts.media
+        ]
+        assert ends_inside(chunks, normalise(facts, links, tiny.cleaning).text) == []
+
+
+@pytest.mark.parametrize(
+    "folder", ["faults/encoding", "faults/newlines", "faults/frontmatter", "faults/structure", "faults/links", "markdown-odd"]
+)
+def test_odd_documents_are_proved_or_refused_with_a_reason(folder: str, material: Path, store: Store, tiny: Strategy) -> None:
+    for path in sorted((material / folder).glob("*.md")):
+        for name in ("d.md", "d.txt"):
+            try:
+                version, chunks = stored(store, tiny, path.read_bytes(), name)
+            except DocumentError as error:
+                assert error.code in ("empty_file", "binary_content")
+                continue
+            assert chunks, path.name
+            assert verify_version(store, version, PROFILES, chunks) == [], path.name
+            assert len({chunk.chunk_id for chunk in chunks}) == len(chunks)
+            assert all("\x00" not in chunk.chunk_text for chunk in chunks)

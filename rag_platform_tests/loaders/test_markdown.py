@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from rag_platform.errors import DocumentError
+from rag_platform.ir import Facts
+from rag_platform.loaders.markdown import MarkdownLoader, heading_title
+
+LOADER = MarkdownLoader()
+
+
+def load(tmp_path: Path, text: str | bytes, name: str = "doc.md") -> Facts:
+    raw = text.encode() if isinstance(text, str) else text
+    (tmp_path / "file").write_bytes(raw)
+    facts = LOADER.load(tmp_path / "file", name)
+    check(facts, raw)
+    return facts
+
+
+def check(facts: Facts, raw: bytes) -> None:
+    """Blocks are in order, cover everything but white space once, and their bytes decode to them."""
+    done = 0
+    for number, block in enumerate(facts.blocks):
+        assert block.ordinal == number
+        assert not facts.text[done : block.start].strip()
+        assert block.start < block.end
+        read = raw[block.byte_start : block.byte_end].decode(facts.summary.encoding, "replace" if facts.summary.lossy else "strict")
+        assert read == facts.text[block.start : block.end]
+        done = block.end
+    assert not facts.text[done:].strip()
+    for ref in facts.media:
+        assert facts.text[ref.start] in "!<" and facts.text[ref.end - 1] in ")]>"
+
+
+def kinds(facts: Facts) -> list[tuple[str, int, str]]:
+    return [(b.kind, b.level, facts.text[b.start : b.end]) for b in facts.blocks]
+
+
+def test_blocks_of_every_kind(tmp_path: Path) -> None:
+    facts = load(
+        tmp_path,
+        "---\ntitle: T\n---\n# One\n\ntext\nmore\n\n- a\n\n- b\n  c\n\n```py\n# x\n\ny\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n"
+        "<div>\nx\n</div>\n\n"
+        "Two\n===\n\n> quote\n\n[ref]: /url\n",
+    )
+    assert kinds(facts) == [
+        ("front_matter", 0, "---\ntitle: T\n---"),
+        ("heading", 1, "# One"),
+        ("paragraph", 0, "text\nmore"),
+        ("list", 0, "- a\n\n- b\n  c"),
+        ("code", 0, "```py\n# x\n\ny\n```"),
+        ("table", 0, "| a | b |\n|---|---|\n| 1 | 2 |"),
+        ("html", 0, "<div>\nx\n</div>"),
+        ("heading", 1, "Two\n==="),
+        ("paragraph", 0, "> quote"),
+        ("paragraph", 0, "[ref]: /url"),
+    ]
+    assert [(b.line_start, b.line_end) for b in facts.blocks][:4] == [(1, 3), (4, 4), (6, 7), (9, 12)]
+    assert facts.summary.md_sha256 == hashlib.sha256(facts.text.encode()).hexdigest()
+    assert (facts.summary.title, facts.summary.metadata) == ("T", {"title": "T"})
+
+
+def test_code_inside_a_list_is_code(tmp_path: Path) -> None:
+    facts = load(tmp_path, "- a\n\n  ```\n  # no heading\n  ```\n- b\n")
+    assert [(kind, text) for kind, _, text in kinds(facts)] == [("list", "- a"), ("code", "  ```\n  # no heading\n  ```"), ("list", "- b")]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_line_ends_do_not_change_the_structure(tmp_path: Path, end: str) -> None:
+    lines = ["# Head", "", "## Sub", "", "para", "", "```", "code", "```", "", "| a | b |", "|---|---|", "| 1 | 2 |", ""]
+    facts = load(tmp_path, end.join(lines))
+    assert [(b.kind, b.level, b.line_start, b.line_end) for b in facts.blocks] == [
+        ("heading", 1, 1, 1), ("heading", 2, 3, 3), ("paragraph", 0, 5, 5), ("code", 0, 7, 9), ("table", 0, 11, 13),
+    ]  # fmt: skip
+
+
+def test_headings_only_where_they_are(tmp_path: Path) -> None:
+    facts = load(
+        tmp_path,
+        "# Real\n\n    # indented\n\n#no space\n\n####### seven\n\n> # quoted\n\n- # in a list\n\nSet\next\n---\n\n## Closing ##\n",
+    )
+    assert [(b.level, b.title) for b in facts.blocks if b.kind == "heading"] == [(1, "Real"), (2, "Set ext"), (2, "Closing")]
+
+
+@pytest.mark.parametrize(
+    ("content", "title"),
+    [
+        ("Use `StaticFiles` { #use-it }", "Use StaticFiles"),
+        ("**bold** [link](x) 中文 😀", "bold link 中文 😀"),
+        ("Jinja {{ name }}", "Jinja {{ name }}"),
+        ("{ #only }", ""),
+        ("a &amp; b \\* c", "a & b * c"),
+        ("A\x08B \u202etxt", "AB txt"),
+    ],
+)
+def test_heading_title(content: str, title: str) -> None:
+    assert heading_title(content) == title
+
+
+def test_images_of_every_form(tmp_path: Path) -> None:
+    text = (
+        '# A\n\n![one](a.png) and [![two](<b c.png> "t")](link)\n\n## B\n\n> quoted ![three][r] ![r]\n\n'
+        "| x ![four](d.png) |\n|---|\n| y |\n\n"
+        '<p><img alt="five" src="e.png"></p>\n\ninline <IMG src=f.png> `![no](x)` '
+        '<!-- <img src=no.png> -->\n\n```\n![no](y)\n```\n\n[r]: r%20.png "t"\n'
+    )
+    facts = load(tmp_path, text)
+    assert [(m.origin_ref, m.context_hint, facts.text[m.start : m.end], m.heading_path) for m in facts.media] == [
+        ("a.png", "one", "![one](a.png)", "A"),
+        ("b c.png", "two", '![two](<b c.png> "t")', "A"),
+        ("r%20.png", "three", "![three][r]", "A / B"),
+        ("r%20.png", "r", "![r]", "A / B"),
+        ("d.png", "four", "![four](d.png)", "A / B"),
+        ("e.png", "five", '<img alt="five" src="e.png">', "A / B"),
+        ("f.png", "", "<IMG src=f.png>", "A / B"),
+    ]
+    assert [m.order for m in facts.media] == list(range(7)) and facts.summary.images == 7
+
+
+def test_targets_are_kept_as_written_whatever_their_scheme(tmp_path: Path) -> None:
+    facts = load(tmp_path, "![a](file:///etc/passwd) ![b](图.png) ![c](data:image/png;base64,AAAA) ![d](javascript:x)\n")
+    assert [m.origin_ref for m in facts.media] == ["file:///etc/passwd", "图.png", "data:image/png;base64,AAAA", "javascript:x"]
+
+
+def test_bytes_of_other_encodings(tmp_path: Path) -> None:
+    facts = load(tmp_path, "\ufeff# 标题\r\n\r\n段落 a\r\n".encode("utf-16-le"))
+    assert [(b.byte_start, b.byte_end) for b in facts.blocks] == [(2, 10), (18, 26)]
+    load(tmp_path, "# 标题\n\n这是一个用于测试编码的段落，包含中文标点。\n".encode("gbk"))
+    load(tmp_path, b"# Title\n\nbad \xff\xfe\xc3( bytes \xed\xa0\x80 end\n\nnext \xf0(\x8c(\n")
+
+
+def test_title_falls_back_to_heading_then_to_the_first_line(tmp_path: Path) -> None:
+    assert load(tmp_path, "intro\n\n## The *title* { #x }\n").summary.title == "The title"
+    assert load(tmp_path, "\n\n  first line\nsecond\n").summary.title == "first line"
+
+
+def test_nothing_but_front_matter_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DocumentError) as caught:
+        load(tmp_path, "---\ntitle: x\n---\n")
+    assert caught.value.code == "empty_file"
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "claimed"),
+    [
+        ("a.md", b"x", True),
+        ("UPPER.MD", b"x", True),
+        ("doc.pdf.md", b"x", True),
+        ("a.markdown", b"x", True),
+        ("a.md", b"%PDF-1.4\n", False),
+        ("a.md", b"\x7fELF\x02", False),
+        ("no-extension", b"# Heading\n\ntext\n", True),
+        ("LICENSE", b"MIT License\n\nCopyright", False),
+        ("a.txt", b"# Heading\n", False),
+    ],
+)
+def test_claims(name: str, head: bytes, claimed: bool) -> None:
+    assert LOADER.claims(name, head) is claimed
+
+
+@pytest.mark.parametrize(
+    "text",
+    [">" * 50_000, "[" * 50_000, "![" * 25_000, "![](" * 12_000, "*a **a " * 7_000, "".join("  " * i + "- a\n" for i in range(200)),
+     "<!-- " * 10_000,
+     '<img src="a ' * 4_000, "`" * 50_000, " " * 50_000 + "x", "[a]: " * 10_000, "|" + "a|" * 20_000 + "\n|" + "-|" * 20_000],
+)  # fmt: skip
+def test_pathological_text_is_read_without_hanging(tmp_path: Path, text: str) -> None:
+    started = time.monotonic()
+    assert load(tmp_path, text).text == text
+    assert time.monotonic() - started < 20  # far above the usual second: only a hang fails
+
+
+def test_deep_nesting_falls_back_to_paragraphs(tmp_path: Path) -> None:
+    facts = load(tmp_path, "---\na: b\n---\n" + ">" * 3000 + " x\n\nnext\n")
+    assert [b.kind for b in facts.blocks] == ["front_matter", "paragraph", "paragraph"]
+    assert "read as plain paragraphs" in facts.summary.warnings[0]
+
+
+def test_every_commonmark_example_is_covered_by_blocks(tmp_path: Path, material: Path) -> None:
+    examples = json.loads((material / "commonmark" / "examples.json").read_text(encoding="utf-8"))
+    for example in examples:
+        if example["markdown"].strip():
+            load(tmp_path, example["markdown"])
+    assert len(examples) > 300
