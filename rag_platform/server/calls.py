@@ -134,7 +134,9 @@ def _told(error: ValidationError, parameters: dict[str, Any]) -> str:
     """Every wrong argument with its rule; an unknown one with the known ones."""
     told: list[str] = []
     for item in error.errors():
-        where = ".".join(str(part) for part in item["loc"] if not str(part).startswith(("list[", "dict[")))
+        if item["type"] == "none_required":  # leaving an optional argument out is no advice
+            continue
+        where = str(item["loc"][0])  # what follows names branches of the type, not of the argument
         if item["type"] == "extra_forbidden":
             told.append(f"unknown argument {where!r}; known: {', '.join(parameters['properties'])}")
         elif item["type"] == "missing":
