@@ -11,11 +11,12 @@ import logging
 import os
 import re
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,11 @@ def redaction() -> Redaction:
 # --- appending -----------------------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=4)
+def _file_name(day: int, pid: int) -> str:
+    return f"{datetime.fromtimestamp(day * 86_400, UTC):%Y-%m-%d}-{pid}.jsonl"
+
+
 class _Files:
     """Open descriptors by folder; the name of the file holds the day and the process, so a fork or midnight opens another."""
 
@@ -167,7 +173,7 @@ class _Files:
             self.torn.discard(descriptor)
 
     def _descriptor(self, logs_dir: Path) -> int:
-        name = f"{datetime.now(UTC):%Y-%m-%d}-{os.getpid()}.jsonl"
+        name = _file_name(int(time.time()) // 86_400, os.getpid())
         known = self.open.get(logs_dir)
         if known is not None:
             if known[0] == name:

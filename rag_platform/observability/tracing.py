@@ -8,7 +8,7 @@
 Ids: `trc_` + the 32 hex digits of the OpenTelemetry trace id, `spn_` + the 16 of the span id, `evt_` + 16 random ones.
 Outside a trace all calls do nothing. The current trace follows `contextvars`: it is seen in the same thread and in asyncio tasks;
 hand `carry(fn)` instead of `fn` to a thread pool. Nothing is registered globally and nothing leaves the machine, unless a span
-processor is added to `provider()`. Failing to write never fails the work.
+processor is given to `export_to`. Failing to write never fails the work.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class Span:
         self._end_otel()
 
     def _end_otel(self) -> None:
-        if self._otel_span.is_recording():
+        if _exporting:  # nobody else reads the attributes
             for key, value in {**self.provider, **self.attrs}.items():
                 self._otel_span.set_attribute(key, value if isinstance(value, (str, bool, int, float)) else str(value))
             if self.error:
@@ -290,9 +290,19 @@ def error_fields(error: BaseException) -> dict[str, str]:
 # --- OpenTelemetry -------------------------------------------------------------------------------------------------------
 
 
+_exporting = False
+
+
+def export_to(processor: Any) -> None:
+    """Hand every later span with its attributes to an OpenTelemetry span processor as well, e.g. one that exports by OTLP."""
+    global _exporting
+    _provider().add_span_processor(processor)
+    _exporting = True
+
+
 @cache
-def provider() -> Any:
-    """Our own TracerProvider, made at the first trace; add a span processor to export, e.g. by OTLP."""
+def _provider() -> Any:
+    """Our own TracerProvider, made at the first trace."""
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import SpanLimits, TracerProvider
     from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
@@ -314,7 +324,7 @@ def provider() -> Any:
 
 @cache
 def _tracer() -> Any:
-    return provider().get_tracer("rag_platform")
+    return _provider().get_tracer("rag_platform")
 
 
 def _context_of(otel_span: Any) -> Any:

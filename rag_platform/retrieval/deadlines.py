@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -12,13 +14,46 @@ from rag_platform.errors import ProviderError
 from rag_platform.observability import tracing
 
 R = TypeVar("R")
+_KEPT = 16  # idle threads
+
+
+class _Workers:
+    """Daemon threads that are kept for the next call; a new one starts only when all of them are busy.
+
+    Not a ThreadPoolExecutor: a provider that hangs would there hold up the end of the process, and later queries once the pool is full
+    of such calls. Not a thread for each call: starting one costs more than the call of a fast index.
+    """
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._idle = 0
+        self._pid = os.getpid()
+
+    def submit(self, call: Callable[[], None]) -> None:
+        with self._lock:
+            if self._pid != os.getpid():  # threads do not survive a fork
+                self._calls, self._idle, self._pid = queue.SimpleQueue(), 0, os.getpid()
+            if self._idle > 0:
+                self._idle -= 1
+            else:
+                threading.Thread(target=self._work, args=(self._calls,), name="rag-stage", daemon=True).start()
+            self._calls.put(call)
+
+    def _work(self, calls: queue.SimpleQueue[Callable[[], None]]) -> None:
+        while True:
+            calls.get()()
+            with self._lock:
+                if calls is not self._calls or self._idle >= _KEPT:
+                    return
+                self._idle += 1
+
+
+_workers = _Workers()
 
 
 def start(function: Callable[[], R]) -> Future[R]:
-    """The future of a call in a thread of its own.
-
-    A daemon thread for each call, not a pool: a provider that hangs then holds up neither later queries nor the end of the process.
-    """
+    """The future of a call in another thread, within the caller's trace."""
     future: Future[R] = Future()
     bound = tracing.carry(function)
 
@@ -28,7 +63,7 @@ def start(function: Callable[[], R]) -> Future[R]:
         except BaseException as error:
             future.set_exception(error)
 
-    threading.Thread(target=run, name="rag-stage", daemon=True).start()
+    _workers.submit(run)
     return future
 
 

@@ -26,6 +26,7 @@ from rag_platform.retrieval.reranking import boosted, renumbered
 
 MODES = ("dense", "sparse", "hybrid")
 MAX_TOP_K = 100
+_ENCODED = {"sparse_only": "sparse", "dense_only": "dense"}  # what a release with one index is asked by default
 # So many hidden chunks are searched and dropped again; above it the search is restricted to the others, which costs more.
 MAX_OVERFETCH = 500
 
@@ -89,7 +90,7 @@ def _query_norm(q: _Query) -> tuple[QueryIR, FilterPlan, str, int]:
     """The prepared question, the filter's plan, mode and top_k; nothing has been searched yet."""
     with tracing.span("stage.query_norm", provider_type="query", provider_id="plain", profile_id=queries.QUERY_PROFILE) as span:
         query = queries.prepare(q.request.text, q.library.settings.limits, q.request.filters)
-        mode = q.request.mode or q.strategy.retrieval.mode
+        mode = q.request.mode or _ENCODED.get(q.lease.release.manifest.encoding) or q.strategy.retrieval.mode
         if mode not in MODES:
             raise InputError(f"mode {mode!r} is unknown; use one of {', '.join(MODES)}", code="invalid_mode")
         top_k = q.strategy.retrieval.top_k if q.request.top_k is None else q.request.top_k
@@ -110,7 +111,7 @@ def _pre_filter(q: _Query, plan: FilterPlan) -> tuple[Access, int | None]:
         allowed: frozenset[str] | None = None
         if plan.where:
             try:
-                allowed = frozenset(catalog.select_ids(plan.where, plan.params)) - hidden
+                allowed = q.library.matching_chunks(q.lease, plan.where, plan.params) - hidden
             except Exception as error:
                 q.trace.set(flags={"filter_failed": True})
                 raise ProviderError(f"the filter on {', '.join(plan.fields)} could not be run ({error}); nothing was searched, because an "
@@ -124,7 +125,8 @@ def _pre_filter(q: _Query, plan: FilterPlan) -> tuple[Access, int | None]:
         span.set(phase="pre", filter_execution_plan=plan.execution, matched_count=matched, hidden=len(hidden))
         if plan.applied:
             tracing.event("filter.applied", {"filters": plan.applied, "filter_execution_plan": plan.execution, "matched_count": matched})
-        return Access(allowed, hidden), matched
+        everything = matched is not None and matched + len(hidden) >= sum(q.lease.release.manifest.versions.values())
+        return Access(None if everything else allowed, hidden), matched
 
 
 def _fusion(q: _Query, found: Retrieved) -> list[Candidate]:

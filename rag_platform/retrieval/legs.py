@@ -57,7 +57,8 @@ def retrieve(library: Library, lease: Lease, strategy: Strategy, query: QueryIR,
     if mode == "hybrid" and not all(has.values()):
         # an encoding without one index is a decision of the strategy, not a failure
         wanted = [leg for leg in wanted if has[leg]]
-        result.warnings.append(f"release {lease.release_id} holds no {'dense' if has['sparse'] else 'lexical'} index; asked {wanted} alone")
+        missing = "dense" if has["sparse"] else "lexical"
+        result.warnings.append(f"release {lease.release_id} holds no {missing} index; asked the {wanted[0]} leg alone")
     done: list[str] = []
     while wanted:
         futures = {leg: deadlines.start(_leg(leg, lease, strategy, run[leg], has[leg], access, pool_k)) for leg in wanted}

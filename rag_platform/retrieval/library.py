@@ -34,6 +34,7 @@ from rag_platform.store import Store
 
 _RETAINED_OPEN = 3  # releases other than the published ones that stay open
 _QUERY_VECTORS = 512
+_FILTERS = 32
 _QUERY_PART = ("retrieval", "fusion", "reranker", "context", "answerer", "filters")
 
 Hidden = Callable[[str], frozenset[str]]
@@ -50,6 +51,7 @@ class Lease:
     readers: int = 0
     retired: bool = False
     hidden_chunks: dict[frozenset[str], frozenset[str]] = field(default_factory=dict)
+    filtered: dict[tuple[str, tuple[Any, ...]], frozenset[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +282,15 @@ class Library:
             manifest = read_manifest(path.parent)
             if version_id in manifest.versions:
                 found.append(manifest.release_id)
+        return found
+
+    def matching_chunks(self, lease: Lease, where: str, params: tuple[Any, ...]) -> frozenset[str]:
+        """Ids of the release's chunks that satisfy a filter; a release never changes, so recent filters are remembered."""
+        key = (where, params)
+        found = lease.filtered.get(key)
+        if found is None:
+            found = frozenset(lease.release.catalog.select_ids(where, params))
+            lease.filtered = {**dict(list(lease.filtered.items())[-_FILTERS:]), key: found}
         return found
 
     def hidden_chunks(self, lease: Lease) -> frozenset[str]:

@@ -154,6 +154,25 @@ def test_the_program_log_is_joined_by_trace_id(tmp_path: Path) -> None:
     assert traces.show(tmp_path, running.trace_id)["logs"][0]["message"] == "slow: 3"
 
 
+def test_spans_can_be_exported(tmp_path: Path) -> None:
+    from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+
+    ended: list[ReadableSpan] = []
+
+    class Collecting(SpanProcessor):
+        def on_end(self, span: ReadableSpan) -> None:
+            ended.append(span)
+
+    tracing.export_to(Collecting())
+    with tracing.trace("query", logs_dir=tmp_path) as running, tracing.span("stage.fusion", provider_id="rrf") as stage:
+        stage.set(k_out=3)
+        stage.fail("down", "unreachable")
+    fusion, whole = ended
+    assert (fusion.name, dict(fusion.attributes)["k_out"], fusion.status.description) == ("stage.fusion", 3, "unreachable: down")
+    assert f"trc_{whole.context.trace_id:032x}" == running.trace_id
+    assert fusion.parent.span_id == whole.context.span_id
+
+
 def test_importing_tracing_loads_no_engine() -> None:
     heavy = ("opentelemetry", "pydantic", "yaml", "numpy")
     code = f"import sys, rag_platform.observability.tracing; print([m for m in {heavy} if m in sys.modules])"
