@@ -11,9 +11,9 @@ from rag_platform.protocols import LexicalIndex, LexicalReader
 from rag_platform.providers import segmentation
 from rag_platform.registry import build
 
-# Deleted chunks stay in the statistics of an index until it is built anew. Small libraries are always built anew, which takes under a
-# second and makes their scores independent of history; large ones when a tenth of what was ever added is gone.
-FULL_BUILD_ROWS = 2_000
+# Deleted chunks stay in the statistics of an index until it is built anew. Very small libraries always are, which makes their scores
+# independent of history; others when the deleted chunks reach a tenth of the live ones.
+FULL_BUILD_ROWS = 300
 STALE_SHARE = 0.1
 
 

@@ -40,23 +40,23 @@ def run_terms(run: str) -> list[str]:
 
 
 def word_terms(token: str) -> list[str]:
-    """The term of a plain word; of an identifier, version, path or hyphenated word, the whole and then its parts.
+    """The term of a plain word; of an identifier, version, path or hyphenated word, the whole and its parts, single letters left out.
 
     >>> word_terms("maxRetryCount")
     ['maxretrycount', 'max', 'retry', 'count']
     >>> word_terms("v1.2.3")
-    ['v1.2.3', '1.2.3', 'v1', 'v', '1', '2', '3']
+    ['v1.2.3', '1.2.3', 'v1', '1', '2', '3']
     """
     whole = token.lower().replace("’", "'")
     if _PLAIN.fullmatch(token) and (token.islower() or token.isupper() or token[1:].islower()):
         return [whole[:MAX_TERM_CHARS]]
-    parts = [whole]
+    parts = []
     if _VERSION.fullmatch(whole):
         parts.append(whole[1:])
     for piece in filter(None, _SEPARATOR.split(token)):
         parts.append(piece.lower())
         parts += [part.lower() for part in _CASE_PARTS.findall(piece)]
-    return list(dict.fromkeys(part[:MAX_TERM_CHARS] for part in parts))
+    return list(dict.fromkeys(part[:MAX_TERM_CHARS] for part in [whole, *(part for part in parts if len(part) > 1 or part.isdigit())]))
 
 
 def is_identifier(term: str) -> bool:
