@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +26,7 @@ from rag_platform.ir import Facts
 from rag_platform.loaders.pdf import PageFacts, PdfInfo, PdfLoader, Profile, assemble
 from rag_platform.loaders.pdf_json import page_from_json
 
-START_SECONDS = 60.0  # a child must say its first word within this on top of a page's time: it imports the engine and loads the models
+START_SECONDS = 60.0  # allowed for importing the engine and for loading the models, on a busy machine
 MAX_LAYOUT_FAILURES = 3  # children lost to one document before its remaining pages are read as raw text
 MIN_WINDOW_PAGES = 4
 
@@ -140,9 +140,10 @@ class _Reading:
 
     def _some(self, first: int, last: int, raw: bool) -> int:
         task = {"task": "window", "first": first, "last": last, "profile": self.profile, "raw": raw}
-        for message in self.ask(task):
-            if "page" in message:
-                self._keep(page_from_json(message["page"]))
+        with contextlib.closing(self.ask(task)) as messages:  # a callback that raises must not leave its child at work
+            for message in messages:
+                if "page" in message:
+                    self._keep(page_from_json(message["page"]))
         return self._done_up_to(first, last)
 
     def _keep(self, page: PageFacts) -> None:
@@ -152,7 +153,7 @@ class _Reading:
         if self.on_page:
             self.on_page(done, self.total)
 
-    def ask(self, task: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def ask(self, task: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
         """The messages of a child for one task. Raises DocumentError for what the file is, ChildLost for what the child did."""
         limits = self.limits
         task = {**task, "path": str(self.path.absolute()), "memory_mb": limits.pdf_memory_mb, "page_seconds": limits.page_seconds}
@@ -177,7 +178,7 @@ class _Reading:
 
 def running() -> list[int]:
     """Process ids of the children that live now, busy or waiting."""
-    return sorted(child.process.pid for child in _pool.all if child.alive())
+    return sorted(child.process.pid for child in list(_pool.all) if child.alive())
 
 
 class _Child:
@@ -185,16 +186,21 @@ class _Child:
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "rag_platform.documents.loading_child"],
+            [sys.executable, "-P", "-m", "rag_platform.documents.loading_child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(item for item in sys.path if item), "PYTHONWARNINGS": "ignore"},
+            env={
+                **os.environ,
+                "MALLOC_ARENA_MAX": "2",
+                "PYTHONPATH": os.pathsep.join(item for item in sys.path if item),
+                "PYTHONWARNINGS": "ignore",
+            },
         )
         self.messages: queue.Queue[str] = queue.Queue()
         self.grown_mb = 0
         self.worn = False
-        self.warm = False
+        self.ready: set[str] = set()  # start, layout: what it has loaded
         threading.Thread(target=self._read, name="pdf-child", daemon=True).start()
 
     def _read(self) -> None:
@@ -212,16 +218,20 @@ class _Child:
             self.process.stdin.flush()
         except OSError as error:
             raise ChildLost("the parsing process had ended") from error
+        needed = {"start", "layout"} if task["task"] == "window" and task["profile"] == "layout" and not task["raw"] else {"start"}
         while True:
-            message = self._next(patience)
+            message = self._next(patience, 0.0 if needed <= self.ready else START_SECONDS)
+            if "ready" in message:
+                self.ready.add(str(message["ready"]))
+                continue
             if "grown_mb" in message:
                 self.grown_mb = int(message["grown_mb"])
                 yield message
                 return
             yield message
 
-    def _next(self, patience: Callable[[], float]) -> dict[str, Any]:
-        allowed = patience() + (0 if self.warm else START_SECONDS)
+    def _next(self, patience: Callable[[], float], extra: float) -> dict[str, Any]:
+        allowed = patience() + extra
         until = time.monotonic() + allowed
         while True:
             patience()  # notices a stop and the end of the file's time
@@ -231,8 +241,7 @@ class _Child:
             except queue.Empty:
                 if time.monotonic() >= until:
                     self.close()
-                    raise ChildLost(f"no page within page_seconds = {allowed:g}") from None
-        self.warm = True
+                    raise ChildLost(f"no answer within {allowed:g} seconds") from None
         if not line:
             self.process.wait()
             raise ChildLost(_ending(self.process.returncode))

@@ -32,12 +32,14 @@ def main() -> None:
 
     baseline = _address_space()
     prepared = False
+    _send(replies, {"ready": "start"})
     for line in sys.stdin:
         task = json.loads(line)
         if not prepared and task["task"] == "window" and task["profile"] == "layout" and not task["raw"]:
             _limit_memory(baseline, -1)
             _prepare_layout()
             prepared, baseline = True, _address_space()
+            _send(replies, {"ready": "layout"})
         _limit_memory(baseline, int(task["memory_mb"]))
         try:
             answer = _answer(task, replies)
