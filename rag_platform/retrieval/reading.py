@@ -127,7 +127,7 @@ def _position(cursor: str | None, group_by: str | None, places: Sequence[tuple[s
         after = (key == "", str(key), str(source_uri))
     except (ValueError, TypeError) as error:
         raise InputError(
-            f"cursor {cursor[:40]!r} is none of ours; pass next_cursor of the page before unchanged", code="bad_cursor"
+            f"cursor {cursor[:40]!r} was not given out by a list; pass next_cursor of the page before unchanged", code="bad_cursor"
         ) from error
     if grouping != group_by:
         raise InputError(f"the cursor belongs to a list grouped by {grouping}; ask with the same group_by", code="bad_cursor")
@@ -238,7 +238,7 @@ def get_document(
     if max_chars is not None and max_chars < 1:
         raise InputError(f"max_chars {max_chars} is less than 1", code="bad_limit")
     with library.lease(namespace) as lease:
-        found = _find(lease, doc_id, version_id, hidden_by_ledger(library.store)(namespace))
+        found = _find(lease, doc_id, version_id, _hidden_now(library.store, namespace))
         part, markdown = FORMS[format](lease, library.store, found, max_chars, max_tokens)
     data: DocumentData = {"markdown": markdown, "document": part}
     if part["truncated"]:
@@ -279,13 +279,24 @@ def _unknown_document(reader: CatalogReader, doc_id: str, namespace: str, hidden
     return NotFoundError(f"no document {doc_id!r} in namespace {namespace!r}; {hint}", code="unknown_document", near=near)
 
 
+def _hidden_now(store: Store, namespace: str) -> frozenset[str]:
+    if not store.ledger_path.is_file():
+        return frozenset()
+    with closing(Ledger(store.ledger_path)) as ledger:
+        return _hidden(ledger, namespace)
+
+
 def hidden_by_ledger(store: Store) -> Callable[[str], frozenset[str]]:
     """The function that a Library asks for the doc_ids and version_ids which tombstones hide; nothing is hidden without a ledger."""
+    opened: list[Ledger] = []  # kept open: opening costs more than asking, and every query asks
 
     def hidden(namespace: str) -> frozenset[str]:
-        if not store.ledger_path.is_file():
-            return frozenset()
-        with closing(Ledger(store.ledger_path)) as ledger:
-            return frozenset(stone.version_id or stone.doc_id for stone in ledger.tombstones(namespace))
+        if not opened and store.ledger_path.is_file():
+            opened.append(Ledger(store.ledger_path))
+        return _hidden(opened[0], namespace) if opened else frozenset()
 
     return hidden
+
+
+def _hidden(ledger: Ledger, namespace: str) -> frozenset[str]:
+    return frozenset(stone.version_id or stone.doc_id for stone in ledger.tombstones(namespace))

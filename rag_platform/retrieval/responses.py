@@ -6,17 +6,17 @@ import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any
 
 from rag_platform.config import canonical_json
 from rag_platform.errors import InputError, NotFoundError, RagError
-from rag_platform.ir import Citation, Hit, QueryResult
-from rag_platform.retrieval.contract import CitationPart, Envelope, QueryData, ResultPart
+from rag_platform.ir import Citation, Hit, Json, QueryResult
+from rag_platform.retrieval.contract import CitationPart, QueryData, ResultPart
 from rag_platform.retrieval.evidence import estimate_tokens
 from rag_platform.retrieval.rendering import counted, place
 from rag_platform.store import to_json
 
-Detail = Literal["full", "brief"]
+DETAILS = ("full", "brief")
 DONE, NOTHING_DONE, USAGE, PARTLY_DONE = 0, 1, 2, 3
 
 _BRIEF_SNIPPET = 160
@@ -45,12 +45,12 @@ _BRIEF = (_Sizes(0, _BRIEF_SNIPPET, _BRIEF_SNIPPET), _Sizes(0, 80, 80))
 # --- envelopes -----------------------------------------------------------------------------------------------------------
 
 
-def envelope(data: Mapping[str, Any], trace_id: str, warnings: Sequence[str] = ()) -> Envelope:
-    """The envelope of a call that was done, each warning once."""
+def envelope(data: Mapping[str, Any], trace_id: str, warnings: Sequence[str] = ()) -> Json:
+    """The envelope (`contract.Envelope`) of a call that was done, each warning once."""
     return {"ok": True, "trace_id": trace_id, "data": to_json(dict(data)), "warnings": list(dict.fromkeys(warnings)), "error": None}
 
 
-def failure(error: BaseException, trace_id: str, *, local: bool = False, warnings: Sequence[str] = ()) -> Envelope:
+def failure(error: BaseException, trace_id: str, *, local: bool = False, warnings: Sequence[str] = ()) -> Json:
     """The envelope of a call that failed: code, message and details of a RagError, `internal_error` for anything else.
 
     `details.kind` is `usage` for a wrong argument, `not_found` for a name that does not exist, else `failed`.
@@ -64,10 +64,10 @@ def failure(error: BaseException, trace_id: str, *, local: bool = False, warning
     if not local:
         message, details = _without_paths(message), _without_paths(details)
     part = {"code": code, "message": message, "details": {**_plain(details), "kind": _kind(error)}}
-    return cast(Envelope, {"ok": False, "trace_id": trace_id, "data": None, "warnings": list(warnings), "error": part})
+    return {"ok": False, "trace_id": trace_id, "data": None, "warnings": list(warnings), "error": part}
 
 
-def exit_code(outcome: Envelope) -> int:
+def exit_code(outcome: Mapping[str, Any]) -> int:
     """The exit code of a command: 0 done, 1 nothing done, 2 usage (a wrong argument), 3 done but some documents failed."""
     if not outcome["ok"]:
         error = outcome["error"]
@@ -107,17 +107,19 @@ def _plain(value: Any) -> Any:
 # --- query ---------------------------------------------------------------------------------------------------------------
 
 
-def query_data(result: QueryResult, detail: Detail = "full", max_tokens: int = 8000) -> QueryData:
+def query_data(result: QueryResult, detail: str = "full", max_tokens: int = 8000) -> QueryData:
     """The `data` of a query in at most about `max_tokens` tokens of JSON; see `fit_query`."""
     return fit_query(result, detail, max_tokens)[0]
 
 
-def fit_query(result: QueryResult, detail: Detail = "full", max_tokens: int = 8000) -> tuple[QueryData, list[str]]:
+def fit_query(result: QueryResult, detail: str = "full", max_tokens: int = 8000) -> tuple[QueryData, list[str]]:
     """(data, warnings) of a query; the warnings are the engine's own and what had to be cut for `max_tokens`. `markdown` notes them too.
 
     `full` quotes the passages in `markdown`, `brief` only names the cited ones. Every result has a citation: those of the answer keep their
     number, the others follow. A cut text is a verbatim beginning of its chunk; only when that is not enough, the last results go.
     """
+    if detail not in DETAILS:
+        raise InputError(f"unknown detail {detail!r}; known: {', '.join(DETAILS)}", code="unknown_detail")
     numbered = _numbered(result)
     longest = max((len(hit.chunk_text) for hit in result.hits), default=0)
     levels = _FULL if detail == "full" else _BRIEF

@@ -16,6 +16,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from rag_platform.errors import InputError, RagError
+from rag_platform.ir import Json
 from rag_platform.observability import tracing
 from rag_platform.retrieval import contract
 from rag_platform.retrieval.library import Library
@@ -49,7 +50,7 @@ class LibraryTool(Tool):
         call = functools.partial(self.call, arguments, request_id)
         return result_of(await anyio.to_thread.run_sync(call, abandon_on_cancel=True))
 
-    def call(self, arguments: dict[str, Any], request_id: str | None = None) -> contract.Envelope:
+    def call(self, arguments: dict[str, Any], request_id: str | None = None) -> Json:
         """The envelope of one call; never raises."""
         try:
             checked = self.checked(arguments)
@@ -75,7 +76,7 @@ class LibraryTool(Tool):
             data, _, warnings = self.fn(self.library, checked)
             return data, trace.trace_id, warnings
 
-    def _failed(self, error: Exception, request_id: str | None) -> contract.Envelope:
+    def _failed(self, error: Exception, request_id: str | None) -> Json:
         trace_id = str(error.details.pop("trace_id", "")) if isinstance(error, RagError) else ""
         if not trace_id:
             trace_id = self._trace_of(error, request_id)
@@ -121,13 +122,13 @@ def output_schema(data: Any) -> dict[str, Any]:
     return schema
 
 
-def result_of(answered: contract.Envelope) -> CallToolResult:
+def result_of(answered: Json) -> CallToolResult:
     """Text first: the markdown, or the failed envelope itself; the structured envelope second."""
     if answered["ok"] and answered["data"] is not None:
         text = str(answered["data"]["markdown"])
     else:
         text = json.dumps(answered, ensure_ascii=False)
-    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=dict(answered), is_error=not answered["ok"])
+    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=answered, is_error=not answered["ok"])
 
 
 def _told(error: ValidationError, parameters: dict[str, Any]) -> str:
