@@ -67,7 +67,7 @@ class Recursive:
                 continue
             if (span := trimmed(text, start, end)) and (not found or span[1] > found[-1][1]):
                 found.append(span)
-            if end >= len(text) or not text[end:].strip():
+            if INK.search(text, end) is None:
                 break
             previous = end
             start = end if clean else self._overlap(ruler, cuts, end, start)
@@ -243,16 +243,18 @@ def _counted(strategy: Strategy) -> Callable[[str, str], tuple[str, str]]:
 HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 KANA_HANGUL = re.compile("[\u3041-\u30ff\u1100-\u11ff\uac00-\ud7a3]")
 WORD = re.compile("[A-Za-z]+")
+LATIN = re.compile("[A-Za-z]")
+LETTER = re.compile(r"[^\W\d_]")
 
 
 def language(text: str) -> str:
     """`zh`, `en` or `other`: Han characters against Latin words, each worth about a word; other scripts win above a quarter."""
     han, words = len(HAN.findall(text)), len(WORD.findall(text))
-    letters = sum(map(str.isalpha, text))
+    letters = len(LETTER.findall(text))
     if not letters:
         return "other"
     kana = len(KANA_HANGUL.findall(text))
-    latin = sum(char.isascii() and char.isalpha() for char in text)
+    latin = len(LATIN.findall(text))
     if kana > 0.1 * (han + kana) and kana >= words:
         return "other"
     if letters - han - latin - kana > 0.25 * letters:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import pytest
 
@@ -45,3 +46,11 @@ def test_a_chunk_without_text_has_an_empty_view_until_there_are_terms() -> None:
 def test_unknown_fields_are_refused(template: str) -> None:
     with pytest.raises(ConfigError):
         views([], ViewConfig(dense_template=template), CLEANING, NoEnrichment())
+
+
+def test_a_table_that_goes_on_lends_its_head_to_the_sparse_text() -> None:
+    texts = ["intro\n\n| Name | Port |\n|---|---|\n| a | 1 |", "| b | 2 |\n| c | 3 |", "| d | 4 |\n\nafter", "| no table |"]
+    chunks = [replace(chunk(text), chunk_id=f"c{i}", chunk_index=i) for i, text in enumerate(texts)]
+    found = views(chunks, ViewConfig(), CLEANING, NoEnrichment())
+    assert [view.dense_text for view in found] == texts
+    assert [view.sparse_text for view in found] == [texts[0], texts[1] + "\nName Port", texts[2] + "\nName Port", texts[3]]
