@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SETUP := .venv/.setup
 
-.PHONY: setup demo test static check bench ui format clean
+.PHONY: setup demo test static check bench ui golden format clean
 
 setup: $(SETUP)
 
@@ -37,6 +37,9 @@ ui: setup                  ## Dagster: lineage, partitions, sensor, schedule, at
 bench: setup               ## ratios against the bare libraries, in one run
 	$(BIN)/python bench/ingest.py
 	$(BIN)/python bench/query.py
+
+golden: setup              ## regenerate the reviewed snapshots; prints what changed
+	$(BIN)/python rag_platform_tests/server/test_contract.py
 
 format: setup
 	$(BIN)/ruff check --fix .

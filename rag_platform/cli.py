@@ -23,6 +23,7 @@ from rag_platform.config import Settings, load_settings, load_strategy
 from rag_platform.errors import InputError, RagError
 from rag_platform.ir import Json
 from rag_platform.ledger import Ledger
+from rag_platform.observability import tracing
 from rag_platform.retrieval import responses
 from rag_platform.store import Store, to_json
 
@@ -52,8 +53,9 @@ class Context:
     def library(self) -> Any:
         """The read side."""
         from rag_platform.retrieval.library import Library
+        from rag_platform.retrieval.reading import hidden_by_ledger
 
-        return Library(self.settings, self.store)
+        return Library(self.settings, self.store, hidden=hidden_by_ledger(self.store))
 
     def namespace(self, given: str | None) -> str:
         """The namespace asked for, or the default one."""
@@ -61,30 +63,51 @@ class Context:
 
 
 Command = Callable[..., Json]
+_LONG_SECONDS = 15.0
+_SHOWN_WARNINGS = 8
 
 
-def answers(function: Command) -> Callable[..., None]:
-    """A command whose function returns an envelope: print it, exit with its code. Errors become failed envelopes."""
+def answers(own_trace: bool = False) -> Callable[[Command], Callable[..., None]]:
+    """A command whose function returns an envelope: trace it, unless it does so itself, print the envelope, exit with its code."""
 
-    @click.option("--json", "json_output", is_flag=True, help="Print the machine-readable envelope and nothing else.")
-    @wraps(function)
-    def command(*args: Any, json_output: bool = False, **kwargs: Any) -> None:
-        context = Context(json_output)
-        try:
-            envelope = function(context, *args, **kwargs)
-        except RagError as error:
-            envelope = responses.failure(error, "")
-        if json_output:
-            click.echo(json.dumps(envelope, ensure_ascii=False, indent=1))
-        elif envelope["ok"]:
-            click.echo(envelope["data"]["markdown"])
-            for warning in envelope.get("warnings") or []:
-                click.echo(f"warning: {warning}", err=True)
-        else:
-            click.echo(f"error [{envelope['error']['code']}]: {envelope['error']['message']}", err=True)
-        sys.exit(responses.exit_code(envelope))
+    def decorate(function: Command) -> Callable[..., None]:
+        @click.option("--json", "json_output", is_flag=True, help="Print the machine-readable envelope and nothing else.")
+        @wraps(function)
+        def command(*args: Any, json_output: bool = False, **kwargs: Any) -> None:
+            envelope = _enveloped(function, Context(json_output), own_trace, args, kwargs)
+            _show(envelope, json_output)
+            sys.exit(responses.exit_code(envelope))
 
-    return command
+        return command
+
+    return decorate
+
+
+def _enveloped(function: Command, context: Context, own_trace: bool, args: Any, kwargs: Any) -> Json:
+    trace_id = ""
+    try:
+        if own_trace:
+            return function(context, *args, **kwargs)
+        with tracing.trace("command", logs_dir=context.store.logs_dir) as trace, tracing.span(f"command.{function.__name__}"):
+            trace_id = trace.trace_id
+            return {**function(context, *args, **kwargs), "trace_id": trace_id}
+    except RagError as error:
+        return responses.failure(error, str(error.details.pop("trace_id", "")) or trace_id, local=True)
+
+
+def _show(envelope: Json, json_output: bool) -> None:
+    if json_output:
+        click.echo(json.dumps(envelope, ensure_ascii=False, indent=1))
+        return
+    if not envelope["ok"]:
+        click.echo(f"error [{envelope['error']['code']}]: {envelope['error']['message']}", err=True)
+        return
+    click.echo(envelope["data"]["markdown"])
+    warnings = envelope.get("warnings") or []
+    for warning in warnings[:_SHOWN_WARNINGS]:
+        click.echo(f"warning: {warning}", err=True)
+    if len(warnings) > _SHOWN_WARNINGS:
+        click.echo(f"warning: and {len(warnings) - _SHOWN_WARNINGS} more; --json lists them all", err=True)
 
 
 def _pairs(values: tuple[str, ...], option: str) -> dict[str, Any]:
@@ -126,7 +149,7 @@ def main() -> None:
 @click.option("--sync", is_flag=True, help="Retire documents whose file is gone from the given folders.")
 @click.option("--include", multiple=True, metavar="GLOB", help="Only files of the folder that match; repeatable.")
 @click.option("--exclude", multiple=True, metavar="GLOB", help="Not the files of the folder that match; repeatable.")
-@answers
+@answers(own_trace=True)
 def ingest(context: Context, paths: tuple[Path, ...], namespace: str | None, source: str | None, tags: tuple[str, ...],
            metadata: tuple[str, ...], strategy: str | None, policy: str, sync: bool, include: tuple[str, ...],
            exclude: tuple[str, ...]) -> Json:  # fmt: skip
@@ -145,11 +168,12 @@ def ingest(context: Context, paths: tuple[Path, ...], namespace: str | None, sou
     )
     job = started.job
     if started.process is not None:
+        _announce(context, chosen.name, job.args["version_ids"])
         with _job_bar(context.json_output) as on_progress:
             job = jobs.wait(job.job_id, started.process, context.ledger, context.store, on_progress)
     data = ingest_data(job, store=context.store, ledger=context.ledger, seconds=time.perf_counter() - started_at)
     if job.state == "failed":
-        return responses.failure(RagError(job.reason, code="ingest_failed", **data), job.trace_id)
+        return responses.failure(RagError(job.reason, code="ingest_failed", **data), job.trace_id, local=True)
     return responses.envelope(data, job.trace_id, data["warnings"])
 
 
@@ -160,7 +184,7 @@ def releases() -> None:
 
 @releases.command("list")
 @namespace_option
-@answers
+@answers()
 def releases_list(context: Context, namespace: str | None) -> Json:
     """Releases of a namespace, newest first."""
     rows = [to_json(row) for row in context.ledger.releases(context.namespace(namespace))]
@@ -174,7 +198,7 @@ def releases_list(context: Context, namespace: str | None) -> Json:
 @releases.command("show")
 @click.argument("release_id", required=False)
 @namespace_option
-@answers
+@answers()
 def releases_show(context: Context, release_id: str | None, namespace: str | None) -> Json:
     """The manifest of a release; the published one if none is named."""
     from rag_platform.indexes.manifest import read_manifest
@@ -189,7 +213,7 @@ def releases_show(context: Context, release_id: str | None, namespace: str | Non
 @releases.command("rollback")
 @click.argument("release_id", required=False)
 @namespace_option
-@answers
+@answers()
 def releases_rollback(context: Context, release_id: str | None, namespace: str | None) -> Json:
     """Publish an earlier release again; the one before the current if none is named."""
     from rag_platform.indexes.updating import roll_back
@@ -209,7 +233,7 @@ def releases_rollback(context: Context, release_id: str | None, namespace: str |
 @click.option("--filter", "filters", multiple=True, metavar="K=V", help="Only chunks whose field has the value; repeatable.")
 @click.option("--release", "release_id", metavar="ID", help="Ask a retained release instead of the published one.")
 @click.option("--full", is_flag=True, help="Show the results too, not only the answer.")
-@answers
+@answers(own_trace=True)
 def query(context: Context, text: str, namespace: str | None, top_k: int | None, mode: str | None, filters: tuple[str, ...],
           release_id: str | None, full: bool) -> Json:  # fmt: skip
     """Ask a question; the answer names its sources."""
@@ -219,10 +243,8 @@ def query(context: Context, text: str, namespace: str | None, top_k: int | None,
     request = QueryRequest(text, context.namespace(namespace), top_k, mode, _pairs(filters, "--filter"), release_id)
     result = answer(context.library, request)
     detail = "full" if full or context.json_output else "brief"
-    data = responses.query_data(result, detail=detail, max_tokens=context.settings.server.result_tokens)
-    if not context.json_output:
-        data["markdown"] += f"\n\ntrace {result.trace_id} · release {result.release_id} · {result.effective_mode}"
-    return responses.envelope(data, result.trace_id, result.warnings)
+    data, warnings = responses.fit_query(result, detail=detail, max_tokens=context.settings.server.result_tokens)
+    return responses.envelope(data, result.trace_id, warnings)
 
 
 @main.group()
@@ -237,7 +259,7 @@ def docs() -> None:
 @click.option("--limit", type=click.IntRange(1, 1000), default=100)
 @click.option("--cursor", help="Go on where the last page ended.")
 @click.option("--all", "include_deleted", is_flag=True, help="Retired and deleted ones too.")
-@answers
+@answers()
 def docs_list(context: Context, namespace: str | None, group_by: str, filters: tuple[str, ...], limit: int, cursor: str | None,
               include_deleted: bool) -> Json:  # fmt: skip
     """Documents, grouped if asked."""
@@ -255,7 +277,7 @@ def docs_list(context: Context, namespace: str | None, group_by: str, filters: t
 @click.option("--version", "version_id", help="A version_id; the live one if not given.")
 @click.option("--format", "form", type=click.Choice(["md", "sections", "chunks", "outline"]), default="outline")
 @click.option("--max-chars", type=click.IntRange(1), help="Cut the text after so many characters.")
-@answers
+@answers()
 def docs_show(context: Context, doc_id: str, namespace: str | None, version_id: str | None, form: str, max_chars: int | None) -> Json:
     """One document: its outline, sections, chunks or whole text."""
     from rag_platform.retrieval.reading import get_document
@@ -271,7 +293,7 @@ def sources() -> None:
 
 @sources.command("list")
 @namespace_option
-@answers
+@answers()
 def sources_list(context: Context, namespace: str | None) -> Json:
     """Sources with their documents counted."""
     name = context.namespace(namespace)
@@ -288,7 +310,7 @@ def sources_list(context: Context, namespace: str | None) -> Json:
 @click.argument("chunk_id", required=False)
 @click.option("--all", "everything", is_flag=True, help="Every chunk of the published release.")
 @namespace_option
-@answers
+@answers()
 def verify(context: Context, chunk_id: str | None, everything: bool, namespace: str | None) -> Json:
     """Prove quotes against the raw bytes."""
     from rag_platform.indexes.verifying import verify_release
@@ -311,7 +333,7 @@ def trace() -> None:
 @trace.command("list")
 @click.option("--limit", type=click.IntRange(1, 1000), default=20)
 @click.option("--type", "trace_type", type=click.Choice(["query", "ingestion"]))
-@answers
+@answers()
 def trace_list(context: Context, limit: int, trace_type: str | None) -> Json:
     """Traces, newest first."""
     from rag_platform.observability.traces import list_traces
@@ -323,7 +345,7 @@ def trace_list(context: Context, limit: int, trace_type: str | None) -> Json:
 
 @trace.command("show")
 @click.argument("trace_id")
-@answers
+@answers(own_trace=True)
 def trace_show(context: Context, trace_id: str) -> Json:
     """One trace as a waterfall; the id may be cut short."""
     from rag_platform.observability.traces import show, waterfall
@@ -341,7 +363,7 @@ def serve() -> None:
 
 
 @main.command()
-@answers
+@answers(own_trace=True)
 def doctor(context: Context) -> Json:
     """Check the installation, the weights, the data root and the config."""
     from rag_platform.doctor import examine
@@ -351,11 +373,27 @@ def doctor(context: Context) -> Json:
     lines = [f"{f['level']:<8} {f['subject']}: {f['message']}" for f in findings]
     data = {"markdown": "\n".join([*lines, "", "effective config:", json.dumps(config, indent=1)]), "findings": findings, "config": config}
     if any(f["level"] == "error" for f in findings):
-        return {**responses.failure(RagError(data["markdown"], code="unhealthy"), ""), "data": data}
+        return {**responses.failure(RagError(str(data["markdown"]), code="unhealthy"), ""), "data": data}
     return responses.envelope(data, "")
 
 
 # --- progress ----------------------------------------------------------------------------------------------------------
+
+
+def _announce(context: Context, strategy: str, version_ids: list[str]) -> None:
+    """Before long work, what it will take, and what the other strategies would."""
+    from rag_platform.indexes.updating import expected_seconds
+
+    if context.json_output:
+        return
+    expected = expected_seconds(version_ids, settings=context.settings, store=context.store, ledger=context.ledger)
+    if expected.get(strategy, 0.0) >= _LONG_SECONDS:
+        others = ", ".join(f"{name!r} about {_duration(seconds)}" for name, seconds in expected.items() if name != strategy)
+        click.echo(f"embedding with strategy {strategy!r} takes about {_duration(expected[strategy])} here ({others})", err=True)
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 @contextmanager

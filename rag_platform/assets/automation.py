@@ -7,8 +7,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from rag_platform.assets.launch import contiguous
-from rag_platform.assets.partitions import JOB_TAG, document_versions, namespaces
+from rag_platform.assets.partitions import JOB_TAG, RANGE_END, RANGE_START, contiguous, document_versions, namespaces
 from rag_platform.assets.resources import Platform
 from rag_platform.config import INGESTION_STAGES, load_settings, stage_profiles
 from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
@@ -112,9 +111,8 @@ def _ingest_requests(instance: dg.DagsterInstance, version_ids: Sequence[str], n
     """One request per unbroken range of partition keys, counting the keys about to be added."""
     known = list(instance.get_dynamic_partitions(document_versions.name or ""))
     ordered = [*known, *(key for key in version_ids if key not in set(known))]
-    start, end = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
     return [
-        dg.RunRequest(job_name="ingest", tags={start: first, end: last, "rag/namespace": namespace})
+        dg.RunRequest(job_name="ingest", tags={RANGE_START: first, RANGE_END: last, "rag/namespace": namespace})
         for first, last in contiguous(ordered, set(version_ids))
     ]
 

@@ -55,7 +55,7 @@ def specs() -> Sequence[dg.AssetSpec]:
 
 
 @dg.multi_asset(name="ingestion", specs=specs(), can_subset=True, backfill_policy=dg.BackfillPolicy.single_run())
-def ingestion(context: dg.AssetExecutionContext, platform: Platform) -> Iterator[dg.MaterializeResult]:
+def ingestion(context: dg.AssetExecutionContext, platform: Platform) -> Iterator[dg.MaterializeResult[None]]:
     """Materialise the selected stages of the run's versions, document by document."""
     ledger = platform.ledger
     selected = {key.to_user_string() for key in context.selected_asset_keys}

@@ -1,14 +1,14 @@
 """`python -m rag_platform.assets.launch JOB_ID`: runs one job of the ledger as Dagster runs, which show in the UI like any other."""
 
+import importlib
 import os
 import sys
 import traceback
-from collections.abc import Sequence
 
 import dagster as dg
 
 from rag_platform.assets.instance import prepare
-from rag_platform.assets.partitions import JOB_TAG, document_versions, namespaces
+from rag_platform.assets.partitions import JOB_TAG, RANGE_END, RANGE_START, contiguous, document_versions, namespaces
 from rag_platform.config import load_settings
 from rag_platform.errors import RagError
 from rag_platform.indexes.updating import unfinished
@@ -16,22 +16,8 @@ from rag_platform.ir import Job
 from rag_platform.ledger import Ledger, now
 from rag_platform.store import Store
 
-_RANGE_START, _RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
-
-
-def contiguous(keys: Sequence[str], wanted: set[str]) -> list[tuple[str, str]]:
-    """(first, last) of each unbroken run of wanted keys, in the order of `keys`.
-
-    >>> contiguous(["a", "b", "c", "d"], {"a", "b", "d"})
-    [('a', 'b'), ('d', 'd')]
-    """
-    ranges: list[tuple[str, str]] = []
-    open_range = False
-    for key in keys:
-        if key in wanted:
-            ranges[-1:] = [(ranges[-1][0], key)] if open_range else [*ranges[-1:], (key, key)]
-        open_range = key in wanted
-    return ranges
+# The module that workspace.yaml names: a job runs exactly what the UI shows.
+_DEFINITIONS = "rag_platform.definitions"
 
 
 def run_ingest(job: Job, instance: dg.DagsterInstance) -> bool:
@@ -42,7 +28,7 @@ def run_ingest(job: Job, instance: dg.DagsterInstance) -> bool:
     instance.add_dynamic_partitions(document_versions.name or "", wanted)
     ordered = instance.get_dynamic_partitions(document_versions.name or "")
     outcomes = [
-        _execute("ingest", instance, {_RANGE_START: first, _RANGE_END: last, JOB_TAG: job.job_id})
+        _execute("ingest", instance, {RANGE_START: first, RANGE_END: last, JOB_TAG: job.job_id})
         for first, last in contiguous(ordered, set(wanted))
     ]
     return all(outcomes)
@@ -55,10 +41,12 @@ def run_release(job: Job, instance: dg.DagsterInstance) -> bool:
 
 
 def _execute(job_name: str, instance: dg.DagsterInstance, tags: dict[str, str], partition_key: str | None = None) -> bool:
-    from rag_platform.definitions import defs
-
-    definition = defs.resolve_job_def(job_name)
-    result = definition.execute_in_process(instance=instance, tags=tags, partition_key=partition_key, raise_on_error=False)
+    definitions: dg.Definitions = importlib.import_module(_DEFINITIONS).defs
+    definition = definitions.resolve_job_def(job_name)
+    quiet = {"loggers": {"console": {"config": {"log_level": "INFO"}}}}
+    result = definition.execute_in_process(
+        instance=instance, tags=tags, partition_key=partition_key, run_config=quiet, raise_on_error=False
+    )
     return result.success
 
 

@@ -9,7 +9,7 @@ from rag_platform.ledger import Ledger
 from rag_platform.store import Store
 
 
-class Platform(dg.ConfigurableResource):
+class Platform(dg.ConfigurableResource[None]):
     """Settings, store and ledger of one data root; `home` overrides RAG_HOME."""
 
     home: str = ""

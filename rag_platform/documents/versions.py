@@ -135,7 +135,9 @@ def build_media(work: VersionBuild) -> Done:
     raw = work.store.raw_path(work.version.file_sha256)
     if work.force or not path.is_file():
         base = work.origin.parent if work.origin else None
-        links = media.resolve(work.facts, raw, work.store, work.strategy.media, base_dir=base, root=work.root or base)
+        links = media.resolve(
+            work.facts, raw, work.store, work.strategy.media, base_dir=base, root=work.root or base, limits=work.settings.limits
+        )
         write_records(path, MediaLink, links)
     failed = [link for link in work.links if not link.asset_id]
     counts = {"assets_total": len(work.links), "assets_failed": len(failed), "assets": len({x.asset_id for x in work.links if x.asset_id})}

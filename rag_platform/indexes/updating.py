@@ -14,16 +14,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rag_platform import jobs
-from rag_platform.config import Settings, Strategy, stage_profiles, strategy_config_id
+from rag_platform.config import Settings, Strategy, load_strategy, stage_profiles, strategy_config_id, strategy_names
 from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
 from rag_platform.errors import NotFoundError, ReleaseError
 from rag_platform.indexes import release as releases
-from rag_platform.indexes.embedding import EmbeddingCache
+from rag_platform.indexes.embedding import EmbeddingCache, estimate
 from rag_platform.indexes.ingesting import stale_versions
 from rag_platform.indexes.manifest import CheckResult, Manifest, read_manifest
 from rag_platform.ir import Job, Json, Release
 from rag_platform.ledger import Ledger, now
+from rag_platform.observability import tracing
 from rag_platform.store import Store
+
+# Text in a PDF, as a share of its bytes: a rough figure, files full of pictures have less.
+_PDF_TEXT_SHARE = 0.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,12 @@ def start_ingest(
     paths: Sequence[Path], namespace: str, *, settings: Settings, strategy: Strategy, store: Store, ledger: Ledger, options: ReceiveOptions
 ) -> Started:
     """Receive the files and launch the job that processes them; a job that finds nothing to do is recorded as done at once."""
-    reception = receive(paths, namespace, strategy=strategy, settings=settings, store=store, ledger=ledger, options=options)
+    with (
+        tracing.trace("ingestion", logs_dir=store.logs_dir, namespace=namespace, strategy_config_id=strategy_config_id(strategy)) as trace,
+        tracing.span("stage.dedup", provider_type="store", provider_id="sha256") as span,
+    ):
+        reception = receive(paths, namespace, strategy=strategy, settings=settings, store=store, ledger=ledger, options=options)
+        span.set(**Counter(item.decision for item in reception.items))
     queued = set(reception.to_process)
     profile = stage_profiles(strategy)["embeddings"]
     stale = [v.version_id for v in stale_versions(ledger, namespace, profile) if v.version_id not in queued]
@@ -47,10 +56,24 @@ def start_ingest(
     release = bool(version_ids or reception.retired or reception.changed) or unfinished(namespace, settings, store, ledger)
     args = {"version_ids": version_ids, "forced": list(reception.forced), "release": release, "retired": list(reception.retired)}
     job = ledger.add_job("ingest", namespace, args, reception.items)
+    ledger.update_job(job.job_id, trace_id=trace.trace_id)
     if not release:
         ledger.update_job(job.job_id, state="done", started_at=now(), ended_at=now())
         return Started(ledger.job(job.job_id), reception, None)
     return Started(job, reception, jobs.launch(job, settings, store))
+
+
+def expected_seconds(version_ids: Sequence[str], *, settings: Settings, store: Store, ledger: Ledger) -> dict[str, float]:
+    """Strategy to a rough number of seconds that embedding these versions takes, from measured rates; texts already known cost less."""
+    sizes = [(version.size, version.mime) for version in map(ledger.version, version_ids)]
+    text_bytes = sum(int(size * _PDF_TEXT_SHARE) if mime == "application/pdf" else size for size, mime in sizes)
+    expected = {}
+    with EmbeddingCache(store.embeddings_path) as cache:
+        for name in strategy_names(settings):
+            strategy = load_strategy(settings, name)
+            if strategy.builds_dense:
+                expected[name] = estimate(text_bytes, strategy.embedding, cache, processes=settings.embedding_processes)
+    return expected
 
 
 def unfinished(namespace: str, settings: Settings, store: Store, ledger: Ledger) -> bool:

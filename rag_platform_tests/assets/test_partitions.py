@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rag_platform.assets.launch import contiguous
+from rag_platform.assets.partitions import contiguous
 
 
 @pytest.mark.parametrize(
