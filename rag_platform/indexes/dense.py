@@ -163,7 +163,7 @@ class DenseVectors:
             best = np.arange(len(scores))
         order = best[np.argsort(-scores[best], kind="stable")][:k]  # stable over rows that stand in order of chunk id
         numbers = order if rows is None else rows[order]
-        return [Candidate(self._ids[row], float(score), "dense") for row, score in zip(numbers, scores[order], strict=True)]
+        return [Candidate(self._ids[row], round(float(score), _SCORE_DIGITS), "dense") for row, score in zip(numbers, scores[order], strict=True)]
 
     def _row_of(self) -> dict[str, int]:
         if self._rows is None:

@@ -35,11 +35,16 @@ class Chroma:
         if len(ids) != len(vectors):
             raise ProviderError(f"{len(ids)} ids for {len(vectors)} vectors")
         directory.mkdir(parents=True, exist_ok=True)
-        space = {"space": "cosine", "max_neighbors": self.max_neighbors, "ef_construction": self.ef_construction}
+        graph = {
+            "space": "cosine",
+            "max_neighbors": self.max_neighbors,
+            "ef_construction": self.ef_construction,
+            "ef_search": self.ef_search,
+        }
+        # Every call is written through; otherwise the first reader of a small collection writes the rest into the finished directory.
+        through = {"batch_size": 1, "sync_threshold": 1}
         with _client(directory) as client:
-            collection = client.get_or_create_collection(
-                COLLECTION, embedding_function=None, configuration={"hnsw": {**space, "ef_search": self.ef_search}}
-            )
+            collection = client.get_or_create_collection(COLLECTION, embedding_function=None, configuration={"hnsw": {**graph, **through}})
             gone = list(removed)
             for start in range(0, len(gone), _BATCH):
                 collection.delete(ids=gone[start : start + _BATCH])

@@ -1,0 +1,178 @@
+"""The catalog gives back what was put in, filters by every whitelisted field, and is refused when it is another program's."""
+
+from __future__ import annotations
+
+import dataclasses
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+
+from rag_platform.errors import IntegrityError, NotFoundError, SchemaVersionError
+from rag_platform.indexes.catalog import FILTERABLE, CatalogReader
+from rag_platform.indexes.catalog_tables import CatalogWriter, Entry
+from rag_platform.ir import Chunk, Document, MediaLink, Section, Version
+
+
+def document(number: int, **changes: object) -> Document:
+    base = Document(
+        "default", f"doc-{number}", "handbook", f"handbook/{number}.md", f"{number}.md", title=f"Title {number}", tags=("ops", "指南"),
+        metadata={"owner": "ann", "n": [1, 2]}, live_version=f"default.doc-{number}@aaa", pinned=True, updated_at="2026-02-01",
+    )  # fmt: skip
+    return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
+
+
+def version(number: int) -> Version:
+    return Version(
+        f"default.doc-{number}@aaa", "default", f"doc-{number}", f"handbook/{number}.md", f"{number}.md", "a" * 64, 10, "text/markdown",
+        "markdown", "tiny", counts={"chunks": 3, "warnings": []}, received_at="2026-01-01",
+    )  # fmt: skip
+
+
+def chunk(number: int, index: int, **changes: object) -> Chunk:
+    text = f"text {index} of {number}"
+    base = Chunk(
+        f"chk-{number}-{index}", f"sec-{number}", f"doc-{number}", f"default.doc-{number}@aaa", index, text, "f" * 64, 0, len(text), 0,
+        len(text), "Guide / Part", title="Part", lang="zh" if index == 2 else "en", page_start=index + 1, page_end=index + 1,
+        asset_ids=("pic",) if index == 0 else (), too_short=index == 1,
+    )  # fmt: skip
+    return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
+
+
+SECTIONS = [Section("sec-1", "Guide / Part", 2, 0, 0, 9, title="Part"), Section("sec-1b", "Guide", 1, 1, 9, 12)]
+LINK = MediaLink("r1", "pic", "pics/a.png", mime="image/png", width=3, height=4, size=5, page=1, bbox=(1.0, 2.0, 3.5, 4.0), order=1)
+MISSING = MediaLink("r2", "", "pics/b.png", order=2, reason="not found")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Documents 1 and 2 with three chunks each; the third chunk of document 2 has no vector, its second no text."""
+    path = tmp_path / "catalog.sqlite"
+    with CatalogWriter(path) as catalog:
+        catalog.replace_documents([document(1), document(2, source="web", tags=())])
+        for number in (1, 2):
+            entries = [Entry(chunk(number, index), f"h{number}{index}", "s", "ready") for index in range(3)]
+            if number == 2:
+                entries[1] = Entry(chunk(2, 1), "", "", "no_text")
+                entries[2] = Entry(chunk(2, 2), "h22", "s", "failed_embed", ("key", "phrase"), 0.5)
+            catalog.add_version(version(number), SECTIONS if number == 1 else [], entries, [LINK, MISSING] if number == 1 else [])
+    return path
+
+
+@pytest.fixture
+def catalog(path: Path) -> CatalogReader:
+    return CatalogReader(path)
+
+
+def test_records_come_back_equal(catalog: CatalogReader) -> None:
+    assert catalog.chunks(["chk-1-0", "gone"]) == {"chk-1-0": chunk(1, 0)}
+    assert catalog.chunks_of_version("default.doc-2@aaa") == [chunk(2, 0), chunk(2, 1), chunk(2, 2)]
+    assert catalog.entries_of_version("default.doc-2@aaa")[2] == Entry(chunk(2, 2), "h22", "s", "failed_embed", ("key", "phrase"), 0.5)
+    assert (catalog.document("doc-1"), catalog.document("gone")) == (document(1), None)
+    assert (catalog.version("default.doc-1@aaa"), catalog.version("gone")) == (version(1), None)
+    assert list(catalog.versions()) == ["default.doc-1@aaa", "default.doc-2@aaa"]
+    assert catalog.sections("doc-1") == SECTIONS
+    assert catalog.media("doc-1") == [LINK, MISSING]
+    assert catalog.documents_showing("pic") == ["doc-1"]
+
+
+def test_rows_join_document_and_version(catalog: CatalogReader) -> None:
+    row = catalog.rows(["chk-1-2"])["chk-1-2"]
+    assert row.chunk == chunk(1, 2)
+    assert (row.doc_title, row.source, row.source_uri, row.filename) == ("Title 1", "handbook", "handbook/1.md", "1.md")
+    assert (row.tags, row.content_type, row.created_at, row.status) == (("ops", "指南"), "text/markdown", "2026-01-01", "ready")
+
+
+def test_rows_of_more_ids_than_a_statement_takes(catalog: CatalogReader) -> None:
+    assert set(catalog.rows([f"gone-{n}" for n in range(1200)] + ["chk-1-0"])) == {"chk-1-0"}
+
+
+@pytest.mark.parametrize(
+    ("where", "params", "expected"),
+    [
+        ("d.doc_id = ?", ["doc-1"], {"chk-1-0", "chk-1-1", "chk-1-2"}),
+        ("c.lang = ? AND d.source = ?", ["zh", "web"], {"chk-2-2"}),
+        ("EXISTS (SELECT 1 FROM json_each(d.tags) WHERE value = ?)", ["指南"], {"chk-1-0", "chk-1-1", "chk-1-2"}),
+        ("EXISTS (SELECT 1 FROM json_each(c.asset_ids) WHERE value = ?)", ["pic"], {"chk-1-0", "chk-2-0"}),
+        ("c.page_start >= ?", [3], {"chk-1-2", "chk-2-2"}),
+        ("c.too_short", [], {"chk-1-1", "chk-2-1"}),
+        ("v.mime = ?", ["application/pdf"], set()),
+        ("d.title = ?", ["x' OR '1'='1"], set()),
+    ],
+)
+def test_select_ids(catalog: CatalogReader, where: str, params: list[object], expected: set[str]) -> None:
+    assert catalog.select_ids(where, params) == expected
+
+
+@pytest.mark.parametrize("name", sorted(FILTERABLE))
+def test_every_filterable_field_can_be_asked(catalog: CatalogReader, name: str) -> None:
+    field = FILTERABLE[name]
+    sql = f"EXISTS (SELECT 1 FROM json_each({field.sql}) WHERE value = ?)" if field.kind == "list" else f"{field.sql} = ?"
+    catalog.select_ids(sql, ["nothing"])
+
+
+def test_documents_are_paged_and_filtered(catalog: CatalogReader) -> None:
+    assert [d.doc_id for d in catalog.documents(limit=1)] == ["doc-1"]
+    assert [d.doc_id for d in catalog.documents(after="doc-1")] == ["doc-2"]
+    assert [d.doc_id for d in catalog.documents(source="web")] == ["doc-2"]
+    assert [d.doc_id for d in catalog.documents(tag="ops")] == ["doc-1"]
+
+
+def test_neighbours(catalog: CatalogReader) -> None:
+    assert [c.chunk_index for c in catalog.neighbours("chk-1-0", before=1, after=1)] == [0, 1]
+    assert [c.chunk_index for c in catalog.neighbours("chk-1-1", before=1, after=5)] == [0, 1, 2]
+    with pytest.raises(NotFoundError, match="gone"):
+        catalog.neighbours("gone")
+
+
+def test_counts(catalog: CatalogReader) -> None:
+    expected = {"documents": 2, "versions": 2, "sections": 2, "chunks": 6, "asset": 1}
+    assert catalog.counts() == expected | {"lexical": 5, "dense": 4, "failed_embed": 1, "no_text": 1}
+    assert catalog.chunk_counts() == {"default.doc-1@aaa": 3, "default.doc-2@aaa": 3}
+    assert catalog.versions_with("failed_embed") == {"default.doc-2@aaa"}
+    assert catalog.chunk_ids("in_dense") == ["chk-1-0", "chk-1-1", "chk-1-2", "chk-2-0"]
+
+
+def test_dropping_a_version_leaves_nothing_of_it(path: Path) -> None:
+    with CatalogWriter(path) as writer:
+        writer.replace_documents([document(2)])
+        writer.drop_versions(["default.doc-1@aaa"])
+    catalog = CatalogReader(path)
+    assert catalog.counts()["asset"] == 0 and list(catalog.chunk_counts()) == ["default.doc-2@aaa"]
+    assert (catalog.sections("doc-1"), catalog.media("doc-1"), catalog.document("doc-1")) == ([], [], None)
+    assert sorted(item.name for item in path.parent.iterdir()) == ["catalog.sqlite"]
+
+
+def test_an_error_while_writing_changes_nothing(path: Path) -> None:
+    with pytest.raises(IntegrityError, match="already in the catalog"), CatalogWriter(path) as writer:
+        writer.replace_documents([])
+        writer.add_version(dataclasses.replace(version(1), version_id="other"), [], [Entry(chunk(1, 0), "h", "s", "ready")], [])
+    assert CatalogReader(path).counts()["documents"] == 2
+
+
+def test_threads_read_at_once_and_close_ends_them_all(catalog: CatalogReader) -> None:
+    found: list[int] = []
+    threads = [threading.Thread(target=lambda: found.append(len(catalog.rows(["chk-1-0", "chk-2-0"])))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [2] * 8
+    catalog.close()
+    with pytest.raises(sqlite3.ProgrammingError):
+        catalog.counts()
+
+
+def test_missing_newer_and_foreign_files_are_refused(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError):
+        CatalogReader(tmp_path / "gone.sqlite")
+    db = sqlite3.connect(path)
+    db.execute("UPDATE meta SET value = '99'")
+    db.commit()
+    db.close()
+    with pytest.raises(SchemaVersionError, match="schema 99"):
+        CatalogReader(path)
+    (tmp_path / "foreign.sqlite").write_bytes(b"not a database at all, but long enough to be looked at" * 30)
+    with pytest.raises(SchemaVersionError, match="not a catalog"):
+        CatalogReader(tmp_path / "foreign.sqlite")

@@ -1,0 +1,411 @@
+"""Releases built from real stage outputs: by delta as in full, checked, published by one pointer, cleaned after a crash."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rag_platform.config import EmbeddingConfig, Settings, Strategy, stage_profiles, text_norm_profile_id
+from rag_platform.documents.versions import STAGES, VersionBuild, build_stage
+from rag_platform.errors import IntegrityError, NotFoundError, ReleaseError, SchemaVersionError
+from rag_platform.indexes import dense, release
+from rag_platform.indexes.building import embedder_info
+from rag_platform.indexes.checks import CHECKS
+from rag_platform.indexes.embedding import EmbeddingCache
+from rag_platform.indexes.manifest import Manifest, read_manifest
+from rag_platform.ir import Document, Version
+from rag_platform.store import Store
+
+Live = tuple[Document, Version]
+
+GUIDE = "# Guide\n\nThe gateway listens on port 8080.\n\n## Limits\n\nError PPR-9087 means that the licence is missing.\n"
+HANDBOOK = "# 制度\n\n员工每年有十五天带薪年假。\n\n## 病假\n\n病假需要医生证明。\n"
+NOTES = "Version 2.4.1 fixes the crash on start.\n"
+
+
+@pytest.fixture
+def make(store: Store, settings: Settings, tiny: Strategy) -> Callable[..., Live]:
+    """Store a text as a version of a document and run its stages up to the views."""
+
+    def make(name: str, text: str, strategy: Strategy = tiny, **changes: object) -> Live:
+        sha, size = store.spool(io.BytesIO(text.encode()), 1 << 20, 1 << 20)
+        doc_id = f"{name}-0123456789"
+        suffix, mime, loader = ("md", "text/markdown", "markdown") if text.startswith("#") else ("txt", "text/plain", "text")
+        version = Version(
+            f"default.{doc_id}@{sha[:12]}", "default", doc_id, f"docs/{name}.{suffix}", f"{name}.{suffix}", sha, size, mime, loader,
+            strategy.name, status="ready", received_at="2026-01-01T00:00:00+00:00",
+        )  # fmt: skip
+        for stage in STAGES:
+            build_stage(stage, VersionBuild(version, strategy, settings, store))
+        document = Document(
+            "default", doc_id, "docs", version.source_uri, version.filename, title=name, live_version=version.version_id
+        )  # fmt: skip
+        return dataclasses.replace(document, **changes), version  # type: ignore[arg-type]
+
+    return make
+
+
+@pytest.fixture
+def grow(store: Store, tiny: Strategy) -> Callable[..., Manifest]:
+    """Build a release of the live versions and, unless a check failed, publish it."""
+
+    def grow(
+        live: list[Live], release_id: str, parent: str | None = None, strategy: Strategy = tiny, *, publish: bool = True
+    ) -> Manifest:  # fmt: skip
+        with EmbeddingCache(store.embeddings_path) as cache:
+            manifest = release.build(
+                store, "default", strategy, live, release_id=release_id, parent=parent, cache=cache, processes=1
+            )  # fmt: skip
+        if publish:
+            release.publish(store, "default", release_id)
+        return manifest
+
+    return grow
+
+
+def content(store: Store, release_id: str) -> dict[str, object]:
+    """Everything a reader can learn of a release that does not depend on how it was built."""
+    opened = release.open_release(store, "default", None, release_id)
+    assert opened.lexical is not None and opened.dense is not None
+    queries = ("gateway port", "PPR-9087", "带薪年假", "version 2.4.1", "guide")
+    found: dict[str, object] = {
+        "chunks": {
+            c.chunk_id: opened.catalog.chunks([c.chunk_id]) for v in opened.catalog.versions() for c in opened.catalog.chunks_of_version(v)
+        },
+        "documents": opened.catalog.documents(),
+        "sections": {d.doc_id: opened.catalog.sections(d.doc_id) for d in opened.catalog.documents()},
+        "lexical": {query: opened.lexical.search(query, 10) for query in queries},
+        "dense ids": opened.dense.ids(),
+        "matrix": (store.release_dir("default", release_id) / "dense" / "vectors.npy").read_bytes(),
+        "counts": {key: value for key, value in opened.manifest.counts.items() if not key.endswith("_stale")},
+    }
+    opened.close()
+    return found
+
+
+@pytest.mark.integration
+def test_full_build_holds_everything_and_passes_every_check(store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]) -> None:
+    live = [make("guide", GUIDE, tags=("ops",)), make("handbook", HANDBOOK), make("notes", NOTES)]
+    manifest = grow(live, "r1")
+    assert [check.name for check in manifest.checks] == list(CHECKS)
+    assert all(check.passed for check in manifest.checks), manifest.checks
+    chunks = manifest.counts["chunks"]
+    assert (
+        manifest.counts["documents"] == 3
+        and chunks == sum(manifest.versions.values()) == manifest.counts["lexical"] == manifest.counts["dense"]
+    )
+    assert set(manifest.versions) == {version.version_id for _, version in live}
+    assert {"catalog.sqlite", "dense/vectors.npy", "dense/ids.txt", "lexical/meta.json"} <= set(manifest.files)
+    opened = release.open_release(store, "default")
+    assert opened.lexical is not None and opened.dense is not None
+    best = opened.lexical.search("PPR-9087", 1)[0].chunk_id
+    row = opened.catalog.rows([best])[best]
+    assert "PPR-9087" in row.chunk.chunk_text and (row.source_uri, row.tags) == ("docs/guide.md", ("ops",))
+    vector = np.load(store.release_dir("default", "r1") / "dense" / "vectors.npy")[0]
+    assert opened.dense.search(vector, 1)[0][0].chunk_id == opened.dense.ids()[0]
+    opened.close()
+
+
+@pytest.mark.integration
+def test_delta_gives_what_a_full_build_gives(store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]) -> None:
+    guide, handbook, notes = make("guide", GUIDE), make("handbook", HANDBOOK), make("notes", NOTES)
+    grow([guide, handbook, notes], "r1")
+    before = content(store, "r1")
+    edited = make("guide", GUIDE.replace("8080", "9090") + "\n## New\n\nA new section.\n")
+    new = make("faq", "# FAQ\n\nHow many days? Fifteen.\n")
+    retitled = (dataclasses.replace(handbook[0], title="Rules", tags=("hr",)), handbook[1])
+    manifest = grow([edited, retitled, new], "r2", "r1")
+    assert manifest.delta["full_build"] is False
+    assert (manifest.delta["versions_added"], manifest.delta["versions_removed"], manifest.delta["versions_unchanged"]) == (2, 2, 1)
+    assert manifest.delta["chunks_kept"] == 3  # two of the handbook, and the guide's section that did not change
+    grow([edited, retitled, new], "full", None)
+    assert content(store, "r2") == content(store, "full")
+    assert content(store, "r1") == before
+
+
+@pytest.mark.integration
+def test_delta_without_small_library_rule_gives_the_same_chunks(
+    store: Store, make: Callable[..., Live], grow: Callable[..., Manifest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rag_platform.indexes.lexical.FULL_BUILD_ROWS", 0)
+    monkeypatch.setattr("rag_platform.indexes.lexical.STALE_SHARE", 10.0)
+    monkeypatch.setattr("rag_platform.indexes.dense.STALE_SHARE", 10.0)
+    guide, handbook = make("guide", GUIDE), make("handbook", HANDBOOK)
+    grow([guide, handbook], "r1")
+    edited = make("guide", GUIDE.replace("8080", "9090"))
+    manifest = grow([edited, handbook], "r2", "r1")
+    assert (manifest.counts["lexical_stale"], manifest.counts["dense_stale"]) == (1, 1)
+    assert manifest.delta["chunks_added"] == manifest.delta["chunks_removed"] == 1
+    assert all(check.passed for check in manifest.checks)
+    opened = release.open_release(store, "default")
+    assert opened.lexical is not None
+    assert opened.lexical.search("8080", 5) == [] and len(opened.lexical.search("9090", 5)) == 1
+    opened.close()
+    again = grow([guide, handbook], "r3", "r2")  # A, B, A: no text was ever embedded twice
+    assert content(store, "r3")["chunks"] == content(store, "r1")["chunks"]
+    assert again.counts["lexical_stale"] == 2
+
+
+@pytest.mark.integration
+def test_nothing_live_is_an_empty_release(store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]) -> None:
+    grow([make("guide", GUIDE)], "r1")
+    manifest = grow([], "r2", "r1")
+    assert manifest.counts["chunks"] == 0 and not manifest.failures
+    grow([], "r3", None)
+    opened = release.open_release(store, "default", release_id="r3")
+    assert opened.lexical is not None and opened.lexical.search("gateway", 3) == []
+    opened.close()
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("encoding", ["sparse_only", "dense_only"])
+def test_encoding_decides_which_indexes_exist(
+    store: Store, tiny: Strategy, make: Callable[..., Live], grow: Callable[..., Manifest], encoding: str
+) -> None:
+    strategy = tiny.model_copy(update={"encoding": encoding})
+    manifest = grow([make("guide", GUIDE, strategy)], "r1", None, strategy)
+    assert not manifest.failures
+    opened = release.open_release(store, "default", strategy)
+    assert (opened.lexical is None, opened.dense is None) == (encoding == "dense_only", encoding == "sparse_only")
+    assert (manifest.embedder is None) == (encoding == "sparse_only")
+    opened.close()
+
+
+@pytest.mark.integration
+def test_another_index_profile_forces_a_full_build(
+    tiny: Strategy, make: Callable[..., Live], grow: Callable[..., Manifest]
+) -> None:  # fmt: skip
+    grow([make("guide", GUIDE)], "r1")
+    other = tiny.model_copy(update={"embedding": EmbeddingConfig(provider="hashing", options={"dim": 64})})
+    manifest = grow([make("guide", GUIDE, other)], "r2", "r1", other)
+    assert manifest.delta["full_build"] is True and manifest.embedder is not None and manifest.embedder.dim == 64
+
+
+# --- checks --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.integration
+def test_a_failed_check_is_recorded_and_never_published(
+    store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]
+) -> None:  # fmt: skip
+    grow([make("guide", GUIDE)], "r1")
+    notes = make("notes", NOTES)
+    store.raw_path(notes[1].file_sha256).write_bytes(b"other bytes")
+    manifest = grow([make("guide", GUIDE), notes], "r2", "r1", publish=False)
+    assert [failure.name for failure in manifest.failures] == ["provenance_proved"]
+    assert "docs/notes.txt" in manifest.failures[0].details
+    with pytest.raises(ReleaseError, match="provenance_proved") as caught:
+        release.publish(store, "default", "r2")
+    assert caught.value.code == "checks_failed"
+    assert release.current(store, "default") == "r1"
+
+
+@pytest.mark.integration
+def test_a_text_that_cannot_be_embedded_fails_the_release_until_it_can(
+    store: Store, tiny: Strategy, make: Callable[..., Live], grow: Callable[..., Manifest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rag_platform.indexes import building
+    from rag_platform.indexes.embedding import EmbeddingReport
+
+    live = [make("guide", GUIDE), make("notes", NOTES)]
+    failing = {hashlib.sha256(b"x").hexdigest(): "refused"}
+
+    def refuse(texts: dict[str, str], *_: object, **__: object) -> EmbeddingReport:
+        failing.update(dict.fromkeys((key for key, text in texts.items() if "2.4.1" in text), "refused"))
+        return embed(texts, *_, **__) and EmbeddingReport(failed=failing)  # type: ignore[arg-type]
+
+    embed = building.embed_texts
+    monkeypatch.setattr(building, "embed_texts", refuse)
+    manifest = grow(live, "r1", publish=False)
+    assert [failure.name for failure in manifest.failures] == ["embeddings_complete"]
+    assert (manifest.counts["failed_embed"], manifest.counts["lexical"]) == (1, manifest.counts["chunks"])
+    monkeypatch.setattr(building, "embed_texts", embed)
+    assert not grow(live, "r2", "r1").failures
+
+
+@pytest.mark.integration
+def test_checks_find_damage(store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]) -> None:
+    grow([make("guide", GUIDE), make("notes", NOTES)], "r1")
+    assert [check for check in release.check(store, "default", "r1") if not check.passed] == []
+    directory = store.release_dir("default", "r1") / "dense"
+    ids, matrix = dense.read_matrix(directory)
+    damaged = np.array(matrix)
+    damaged[0] = 0.0
+    dense.write_matrix(directory, dim=damaged.shape[1], removed=ids, ids=ids, vectors=damaged)
+    failed = {check.name: check.details for check in release.check(store, "default", "r1") if not check.passed}
+    assert set(failed) == {"vectors_valid", "files_intact"}
+    assert ids[0] in failed["vectors_valid"] and "dense/vectors.npy" in failed["files_intact"]
+    dense.write_matrix(directory, dim=damaged.shape[1], removed=ids[:1], ids=[], vectors=damaged[:0])
+    failed = {check.name: check.details for check in release.check(store, "default", "r1") if not check.passed}
+    assert "1 chunks missing" in failed["counts_agree"]
+
+
+@pytest.mark.integration
+def test_a_missing_stage_output_names_the_version(
+    store: Store, tiny: Strategy, make: Callable[..., Live], grow: Callable[..., Manifest]
+) -> None:
+    guide = make("guide", GUIDE)
+    store.version_path(guide[1], "views", stage_profiles(tiny)["views"]).unlink()
+    with pytest.raises(IntegrityError, match="has no views") as caught:
+        grow([guide], "r1")
+    assert caught.value.code == "stage_missing"
+    assert release.list_releases(store, "default") == []
+
+
+@pytest.mark.integration
+def test_a_lost_cache_costs_time_only(store: Store, tiny: Strategy, make: Callable[..., Live], grow: Callable[..., Manifest]) -> None:
+    guide = make("guide", GUIDE)
+    grow([guide], "r1")
+    store.embeddings_path.unlink()
+    assert not grow([guide], "r2", None).failures
+    info = embedder_info(tiny)
+    assert info is not None
+    with EmbeddingCache(store.embeddings_path) as cache:
+        assert cache.rate(info) is None
+        assert len(cache.known([guide[1].file_sha256], info, text_norm_profile_id(tiny.cleaning))) == 0
+
+
+# --- publishing ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.integration
+def test_rollback_goes_to_the_parent_or_to_a_named_release(store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]) -> None:
+    for number, parent in ((1, None), (2, "r1"), (3, "r2")):
+        grow([make("guide", GUIDE.replace("8080", str(number)))], f"r{number}", parent)
+    assert [manifest.release_id for manifest in release.list_releases(store, "default")] == ["r3", "r2", "r1"]
+    assert release.rollback(store, "default") == "r2" == release.current(store, "default")
+    assert release.rollback(store, "default") == "r1"
+    with pytest.raises(ReleaseError, match="kept: r3, r2, r1"):
+        release.rollback(store, "default")
+    assert release.rollback(store, "default", "r3") == "r3"
+    with pytest.raises(NotFoundError, match="r9"):
+        release.rollback(store, "default", "r9")
+    assert release.current(store, "default") == "r3"
+
+
+@pytest.mark.integration
+def test_clean_keeps_the_published_its_parent_and_the_newest(
+    store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]
+) -> None:
+    for number, parent in ((1, None), (2, "r1"), (3, "r2"), (4, "r3"), (5, "r4")):
+        grow([make("guide", GUIDE.replace("8080", str(number)))], f"r{number}", parent)
+    release.rollback(store, "default", "r2")
+    (store.releases_dir("default") / ".building-r6" / "lexical").mkdir(parents=True)
+    (store.release_dir("default", "half")).mkdir()
+    assert sorted(release.clean(store, "default", 2)) == [".building-r6", "half", "r3"]
+    assert [manifest.release_id for manifest in release.list_releases(store, "default")] == ["r5", "r4", "r2", "r1"]
+    opened = release.open_release(store, "default")
+    assert opened.manifest.release_id == "r2"
+    opened.close()
+
+
+@pytest.mark.integration
+def test_an_open_release_answers_while_the_next_is_built_and_published(
+    store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]
+) -> None:
+    grow([make("guide", GUIDE), make("notes", NOTES)], "r1")
+    opened = release.open_release(store, "default")
+    assert opened.lexical is not None and opened.dense is not None
+    vector = np.load(store.release_dir("default", "r1") / "dense" / "vectors.npy")[0]
+    before = (opened.lexical.search("gateway 8080", 5), opened.dense.search(vector, 5, exact_rows=0), opened.catalog.counts())
+    grow([make("guide", GUIDE.replace("8080", "9090"))], "r2", "r1")
+    assert (opened.lexical.search("gateway 8080", 5), opened.dense.search(vector, 5, exact_rows=0), opened.catalog.counts()) == before
+    opened.close()
+    assert [check for check in release.check(store, "default", "r1") if not check.passed] == []
+
+
+KILLED = """
+import os, sys
+from rag_platform.indexes import release
+from rag_platform.indexes.embedding import EmbeddingCache
+steps = {"sync": release._sync, "write_manifest": release.write_manifest, "hash_files": release.hash_files, "replace": os.replace}
+where = sys.argv[1]
+def die(*args, **kwargs):
+    os.kill(os.getpid(), 9)
+if where == "replace":
+    release.os.replace = die
+else:
+    setattr(release, "_sync" if where == "sync" else where, die)
+from rag_platform.config import load_settings, load_strategy
+from rag_platform.ir import Document, Version
+from rag_platform.store import Store, from_json, read_json
+settings = load_settings()
+live = [(from_json(Document, d), from_json(Version, v)) for d, v in read_json(settings.home / "live.json")]
+store = Store(settings.home)
+with EmbeddingCache(store.embeddings_path) as cache:
+    release.build(store, "default", load_strategy(settings), live, release_id="r2", parent="r1", cache=cache)
+"""
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("where", ["hash_files", "write_manifest", "sync", "replace"])
+def test_kill_at_any_point_leaves_the_old_release_live_and_the_next_run_clean(
+    store: Store, make: Callable[..., Live], grow: Callable[..., Manifest], where: str
+) -> None:
+    from rag_platform.store import write_json
+
+    grow([make("guide", GUIDE)], "r1")
+    live = [make("guide", GUIDE), make("notes", NOTES)]
+    write_json(store.home / "live.json", live)
+    done = subprocess.run([sys.executable, "-c", KILLED, where], env=dict(os.environ), check=False)
+    assert done.returncode == -9
+    assert release.current(store, "default") == "r1"
+    assert [manifest.release_id for manifest in release.list_releases(store, "default")] == ["r1"]
+    assert [check for check in release.check(store, "default", "r1") if not check.passed] == []
+    assert not grow(live, "r2", "r1").failures
+    assert release.clean(store, "default", 2) == []
+
+
+# --- opening -------------------------------------------------------------------------------------------------------------
+
+
+def test_opening_says_what_is_missing(store: Store) -> None:
+    with pytest.raises(NotFoundError, match="'nowhere'") as caught:
+        release.open_release(store, "nowhere")
+    assert caught.value.code == "unknown_namespace"
+    store.releases_dir("default").mkdir(parents=True)
+    with pytest.raises(NotFoundError, match="rag ingest") as caught:
+        release.open_release(store, "default")
+    assert caught.value.code == "no_release"
+    with pytest.raises(NotFoundError) as caught:
+        release.open_release(store, "default", release_id="r7")
+    assert caught.value.code == "unknown_release"
+
+
+@pytest.mark.integration
+def test_another_embedder_is_refused_naming_both_and_the_remedy(
+    store: Store, tiny: Strategy, make: Callable[..., Live], grow: Callable[..., Manifest]
+) -> None:
+    grow([make("guide", GUIDE)], "r1")
+    other = tiny.model_copy(update={"name": "other", "embedding": EmbeddingConfig(provider="hashing", options={"dim": 64})})
+    with pytest.raises(ReleaseError, match=r"hashing-256 1 \(dim 256\).*hashing-64 1 \(dim 64\).*rag rebuild --strategy other") as caught:
+        release.open_release(store, "default", other)
+    assert caught.value.code == "embedder_mismatch"
+    release.open_release(store, "default", tiny.model_copy(update={"encoding": "sparse_only"})).close()
+
+
+@pytest.mark.integration
+def test_a_release_of_a_newer_program_is_refused(store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]) -> None:
+    grow([make("guide", GUIDE)], "r1")
+    path = store.release_dir("default", "r1") / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "schema_version": 99}), encoding="utf-8")
+    with pytest.raises(SchemaVersionError, match="schema 99"):
+        release.open_release(store, "default")
+
+
+@pytest.mark.integration
+def test_manifest_comes_back_equal(store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]) -> None:
+    manifest = grow([make("guide", GUIDE)], "r1")
+    assert read_manifest(store.release_dir("default", "r1")) == manifest
+    assert Strategy.model_validate(manifest.strategy_config).name == "tiny"
+    assert not list(Path(store.releases_dir("default")).glob(".building-*"))
