@@ -154,9 +154,8 @@ def ingest(context: Context, paths: tuple[Path, ...], namespace: str | None, sou
            metadata: tuple[str, ...], strategy: str | None, policy: str, sync: bool, include: tuple[str, ...],
            exclude: tuple[str, ...]) -> Json:  # fmt: skip
     """Take files and folders in, and publish a release that holds them."""
-    from rag_platform import jobs
     from rag_platform.documents.receiving import ReceiveOptions, check_namespace
-    from rag_platform.indexes.updating import ingest_data, start_ingest
+    from rag_platform.indexes.updating import start_ingest
 
     started_at = time.perf_counter()
     name = context.namespace(namespace)
@@ -166,14 +165,37 @@ def ingest(context: Context, paths: tuple[Path, ...], namespace: str | None, sou
     started = start_ingest(
         paths, name, settings=context.settings, strategy=chosen, store=context.store, ledger=context.ledger, options=options
     )
+    return _finished(context, started, chosen.name, started_at)
+
+
+@main.command()
+@namespace_option
+@click.option("--strategy", metavar="NAME", help="Move the namespace to this strategy.")
+@answers(own_trace=True)
+def rebuild(context: Context, namespace: str | None, strategy: str | None) -> Json:
+    """Rebuild what a change of config left stale, and the release; the published one serves meanwhile."""
+    from rag_platform.indexes.updating import start_rebuild
+
+    started_at = time.perf_counter()
+    name = context.namespace(namespace)
+    chosen = load_strategy(context.settings, strategy or context.ledger.namespaces().get(name))
+    started = start_rebuild(name, settings=context.settings, strategy=chosen, store=context.store, ledger=context.ledger)
+    return _finished(context, started, chosen.name, started_at)
+
+
+def _finished(context: Context, started: Any, strategy: str, started_at: float) -> Json:
+    """The envelope of a job of writing work, when it has ended."""
+    from rag_platform import jobs
+    from rag_platform.indexes.updating import ingest_data
+
     job = started.job
     if started.process is not None:
-        _announce(context, chosen.name, job.args["version_ids"])
+        _announce(context, strategy, job.args["version_ids"])
         with _job_bar(context.json_output) as on_progress:
             job = jobs.wait(job.job_id, started.process, context.ledger, context.store, on_progress)
     data = ingest_data(job, store=context.store, ledger=context.ledger, seconds=time.perf_counter() - started_at)
     if job.state == "failed":
-        return responses.failure(RagError(job.reason, code="ingest_failed", **data), job.trace_id, local=True)
+        return responses.failure(RagError(job.reason, code=f"{job.kind}_failed", **data), job.trace_id, local=True)
     return responses.envelope(data, job.trace_id, data["warnings"])
 
 

@@ -108,6 +108,11 @@ class Ledger:
                                  f"use --strategy {row[0]}, another --namespace, or move it with `rag rebuild --strategy {strategy}`",
                                  code="strategy_mismatch", namespace=namespace, strategy=row[0])  # fmt: skip
 
+    def rebind_strategy(self, namespace: str, strategy: str, config_id: str) -> None:
+        """Give a namespace another ingestion strategy; its versions are stale until they are rebuilt."""
+        with self._write() as db:
+            db.execute("UPDATE namespaces SET strategy = ?, strategy_config_id = ? WHERE namespace = ?", (strategy, config_id, namespace))
+
     def sources(self, namespace: str | None = None) -> list[Source]:
         """Sources by name."""
         return self._select(Source, "sources", {"namespace": namespace}, "namespace, name")

@@ -28,6 +28,7 @@ def _config(home: Path) -> dict[str, object]:
 
     return {
         "telemetry": {"enabled": False},
+        "nux": {"enabled": False},
         "event_log_storage": storage("rag_platform.assets.event_storage", "OpenSqliteEventLog", "history"),
         "run_storage": storage("dagster._core.storage.runs", "SqliteRunStorage", "runs"),
         "schedule_storage": storage("dagster._core.storage.schedules", "SqliteScheduleStorage", "schedules"),

@@ -80,7 +80,7 @@ def run_job(job_id: str) -> int:
 
 def _run_documents(job: Job, instance: dg.DagsterInstance, ledger: Ledger) -> None:
     """The ingest runs; a document left neither done nor failed (its run broke) is recorded as failed with that reason."""
-    if job.kind != "ingest" or run_ingest(job, instance):
+    if run_ingest(job, instance):
         return
     for item in ledger.job_items(job.job_id):
         if item.state == "queued":

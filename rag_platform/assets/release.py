@@ -58,12 +58,19 @@ def _check_specs() -> list[dg.AssetCheckSpec]:
 def candidate(context: dg.AssetExecutionContext, platform: Platform) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
     """Build the namespace's next release from its live versions, by delta from the published one, and check it."""
     namespace = context.partition_key
+    job_id = context.run.tags.get(JOB_TAG)
+    job = platform.ledger.job(job_id) if job_id else None
     with (
         platform.store.writer(namespace, context.run_id),
-        tracing.trace("ingestion", logs_dir=platform.store.logs_dir, namespace=namespace, job_id=context.run.tags.get(JOB_TAG)),
+        tracing.trace("ingestion", logs_dir=platform.store.logs_dir, namespace=namespace, job_id=job_id),
     ):
         manifest, results = build_candidate(
-            namespace, settings=platform.settings, strategy=platform.strategy(namespace), store=platform.store, ledger=platform.ledger
+            namespace,
+            settings=platform.settings,
+            strategy=platform.strategy(namespace),
+            store=platform.store,
+            ledger=platform.ledger,
+            full=job is not None and bool(job.args.get("full")),
         )
     counts = {key: value for key, value in manifest.counts.items() if isinstance(value, (int, float, str))}
     shared = {"release_id": manifest.release_id, "parent": manifest.parent or "", "index_profile": manifest.index_profile, **counts}

@@ -89,7 +89,7 @@ class CatalogReader:
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
-            raise NotFoundError(f"no catalog at {path.name}; rebuild the release with `rag release`", code="no_catalog")
+            raise NotFoundError(f"no catalog at {path.name}; rebuild the release with `rag rebuild`", code="no_catalog")
         self._uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
         self._local = threading.local()
         self._open: list[sqlite3.Connection] = []
@@ -179,6 +179,11 @@ class CatalogReader:
     def chunk_ids(self, where: str = "1", params: Sequence[Any] = ()) -> list[str]:
         """Ids of chunks in ascending order, restricted by an SQL condition on the table of chunks alone."""
         return [row[0] for row in self._db().execute(f"SELECT chunk_id FROM chunks WHERE {where} ORDER BY chunk_id", params)]
+
+    def indexed_ids(self) -> tuple[set[str], set[str]]:
+        """Ids of the chunks that the word index and the vectors must hold."""
+        rows = self._db().execute("SELECT chunk_id, in_lexical, in_dense FROM chunks INDEXED BY chunks_state").fetchall()
+        return {row[0] for row in rows if row[1]}, {row[0] for row in rows if row[2]}
 
     # documents, versions, sections, images
 

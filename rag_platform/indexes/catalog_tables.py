@@ -193,7 +193,7 @@ def check_schema(db: sqlite3.Connection, path: Path) -> None:
     try:
         row = db.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
     except sqlite3.DatabaseError as error:
-        raise SchemaVersionError(f"{path.name} is not a catalog ({error}); rebuild the release with `rag release`") from error
+        raise SchemaVersionError(f"{path.name} is not a catalog ({error}); rebuild the release with `rag rebuild`") from error
     if row is None or row[0] != str(SCHEMA_VERSION):
         raise SchemaVersionError(
             f"{path.name} has schema {row[0] if row else 'none'}, this program reads {SCHEMA_VERSION}; "

@@ -61,18 +61,19 @@ def build(
     release_id: str,
     parent: str | None,
     cache: EmbeddingCache,
+    full: bool = False,
     processes: int = 0,
     on_progress: OnProgress | None = None,
 ) -> Manifest:
     """The manifest of a checked candidate that holds exactly the live versions.
 
-    A parent with the same index profile is copied and the difference applied, otherwise everything is built. Vectors come from the cache;
-    those it lacks are computed. A check that fails does not stop the build: it stands in `manifest.checks`, and `publish` refuses.
+    A parent with the same index profile is copied and the difference applied, unless `full`; otherwise everything is built. Vectors
+    come from the cache; those it lacks are computed. A check that fails does not stop the build: it stands in `manifest.checks`, and `publish` refuses.
     """
     final = store.release_dir(namespace, release_id)
     if final.exists():
         raise ReleaseError(f"release {release_id!r} exists already; build under another id", code="release_exists")
-    origin = _usable_parent(store, namespace, strategy, parent)
+    origin = None if full else _usable_parent(store, namespace, strategy, parent)
     directory = final.with_name(_BUILDING + release_id)
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
@@ -153,7 +154,7 @@ def publish(store: Store, namespace: str, release_id: str) -> Manifest:
             f"release {release_id} is not published: {reasons}", code="checks_failed", failed=[f.name for f in manifest.failures]
         )
     if missing := [name for name in manifest.files if not (directory / name).is_file()]:
-        raise ReleaseError(f"release {release_id} has lost {missing[0]}; build another with `rag release`", code="files_missing")
+        raise ReleaseError(f"release {release_id} has lost {missing[0]}; build another with `rag rebuild`", code="files_missing")
     write_text(store.current_path(namespace), release_id + "\n")
     _sync_directory(store.releases_dir(namespace))
     return manifest
@@ -167,7 +168,8 @@ def rollback(store: Store, namespace: str, to: str | None = None) -> str:
         if to is None or not (store.release_dir(namespace, to) / "manifest.json").is_file():
             kept = ", ".join(manifest.release_id for manifest in list_releases(store, namespace)) or "none"
             raise ReleaseError(
-                f"no release before {now_read} is kept; name one with --to (kept: {kept})", code="nothing_to_roll_back"
+                f"no release before {now_read} is kept; name one: `rag releases rollback RELEASE_ID` (kept: {kept})",
+                code="nothing_to_roll_back",
             )  # fmt: skip
     publish(store, namespace, to)
     return to
@@ -247,7 +249,7 @@ def _require_embedder(manifest: Manifest, strategy: Strategy) -> None:
 def require_current(store: Store, namespace: str) -> str:
     """The published release_id. Raises NotFoundError: `unknown_namespace`, `no_release`."""
     if not store.releases_dir(namespace).is_dir():
-        raise NotFoundError(f"unknown namespace {namespace!r}; see `rag status`, or ingest into it first", code="unknown_namespace")
+        raise NotFoundError(f"unknown namespace {namespace!r}; `rag ingest --namespace NAME` makes one", code="unknown_namespace")
     release_id = current(store, namespace)
     if release_id is None:
         raise NotFoundError(f"namespace {namespace!r} has no published release; run `rag ingest`", code="no_release")

@@ -21,7 +21,7 @@ from rag_platform.indexes import release as releases
 from rag_platform.indexes.embedding import EmbeddingCache, estimate
 from rag_platform.indexes.ingesting import stale_versions
 from rag_platform.indexes.manifest import CheckResult, Manifest, read_manifest
-from rag_platform.ir import Job, Json, Release
+from rag_platform.ir import Job, JobItem, Json, Release
 from rag_platform.ledger import Ledger, now
 from rag_platform.observability import tracing
 from rag_platform.store import Store
@@ -63,6 +63,21 @@ def start_ingest(
     return Started(job, reception, jobs.launch(job, settings, store))
 
 
+def start_rebuild(namespace: str, *, settings: Settings, strategy: Strategy, store: Store, ledger: Ledger) -> Started:
+    """The launched job that rebuilds what the namespace's config left stale, moves it to `strategy`, and builds its release anew.
+
+    The published release serves until the new one passed its checks; vectors and stages that are known are reused.
+    """
+    if namespace not in ledger.namespaces():
+        raise NotFoundError(f"unknown namespace {namespace!r}; `rag ingest --namespace {namespace}` makes it", code="unknown_namespace")
+    ledger.rebind_strategy(namespace, strategy.name, strategy_config_id(strategy))
+    stale = list(stale_versions(ledger, namespace, stage_profiles(strategy)["embeddings"]))
+    items = [JobItem(version.source_uri, version.doc_id, version.version_id, "continue") for version in stale]
+    version_ids = tuple(version.version_id for version in stale)
+    job = ledger.add_job("rebuild", namespace, {"version_ids": list(version_ids), "release": True, "full": True}, items)
+    return Started(job, Reception(namespace, tuple(items), version_ids, (), (), False), jobs.launch(job, settings, store))
+
+
 def expected_seconds(version_ids: Sequence[str], *, settings: Settings, store: Store, ledger: Ledger) -> dict[str, float]:
     """Strategy to a rough number of seconds that embedding these versions takes, from measured rates; texts already known cost less."""
     sizes = [(version.size, version.mime) for version in map(ledger.version, version_ids)]
@@ -86,9 +101,11 @@ def unfinished(namespace: str, settings: Settings, store: Store, ledger: Ledger)
 
 
 def build_candidate(
-    namespace: str, *, settings: Settings, strategy: Strategy, store: Store, ledger: Ledger
+    namespace: str, *, settings: Settings, strategy: Strategy, store: Store, ledger: Ledger, full: bool = False
 ) -> tuple[Manifest, list[CheckResult]]:
     """The checked candidate of the live versions, recorded as `candidate` or, when a check failed, as `rejected`.
+
+    It is made from the published release by delta, unless `full`.
 
     Raises ReleaseError when nothing is live, or a live version has no outputs for the strategy as it is now.
     """
@@ -99,11 +116,11 @@ def build_candidate(
         raise ReleaseError(f"{len(stale)} live versions were built under another config, e.g. {stale[0].version_id}; "
                            "run `rag ingest` on their source, or `rag rebuild`", code="stale_versions")  # fmt: skip
     releases.clean(store, namespace, settings.releases.keep)
-    parent = releases.current(store, namespace)
+    published = releases.current(store, namespace)
     release_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}"
     cache = EmbeddingCache(store.embeddings_path)
     try:
-        manifest = releases.build(store, namespace, strategy, live, release_id=release_id, parent=parent, cache=cache)
+        manifest = releases.build(store, namespace, strategy, live, release_id=release_id, parent=published, cache=cache, full=full)
     finally:
         cache.close()
     failed = [check for check in manifest.checks if not check.passed]
@@ -111,7 +128,7 @@ def build_candidate(
         Release(
             namespace=namespace,
             release_id=release_id,
-            parent=parent,
+            parent=published,
             state="rejected" if failed else "candidate",
             strategy=strategy.name,
             strategy_config_id=strategy_config_id(strategy),
@@ -189,7 +206,7 @@ def ingest_data(job: Job, *, store: Store, ledger: Ledger, seconds: float) -> Js
 
 def _ingest_markdown(data: Json, job: Job) -> str:
     kinds = ("new", "new_versions", "continued", "skipped", "retired", "failed", "ignored")
-    told = ", ".join(f"{data[kind]} {kind.replace('_', ' ')}" for kind in kinds if data[kind]) or "nothing found"
+    told = ", ".join(f"{data[kind]} {kind.replace('_', ' ')}" for kind in kinds if data[kind]) or "nothing to do"
     done = job.result.get("documents", 0)
     rate = f" ({done / data['seconds']:.1f} documents a second)" if done and data["seconds"] else ""
     lines = [f"{told}, in {data['seconds']:.1f} s{rate}."]

@@ -54,7 +54,7 @@ class Chroma:
     def open(self, directory: Path) -> ChromaReader:
         """A reader of a finished directory. Raises ProviderError when there is no index."""
         if not (directory / "chroma.sqlite3").is_file():
-            raise ProviderError(f"no vector index in {directory.name}; rebuild the release with `rag release`", code="no_dense_index")
+            raise ProviderError(f"no vector index in {directory.name}; rebuild the release with `rag rebuild`", code="no_dense_index")
         return ChromaReader(directory)
 
 

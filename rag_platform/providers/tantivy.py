@@ -133,7 +133,7 @@ def _index(directory: Path, create: bool) -> Any:
     import tantivy
 
     if not create and not (directory / "meta.json").is_file():
-        raise ProviderError(f"no word index in {directory.name}; rebuild the release with `rag release`", code="no_lexical_index")
+        raise ProviderError(f"no word index in {directory.name}; rebuild the release with `rag rebuild`", code="no_lexical_index")
     try:
         index = tantivy.Index(_schema(), path=str(directory))
     except (ValueError, OSError) as error:

@@ -101,7 +101,7 @@ class Library:
         except OSError as error:
             known = ", ".join(self.namespaces()) or "none"
             if path.parent.is_dir() or namespace == self.settings.default_namespace:
-                raise NotFoundError(f"namespace {namespace!r} has no published release; run `rag ingest` or `rag release`",
+                raise NotFoundError(f"namespace {namespace!r} has no published release; run `rag ingest`",
                                     code="no_release", namespace=namespace) from error  # fmt: skip
             raise NotFoundError(
                 f"unknown namespace {namespace!r}; known: {known}", code="unknown_namespace", namespace=namespace

@@ -261,7 +261,7 @@ def _find(lease: Lease, doc_id: str, version_id: str | None, hidden: frozenset[s
         raise _unknown_document(reader, doc_id, lease.namespace, hidden)
     version = reader.version(document.live_version or "")
     if version is None:
-        raise NotFoundError(f"document {doc_id!r} has no version in release {lease.release_id}; rebuild it with `rag release`")
+        raise NotFoundError(f"document {doc_id!r} has no version in release {lease.release_id}; rebuild it with `rag rebuild`")
     if version_id is not None and version_id != version.version_id:
         raise NotFoundError(
             f"version {version_id!r} is not live; the live version of {doc_id} in release {lease.release_id} is {version.version_id}",
