@@ -62,18 +62,17 @@ class Candidate:
     def _counts_agree(self, catalog: CatalogReader) -> CheckResult:
         wrong: list[str] = []
         counts = catalog.counts()
+        in_lexical, in_dense = catalog.indexed_ids()
         if self.strategy.builds_lexical:
-            expected = set(catalog.chunk_ids("in_lexical"))
             reader = lexical.open_reader(self.strategy.lexical, self.directory / "lexical")
-            wrong += _difference("word index", expected, reader.ids(), reader.count())
+            wrong += _difference("word index", in_lexical, reader.ids(), reader.count())
         if self.strategy.builds_dense:
-            expected = set(catalog.chunk_ids("in_dense"))
             ids, _ = dense.read_matrix(self.directory / "dense")
-            wrong += _difference("vectors", expected, set(ids), len(ids))
+            wrong += _difference("vectors", in_dense, set(ids), len(ids))
             index: DenseIndex = build("dense_index", self.strategy.dense.provider, self.strategy.dense.options)
             ann = index.open(self.directory / "dense" / dense.ANN_DIRECTORY)
-            if ann.count() != len(expected):
-                wrong.append(f"approximate index: {ann.count()} vectors, expected {len(expected)}")
+            if ann.count() != len(in_dense):
+                wrong.append(f"approximate index: {ann.count()} vectors, expected {len(in_dense)}")
             if close := getattr(ann, "close", None):
                 close()
         held = f"{counts['chunks']} chunks of {counts['documents']} documents"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -35,8 +36,10 @@ def update(config: ProviderConfig, directory: Path, *, dim: int, removed: Collec
     ids = sorted(added)
     vectors = stacked(added, dim)
     index: DenseIndex = build("dense_index", config.provider, config.options)
-    index.update(directory / ANN_DIRECTORY, removed=sorted(removed), ids=ids, vectors=vectors)
-    write_matrix(directory, dim=dim, removed=removed, ids=ids, vectors=vectors)
+    with ThreadPoolExecutor(max_workers=1) as pool:  # the engine works outside the interpreter lock
+        growing = pool.submit(index.update, directory / ANN_DIRECTORY, removed=sorted(removed), ids=ids, vectors=vectors)
+        write_matrix(directory, dim=dim, removed=removed, ids=ids, vectors=vectors)
+        growing.result()
 
 
 def stacked(vectors: Mapping[str, Vectors], dim: int) -> Vectors:
@@ -163,7 +166,10 @@ class DenseVectors:
             best = np.arange(len(scores))
         order = best[np.argsort(-scores[best], kind="stable")][:k]  # stable over rows that stand in order of chunk id
         numbers = order if rows is None else rows[order]
-        return [Candidate(self._ids[row], round(float(score), _SCORE_DIGITS), "dense") for row, score in zip(numbers, scores[order], strict=True)]
+        return [
+            Candidate(self._ids[row], round(float(score), _SCORE_DIGITS), "dense")
+            for row, score in zip(numbers, scores[order], strict=True)
+        ]
 
     def _row_of(self) -> dict[str, int]:
         if self._rows is None:

@@ -68,7 +68,8 @@ def build(
     """The manifest of a checked candidate that holds exactly the live versions.
 
     A parent with the same index profile is copied and the difference applied, unless `full`; otherwise everything is built. Vectors
-    come from the cache; those it lacks are computed. A check that fails does not stop the build: it stands in `manifest.checks`, and `publish` refuses.
+    come from the cache; those it lacks are computed. A check that fails does not stop the build: it stands in `manifest.checks`, and
+    `publish` refuses.
     """
     final = store.release_dir(namespace, release_id)
     if final.exists():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_platform.config import ProviderConfig
@@ -94,6 +94,7 @@ def test_ids_and_matrix_that_do_not_belong_together_are_an_error(tmp_path: Path)
         read_matrix(tmp_path)
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30))), max_size=5))
 def test_matrix_does_not_depend_on_its_history(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[set[int], set[int]]]) -> None:
     folder = tmp_path_factory.mktemp("matrix")
