@@ -11,4 +11,5 @@ defs = dg.Definitions(
     sensors=[automation.inbox, automation.release_after_success, automation.release_after_failure],
     schedules=[automation.nightly],
     resources={"platform": Platform()},
+    executor=dg.in_process_executor,  # a run is one chain of steps: a process for each would only cost its start
 )
