@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from rag_platform import jobs
+from rag_platform.cli import main
 from rag_platform.config import Settings, Strategy, load_settings, load_strategy
+from rag_platform.ir import Job
 from rag_platform.ledger import Ledger
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.reading import hidden_by_ledger
@@ -134,6 +144,118 @@ class Shelf:
 def shelf(settings: Settings, store: Store, ledger: Ledger) -> Shelf:
     """An empty shelf over `home`."""
     return Shelf(settings, store, ledger)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command came to: its exit code and the envelope it printed."""
+
+    exit_code: int
+    envelope: Any
+    said: str
+
+    @property
+    def data(self) -> Any:
+        """The data of a command that succeeded at least in part."""
+        assert self.envelope["data"], self.said
+        return self.envelope["data"]
+
+    @property
+    def error(self) -> Any:
+        """The error of a command that failed."""
+        assert self.envelope["error"], self.said
+        return self.envelope["error"]
+
+
+@dataclass(frozen=True)
+class Desk:
+    """A user's place: a folder with `docs`, `config` and `home`, the environment that names them, and `rag` at hand.
+
+    `rag` and `start` run the program as a child process, `call` runs it in this one; there a job runs in this process too.
+    """
+
+    folder: Path
+
+    @property
+    def docs(self) -> Path:
+        """The folder for documents."""
+        return self.folder / "docs"
+
+    @property
+    def store(self) -> Store:
+        """The data root."""
+        return Store(self.folder / "home")
+
+    @property
+    def settings(self) -> Settings:
+        """The effective settings."""
+        return load_settings()
+
+    @contextmanager
+    def ledger(self) -> Iterator[Ledger]:
+        """The ledger, closed afterwards."""
+        opened = Ledger(self.store.ledger_path)
+        yield opened
+        opened.close()
+
+    def write(self, **texts: str) -> None:
+        """Write `docs/<name>.md` for each text."""
+        for name, text in texts.items():
+            (self.docs / f"{name}.md").write_text(text, encoding="utf-8")
+
+    def rag(self, *args: object) -> Answer:
+        """The answer of `rag ARGS --json` in a child process."""
+        ended = self.start(*args)
+        said, _ = ended.communicate(timeout=120)
+        return Answer(ended.returncode, json.loads(said), said)
+
+    def start(self, *args: object) -> subprocess.Popen[str]:
+        """The started child process of `rag ARGS --json`."""
+        command = [sys.executable, "-m", "rag_platform.cli", *map(str, args), "--json"]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, encoding="utf-8", cwd=self.folder)
+
+    def call(self, *args: object) -> Answer:
+        """The answer of `rag ARGS --json` in this process."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(jobs, "launch", _run_here)
+            ended = CliRunner().invoke(main, [*map(str, args), "--json"], catch_exceptions=False)
+        return Answer(ended.exit_code, json.loads(ended.stdout), ended.output)
+
+
+def _run_here(job: Job, settings: Settings, store: Store) -> Any:
+    from rag_platform.assets.launch import run_job
+
+    code = run_job(job.job_id)
+    return SimpleNamespace(poll=lambda: code, returncode=code)
+
+
+@contextmanager
+def seated(folder: Path, **strategies: str) -> Iterator[Desk]:
+    """A desk in `folder`, its environment in force until the end of the block."""
+    (folder / "docs").mkdir(parents=True)
+    (folder / "home").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAG_CONFIG", str(write_config(folder / "config", **strategies)))
+        patch.setenv("RAG_HOME", str(folder / "home"))
+        patch.setenv("DAGSTER_HOME", str(folder / "home" / "dagster"))
+        patch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
+        for name in ("RAG_STRATEGY", "RAG_NAMESPACE"):
+            patch.delenv(name, raising=False)
+        yield Desk(folder)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    """An empty desk of one test."""
+    with seated(tmp_path / "desk") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def shared_desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    """An empty desk that the tests of one module share; the environment is its own as long as they run."""
+    with seated(tmp_path_factory.mktemp("shared") / "desk") as made:
+        yield made
 
 
 PORTS = """\

@@ -61,7 +61,7 @@ def candidate(context: dg.AssetExecutionContext, platform: Platform) -> Iterator
     job_id = context.run.tags.get(JOB_TAG)
     job = platform.ledger.job(job_id) if job_id else None
     with (
-        platform.store.writer(namespace, context.run_id),
+        platform.store.writer(namespace, context.run.run_id),
         tracing.trace("ingestion", logs_dir=platform.store.logs_dir, namespace=namespace, job_id=job_id),
     ):
         manifest, results = build_candidate(
@@ -96,7 +96,7 @@ def published_release(context: dg.AssetExecutionContext, platform: Platform) -> 
     """Publish the namespace's newest candidate."""
     namespace = context.partition_key
     before = current(platform.store, namespace)
-    with platform.store.writer(namespace, context.run_id):
+    with platform.store.writer(namespace, context.run.run_id):
         release = publish_candidate(namespace, newest_candidate(namespace, platform.ledger), settings=platform.settings,
                                     store=platform.store, ledger=platform.ledger)  # fmt: skip
     metadata = {"release_id": release.release_id, "previous": before or "", **release.counts}
