@@ -11,6 +11,7 @@ from rag_platform.assets.instance import prepare
 from rag_platform.assets.partitions import JOB_TAG, RANGE_END, RANGE_START, contiguous, document_versions, namespaces
 from rag_platform.config import load_settings
 from rag_platform.errors import RagError
+from rag_platform.indexes.release import current
 from rag_platform.indexes.updating import unfinished
 from rag_platform.ir import Job
 from rag_platform.ledger import Ledger, now
@@ -63,7 +64,9 @@ def run_job(job_id: str) -> int:
             _run_documents(job, instance, ledger)
             state, reason = "done", ""
             failed = [item for item in ledger.job_items(job_id) if item.state == "failed"]
-            if job.args.get("release", True) or unfinished(job.namespace, settings, store, ledger):
+            # a namespace whose first documents all failed has nothing to publish
+            anything = current(store, job.namespace) is not None or bool(ledger.live(job.namespace))
+            if anything and (job.args.get("release", True) or unfinished(job.namespace, settings, store, ledger)):
                 ledger.update_job(job_id, progress={"stage": "release", "done": 0, "total": 1, "message": "building the release"})
                 if not run_release(job, instance):
                     state, reason = "failed", _release_reason(job, ledger)
