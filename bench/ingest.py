@@ -23,7 +23,7 @@ from corpus import write_corpus
 
 from rag_platform.config import Settings, Strategy, load_settings, load_strategy
 from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
-from rag_platform.documents.versions import VersionBuild, load_views
+from rag_platform.documents.versions import VersionBuild
 from rag_platform.indexes.ingesting import IngestionTotals, ingest_versions
 from rag_platform.ir import Version
 from rag_platform.ledger import Ledger
@@ -107,7 +107,7 @@ def embed_bare(strategy: Strategy, texts: list[str], processes: int) -> None:
 
 def texts_of(root: Root, versions: Sequence[Version]) -> list[str]:
     """The distinct texts that a run over these versions embeds."""
-    views = (v for version in versions for v in load_views(VersionBuild(version, root.strategy, root.settings, root.store)))
+    views = (v for version in versions for v in VersionBuild(version, root.strategy, root.settings, root.store).views)
     return list({view.content_hash: view.dense_text for view in views if view.dense_text.strip()}.values())
 
 

@@ -10,7 +10,7 @@ import os
 import tempfile
 import types
 import typing
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -153,12 +153,71 @@ def atomic_path(path: Path) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        with open(temporary, "rb") as written:
-            os.fsync(written.fileno())
+        _flush(temporary)
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+class Writes:
+    """Files written now and made visible together, in their order, by `commit`; before it none of them exists under its name.
+
+    Flushing them side by side costs about as much as flushing one, and may run in another thread while the next document is read.
+    """
+
+    def __init__(self) -> None:
+        self._pending: list[tuple[Path, Path]] = []  # (temporary, final)
+
+    def add(self, path: Path, data: bytes) -> str:
+        """Write the bytes beside `path`; returns their sha256."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        self._pending.append((Path(name), path))
+        with os.fdopen(handle, "wb") as target:
+            target.write(data)
+            os.fchmod(target.fileno(), 0o644)
+        return hashlib.sha256(data).hexdigest()
+
+    def text(self, path: Path, text: str) -> str:
+        """Write UTF-8, newlines as they are."""
+        return self.add(path, text.encode("utf-8"))
+
+    def json(self, path: Path, value: Any) -> str:
+        """Write indented JSON; dataclasses become objects."""
+        return self.add(path, _json_bytes(value))
+
+    def records(self, path: Path, record: type[Any], rows: Sequence[Any]) -> str:
+        """Write records of one type as Parquet."""
+        return self.add(path, _parquet_bytes(record, rows, None))
+
+    def commit(self) -> None:
+        """Flush every file to disk, then give each its name in the order they were added."""
+        pending, self._pending = self._pending, []
+        list(_flushers().map(_flush, [temporary for temporary, _ in pending]))
+        for temporary, path in pending:
+            os.replace(temporary, path)
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def discard(self, keep: int = 0) -> None:
+        """Remove what was not committed, but for the `keep` oldest files."""
+        self._pending, dropped = self._pending[:keep], self._pending[keep:]
+        for temporary, _ in dropped:
+            temporary.unlink(missing_ok=True)
+
+
+@functools.cache
+def _flushers() -> Any:
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(8, thread_name_prefix="flush")
+
+
+def _flush(path: Path) -> None:
+    with open(path, "rb") as written:
+        os.fsync(written.fileno())
 
 
 def write_text(path: Path, text: str) -> None:
@@ -174,7 +233,12 @@ def read_text(path: Path) -> str:
 
 def write_json(path: Path, value: Any) -> None:
     """Write indented JSON atomically; dataclasses become objects."""
-    write_text(path, json.dumps(to_json(value), ensure_ascii=False, indent=1, sort_keys=True) + "\n")
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(_json_bytes(value))
+
+
+def _json_bytes(value: Any) -> bytes:
+    return (json.dumps(to_json(value), ensure_ascii=False, indent=1, sort_keys=True) + "\n").encode("utf-8")
 
 
 def read_json(path: Path) -> Any:
@@ -213,6 +277,13 @@ def from_json(record: type[RecordT], data: dict[str, Any]) -> RecordT:
 
 def write_records(path: Path, record: type[Any], rows: Sequence[Any], metadata: dict[str, str] | None = None) -> str:
     """Write records of one type to Parquet atomically; returns the file's sha256."""
+    data = _parquet_bytes(record, rows, metadata)
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(data)
+    return hashlib.sha256(data).hexdigest()
+
+
+def _parquet_bytes(record: type[Any], rows: Sequence[Any], metadata: dict[str, str] | None) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -220,21 +291,30 @@ def write_records(path: Path, record: type[Any], rows: Sequence[Any], metadata: 
     schema = arrow_schema(cast(Any, record)).with_metadata(marks)
     columns = {f.name: [_stored(getattr(row, f.name)) for row in rows] for f in dataclasses.fields(record)}
     table = pa.table({name: pa.array(values, type=schema.field(name).type) for name, values in columns.items()}, schema=schema)
-    with atomic_path(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd")
-        return sha256_file(temporary)
+    target = pa.BufferOutputStream()
+    pq.write_table(table, target, compression="zstd")
+    data: bytes = target.getvalue().to_pybytes()
+    return data
 
 
 def read_records(path: Path, record: type[RecordT]) -> list[RecordT]:
     """The records of a Parquet file. Raises SchemaVersionError for a file of another version or record."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pq.read_table(path)
+    # Stage outputs are small: starting threads and read-ahead for one costs more than reading it.
+    table = pq.ParquetFile(pa.BufferReader(path.read_bytes()), pre_buffer=False).read(use_threads=False)
     marks = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
     if marks.get("schema_version") != str(SCHEMA_VERSION) or marks.get("record") != record.__name__:
         raise SchemaVersionError(f"{path} holds {marks.get('record')} of schema {marks.get('schema_version')}; this program reads "
                                  f"{record.__name__} of schema {SCHEMA_VERSION}. Upgrade, or rebuild the stage.")  # fmt: skip
-    return [from_json(record, row) for row in table.to_pylist()]
+    restore = {name: function for name, hint in _field_types(cast(Any, record)).items() if (function := _restorer(hint))}
+    columns = {name: table.column(name).to_pylist() for name in table.column_names}
+    for name, function in restore.items():
+        if name in columns:
+            columns[name] = [None if value is None else function(value) for value in columns[name]]
+    names = list(columns)
+    return [record(**dict(zip(names, values, strict=True))) for values in zip(*columns.values(), strict=True)]
 
 
 @functools.cache
@@ -270,14 +350,21 @@ def _stored(value: Any) -> Any:
 
 
 def _restored(hint: Any, value: Any) -> Any:
-    hint = _plain(hint)
-    if value is None:
-        return None
-    if typing.get_origin(hint) is tuple:
-        return tuple(value)
-    if typing.get_origin(hint) is dict and isinstance(value, str):
-        return json.loads(value)
-    return value
+    restore = _restorer(hint)
+    return value if restore is None or value is None else restore(value)
+
+
+@functools.cache
+def _restorer(hint: Any) -> Callable[[Any], Any] | None:
+    """What turns a stored value into that of a field, None where it is the value itself."""
+    origin = typing.get_origin(_plain(hint))
+    if origin is tuple:
+        return tuple
+    return _object if origin is dict else None
+
+
+def _object(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) else value
 
 
 def directory_bytes(paths: Iterable[Path]) -> int:

@@ -1,14 +1,16 @@
 """Builds each stage's output for one version, from raw bytes to views, and reads it back.
 
 Every output's path holds its profile, so a stage whose output exists is reused, and switching a config back costs nothing. The last file
-a stage writes marks it complete; a crash before leaves nothing that a later run would take for finished.
+a stage writes marks it complete; a crash before leaves nothing that a later run would take for finished. What a stage built is handed to
+the next one in memory and read back only where it is reused.
 """
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,15 +21,20 @@ from rag_platform.errors import IntegrityError
 from rag_platform.ir import Block, Chunk, Edit, Facts, Json, MediaLink, MediaRef, ParseSummary, Section, StageOutcome, Version, View
 from rag_platform.observability import tracing
 from rag_platform.registry import build
-from rag_platform.store import Store, from_json, read_json, read_records, read_text, sha256_file, write_json, write_records, write_text
+from rag_platform.store import Store, Writes, from_json, read_json, read_records, sha256_file
 
 OnProgress = Callable[[int, int], None]
 Done = tuple[Path, str, Json, tuple[str, ...]]  # path, sha256, counts, warnings
 
+_LONG_SECONDS = 1.0  # what took longer is made safe at once, whatever comes after it
 
-@dataclass(frozen=True)
+
+@dataclass(eq=False)
 class VersionBuild:
-    """Everything the stages of one version need; `origin` is the file's place on disk, for pictures beside it."""
+    """Everything the stages of one version need and what they built; `origin` is the file's place on disk, for pictures beside it.
+
+    With `deferred`, outputs become visible when the caller commits `writes`, otherwise at the end of each stage.
+    """
 
     version: Version
     strategy: Strategy
@@ -37,6 +44,8 @@ class VersionBuild:
     root: Path | None = None
     force: bool = False
     on_page: OnProgress | None = None
+    deferred: bool = False
+    writes: Writes = field(default_factory=Writes)
 
     @cached_property
     def profiles(self) -> dict[str, str]:
@@ -62,27 +71,33 @@ class VersionBuild:
         """The facts after the recorded edits."""
         return cleaning.apply_edits(self.facts.text, read_records(self.path("edits", "sections"), Edit))
 
+    @cached_property
+    def sections(self) -> list[Section]:
+        """The structural units."""
+        return read_records(self.path("sections"), Section)
 
-def save_facts(store: Store, file_sha256: str, profile: str, facts: Facts) -> Path:
-    """Write facts, blocks, media references and, last, the summary; returns the folder."""
-    folder = store.facts_dir(file_sha256, profile)
-    write_text(folder / "facts.md", facts.text)
-    write_records(folder / "blocks.parquet", Block, facts.blocks)
-    write_records(folder / "media.parquet", MediaRef, facts.media)
-    write_json(folder / "summary.json", facts.summary)
-    return folder
+    @cached_property
+    def chunks(self) -> list[Chunk]:
+        """The retrieval units."""
+        return read_records(self.path("chunks"), Chunk)
+
+    @cached_property
+    def views(self) -> list[View]:
+        """The retrieval texts."""
+        return read_records(self.path("views"), View)
 
 
 def load_facts(store: Store, file_sha256: str, profile: str) -> Facts:
     """The stored facts of some bytes. Raises IntegrityError when the text does not have its recorded hash."""
     folder = store.facts_dir(file_sha256, profile)
+    text = (folder / "facts.md").read_bytes()
     facts = Facts(
-        text=read_text(folder / "facts.md"),
+        text=text.decode("utf-8"),
         blocks=tuple(read_records(folder / "blocks.parquet", Block)),
         media=tuple(read_records(folder / "media.parquet", MediaRef)),
         summary=from_json(ParseSummary, read_json(folder / "summary.json")),
     )
-    if (found := sha256_file(folder / "facts.md")) != facts.summary.md_sha256:
+    if (found := hashlib.sha256(text).hexdigest()) != facts.summary.md_sha256:
         raise IntegrityError(
             f"facts of {file_sha256[:12]} have hash {found[:12]}, recorded {facts.summary.md_sha256[:12]}; parse the file again"
         )
@@ -113,7 +128,11 @@ def build_facts(work: VersionBuild) -> Done:
         facts = loading.load(
             work.store.raw_path(version.file_sha256), version.filename, version.loader, work.strategy, work.settings.limits, work.on_page
         )
-        save_facts(work.store, version.file_sha256, profile, facts)
+        work.writes.text(folder / "facts.md", facts.text)
+        work.writes.records(folder / "blocks.parquet", Block, facts.blocks)
+        work.writes.records(folder / "media.parquet", MediaRef, facts.media)
+        work.writes.json(folder / "summary.json", facts.summary)
+        work.facts = facts
     summary = work.facts.summary
     counts = {
         "loader": summary.loader_name,
@@ -135,15 +154,17 @@ def build_media(work: VersionBuild) -> Done:
     raw = work.store.raw_path(work.version.file_sha256)
     if work.force or not path.is_file():
         base = work.origin.parent if work.origin else None
-        links = media.resolve(
+        work.links = media.resolve(
             work.facts, raw, work.store, work.strategy.media, base_dir=base, root=work.root or base, limits=work.settings.limits
         )
-        write_records(path, MediaLink, links)
+        sha256 = work.writes.records(path, MediaLink, work.links)
+    else:
+        sha256 = sha256_file(path)
     failed = [link for link in work.links if not link.asset_id]
     counts = {"assets_total": len(work.links), "assets_failed": len(failed), "assets": len({x.asset_id for x in work.links if x.asset_id})}
     payload = {"asset_ids": sorted({x.asset_id for x in work.links if x.asset_id})[:50], "failed": [x.origin_ref for x in failed][:50]}
     tracing.event("ingest.assets_manifest", payload)
-    return path, sha256_file(path), counts, tuple(f"image {link.origin_ref[:200]}: {link.reason}" for link in failed)
+    return path, sha256, counts, tuple(f"image {link.origin_ref[:200]}: {link.reason}" for link in failed)
 
 
 def build_sections(work: VersionBuild) -> Done:
@@ -151,21 +172,22 @@ def build_sections(work: VersionBuild) -> Done:
     path, edits_path = work.path("sections"), work.path("edits", "sections")
     config = work.strategy.sectioner
     if work.force or not path.is_file():
-        normalised = cleaning.normalise(work.facts, work.links, work.strategy.cleaning)
-        write_records(edits_path, Edit, normalised.edits)
-        headings = sections.headings_of(work.facts, normalised)
-        write_records(
-            path, Section, build("sectioner", config.provider, config.options).sections(normalised.text, headings, work.version.doc_id)
-        )
-    rows = read_records(path, Section)
+        work.normalised = cleaning.normalise(work.facts, work.links, work.strategy.cleaning)
+        headings = sections.headings_of(work.facts, work.normalised)
+        sectioner = build("sectioner", config.provider, config.options)
+        work.sections = list(sectioner.sections(work.normalised.text, headings, work.version.doc_id))
+        work.writes.records(edits_path, Edit, work.normalised.edits)
+        sha256 = work.writes.records(path, Section, work.sections)
+    else:
+        sha256 = sha256_file(path)
     counts = {
-        "section_count": len(rows),
-        "section_hash": sections.section_hash(rows, work.normalised.text),
+        "section_count": len(work.sections),
+        "section_hash": sections.section_hash(work.sections, work.normalised.text),
         "edits": len(work.normalised.edits),
         "removed_chars": len(work.facts.text) - len(work.normalised.text),
     }
     tracing.event("ingest.section_stats", counts)
-    return path, sha256_file(path), counts, ()
+    return path, sha256, counts, ()
 
 
 def build_chunks(work: VersionBuild) -> Done:
@@ -173,17 +195,12 @@ def build_chunks(work: VersionBuild) -> Done:
     path = work.path("chunks")
     config = work.strategy.chunker
     if work.force or not path.is_file():
-        cut = chunking.cut(
-            work.version,
-            work.facts,
-            work.normalised,
-            read_records(work.path("sections"), Section),
-            build("chunker", config.provider, config.options),
-            work.strategy,
-            work.links,
-        )
-        write_records(path, Chunk, cut)
-    rows = read_records(path, Chunk)
+        chunker = build("chunker", config.provider, config.options)
+        work.chunks = chunking.cut(work.version, work.facts, work.normalised, work.sections, chunker, work.strategy, work.links)
+        sha256 = work.writes.records(path, Chunk, work.chunks)
+    else:
+        sha256 = sha256_file(path)
+    rows = work.chunks
     lengths = sorted(chunk.text_len for chunk in rows)
     counts = {
         "chunk_count": len(rows),
@@ -193,7 +210,7 @@ def build_chunks(work: VersionBuild) -> Done:
         "max_chars": lengths[-1] if lengths else 0,
     }
     tracing.event("ingest.chunk_stats", counts)
-    return path, sha256_file(path), counts, () if rows else ("the document has no chunk: nothing of it can be found",)
+    return path, sha256, counts, () if rows else ("the document has no chunk: nothing of it can be found",)
 
 
 def build_views(work: VersionBuild) -> Done:
@@ -202,16 +219,12 @@ def build_views(work: VersionBuild) -> Done:
     config = work.strategy.views
     if work.force or not path.is_file():
         enricher = build("enricher", config.enricher.provider, config.enricher.options)
-        rows = enrichment.views(read_records(work.path("chunks"), Chunk), config, work.strategy.cleaning, enricher)
-        write_records(path, View, rows)
-    views = load_views(work)
-    counts = {"views": len(views), "with_text": sum(bool(view.dense_text.strip()) for view in views)}
-    return path, sha256_file(path), counts, ()
-
-
-def load_views(work: VersionBuild) -> list[View]:
-    """The views of a version."""
-    return read_records(work.path("views"), View)
+        work.views = enrichment.views(work.chunks, config, work.strategy.cleaning, enricher)
+        sha256 = work.writes.records(path, View, work.views)
+    else:
+        sha256 = sha256_file(path)
+    counts = {"views": len(work.views), "with_text": sum(bool(view.dense_text.strip()) for view in work.views)}
+    return path, sha256, counts, ()
 
 
 STAGES: dict[str, tuple[str, str, Callable[[VersionBuild], Done]]] = {
@@ -233,15 +246,17 @@ def build_stage(stage: str, work: VersionBuild) -> StageOutcome:
     with tracing.span(
         span_name, provider_type=provider_type, provider_id=_provider_id(stage, work), profile_id=work.profiles[stage]
     ) as span:
-        path, sha256, counts, warnings = function(work)
+        complete = len(work.writes)
+        try:
+            path, sha256, counts, warnings = function(work)
+        except BaseException:
+            work.writes.discard(keep=complete)
+            raise
+        if not work.deferred or time.perf_counter() - started > _LONG_SECONDS:
+            work.writes.commit()
         span.set(reused=reused, **counts)
     relative = path.relative_to(work.store.home).as_posix()
     return StageOutcome(stage, work.profiles[stage], reused, time.perf_counter() - started, relative, sha256, counts, tuple(warnings))
-
-
-def chunks_of(work: VersionBuild) -> Sequence[Chunk]:
-    """The chunks of a version."""
-    return read_records(work.path("chunks"), Chunk)
 
 
 def _marker(stage: str, work: VersionBuild) -> Path:

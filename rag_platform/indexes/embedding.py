@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ import numpy as np
 
 from rag_platform.config import EmbeddingConfig
 from rag_platform.errors import IntegrityError, ProviderError, RagError, SchemaVersionError
-from rag_platform.indexes.embedding_workers import EmbeddingWorker
+from rag_platform.indexes.embedding_workers import EmbeddingPool, EmbeddingWorker
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Embedder, Vectors
 from rag_platform.registry import build, provider_class
@@ -187,6 +187,7 @@ class _Run:
     down: int = 0  # batches in a row that no retry could save
     failed: dict[str, str] = field(default_factory=dict)
     latencies: list[float] = field(default_factory=list)
+    measured: list[tuple[int, float]] = field(default_factory=list)  # bytes and seconds of calls to a loaded embedder
     error: BaseException | None = None
     stopped: bool = False
 
@@ -202,13 +203,17 @@ def embed_texts(
     *,
     text_norm_profile: str,
     processes: int = 0,
+    pool: EmbeddingPool | None = None,
+    expected: int = 0,
     on_progress: OnProgress | None = None,
 ) -> EmbeddingReport:
     """The report of a run after which every text (content_hash: canonical text) has its vector in the cache or its reason in `failed`.
 
     Misses are computed in batches, in `processes` child processes (0: one per core) where that is faster than their start costs, and are
-    committed batch by batch. A failing batch is halved until the bad text stands alone; timeouts and rate limits are retried with
-    back-off. Raises ProviderError when the embedder stays away, ConfigError when it cannot be built.
+    committed batch by batch. A `pool` keeps its processes for the next run, and runs that overlap share them; `expected` is how many
+    bytes later runs will bring, so that a small first run may start them. A failing batch is halved until the bad text stands alone;
+    timeouts and rate limits are retried with back-off. Raises ProviderError when the embedder stays away, ConfigError when it cannot be
+    built.
     """
     started = time.perf_counter()
     embedder: Embedder = build("embedder", embedding.provider, embedding.options)
@@ -220,19 +225,23 @@ def embed_texts(
     check_weights(embedder, cache.path.parent / "weights.json")
     size = sum(len(text.encode("utf-8", "replace")) for _, text in missing)
     rate = _rate(embedding, cache, info)
-    workers = _workers(size / rate, embedding, processes, len(missing))
+    workers = _workers((size + expected) / rate, embedding, processes, len(missing))
     run = _Run(info, cache, text_norm_profile, len(missing), on_progress)
     batches = _batches(missing, size, rate, embedding.batch_size, max(1, workers))
     computing = time.perf_counter()
     if workers:
-        _in_processes(batches, run, embedding, workers, rate)
+        with nullcontext(pool) if pool is not None else EmbeddingPool(embedding.provider, embedding.options) as shared:
+            shared.grow(workers)
+            _in_processes(batches, run, shared, workers, rate)
     else:
         for batch in batches:
             _embed_batch(batch, run, embedder.embed)
-    busy = time.perf_counter() - computing - (_START_SECONDS if workers else 0.0)
+        run.measured.append((size, time.perf_counter() - computing))
+    busy = time.perf_counter() - computing
     computed = len(missing) - len(run.failed)
-    if computed and busy > 1.0:
-        cache.set_rate(info, text_norm_profile, size / busy / max(1, workers))
+    measured = sum(seconds for _, seconds in run.measured)
+    if computed and measured > 1.0:
+        cache.set_rate(info, text_norm_profile, sum(count for count, _ in run.measured) / measured)
     p50, p95 = (float(x) for x in np.percentile(run.latencies, (50, 95))) if run.latencies else (0.0, 0.0)
     return EmbeddingReport(
         hits=len(known),
@@ -317,12 +326,11 @@ def _batches(items: list[tuple[str, str]], size: int, rate: float, largest: int,
     return [by_length[start : start + count] for start in range(0, len(by_length), count)]
 
 
-def _in_processes(batches: list[list[tuple[str, str]]], run: _Run, embedding: EmbeddingConfig, count: int, rate: float) -> None:
+def _in_processes(batches: list[list[tuple[str, str]]], run: _Run, pool: EmbeddingPool, count: int, rate: float) -> None:
     waiting: queue.SimpleQueue[list[tuple[str, str]]] = queue.SimpleQueue()
     for batch in batches:
         waiting.put(batch)
-    workers = [EmbeddingWorker(embedding.provider, embedding.options) for _ in range(count)]
-    threads = [threading.Thread(target=_drain, args=(waiting, run, worker, rate), daemon=True) for worker in workers]
+    threads = [threading.Thread(target=_drain, args=(waiting, run, pool, rate), daemon=True) for _ in range(count)]
     try:
         for thread in threads:
             thread.start()
@@ -330,24 +338,33 @@ def _in_processes(batches: list[list[tuple[str, str]]], run: _Run, embedding: Em
             thread.join()
     finally:
         run.stopped = True  # after an interrupt, threads still waiting for their child must not start another
-        for worker in workers:
-            worker.close()
     if run.error is not None:
         raise run.error
 
 
-def _drain(waiting: queue.SimpleQueue[list[tuple[str, str]]], run: _Run, worker: EmbeddingWorker, rate: float) -> None:
-    def call(texts: Sequence[str]) -> Vectors:
-        expected = sum(len(text.encode("utf-8", "replace")) for text in texts) / rate
-        return worker.embed(texts, seconds=120.0 + 20.0 * expected)
-
+def _drain(waiting: queue.SimpleQueue[list[tuple[str, str]]], run: _Run, pool: EmbeddingPool, rate: float) -> None:
     try:
         while run.error is None:
-            _embed_batch(waiting.get_nowait(), run, call)
+            with pool.worker() as worker:
+                _embed_batch(waiting.get_nowait(), run, _timed(worker, run, pool, rate))
     except (queue.Empty, _Stopped):
         return
     except BaseException as error:  # raised again by the thread that waits
         run.error = run.error or error
+
+
+def _timed(worker: EmbeddingWorker, run: _Run, pool: EmbeddingPool, rate: float) -> Call:
+    def call(texts: Sequence[str]) -> Vectors:
+        if pool.closed:
+            raise _Stopped
+        size, loaded = sum(len(text.encode("utf-8", "replace")) for text in texts), worker.loaded
+        started = time.perf_counter()
+        vectors = worker.embed(texts, seconds=120.0 + 20.0 * size / rate)
+        if loaded:
+            run.measured.append((size, time.perf_counter() - started))
+        return vectors
+
+    return call
 
 
 def _embed_batch(batch: list[tuple[str, str]], run: _Run, call: Call) -> None:

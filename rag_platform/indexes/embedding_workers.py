@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import queue
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from rag_platform.errors import ProviderError, RagError
@@ -28,6 +29,7 @@ class EmbeddingWorker:
         self._provider = provider
         self._options = dict(options)
         self._process: subprocess.Popen[bytes] | None = None
+        self.loaded = False  # it has answered, so the next call is computing alone
 
     def embed(self, texts: Sequence[str], seconds: float) -> Vectors:
         """Vectors of the texts. Raises what the embedder raised; ProviderError `embedder_died` when the child died or was late."""
@@ -49,10 +51,12 @@ class EmbeddingWorker:
         if isinstance(answer, BaseException):
             raise answer
         vectors: Vectors = answer
+        self.loaded = True
         return vectors
 
     def close(self) -> None:
         """End the child at once; whatever it was doing is lost."""
+        self.loaded = False
         if self._process is not None:
             process, self._process = self._process, None
             process.kill()
@@ -78,6 +82,47 @@ class EmbeddingWorker:
                 pickle.dump((self._provider, self._options), self._process.stdin)
                 self._process.stdin.flush()
         return self._process
+
+
+class EmbeddingPool:
+    """Child processes that runs share; each call borrows one, so that runs which overlap keep all of them busy."""
+
+    def __init__(self, provider: str, options: Mapping[str, Any]) -> None:
+        self._provider = provider
+        self._options = dict(options)
+        self._workers: list[EmbeddingWorker] = []
+        self._idle: queue.SimpleQueue[EmbeddingWorker] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self.closed = False
+
+    def grow(self, count: int) -> None:
+        """Have at least `count` processes; each starts with its first batch."""
+        with self._lock:
+            while len(self._workers) < count:
+                self._workers.append(EmbeddingWorker(self._provider, self._options))
+                self._idle.put(self._workers[-1])
+
+    @contextlib.contextmanager
+    def worker(self) -> Iterator[EmbeddingWorker]:
+        """A process that nobody else uses meanwhile; waits for one."""
+        borrowed = self._idle.get()
+        try:
+            yield borrowed
+        finally:
+            self._idle.put(borrowed)
+
+    def close(self) -> None:
+        """End every process at once; runs under way come to nothing."""
+        self.closed = True
+        with self._lock:
+            for worker in self._workers:
+                worker.close()
+
+    def __enter__(self) -> EmbeddingPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def main() -> None:

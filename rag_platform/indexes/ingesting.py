@@ -7,21 +7,28 @@ failure is recorded and the batch goes on; what was live stays live.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rag_platform.config import INGESTION_STAGES, CleaningConfig, Settings, Strategy, text_norm_profile_id
+from rag_platform.config import INGESTION_STAGES, CleaningConfig, Settings, Strategy, stage_profiles, text_norm_profile_id
 from rag_platform.documents.cleaning import canonical
-from rag_platform.documents.versions import STAGES, VersionBuild, build_stage, load_views
+from rag_platform.documents.versions import STAGES, VersionBuild, build_stage
 from rag_platform.errors import DocumentError, RagError
 from rag_platform.indexes.embedding import EmbeddingCache, EmbeddingReport, embed_texts
-from rag_platform.ir import Json, StageOutcome, Version, View
+from rag_platform.indexes.embedding_workers import EmbeddingPool
+from rag_platform.ir import Json, StageOutcome, Version
 from rag_platform.ledger import Ledger
 from rag_platform.observability import tracing
 from rag_platform.store import Store
 
-_BATCH_TEXTS = 2048
+# Text in a PDF, as a share of its bytes: a rough figure, files full of pictures have less.
+_PDF_TEXT_SHARE = 0.03
+_BATCH_TEXTS = 512
+_FIRST_BATCH = 64  # small, so that the embedder's processes load while the next documents are read
+_BATCHES_AT_ONCE = 2  # no process waits for the slowest one of its batch
 
 OnOutcome = Callable[[Version, StageOutcome], None]
 OnFailure = Callable[[Version, str, str, str], None]  # version, stage, code, reason
@@ -42,12 +49,21 @@ class IngestionTotals:
 
 @dataclass
 class _Batch:
+    """Versions that are embedded together; `report` is there once their run was started."""
+
     works: list[VersionBuild] = field(default_factory=list)
-    views: dict[str, list[View]] = field(default_factory=dict)
+    hashes: set[str] = field(default_factory=set)  # what its run embeds or finds
+    started: float = 0.0
+    report: Future[EmbeddingReport] | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of texts."""
+        return sum(len(work.views) for work in self.works)
 
     def texts(self, cleaning: CleaningConfig) -> dict[str, str]:
         """content_hash to the canonical text it is the hash of: what the cache is keyed by is what is embedded."""
-        views = (view for views in self.views.values() for view in views if view.dense_text.strip())
+        views = (view for work in self.works for view in work.views if view.dense_text.strip())
         return {view.content_hash: canonical(view.dense_text, cleaning) for view in views}
 
 
@@ -64,135 +80,219 @@ def ingest_versions(
     on_failure: OnFailure = lambda version, stage, code, reason: None,
     on_progress: OnProgress = lambda stage, done, total, message: None,
 ) -> IngestionTotals:
-    """Totals after every version went through `stages` (a prefix of the seven); ready versions are live, failed ones have their reason."""
-    totals = IngestionTotals()
-    cache = EmbeddingCache(store.embeddings_path)
-    try:
-        batch = _Batch()
-        for number, version in enumerate(versions, 1):
-            work = _work(version, settings, strategy, store, ledger, version.version_id in forced, on_progress, number, len(versions))
-            if not _built(work, stages, ledger, totals, on_outcome, on_failure):
-                continue
-            batch.works.append(work)
-            if "embeddings" in stages:
-                batch.views[version.version_id] = load_views(work)
-            if sum(map(len, batch.views.values())) >= _BATCH_TEXTS:
-                _finish(batch, stages, cache, ledger, totals, on_outcome, on_failure, on_progress)
-                batch = _Batch()
-            on_progress("documents", number, len(versions), version.source_uri)
-        _finish(batch, stages, cache, ledger, totals, on_outcome, on_failure, on_progress)
-    finally:
-        cache.close()
-    return totals
+    """Totals after every version went through `stages` (a prefix of the seven); ready versions are live, failed ones have their reason.
+
+    While a batch is embedded the next one is read, and while a document's outputs are flushed to disk the next document is built; every
+    callback but `on_progress` comes from the calling thread.
+    """
+    run = _Run(versions, settings, strategy, store, ledger, set(forced), stages, on_outcome, on_failure, on_progress)
+    with run:
+        for number in range(len(versions)):
+            run.build(number)
+        run.settle()
+        run.embed(last=True)
+    return run.totals
 
 
-def _work(
-    version: Version,
-    settings: Settings,
-    strategy: Strategy,
-    store: Store,
-    ledger: Ledger,
-    force: bool,
-    on_progress: OnProgress,
-    number: int,
-    total: int,
-) -> VersionBuild:
-    document = ledger.document(version.namespace, version.doc_id)
-    roots = {source.name: source.root for source in ledger.sources(version.namespace)}
-    root = roots.get(document.source) or ""
+class _Run:
+    """One call of `ingest_versions`: what is under way, and what it came to."""
 
-    def on_page(page: int, pages: int) -> None:
-        on_progress("documents", number - 1, total, f"{version.source_uri}: page {page} of {pages}")
+    def __init__(
+        self,
+        versions: Sequence[Version],
+        settings: Settings,
+        strategy: Strategy,
+        store: Store,
+        ledger: Ledger,
+        forced: Collection[str],
+        stages: Sequence[str],
+        on_outcome: OnOutcome,
+        on_failure: OnFailure,
+        on_progress: OnProgress,
+    ) -> None:
+        self.versions, self.settings, self.strategy, self.store, self.ledger = versions, settings, strategy, store, ledger
+        self.forced, self.stages = forced, stages
+        self.on_outcome, self.on_failure, self.on_progress = on_outcome, on_failure, on_progress
+        self.totals = IngestionTotals()
+        self._roots: dict[str, dict[str, str]] = {}
+        self._profile = stage_profiles(strategy)["embeddings"]
+        self._waiting: tuple[VersionBuild, list[StageOutcome], Future[None]] | None = None  # the document that is being flushed
+        self._batch = _Batch()
+        self._embedding: deque[_Batch] = deque()
+        self._unembedded: dict[str, str] = {}  # content_hash: reason
+        self._largest = _FIRST_BATCH
+        self._ahead = sum(map(text_bytes, versions))
+        self._cache = EmbeddingCache(store.embeddings_path)
+        self._pool = EmbeddingPool(strategy.embedding.provider, strategy.embedding.options)
+        self._flusher = ThreadPoolExecutor(1, thread_name_prefix="commit")
+        self._embedder = ThreadPoolExecutor(_BATCHES_AT_ONCE, thread_name_prefix="embed")
 
-    origin = Path(document.origin) if document.origin else None
-    return VersionBuild(version, strategy, settings, store, origin, Path(root) if root else None, force, on_page)
+    def __enter__(self) -> None:
+        return None
 
+    def __exit__(self, *_: object) -> None:
+        self._pool.close()  # first: a run that is given up must not wait for what its processes are computing
+        self._embedder.shutdown(cancel_futures=True)
+        self._flusher.shutdown()
+        self._cache.close()
 
-def _built(
-    work: VersionBuild, stages: Sequence[str], ledger: Ledger, totals: IngestionTotals, on_outcome: OnOutcome, on_failure: OnFailure
-) -> bool:
-    """True when the stages before embedding are done; otherwise the failure is recorded."""
-    for stage in (s for s in stages if s in STAGES):
+    def build(self, number: int) -> None:
+        """Take one version through the stages before embedding; its outputs are flushed while the next one is built."""
+        version = self.versions[number]
+        if self._waiting and self._waiting[0].version.file_sha256 == version.file_sha256:
+            self.settle()  # equal bytes share their facts
+        work = self._work(version, number)
+        outcomes: list[StageOutcome] = []
+        failure: tuple[str, Exception] | None = None
+        for stage in (s for s in self.stages if s in STAGES):
+            try:
+                outcomes.append(build_stage(stage, work))
+            except Exception as error:  # one document must never cost the batch
+                failure = stage, error
+                break
+        self._ahead -= text_bytes(version)
+        flushed = self._flusher.submit(work.writes.commit)
+        self.settle()
+        self._waiting = work, outcomes, flushed
+        if failure:
+            self.settle(failure)
+        self.on_progress("documents", number + 1, len(self.versions), version.source_uri)
+        self.embed()
+
+    def settle(self, failure: tuple[str, Exception] | None = None) -> None:
+        """Report the document whose outputs were flushed last, and put it into the batch unless it failed."""
+        if self._waiting is None:
+            return
+        (work, outcomes, flushed), self._waiting = self._waiting, None
         try:
-            outcome = build_stage(stage, work)
-        except Exception as error:  # one document must never cost the batch
-            _failed(work.version, stage, error, ledger, totals, on_failure)
-            return False
-        totals.warnings += [f"{work.version.source_uri}: {warning}" for warning in outcome.warnings]
-        on_outcome(work.version, outcome)
-    return True
+            flushed.result()
+        except OSError as error:
+            outcomes, failure = [], ("raw_document", error)
+        for outcome in outcomes:
+            self.totals.warnings += [f"{work.version.source_uri}: {warning}" for warning in outcome.warnings]
+            self.on_outcome(work.version, outcome)
+        if failure:
+            self._failed(work.version, *failure)
+        elif "embeddings" in self.stages:
+            self._batch.works.append(work)
 
+    def embed(self, last: bool = False) -> None:
+        """Start embedding a batch that is full, and complete those that are embedded; with `last` all of them, in order."""
+        if self._batch.works and (last or self._batch.size >= self._largest):
+            batch, self._batch = self._batch, _Batch()
+            batch.started = time.perf_counter()
+            texts = batch.texts(self.strategy.cleaning) if self.strategy.builds_dense else {}
+            batch.hashes = texts.keys() - set().union(*(other.hashes for other in self._embedding))  # never computed twice side by side
+            self.totals.embeddings_reused += len(texts) - len(batch.hashes)
+            missing = {key: text for key, text in texts.items() if key in batch.hashes}
+            batch.report = self._embedder.submit(tracing.carry(self._embedded), missing, 0 if last else max(0, self._ahead))
+            self._embedding.append(batch)
+            self._largest = min(2 * self._largest, _BATCH_TEXTS)
+        while self._embedding:
+            report = self._embedding[0].report
+            assert report is not None
+            if not (last or report.done() or len(self._embedding) > _BATCHES_AT_ONCE):
+                return
+            self._complete(self._embedding.popleft(), report.result())
 
-def _finish(
-    batch: _Batch,
-    stages: Sequence[str],
-    cache: EmbeddingCache,
-    ledger: Ledger,
-    totals: IngestionTotals,
-    on_outcome: OnOutcome,
-    on_failure: OnFailure,
-    on_progress: OnProgress,
-) -> None:
-    """Embed what the batch needs, then complete each of its versions."""
-    if not batch.works or "embeddings" not in stages:
-        return
-    strategy = batch.works[0].strategy
-    started = time.perf_counter()
-    profile = batch.works[0].profiles["embeddings"]
-    with tracing.span(
-        "stage.embedding",
-        provider_type="embedder",
-        provider_id=strategy.embedding.provider if strategy.builds_dense else "none",
-        profile_id=profile,
-    ) as span:
-        report = EmbeddingReport()
-        if strategy.builds_dense:
-            report = embed_texts(
-                batch.texts(strategy.cleaning),
-                strategy.embedding,
-                cache,
-                text_norm_profile=text_norm_profile_id(strategy.cleaning),
-                processes=batch.works[0].settings.embedding_processes,
-                on_progress=lambda done, total: on_progress("embeddings", done, total, "embedding"),
-            )
-        span.set(cache_hit=report.hits, cache_miss=report.misses, embed_calls=report.calls, embed_failures=len(report.failed))
-        tracing.event(
-            "ingest.embedding_batch",
-            {"batches": report.calls, "hit": report.hits, "miss": report.misses, "failed": list(report.failed)[:50]},
+    def _work(self, version: Version, number: int) -> VersionBuild:
+        document = self.ledger.document(version.namespace, version.doc_id)
+        if version.namespace not in self._roots:
+            self._roots[version.namespace] = {source.name: source.root for source in self.ledger.sources(version.namespace)}
+        root = self._roots[version.namespace].get(document.source)
+
+        def on_page(page: int, pages: int) -> None:
+            self.on_progress("documents", number, len(self.versions), f"{version.source_uri}: page {page} of {pages}")
+
+        return VersionBuild(
+            version,
+            self.strategy,
+            self.settings,
+            self.store,
+            Path(document.origin) if document.origin else None,
+            Path(root) if root else None,
+            version.version_id in self.forced,
+            on_page,
+            deferred=True,
         )
-    totals.embeddings_computed += report.misses - len(report.failed)
-    totals.embeddings_reused += report.hits
-    seconds = (time.perf_counter() - started) / len(batch.works)
-    for work in batch.works:
-        views = batch.views[work.version.version_id]
-        bad = [view for view in views if view.content_hash in report.failed]
-        if bad:
-            reason = report.failed[bad[0].content_hash]
-            error = DocumentError(f"{len(bad)} of {len(views)} chunks could not be embedded; the first: {reason}", code="failed_embed")
-            _failed(work.version, "embeddings", error, ledger, totals, on_failure)
-            continue
-        counts: Json = {"chunks": len(views), "embedded": sum(bool(v.dense_text.strip()) for v in views) if strategy.builds_dense else 0,
-                        "batch_computed": report.misses, "batch_reused": report.hits}  # fmt: skip
-        path = work.store.embeddings_path.relative_to(work.store.home).as_posix()
-        on_outcome(work.version, StageOutcome("embeddings", profile, report.misses == 0, seconds, path, "", counts))
-        title = work.facts.summary.title or work.version.filename
-        ledger.complete(work.version.version_id, title=title, counts={"profile": profile, **_summary(work, views)})
-        totals.documents += 1
-        totals.chunks += len(views)
+
+    def _embedded(self, texts: Mapping[str, str], expected: int) -> EmbeddingReport:
+        """The report of embedding what a batch needs; runs in a thread of its own."""
+        strategy = self.strategy
+        with tracing.span(
+            "stage.embedding",
+            provider_type="embedder",
+            provider_id=strategy.embedding.provider if strategy.builds_dense else "none",
+            profile_id=self._profile,
+        ) as span:
+            report = EmbeddingReport()
+            if strategy.builds_dense:
+                report = embed_texts(
+                    texts,
+                    strategy.embedding,
+                    self._cache,
+                    text_norm_profile=text_norm_profile_id(strategy.cleaning),
+                    processes=self.settings.embedding_processes,
+                    pool=self._pool,
+                    expected=expected,
+                    on_progress=lambda done, total: self.on_progress("embeddings", done, total, "embedding"),
+                )
+            span.set(cache_hit=report.hits, cache_miss=report.misses, embed_calls=report.calls, embed_failures=len(report.failed))
+            tracing.event(
+                "ingest.embedding_batch",
+                {"batches": report.calls, "hit": report.hits, "miss": report.misses, "failed": list(report.failed)[:50]},
+            )
+        return report
+
+    def _complete(self, batch: _Batch, report: EmbeddingReport) -> None:
+        """Make the versions of an embedded batch live, but for those with a text that could not be embedded."""
+        self.totals.embeddings_computed += report.misses - len(report.failed)
+        self.totals.embeddings_reused += report.hits
+        self._unembedded.update(report.failed)
+        seconds = (time.perf_counter() - batch.started) / len(batch.works)
+        path = self.store.embeddings_path.relative_to(self.store.home).as_posix()
+        ready = []
+        for work in batch.works:
+            views = work.views
+            bad = [view for view in views if view.content_hash in self._unembedded]
+            if bad:
+                reason = self._unembedded[bad[0].content_hash]
+                error = DocumentError(f"{len(bad)} of {len(views)} chunks could not be embedded; the first: {reason}", code="failed_embed")
+                self._failed(work.version, "embeddings", error)
+                continue
+            embedded = sum(bool(view.dense_text.strip()) for view in views) if self.strategy.builds_dense else 0
+            counts: Json = {
+                "chunks": len(views),
+                "embedded": embedded,
+                "batch_computed": report.misses,
+                "batch_reused": report.hits,
+            }
+            outcome = StageOutcome("embeddings", self._profile, report.misses == 0, seconds, path, "", counts)
+            ready.append((work, outcome))
+        for work, outcome in ready:
+            self.on_outcome(work.version, outcome)
+            summary = work.facts.summary
+            figures = {"profile": self._profile, "chunks": len(work.views), "pages": summary.pages, "text_chars": summary.text_chars}
+            self.ledger.complete(
+                work.version.version_id,
+                title=summary.title or work.version.filename,
+                counts={**figures, "warnings": list(summary.warnings)},
+            )
+            self.totals.documents += 1
+            self.totals.chunks += len(work.views)
+
+    def _failed(self, version: Version, stage: str, error: Exception) -> None:
+        code = error.code if isinstance(error, RagError) else "internal_error"
+        reason = error.message if isinstance(error, RagError) else f"{type(error).__name__}: {error}"
+        self.ledger.fail(version.version_id, code, reason)
+        self.totals.failures.append((version.source_uri, code, reason))
+        tracing.event("ingest.document_failed", {"version_id": version.version_id, "stage": stage, "code": code, "reason": reason})
+        self.on_failure(version, stage, code, reason)
 
 
-def _summary(work: VersionBuild, views: Sequence[View]) -> Json:
-    summary = work.facts.summary
-    return {"chunks": len(views), "pages": summary.pages, "text_chars": summary.text_chars, "warnings": list(summary.warnings)}
-
-
-def _failed(version: Version, stage: str, error: Exception, ledger: Ledger, totals: IngestionTotals, on_failure: OnFailure) -> None:
-    code = error.code if isinstance(error, RagError) else "internal_error"
-    reason = error.message if isinstance(error, RagError) else f"{type(error).__name__}: {error}"
-    ledger.fail(version.version_id, code, reason)
-    totals.failures.append((version.source_uri, code, reason))
-    tracing.event("ingest.document_failed", {"version_id": version.version_id, "stage": stage, "code": code, "reason": reason})
-    on_failure(version, stage, code, reason)
+def text_bytes(version: Version) -> int:
+    """About how many bytes of text a version will bring."""
+    return int(version.size * _PDF_TEXT_SHARE) if version.mime == "application/pdf" else version.size
 
 
 def stale_versions(ledger: Ledger, namespace: str, profile: str) -> Iterator[Version]:

@@ -19,15 +19,12 @@ from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
 from rag_platform.errors import NotFoundError, ReleaseError
 from rag_platform.indexes import release as releases
 from rag_platform.indexes.embedding import EmbeddingCache, estimate
-from rag_platform.indexes.ingesting import stale_versions
+from rag_platform.indexes.ingesting import stale_versions, text_bytes
 from rag_platform.indexes.manifest import CheckResult, Manifest, read_manifest
 from rag_platform.ir import Job, JobItem, Json, Release
 from rag_platform.ledger import Ledger, now
 from rag_platform.observability import tracing
 from rag_platform.store import Store
-
-# Text in a PDF, as a share of its bytes: a rough figure, files full of pictures have less.
-_PDF_TEXT_SHARE = 0.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +77,13 @@ def start_rebuild(namespace: str, *, settings: Settings, strategy: Strategy, sto
 
 def expected_seconds(version_ids: Sequence[str], *, settings: Settings, store: Store, ledger: Ledger) -> dict[str, float]:
     """Strategy to a rough number of seconds that embedding these versions takes, from measured rates; texts already known cost less."""
-    sizes = [(version.size, version.mime) for version in map(ledger.version, version_ids)]
-    text_bytes = sum(int(size * _PDF_TEXT_SHARE) if mime == "application/pdf" else size for size, mime in sizes)
+    size = sum(text_bytes(ledger.version(version_id)) for version_id in version_ids)
     expected = {}
     with EmbeddingCache(store.embeddings_path) as cache:
         for name in strategy_names(settings):
             strategy = load_strategy(settings, name)
             if strategy.builds_dense:
-                expected[name] = estimate(text_bytes, strategy.embedding, cache, processes=settings.embedding_processes)
+                expected[name] = estimate(size, strategy.embedding, cache, processes=settings.embedding_processes)
     return expected
 
 
