@@ -66,11 +66,13 @@ def test_the_batch_is_done_in_part(batch: Any) -> None:
         "docs/cut.pdf": "broken_file",
         "docs/empty.md": "empty_file",
         "docs/locked.pdf": "encrypted",
-        "docs/picture.pdf": "broken_file",
+        "docs/picture.pdf": "unsupported_type",
         "docs/program.md": "binary_content",
         "missing.md": "missing_path",
     }
-    assert batch.data["failed"] == 7 and all(item["reason"] for item in batch.data["failures"])
+    assert batch.data["failed"] == 7
+    reasons = {item["source_uri"]: item["reason"] for item in batch.data["failures"]}
+    assert "image/png" in reasons["docs/picture.pdf"] and "password" in reasons["docs/locked.pdf"] and "qpdf" in reasons["docs/cut.pdf"]
     assert [item["source_uri"] for item in batch.data["ignored_files"]] == ["docs/letter.docx"]
     assert "pandoc" in batch.data["ignored_files"][0]["reason"]
     for item in batch.data["failures"]:

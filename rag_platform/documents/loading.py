@@ -128,11 +128,22 @@ def load(
     if isinstance(loader, PdfLoader):
         from rag_platform.documents.isolation import load_isolated
 
+        _require_no_other_type(path, filename)
         return load_isolated(path, loader, limits, on_page)
     facts = loader.load(path, filename)
     if on_page:
         on_page(1, 1)
     return facts
+
+
+def _require_no_other_type(path: Path, filename: str) -> None:
+    """Nothing for what may be a PDF, damaged or not. Raises DocumentError `unsupported_type` for bytes that are plainly something else."""
+    with open(path, "rb") as opened:
+        kind = sniff(filename, opened.read(4096))
+    if kind not in ("application/pdf", "application/octet-stream", "text/plain", "inode/x-empty"):
+        raise DocumentError(
+            f"{filename} is {kind}, it is no PDF whatever its name says; give it its true suffix", code="unsupported_type", mime=kind
+        )
 
 
 def _configured(loader_name: str, strategy: Strategy) -> ProviderConfig:
