@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -93,6 +94,9 @@ def _enveloped(function: Command, context: Context, own_trace: bool, args: Any, 
             return {**function(context, *args, **kwargs), "trace_id": trace_id}
     except RagError as error:
         return responses.failure(error, str(error.details.pop("trace_id", "")) or trace_id, local=True)
+    except Exception as error:  # a program that reads the envelope finds one, a person the stack trace on stderr
+        traceback.print_exc()
+        return responses.failure(error, trace_id, local=True)
 
 
 def _show(envelope: Json, json_output: bool) -> None:

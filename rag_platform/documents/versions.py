@@ -117,7 +117,12 @@ def build_raw_document(work: VersionBuild) -> Done:
             f"the stored bytes of {work.version.version_id} have hash {found[:12]}; ingest the file again", code="raw_changed"
         )
     tracing.event("ingest.dedup_decision", {"doc_id": work.version.doc_id, "version_id": work.version.version_id, "decision": "continue"})
-    return path, work.version.file_sha256, {"bytes": work.version.size, "mime": work.version.mime, "revision": work.version.revision}, ()
+    return (
+        path,
+        work.version.file_sha256,
+        {"bytes": work.version.size, "mime": work.version.mime, "hash_alg_id": "sha256", "revision": work.version.revision},
+        (),
+    )
 
 
 def build_facts(work: VersionBuild) -> Done:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, NoReturn
 
 from rag_platform.config import Strategy, index_profile, stage_profiles, strategy_config_id
-from rag_platform.errors import NotFoundError, ReleaseError, SchemaVersionError
+from rag_platform.errors import NotFoundError, ProviderError, RagError, ReleaseError, SchemaVersionError
 from rag_platform.indexes import lexical
 from rag_platform.indexes.building import Building, OnProgress, embedder_info
 from rag_platform.indexes.catalog import CatalogReader
@@ -229,9 +230,36 @@ def open_release(store: Store, namespace: str, strategy: Strategy | None = None,
     return OpenRelease(
         manifest=manifest,
         catalog=CatalogReader(directory / "catalog.sqlite"),
-        lexical=lexical.open_reader(built_with.lexical, directory / "lexical") if built_with.builds_lexical else None,
-        dense=DenseVectors(directory / "dense", built_with.dense) if built_with.builds_dense else None,
+        lexical=_opened(lambda: lexical.open_reader(built_with.lexical, directory / "lexical")) if built_with.builds_lexical else None,
+        dense=_opened(lambda: DenseVectors(directory / "dense", built_with.dense)) if built_with.builds_dense else None,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Stands for an index whose files cannot be opened: each search says so, and the other leg answers instead."""
+
+    reason: str
+
+    def search(self, *_arguments: Any, **_options: Any) -> NoReturn:
+        """Raises ProviderError, always."""
+        raise ProviderError(self.reason, code="index_unreadable")
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _opened(opener: Callable[[], Any]) -> Any:
+    try:
+        return opener()
+    except RagError as error:
+        return Unreadable(error.message)
+    except OSError as error:
+        return Unreadable(
+            f"{Path(str(error.filename)).name} cannot be opened ({error.strerror}); build the release anew with `rag rebuild`"
+        )
+    except ValueError as error:
+        return Unreadable(f"the index is damaged ({error}); build the release anew with `rag rebuild`")
 
 
 def _require_embedder(manifest: Manifest, strategy: Strategy) -> None:

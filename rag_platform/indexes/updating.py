@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from rag_platform import jobs
 from rag_platform.config import Settings, Strategy, load_strategy, stage_profiles, strategy_config_id, strategy_names
@@ -209,9 +209,15 @@ def _ingest_markdown(data: Json, job: Job) -> str:
     if done:
         lines.append(f"{data['chunks']} chunks, {data['embeddings_computed']} embeddings computed, {data['embeddings_reused']} reused.")
     lines += [f"- failed: {f['source_uri']}: [{f['code']}] {f['reason']}" for f in data["failures"]]
-    reasons = Counter(item["reason"].split(":")[0] for item in data["ignored_files"])
+    reasons = Counter(_short_reason(item) for item in data["ignored_files"])
     lines += [f"- ignored: {count} ({reason})" for reason, count in reasons.most_common(10)]
     lines.append(
         f"Release {data['release_id']} of namespace {job.namespace!r} is published." if data["release_id"] else "Nothing is published."
     )
     return "\n".join(lines)
+
+
+def _short_reason(item: Json) -> str:
+    """Why a folder run left a file alone, so short that equal reasons count together."""
+    suffix = PurePosixPath(item["source_uri"]).suffix
+    return f"no loader reads {suffix or 'such'} files" if item["reason"].startswith("no loader") else str(item["reason"])
