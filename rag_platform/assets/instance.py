@@ -19,6 +19,7 @@ def prepare(store: Store) -> Path:
         write_text(path, text)
     os.environ["DAGSTER_HOME"] = str(home)
     os.environ["DAGSTER_DISABLE_TELEMETRY"] = "1"
+    os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", "500")  # what a run plans is stored in few transactions
     return home
 
 
