@@ -274,7 +274,9 @@ def _find(lease: Lease, doc_id: str, version_id: str | None, hidden: frozenset[s
 def _unknown_document(reader: CatalogReader, doc_id: str, namespace: str, hidden: frozenset[str]) -> NotFoundError:
     known = [document for document in reader.documents() if document.doc_id not in hidden]
     same = [d.doc_id for d in known if doc_id in (d.filename, d.source_uri, d.title, d.source_uri.rpartition("/")[2])]
-    near = (same or difflib.get_close_matches(doc_id, [d.doc_id for d in known], n=3, cutoff=0.5))[:3]
+    ids = [d.doc_id for d in known]
+    part = [known_id for known_id in ids if doc_id and doc_id.lower() in known_id]
+    near = (same or part or difflib.get_close_matches(doc_id, ids, n=3, cutoff=0.5))[:3]
     hint = f"did you mean {', '.join(near)}?" if near else "list_documents shows the ids there are"
     return NotFoundError(f"no document {doc_id!r} in namespace {namespace!r}; {hint}", code="unknown_document", near=near)
 

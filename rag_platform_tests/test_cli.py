@@ -1,0 +1,182 @@
+"""What the command line says and how it exits: 0 done, 1 nothing done, 2 a wrong argument, 3 done but some documents failed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from rag_platform import cli, doctor
+from rag_platform.cli import main
+
+LIMITS = "# Limits\n\nThe upload limit is 50 MB.\n"
+QUESTION = ("query", "What is the upload limit?")
+
+
+@pytest.fixture(scope="module")
+def library(shared_desk: Any) -> Any:
+    """A desk with one published document."""
+    shared_desk.write(limits=LIMITS)
+    assert shared_desk.call("ingest", shared_desk.docs).exit_code == 0
+    return shared_desk
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "code", "said"),
+    [
+        (("query", "  "), 2, "empty_query", "empty"),
+        (("query", "x" * 4001), 2, "query_too_long", "4001"),
+        (("query", "x", "--namespace", "nowhere"), 1, "unknown_namespace", "known: default"),
+        (("query", "x", "--filter", "colour=red"), 2, "unknown_filter", "section_path"),
+        (("query", "x", "--filter", "tags"), 2, "usage", "key=value"),
+        (("query", "x", "--filter", "version_id=default.other@000000000000"), 2, "version_not_live", "holds no version"),
+        (("query", "x", "--release", "20200101T000000-000000"), 1, "unknown_release", "rag releases list"),
+        (("verify",), 2, "usage", "--all"),
+        (("verify", "chk_none"), 1, "not_found", "chk_none"),
+        (("docs", "show", "limits"), 1, "unknown_document", "did you mean docs-limits-"),
+        (("docs", "list", "--namespace", "nowhere"), 1, "unknown_namespace", "nowhere"),
+        (("docs", "list", "--cursor", "?"), 2, "bad_cursor", "next_cursor"),
+        (("releases", "show", "none"), 1, "unknown_release", "none"),
+        (("releases", "rollback"), 1, "nothing_to_roll_back", "no release before"),
+        (("trace", "show", "trc_ffffffff"), 1, "unknown_trace", "trc_ffffffff"),
+        (("ingest", "docs", "--namespace", "No Good"), 2, "bad_namespace", "a-z"),
+        (("ingest", "docs", "--strategy", "nope"), 1, "unknown_strategy", "known: tiny"),
+        (("ingest", "docs", "--meta", "owner"), 2, "usage", "--meta takes key=value"),
+    ],
+    ids=lambda value: " ".join(value)[:30] if isinstance(value, tuple) else None,
+)
+def test_errors_have_a_code_a_remedy_and_an_exit_code(library: Any, arguments: Any, exit_code: int, code: str, said: str) -> None:
+    answer = library.call(*arguments)
+    assert (answer.exit_code, answer.error["code"]) == (exit_code, code)
+    assert said in answer.error["message"] and answer.envelope["data"] is None
+    traced = exit_code == 1 and arguments[0] not in ("ingest", "trace")  # a wrong argument is told before anything happens
+    assert answer.envelope["trace_id"].startswith("trc_") or not traced
+
+
+def test_a_question_before_the_first_release(desk: Any) -> None:
+    answer = desk.call(*QUESTION)
+    assert (answer.exit_code, answer.error["code"]) == (1, "no_release") and "rag ingest" in answer.error["message"]
+
+
+def test_another_embedder_than_the_release_was_built_with_is_refused(desk: Any) -> None:
+    """The message names both spaces; an ingest, which takes stale documents along, brings the library over."""
+    desk.write(limits=LIMITS)
+    first = desk.call("ingest", desk.docs)
+    strategy = desk.folder / "config" / "strategies" / "tiny.yaml"
+    text = strategy.read_text(encoding="utf-8")
+    strategy.write_text(text.replace("provider: hashing", "provider: hashing\n  options: {dim: 128}"), encoding="utf-8")
+    refused = desk.call(*QUESTION)
+    assert (refused.exit_code, refused.error["code"]) == (1, "embedder_mismatch")
+    assert "hashing-256" in refused.error["message"] and "hashing-128" in refused.error["message"]
+
+    moved = desk.call("ingest", desk.docs)
+    assert moved.exit_code == 0 and moved.data["release_id"] != first.data["release_id"]
+    assert "50 MB" in desk.call(*QUESTION).data["answer_markdown"]
+    assert desk.call("releases", "show").data["manifest"]["embedder"]["dim"] == 128
+
+
+def test_a_namespace_keeps_its_strategy(desk: Any) -> None:
+    strategies = desk.folder / "config" / "strategies"
+    tiny = (strategies / "tiny.yaml").read_text(encoding="utf-8")
+    (strategies / "words.yaml").write_text(tiny.replace("encoding: hybrid", "encoding: sparse_only"), encoding="utf-8")
+    desk.write(limits=LIMITS)
+    assert desk.call("ingest", desk.docs, "--strategy", "words").exit_code == 0
+    refused = desk.call("ingest", desk.docs, "--strategy", "tiny")
+    assert (refused.exit_code, refused.error["code"]) == (2, "strategy_mismatch") and "words" in refused.error["message"]
+    assert desk.call("ingest", desk.docs).exit_code == 0  # its own strategy, without being named again
+
+
+def test_two_roots_cannot_share_a_name(desk: Any) -> None:
+    other = desk.folder / "elsewhere" / "docs"
+    other.mkdir(parents=True)
+    (other / "a.md").write_text(LIMITS, encoding="utf-8")
+    desk.write(limits=LIMITS)
+    assert desk.call("ingest", desk.docs).exit_code == 0
+    refused = desk.call("ingest", other)
+    assert (refused.exit_code, refused.error["code"]) == (2, "source_taken") and "--source" in refused.error["message"]
+    named = desk.call("ingest", other, "--source", "more", "--tag", "b", "--tag", "a", "--meta", "owner=ops")
+    assert [d["source_uri"] for d in named.data["documents"]] == ["more/a.md"]
+    assert [s["name"] for s in desk.call("sources", "list").data["sources"]] == ["docs", "more"]
+    listed = desk.call("docs", "list", "--filter", "source=more").data["groups"][0]["documents"]
+    assert [(d["filename"], d["tags"]) for d in listed] == [("a.md", ["a", "b"])]
+
+
+def test_globs_choose_and_sync_retires(desk: Any) -> None:
+    desk.write(one=LIMITS, two="# Two\n\nPallets.\n", draft="# Draft\n\nNot yet.\n")
+    chosen = desk.call("ingest", desk.docs, "--include", "*.md", "--exclude", "draft*")
+    assert (chosen.data["new"], chosen.data["ignored"]) == (2, 1)
+    (desk.docs / "two.md").unlink()
+    kept = desk.call("ingest", desk.docs)
+    assert (kept.data["retired"], desk.call("docs", "list").data["total"]) == (0, 2)
+    synced = desk.call("ingest", desk.docs, "--sync")
+    assert (synced.data["retired"], desk.call("docs", "list").data["total"]) == (1, 1)
+    everything = desk.call("docs", "list", "--all").data["groups"][0]["documents"]
+    assert sorted((d["filename"], d["status"]) for d in everything) == [("one.md", "active"), ("two.md", "retired")]
+
+
+def test_text_output_reads_alone(library: Any) -> None:
+    shown = CliRunner().invoke(main, list(QUESTION))
+    assert shown.exit_code == 0 and "The upload limit is 50 MB. [1]" in shown.stdout
+    assert "docs/limits.md, Limits, lines 1-3" in shown.stdout and not shown.stdout.lstrip().startswith("{")
+    failed = CliRunner().invoke(main, ["query", ""])
+    assert failed.exit_code == 2 and failed.stdout == "" and failed.stderr.startswith("error [empty_query]: ")
+    assert CliRunner().invoke(main, ["query"]).exit_code == 2
+    assert CliRunner().invoke(main, ["nonsense"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("docs", "list"), ("docs", "list", "--group-by", "source"), ("sources", "list"), ("releases", "list"), ("releases", "show"),
+        ("trace", "list"), ("verify", "--all"), ("doctor",), QUESTION,
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_every_reading_command_answers_in_text_and_as_an_envelope(library: Any, arguments: tuple[str, ...]) -> None:
+    text = CliRunner().invoke(main, list(arguments))
+    assert text.exit_code == 0 and text.stdout.strip()
+    answer = library.call(*arguments)
+    assert answer.exit_code == 0 and set(answer.envelope) == {"ok", "trace_id", "data", "warnings", "error"}
+    assert answer.data["markdown"]
+
+
+def test_the_environment_counts_more_than_the_file(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAG_NAMESPACE", "team")
+    desk.write(limits=LIMITS)
+    assert desk.call("ingest", desk.docs).data["documents"][0]["version_id"].startswith("team.")
+    assert "50 MB" in desk.call(*QUESTION).data["answer_markdown"]
+    assert desk.call(*QUESTION, "--namespace", "default").error["code"] == "unknown_namespace"
+
+
+def test_an_unexpected_error_is_an_envelope_too(library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that reads the envelope must find one whatever happened; the person finds the stack trace on stderr."""
+
+    def broken(settings: Any) -> Any:
+        raise RuntimeError("nobody thought of this")
+
+    monkeypatch.setattr(doctor, "examine", broken)
+    ended = CliRunner().invoke(main, ["doctor", "--json"])
+    envelope = json.loads(ended.stdout)
+    assert ended.exit_code == 1 and envelope["error"]["code"] == "internal_error" and "RuntimeError" in envelope["error"]["message"]
+    assert "nobody thought of this" in ended.stderr
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(12.4, "12 s"), (89.9, "90 s"), (300.0, "5 min"), (5399.0, "90 min"), (9000.0, "2.5 h")])
+def test_durations(seconds: float, text: str) -> None:
+    assert cli._duration(seconds) == text
+
+
+def test_options_given_twice_become_lists_and_json_is_read() -> None:
+    assert cli._pairs(("tags=a", "tags=b", "page_start=3", "lang=zh"), "--filter") == {"tags": ["a", "b"], "page_start": 3, "lang": "zh"}
+    assert cli._pairs(('page_start={"$gte": 2}',), "--filter") == {"page_start": {"$gte": 2}}
+
+
+def test_help_names_every_command() -> None:
+    said = CliRunner().invoke(main, ["--help"]).stdout
+    assert [
+        name for name in ("ingest", "query", "docs", "sources", "releases", "verify", "trace", "serve", "doctor") if name not in said
+    ] == []
+    assert Path(cli.__file__).name == "cli.py"
