@@ -7,7 +7,6 @@ some documents failed.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 import traceback
@@ -22,7 +21,7 @@ import click
 
 from rag_platform.config import Settings, load_settings, load_strategy
 from rag_platform.errors import InputError, RagError
-from rag_platform.ir import Json
+from rag_platform.ir import Job, Json
 from rag_platform.ledger import Ledger
 from rag_platform.observability import tracing
 from rag_platform.retrieval import responses
@@ -195,8 +194,8 @@ def _finished(context: Context, started: Any, strategy: str, started_at: float) 
     job = started.job
     if started.process is not None:
         _announce(context, strategy, job.args["version_ids"])
-        with _job_bar(context.json_output) as on_progress:
-            job = jobs.wait(job.job_id, started.process, context.ledger, context.store, on_progress)
+        with _bar(context.json_output) as advance:
+            job = jobs.wait(job.job_id, started.process, context.ledger, context.store, lambda now: advance(*_progress(now)))
     data = ingest_data(job, store=context.store, ledger=context.ledger, seconds=time.perf_counter() - started_at)
     if job.state == "failed":
         return responses.failure(RagError(job.reason, code=f"{job.kind}_failed", **data), job.trace_id, local=True)
@@ -343,8 +342,13 @@ def verify(context: Context, chunk_id: str | None, everything: bool, namespace: 
 
     if everything == bool(chunk_id):
         raise InputError("name a CHUNK_ID, or give --all", code="usage")
-    with _bar(context.json_output, "verifying") as on_progress:
-        result = verify_release(context.store, context.namespace(namespace), chunk_id=chunk_id, on_progress=on_progress)
+    with _bar(context.json_output) as advance:
+        result = verify_release(
+            context.store,
+            context.namespace(namespace),
+            chunk_id=chunk_id,
+            on_progress=lambda done, total: advance("verifying", done, total),
+        )
     data = result.data()
     if result.failures:
         return {**responses.failure(RagError(data["markdown"], code="unproved_chunks"), ""), "data": data}
@@ -422,33 +426,36 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
+def _progress(job: Job) -> tuple[str, int, int]:
+    progress = job.progress
+    return str(progress.get("stage", "starting")), int(progress.get("done", 0)), int(progress.get("total", 0))
+
+
+Advance = Callable[[str, int, int], None]
+
+
 @contextmanager
-def _bar(quiet: bool, label: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on stderr with rate and time left; nothing when quiet or not on a terminal."""
-    if quiet or (not sys.stderr.isatty() and not os.environ.get("RAG_PROGRESS")):
-        yield lambda done, total: None
+def _bar(quiet: bool) -> Iterator[Advance]:
+    """A progress bar on stderr, called with (stage, done, total); each stage has its own rate and time left. Nothing off a terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda stage, done, total: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"),
+    columns = (TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"),
                TimeElapsedColumn(), TimeRemainingColumn())  # fmt: skip
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(label, total=None, rate="")
-        began = time.perf_counter()
+        tasks: dict[str, Any] = {}
 
-        def advance(done: int, total: int) -> None:
-            rate = done / max(time.perf_counter() - began, 1e-3)
-            progress.update(task, completed=done, total=total or None, rate=f"{rate:.1f}/s" if done else "")
+        def advance(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = (progress.add_task(stage, total=None, rate=""), time.perf_counter())
+            task, began = tasks[stage]
+            rate = f"{done / max(time.perf_counter() - began, 1e-3):.1f}/s" if done else ""
+            progress.update(task, completed=done, total=total or None, rate=rate)
 
         yield advance
-
-
-@contextmanager
-def _job_bar(quiet: bool) -> Iterator[Callable[[Any], None]]:
-    """The progress of a job's stages, one after the other, in one bar; the release of each stage restarts the rate."""
-    with _bar(quiet, "working") as advance:
-        yield lambda job: advance(job.progress.get("done", 0), job.progress.get("total", 0))
 
 
 if __name__ == "__main__":
