@@ -103,9 +103,15 @@ ROWS = [
 ]
 
 
-@pytest.fixture(params=sorted(PROVIDERS["lexical_index"]))
+# Options that change what an index holds; each is one more provider to this suite.
+LEXICAL_VARIANTS: dict[str, list[dict[str, str]]] = {"tantivy": [{"chinese": "pairs"}, {"chinese": "words"}]}
+LEXICAL = [(name, options) for name in sorted(PROVIDERS["lexical_index"]) for options in LEXICAL_VARIANTS.get(name, [{}])]
+
+
+@pytest.fixture(params=LEXICAL, ids=lambda param: "-".join([param[0], *param[1].values()]))
 def lexical_index(request: pytest.FixtureRequest) -> LexicalIndex:
-    built: LexicalIndex = build("lexical_index", request.param)
+    name, options = request.param
+    built: LexicalIndex = build("lexical_index", name, options)
     return built
 
 
@@ -176,6 +182,31 @@ def test_lexical_empty_index_opens_and_a_missing_one_is_an_error(lexical_index: 
     assert (reader.count(), reader.ids(), reader.search("word", 5)) == (0, set(), [])
     with pytest.raises(ProviderError, match="rag rebuild"):
         lexical_index.open(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(("built", "asked"), [("pairs", "words"), ("words", "pairs")])
+def test_tantivy_refuses_an_index_whose_chinese_was_cut_the_other_way(tmp_path: Path, built: str, asked: str) -> None:
+    made, other = build("lexical_index", "tantivy", {"chinese": built}), build("lexical_index", "tantivy", {"chinese": asked})
+    made.update(tmp_path / "index", removed=(), rows=ROWS)
+    with pytest.raises(ProviderError, match=r"schema does not match.*rag rebuild"):
+        other.open(tmp_path / "index")
+    with pytest.raises(ProviderError, match=r"schema does not match.*rag rebuild"):
+        other.update(tmp_path / "index", removed=["c1"], rows=())
+    assert made.open(tmp_path / "index").count() == 5
+
+
+def test_tantivy_cuts_chinese_as_its_option_says(tmp_path: Path) -> None:
+    def found(chinese: str, query: str) -> list[str]:
+        index: LexicalIndex = build("lexical_index", "tantivy", {"chinese": chinese})
+        if not (tmp_path / chinese).exists():
+            index.update(tmp_path / chinese, removed=(), rows=[LexicalRow("c1", "d", "南京市长江大桥", "")])
+        return [hit.chunk_id for hit in index.open(tmp_path / chinese).search(query, 5)]
+
+    assert found("pairs", "市长") == ["c1"]  # across the words
+    assert found("words", "市长") == []
+    assert found("pairs", "大桥") == found("words", "大桥") == ["c1"]
+    with pytest.raises(ConfigError, match="chinese must be one of pairs, words, not 'letters'"):
+        build("lexical_index", "tantivy", {"chinese": "letters"})
 
 
 def test_lexical_takes_huge_and_odd_input(lexical_index: LexicalIndex, tmp_path: Path) -> None:

@@ -47,5 +47,5 @@ def open_reader(config: ProviderConfig, directory: Path) -> LexicalReader:
 
 
 def analyse(text: str) -> Sequence[str]:
-    """The terms of a text as the index sees them, before stemming; what counts as a shared word between question and answer."""
+    """The terms of a text before stemming, Chinese in characters and pairs; what counts as a shared word of question and answer."""
     return segmentation.terms(text)

@@ -1,14 +1,19 @@
-"""Text to index terms, the same for documents and questions: characters and pairs of Chinese, words, identifiers whole and in parts.
+"""Text to index terms, the same for documents and questions: Chinese in pairs or words, words, identifiers whole and in parts.
 
-Chinese runs become single characters and overlapping pairs. Measured against dictionary words (jieba, search mode), BM25 nDCG@10: rgb-zh
-.633 against .631, DRCD (traditional) .973 against .953, XQuAD zh .965 against .957, CMRC 2018 .991 against .992; the dictionary's words
-added to the pairs lower most of them. Names, new words and traditional text need no dictionary this way.
+Chinese runs become single characters and overlapping pairs, or the words of a dictionary; docs/decisions/0004 has the figures of both.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
+from collections.abc import Callable
+from typing import Literal, get_args
+
+Chinese = Literal["pairs", "words"]
+
+CHINESE: tuple[Chinese, ...] = get_args(Chinese)
 
 MAX_TERM_CHARS = 120
 
@@ -17,7 +22,9 @@ _HAN = r"\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003fff
 _PAIRED = r"\u3040-\u30ff\u31f0-\u31ff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1100-\u11ff\uac00-\ud7af"
 _WORD = rf"[^\W{_HAN}{_PAIRED}]"
 _JOINT = r"[._\-/\\:@'’+#&]+"
-_TOKEN = re.compile(rf"(?P<run>[{_HAN}]+|[{_PAIRED}]+)|(?P<word>(?:(?<![\w.])\.)?{_WORD}+(?:{_JOINT}{_WORD}+)*(?:\+\+|[#+](?!{_WORD}))?)")
+_TOKEN = re.compile(
+    rf"(?P<han>[{_HAN}]+)|(?P<run>[{_PAIRED}]+)|(?P<word>(?:(?<![\w.])\.)?{_WORD}+(?:{_JOINT}{_WORD}+)*(?:\+\+|[#+](?!{_WORD}))?)"
+)
 _SEPARATOR = re.compile(_JOINT)
 _PLAIN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _HYPHENATED = re.compile(r"[^\W\d_]+(?:[-'][^\W\d_]+)*")
@@ -25,18 +32,27 @@ _CASE_PARTS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[^\W\dA-Z_]+|[A-Z]+|\d+|[^
 _VERSION = re.compile(r"v\d+(?:\.\d+)+")
 
 
-def terms(text: str) -> list[str]:
+def terms(text: str, chinese: Chinese = "pairs") -> list[str]:
     """Lower-case terms of `text` in order, none with white space inside; an identifier stands whole, followed by its parts."""
+    cut = {"han": run_terms if chinese == "pairs" else dictionary_terms, "run": run_terms, "word": word_terms}
     found: list[str] = []
     for match in _TOKEN.finditer(unicodedata.normalize("NFKC", text)):
-        token = match.group()
-        found += run_terms(token) if match.lastgroup == "run" else word_terms(token)
+        found += cut[match.lastgroup or "word"](match.group())
     return found
 
 
 def run_terms(run: str) -> list[str]:
     """Each character of an unspaced run, and each pair of neighbours."""
     return [*run, *(run[i : i + 2] for i in range(len(run) - 1))]
+
+
+def dictionary_terms(run: str) -> list[str]:
+    """The words of a Chinese run, each after the shorter dictionary words inside it (the search mode of jieba); the rest by character.
+
+    >>> dictionary_terms("南京市长江大桥")
+    ['南京', '京市', '南京市', '长江', '大桥', '长江大桥']
+    """
+    return [word[:MAX_TERM_CHARS] for word in _dictionary()(run)]
 
 
 def word_terms(token: str) -> list[str]:
@@ -62,3 +78,12 @@ def word_terms(token: str) -> list[str]:
 def is_identifier(term: str) -> bool:
     """True for a term that names one thing exactly (`ppr-9087`, `foo_bar`, `v1.2`, `a/b.c`), false for words and plain numbers."""
     return not term.isdigit() and _HYPHENATED.fullmatch(term) is None
+
+
+@functools.cache
+def _dictionary() -> Callable[[str], list[str]]:
+    import rjieba
+
+    # An instance of our own: words that other code adds to the shared one must not change what an index holds.
+    cut: Callable[[str], list[str]] = rjieba.Jieba().cut_for_search
+    return cut

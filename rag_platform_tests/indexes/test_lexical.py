@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_platform.indexes.lexical import analyse, needs_full_build, row_hash, row_of
 from rag_platform.ir import Chunk, LexicalRow, View
-from rag_platform.providers.segmentation import MAX_TERM_CHARS, is_identifier, terms
+from rag_platform.providers.segmentation import CHINESE, MAX_TERM_CHARS, Chinese, dictionary_terms, is_identifier, terms
 
 CHUNK = Chunk("c", "s", "d", "v", 0, "text", "f", 0, 4, 0, 4, "Guide / Part")
 
@@ -55,6 +58,36 @@ def test_terms(text: str, expected: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "pairs", "words"),
+    [
+        ("南京市长江大桥", "南 京 市 长 江 大 桥 南京 京市 市长 长江 江大 大桥", "南京 京市 南京市 长江 大桥 长江大桥"),
+        ("休假制度", "休 假 制 度 休假 假制 制度", "休假 制度"),
+        ("病假", "病 假 病假", "病假"),
+        ("年假", "年 假 年假", "年 假"),  # no word of the dictionary
+        ("API网关v2", "api 网 关 网关 v2 2", "api 网关 v2 2"),
+        ("タワー、タワ", "タ ワ ー タワ ワー タ ワ タワ", "タ ワ ー タワ ワー タ ワ タワ"),
+        ("PPR-9087", "ppr-9087 ppr 9087", "ppr-9087 ppr 9087"),
+        ("？！…", "", ""),
+    ],
+)
+def test_chinese_in_pairs_or_words(text: str, pairs: str, words: str) -> None:
+    assert terms(text) == terms(text, "pairs") == pairs.split()
+    assert terms(text, "words") == words.split()
+
+
+def test_words_that_other_code_adds_to_the_dictionary_change_no_term() -> None:
+    import rjieba
+
+    before = dictionary_terms("年假制度")
+    rjieba.add_word("年假制度", 100_000, "n")
+    try:
+        assert rjieba.cut("年假制度") == ["年假制度"]
+        assert dictionary_terms("年假制度") == before == ["年", "假", "制度"]
+    finally:
+        rjieba.clear()
+
+
+@pytest.mark.parametrize(
     ("term", "expected"),
     [
         ("ppr-9087", True),
@@ -71,13 +104,35 @@ def test_is_identifier(term: str, expected: bool) -> None:
     assert is_identifier(term) is expected
 
 
-@given(st.text(max_size=200))
-def test_terms_hold_no_white_space_and_are_short(text: str) -> None:
-    for term in terms(text):
+@given(st.text(max_size=200), st.sampled_from(CHINESE))
+def test_terms_hold_no_white_space_and_are_short(text: str, chinese: Chinese) -> None:
+    for term in terms(text, chinese):
         assert term and term.split() == [term] and len(term) <= MAX_TERM_CHARS
 
 
-@given(st.text(alphabet="abcXYZ09._-/年假 ", max_size=60))
-def test_every_letter_and_digit_is_found_in_some_term(text: str) -> None:
-    together = "".join(terms(text))
+@given(st.text(alphabet="abcXYZ09._-/年假南京市长江大桥 ", max_size=60), st.sampled_from(CHINESE))
+def test_every_letter_and_digit_is_found_in_some_term(text: str, chinese: Chinese) -> None:
+    together = "".join(terms(text, chinese))
     assert all(character.lower() in together for character in text if character.isalnum())
+
+
+@pytest.mark.integration
+def test_a_release_is_asked_as_it_was_built_whatever_its_strategy_says_now(shelf: Any, config_folder: Path, tmp_path: Path) -> None:
+    strategies = config_folder / "strategies"
+    tiny = (strategies / "tiny.yaml").read_text(encoding="utf-8")
+    words = tiny + "lexical: {provider: tantivy, options: {chinese: words}}\n"
+    (strategies / "words.yaml").write_text(words, encoding="utf-8")
+    (tmp_path / "bridge.md").write_text("# 南京市长江大桥\n\n南京市长江大桥于一九六八年通车。\n", encoding="utf-8")
+    first = shelf.ingest(tmp_path / "bridge.md", strategy="words")
+
+    def found(query: str) -> int:
+        with shelf.library().lease("default") as lease:
+            assert lease.release.lexical is not None
+            return len(lease.release.lexical.search(query, 5))
+
+    assert (found("长江大桥"), found("市长")) == (1, 0)
+    (strategies / "words.yaml").write_text(words.replace("chinese: words", "chinese: pairs"), encoding="utf-8")
+    assert (found("长江大桥"), found("市长")) == (1, 0)
+    (tmp_path / "other.md").write_text("# 上海\n\n上海在江苏以南。\n", encoding="utf-8")
+    assert shelf.ingest(tmp_path / "other.md", strategy="words") != first  # built anew: an index of the other cut takes no delta
+    assert (found("长江大桥"), found("市长")) == (2, 1)
