@@ -45,3 +45,12 @@ def _english(rng: random.Random) -> str:
 
 def _chinese(rng: random.Random) -> str:
     return "".join("".join(rng.choices(_CHINESE, k=rng.randrange(6, 12))) + "。" for _ in range(5))
+
+
+def question(rng: random.Random) -> str:
+    """A question in the corpus' words: mostly English, some Chinese, some with an identifier."""
+    kind = rng.random()
+    if kind < 0.2:
+        return "".join(rng.choices(_CHINESE, k=3)) + "是多少？"
+    words = " ".join(rng.choices(_ENGLISH, k=rng.randrange(3, 7)))
+    return f"What is the {words} of NT-{rng.randrange(100):05d}-{rng.randrange(5)}?" if kind < 0.35 else f"How does the {words} work?"
