@@ -65,6 +65,29 @@ def wait(
         time.sleep(_POLL_SECONDS)
 
 
+def end_orphans(ledger: Ledger) -> list[str]:
+    """Ids of the jobs that were running in a process that is gone, now recorded as failed; after a crash nobody else says so."""
+    lost = [job.job_id for job in ledger.jobs(state="running") if not _alive(job.pid)]
+    for job_id in lost:
+        reason = "the job's process is gone (killed, or the machine went down); ingest again to finish the work"
+        ledger.update_job(job_id, state="failed", reason=reason, ended_at=now())
+    return lost
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    status = Path(f"/proc/{pid}/stat")  # a dead process that nobody waited for still answers signals
+    try:
+        return not status.is_file() or status.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def _last_words(store: Store, job_id: str, code: int) -> str:
     path = log_path(store, job_id)
     lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines() if path.is_file() else []

@@ -203,9 +203,9 @@ class Ledger:
             raise NotFoundError(f"no job {job_id!r}")
         return found[0]
 
-    def jobs(self, namespace: str | None = None, limit: int = 50) -> list[Job]:
+    def jobs(self, namespace: str | None = None, limit: int = 50, *, state: str | None = None) -> list[Job]:
         """Jobs, newest first."""
-        return self._select(Job, "jobs", {"namespace": namespace}, "created_at DESC, rowid DESC")[:limit]
+        return self._select(Job, "jobs", {"namespace": namespace, "state": state}, "created_at DESC, rowid DESC")[:limit]
 
     def job_items(self, job_id: str) -> list[JobItem]:
         """The documents of a job with their states."""

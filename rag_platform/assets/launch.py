@@ -7,6 +7,7 @@ import traceback
 
 import dagster as dg
 
+from rag_platform import jobs
 from rag_platform.assets.instance import prepare
 from rag_platform.assets.partitions import JOB_TAG, RANGE_END, RANGE_START, contiguous, document_versions, namespaces
 from rag_platform.config import load_settings
@@ -51,6 +52,15 @@ def _execute(job_name: str, instance: dg.DagsterInstance, tags: dict[str, str], 
     return result.success
 
 
+def end_orphans(instance: dg.DagsterInstance, ledger: Ledger) -> None:
+    """Record the Dagster runs of dead jobs as failed: one left open would hold the daemon's only slot for good."""
+    jobs.end_orphans(ledger)
+    for run in instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING])):
+        job_id = run.tags.get(JOB_TAG)
+        if job_id and ledger.job(job_id).state in jobs.FINAL_STATES:
+            instance.report_run_failed(run, "the process of this run is gone")
+
+
 def run_job(job_id: str) -> int:
     """Exit code of a job: 0 done, 3 some documents failed, 1 failed. The ledger holds its state and result."""
     settings = load_settings()
@@ -61,6 +71,7 @@ def run_job(job_id: str) -> int:
     prepare(store)
     try:
         with dg.DagsterInstance.get() as instance:
+            end_orphans(instance, ledger)
             _run_documents(job, instance, ledger)
             state, reason = "done", ""
             failed = [item for item in ledger.job_items(job_id) if item.state == "failed"]

@@ -1,0 +1,104 @@
+"""Killed at a bad moment: what was published goes on answering, and the next ingest of the same folder completes the work."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from rag_platform.assets.partitions import JOB_TAG
+
+pytestmark = pytest.mark.e2e
+
+GATE = "# Gate\n\nThe north gate opens at 05:30.\n"
+DOCK = "# Dock\n\nThe south dock holds 12 trucks.\n"
+
+
+def wait_for(condition: Callable[[], Any], process: Any, seconds: float = 60) -> Any:
+    """What the condition gave when it first held; asked every millisecond, as long as the process lives."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := condition():
+            return found
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.001)
+    raise AssertionError(f"did not happen within {seconds} s")
+
+
+def running_job(desk: Any) -> Any:
+    """The newest job when its process has told its id, else None."""
+    with desk.ledger() as ledger:
+        newest = next(iter(ledger.jobs("default", 1)), None)
+        return newest if newest and newest.state == "running" and newest.pid else None
+
+
+def unfinished_releases(desk: Any) -> list[Path]:
+    return list(desk.store.releases_dir("default").glob(".building-*"))
+
+
+def answer(desk: Any, question: str) -> str:
+    return str(desk.call("query", question, "--mode", "sparse").data["answer_markdown"])
+
+
+def open_runs(job_id: str) -> list[str]:
+    """Statuses of the job's Dagster runs that are not final."""
+    with dg.DagsterInstance.get() as instance:
+        runs = instance.get_runs(dg.RunsFilter(tags={JOB_TAG: job_id}))
+        return [run.status.value for run in runs if not run.is_finished]
+
+
+def test_killed_while_the_release_is_built(desk: Any) -> None:
+    desk.write(gate=GATE)
+    first = desk.call("ingest", desk.docs).data["release_id"]
+    desk.write(dock=DOCK)
+    process = desk.start("ingest", desk.docs)
+    job = wait_for(lambda: running_job(desk), process)
+    wait_for(lambda: unfinished_releases(desk), process)
+    os.killpg(job.pid, signal.SIGKILL)
+    said, _ = process.communicate(timeout=30)
+    assert process.returncode == 1 and '"ingest_failed"' in said and "ended with code -9" in said
+
+    assert desk.store.current_path("default").read_text(encoding="utf-8").strip() == first
+    assert "05:30" in answer(desk, "When does the north gate open?") and "12 trucks" not in answer(desk, "How many trucks?")
+    assert unfinished_releases(desk) and open_runs(job.job_id) == ["STARTED"]
+
+    repaired = desk.call("ingest", desk.docs)  # no file changed: the release is behind, and that is noticed
+    assert repaired.exit_code == 0
+    assert (repaired.data["skipped"], repaired.data["embeddings_computed"]) == (2, 0)
+    assert repaired.data["release_id"] != first and "12 trucks" in answer(desk, "How many trucks?")
+    assert not unfinished_releases(desk) and not open_runs(job.job_id)
+    assert desk.call("verify", "--all").data["failed"] == 0
+    assert desk.call("ingest", desk.docs).data["release_id"] == repaired.data["release_id"]
+
+
+def test_power_cut_during_ingestion(desk: Any) -> None:
+    """Program and job die together while documents are read; the next run takes up what is there and finishes."""
+    for number in range(40):
+        desk.write(**{f"rack{number}": f"# Rack {number}\n\nRack {number} carries {number * 100} kg.\n"})
+    process = desk.start("ingest", desk.docs)
+    job = wait_for(lambda: running_job(desk), process)
+    chunks = (desk.store.home / "versions").glob
+    wait_for(lambda: len(list(chunks("default/*/*/chunks/*.parquet"))) >= 3, process)
+    process.kill()
+    os.killpg(job.pid, signal.SIGKILL)
+    process.communicate(timeout=30)
+    with desk.ledger() as ledger:
+        assert ledger.job(job.job_id).state == "running"  # nobody was left to say otherwise
+        assert len(ledger.live("default")) < 40
+    assert desk.call("query", "rack").error["code"] in ("no_release", "unknown_namespace")
+
+    finished = desk.call("ingest", desk.docs)
+    assert finished.exit_code == 0 and finished.data["failed"] == 0
+    assert finished.data["continued"] + finished.data["skipped"] == 40
+    assert "3900 kg" in answer(desk, "What does rack 39 carry?")
+    assert desk.call("verify", "--all").data["checked"] == 40
+    with desk.ledger() as ledger:
+        assert ledger.job(job.job_id).state == "failed" and "gone" in ledger.job(job.job_id).reason
+    assert not open_runs(job.job_id)
+    assert not [path for path in desk.store.home.rglob(".*.parquet.*")], "temporary files are left"
