@@ -12,7 +12,7 @@ import dagster as dg
 
 from rag_platform.assets.partitions import JOB_TAG, document_versions
 from rag_platform.assets.resources import Platform
-from rag_platform.config import INGESTION_STAGES, load_settings, load_strategy, stage_profiles, strategy_names
+from rag_platform.config import INGESTION_STAGES, load_settings, load_strategy, stage_profiles, strategy_config_id, strategy_names
 from rag_platform.indexes.ingesting import IngestionTotals, ingest_versions
 from rag_platform.ir import Job, StageOutcome, Version
 from rag_platform.observability import tracing
@@ -76,12 +76,19 @@ def ingestion(context: dg.AssetExecutionContext, platform: Platform) -> Iterator
             ledger.update_job_item(job.job_id, version.version_id, "failed", code, reason)
 
     failures: list[tuple[str, str, str]] = []
-    with tracing.trace("ingestion", logs_dir=platform.store.logs_dir, job_id=job_id) as trace:
-        for namespace, versions in _by_namespace(context.partition_keys, platform).items():
+    for namespace, versions in _by_namespace(context.partition_keys, platform).items():
+        strategy = platform.strategy(namespace)
+        with tracing.trace(
+            "ingestion",
+            logs_dir=platform.store.logs_dir,
+            namespace=namespace,
+            strategy_config_id=strategy_config_id(strategy),
+            job_id=job_id,
+        ) as trace:
             totals = ingest_versions(
                 versions,
                 settings=platform.settings,
-                strategy=platform.strategy(namespace),
+                strategy=strategy,
                 store=platform.store,
                 ledger=ledger,
                 forced=forced,
@@ -90,9 +97,9 @@ def ingestion(context: dg.AssetExecutionContext, platform: Platform) -> Iterator
                 on_failure=on_failure,
                 on_progress=_progress(platform, job),
             )
-            failures += totals.failures
-            if job:
-                ledger.update_job(job.job_id, trace_id=trace.trace_id, result=add_totals(ledger.job(job.job_id).result, totals))
+        failures += totals.failures
+        if job:
+            ledger.update_job(job.job_id, trace_id=trace.trace_id, result=add_totals(ledger.job(job.job_id).result, totals))
     yield from ()  # nothing: a result would mark every partition of the run as done, the failed ones too
     if failures:
         listed = "\n".join(f"{uri}: [{code}] {reason}" for uri, code, reason in failures[:200])

@@ -11,7 +11,7 @@ import dagster as dg
 
 from rag_platform.assets.partitions import JOB_TAG, namespaces
 from rag_platform.assets.resources import Platform
-from rag_platform.config import index_profile, load_settings, load_strategy, strategy_names
+from rag_platform.config import index_profile, load_settings, load_strategy, strategy_config_id, strategy_names
 from rag_platform.indexes.checks import CHECKS
 from rag_platform.indexes.release import current
 from rag_platform.indexes.updating import build_candidate, newest_candidate, publish_candidate
@@ -60,14 +60,21 @@ def candidate(context: dg.AssetExecutionContext, platform: Platform) -> Iterator
     namespace = context.partition_key
     job_id = context.run.tags.get(JOB_TAG)
     job = platform.ledger.job(job_id) if job_id else None
+    strategy = platform.strategy(namespace)
     with (
         platform.store.writer(namespace, context.run.run_id),
-        tracing.trace("ingestion", logs_dir=platform.store.logs_dir, namespace=namespace, job_id=job_id),
+        tracing.trace(
+            "ingestion",
+            logs_dir=platform.store.logs_dir,
+            namespace=namespace,
+            strategy_config_id=strategy_config_id(strategy),
+            job_id=job_id,
+        ),
     ):
         manifest, results = build_candidate(
             namespace,
             settings=platform.settings,
-            strategy=platform.strategy(namespace),
+            strategy=strategy,
             store=platform.store,
             ledger=platform.ledger,
             full=job is not None and bool(job.args.get("full")),

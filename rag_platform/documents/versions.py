@@ -13,14 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from rag_platform.config import Settings, Strategy, stage_profiles
+from rag_platform.config import STAGE_CODE_VERSIONS, Settings, Strategy, stage_profiles, text_norm_profile_id
 from rag_platform.documents import chunking, cleaning, enrichment, loading, media, sections
 from rag_platform.errors import IntegrityError
 from rag_platform.ir import Block, Chunk, Edit, Facts, Json, MediaLink, MediaRef, ParseSummary, Section, StageOutcome, Version, View
 from rag_platform.observability import tracing
-from rag_platform.registry import build
+from rag_platform.registry import build, provider_version
 from rag_platform.store import Store, Writes, from_json, read_json, read_records, sha256_file
 
 OnProgress = Callable[[int, int], None]
@@ -177,7 +176,10 @@ def build_sections(work: VersionBuild) -> Done:
     path, edits_path = work.path("sections"), work.path("edits", "sections")
     config = work.strategy.sectioner
     if work.force or not path.is_file():
-        work.normalised = cleaning.normalise(work.facts, work.links, work.strategy.cleaning)
+        with tracing.span("stage.transform_pre", provider_type="transformer", provider_id="edits",
+                          profile_id=text_norm_profile_id(work.strategy.cleaning)) as span:  # fmt: skip
+            work.normalised = cleaning.normalise(work.facts, work.links, work.strategy.cleaning)
+            span.set(edits=len(work.normalised.edits), removed_chars=len(work.facts.text) - len(work.normalised.text))
         headings = sections.headings_of(work.facts, work.normalised)
         sectioner = build("sectioner", config.provider, config.options)
         work.sections = list(sectioner.sections(work.normalised.text, headings, work.version.doc_id))
@@ -245,12 +247,10 @@ STAGES: dict[str, tuple[str, str, Callable[[VersionBuild], Done]]] = {
 
 def build_stage(stage: str, work: VersionBuild) -> StageOutcome:
     """The outcome of one stage, its span traced; an output that exists is reused. Raises RagError with the reason."""
-    span_name, provider_type, function = STAGES[stage]
+    span_name, _, function = STAGES[stage]
     started = time.perf_counter()
     reused = not work.force and _marker(stage, work).is_file()
-    with tracing.span(
-        span_name, provider_type=provider_type, provider_id=_provider_id(stage, work), profile_id=work.profiles[stage]
-    ) as span:
+    with tracing.span(span_name, **_provider(stage, work), profile_id=work.profiles[stage]) as span:
         complete = len(work.writes)
         try:
             path, sha256, counts, warnings = function(work)
@@ -273,14 +273,16 @@ def _marker(stage: str, work: VersionBuild) -> Path:
     return work.path(stage)
 
 
-def _provider_id(stage: str, work: VersionBuild) -> str:
+def _provider(stage: str, work: VersionBuild) -> dict[str, str]:
+    """What a stage's span says of the provider that did its work."""
+    kind = STAGES[stage][1]
     strategy = work.strategy
-    names: dict[str, Any] = {
-        "raw_document": "sha256",
-        "facts": work.version.loader,
-        "media": "local",
-        "sections": strategy.sectioner.provider,
-        "chunks": strategy.chunker.provider,
-        "views": strategy.views.enricher.provider,
+    names = {
+        "loader": work.version.loader,
+        "sectioner": strategy.sectioner.provider,
+        "chunker": strategy.chunker.provider,
+        "enricher": strategy.views.enricher.provider,
     }
-    return str(names[stage])
+    if kind not in names:  # the store and the images have one way of working, versioned with their stage
+        return {"provider_type": kind, "provider_id": "sha256", "provider_version": STAGE_CODE_VERSIONS[stage]}
+    return {"provider_type": kind, "provider_id": names[kind], "provider_version": provider_version(kind, names[kind])}

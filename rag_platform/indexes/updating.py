@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
 from rag_platform import jobs
-from rag_platform.config import Settings, Strategy, load_strategy, stage_profiles, strategy_config_id, strategy_names
+from rag_platform.config import Settings, Strategy, index_profile, load_strategy, stage_profiles, strategy_config_id, strategy_names
 from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
 from rag_platform.errors import NotFoundError, ReleaseError
 from rag_platform.indexes import release as releases
@@ -114,11 +114,13 @@ def build_candidate(
     releases.clean(store, namespace, settings.releases.keep)
     published = releases.current(store, namespace)
     release_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}"
-    cache = EmbeddingCache(store.embeddings_path)
-    try:
+    with (
+        EmbeddingCache(store.embeddings_path) as cache,
+        tracing.span("stage.upsert", provider_type="release", provider_id=strategy.encoding, profile_id=index_profile(strategy)) as span,
+    ):
         manifest = releases.build(store, namespace, strategy, live, release_id=release_id, parent=published, cache=cache, full=full)
-    finally:
-        cache.close()
+        span.set(release_id=release_id, parent=published, **manifest.counts)
+        tracing.event("ingest.upsert_result", {"delta": manifest.delta, "failed_checks": [check.name for check in manifest.failures]})
     failed = [check for check in manifest.checks if not check.passed]
     ledger.put_release(
         Release(
