@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rag_platform.config import EmbeddingConfig, Strategy, stage_profiles, text_norm_profile_id
+from rag_platform.documents.cleaning import canonical
 from rag_platform.indexes import delta as deltas
 from rag_platform.indexes import dense, lexical
 from rag_platform.indexes.catalog import CatalogReader
@@ -81,7 +82,7 @@ class Building:
         if not self.strategy.builds_dense:
             return {}, {}
         views = [view for version in rows.values() for view in version.views.values() if view.dense_text.strip()]
-        texts = {view.content_hash: view.dense_text for view in views}
+        texts = {view.content_hash: canonical(view.dense_text, self.strategy.cleaning) for view in views}
         if not texts:
             return {}, {}
         profile = text_norm_profile_id(self.strategy.cleaning)
