@@ -139,8 +139,10 @@ def build_candidate(
 
 
 def newest_candidate(namespace: str, ledger: Ledger) -> str:
-    """The release_id of the newest candidate. Raises NotFoundError when there is none."""
+    """The release_id of the newest candidate. Raises NotFoundError when there is none, or only older ones than the published release."""
     for row in ledger.releases(namespace):
+        if row.state == "published":
+            break  # what was built before it is history: publishing that would silently go back
         if row.state == "candidate":
             return row.release_id
     raise NotFoundError(

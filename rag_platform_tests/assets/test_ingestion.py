@@ -1,0 +1,165 @@
+"""The ingestion assets as Dagster runs them: events, partitions, code versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from rag_platform.assets.ingestion import code_versions, specs
+from rag_platform.assets.partitions import RANGE_END, RANGE_START, document_versions
+from rag_platform.config import INGESTION_STAGES, stage_profiles
+from rag_platform.definitions import defs
+from rag_platform.documents.receiving import ReceiveOptions, receive
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def instance(home: Path) -> Iterator[dg.DagsterInstance]:
+    """A Dagster instance that ends with the test."""
+    with dg.DagsterInstance.ephemeral() as made:
+        yield made
+
+
+@pytest.fixture
+def received(shelf: Any, tiny: Any, tmp_path: Path, instance: dg.DagsterInstance) -> Callable[..., list[str]]:
+    """Receives texts by file name into the ledger and adds their partitions; gives the version_ids in order of the names."""
+
+    def take(namespace: str = "default", **texts: str | bytes) -> list[str]:
+        folder = tmp_path / "in" / namespace
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (folder / f"{name}.md").write_bytes(text if isinstance(text, bytes) else text.encode())
+        parts = {"settings": shelf.settings, "strategy": tiny, "store": shelf.store, "ledger": shelf.ledger}
+        keys = list(receive([folder], namespace, options=ReceiveOptions(source=namespace), **parts).to_process)
+        instance.add_dynamic_partitions(document_versions.name or "", keys)
+        return keys
+
+    return take
+
+
+def run(instance: dg.DagsterInstance, first: str, last: str, stages: tuple[str, ...] = INGESTION_STAGES) -> Any:
+    """The result of an ingest run over a range of partitions."""
+    return defs.resolve_job_def("ingest").execute_in_process(
+        instance=instance,
+        tags={RANGE_START: first, RANGE_END: last},
+        asset_selection=[dg.AssetKey(s) for s in stages],
+        raise_on_error=False,
+    )
+
+
+def status(instance: dg.DagsterInstance, stage: str, keys: list[str]) -> list[str | None]:
+    """What the UI shows of each partition."""
+    found = instance.get_status_by_partition(dg.AssetKey(stage), keys, document_versions) or {}
+    return [value.value if (value := found.get(key)) else None for key in keys]
+
+
+def events(instance: dg.DagsterInstance, stage: str) -> list[dg.AssetMaterialization]:
+    """The materialisations of one stage, oldest first."""
+    records = instance.fetch_materializations(dg.AssetKey(stage), limit=100).records
+    return [record.asset_materialization for record in reversed(records) if record.asset_materialization]
+
+
+def test_definitions_load() -> None:
+    dg.Definitions.validate_loadable(defs)
+    graph = defs.resolve_asset_graph()
+    names = {key.to_user_string() for key in graph.get_all_asset_keys()}
+    assert names == {*INGESTION_STAGES, "catalog", "lexical_index", "dense_index", "published_release"}
+    assert {job.name for job in defs.jobs or []} >= {"ingest", "release"}
+    assert {sensor.name for sensor in defs.sensors or []} == {"inbox", "release_after_success", "release_after_failure"}
+    assert {schedule.name for schedule in defs.schedules or []} == {"nightly"}
+    upstream = {spec.key.to_user_string(): [dep.asset_key.to_user_string() for dep in spec.deps] for spec in specs()}
+    assert upstream == {
+        "raw_document": [], "facts": ["raw_document"], "media": ["facts"], "sections": ["media"], "chunks": ["sections"],
+        "views": ["chunks"], "embeddings": ["views"],
+    }  # fmt: skip
+
+
+def test_code_versions_change_from_the_changed_stage_on(config_folder: Path) -> None:
+    """What a new chunk size makes stale is chunks and all after them, nothing before."""
+    before = code_versions()
+    strategy = config_folder / "strategies" / "tiny.yaml"
+    strategy.write_text(strategy.read_text(encoding="utf-8").replace("chunk_size: 400", "chunk_size: 300"), encoding="utf-8")
+    after = code_versions()
+    changed = [stage for stage in INGESTION_STAGES if before[stage] != after[stage]]
+    assert changed == ["chunks", "views", "embeddings"]
+    assert [spec.code_version for spec in specs()] == [after[stage] for stage in INGESTION_STAGES]
+
+
+def test_every_stage_logs_one_event_a_document(instance: dg.DagsterInstance, received: Any, shelf: Any, tiny: Any) -> None:
+    keys = received(a="# A\n\nOne.\n", b="# B\n\n二。\n")
+    result = run(instance, keys[0], keys[-1])
+    assert result.success
+    profiles = stage_profiles(tiny)
+    for stage in INGESTION_STAGES:
+        assert status(instance, stage, keys) == ["MATERIALIZED", "MATERIALIZED"]
+        logged = events(instance, stage)
+        assert [event.partition for event in logged] == keys
+        for key, event in zip(keys, logged, strict=True):
+            version = shelf.ledger.version(key)
+            assert event.metadata["source_uri"].value == version.source_uri
+            assert event.metadata["profile"].value == profiles[stage] and event.metadata["reused"].value is (stage == "raw_document")
+            assert (shelf.store.home / event.metadata["path"].value).exists()
+            assert (event.tags or {})["dagster/data_version"] == f"{version.file_sha256[:12]}-{profiles[stage]}-r1"
+    (chunks,) = {event.metadata["chunk_count"].value for event in events(instance, "chunks")}
+    assert chunks == 1
+    assert {d.live_version for d, _ in shelf.ledger.live("default")} == set(keys)
+
+    assert run(instance, keys[0], keys[-1]).success
+    assert [event.metadata["reused"].value for event in events(instance, "chunks")] == [False, False, True, True]
+    assert events(instance, "embeddings")[-1].metadata["batch_computed"].value == 0
+
+
+def test_a_retry_of_the_failed_partition_clears_it(instance: dg.DagsterInstance, received: Any, shelf: Any) -> None:
+    """One document's bytes are gone for a while: it alone fails, and running it alone again mends it."""
+    keys = received(a="# A\n\nOne.\n", b="# B\n\nTwo.\n", c="# C\n\nThree.\n")
+    raw = shelf.store.raw_path(shelf.ledger.version(keys[1]).file_sha256)
+    kept = raw.read_bytes()
+    raw.unlink()
+    result = run(instance, keys[0], keys[-1])
+    assert not result.success
+    for stage in INGESTION_STAGES:
+        assert status(instance, stage, keys) == ["MATERIALIZED", "FAILED", "MATERIALIZED"]
+    (failure,) = [event for event in result.all_events if event.is_step_failure]
+    assert "1 of 3 documents failed" in failure.step_failure_data.user_failure_data.description
+    failed = shelf.ledger.version(keys[1])
+    assert (failed.status, failed.code) == ("failed", "raw_missing") and "ingest the file again" in failed.reason
+    assert len(shelf.ledger.live("default")) == 2
+
+    raw.write_bytes(kept)
+    assert run(instance, keys[1], keys[1]).success
+    assert status(instance, "embeddings", keys) == ["MATERIALIZED"] * 3
+    assert [event.partition for event in events(instance, "facts")] == [keys[0], keys[2], keys[1]]
+    assert (shelf.ledger.version(keys[1]).status, len(shelf.ledger.live("default"))) == ("ready", 3)
+
+
+def test_bytes_that_changed_on_disk_are_refused(instance: dg.DagsterInstance, received: Any, shelf: Any) -> None:
+    (key,) = received(a="# A\n\nOne.\n")
+    shelf.store.raw_path(shelf.ledger.version(key).file_sha256).write_bytes(b"# A\n\nAnother.\n")
+    assert not run(instance, key, key).success
+    assert shelf.ledger.version(key).code == "raw_changed" and not shelf.ledger.live("default")
+
+
+def test_a_part_of_the_stages_completes_nothing(instance: dg.DagsterInstance, received: Any, shelf: Any) -> None:
+    keys = received(a="# A\n\nOne.\n")
+    assert run(instance, keys[0], keys[0], ("raw_document", "facts")).success
+    assert status(instance, "facts", keys) == ["MATERIALIZED"] and status(instance, "media", keys) == [None]
+    assert not shelf.ledger.live("default")
+    assert run(instance, keys[0], keys[0]).success
+    assert [event.metadata["reused"].value for event in events(instance, "facts")] == [False, True]
+    assert len(shelf.ledger.live("default")) == 1
+
+
+def test_one_run_may_cover_two_namespaces(instance: dg.DagsterInstance, received: Any, shelf: Any) -> None:
+    mine, yours = received("mine", a="# A\n\nOne.\n"), received("yours", a="# A\n\nOne.\n")
+    assert run(instance, mine[0], yours[0]).success
+    assert status(instance, "embeddings", [*mine, *yours]) == ["MATERIALIZED"] * 2
+    assert [len(shelf.ledger.live(name)) for name in ("mine", "yours")] == [1, 1]
+    # equal bytes elsewhere are another document that computes nothing
+    counted = [(e.metadata["batch_computed"].value, e.metadata["batch_reused"].value) for e in events(instance, "embeddings")]
+    assert counted == [(1, 0), (0, 1)]
+    assert [event.metadata["reused"].value for event in events(instance, "facts")] == [False, True]

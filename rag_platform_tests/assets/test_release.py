@@ -1,0 +1,190 @@
+"""The release assets: a candidate with a failed check is never published, by Dagster or around it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from rag_platform.assets.partitions import namespaces
+from rag_platform.definitions import defs
+from rag_platform.documents.receiving import ReceiveOptions, receive
+from rag_platform.errors import BusyError, NotFoundError, ReleaseError
+from rag_platform.indexes import release as releases
+from rag_platform.indexes.checks import CHECKS
+from rag_platform.indexes.ingesting import ingest_versions
+from rag_platform.indexes.manifest import CheckResult, read_manifest, write_manifest
+from rag_platform.indexes.updating import build_candidate, newest_candidate, publish_candidate, roll_back, unfinished
+from rag_platform.ir import QueryRequest
+from rag_platform.retrieval.engine import answer
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def instance(home: Path) -> Iterator[dg.DagsterInstance]:
+    """A Dagster instance that ends with the test, the namespace's partition in it."""
+    with dg.DagsterInstance.ephemeral() as made:
+        made.add_dynamic_partitions(namespaces.name or "", ["default"])
+        yield made
+
+
+@pytest.fixture
+def parts(shelf: Any, tiny: Any) -> dict[str, Any]:
+    """What building takes."""
+    return {"settings": shelf.settings, "strategy": tiny, "store": shelf.store, "ledger": shelf.ledger}
+
+
+@pytest.fixture
+def take(shelf: Any, parts: dict[str, Any], tmp_path: Path) -> Callable[..., list[str]]:
+    """Brings texts to the end of ingestion, by file name; nothing is released. Gives the version_ids."""
+
+    def bring(**texts: str) -> list[str]:
+        folder = tmp_path / "docs"
+        folder.mkdir(exist_ok=True)
+        for name, text in texts.items():
+            (folder / f"{name}.md").write_text(text, encoding="utf-8")
+        keys = receive([folder], "default", options=ReceiveOptions(), **parts).to_process
+        ingest_versions([shelf.ledger.version(key) for key in keys], **parts)
+        return list(keys)
+
+    return bring
+
+
+def run(instance: dg.DagsterInstance, stages: tuple[str, ...] | None = None) -> Any:
+    """The result of the release run of `default`."""
+    chosen = [dg.AssetKey(name) for name in stages] if stages else None
+    return defs.resolve_job_def("release").execute_in_process(
+        instance=instance, partition_key="default", asset_selection=chosen, raise_on_error=False
+    )
+
+
+def said(shelf: Any, question: str) -> str:
+    library = shelf.library()
+    try:
+        return answer(library, QueryRequest(question, mode="sparse")).answer_markdown
+    finally:
+        library.close()
+
+
+def test_a_release_run_builds_checks_and_publishes(instance: dg.DagsterInstance, take: Any, shelf: Any) -> None:
+    take(gate="# Gate\n\nThe gate opens at 05:30.\n")
+    result = run(instance)
+    assert result.success and "05:30" in said(shelf, "When does the gate open?")
+    checks = {e.check_name: e.passed for e in result.get_asset_check_evaluations()}
+    assert checks == dict.fromkeys(CHECKS, True)
+    published = releases.current(shelf.store, "default")
+    for name in ("catalog", "lexical_index", "dense_index", "published_release"):
+        (record,) = instance.fetch_materializations(dg.AssetKey(name), limit=5).records
+        assert (record.partition_key, record.asset_materialization.metadata["release_id"].value) == ("default", published)
+    assert [row.state for row in shelf.ledger.releases("default")] == ["published"]
+
+    first = published
+    take(dock="# Dock\n\nThe dock holds 12 trucks.\n")
+    assert run(instance).success
+    manifest = read_manifest(shelf.store.release_dir("default", releases.current(shelf.store, "default")))
+    assert manifest.parent == first and len(manifest.versions) == 2 and manifest.counts["chunks"] == 2
+
+
+def test_a_candidate_that_cannot_prove_a_quote_is_not_published(instance: dg.DagsterInstance, take: Any, shelf: Any) -> None:
+    take(gate="# Gate\n\nThe gate opens at 05:30.\n")
+    assert run(instance).success
+    first = releases.current(shelf.store, "default")
+    (key,) = take(dock="# Dock\n\nThe dock holds 12 trucks.\n")
+    raw = shelf.store.raw_path(shelf.ledger.version(key).file_sha256)
+    kept = raw.read_bytes()
+    raw.write_bytes(kept.replace(b"12", b"21"))
+
+    result = run(instance)
+    assert not result.success
+    failed = [e.check_name for e in result.get_asset_check_evaluations() if not e.passed]
+    assert failed == ["provenance_proved"]
+    assert not [e for e in result.all_events if e.is_step_success and e.step_key == "published_release"]
+    assert releases.current(shelf.store, "default") == first
+    assert "05:30" in said(shelf, "When does the gate open?") and "trucks" not in said(shelf, "How many trucks?")
+    rejected = shelf.ledger.releases("default")[0]
+    assert rejected.state == "rejected" and "provenance_proved: 1 chunks not proved" in rejected.reason
+    with pytest.raises(ReleaseError, match="provenance_proved") as refused:
+        publish_candidate("default", rejected.release_id, settings=shelf.settings, store=shelf.store, ledger=shelf.ledger)
+    assert refused.value.code == "checks_failed"
+    assert unfinished("default", shelf.settings, shelf.store, shelf.ledger)
+
+    # the way around: only the last asset, which finds no candidate of its own to publish
+    assert not run(instance, ("published_release",)).success
+    assert releases.current(shelf.store, "default") == first
+
+    raw.write_bytes(kept)
+    assert run(instance).success
+    assert "12 trucks" in said(shelf, "How many trucks?")
+    assert [row.state for row in shelf.ledger.releases("default")] == ["published", "rejected", "retired"]
+
+
+def test_publish_reads_the_verdicts_again(take: Any, shelf: Any, parts: dict[str, Any]) -> None:
+    """A verdict that turns bad after the build counts as much as one of the build."""
+    take(gate="# Gate\n\nThe gate opens at 05:30.\n")
+    manifest, checks = build_candidate("default", **parts)
+    assert all(check.passed for check in checks)
+    directory = shelf.store.release_dir("default", manifest.release_id)
+    write_manifest(directory, dataclasses.replace(manifest, checks=(*manifest.checks, CheckResult("gate.mrr", False, "0.41 < 0.60"))))
+    rest = {key: parts[key] for key in ("settings", "store", "ledger")}
+    with pytest.raises(ReleaseError, match="gate.mrr: 0.41 < 0.60"):
+        publish_candidate("default", manifest.release_id, **rest)
+    assert releases.current(shelf.store, "default") is None
+
+    write_manifest(directory, manifest)
+    (directory / "catalog.sqlite").unlink()
+    with pytest.raises(ReleaseError, match="lost catalog.sqlite"):
+        publish_candidate("default", manifest.release_id, **rest)
+    (directory / "manifest.json").unlink()
+    with pytest.raises(NotFoundError):
+        publish_candidate("default", manifest.release_id, **rest)
+    assert releases.current(shelf.store, "default") is None
+
+
+def test_an_older_candidate_is_not_published_by_mistake(take: Any, shelf: Any, parts: dict[str, Any]) -> None:
+    """A candidate that was never published is history once a newer release is: publishing it would silently go back."""
+    take(gate="# Gate\n\nThe gate opens at 05:30.\n")
+    old, _ = build_candidate("default", **parts)
+    new, _ = build_candidate("default", **parts)
+    rest = {key: parts[key] for key in ("settings", "store", "ledger")}
+    assert newest_candidate("default", shelf.ledger) == new.release_id
+    publish_candidate("default", new.release_id, **rest)
+    assert [(row.release_id, row.state) for row in shelf.ledger.releases("default")] == [
+        (new.release_id, "published"),
+        (old.release_id, "candidate"),
+    ]
+    with pytest.raises(NotFoundError, match="no candidate"):
+        newest_candidate("default", shelf.ledger)
+
+
+def test_one_writer_at_a_time(instance: dg.DagsterInstance, take: Any, shelf: Any) -> None:
+    take(gate="# Gate\n\nThe gate opens at 05:30.\n")
+    with shelf.store.writer("default", "another run"):
+        result = run(instance)
+        with pytest.raises(BusyError, match="another run"), shelf.store.writer("default", "me"):
+            pass
+    assert not result.success and releases.current(shelf.store, "default") is None
+    assert run(instance).success
+
+
+def test_a_pointer_moved_in_a_crash_is_what_counts(take: Any, shelf: Any, parts: dict[str, Any]) -> None:
+    """The pointer moves before the ledger says so; what is read is what the pointer names, and the next publication mends the ledger."""
+    take(gate="# Gate\n\nThe gate opens at 05:30.\n")
+    rest = {key: parts[key] for key in ("settings", "store", "ledger")}
+    first, _ = build_candidate("default", **parts)
+    publish_candidate("default", first.release_id, **rest)
+    take(dock="# Dock\n\nThe dock holds 12 trucks.\n")
+    second, _ = build_candidate("default", **parts)
+    releases.publish(shelf.store, "default", second.release_id)  # and then the process died
+    assert "12 trucks" in said(shelf, "How many trucks?")
+    assert not unfinished("default", shelf.settings, shelf.store, shelf.ledger)
+    assert newest_candidate("default", shelf.ledger) == second.release_id
+    publish_candidate("default", second.release_id, **rest)
+    assert [row.state for row in shelf.ledger.releases("default")] == ["published", "retired"]
+    roll_back("default", None, store=shelf.store, ledger=shelf.ledger)
+    assert [row.state for row in shelf.ledger.releases("default")] == ["retired", "published"]
+    assert "trucks" not in said(shelf, "How many trucks?")
