@@ -131,13 +131,13 @@ def test_publish_reads_the_verdicts_again(take: Any, shelf: Any, parts: dict[str
     directory = shelf.store.release_dir("default", manifest.release_id)
     write_manifest(directory, dataclasses.replace(manifest, checks=(*manifest.checks, CheckResult("gate.mrr", False, "0.41 < 0.60"))))
     rest = {key: parts[key] for key in ("settings", "store", "ledger")}
-    with pytest.raises(ReleaseError, match="gate.mrr: 0.41 < 0.60"):
+    with pytest.raises(ReleaseError, match=r"gate\.mrr: 0\.41 < 0\.60"):
         publish_candidate("default", manifest.release_id, **rest)
     assert releases.current(shelf.store, "default") is None
 
     write_manifest(directory, manifest)
     (directory / "catalog.sqlite").unlink()
-    with pytest.raises(ReleaseError, match="lost catalog.sqlite"):
+    with pytest.raises(ReleaseError, match=r"lost catalog\.sqlite"):
         publish_candidate("default", manifest.release_id, **rest)
     (directory / "manifest.json").unlink()
     with pytest.raises(NotFoundError):
