@@ -157,7 +157,7 @@ class Span:
         self._end_otel()
 
     def _end_otel(self) -> None:
-        if _exporting:  # nobody else reads the attributes
+        if not isinstance(self._otel_span, _PlainSpan):  # nobody else reads the attributes
             for key, value in {**self.provider, **self.attrs}.items():
                 self._otel_span.set_attribute(key, value if isinstance(value, (str, bool, int, float)) else str(value))
             if self.error:
@@ -185,7 +185,7 @@ def trace(
     An exception that leaves the block makes the status `error` and is raised on. `logs_dir=None` writes nothing.
     """
     outer = _current.get()
-    otel_span = _tracer().start_span(f"trace.{trace_type}", context=_context_of(None))
+    otel_span = _started(f"trace.{trace_type}", None)
     header = {
         "trace_id": f"trc_{otel_span.get_span_context().trace_id:032x}",
         "trace_type": trace_type,
@@ -226,7 +226,7 @@ def span(
         yield Span(name, None, None, None, provider)
         return
     parent = _current_span.get()
-    otel_span = _tracer().start_span(name, context=_context_of(parent._otel_span if parent else running._otel_span))
+    otel_span = _started(name, parent._otel_span if parent else running._otel_span)
     current = Span(name, running, otel_span, parent, provider)
     current.attrs.update(attrs)
     token = _current_span.set(current)
@@ -300,9 +300,32 @@ def export_to(processor: Any) -> None:
     _exporting = True
 
 
+class _PlainSpan:
+    """The ids of a span that nothing outside will read: what the SDK would make of it costs a query ten times as much."""
+
+    __slots__ = ("span_id", "trace_id")
+
+    def __init__(self, trace_id: int) -> None:
+        self.trace_id = trace_id
+        self.span_id = secrets.randbits(64) or 1
+
+    def get_span_context(self) -> _PlainSpan:
+        return self
+
+    def end(self) -> None:
+        pass
+
+
+def _started(name: str, parent: Any) -> Any:
+    """A span of OpenTelemetry when somebody reads them, else one that only has ids."""
+    if _exporting:
+        return _tracer().start_span(name, context=_context_of(parent))
+    return _PlainSpan(secrets.randbits(128) or 1 if parent is None else parent.get_span_context().trace_id)
+
+
 @cache
 def _provider() -> Any:
-    """Our own TracerProvider, made at the first trace."""
+    """Our own TracerProvider, made when spans are first exported."""
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import SpanLimits, TracerProvider
     from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
@@ -329,8 +352,11 @@ def _tracer() -> Any:
 
 def _context_of(otel_span: Any) -> Any:
     from opentelemetry.context import Context
-    from opentelemetry.trace import set_span_in_context
+    from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
+    if isinstance(otel_span, _PlainSpan):  # begun before anything was exported
+        known = SpanContext(otel_span.trace_id, otel_span.span_id, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+        otel_span = NonRecordingSpan(known)
     return Context() if otel_span is None else set_span_in_context(otel_span, Context())
 
 

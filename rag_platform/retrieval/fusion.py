@@ -10,9 +10,10 @@ of Multiple Evidence Combination", SIGIR 1997, and CombSUM over min-max scores).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, pstdev
+from statistics import fmean
 from typing import ClassVar
 
 from rag_platform.ir import Candidate
@@ -85,7 +86,10 @@ def min_max(scores: Sequence[float]) -> list[float]:
 
 def z_score(scores: Sequence[float]) -> list[float]:
     """(s - mean) / population deviation; all 0 where the scores are equal."""
-    mean, deviation = fmean(scores), pstdev(scores)
+    if min(scores) == max(scores):
+        return [0.0] * len(scores)
+    mean = fmean(scores)
+    deviation = math.sqrt(math.fsum((score - mean) ** 2 for score in scores) / len(scores))  # statistics.pstdev is exact and slow
     return [(score - mean) / deviation if deviation > 0 else 0.0 for score in scores]
 
 

@@ -173,6 +173,24 @@ def test_spans_can_be_exported(tmp_path: Path) -> None:
     assert fusion.parent.span_id == whole.context.span_id
 
 
+def test_a_trace_that_began_before_the_export_keeps_its_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+
+    ended: list[ReadableSpan] = []
+
+    class Collecting(SpanProcessor):
+        def on_end(self, span: ReadableSpan) -> None:
+            ended.append(span)
+
+    monkeypatch.setattr(tracing, "_exporting", False)
+    with tracing.trace("query", logs_dir=tmp_path) as running:
+        tracing.export_to(Collecting())
+        with tracing.span("stage.fusion"):
+            pass
+    (fusion,) = ended
+    assert f"trc_{fusion.context.trace_id:032x}" == running.trace_id
+
+
 def test_importing_tracing_loads_no_engine() -> None:
     heavy = ("opentelemetry", "pydantic", "yaml", "numpy")
     code = f"import sys, rag_platform.observability.tracing; print([m for m in {heavy} if m in sys.modules])"
