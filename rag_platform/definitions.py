@@ -9,7 +9,7 @@ defs = dg.Definitions(
     assets=[ingestion.ingestion, release.candidate, release.published_release],
     jobs=[automation.ingest_job, automation.release_job],
     sensors=[automation.inbox, automation.release_after_success, automation.release_after_failure],
-    schedules=[automation.nightly],
+    schedules=[automation.nightly, automation.nightly_release],
     resources={"platform": Platform()},
     executor=dg.in_process_executor,  # a run is one chain of steps: a process for each would only cost its start
 )

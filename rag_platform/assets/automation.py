@@ -11,6 +11,7 @@ from rag_platform.assets.partitions import JOB_TAG, RANGE_END, RANGE_START, cont
 from rag_platform.assets.resources import Platform
 from rag_platform.config import INGESTION_STAGES, load_settings, stage_profiles
 from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
+from rag_platform.errors import RagError
 from rag_platform.indexes.ingesting import stale_versions
 from rag_platform.indexes.updating import unfinished
 
@@ -25,7 +26,7 @@ release_job = dg.define_asset_job(
 
 
 @dg.sensor(
-    job=ingest_job,
+    jobs=[ingest_job, release_job],
     minimum_interval_seconds=15,
     default_status=dg.DefaultSensorStatus.STOPPED,
     description="Watches inbox/<namespace>/: new, changed and removed files become ingest runs.",
@@ -39,14 +40,24 @@ def inbox(context: dg.SensorEvaluationContext, platform: Platform) -> dg.SensorR
         return dg.SkipReason(f"nothing changed in {len(folders)} inbox folders")
     requests: list[dg.RunRequest] = []
     keys: list[str] = []
+    problems: list[str] = []
     for name in changed:
-        reception = _receive_folder(platform, name, platform.store.inbox_dir / name)
+        try:
+            reception = _receive_folder(platform, name, platform.store.inbox_dir / name)
+        except RagError as error:  # one folder must never stop the others; without its mark it is tried again at the next tick
+            problems.append(f"{name}: {error.message}")
+            folders.pop(name)
+            continue
+        problems += [f"{item.source_uri}: [{item.code}] {item.reason}" for item in reception.items if item.decision == "refused"]
         keys += reception.to_process
         requests += _ingest_requests(context.instance, reception.to_process, name)
-        if reception.retired and not reception.to_process:
-            requests.append(dg.RunRequest(job_name="release", partition_key=name, tags={"rag/inbox": name}))
-    additions = [document_versions.build_add_request(keys), namespaces.build_add_request(changed)]
-    return dg.SensorResult(run_requests=requests, cursor=json.dumps(folders), dynamic_partitions_requests=additions)
+        if (reception.retired or reception.changed) and not reception.to_process:
+            requests.append(dg.RunRequest(job_name="release", partition_key=name, tags={"rag/namespace": name}))
+    for problem in problems:
+        context.log.warning(problem)
+    additions = [document_versions.build_add_request(keys), namespaces.build_add_request([name for name in changed if name in folders])]
+    skip = None if requests else dg.SkipReason("; ".join(problems) or "what changed is held already")
+    return dg.SensorResult(run_requests=requests, skip_reason=skip, cursor=json.dumps(folders), dynamic_partitions_requests=additions)
 
 
 @dg.run_status_sensor(
@@ -78,21 +89,47 @@ def release_after_failure(context: dg.RunStatusSensorContext, platform: Platform
     description="Syncs every folder source and rebuilds what another config left stale; releases follow.",
 )
 def nightly(context: dg.ScheduleEvaluationContext, platform: Platform) -> Sequence[dg.RunRequest] | dg.SkipReason:
-    """Run requests for every namespace that has something to do."""
+    """Run requests for the versions of every namespace that are new, changed or stale."""
     requests: list[dg.RunRequest] = []
-    for namespace in platform.ledger.namespaces():
-        due: list[str] = []
-        for source in platform.ledger.sources(namespace):
-            if source.kind == "folder" and Path(source.root).is_dir():
-                due += _receive_folder(platform, namespace, Path(source.root)).to_process
-        profile = stage_profiles(platform.strategy(namespace))["embeddings"]
-        due += [v.version_id for v in stale_versions(platform.ledger, namespace, profile) if v.version_id not in due]
+    for namespace, due in _due(context, platform).items():
         context.instance.add_dynamic_partitions(document_versions.name or "", due)
-        context.instance.add_dynamic_partitions(namespaces.name or "", [namespace])
         requests += _ingest_requests(context.instance, due, namespace)
-        if not due and unfinished(namespace, platform.settings, platform.store, platform.ledger):
-            requests.append(dg.RunRequest(job_name="release", partition_key=namespace))
-    return requests or dg.SkipReason("every namespace is up to date")
+    return requests or dg.SkipReason("no document of any namespace has to be processed")
+
+
+@dg.schedule(
+    job=release_job,
+    cron_schedule=load_settings().nightly_cron,
+    default_status=dg.DefaultScheduleStatus.STOPPED,
+    description="Releases what needs no ingest run: documents that are gone, and releases that were interrupted.",
+)
+def nightly_release(context: dg.ScheduleEvaluationContext, platform: Platform) -> Sequence[dg.RunRequest] | dg.SkipReason:
+    """Run requests for every namespace with nothing to process whose release is behind. A schedule has one job, hence the second one."""
+    behind = [
+        name
+        for name, due in _due(context, platform).items()
+        if not due and unfinished(name, platform.settings, platform.store, platform.ledger)
+    ]
+    context.instance.add_dynamic_partitions(namespaces.name or "", behind)
+    requests = [dg.RunRequest(partition_key=name, tags={"rag/namespace": name}) for name in behind]
+    return requests or dg.SkipReason("no namespace is behind for want of a release alone")
+
+
+def _due(context: dg.ScheduleEvaluationContext, platform: Platform) -> dict[str, list[str]]:
+    """Namespace to the versions that must be processed, after every folder source was synced; asking twice changes nothing."""
+    found: dict[str, list[str]] = {}
+    for namespace in platform.ledger.namespaces():
+        try:
+            due: list[str] = []
+            for source in platform.ledger.sources(namespace):
+                if source.kind == "folder" and Path(source.root).is_dir():
+                    due += _receive_folder(platform, namespace, Path(source.root)).to_process
+            profile = stage_profiles(platform.strategy(namespace))["embeddings"]
+            due += [v.version_id for v in stale_versions(platform.ledger, namespace, profile) if v.version_id not in due]
+            found[namespace] = due
+        except RagError as error:  # one namespace must never stop the others
+            context.log.error(f"namespace {namespace}: [{error.code}] {error.message}")
+    return found
 
 
 def _receive_folder(platform: Platform, namespace: str, folder: Path) -> Reception:

@@ -71,7 +71,7 @@ def test_definitions_load() -> None:
     assert names == {*INGESTION_STAGES, "catalog", "lexical_index", "dense_index", "published_release"}
     assert {job.name for job in defs.jobs or []} >= {"ingest", "release"}
     assert {sensor.name for sensor in defs.sensors or []} == {"inbox", "release_after_success", "release_after_failure"}
-    assert {schedule.name for schedule in defs.schedules or []} == {"nightly"}
+    assert {schedule.name for schedule in defs.schedules or []} == {"nightly", "nightly_release"}
     upstream = {spec.key.to_user_string(): [dep.asset_key.to_user_string() for dep in spec.deps] for spec in specs()}
     assert upstream == {
         "raw_document": [], "facts": ["raw_document"], "media": ["facts"], "sections": ["media"], "chunks": ["sections"],

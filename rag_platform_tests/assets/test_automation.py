@@ -1,0 +1,238 @@
+"""What runs without being asked, tick by tick: the inbox, the release after a run, the night."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from rag_platform.assets.instance import prepare
+from rag_platform.assets.partitions import JOB_TAG, RANGE_END, RANGE_START, document_versions, namespaces
+from rag_platform.assets.resources import Platform
+from rag_platform.definitions import defs
+from rag_platform.ir import Source
+
+pytestmark = pytest.mark.integration
+
+GATE = "# Gate\n\nThe gate opens at 05:30.\n"
+DOCK = "# Dock\n\nThe dock holds 12 trucks.\n"
+
+
+@pytest.fixture
+def instance(desk: Any) -> Iterator[dg.DagsterInstance]:
+    """The Dagster instance of the desk."""
+    prepare(desk.store)
+    with dg.DagsterInstance.get() as made:
+        yield made
+
+
+class Ticks:
+    """Evaluates a sensor as the daemon does: cursor kept, partitions added, requested runs executed when asked."""
+
+    def __init__(self, name: str, instance: dg.DagsterInstance) -> None:
+        self.sensor = defs.resolve_sensor_def(name)
+        self.instance = instance
+        self.cursor: str | None = None
+
+    def __call__(self) -> Any:
+        with dg.build_sensor_context(
+            instance_ref=self.instance.get_ref(), cursor=self.cursor, repository_def=defs.get_repository_def(),
+            sensor_name=self.sensor.name, resources={"platform": Platform()},
+        ) as context:  # fmt: skip
+            data = self.sensor.evaluate_tick(context)
+        self.cursor = data.cursor
+        for request in data.dynamic_partitions_requests or []:
+            self.instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys))
+        return data
+
+
+def execute(instance: dg.DagsterInstance, request: Any, job_name: str) -> Any:
+    """The result of a requested run."""
+    assert request.job_name in (None, job_name)
+    job = defs.resolve_job_def(job_name)
+    partition = {"partition_key": request.partition_key} if request.partition_key else {}
+    return job.execute_in_process(instance=instance, tags=dict(request.tags), raise_on_error=False, **partition)
+
+
+def covered(instance: dg.DagsterInstance, requests: Any) -> list[str]:
+    """The partition keys that range requests cover."""
+    keys = list(instance.get_dynamic_partitions(document_versions.name or ""))
+    return [
+        key for r in requests for key in keys[keys.index(r.tags[RANGE_START]) : keys.index(r.tags[RANGE_END]) + 1]
+    ]  # fmt: skip
+
+
+def live(desk: Any, namespace: str) -> list[str]:
+    with desk.ledger() as ledger:
+        return sorted(version.version_id for _, version in ledger.live(namespace))
+
+
+# --- inbox -----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_inbox_asks_for_exactly_the_new_versions(desk: Any, instance: dg.DagsterInstance) -> None:
+    tick, after = Ticks("inbox", instance), Ticks("release_after_success", instance)
+    after()  # the first tick of a status sensor only remembers where it is
+    assert "nothing changed" in tick().skip_message
+
+    folder = desk.store.inbox_dir / "yard"
+    folder.mkdir(parents=True)
+    (folder / "gate.md").write_text(GATE, encoding="utf-8")
+    (folder / "dock.md").write_text(DOCK, encoding="utf-8")
+    (desk.store.inbox_dir / ".hidden").mkdir()
+    asked = tick()
+    assert len(asked.run_requests) == 1 and len(covered(instance, asked.run_requests)) == 2
+    assert instance.has_dynamic_partition(namespaces.name or "", "yard")
+    assert not tick().run_requests and "nothing changed" in tick().skip_message
+
+    assert execute(instance, asked.run_requests[0], "ingest").success
+    assert live(desk, "yard") == sorted(covered(instance, asked.run_requests))
+    (release,) = after().run_requests
+    assert release.partition_key == "yard" and execute(instance, release, "release").success
+    assert "12 trucks" in desk.call("query", "How many trucks?", "--namespace", "yard", "--mode", "sparse").data["answer_markdown"]
+    assert not after().run_requests
+
+    # a changed file beside an unchanged one: only that
+    (folder / "dock.md").write_text(DOCK.replace("12", "14"), encoding="utf-8")
+    (changed,) = tick().run_requests
+    (key,) = covered(instance, [changed])
+    assert ".yard-dock-" in key.replace("yard.", ".", 1)
+    assert execute(instance, changed, "ingest").success
+    (release,) = after().run_requests
+    assert execute(instance, release, "release").success
+
+    # a file that is gone retires its document: no ingest, a release
+    (folder / "gate.md").unlink()
+    (removed,) = tick().run_requests
+    assert (removed.job_name, removed.partition_key) == ("release", "yard")
+    assert execute(instance, removed, "release").success
+    listed = desk.call("docs", "list", "--namespace", "yard").data
+    assert [d["filename"] for d in listed["groups"][0]["documents"]] == ["dock.md"]
+
+
+def test_a_folder_with_a_bad_name_does_not_stop_the_others(desk: Any, instance: dg.DagsterInstance) -> None:
+    tick = Ticks("inbox", instance)
+    for name in ("A folder", "yard"):
+        (desk.store.inbox_dir / name).mkdir(parents=True)
+        (desk.store.inbox_dir / name / "gate.md").write_text(GATE, encoding="utf-8")
+    (request,) = tick().run_requests
+    assert request.tags["rag/namespace"] == "yard"
+    again = tick()
+    assert not again.run_requests and "A folder: bad namespace" in again.skip_message
+
+
+# --- release after a run -----------------------------------------------------------------------------------------------------
+
+
+def ingest_run(desk: Any, instance: dg.DagsterInstance, *keys: str, **tags: str) -> Any:
+    """The result of an ingest run from the UI over neighbouring keys."""
+    return defs.resolve_job_def("ingest").execute_in_process(
+        instance=instance, tags={RANGE_START: keys[0], RANGE_END: keys[-1], **tags}, raise_on_error=False
+    )
+
+
+@pytest.fixture
+def received(desk: Any, instance: dg.DagsterInstance) -> list[str]:
+    """Two received versions, the second of which cannot be read."""
+    tick = Ticks("inbox", instance)
+    folder = desk.store.inbox_dir / "yard"
+    folder.mkdir(parents=True)
+    (folder / "a.md").write_text(GATE, encoding="utf-8")
+    (folder / "b.md").write_bytes(b"")
+    return covered(instance, tick().run_requests)
+
+
+def test_the_good_documents_of_a_failed_run_are_released(desk: Any, instance: dg.DagsterInstance, received: list[str]) -> None:
+    success, failure = Ticks("release_after_success", instance), Ticks("release_after_failure", instance)
+    success(), failure()
+    assert not ingest_run(desk, instance, *received).success
+    assert not success().run_requests
+    (request,) = failure().run_requests
+    assert request.partition_key == "yard" and request.tags["rag/namespace"] == "yard"
+    assert execute(instance, request, "release").success
+    with desk.ledger() as ledger:
+        assert [row.state for row in ledger.releases("yard")] == ["published"]
+    # the same document fails again: there is nothing to release
+    assert not ingest_run(desk, instance, received[1]).success
+    assert not failure().run_requests
+
+
+def test_runs_that_a_job_started_are_left_to_it(desk: Any, instance: dg.DagsterInstance, received: list[str]) -> None:
+    success = Ticks("release_after_success", instance)
+    success()
+    with desk.ledger() as ledger:
+        job = ledger.add_job("ingest", "yard", {"version_ids": received[:1]})
+    assert ingest_run(desk, instance, received[0], **{JOB_TAG: job.job_id}).success
+    assert not success().run_requests
+    assert ingest_run(desk, instance, received[0]).success
+    assert [request.partition_key for request in success().run_requests] == ["yard"]
+
+
+# --- the night ---------------------------------------------------------------------------------------------------------------
+
+
+def night(instance: dg.DagsterInstance) -> list[Any]:
+    """What the two schedules of the night ask for."""
+    asked: list[Any] = []
+    for name in ("nightly", "nightly_release"):
+        with dg.build_schedule_context(
+            instance_ref=instance.get_ref(), repository_def=defs.get_repository_def(), resources={"platform": Platform()}
+        ) as context:
+            asked += defs.resolve_schedule_def(name).evaluate_tick(context).run_requests or []
+    return asked
+
+
+def test_the_night_syncs_and_rebuilds_what_is_stale(desk: Any, instance: dg.DagsterInstance) -> None:
+    assert night(instance) == []
+    desk.write(gate=GATE, dock=DOCK)
+    desk.call("ingest", desk.docs)
+    assert night(instance) == []
+
+    desk.write(dock=DOCK.replace("12", "14"))
+    desk.write(ramp="# Ramp\n\nThe ramp carries 8 tons.\n")
+    asked = night(instance)
+    assert len(asked) == 1 and len(covered(instance, asked)) == 2
+    assert execute(instance, asked[0], "ingest").success
+    (request,) = night(instance)  # ingested, not released: nothing else happened since
+    assert request.partition_key == "default"
+    assert execute(instance, request, "release").success
+    assert "14 trucks" in desk.call("query", "How many trucks?", "--mode", "sparse").data["answer_markdown"]
+    assert night(instance) == []
+
+    # another config: every live version is stale, and only those ranges are asked for
+    strategy = desk.folder / "config" / "strategies" / "tiny.yaml"
+    strategy.write_text(strategy.read_text(encoding="utf-8").replace("chunk_size: 400", "chunk_size: 300"), encoding="utf-8")
+    assert sorted(covered(instance, night(instance))) == live(desk, "default")
+
+
+def test_the_night_retires_what_is_gone_but_not_a_folder_that_is_away(desk: Any, instance: dg.DagsterInstance) -> None:
+    desk.write(gate=GATE, dock=DOCK)
+    desk.call("ingest", desk.docs)
+    (desk.docs / "dock.md").unlink()
+    (request,) = night(instance)
+    assert request.partition_key == "default" and len(live(desk, "default")) == 1
+    assert execute(instance, request, "release").success
+    desk.docs.rename(desk.folder / "unplugged")
+    assert night(instance) == [] and len(live(desk, "default")) == 1
+
+
+def test_the_night_goes_on_after_a_source_it_cannot_read(desk: Any, instance: dg.DagsterInstance) -> None:
+    desk.write(gate=GATE)
+    desk.call("ingest", desk.docs)
+    with desk.ledger() as ledger:
+        ledger.bind_strategy("broken", "gone", "scfg_0")
+        ledger.put_source(Source("broken", "docs", "folder", str(desk.docs)))
+    desk.write(dock=DOCK)
+    assert len(covered(instance, night(instance))) == 1
+
+
+def test_the_cursor_holds_no_paths(desk: Any, instance: dg.DagsterInstance) -> None:
+    folder = desk.store.inbox_dir / "yard"
+    folder.mkdir(parents=True)
+    (folder / "gate.md").write_text(GATE, encoding="utf-8")
+    tick = Ticks("inbox", instance)
+    tick()
+    assert list(json.loads(tick.cursor or "{}")) == ["yard"] and str(desk.folder) not in (tick.cursor or "")
