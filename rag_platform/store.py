@@ -104,7 +104,7 @@ class Store:
             except BlockingIOError:
                 handle.seek(0)
                 held = handle.read().strip() or "another process"
-                raise BusyError(f"namespace {namespace!r} is being written by {held}; wait for it, or see `rag jobs list`") from None
+                raise BusyError(f"namespace {namespace!r} is being written by {held}; try again when it has ended") from None
             handle.truncate(0)
             handle.write(f"{owner} (process {os.getpid()}, since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC)")
             handle.flush()

@@ -1,0 +1,125 @@
+"""What documents and error messages promise exists: commands with their options, make targets, files, tools."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from rag_platform.cli import main
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+DOCUMENTS = [REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+MODULES = sorted((REPOSITORY / "rag_platform").rglob("*.py"))
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"`([^`\n]+)`")
+_COMMAND = re.compile(r"^(?:\S*/)?rag(?: |$)")
+
+
+def name(path: Path) -> str:
+    return path.relative_to(REPOSITORY).as_posix()
+
+
+def commands(group: click.Group, prefix: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """(words, command) of every command below a group."""
+    for word, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands(command, (*prefix, word))
+        else:
+            yield (*prefix, word), command
+
+
+COMMANDS = dict(commands(main))
+
+
+def problem(line: str) -> str:
+    """Why a command line could not be run, empty when it could; arguments are not looked at, placeholders may stand for them."""
+    try:
+        words = shlex.split(line.replace("…", " "), comments=True)[1:]
+    except ValueError as error:
+        return f"{line!r}: {error}"
+    path = next((words[:n] for n in (2, 1) if tuple(words[:n]) in COMMANDS), None)
+    if path is None:
+        group = words[:1] and isinstance(main.commands.get(words[0]), click.Group) and len(words) == 1
+        return "" if group or words[:1] in ([], ["--help"], ["--version"]) else f"{line!r}: no such command"
+    known = {option for parameter in COMMANDS[tuple(path)].params for option in parameter.opts}
+    unknown = [word.partition("=")[0] for word in words if word.startswith("--") and word.partition("=")[0] not in {*known, "--help"}]
+    return f"{line!r}: no option {unknown[0]}; it has {', '.join(sorted(known))}" if unknown else ""
+
+
+def shown(text: str) -> list[str]:
+    """The command lines of a text: in fenced blocks, `$ ` left off, and in inline code."""
+    lines = [line.strip().removeprefix("$ ") for _, block in _FENCE.findall(text) for line in block.splitlines()]
+    return [line for line in [*lines, *_CODE.findall(_FENCE.sub("", text))] if _COMMAND.match(line)]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+def test_every_command_in_the_documents_exists(document: Path) -> None:
+    assert [found for line in shown(document.read_text(encoding="utf-8")) if (found := problem(line))] == []
+
+
+def test_the_readme_shows_commands_at_all() -> None:
+    assert len(shown(DOCUMENTS[0].read_text(encoding="utf-8"))) >= 10
+
+
+@pytest.mark.parametrize("module", MODULES, ids=name)
+def test_every_command_in_a_message_exists(module: Path) -> None:
+    """A remedy that names a command nobody has is worse than none."""
+    text = module.read_text(encoding="utf-8")
+    lines = [re.sub(r"\{[^{}]*\}", "X", line) for line in _CODE.findall(text) if _COMMAND.match(line)]
+    assert [found for line in lines if (found := problem(line))] == []
+
+
+def test_the_table_of_commands_is_complete_and_its_options_exist() -> None:
+    rows = re.findall(r"^\| (.*`rag .*?) \| (.*) \|$", DOCUMENTS[0].read_text(encoding="utf-8"), re.MULTILINE)
+    told: set[tuple[str, ...]] = set()
+    for cell, description in rows:
+        words = [code.split() for code in _CODE.findall(cell)]
+        first = words[0][1:]
+        named = [tuple(first[:n]) for n in (2, 1) if tuple(first[:n]) in COMMANDS][:1]
+        # `rag releases list`, `show`, `rollback`: the later ones leave the group out
+        named += [(first[0], *item[:1]) if item[0] != "rag" else tuple(item[1:3]) for item in words[1:]]
+        named = [item if item in COMMANDS else item[:1] for item in named]
+        assert set(named) <= set(COMMANDS), cell
+        told |= set(named)
+        options = {option for item in named for parameter in COMMANDS[item].params for option in parameter.opts}
+        assert set(re.findall(r"--[a-z][a-z-]+", description)) <= options, cell
+    assert told == set(COMMANDS)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+def test_every_make_target_in_the_documents_exists(document: Path) -> None:
+    targets = set(re.findall(r"^([a-z]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    text = document.read_text(encoding="utf-8")
+    lines = [line.strip() for _, block in _FENCE.findall(text) for line in block.splitlines()] + _CODE.findall(_FENCE.sub("", text))
+    named = {word for line in lines if line.startswith("make ") for word in line.split()[1:] if word.isalpha()}
+    assert named <= targets
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+def test_links_files_and_json_blocks_hold(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)#\s]+)\)", text) if "://" not in link]
+    assert [link for link in links if not (document.parent / link).exists()] == []
+    for language, block in _FENCE.findall(text):
+        if language == "json":
+            json.loads(block)
+    places = [REPOSITORY, REPOSITORY / "rag_platform", REPOSITORY / "rag_platform_tests", document.parent]
+    files = [code for code in _CODE.findall(_FENCE.sub("", text)) if re.fullmatch(r"[a-z_]+(/[\w.-]+)+\.(py|md|yaml|toml)", code)]
+    assert [file for file in files if not any((place / file).is_file() for place in places)] == []
+
+
+def test_the_readme_names_the_tools_that_there_are() -> None:
+    contract = json.loads((REPOSITORY / "rag_platform_tests" / "server" / "contract.json").read_text(encoding="utf-8"))
+    assert set(re.findall(r"library\.[a-z_]+", DOCUMENTS[0].read_text(encoding="utf-8"))) == set(contract["tools"])
+
+
+def test_the_readme_names_the_strategies_that_there_are() -> None:
+    shipped = {path.stem for path in (REPOSITORY / "config" / "strategies").glob("*.yaml")}
+    named = set(re.findall(r"^\| `([a-z]+)` \|", DOCUMENTS[0].read_text(encoding="utf-8"), re.MULTILINE))
+    assert named == shipped
