@@ -145,9 +145,8 @@ def measure(strategy: str, documents: Path, repeats: int) -> None:
         print(f"  embedder            {load:6.2f} s")
         print(f"  ours                {ours:6.2f} s   {statistics.median(pair[1][2] for pair in pairs)} MiB, "
               f"second question {1000 * statistics.median(pair[1][1] for pair in pairs):.0f} ms")  # fmt: skip
-        print(
-            f"  allowed             {limit:6.2f} s   {'kept' if ours <= limit else 'MISSED'}, ours - empty - embedder {ours - bare - load:+.2f} s"
-        )
+        verdict = "kept" if ours <= limit else "MISSED"
+        print(f"  allowed             {limit:6.2f} s   {verdict}, ours - empty - embedder {ours - bare - load:+.2f} s")
 
 
 def main() -> None:

@@ -14,21 +14,12 @@ from rag_platform.indexes import dense, lexical
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CatalogWriter, Entry
 from rag_platform.indexes.embedding import EmbeddingCache, embed_texts
-from rag_platform.indexes.manifest import Manifest
-from rag_platform.ir import Document, EmbedderInfo, Json, Version
+from rag_platform.indexes.manifest import Manifest, embedder_info
+from rag_platform.ir import Document, Json, Version
 from rag_platform.protocols import Vectors
-from rag_platform.registry import build as build_provider
 from rag_platform.store import Store
 
 OnProgress = Callable[[str, int, int], None]  # step, done, total
-
-
-def embedder_info(strategy: Strategy) -> EmbedderInfo | None:
-    """The fingerprint of the strategy's embedder, None when it builds no vectors; loads no weights."""
-    if not strategy.builds_dense:
-        return None
-    info: EmbedderInfo = build_provider("embedder", strategy.embedding.provider, strategy.embedding.options).info()
-    return info
 
 
 @dataclass

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rag_platform.config import Strategy
 from rag_platform.errors import NotFoundError, SchemaVersionError
 from rag_platform.ir import EmbedderInfo, Json
+from rag_platform.registry import build
 from rag_platform.store import from_json, read_json, write_json
 
 SCHEMA_VERSION = 1
@@ -50,6 +52,14 @@ class Manifest:
     def failures(self) -> list[CheckResult]:
         """The checks that did not pass; a release with any is never published."""
         return [check for check in self.checks if not check.passed]
+
+
+def embedder_info(strategy: Strategy) -> EmbedderInfo | None:
+    """The fingerprint of the strategy's embedder, None when it builds no vectors; loads no weights."""
+    if not strategy.builds_dense:
+        return None
+    info: EmbedderInfo = build("embedder", strategy.embedding.provider, strategy.embedding.options).info()
+    return info
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:

@@ -15,20 +15,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rag_platform.config import Strategy, index_profile, stage_profiles, strategy_config_id
 from rag_platform.errors import NotFoundError, ProviderError, RagError, ReleaseError, SchemaVersionError
 from rag_platform.indexes import lexical
-from rag_platform.indexes.building import Building, OnProgress, embedder_info
 from rag_platform.indexes.catalog import CatalogReader
-from rag_platform.indexes.checks import Candidate, changed_files, hash_files
 from rag_platform.indexes.dense import DenseVectors
-from rag_platform.indexes.embedding import EmbeddingCache
-from rag_platform.indexes.manifest import CheckResult, Manifest, read_manifest, write_manifest
+from rag_platform.indexes.manifest import CheckResult, Manifest, embedder_info, read_manifest, write_manifest
 from rag_platform.ir import Document, Version
 from rag_platform.protocols import LexicalReader
 from rag_platform.store import Store, write_text
+
+if TYPE_CHECKING:
+    from rag_platform.indexes.building import OnProgress
+    from rag_platform.indexes.embedding import EmbeddingCache
 
 _BUILDING = ".building-"
 _TRASH = ".trash-"
@@ -72,6 +73,10 @@ def build(
     come from the cache; those it lacks are computed. A check that fails does not stop the build: it stands in `manifest.checks`, and
     `publish` refuses.
     """
+    # What only writers need is imported here, for the server opens releases and should start fast.
+    from rag_platform.indexes import checks as checking
+    from rag_platform.indexes.building import Building
+
     final = store.release_dir(namespace, release_id)
     if final.exists():
         raise ReleaseError(f"release {release_id!r} exists already; build under another id", code="release_exists")
@@ -81,9 +86,9 @@ def build(
     directory.mkdir(parents=True)
     work = Building(store, strategy, live, directory, origin, cache, processes, on_progress)
     work.run()
-    files = hash_files(directory, strategy, work.parent_directory, origin.files if origin else {})
+    files = checking.hash_files(directory, strategy, work.parent_directory, origin.files if origin else {})
     profiles = stage_profiles(strategy)
-    candidate = Candidate(directory, store, strategy, profiles, {v.version_id for _, v in live}, work.delta.changed, files)
+    candidate = checking.Candidate(directory, store, strategy, profiles, {v.version_id for _, v in live}, work.delta.changed, files)
     checks = candidate.results()
     manifest = Manifest(
         release_id=release_id,
@@ -124,6 +129,8 @@ def _usable_parent(store: Store, namespace: str, strategy: Strategy, parent: str
 
 def check(store: Store, namespace: str, release_id: str) -> list[CheckResult]:
     """The checks of a finished release run again over all its versions, with every file hashed."""
+    from rag_platform.indexes.checks import Candidate, changed_files
+
     directory = store.release_dir(namespace, release_id)
     manifest = read_manifest(directory)
     strategy = Strategy.model_validate(manifest.strategy_config)

@@ -19,10 +19,9 @@ from rag_platform.config import EmbeddingConfig, Settings, Strategy, stage_profi
 from rag_platform.documents.versions import STAGES, VersionBuild, build_stage
 from rag_platform.errors import IntegrityError, NotFoundError, ReleaseError, SchemaVersionError
 from rag_platform.indexes import dense, release
-from rag_platform.indexes.building import embedder_info
 from rag_platform.indexes.checks import CHECKS
 from rag_platform.indexes.embedding import EmbeddingCache
-from rag_platform.indexes.manifest import Manifest, read_manifest
+from rag_platform.indexes.manifest import Manifest, embedder_info, read_manifest
 from rag_platform.ir import Document, Version
 from rag_platform.store import Store
 
@@ -326,16 +325,13 @@ def test_an_open_release_answers_while_the_next_is_built_and_published(
 
 KILLED = """
 import os, sys
-from rag_platform.indexes import release
+from rag_platform.indexes import checks, release
 from rag_platform.indexes.embedding import EmbeddingCache
-steps = {"sync": release._sync, "write_manifest": release.write_manifest, "hash_files": release.hash_files, "replace": os.replace}
 where = sys.argv[1]
 def die(*args, **kwargs):
     os.kill(os.getpid(), 9)
-if where == "replace":
-    release.os.replace = die
-else:
-    setattr(release, "_sync" if where == "sync" else where, die)
+module, name = {"replace": (os, "replace"), "sync": (release, "_sync"), "hash_files": (checks, where)}.get(where, (release, where))
+setattr(module, name, die)
 from rag_platform.config import load_settings, load_strategy
 from rag_platform.ir import Document, Version
 from rag_platform.store import Store, from_json, read_json
