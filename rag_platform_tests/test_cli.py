@@ -16,6 +16,10 @@ LIMITS = "# Limits\n\nThe upload limit is 50 MB.\n"
 QUESTION = ("query", "What is the upload limit?")
 
 
+# encoding of the strategy, the leg that a release then has, what its manifest counts
+ENCODINGS = [("sparse_only", "sparse", {"lexical": 1, "dense": 0}), ("dense_only", "dense", {"lexical": 0, "dense": 1})]
+
+
 @pytest.fixture(scope="module")
 def library(shared_desk: Any) -> Any:
     """A desk with one published document."""
@@ -87,6 +91,28 @@ def test_a_namespace_keeps_its_strategy(desk: Any) -> None:
     refused = desk.call("ingest", desk.docs, "--strategy", "tiny")
     assert (refused.exit_code, refused.error["code"]) == (2, "strategy_mismatch") and "words" in refused.error["message"]
     assert desk.call("ingest", desk.docs).exit_code == 0  # its own strategy, without being named again
+
+
+@pytest.mark.parametrize(("encoding", "leg", "counts"), ENCODINGS)
+def test_a_release_with_one_index_answers_in_every_mode(desk: Any, encoding: str, leg: str, counts: dict[str, int]) -> None:
+    """The leg that is not there falls back on the other and says so; a hybrid question and one without a mode just ask the one there is."""
+    strategy = desk.folder / "config" / "strategies" / "tiny.yaml"
+    strategy.write_text(strategy.read_text(encoding="utf-8").replace("encoding: hybrid", f"encoding: {encoding}"), encoding="utf-8")
+    desk.write(limits=LIMITS)
+    told = desk.call("ingest", desk.docs)
+    assert told.exit_code == 0 and told.data["embeddings_computed"] == counts["dense"]
+    manifest = desk.call("releases", "show").data["manifest"]
+    assert manifest["encoding"] == encoding and {key: manifest["counts"][key] for key in counts} == counts
+    assert (manifest["embedder"] is None) == (leg == "sparse")
+    assert all(check["passed"] for check in manifest["checks"]) and desk.call("verify", "--all").data["failed"] == 0
+    for mode in (None, "sparse", "dense", "hybrid"):
+        asked = desk.call(*QUESTION, *(["--mode", mode] if mode else []))
+        assert asked.exit_code == 0 and asked.data["effective_mode"] == leg
+        assert asked.data["results"][0]["citation"]["text"] == LIMITS.strip() and "50 MB" in asked.data["answer_markdown"]
+        other = {"sparse": "dense", "dense": "sparse"}[leg]
+        failed = [warning for warning in asked.envelope["warnings"] if f"the {other} leg failed" in warning]
+        assert bool(failed) == (mode == other)
+        assert bool([w for w in asked.envelope["warnings"] if "alone" in w]) == (mode in (other, "hybrid"))
 
 
 def test_two_roots_cannot_share_a_name(desk: Any) -> None:

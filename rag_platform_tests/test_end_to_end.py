@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
 
 from rag_platform.observability.traces import show
 
@@ -161,3 +166,35 @@ def test_an_edit_a_rollback_and_the_way_forward_again(shared_desk: Any, samples:
     assert (forward.data["skipped"], forward.data["embeddings_computed"]) == (5, 0)
     assert "After seven rounds" in answer()
     assert shared_desk.call("verify", "--all").exit_code == 0
+
+
+@pytest.mark.usefixtures("first")
+def test_a_served_library_moves_to_a_new_release_without_a_restart(shared_desk: Any) -> None:
+    """An assistant's session stays open over an ingest: its next question sees the new release, and none fails meanwhile."""
+    extra = shared_desk.folder / "extra"
+    extra.mkdir()
+    (extra / "badge.md").write_text("# Badge\n\nVisitors get badge 4711 at the porter.\n", encoding="utf-8")
+
+    async def ask(client: Client) -> Any:
+        return (await client.call_tool("library.query", {"query": "badge 4711", "mode": "sparse"})).structured_content["data"]
+
+    async def session() -> tuple[list[str], dict[str, Any], int]:
+        server = StdioServerParameters(command=sys.executable, args=["-m", "rag_platform.cli", "serve"], env=dict(os.environ))
+        with open(shared_desk.folder / "serve.txt", "w", encoding="utf-8") as log:
+            async with Client(stdio_client(server, errlog=log)) as client:
+                seen = [(await ask(client))["release_id"]]
+                process = shared_desk.start("ingest", extra)
+                asked = 0
+                while process.poll() is None:
+                    seen.append((await ask(client))["release_id"])
+                    asked += 1
+                    await anyio.sleep(0.05)
+                said, _ = process.communicate()
+                assert process.returncode == 0, said
+                return seen, await ask(client), asked
+
+    seen, last, asked = anyio.run(session)
+    published = shared_desk.store.current_path("default").read_text(encoding="utf-8").strip()
+    assert asked > 3 and set(seen) <= {seen[0], published} and published != seen[0]
+    assert last["release_id"] == published and "badge 4711" in last["answer_markdown"]
+    assert last["citations"][0]["source_uri"] == "extra/badge.md"

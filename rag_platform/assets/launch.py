@@ -30,26 +30,43 @@ def run_ingest(job: Job, instance: dg.DagsterInstance) -> bool:
     instance.add_dynamic_partitions(document_versions.name or "", wanted)
     ordered = instance.get_dynamic_partitions(document_versions.name or "")
     outcomes = [
-        _execute("ingest", instance, {RANGE_START: first, RANGE_END: last, JOB_TAG: job.job_id})
+        _execute("ingest", instance, {RANGE_START: first, RANGE_END: last, JOB_TAG: job.job_id}).success
         for first, last in contiguous(ordered, set(wanted))
     ]
     return all(outcomes)
 
 
-def run_release(job: Job, instance: dg.DagsterInstance) -> bool:
-    """Run the release job of the job's namespace; False when a check or the publication failed."""
+def run_release(job: Job, instance: dg.DagsterInstance, ledger: Ledger) -> str:
+    """Run the release job of the job's namespace; why nothing was published, empty when something was."""
     instance.add_dynamic_partitions(namespaces.name or "", [job.namespace])
-    return _execute("release", instance, {JOB_TAG: job.job_id}, partition_key=job.namespace)
+    known = {row.release_id for row in ledger.releases(job.namespace)}
+    result = _execute("release", instance, {JOB_TAG: job.job_id}, partition_key=job.namespace)
+    if result.success:
+        return ""
+    newest = next(iter(ledger.releases(job.namespace)), None)
+    if newest and newest.state == "rejected" and newest.release_id not in known:
+        return f"release {newest.release_id} was not published: {newest.reason}"
+    return f"the release run failed; the previous release stays published. {_last_error(result)}"
 
 
-def _execute(job_name: str, instance: dg.DagsterInstance, tags: dict[str, str], partition_key: str | None = None) -> bool:
+def _last_error(result: dg.ExecuteInProcessResult) -> str:
+    """The message of the error that ended a run, without the stack."""
+    for event in result.all_events:
+        error = event.step_failure_data.error if event.is_step_failure else None
+        while error is not None and error.cause is not None:
+            error = error.cause
+        if error is not None:
+            return error.message.strip().removeprefix(f"rag_platform.errors.{error.cls_name}: ")
+    return "Its log is in the Dagster UI and in logs/jobs"
+
+
+def _execute(
+    job_name: str, instance: dg.DagsterInstance, tags: dict[str, str], partition_key: str | None = None
+) -> dg.ExecuteInProcessResult:
     definitions: dg.Definitions = importlib.import_module(_DEFINITIONS).defs
     definition = definitions.resolve_job_def(job_name)
     quiet = {"loggers": {"console": {"config": {"log_level": "INFO"}}}}
-    result = definition.execute_in_process(
-        instance=instance, tags=tags, partition_key=partition_key, run_config=quiet, raise_on_error=False
-    )
-    return result.success
+    return definition.execute_in_process(instance=instance, tags=tags, partition_key=partition_key, run_config=quiet, raise_on_error=False)
 
 
 def end_orphans(instance: dg.DagsterInstance, ledger: Ledger) -> None:
@@ -79,8 +96,8 @@ def run_job(job_id: str) -> int:
             anything = current(store, job.namespace) is not None or bool(ledger.live(job.namespace))
             if anything and (job.args.get("release", True) or unfinished(job.namespace, settings, store, ledger)):
                 ledger.update_job(job_id, progress={"stage": "release", "done": 0, "total": 1, "message": "building the release"})
-                if not run_release(job, instance):
-                    state, reason = "failed", _release_reason(job, ledger)
+                if reason := run_release(job, instance, ledger):
+                    state = "failed"
             if state == "done" and failed:
                 state, reason = "partly", f"{len(failed)} documents failed"
     except RagError as error:
@@ -101,13 +118,6 @@ def _run_documents(job: Job, instance: dg.DagsterInstance, ledger: Ledger) -> No
             ledger.update_job_item(
                 job.job_id, item.version_id, "failed", "run_failed", "the ingest run broke before this document was done"
             )
-
-
-def _release_reason(job: Job, ledger: Ledger) -> str:
-    newest = next(iter(ledger.releases(job.namespace)), None)
-    if newest and newest.state == "rejected":
-        return f"release {newest.release_id} was not published: {newest.reason}"
-    return "the release run failed; the previous release stays published. Its log is in the Dagster UI and in logs/jobs"
 
 
 if __name__ == "__main__":
