@@ -112,9 +112,10 @@ def texts_of(root: Root, versions: Sequence[Version]) -> list[str]:
 
 
 def run_dagster(root: Root, ids: Sequence[str]) -> float:
-    """Seconds of the Dagster job over versions whose outputs all exist: its bookkeeping, and reading what is reused."""
+    """Seconds of the Dagster job over versions whose outputs all exist: its bookkeeping, and reading what is reused; imports excluded."""
     import dagster as dg
 
+    import rag_platform.definitions  # noqa: F401
     from rag_platform.assets.instance import prepare
     from rag_platform.assets.launch import run_ingest
 
@@ -139,17 +140,21 @@ def measure(label: str, folder: Path, strategy: str, parse: Callable[[Sequence[P
     bare = parse_seconds + embed_seconds
     again, second = timed(lambda: root.receive(folder))
     assert isinstance(second, Reception)
-    print(f"\n{label}, strategy {strategy}: {totals.documents} documents, {totals.chunks} chunks, {len(totals.failures)} failed")
+    print(f"\n{label}, strategy {strategy}; load average {os.getloadavg()[0]:.1f}")
+    print(f"  {totals.documents} documents, {totals.chunks} chunks, {len(totals.failures)} failed")
     rate = len(texts) / embed_seconds
     print(f"  bare libraries      {bare:8.2f} s   parse {parse_seconds:.2f} + embed {embed_seconds:.2f} ({rate:.0f} texts/s)")
     print(f"  our seven stages    {ours:8.2f} s   ratio {ours / bare:.2f}   {totals.documents / ours:.1f} documents/s")
     print(f"  the same again      {again:8.2f} s   {100 * again / ours:.1f} % of the first, {len(second.to_process)} to process")
     if landed:
         ids = [v.version_id for v in landed]
-        reused = timed(lambda: root.ingest(landed))[0]
-        dagster = run_dagster(root, ids)
+        # Twice, and the faster one counts: a shared machine only ever adds time.
+        reused = min(timed(lambda: root.ingest(landed))[0] for _ in range(2))
+        dagster = min(run_dagster(root, ids) for _ in range(2))
+        alone = run_dagster(root, ids[:1])
         added = 1000 * (dagster - reused) / len(ids)
-        print(f"  all outputs reused  {reused:8.2f} s   as a Dagster run {dagster:.2f} s: bookkeeping {added:.1f} ms a document")
+        print(f"  all outputs reused  {reused:8.2f} s   as a Dagster run {dagster:.2f} s: bookkeeping {added:.1f} ms a document in all;")
+        print(f"                                 a run over one document takes {alone:.2f} s")
 
 
 def main() -> None:
