@@ -153,11 +153,11 @@ class DenseVectors:
 
     def _scan(self, query: Vectors, k: int, rows: np.ndarray[tuple[int], np.dtype[np.int64]] | None) -> list[Candidate]:
         if rows is None or len(rows) > len(self._ids) // 2:
-            scores = self._matrix @ query
+            scores = _products(self._matrix, query)
             if rows is not None:
                 scores = scores[rows]
         else:
-            scores = self._matrix[rows] @ query
+            scores = _products(self._matrix[rows], query)
         scores = np.round(scores, _SCORE_DIGITS)
         if len(scores) > k:
             floor = np.partition(scores, len(scores) - k)[len(scores) - k]
@@ -182,3 +182,13 @@ class DenseVectors:
                 index: DenseIndex = build("dense_index", self._config.provider, self._config.options)
                 self._ann = index.open(self._directory / ANN_DIRECTORY)
             return self._ann
+
+
+def _products(matrix: Vectors, query: Vectors) -> Vectors:
+    """The inner product of every row with the query [n].
+
+    Not `matrix @ query`: BLAS splits even small products over all cores, and waits for threads that a busy machine does not run (2,000
+    rows beside an ingest: p95 28 ms against 0.3 ms; alone both need the time of reading the matrix).
+    """
+    products: Vectors = np.einsum("ij,j->i", matrix, query)
+    return products
