@@ -16,6 +16,7 @@ Chinese = Literal["pairs", "words"]
 CHINESE: tuple[Chinese, ...] = get_args(Chinese)
 
 MAX_TERM_CHARS = 120
+_KEPT_CHARS = 40  # longer tokens are seldom seen twice
 
 _HAN = r"\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 # Other scripts written without spaces: kana, Thai, Lao, Burmese, Khmer; and Hangul, whose particles cling to the word.
@@ -34,10 +35,14 @@ _VERSION = re.compile(r"v\d+(?:\.\d+)+")
 
 def terms(text: str, chinese: Chinese = "pairs") -> list[str]:
     """Lower-case terms of `text` in order, none with white space inside; an identifier stands whole, followed by its parts."""
-    cut = {"han": run_terms if chinese == "pairs" else dictionary_terms, "run": run_terms, "word": word_terms}
+    cut = {"han": run_terms if chinese == "pairs" else dictionary_terms, "run": run_terms}
     found: list[str] = []
     for match in _TOKEN.finditer(unicodedata.normalize("NFKC", text)):
-        found += cut[match.lastgroup or "word"](match.group())
+        token, kind = match.group(), match.lastgroup or "word"
+        if kind == "word":
+            found += _kept_word_terms(token) if len(token) <= _KEPT_CHARS else word_terms(token)
+        else:
+            found += cut[kind](token)
     return found
 
 
@@ -73,6 +78,11 @@ def word_terms(token: str) -> list[str]:
         parts.append(piece.lower())
         parts += [part.lower() for part in _CASE_PARTS.findall(piece)]
     return list(dict.fromkeys(part[:MAX_TERM_CHARS] for part in [whole, *(part for part in parts if len(part) > 1 or part.isdigit())]))
+
+
+@functools.lru_cache(maxsize=16_384)
+def _kept_word_terms(token: str) -> tuple[str, ...]:
+    return tuple(word_terms(token))  # texts repeat their words
 
 
 def is_identifier(term: str) -> bool:

@@ -163,6 +163,7 @@ def _stemmed(text: str) -> tuple[str, ...]:
     return tuple(_stem(term) for term in analyse(text) if len(term) > 1 or term.isascii())
 
 
+@lru_cache(maxsize=16_384)
 def _stem(term: str) -> str:
     """An English word without its most common endings; other terms as they are."""
     if len(term) > 3 and term.isascii() and term.isalpha():
