@@ -58,7 +58,7 @@ def _strategies(settings: Settings) -> Iterator[Finding]:
                     yield Finding("error", f"weights {path.name}", f"sha256 {found[:12]}, expected {expected[:12]}; reinstall the package")
                 else:
                     yield Finding("ok", f"weights {path.name}", f"sha256 {found[:12]} as expected")
-            yield Finding("ok", f"strategy {name}", f"{strategy_config_id(strategy)}, embedder {strategy.embedding.provider}")
+            yield Finding("ok", f"strategy {name}", f"{strategy_config_id(strategy)}, embedder {embedder.info().embedder_id}")
         except RagError as error:
             yield Finding("error", f"strategy {name}", error.message)
 

@@ -36,9 +36,9 @@ _models: dict[tuple[Path, str, int], tuple[str, Any]] = {}
 class SentenceTransformers:
     """A sentence-transformers model: a folder (give the absolute path), or a hub name whose files lie in the local Hugging Face cache.
 
-    Nothing is fetched unless `allow_download` is set, and then only data: code that comes with a model is never run, its transformer is read
-    from safetensors. Prefixes left out are the model's own prompts, which few models carry: E5 models need `query_prefix: "query: "` and
-    `passage_prefix: "passage: "`. `dim` keeps the leading numbers of a Matryoshka model; `max_tokens` shortens the model's window, and
+    Nothing is fetched unless `allow_download` is set, and then only data: code that comes with a model is never run, and its transformer
+    is read from safetensors. Prefixes left out are the model's own prompts, which few carry: E5 models need `query_prefix: "query: "`
+    and `passage_prefix: "passage: "`. `dim` keeps the leading numbers of a Matryoshka model; `max_tokens` shortens the model's window, and
     text beyond the window does not move the vector. 0 means the model's own.
     """
 
