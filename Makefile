@@ -20,7 +20,7 @@ demo: setup                ## ingest data/samples, publish a release, ask three 
 	@echo "takes your own documents in, '$(BIN)/rag serve' answers your assistant over MCP (README.md has the configuration lines)."
 
 test: setup                ## the test suite, without optional packages
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # torch alone first, so that its pinned version is what the models' packages find; only what the extras unlock runs again.
 test-extras: setup         ## install the extras (models: torch), run the tests that they unlock
@@ -41,9 +41,10 @@ static: setup
 ui: setup                  ## Dagster: lineage, partitions, sensor, schedule, at http://127.0.0.1:3000
 	$(BIN)/python -m rag_platform.assets.instance dev
 
-bench: setup               ## ratios against the bare libraries, in one run
+bench: setup               ## ratios against the bare libraries, in one run each; about seven minutes
 	$(BIN)/python bench/ingest.py
 	$(BIN)/python bench/query.py
+	$(BIN)/python bench/serve.py
 
 golden: setup              ## regenerate the reviewed snapshots; prints what changed
 	$(BIN)/python rag_platform_tests/server/test_contract.py

@@ -305,8 +305,8 @@ def read_only_shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]
         built = Shelf(settings, Store(settings.home), ledger)
         built.ingest(docs / "ports.md", docs / "notes.txt", tags=("ops", "guide"))
         built.ingest(docs / "休假.md", tags=("hr",))
-        yield built
-        ledger.close()
+    yield built  # the environment is no longer this shelf's: other modules run before the session ends
+    ledger.close()
 
 
 @pytest.fixture(scope="session")

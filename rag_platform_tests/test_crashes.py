@@ -101,4 +101,3 @@ def test_power_cut_during_ingestion(desk: Any) -> None:
     with desk.ledger() as ledger:
         assert ledger.job(job.job_id).state == "failed" and "gone" in ledger.job(job.job_id).reason
     assert not open_runs(job.job_id)
-    assert not [path for path in desk.store.home.rglob(".*.parquet.*")], "temporary files are left"
