@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -125,6 +126,12 @@ def run_dagster(root: Root, ids: Sequence[str]) -> float:
         return timed(lambda: run_ingest(job, instance))[0]
 
 
+def remove(root: Root) -> None:
+    """Delete a data root."""
+    root.ledger.close()
+    shutil.rmtree(root.store.home)
+
+
 def measure(label: str, folder: Path, strategy: str, parse: Callable[[Sequence[Path]], None], suffix: str) -> None:
     """Print one table of figures for one corpus."""
     root = new_root(strategy)
@@ -155,6 +162,7 @@ def measure(label: str, folder: Path, strategy: str, parse: Callable[[Sequence[P
         added = 1000 * (dagster - reused) / len(ids)
         print(f"  all outputs reused  {reused:8.2f} s   as a Dagster run {dagster:.2f} s: bookkeeping {added:.1f} ms a document in all;")
         print(f"                                 a run over one document takes {alone:.2f} s")
+    remove(root)
 
 
 def main() -> None:

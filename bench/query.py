@@ -217,10 +217,10 @@ def ask(shelf: Shelf, release: OpenRelease, count: int, rounds: int) -> None:
     if library_vectors is not None:
         agree = []
         for vector in vectors:
-            exact, _ = library_vectors.search(vector, 10, exact_rows=rows)
-            near, _ = library_vectors.search(vector, 10, exact_rows=0)
-            agree.append(len({c.chunk_id for c in exact} & {c.chunk_id for c in near}) / max(1, len(exact)))
-        print(f"  approximate index: recall@10 {statistics.mean(agree):.3f} against the exact scan")
+            exact, near = (library_vectors.search(vector, k, exact_rows=limit)[0] for limit in (rows, 0))
+            agree.append([len({c.chunk_id for c in exact[:n]} & {c.chunk_id for c in near[:n]}) / n for n in (10, k)])
+        at_ten, at_k = (statistics.mean(column) for column in zip(*agree, strict=True))
+        print(f"  approximate index asked for {k}: recall@10 {at_ten:.3f}, recall@{k} {at_k:.3f} against the exact scan")
 
 
 def edit(folder: Path, documents: int, word: str) -> None:
