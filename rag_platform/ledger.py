@@ -65,6 +65,13 @@ _RETIRE = """
 UPDATE documents SET status = 'retired', live_version = NULL, updated_at = ? WHERE namespace = ? AND doc_id = ? AND pinned = 0
 """
 
+_GO_LIVE = """
+UPDATE documents SET live_version = :version_id, title = :title, status = 'active', updated_at = :now
+WHERE pinned = 0 AND (namespace, doc_id) = (SELECT namespace, doc_id FROM versions WHERE version_id = :version_id)
+    AND (:status = 'received' OR live_version = :version_id OR (:status = 'failed' AND status != 'retired'
+        AND :received_at >= COALESCE((SELECT received_at FROM versions WHERE version_id = documents.live_version), '')))
+"""
+
 
 def now() -> str:
     """The current UTC time, e.g. `2026-11-21T22:40:00Z`."""
@@ -154,13 +161,15 @@ class Ledger:
                 db.execute(_LIFT, (now(), version.namespace, version.doc_id, version.version_id))
 
     def complete(self, version_id: str, *, title: str, counts: Json) -> None:
-        """Mark a version ready and make it its document's live one, unless the document is pinned."""
+        """Mark a version ready, and make it its document's live one if it was received for that, unless the document is pinned.
+
+        A version that is run again later (a backfill, a retry after a newer one went live) brings nothing old back.
+        """
         with self._write() as db:
+            was = db.execute("SELECT status, received_at FROM versions WHERE version_id = ?", (version_id,)).fetchone()
             db.execute("UPDATE versions SET status = 'ready', code = '', reason = '', completed_at = ?, counts = ? WHERE version_id = ?",
                        (now(), json.dumps(counts, ensure_ascii=False), version_id))  # fmt: skip
-            db.execute("UPDATE documents SET live_version = ?, title = ?, status = 'active', updated_at = ? WHERE pinned = 0 AND "
-                       "(namespace, doc_id) = (SELECT namespace, doc_id FROM versions WHERE version_id = ?)",
-                       (version_id, title, now(), version_id))  # fmt: skip
+            db.execute(_GO_LIVE, {"version_id": version_id, "title": title, "now": now(), "status": was[0], "received_at": was[1]})
 
     def fail(self, version_id: str, code: str, reason: str) -> None:
         """Mark a version failed; the document's live version is untouched."""

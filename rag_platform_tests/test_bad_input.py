@@ -164,3 +164,23 @@ def test_a_missing_path_is_told_and_starts_nothing(desk: Any, name: str) -> None
     answer = desk.call("ingest", desk.docs / name)
     assert answer.exit_code == 1 and list(failures(answer).values()) == ["missing_path"]
     assert not (desk.store.logs_dir / "jobs").exists() and not desk.store.dagster_dir.exists()
+
+
+def test_a_document_that_another_config_cannot_read_is_told(desk: Any) -> None:
+    """Everything live is rebuilt under the new config; what cannot be is named with its reason, and the published release stays."""
+    desk.write(orders=ORDERS, dock="# Dock\n\nThe dock holds 12 trucks.\n")
+    first = desk.call("ingest", desk.docs).data["release_id"]
+    with desk.ledger() as ledger:
+        lost = next(version for _, version in ledger.live("default") if version.filename == "dock.md")
+    desk.store.raw_path(lost.file_sha256).unlink()
+    (desk.docs / "dock.md").unlink()
+    strategy = desk.folder / "config" / "strategies" / "tiny.yaml"
+    strategy.write_text(strategy.read_text(encoding="utf-8").replace("chunk_size: 400", "chunk_size: 300"), encoding="utf-8")
+    told = desk.call("ingest", desk.docs)
+    assert told.exit_code == 1 and "raw_missing" in told.error["message"]
+    assert [(item["source_uri"], item["code"]) for item in told.error["details"]["failures"]] == [("docs/dock.md", "raw_missing")]
+    assert told.error["details"]["release_id"] == first
+
+    (desk.docs / "dock.md").write_text("# Dock\n\nThe dock holds 12 trucks.\n", encoding="utf-8")
+    mended = desk.call("ingest", desk.docs)
+    assert mended.exit_code == 0 and mended.data["release_id"] != first

@@ -48,11 +48,14 @@ def start_ingest(
         span.set(**Counter(item.decision for item in reception.items))
     queued = set(reception.to_process)
     profile = stage_profiles(strategy)["embeddings"]
-    stale = [v.version_id for v in stale_versions(ledger, namespace, profile) if v.version_id not in queued]
-    version_ids = [*stale, *reception.to_process]
+    stale = [v for v in stale_versions(ledger, namespace, profile) if v.version_id not in queued]
+    version_ids = [*(version.version_id for version in stale), *reception.to_process]
+    told = {item.source_uri for item in reception.items}
+    # what the files given do not name is told too, or its failure would stop the release without a word
+    stale_items = [JobItem(v.source_uri, v.doc_id, v.version_id, "continue") for v in stale if v.source_uri not in told]
     release = bool(version_ids or reception.retired or reception.changed) or unfinished(namespace, settings, store, ledger)
     args = {"version_ids": version_ids, "forced": list(reception.forced), "release": release, "retired": list(reception.retired)}
-    job = ledger.add_job("ingest", namespace, args, reception.items)
+    job = ledger.add_job("ingest", namespace, args, [*reception.items, *stale_items])
     ledger.update_job(job.job_id, trace_id=trace.trace_id)
     if not release:
         ledger.update_job(job.job_id, state="done", started_at=now(), ended_at=now())
@@ -109,8 +112,11 @@ def build_candidate(
     profile = stage_profiles(strategy)["embeddings"]
     stale = [version for _, version in live if version.counts.get("profile") != profile]
     if stale:
-        raise ReleaseError(f"{len(stale)} live versions were built under another config, e.g. {stale[0].version_id}; "
-                           "run `rag ingest` on their source, or `rag rebuild`", code="stale_versions")  # fmt: skip
+        first = stale[0]
+        remedy = f"it failed: [{first.code}] {first.reason}" if first.code else "run `rag ingest` on their source, or `rag rebuild`"
+        raise ReleaseError(
+            f"{len(stale)} live versions were built under another config, e.g. {first.version_id}; {remedy}", code="stale_versions"
+        )
     releases.clean(store, namespace, settings.releases.keep)
     published = releases.current(store, namespace)
     release_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}"

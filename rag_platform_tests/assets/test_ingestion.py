@@ -163,3 +163,36 @@ def test_one_run_may_cover_two_namespaces(instance: dg.DagsterInstance, received
     counted = [(e.metadata["batch_computed"].value, e.metadata["batch_reused"].value) for e in events(instance, "embeddings")]
     assert counted == [(1, 0), (0, 1)]
     assert [event.metadata["reused"].value for event in events(instance, "facts")] == [False, True]
+
+
+def test_a_backfill_over_old_partitions_brings_nothing_old_back(instance: dg.DagsterInstance, received: Any, shelf: Any) -> None:
+    """All partitions are run again, as a backfill does: what was live stays live, what was retired stays retired."""
+    (first,) = received(a="# A\n\nOne.\n")
+    assert run(instance, first, first).success
+    (second,) = received(a="# A\n\nTwo.\n")
+    assert run(instance, second, second).success
+    (back,) = received(a="# A\n\nOne.\n")  # the first bytes again: their partition stands before the second one's
+    assert back == first and run(instance, first, first).success
+    (other,) = received(b="# B\n\nGone soon.\n")
+    assert run(instance, other, other).success
+    shelf.ledger.retire("default", [shelf.ledger.version(other).doc_id])
+
+    assert run(instance, first, other).success
+    assert [version.version_id for _, version in shelf.ledger.live("default")] == [first]
+    assert status(instance, "embeddings", [first, second, other]) == ["MATERIALIZED"] * 3
+
+
+def test_an_older_version_that_failed_does_not_replace_a_newer_one(instance: dg.DagsterInstance, received: Any, shelf: Any) -> None:
+    (first,) = received(a="# A\n\nOne.\n")
+    raw = shelf.store.raw_path(shelf.ledger.version(first).file_sha256)
+    kept = raw.read_bytes()
+    raw.unlink()
+    assert not run(instance, first, first).success
+    (second,) = received(a="# A\n\nTwo.\n")
+    assert run(instance, second, second).success
+    with shelf.ledger._write() as db:  # the clock counts seconds, this test does not take one
+        db.execute("UPDATE versions SET received_at = '2026-01-01T00:00:00Z' WHERE version_id = ?", (first,))
+    raw.write_bytes(kept)
+    assert run(instance, first, first).success
+    assert [version.version_id for _, version in shelf.ledger.live("default")] == [second]
+    assert shelf.ledger.version(first).status == "ready"
