@@ -240,7 +240,7 @@ def releases_show(context: Context, release_id: str | None, namespace: str | Non
 @namespace_option
 @answers()
 def releases_rollback(context: Context, release_id: str | None, namespace: str | None) -> Json:
-    """Publish an earlier release again; the one before the current if none is named."""
+    """Publish another kept release: the one before the current if none is named; naming the newest goes forward again."""
     from rag_platform.indexes.updating import roll_back
 
     row = roll_back(context.namespace(namespace), release_id, store=context.store, ledger=context.ledger)

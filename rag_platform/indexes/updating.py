@@ -91,12 +91,20 @@ def expected_seconds(version_ids: Sequence[str], *, settings: Settings, store: S
 
 
 def unfinished(namespace: str, settings: Settings, store: Store, ledger: Ledger) -> bool:
-    """True when the published release does not hold exactly the live versions (a build was interrupted or rejected)."""
+    """True when the published release does not hold exactly the live versions: a build was interrupted or rejected.
+
+    After a rollback the newer release that holds them was published once; going forward again is the user's decision, not ours.
+    """
     live = {version.version_id for _, version in ledger.live(namespace)}
     published = releases.current(store, namespace)
     if published is None:
         return bool(live)
-    return set(read_manifest(store.release_dir(namespace, published)).versions) != live
+    read = read_manifest(store.release_dir(namespace, published))
+    if set(read.versions) == live:
+        return False
+    once_public = {row.release_id for row in ledger.releases(namespace) if row.published_at}
+    newer = (m for m in releases.list_releases(store, namespace) if m.created_at > read.created_at and m.release_id in once_public)
+    return not any(set(manifest.versions) == live for manifest in newer)
 
 
 def build_candidate(
