@@ -292,7 +292,8 @@ def _parquet_bytes(record: type[Any], rows: Sequence[Any], metadata: dict[str, s
     columns = {f.name: [_stored(getattr(row, f.name)) for row in rows] for f in dataclasses.fields(record)}
     table = pa.table({name: pa.array(values, type=schema.field(name).type) for name, values in columns.items()}, schema=schema)
     target = pa.BufferOutputStream()
-    pq.write_table(table, target, compression="zstd")
+    # A file holds the rows of one document and is read whole: dictionaries and statistics would cost a third of the writing.
+    pq.write_table(table, target, compression="zstd", use_dictionary=False, write_statistics=False)
     data: bytes = target.getvalue().to_pybytes()
     return data
 

@@ -57,6 +57,8 @@ def resolve(
     Relative paths are looked up from `base_dir` and must lie inside `root` after links are followed. Nothing is fetched from the network.
     Images of a PDF are taken out by the parsing children, under `limits`.
     """
+    if not facts.media:
+        return []
     targets = list(dict.fromkeys(ref.origin_ref for ref in facts.media))
     known: dict[str, Stored | str] = {}
     with tempfile.TemporaryDirectory(prefix="rag-media-") as scratch:
