@@ -301,9 +301,9 @@ def _record(record: type[RecordT], names: Sequence[str], row: Sequence[Any]) -> 
     for field, value in zip(dataclasses.fields(cast(Any, record)), row, strict=True):
         kind = str(field.type)
         if kind.startswith("tuple"):
-            value = tuple(json.loads(value))
+            value = () if value == "[]" else tuple(json.loads(value))  # most are empty, and a library has thousands
         elif kind == "Json":
-            value = json.loads(value)
+            value = {} if value == "{}" else json.loads(value)
         elif kind == "bool":
             value = bool(value)
         values[field.name] = value

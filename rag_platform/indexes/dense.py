@@ -7,6 +7,7 @@ dense/ann/          the approximate index of the strategy's dense provider
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
@@ -24,7 +25,6 @@ from rag_platform.store import atomic_path, write_text
 
 ANN_DIRECTORY = "ann"
 STALE_SHARE = 0.3  # an approximate index with so many deleted rows is built anew, for its recall
-_ROWS_AT_ONCE = 16_384
 _SCORE_DIGITS = 6  # equal vectors tie whatever kernel multiplied them
 _MORE = 2  # the approximate index is asked for so many times k, because its order is not exact
 
@@ -60,26 +60,23 @@ def write_matrix(directory: Path, *, dim: int, removed: Collection[str], ids: li
     if old.shape[1] != dim or vectors.shape != (len(ids), dim):
         raise IntegrityError(f"vectors {vectors.shape} do not fit {len(ids)} ids and a matrix {old.shape}")
     gone = set(removed)
-    kept = [row for row, chunk_id in enumerate(old_ids) if chunk_id not in gone]
-    names = np.array([*(old_ids[row] for row in kept), *ids], dtype=np.str_)
-    order = np.argsort(names, kind="stable")
-    names = names[order]
-    if len(twice := names[1:][names[1:] == names[:-1]]):
-        raise IntegrityError(f"chunk {twice[0]} would have two vectors")
-    of_old = order < len(kept)
-    rows = np.concatenate([np.array(kept, dtype=np.int64), np.arange(len(ids))])[order]
+    kept = [(chunk_id, True, row) for row, chunk_id in enumerate(old_ids) if chunk_id not in gone]
+    merged = sorted([*kept, *((chunk_id, False, row) for row, chunk_id in enumerate(ids))], key=lambda item: item[0])
+    names = [chunk_id for chunk_id, _, _ in merged]
+    if len(set(names)) < len(names):
+        twice = next(one for one, other in itertools.pairwise(names) if one == other)
+        raise IntegrityError(f"chunk {twice} would have two vectors")
     with atomic_path(directory / "vectors.npy") as temporary:
         with open(temporary, "wb") as target:
-            header = {"descr": "<f4", "fortran_order": False, "shape": (len(order), dim)}
+            header = {"descr": "<f4", "fortran_order": False, "shape": (len(merged), dim)}
             np.lib.format.write_array_header_1_0(target, header)
-            for start in range(0, len(order), _ROWS_AT_ONCE):
-                part, is_old = rows[start : start + _ROWS_AT_ONCE], of_old[start : start + _ROWS_AT_ONCE]
-                block = np.empty((len(part), dim), dtype="<f4")
-                block[is_old] = old[part[is_old]]
-                block[~is_old] = vectors[part[~is_old]]
-                target.write(block.data)
+            # Rows that stand together in their source are written together, straight from it.
+            for (is_old, _), run in itertools.groupby(enumerate(merged), key=lambda item: (item[1][1], item[1][2] - item[0])):
+                rows = [row for _, (_, _, row) in run]
+                source = old if is_old else vectors
+                target.write(np.ascontiguousarray(source[rows[0] : rows[-1] + 1], dtype="<f4").data)
         del old
-    write_text(directory / "ids.txt", "".join(f"{chunk_id}\n" for chunk_id in names.tolist()))
+    write_text(directory / "ids.txt", "".join(f"{chunk_id}\n" for chunk_id in names))
 
 
 def read_matrix(directory: Path) -> tuple[list[str], Vectors]:
