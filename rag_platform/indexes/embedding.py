@@ -225,7 +225,9 @@ def embed_texts(
     check_weights(embedder, cache.path.parent / "weights.json")
     size = sum(len(text.encode("utf-8", "replace")) for _, text in missing)
     rate = _rate(embedding, cache, info)
-    workers = _workers((size + expected) / rate, embedding, processes, len(missing))
+    # What runs already costs nothing to start, however few texts there are.
+    workers = min(pool.size, len(missing)) if pool and pool.size else 0
+    workers = workers or _workers((size + expected) / rate, embedding, processes, len(missing))
     run = _Run(info, cache, text_norm_profile, len(missing), on_progress)
     batches = _batches(missing, size, rate, embedding.batch_size, max(1, workers))
     computing = time.perf_counter()

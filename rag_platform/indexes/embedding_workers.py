@@ -95,6 +95,11 @@ class EmbeddingPool:
         self._lock = threading.Lock()
         self.closed = False
 
+    @property
+    def size(self) -> int:
+        """Number of processes."""
+        return len(self._workers)
+
     def grow(self, count: int) -> None:
         """Have at least `count` processes; each starts with its first batch."""
         with self._lock:

@@ -18,7 +18,7 @@ from rag_platform.config import EmbeddingConfig
 from rag_platform.errors import IntegrityError, ProviderError, SchemaVersionError
 from rag_platform.indexes import embedding
 from rag_platform.indexes.embedding import EmbeddingCache, check_weights, embed_texts, estimate
-from rag_platform.indexes.embedding_workers import EmbeddingWorker
+from rag_platform.indexes.embedding_workers import EmbeddingPool, EmbeddingWorker
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
 from rag_platform.providers.hashing import Hashing
@@ -183,6 +183,18 @@ def test_child_processes_give_the_same_vectors(cache: EmbeddingCache, tmp_path: 
     assert (report.processes, report.misses, dict(report.failed)) == (2, 40, {})
     stored = cache.get(items, Hashing().info(), "p")
     assert all(np.array_equal(stored[key], Hashing().embed([text])[0]) for key, text in items.items())
+
+
+@pytest.mark.integration
+def test_a_pool_keeps_its_processes_for_small_runs_too(cache: EmbeddingCache) -> None:
+    config = EmbeddingConfig(provider="hashing", batch_size=4)
+    with EmbeddingPool("hashing", {}) as pool:
+        alone = embed_texts({"h": "one text"}, config, cache, text_norm_profile="p", processes=2, pool=pool)
+        many = {f"h{n}": f"text number {n}" for n in range(40)}
+        first = embed_texts(many, config, cache, text_norm_profile="p", processes=2, pool=pool, expected=10**9)
+        later = embed_texts({"i": "another text"}, config, cache, text_norm_profile="p", processes=2, pool=pool)
+    assert (alone.processes, first.processes, later.processes) == (0, 2, 1)
+    assert pool.size == 2
 
 
 @pytest.mark.integration
