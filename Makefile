@@ -41,7 +41,7 @@ static: setup
 ui: setup                  ## Dagster: lineage, partitions, sensor, schedule, at http://127.0.0.1:3000
 	$(BIN)/python -m rag_platform.assets.instance dev
 
-bench: setup               ## ratios against the bare libraries, in one run each; about seven minutes
+bench: setup               ## ratios against the bare libraries, in one run each; about four minutes
 	$(BIN)/python bench/ingest.py
 	$(BIN)/python bench/query.py
 	$(BIN)/python bench/serve.py

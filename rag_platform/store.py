@@ -163,7 +163,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
 class Writes:
     """Files written now and made visible together, in their order, by `commit`; before it none of them exists under its name.
 
-    Flushing them side by side costs about as much as flushing one, and may run in another thread while the next document is read.
+    Flushing them side by side costs less than half of flushing one after the other, and may run beside the reading of the next document.
     """
 
     def __init__(self) -> None:

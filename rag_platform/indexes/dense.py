@@ -185,7 +185,7 @@ def _products(matrix: Vectors, query: Vectors) -> Vectors:
     """The inner product of every row with the query [n].
 
     Not `matrix @ query`: BLAS splits even small products over all cores, and waits for threads that a busy machine does not run (2,000
-    rows beside an ingest: p95 28 ms against 0.3 ms; alone both need the time of reading the matrix).
+    rows beside an ingest: p95 28 ms against 0.3 ms; the fastest calls: 0.03 ms against 0.11, over 20,000 rows 1.5 ms against 1.2).
     """
     products: Vectors = np.einsum("ij,j->i", matrix, query)
     return products
