@@ -146,8 +146,7 @@ def _receive_folder(platform: Platform, namespace: str, folder: Path) -> Recepti
 
 def _ingest_requests(instance: dg.DagsterInstance, version_ids: Sequence[str], namespace: str) -> list[dg.RunRequest]:
     """One request per unbroken range of partition keys, counting the keys about to be added."""
-    known = list(instance.get_dynamic_partitions(document_versions.name or ""))
-    ordered = [*known, *(key for key in version_ids if key not in set(known))]
+    ordered = list(dict.fromkeys([*instance.get_dynamic_partitions(document_versions.name or ""), *version_ids]))
     return [
         dg.RunRequest(job_name="ingest", tags={RANGE_START: first, RANGE_END: last, "rag/namespace": namespace})
         for first, last in contiguous(ordered, set(version_ids))
