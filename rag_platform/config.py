@@ -22,7 +22,7 @@ from rag_platform.registry import provider_version
 INGESTION_STAGES = ("raw_document", "facts", "media", "sections", "chunks", "views", "embeddings")
 
 # A stage's code version changes when the same input and config would give another output.
-STAGE_CODE_VERSIONS = {"raw_document": "1", "facts": "1", "media": "1", "sections": "1", "chunks": "1", "views": "1", "embeddings": "1"}
+STAGE_CODE_VERSIONS = {"raw_document": "1", "facts": "2", "media": "2", "sections": "2", "chunks": "2", "views": "2", "embeddings": "1"}
 
 
 class _Model(BaseModel):
@@ -88,11 +88,17 @@ class LoadingConfig(_Model):
 
 
 class MediaConfig(_Model):
-    """What is done with images."""
+    """Which images are kept; another value builds the links anew, and all that follows from them."""
 
     fetch_remote: bool = False
     max_pixels: int = 50_000_000
     max_bytes: int = 20 * 1024 * 1024
+
+
+class MediaTextConfig(_Model):
+    """What models read in images; only views follow from it."""
+
+    ocr: ProviderConfig = ProviderConfig(provider="none")
 
 
 class CleaningConfig(_Model):
@@ -152,6 +158,7 @@ class Strategy(_Model):
     description: str = ""
     loading: LoadingConfig
     media: MediaConfig = MediaConfig()
+    media_texts: MediaTextConfig = MediaTextConfig()
     cleaning: CleaningConfig = CleaningConfig()
     sectioner: ProviderConfig = ProviderConfig(provider="markdown_headings")
     chunker: ProviderConfig = ProviderConfig(provider="recursive")
@@ -199,7 +206,11 @@ def text_norm_profile_id(cleaning: CleaningConfig) -> str:
 
 
 def stage_profiles(strategy: Strategy) -> dict[str, str]:
-    """Stage name to profile: h(own config section, code version, upstream profile), for the seven ingestion stages."""
+    """Stage name to profile: h(own config section, code version, upstream profile), for the seven ingestion stages.
+
+    `media_texts` is there too: what models read in images is made in the stage `media` but changes only the views, so sections and chunks
+    do not hang on it.
+    """
     dump = strategy.model_dump(mode="json")
     own: dict[str, Any] = {
         "raw_document": "sha256",
@@ -214,8 +225,12 @@ def stage_profiles(strategy: Strategy) -> dict[str, str]:
     profiles: dict[str, str] = {}
     upstream = ""
     for stage in INGESTION_STAGES:
+        if stage == "views":
+            own["views"].append(profiles["media_texts"])
         upstream = fingerprint(own[stage], STAGE_CODE_VERSIONS[stage], upstream, length=12)
         profiles[stage] = upstream
+        if stage == "media":
+            profiles["media_texts"] = fingerprint(dump["media_texts"], STAGE_CODE_VERSIONS["media"], upstream, length=12)
     return profiles
 
 

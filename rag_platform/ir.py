@@ -234,6 +234,21 @@ class MediaLink:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class MediaText:
+    """What models read in one image: text for views, never for facts or chunk_text."""
+
+    asset_id: str
+    ocr_text: str = ""
+    ocr_confidence: float | None = None  # mean over the lines, 0 to 1
+    caption: str = ""  # plain text made of the caption's JSON
+    caption_json: str = ""  # the checked JSON as the contract of seed 000 §3.6.6 has it, empty when captions are off
+    ocr_profile_id: str = ""
+    caption_profile_id: str = ""
+    context_hash: str = ""
+    warnings: tuple[str, ...] = ()
+
+
 # --- 3. sections and chunks --------------------------------------------------------------------------------------------
 
 
@@ -295,16 +310,22 @@ class Chunk:
     byte_start: int | None = None
     byte_end: int | None = None
     asset_ids: tuple[str, ...] = ()
+    locator: str = ""  # first native locator of formats without lines and pages, e.g. "sheet=Q1;rows=3-9"
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The retrieval text of a chunk; citations never show it."""
+    """The retrieval text of a chunk and what was found out about it; citations never show it."""
 
     chunk_id: str
     dense_text: str
     sparse_text: str
     content_hash: str  # sha256(canonical(dense_text)); the embedding cache key
+    keyphrases: tuple[str, ...] = ()
+    quality_score: float | None = None  # 0 to 1, None where it was not computed
+    title: str = ""  # title, summary and tags are written by a model, where the strategy asks for them
+    summary: str = ""
+    tags: tuple[str, ...] = ()
 
 
 # --- 4. indexes --------------------------------------------------------------------------------------------------------

@@ -3,19 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_platform.ir import Candidate, Chunk, EmbedderInfo, Facts, Hit, LexicalRow, Section
+from rag_platform.ir import Candidate, Chunk, EmbedderInfo, Facts, Hit, Json, LexicalRow, Section
 
 Vectors = NDArray[np.float32]
 
 
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Image bytes sent along with a message."""
+
+    data: bytes
+    mime: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a conversation with a language model."""
+
+    role: str  # system | user | assistant
+    text: str
+    pictures: tuple[Picture, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What a language model answered, and what the call took (seed 000 §3.4.3)."""
+
+    text: str
+    provider: str
+    model: str
+    model_version: str = ""
+    mode: str = "online"  # online | offline
+    usage: Json = field(default_factory=dict)  # input_tokens, output_tokens, as the endpoint counts them
+    cost: float | None = None  # in the currency of the configured prices, None without prices
+    retries: int = 0
+    seconds: float = 0.0
+
+
 class Loader(Protocol):
-    """Turns the bytes of one format into facts."""
+    """Turns the bytes of one format into facts.
+
+    A loader whose parser may crash, hang or grow declares `ISOLATED: ClassVar[bool] = True`: it is run in a child process under limits.
+    A loader whose blocks have neither bytes nor pages has `verify_blocks(path, text, blocks) -> dict[ordinal, reason]`, which reads the
+    file again at each block's locator and names the blocks it does not prove.
+    """
 
     def claims(self, filename: str, head: bytes) -> bool:
         """True when this loader reads such a file; `head` holds its first 4096 bytes."""
@@ -129,6 +167,24 @@ class Answerer(Protocol):
 
     def answer(self, query: str, evidence: Sequence[Hit]) -> str:
         """Markdown whose [n] marks point at evidence[n-1]; empty when the evidence holds no answer."""
+        ...
+
+
+class Ocr(Protocol):
+    """Reads the text printed in an image."""
+
+    def read(self, image: bytes) -> tuple[str, float | None]:
+        """(text, one printed line a line, in reading order; mean confidence 0 to 1). Raises ProviderError when the image cannot be read."""
+        ...
+
+
+class LLM(Protocol):
+    """A language model behind an endpoint."""
+
+    def generate(
+        self, messages: Sequence[Message], *, mode: str = "online", max_tokens: int | None = None, json_schema: Json | None = None
+    ) -> Completion:
+        """The completion; with a schema its text is JSON, which the caller still checks. Raises ProviderError with a structured code."""
         ...
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from string import Formatter
 from typing import ClassVar
@@ -12,7 +12,7 @@ from rag_platform.config import CleaningConfig, ViewConfig
 from rag_platform.documents.boundaries import DELIMITER
 from rag_platform.documents.cleaning import fingerprint_text
 from rag_platform.errors import ConfigError
-from rag_platform.ir import Chunk, View
+from rag_platform.ir import Chunk, MediaText, View
 from rag_platform.protocols import Enricher
 
 FIELDS = ("text", "headings", "terms")
@@ -30,7 +30,13 @@ class NoEnrichment:
         return []
 
 
-def views(chunks: Sequence[Chunk], config: ViewConfig, cleaning: CleaningConfig, enricher: Enricher) -> list[View]:
+def views(
+    chunks: Sequence[Chunk],
+    config: ViewConfig,
+    cleaning: CleaningConfig,
+    enricher: Enricher,
+    media_texts: Mapping[str, MediaText] | None = None,
+) -> list[View]:
     """One view per chunk, in order; a chunk without text and terms has empty texts and is not to be indexed.
 
     A chunk that goes on with a table gets the table's head among its terms, so that its rows are found by their columns.

@@ -17,7 +17,21 @@ from pathlib import Path
 from rag_platform.config import STAGE_CODE_VERSIONS, Settings, Strategy, stage_profiles, text_norm_profile_id
 from rag_platform.documents import chunking, cleaning, enrichment, loading, media, sections
 from rag_platform.errors import IntegrityError
-from rag_platform.ir import Block, Chunk, Edit, Facts, Json, MediaLink, MediaRef, ParseSummary, Section, StageOutcome, Version, View
+from rag_platform.ir import (
+    Block,
+    Chunk,
+    Edit,
+    Facts,
+    Json,
+    MediaLink,
+    MediaRef,
+    MediaText,
+    ParseSummary,
+    Section,
+    StageOutcome,
+    Version,
+    View,
+)
 from rag_platform.observability import tracing
 from rag_platform.registry import build, provider_version
 from rag_platform.store import Store, Writes, from_json, read_json, read_records, sha256_file
@@ -64,6 +78,12 @@ class VersionBuild:
     def links(self) -> list[MediaLink]:
         """The resolved images."""
         return read_records(self.path("media"), MediaLink)
+
+    @cached_property
+    def media_texts(self) -> list[MediaText]:
+        """What models read in the images; empty where the strategy asks for none."""
+        path = self.path("media_texts")
+        return read_records(path, MediaText) if path.is_file() else []
 
     @cached_property
     def normalised(self) -> cleaning.Normalised:
@@ -226,7 +246,9 @@ def build_views(work: VersionBuild) -> Done:
     config = work.strategy.views
     if work.force or not path.is_file():
         enricher = build("enricher", config.enricher.provider, config.enricher.options)
-        work.views = enrichment.views(work.chunks, config, work.strategy.cleaning, enricher)
+        work.views = enrichment.views(
+            work.chunks, config, work.strategy.cleaning, enricher, {text.asset_id: text for text in work.media_texts}
+        )
         sha256 = work.writes.records(path, View, work.views)
     else:
         sha256 = sha256_file(path)

@@ -1,0 +1,1 @@
+"""Downloads under limits: the one way in which anything is fetched from the network."""

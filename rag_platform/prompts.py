@@ -1,0 +1,1 @@
+"""Prompt files: loaded, their placeholders checked, each with its profile id."""
