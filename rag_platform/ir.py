@@ -398,6 +398,7 @@ class Hit:
     page_range: tuple[int, int] | None = None
     line_range: tuple[int, int] | None = None
     asset_ids: tuple[str, ...] = ()
+    locator: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,6 +415,7 @@ class Citation:
     score: float
     page_range: tuple[int, int] | None = None
     line_range: tuple[int, int] | None = None
+    locator: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rag_platform.ir import Citation, Hit
 from rag_platform.retrieval.answering import cited_numbers, renumbered_marks
+from rag_platform.retrieval.rendering import picture_note
 
 _CLOSEST = 3
 _SNIPPET = 240
@@ -23,7 +24,7 @@ def citation(number: int, hit: Hit) -> Citation:
     return Citation(
         id=number, chunk_id=hit.chunk_id, doc_id=hit.doc_id, version_id=hit.version_id, source_uri=hit.source_uri,
         section_path=hit.section_path, text=hit.chunk_text, score=hit.score, page_range=hit.page_range,
-        line_range=hit.line_range,
+        line_range=hit.line_range, locator=hit.locator,
     )  # fmt: skip
 
 
@@ -37,7 +38,7 @@ def passages(kind: str, language: str, hits: Sequence[Hit], reason: str = "") ->
     """A plain statement in the question's language (Chinese or English), and the closest passages with their citations."""
     statement = _WORDS[kind][1 if language == "zh" else 0].format(reason=reason)
     shown = hits[:_CLOSEST]
-    lines = [f"- {_place(hit)}: {_snippet(hit.chunk_text)} [{n}]" for n, hit in enumerate(shown, 1)]
+    lines = [f"- {_place(hit)}: {_snippet(hit.chunk_text or picture_note(hit.asset_ids))} [{n}]" for n, hit in enumerate(shown, 1)]
     return "\n".join([statement, *([""] if lines else []), *lines]), tuple(citation(n, hit) for n, hit in enumerate(shown, 1))
 
 

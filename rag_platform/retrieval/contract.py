@@ -44,6 +44,7 @@ class CitationPart(TypedDict):
     section_path: str
     page_range: NotRequired[list[int]]
     line_range: NotRequired[list[int]]
+    locator: NotRequired[str]  # native place in formats without pages and lines, e.g. sheet=Q1;rows=3-9
     text: str
     score: float
 
@@ -129,6 +130,7 @@ class ChunkPart(TypedDict):
     text: str
     page_range: NotRequired[list[int]]
     line_range: NotRequired[list[int]]
+    locator: NotRequired[str]
     asset_ids: list[str]
 
 

@@ -120,6 +120,8 @@ def chunk_part(chunk: Chunk, text: str) -> ChunkPart:
         part["page_range"] = [chunk.page_start, chunk.page_end or chunk.page_start]
     if chunk.line_start is not None:
         part["line_range"] = [chunk.line_start, chunk.line_end or chunk.line_start]
+    if chunk.locator:
+        part["locator"] = chunk.locator
     return part
 
 

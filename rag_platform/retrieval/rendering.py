@@ -7,13 +7,18 @@ from collections.abc import Sequence
 from rag_platform.retrieval.contract import ChunkPart, DocumentPart, DocumentsData, ListedDocument, SectionPart, StatusData
 
 
-def place(page_range: Sequence[int] | None, line_range: Sequence[int] | None) -> str:
-    """Where a span lies, for people: `page 3`, `pages 3-4`, `lines 10-24`, or nothing."""
+def place(page_range: Sequence[int] | None, line_range: Sequence[int] | None, locator: str = "") -> str:
+    """Where a span lies, for people: `page 3`, `pages 3-4`, `lines 10-24`, the format's own locator, or nothing."""
     for name, bounds in (("page", page_range), ("line", line_range)):
         if bounds is not None:
             first, last = bounds
             return f"{name} {first}" if first == last else f"{name}s {first}-{last}"
-    return ""
+    return locator
+
+
+def picture_note(asset_ids: Sequence[str]) -> str:
+    """What stands where a hit has no text of its own: a picture, found by what OCR or a caption read in it."""
+    return f"(picture without text of its own: {', '.join(f'asset://{asset_id}' for asset_id in asset_ids)})"
 
 
 def counted(number: int, noun: str) -> str:
@@ -75,7 +80,7 @@ def chunks_markdown(part: DocumentPart, rows: Sequence[ChunkPart]) -> str:
     """Chunk by chunk: id, section, place and text."""
     lines = [document_heading(part), ""]
     for row in rows:
-        where = ", ".join(filter(None, [row["section_path"], place(row.get("page_range"), row.get("line_range"))]))
+        where = ", ".join(filter(None, [row["section_path"], place(row.get("page_range"), row.get("line_range"), row.get("locator", ""))]))
         lines += [f"`{row['chunk_id']}` {where}", "", row["text"], ""]
     return "\n".join(lines).rstrip()
 

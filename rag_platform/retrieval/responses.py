@@ -11,9 +11,10 @@ from typing import Any
 from rag_platform.config import canonical_json
 from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.ir import Citation, Hit, Json, QueryResult
+from rag_platform.retrieval import citing
 from rag_platform.retrieval.contract import CitationPart, QueryData, ResultPart
 from rag_platform.retrieval.evidence import estimate_tokens
-from rag_platform.retrieval.rendering import counted, place
+from rag_platform.retrieval.rendering import counted, picture_note, place
 from rag_platform.store import to_json
 
 DETAILS = ("full", "brief")
@@ -152,12 +153,7 @@ def _numbered(result: QueryResult) -> dict[str, Citation]:
     known = {citation.chunk_id: citation for citation in result.citations}
     number = max((citation.id for citation in result.citations), default=0)
     others = [hit for hit in result.hits if hit.chunk_id not in known]
-    return known | {hit.chunk_id: _citation(hit, number + n) for n, hit in enumerate(others, 1)}
-
-
-def _citation(hit: Hit, number: int) -> Citation:
-    return Citation(number, hit.chunk_id, hit.doc_id, hit.version_id, hit.source_uri, hit.section_path, hit.chunk_text, hit.score,
-                    hit.page_range, hit.line_range)  # fmt: skip
+    return known | {hit.chunk_id: citing.citation(number + n, hit) for n, hit in enumerate(others, 1)}
 
 
 def _query_data(result: QueryResult, numbered: Mapping[str, Citation], sizes: _Sizes, count: int, notes: Sequence[str]) -> QueryData:
@@ -183,7 +179,7 @@ def _result(hit: Hit, citation: CitationPart, sizes: _Sizes) -> ResultPart:
         "chunk_id": hit.chunk_id,
         "score": hit.score,
         "source": hit.source,
-        "text_snippet": snippet(hit.chunk_text, sizes.snippet),
+        "text_snippet": snippet(hit.chunk_text or picture_note(hit.asset_ids), sizes.snippet),
         "citation": citation,
         "asset_ids": list(hit.asset_ids),
         "asset_uris": [f"asset://{asset_id}" for asset_id in hit.asset_ids],
@@ -206,6 +202,8 @@ def citation_part(citation: Citation, max_chars: int = _WHOLE) -> CitationPart:
         part["page_range"] = list(citation.page_range)
     if citation.line_range is not None:
         part["line_range"] = list(citation.line_range)
+    if citation.locator:
+        part["locator"] = citation.locator
     return part
 
 
@@ -221,7 +219,7 @@ def snippet(text: str, max_chars: int) -> str:
 
 def source_line(citation: Citation) -> str:
     """`file, heading, page or lines`: how a citation reads in a list of sources."""
-    where = [citation.source_uri, citation.section_path, place(citation.page_range, citation.line_range)]
+    where = [citation.source_uri, citation.section_path, place(citation.page_range, citation.line_range, citation.locator)]
     return ", ".join(part for part in where if part)
 
 

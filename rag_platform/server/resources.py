@@ -64,7 +64,11 @@ def chunk_text(library: Library, chunk_id: str) -> str:
             row = lease.release.catalog.rows([chunk_id]).get(chunk_id)
             if row is not None and chunk_id not in library.hidden_chunks(lease):
                 part = chunk_part(row.chunk, row.chunk.chunk_text)
-                where = [row.source_uri, row.chunk.section_path, place(part.get("page_range"), part.get("line_range"))]
+                where = [
+                    row.source_uri,
+                    row.chunk.section_path,
+                    place(part.get("page_range"), part.get("line_range"), part.get("locator", "")),
+                ]
                 return f"{', '.join(filter(None, where))} (version `{row.chunk.version_id}`)\n\n{row.chunk.chunk_text}"
     raise NotFoundError(
         f"no published chunk {chunk_id!r}; its document may have changed since: ask the question again", code="unknown_chunk"
