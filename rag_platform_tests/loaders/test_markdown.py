@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import hashlib
+import html
 import json
 import time
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -187,3 +189,30 @@ def test_every_commonmark_example_is_covered_by_blocks(tmp_path: Path, material:
         if example["markdown"].strip():
             load(tmp_path, example["markdown"])
     assert len(examples) > 300
+
+
+class ShownText(HTMLParser):
+    """Collects what a browser shows of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[str] = []
+
+    def handle_data(self, data: str) -> None:
+        self.parts.append(data)
+
+
+def test_facts_keep_the_text_of_every_commonmark_example(tmp_path: Path, material: Path) -> None:
+    examples = json.loads((material / "commonmark" / "examples.json").read_text(encoding="utf-8"))
+    for example in examples:
+        page = ShownText()
+        page.feed(example["html"])
+        page.close()
+        text = load(tmp_path, example["markdown"]).text
+        assert any(in_order("".join("".join(page.parts).split()), form) for form in (text, html.unescape(text))), example["example"]
+
+
+def in_order(wanted: str, text: str) -> bool:
+    """True when the characters stand in the text in this order."""
+    rest = iter(text)
+    return all(char in rest for char in wanted)
