@@ -19,7 +19,11 @@ CONFIG = Path(__file__).resolve().parent.parent / "config"
 STRATEGIES = sorted(path.stem for path in (CONFIG / "strategies").glob("*.yaml"))
 ENTRIES = [(kind, name) for kind, table in PROVIDERS.items() for name in table]
 REQUIRED = {"sentence_transformers": {"model": "intfloat/multilingual-e5-small"}}  # options without which an entry cannot be built
-PACKAGES = {"models": {"sentence_transformers", "torch"}}  # what each extra installs, as it is imported
+PACKAGES = {  # what each extra installs, as it is imported
+    "models": {"sentence_transformers", "torch"},
+    "ocr": {"rapidocr", "onnxruntime"},
+    "pdfium": {"pypdfium2"},
+}
 
 
 @pytest.fixture(autouse=True)
