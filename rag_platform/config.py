@@ -22,7 +22,7 @@ from rag_platform.registry import provider_version
 INGESTION_STAGES = ("raw_document", "facts", "media", "sections", "chunks", "views", "embeddings")
 
 # A stage's code version changes when the same input and config would give another output.
-STAGE_CODE_VERSIONS = {"raw_document": "1", "facts": "2", "media": "2", "sections": "2", "chunks": "2", "views": "2", "embeddings": "1"}
+STAGE_CODE_VERSIONS = {"raw_document": "1", "facts": "2", "media": "2", "sections": "2", "chunks": "2", "views": "3", "embeddings": "1"}
 
 
 class _Model(BaseModel):
@@ -49,6 +49,8 @@ class Limits(_Model):
     pdf_memory_mb: int = 900
     page_seconds: float = 30.0
     file_seconds: float = 1800.0
+    parse_seconds: float = 120.0  # a file of a format without pages
+    parse_memory_mb: int = 900
     max_query_chars: int = 4000
 
 
@@ -110,12 +112,60 @@ class CleaningConfig(_Model):
     drop_page_headers: bool = True
 
 
+class Stopwords(_Model):
+    """Words that are never keyphrases, beside the built-in ones."""
+
+    path: str = ""  # UTF-8, one word a line, `#` starts a comment; relative to the config folder
+
+
+class KeyphraseConfig(_Model):
+    """How the keyphrases of chunks and questions are found; keybert asks the strategy's embedder once a chunk, which is slow."""
+
+    method: Literal["textrank", "light", "keybert", "none"] = "textrank"
+    topk: int = Field(default=10, ge=1, le=50)
+    lang: Literal["auto", "zh", "en"] = "auto"
+    stopwords: Stopwords = Stopwords()
+
+
+class QualityWeights(_Model):
+    """The parts of the quality score; the formula stands in documents/quality.py."""
+
+    garbled: float = Field(default=0.4, ge=0)
+    valid: float = Field(default=0.2, ge=0)
+    length: float = Field(default=0.2, ge=0)
+    ocr: float = Field(default=0.2, ge=0)
+
+
+class QualityObservability(_Model):
+    """When a low score is said aloud."""
+
+    enabled: bool = True
+    threshold: float = Field(default=0.6, ge=0, le=1)
+    alert_ratio: float = Field(default=0.2, ge=0, le=1)  # a document with a larger share of low chunks is warned about as a whole
+    sample_rate: float = Field(default=0.01, ge=0, le=1)  # share of the low chunks that are logged one by one
+
+
+class QualityConfig(_Model):
+    """How the quality of a chunk is scored."""
+
+    min_len: int = Field(default=20, ge=0)
+    sat_len: int = Field(default=200, ge=1)
+    weights: QualityWeights = QualityWeights()
+    observability: QualityObservability = QualityObservability()
+
+
 class ViewConfig(_Model):
-    """Templates of the retrieval texts; `{text}`, `{headings}`, `{terms}` are the known fields."""
+    """Templates of the retrieval texts, and what is found out about each chunk.
+
+    Known fields: `{text}`, `{headings}`, `{terms}`, `{keyphrases}`, and `{title}`, `{summary}`, `{tags}` where `describe` names a model.
+    """
 
     dense_template: str = "{text}"
     sparse_template: str = "{text}\n{terms}"
     enricher: ProviderConfig = ProviderConfig(provider="none")
+    keyphrases: KeyphraseConfig = KeyphraseConfig()
+    quality: QualityConfig = QualityConfig()
+    describe: ProviderConfig = ProviderConfig(provider="none")  # a language model (kind `llm`) that writes title, summary and tags
 
 
 class EmbeddingConfig(_Model):

@@ -1,40 +1,133 @@
-"""Reads a PDF in warm child processes under limits of time and memory; a page that kills its child costs that page its layout, no more.
-
-The children live as long as this process and are shared by its documents and threads, at most one for each core.
-"""
+"""Reads files in warm child processes under limits of time and memory; a page that kills its child costs that page its layout, no more."""
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import json
-import os
-import queue
-import subprocess
-import sys
+import dataclasses
+import hashlib
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from rag_platform.config import Limits
-from rag_platform.errors import DocumentError
-from rag_platform.ir import Facts
+from rag_platform.documents.child_pool import START_SECONDS, ChildLost, pool
+from rag_platform.errors import ConfigError, DocumentError
+from rag_platform.ir import Block, Facts, MediaRef, ParseSummary
 from rag_platform.loaders.pdf import PageFacts, PdfInfo, PdfLoader, Profile, assemble
 from rag_platform.loaders.pdf_json import page_from_json
+from rag_platform.registry import provider_class
+from rag_platform.store import from_json
 
-START_SECONDS = 60.0  # allowed for importing the engine and for loading the models, on a busy machine
 MAX_LAYOUT_FAILURES = 3  # children lost to one document before its remaining pages are read as raw text
 MIN_WINDOW_PAGES = 4
 
 OnPage = Callable[[int, int], None]
 
 
-class ChildLost(Exception):
-    """A child died, hung or broke the protocol; the message says which."""
+def running() -> list[int]:
+    """Process ids of the children that live now, busy or waiting."""
+    return sorted(child.process.pid for child in list(pool().all) if child.alive())
+
+
+# --- formats without pages -----------------------------------------------------------------------------------------------
+
+
+def load_in_child(path: Path, filename: str, provider: str, options: Mapping[str, Any], limits: Limits) -> Facts:
+    """The facts that the named loader makes of a file, read in a child within limits.parse_seconds and limits.parse_memory_mb.
+
+    `provider` is a registry name or a dotted path. Raises the loader's own DocumentError, `timeout`, `out_of_memory`, `parser_failed` when
+    the child died or the loader raised anything else; ConfigError when the loader cannot be built. The next file gets a fresh child then.
+    """
+    text: list[str] = []
+    blocks: list[Block] = []
+    media: list[MediaRef] = []
+    summary: ParseSummary | None = None
+    task = {"task": "load", "filename": filename, "provider": provider, "options": dict(options)}
+    for message in _asked(path, task, provider, limits):
+        if "text" in message:
+            text.append(str(message["text"]))
+        elif "blocks" in message:
+            blocks += [from_json(Block, item) for item in message["blocks"]]
+        elif "media" in message:
+            media += [from_json(MediaRef, item) for item in message["media"]]
+        elif "summary" in message:
+            summary = from_json(ParseSummary, message["summary"])
+    whole = "".join(text)
+    if summary is None or hashlib.sha256(whole.encode()).hexdigest() != summary.md_sha256:
+        raise DocumentError(f"the parsing process handed over only a part of {filename}; ingest the file again", code="parser_failed")
+    return Facts(whole, tuple(blocks), tuple(media), summary)
+
+
+def verify_in_child(
+    path: Path, provider: str, options: Mapping[str, Any], facts_text: str, blocks: Sequence[Block], limits: Limits
+) -> dict[int, str]:
+    """What the `verify_blocks` of the named loader says of these blocks, asked of children under the limits of `load_in_child`.
+
+    Blocks with pages go in windows of limits.pdf_window_pages; give all blocks of a page together, because a character belongs to the
+    smallest rectangle around it. Raises as `load_in_child` does.
+    """
+    paged = [block for block in blocks if block.page is not None]
+    windows: dict[int, list[Block]] = {}
+    for block in paged:
+        windows.setdefault(((block.page or 1) - 1) // limits.pdf_window_pages, []).append(block)
+    groups = [*windows.values(), [block for block in blocks if block.page is None]]
+    with ThreadPoolExecutor(pool().size, thread_name_prefix="verify") as threads:
+        parts = threads.map(lambda group: _verified(path, provider, options, facts_text, group, limits), [x for x in groups if x])
+        return {number: reason for part in parts for number, reason in part.items()}
+
+
+def _verified(
+    path: Path, provider: str, options: Mapping[str, Any], facts_text: str, blocks: Sequence[Block], limits: Limits
+) -> dict[int, str]:
+    text, moved = facts_text, list(blocks)
+    if blocks[0].page is not None:  # a window of pages needs no more than its own part of a long text
+        start, text = blocks[0].start, facts_text[blocks[0].start : blocks[-1].end]
+        moved = [dataclasses.replace(block, start=block.start - start, end=block.end - start) for block in blocks]
+    task = {"task": "verify", "provider": provider, "options": dict(options), "text": text,
+            "blocks": [dataclasses.asdict(block) for block in moved]}  # fmt: skip
+    found: dict[int, str] = {}
+    for message in _asked(path, task, provider, limits):
+        found.update({int(number): str(reason) for number, reason in message.get("failures", {}).items()})
+    return found
+
+
+def _asked(path: Path, task: dict[str, Any], provider: str, limits: Limits) -> Generator[dict[str, Any], None, None]:
+    """The messages of a child for one task about a whole file."""
+    seconds = min(limits.parse_seconds, limits.file_seconds)
+    task = {**task, "path": str(path.absolute()), "memory_mb": limits.parse_memory_mb, "seconds": seconds}
+    engine = str(getattr(provider_class("loader", provider), "ENGINE", "other"))
+    try:
+        with pool().child(engine) as child:
+            deadline = time.monotonic() + seconds + (0.0 if child.ready else START_SECONDS)
+            for message in child.ask(task, lambda: max(0.01, deadline - time.monotonic())):
+                _raise_for(message, limits.parse_memory_mb)
+                yield message
+    except ChildLost as error:
+        if error.hung:
+            raise DocumentError(
+                f"stopped after {seconds:g} seconds; raise limits.parse_seconds in settings.yaml, or split the file", code="timeout"
+            ) from error
+        raise DocumentError(
+            f"the parser failed: {error}; the file may be damaged, or need more than limits.parse_memory_mb = {limits.parse_memory_mb}",
+            code="parser_failed",
+        ) from error
+
+
+def _raise_for(message: Mapping[str, Any], memory_mb: int) -> None:
+    if error := message.get("error"):
+        code, said = str(error["code"]), str(error["message"])
+        if code == "invalid_config":
+            raise ConfigError(said)
+        if code == "out_of_memory":
+            said = f"reading it needs more than {memory_mb} MB; raise the memory limit in settings.yaml, or split the file"
+        raise DocumentError(said, code=code)
+
+
+# --- PDFs, over windows of pages -------------------------------------------------------------------------------------------
 
 
 def load_isolated(path: Path, loader: PdfLoader, limits: Limits, on_page: OnPage | None = None) -> Facts:
@@ -43,14 +136,14 @@ def load_isolated(path: Path, loader: PdfLoader, limits: Limits, on_page: OnPage
     Raises DocumentError: as `loaders.pdf.describe`, `timeout` after limits.file_seconds, `parser_failed` when not even opening works.
     """
     deadline = time.monotonic() + limits.file_seconds
-    reading = _Reading(path, loader.profile, limits, deadline, on_page)
+    reading = _Reading(path, loader.ENGINE, loader.profile, limits, deadline, on_page)
     info = reading.describe()
     reading.total = info.pages
     try:
         if len(windows := _windows(info.pages, limits.pdf_window_pages)) == 1:
             reading.window(*windows[0])
         else:
-            with ThreadPoolExecutor(min(_pool.size, len(windows)), thread_name_prefix="pdf") as threads:
+            with ThreadPoolExecutor(min(pool().size, len(windows)), thread_name_prefix="pdf") as threads:
                 try:
                     list(threads.map(lambda window: reading.window(*window), windows))
                 except BaseException:
@@ -63,7 +156,7 @@ def load_isolated(path: Path, loader: PdfLoader, limits: Limits, on_page: OnPage
 
 def extract_images(path: Path, targets: Sequence[str], folder: Path, limits: Limits) -> dict[str, Path | str]:
     """Target (`pdf:xref=N`) to the file in `folder` that holds its encoded bytes, or to the reason why there is none."""
-    reading = _Reading(path, "fast", limits, time.monotonic() + limits.file_seconds, None)
+    reading = _Reading(path, PdfLoader.ENGINE, "fast", limits, time.monotonic() + limits.file_seconds, None)
     found: dict[str, Path | str] = {}
     while remaining := [target for target in targets if target not in found]:
         place = folder / str(len(found))
@@ -85,7 +178,7 @@ def extract_images(path: Path, targets: Sequence[str], folder: Path, limits: Lim
 
 def _windows(pages: int, most: int) -> list[tuple[int, int]]:
     """Half-open page ranges of about equal size, so that every core has one."""
-    size = max(MIN_WINDOW_PAGES, min(max(1, most), -(-pages // _pool.size)))
+    size = max(MIN_WINDOW_PAGES, min(max(1, most), -(-pages // pool().size)))
     return [(first, min(first + size, pages)) for first in range(0, pages, size)]
 
 
@@ -94,6 +187,7 @@ class _Reading:
     """One document on its way through the children."""
 
     path: Path
+    engine: str
     profile: Profile
     limits: Limits
     deadline: float
@@ -156,13 +250,11 @@ class _Reading:
     def ask(self, task: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
         """The messages of a child for one task. Raises DocumentError for what the file is, ChildLost for what the child did."""
         limits = self.limits
-        task = {**task, "path": str(self.path.absolute()), "memory_mb": limits.pdf_memory_mb, "page_seconds": limits.page_seconds}
-        with _pool.child() as child:
+        task = {**task, "path": str(self.path.absolute()), "memory_mb": limits.pdf_memory_mb, "seconds": limits.page_seconds}
+        with pool().child(self.engine) as child:
             for message in child.ask(task, self._patience):
-                if error := message.get("error"):
-                    raise DocumentError(str(error["message"]), code=str(error["code"]))
+                _raise_for(message, limits.pdf_memory_mb)
                 yield message
-            child.worn = child.grown_mb > limits.pdf_memory_mb / 2
 
     def _patience(self) -> float:
         """Seconds the next message may take. Raises DocumentError `timeout` when the file's time is over or its reading was stopped."""
@@ -174,167 +266,3 @@ class _Reading:
                 code="timeout",
             )
         return min(left, self.limits.page_seconds)
-
-
-def running() -> list[int]:
-    """Process ids of the children that live now, busy or waiting."""
-    return sorted(child.process.pid for child in list(_pool.all) if child.alive())
-
-
-class _Child:
-    """One child process and the thread that reads its messages."""
-
-    def __init__(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "rag_platform.documents.loading_child"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={
-                **os.environ,
-                "MALLOC_ARENA_MAX": "2",
-                "PYTHONPATH": os.pathsep.join(item for item in sys.path if item),
-                "PYTHONWARNINGS": "ignore",
-            },
-        )
-        self.messages: queue.Queue[str] = queue.Queue()
-        self.grown_mb = 0
-        self.worn = False
-        self.ready: set[str] = set()  # start, layout: what it has loaded
-        threading.Thread(target=self._read, name="pdf-child", daemon=True).start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        with contextlib.suppress(ValueError, OSError):
-            for line in self.process.stdout:
-                self.messages.put(line.decode("utf-8", "replace"))
-        self.messages.put("")
-
-    def ask(self, task: dict[str, Any], patience: Callable[[], float]) -> Iterator[dict[str, Any]]:
-        """Each message up to the last one of the task; `patience` is asked before each how long it may take."""
-        assert self.process.stdin is not None
-        try:
-            self.process.stdin.write(json.dumps(task).encode() + b"\n")
-            self.process.stdin.flush()
-        except OSError as error:
-            raise ChildLost("the parsing process had ended") from error
-        needed = {"start", "layout"} if task["task"] == "window" and task["profile"] == "layout" and not task["raw"] else {"start"}
-        while True:
-            message = self._next(patience, 0.0 if needed <= self.ready else START_SECONDS)
-            if "ready" in message:
-                self.ready.add(str(message["ready"]))
-                continue
-            if "grown_mb" in message:
-                self.grown_mb = int(message["grown_mb"])
-                yield message
-                return
-            yield message
-
-    def _next(self, patience: Callable[[], float], extra: float) -> dict[str, Any]:
-        allowed = patience() + extra
-        until = time.monotonic() + allowed
-        while True:
-            patience()  # notices a stop and the end of the file's time
-            try:
-                line = self.messages.get(timeout=max(0.01, min(0.5, until - time.monotonic())))
-                break
-            except queue.Empty:
-                if time.monotonic() >= until:
-                    self.close()
-                    raise ChildLost(f"no answer within {allowed:g} seconds") from None
-        if not line:
-            self.process.wait()
-            raise ChildLost(_ending(self.process.returncode))
-        try:
-            message = json.loads(line)
-        except ValueError as error:
-            raise ChildLost("the parsing process wrote nonsense") from error
-        return cast(dict[str, Any], message)
-
-    def alive(self) -> bool:
-        """True while it can take a task."""
-        return self.process.poll() is None
-
-    def close(self) -> None:
-        """End the process now and collect it."""
-        self.process.kill()
-        self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout):
-            if stream is not None:
-                with contextlib.suppress(OSError, ValueError):
-                    stream.close()
-
-
-def _ending(code: int) -> str:
-    if code < 0:
-        return f"the parsing process was ended by signal {-code}"
-    return f"the parsing process ended with code {code}"
-
-
-class _Pool:
-    """Children that wait for work. A process that was forked off starts with none."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.pid = os.getpid()
-        self.free: list[_Child] = []
-        self.all: set[_Child] = set()
-        self.places = threading.BoundedSemaphore(size)
-        self.lock = threading.Lock()
-
-    @contextlib.contextmanager
-    def child(self) -> Iterator[_Child]:
-        """A child for one task; it goes back to wait when the task ended well, and is ended otherwise."""
-        with self.places:
-            child = self._take()
-            healthy = False
-            try:
-                yield child
-                healthy = True
-            except DocumentError as error:
-                healthy = error.code not in ("timeout", "parser_failed")
-                raise
-            finally:
-                with self.lock:
-                    if healthy and not child.worn and child.alive():
-                        self.free.append(child)
-                    else:
-                        self._end(child)
-
-    def _take(self) -> _Child:
-        with self.lock:
-            while self.free:
-                child = self.free.pop()
-                if child.alive():
-                    return child
-                self._end(child)
-            child = _Child()
-            self.all.add(child)
-            return child
-
-    def _end(self, child: _Child) -> None:
-        self.all.discard(child)
-        child.close()
-
-    def close(self) -> None:
-        """End all children, busy ones too, in the process that started them."""
-        with self.lock:
-            ending, self.all, self.free = list(self.all), set(), []
-        if os.getpid() == self.pid:
-            for child in ending:
-                child.close()
-
-
-def _fresh_pool() -> _Pool:
-    return _Pool(max(1, min(4, os.cpu_count() or 1)))
-
-
-def _after_fork() -> None:
-    global _pool
-    _pool = _fresh_pool()
-
-
-_pool = _fresh_pool()
-atexit.register(lambda: _pool.close())
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

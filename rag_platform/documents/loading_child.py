@@ -1,12 +1,15 @@
-"""The child process that reads PDFs: `python -m rag_platform.documents.loading_child`, driven by `documents.isolation`.
+"""The child process that reads files: `python -m rag_platform.documents.loading_child ENGINE`, driven by `documents.isolation`.
 
-One JSON object a line: tasks come in on stdin, messages go out on the original stdout. Nothing is unpickled, so a file that takes over
-this process cannot make its parent run code. Imports stay few, because every start pays for them.
+ENGINE is pymupdf, or other for the formats without pages. One JSON object a line: tasks come in on stdin, messages go out on the original
+stdout. Nothing is unpickled, so a file that takes over this process cannot make its parent run code. Imports stay few, because every
+start pays for them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import importlib
 import json
 import os
 import signal
@@ -14,9 +17,14 @@ import sys
 from pathlib import Path
 from typing import IO, Any
 
-from rag_platform.errors import DocumentError
+from rag_platform.errors import ConfigError, DocumentError
+from rag_platform.ir import Block, Facts
 from rag_platform.loaders import pdf, pdf_images, pdf_text
 from rag_platform.loaders.pdf_json import page_to_json
+from rag_platform.registry import build
+
+_MODULES = {"pymupdf": "pymupdf"}  # imported before the address space is measured: an engine's libraries are no document's fault
+_TEXT_PIECE, _RECORDS_PIECE = 1_000_000, 1_000
 
 
 def main() -> None:
@@ -28,32 +36,53 @@ def main() -> None:
         os.dup2(nowhere.fileno(), 2)
     if hasattr(signal, "SIGALRM"):
         signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the kernel ends this process, even inside C code and without a parent
-    import pymupdf  # noqa: F401  # before the address space is measured: its libraries are no document's fault
-
+    if module := _MODULES.get(sys.argv[1]):
+        importlib.import_module(module)
     baseline = _address_space()
-    prepared = False
+    prepared: set[str] = set()
     _send(replies, {"ready": "start"})
     for line in sys.stdin:
         task = json.loads(line)
-        if not prepared and task["task"] == "window" and task["profile"] == "layout" and not task["raw"]:
+        if "layout" not in prepared and task.get("profile") == "layout" and not task["raw"]:
             _limit_memory(baseline, -1)
             _prepare_layout()
-            prepared, baseline = True, _address_space()
+            prepared.add("layout")
+            baseline = _address_space()
             _send(replies, {"ready": "layout"})
         _limit_memory(baseline, int(task["memory_mb"]))
-        try:
-            answer = _answer(task, replies)
-        except DocumentError as error:
-            answer = {"error": {"code": error.code, "message": error.message}}
-        except Exception as error:  # the parent turns it into a warning or an error of this one document
-            answer = {"error": {"code": "parser_failed", "message": f"{type(error).__name__}: {str(error)[:300]}"}}
+        answer = _guarded(task, replies)
         _alarm(0)
-        _send(replies, {**answer, "grown_mb": (_address_space() - baseline) // 2**20})
+        allowed = int(task["memory_mb"]) * 2**20 // 2
+        if (provider := task.get("provider")) and provider not in prepared and _address_space() - baseline < allowed:
+            prepared.add(provider)
+            baseline = _address_space()  # the libraries of a provider are imported with its first file
+        _send(replies, {**answer, "worn": _address_space() - baseline > allowed})
+
+
+def _guarded(task: dict[str, Any], replies: IO[str]) -> dict[str, Any]:
+    """The last message of a task; whatever the parser raises becomes an error of this one document."""
+    try:
+        return _answer(task, replies)
+    except (DocumentError, ConfigError) as error:
+        return {"error": {"code": error.code, "message": error.message}}
+    except MemoryError:
+        return {"error": {"code": "out_of_memory", "message": ""}}
+    except Exception as error:
+        return {"error": {"code": "parser_failed", "message": f"{type(error).__name__}: {str(error)[:300]}"}}
 
 
 def _answer(task: dict[str, Any], replies: IO[str]) -> dict[str, Any]:
-    path, seconds = Path(task["path"]), float(task["page_seconds"])
+    path, seconds = Path(task["path"]), float(task["seconds"])
     _alarm(seconds)
+    if task["task"] == "load":
+        _send_facts(build("loader", task["provider"], task["options"]).load(path, task["filename"]), replies)
+        return {"done": True}
+
+    if task["task"] == "verify":
+        loader = build("loader", task["provider"], task["options"])
+        blocks = [Block(**{**item, "bbox": item["bbox"] and tuple(item["bbox"])}) for item in task["blocks"]]
+        return {"failures": loader.verify_blocks(path, task["text"], blocks)}
+
     if task["task"] == "describe":
         info = pdf.describe(path, int(task["max_pages"]))
         return {"info": {"pages": info.pages, "metadata": info.metadata}}
@@ -67,6 +96,16 @@ def _answer(task: dict[str, Any], replies: IO[str]) -> dict[str, Any]:
 
     pdf.load_window(path, int(task["first"]), int(task["last"]), task["profile"], raw=bool(task["raw"]), on_page=on_page)
     return {"done": True}
+
+
+def _send_facts(facts: Facts, replies: IO[str]) -> None:
+    """Facts in pieces, so that neither side holds them a second time as one line."""
+    for start in range(0, len(facts.text), _TEXT_PIECE):
+        _send(replies, {"text": facts.text[start : start + _TEXT_PIECE]})
+    for name, records in (("blocks", facts.blocks), ("media", facts.media)):
+        for start in range(0, len(records), _RECORDS_PIECE):
+            _send(replies, {name: [dataclasses.asdict(record) for record in records[start : start + _RECORDS_PIECE]]})
+    _send(replies, {"summary": dataclasses.asdict(facts.summary)})
 
 
 def _images(path: Path, targets: list[str], folder: Path, seconds: float, replies: IO[str]) -> dict[str, Any]:

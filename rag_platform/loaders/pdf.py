@@ -72,6 +72,8 @@ class PdfLoader:
     max_pages: int = 100_000
 
     VERSION: ClassVar[str] = VERSION
+    ISOLATED: ClassVar[bool] = True
+    ENGINE: ClassVar[str] = "pymupdf"
 
     def claims(self, filename: str, head: bytes) -> bool:
         """True when the PDF magic stands in the first 1024 bytes, whatever the file is called."""
@@ -81,6 +83,10 @@ class PdfLoader:
         """The facts of a PDF, read in this process without limits on time and memory; see `documents.loading` for those."""
         info = describe(path, self.max_pages)
         return assemble(load_window(path, 0, info.pages, self.profile), info, self.profile)
+
+    def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
+        """Ordinal to reason for each block that the PDF does not prove; see `verify_blocks`."""
+        return verify_blocks(path, text, blocks)
 
 
 def page_count(path: Path) -> int:

@@ -13,7 +13,7 @@ import pymupdf
 import pytest
 
 from rag_platform.config import Limits, LoadingConfig, ProviderConfig, Strategy, load_settings, load_strategy
-from rag_platform.documents import isolation
+from rag_platform.documents import child_pool, isolation
 from rag_platform.documents.loading import choose, load, sniff
 from rag_platform.errors import ConfigError, DocumentError
 from rag_platform.loaders.pdf import PdfLoader
@@ -36,7 +36,7 @@ def fast(strategy) -> Strategy:
 @pytest.fixture(autouse=True, scope="module")
 def _end_children():
     yield
-    isolation._pool.close()
+    child_pool.pool().close()
 
 
 def write_pages(path: Path, count: int) -> Path:
@@ -119,9 +119,9 @@ def test_pages_keep_their_order_over_windows_and_a_child_stays_warm(fast, tmp_pa
     path = write_pages(tmp_path / "x.pdf", 23)
     first = load(path, "x.pdf", "pdf", fast, Limits(pdf_window_pages=4))
     assert first.text == "\n\n".join(f"page {n}" for n in range(1, 24))
-    children = {child.process.pid for child in isolation._pool.free}
+    children = {child.process.pid for child in child_pool.pool().free}
     load(path, "x.pdf", "pdf", fast, Limits(pdf_window_pages=4))
-    assert children and {child.process.pid for child in isolation._pool.free} == children
+    assert children and {child.process.pid for child in child_pool.pool().free} == children
 
 
 @pytest.mark.integration
@@ -180,11 +180,11 @@ def test_it_works_from_a_thread_prints_nothing_and_leaves_no_child(tmp_path):
         "import threading\n"
         "from pathlib import Path\n"
         "from rag_platform.config import Limits\n"
-        "from rag_platform.documents import isolation\n"
+        "from rag_platform.documents import child_pool, isolation\n"
         "from rag_platform.loaders.pdf import PdfLoader\n"
         "def work():\n"
         f"    isolation.load_isolated(Path({str(path)!r}), PdfLoader(profile='fast'), Limits())\n"
-        f"    Path({str(tmp_path / 'pids')!r}).write_text(' '.join(str(c.process.pid) for c in isolation._pool.free))\n"
+        f"    Path({str(tmp_path / 'pids')!r}).write_text(' '.join(str(c.process.pid) for c in child_pool.pool().free))\n"
         "thread = threading.Thread(target=work)\n"
         "thread.start()\n"
         "thread.join()\n"
@@ -210,4 +210,4 @@ def test_two_threads_share_the_children(fast, tmp_path):
     for thread in threads:
         thread.join()
     assert set(texts.values()) == {"\n\n".join(f"page {n}" for n in range(1, 10))}
-    assert len(isolation._pool.free) <= isolation._pool.size
+    assert len(child_pool.pool().free) <= child_pool.pool().size

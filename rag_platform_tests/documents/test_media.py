@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from rag_platform.config import MediaConfig
-from rag_platform.documents import isolation
+from rag_platform.documents import child_pool
 from rag_platform.documents.media import resolve
 from rag_platform.ir import Facts, MediaRef, ParseSummary
 from rag_platform.loaders.pdf import PdfLoader
@@ -23,7 +23,7 @@ DATASHEET = Path(__file__).resolve().parents[2] / "data" / "samples" / "datashee
 @pytest.fixture(autouse=True, scope="module")
 def _end_children():
     yield
-    isolation._pool.close()
+    child_pool.pool().close()
 
 
 def picture(width: int = 8, height: int = 6, kind: str = "PNG", mode: str = "RGB") -> bytes:
