@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from rag_platform.config import STAGE_CODE_VERSIONS, Settings, Strategy, stage_profiles, text_norm_profile_id
 from rag_platform.documents import chunking, cleaning, enrichment, loading, media, sections
-from rag_platform.errors import IntegrityError
+from rag_platform.errors import ConfigError, IntegrityError
 from rag_platform.ir import (
     Block,
     Chunk,
@@ -33,7 +34,7 @@ from rag_platform.ir import (
     View,
 )
 from rag_platform.observability import tracing
-from rag_platform.registry import build, provider_version
+from rag_platform.registry import build, provider_class, provider_version
 from rag_platform.store import Store, Writes, from_json, read_json, read_records, sha256_file
 
 OnProgress = Callable[[int, int], None]
@@ -58,6 +59,7 @@ class VersionBuild:
     force: bool = False
     on_page: OnProgress | None = None
     deferred: bool = False
+    reading: Future[Facts] | None = None  # the facts when another thread reads them ahead of this build
     writes: Writes = field(default_factory=Writes)
 
     @cached_property
@@ -149,9 +151,7 @@ def build_facts(work: VersionBuild) -> Done:
     version, profile = work.version, work.profiles["facts"]
     folder = work.store.facts_dir(version.file_sha256, profile)
     if work.force or not (folder / "summary.json").is_file():
-        facts = loading.load(
-            work.store.raw_path(version.file_sha256), version.filename, version.loader, work.strategy, work.settings.limits, work.on_page
-        )
+        facts = work.reading.result() if work.reading else read_facts(work)
         work.writes.text(folder / "facts.md", facts.text)
         work.writes.records(folder / "blocks.parquet", Block, facts.blocks)
         work.writes.records(folder / "media.parquet", MediaRef, facts.media)
@@ -170,6 +170,22 @@ def build_facts(work: VersionBuild) -> Done:
     }
     tracing.event("ingest.parse_summary", {**counts, "warnings": list(summary.warnings)})
     return folder, summary.md_sha256, counts, summary.warnings
+
+
+def read_facts(work: VersionBuild) -> Facts:
+    """The facts that the version's loader makes of the stored bytes, nothing written. Raises DocumentError with the reason."""
+    version = work.version
+    return loading.load(
+        work.store.raw_path(version.file_sha256), version.filename, version.loader, work.strategy, work.settings.limits, work.on_page
+    )
+
+
+def read_in_child(version: Version) -> bool:
+    """True when the version's format is read in a child process, so that several documents can be read at once."""
+    try:
+        return bool(getattr(provider_class("loader", version.loader), "ISOLATED", False))
+    except ConfigError:  # reading it says so
+        return False
 
 
 def build_media(work: VersionBuild) -> Done:

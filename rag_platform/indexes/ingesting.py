@@ -6,6 +6,8 @@ failure is recorded and the batch goes on; what was live stays live.
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -15,7 +17,7 @@ from pathlib import Path
 
 from rag_platform.config import INGESTION_STAGES, CleaningConfig, Settings, Strategy, stage_profiles, text_norm_profile_id
 from rag_platform.documents.cleaning import canonical
-from rag_platform.documents.versions import STAGES, VersionBuild, build_stage
+from rag_platform.documents.versions import STAGES, VersionBuild, build_stage, read_facts, read_in_child
 from rag_platform.errors import DocumentError, RagError
 from rag_platform.indexes.embedding import EmbeddingCache, EmbeddingReport, embed_texts
 from rag_platform.indexes.embedding_workers import EmbeddingPool
@@ -28,6 +30,7 @@ from rag_platform.store import Store
 _PDF_TEXT_SHARE = 0.03
 _BATCH_TEXTS = 512
 _FIRST_BATCH = 64  # small, so that the embedder's processes load while the next documents are read
+_READERS = max(1, min(4, os.cpu_count() or 1))  # documents that child processes read at once, as many as there are children
 _BATCHES_AT_ONCE = 2  # no process waits for the slowest one of its batch
 
 OnOutcome = Callable[[Version, StageOutcome], None]
@@ -82,8 +85,9 @@ def ingest_versions(
 ) -> IngestionTotals:
     """Totals after every version went through `stages` (a prefix of the seven); ready versions are live, failed ones have their reason.
 
-    While a batch is embedded the next one is read, and while a document's outputs are flushed to disk the next document is built; every
-    callback but `on_progress` comes from the calling thread.
+    Documents of formats that are read in child processes are read ahead, one a core. While a batch is embedded the next one is read, and
+    while a document's outputs are flushed to disk the next document is built. Every callback but `on_progress` comes from the calling
+    thread.
     """
     run = _Run(versions, settings, strategy, store, ledger, set(forced), stages, on_outcome, on_failure, on_progress)
     with run:
@@ -116,6 +120,9 @@ class _Run:
         self.totals = IngestionTotals()
         self._roots: dict[str, dict[str, str]] = {}
         self._profile = stage_profiles(strategy)["embeddings"]
+        self._facts_profile = stage_profiles(strategy)["facts"]
+        self._works: dict[int, VersionBuild] = {}  # of the versions whose facts are being read
+        self._over = threading.Event()
         self._waiting: tuple[VersionBuild, list[StageOutcome], Future[None]] | None = None  # the document that is being flushed
         self._batch = _Batch()
         self._embedding: deque[_Batch] = deque()
@@ -125,13 +132,16 @@ class _Run:
         self._cache = EmbeddingCache(store.embeddings_path)
         self._pool = EmbeddingPool(strategy.embedding.provider, strategy.embedding.options)
         self._flusher = ThreadPoolExecutor(1, thread_name_prefix="commit")
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="read")
         self._embedder = ThreadPoolExecutor(_BATCHES_AT_ONCE, thread_name_prefix="embed")
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, *_: object) -> None:
-        self._pool.close()  # first: a run that is given up must not wait for what its processes are computing
+        self._over.set()  # first: a run that is given up must not wait for what its processes are reading and computing
+        self._pool.close()
+        self._readers.shutdown(cancel_futures=True)
         self._embedder.shutdown(cancel_futures=True)
         self._flusher.shutdown()
         self._cache.close()
@@ -141,7 +151,7 @@ class _Run:
         version = self.versions[number]
         if self._waiting and self._waiting[0].version.file_sha256 == version.file_sha256:
             self.settle()  # equal bytes share their facts
-        work = self._work(version, number)
+        work = self._begun(number)
         outcomes: list[StageOutcome] = []
         failure: tuple[str, Exception] | None = None
         for stage in (s for s in self.stages if s in STAGES):
@@ -195,6 +205,21 @@ class _Run:
                 return
             self._complete(self._embedding.popleft(), report.result())
 
+    def _begun(self, number: int) -> VersionBuild:
+        """The build of one version, its facts and those of the next ones being read by other threads where that is safe and of use."""
+        for later in range(number, min(number + _READERS + 1, len(self.versions)) if "facts" in self.stages else number):
+            version = self.versions[later]
+            if later in self._works or not read_in_child(version):
+                continue
+            known = (self.store.facts_dir(version.file_sha256, self._facts_profile) / "summary.json").is_file()
+            if (known and version.version_id not in self.forced) or any(
+                version.file_sha256 == work.version.file_sha256 for work in self._works.values()
+            ):
+                continue
+            work = self._works[later] = self._work(version, later)
+            work.reading = self._readers.submit(tracing.carry(read_facts), work)
+        return self._works.pop(number, None) or self._work(self.versions[number], number)
+
     def _work(self, version: Version, number: int) -> VersionBuild:
         document = self.ledger.document(version.namespace, version.doc_id)
         if version.namespace not in self._roots:
@@ -202,6 +227,8 @@ class _Run:
         root = self._roots[version.namespace].get(document.source)
 
         def on_page(page: int, pages: int) -> None:
+            if self._over.is_set():
+                raise DocumentError("the run was ended before the document was read; ingest it again", code="cancelled")
             self.on_progress("documents", number, len(self.versions), f"{version.source_uri}: page {page} of {pages}")
 
         return VersionBuild(
