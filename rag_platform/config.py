@@ -17,12 +17,16 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rag_platform.errors import ConfigError, NotFoundError
-from rag_platform.registry import provider_version
+from rag_platform.registry import build, provider_class, provider_version
 
 INGESTION_STAGES = ("raw_document", "facts", "media", "sections", "chunks", "views", "embeddings")
 
 # A stage's code version changes when the same input and config would give another output.
-STAGE_CODE_VERSIONS = {"raw_document": "1", "facts": "2", "media": "2", "sections": "2", "chunks": "2", "views": "3", "embeddings": "1"}
+STAGE_CODE_VERSIONS = {"raw_document": "1", "facts": "2", "media": "3", "sections": "2", "chunks": "2", "views": "3", "embeddings": "1"}
+
+
+# What the prompt `describe/chunk` is filled with.
+DESCRIBE_FIELDS = ("section_path", "text")
 
 
 class _Model(BaseModel):
@@ -54,6 +58,15 @@ class Limits(_Model):
     max_query_chars: int = 4000
 
 
+class FetchLimits(_Model):
+    """Bounds on one download."""
+
+    seconds: float = Field(default=30.0, gt=0)  # from the first look-up to the last byte
+    max_bytes: int = 100 * 1024 * 1024  # after decompression
+    redirects: int = Field(default=5, ge=0)
+    allow: tuple[str, ...] = ()  # host:port that may be private or on another port than 80 and 443; never link-local or metadata
+
+
 class ReleasePolicy(_Model):
     """How many releases are kept."""
 
@@ -77,6 +90,7 @@ class Settings(_Model):
     default_strategy: str = "default"
     strategies_dir: Path | None = None  # None: `strategies` beside settings.yaml
     limits: Limits = Limits()
+    fetching: FetchLimits = FetchLimits()
     releases: ReleasePolicy = ReleasePolicy()
     server: ServerSettings = ServerSettings()
     nightly_cron: str = "0 3 * * *"
@@ -95,12 +109,34 @@ class MediaConfig(_Model):
     fetch_remote: bool = False
     max_pixels: int = 50_000_000
     max_bytes: int = 20 * 1024 * 1024
+    page_dpi: int = Field(default=150, ge=50, le=600)  # of the pictures of pages without text
+    page_pixels: int = 4_000_000  # larger pages are drawn smaller
+
+
+class CaptionConfig(_Model):
+    """Which model describes images, and what it is told (seed 000 §3.6.5-3.6.7)."""
+
+    provider: str = "none"  # a provider of the kind `llm`
+    options: dict[str, Any] = Field(default_factory=dict)
+    preset: Literal["", "abroad", "abroad_batch", "china", "china_batch"] = ""  # models by place and load; options win
+    lang: Literal["zh", "en", "auto"] = "auto"
+    context_scope: Literal["local", "none"] = "local"
+    context_chars: int = Field(default=1200, ge=800, le=1500)
+    inject: Literal["summary", "full"] = "full"  # what of a caption stands in views
+    max_images_per_doc: int = Field(default=50, ge=0)
+    min_pixels: int = 10_000  # smaller images are icons and rules
+    parallel: int = Field(default=2, ge=1, le=16)
 
 
 class MediaTextConfig(_Model):
     """What models read in images; only views follow from it."""
 
     ocr: ProviderConfig = ProviderConfig(provider="none")
+    ocr_min_pixels: int = 4_000  # smaller images are icons and rules
+    ocr_max_images_per_doc: int = Field(default=1000, ge=0)
+    ocr_seconds: float = 60.0  # for one image
+    ocr_max_lines: int = Field(default=0, ge=0)  # of an image in views, 0: all
+    captions: CaptionConfig = CaptionConfig()
 
 
 class CleaningConfig(_Model):
@@ -154,6 +190,14 @@ class QualityConfig(_Model):
     observability: QualityObservability = QualityObservability()
 
 
+class DescribeConfig(_Model):
+    """Which language model writes a title, a summary and tags for each chunk; none by default."""
+
+    provider: str = "none"  # a provider of the kind `llm`
+    options: dict[str, Any] = Field(default_factory=dict)
+    parallel: int = Field(default=4, ge=1, le=32)
+
+
 class ViewConfig(_Model):
     """Templates of the retrieval texts, and what is found out about each chunk.
 
@@ -165,7 +209,7 @@ class ViewConfig(_Model):
     enricher: ProviderConfig = ProviderConfig(provider="none")
     keyphrases: KeyphraseConfig = KeyphraseConfig()
     quality: QualityConfig = QualityConfig()
-    describe: ProviderConfig = ProviderConfig(provider="none")  # a language model (kind `llm`) that writes title, summary and tags
+    describe: DescribeConfig = DescribeConfig()
 
 
 class EmbeddingConfig(_Model):
@@ -267,8 +311,8 @@ def stage_profiles(strategy: Strategy) -> dict[str, str]:
         "facts": [[item, provider_version("loader", item["provider"])] for item in dump["loading"]["loaders"]],
         "media": dump["media"],
         "sections": [dump["cleaning"], dump["sectioner"], provider_version("sectioner", strategy.sectioner.provider)],
-        "chunks": [dump["chunker"], provider_version("chunker", strategy.chunker.provider)],
-        "views": [dump["views"], provider_version("enricher", strategy.views.enricher.provider)],
+        "chunks": [dump["chunker"], provider_version("chunker", strategy.chunker.provider), *_chunking_embedder(strategy)],
+        "views": [dump["views"], provider_version("enricher", strategy.views.enricher.provider), *_outside_views(strategy.views)],
         "embeddings": [dump["embedding"]["provider"], dump["embedding"]["options"], strategy.builds_dense,
                        provider_version("embedder", strategy.embedding.provider)],
     }  # fmt: skip
@@ -282,6 +326,41 @@ def stage_profiles(strategy: Strategy) -> dict[str, str]:
         if stage == "media":
             profiles["media_texts"] = fingerprint(dump["media_texts"], STAGE_CODE_VERSIONS["media"], upstream, length=12)
     return profiles
+
+
+def chunk_tokens(strategy: Strategy) -> int | None:
+    """The most tokens that a chunk may cost: the chunker's `max_tokens`, within nine tenths of the embedder's window, which leaves room for
+    marks, prefixes and errors of the estimate. None for a chunker without the option."""
+    wanted = _wanted_tokens(strategy)
+    if wanted is None or not strategy.builds_dense:
+        return wanted
+    window = getattr(provider_class("embedder", strategy.embedding.provider), "WINDOW", None)
+    if window is None:  # it stands in the model's files
+        window = build("embedder", strategy.embedding.provider, strategy.embedding.options).info().max_tokens
+    return min(wanted, int(window) * 9 // 10)
+
+
+def _wanted_tokens(strategy: Strategy) -> int | None:
+    known = getattr(provider_class("chunker", strategy.chunker.provider), "__dataclass_fields__", {})
+    return int(strategy.chunker.options.get("max_tokens", known["max_tokens"].default)) if "max_tokens" in known else None
+
+
+def _chunking_embedder(strategy: Strategy) -> list[Any]:
+    """What the chunks owe to an embedder: the strategy's where its window cuts them shorter, or may do so because only its files tell the
+    window; and the one whose tokenizer or vectors decide where to cut."""
+    options, wanted = strategy.chunker.options, _wanted_tokens(strategy)
+    embedding = strategy.embedding.provider, strategy.embedding.options
+    owed: list[Any] = []
+    if wanted is not None and strategy.builds_dense:
+        if not hasattr(provider_class("embedder", embedding[0]), "WINDOW"):
+            owed.append(["window", *embedding, provider_version("embedder", embedding[0])])
+        elif (most := chunk_tokens(strategy)) != wanted:
+            owed.append(["max_tokens", most])
+    needs = getattr(provider_class("chunker", strategy.chunker.provider), "needs_embedder", None)
+    if needs is not None and needs(options):
+        name, chosen = (options["embedder"], options.get("embedder_options", {})) if options.get("embedder") else embedding
+        owed.append(["embedder", name, chosen, provider_version("embedder", name)])
+    return owed
 
 
 def index_profile(strategy: Strategy) -> str:

@@ -24,8 +24,8 @@ PROVIDERS: dict[str, dict[str, str]] = {
         "whole_doc": "rag_platform.documents.sections:WholeDoc",
     },
     "chunker": {
-        "recursive": "rag_platform.documents.chunking:Recursive",
-        "whole_section": "rag_platform.documents.chunking:WholeSection",
+        "recursive": "rag_platform.documents.chunkers_recursive:Recursive",
+        "whole_section": "rag_platform.documents.chunkers_recursive:WholeSection",
     },
     "enricher": {
         "none": "rag_platform.documents.enrichment:NoEnrichment",
@@ -46,6 +46,14 @@ PROVIDERS: dict[str, dict[str, str]] = {
         "rrf": "rag_platform.retrieval.fusion:ReciprocalRank",
         "min_max": "rag_platform.retrieval.fusion:MinMax",
         "z_score": "rag_platform.retrieval.fusion:ZScore",
+    },
+    "ocr": {
+        "none": "rag_platform.documents.media_texts:NoOcr",
+        "rapidocr": "rag_platform.providers.rapidocr:RapidOcr",
+    },
+    "llm": {
+        "none": "rag_platform.providers.openai_chat:NoModel",
+        "openai": "rag_platform.providers.openai_chat:OpenAIChat",
     },
     "reranker": {
         "none": "rag_platform.retrieval.reranking:NoReranking",

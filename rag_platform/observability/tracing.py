@@ -34,7 +34,7 @@ R = TypeVar("R")
 EVENT_KINDS = frozenset(
     {
         "ingest.dedup_decision", "ingest.parse_summary", "ingest.assets_manifest", "ingest.section_stats", "ingest.chunk_stats",
-        "ingest.embedding_batch", "ingest.upsert_result", "ingest.document_failed",
+        "ocr.generated", "caption.generated", "ingest.embedding_batch", "ingest.upsert_result", "ingest.document_failed",
         "query.normalized", "retrieval.plan", "retrieval.candidates", "fusion.ranked", "filter.applied", "rerank.ranked",
         "context.final", "generation.summary", "response.envelope", "query.fallback",
         "release.built", "release.checked", "release.published", "release.rolled_back", "release.opened",
