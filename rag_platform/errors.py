@@ -5,6 +5,7 @@ RagError                    code, message with the value and the remedy, optiona
 │   └── NotFoundError       what was named does not exist: namespace, document, chunk, release, trace
 ├── ConfigError             settings or strategy do not load, or name a provider that is not installed
 ├── DocumentError           one document cannot be processed; the batch goes on without it
+│   └── FetchError          something could not be downloaded, or may not be
 ├── SchemaVersionError      a stored file was written by a newer or unknown program version
 ├── IntegrityError          stored data contradicts its own hashes or counts
 ├── ReleaseError            a release cannot be built, opened, published or rolled back
@@ -59,6 +60,12 @@ class DocumentError(RagError):
     """One document cannot be processed; codes say why (`empty_file`, `encrypted`, `broken_file`, ...)."""
 
     default_code = "document_failed"
+
+
+class FetchError(DocumentError):
+    """Something could not be downloaded, or may not be; codes as `fetching.fetch` lists them, details `status` and `retryable`."""
+
+    default_code = "fetch_failed"
 
 
 class SchemaVersionError(RagError):
