@@ -363,6 +363,19 @@ def _chunking_embedder(strategy: Strategy) -> list[Any]:
     return owed
 
 
+def _outside_views(views: ViewConfig) -> list[str]:
+    """What views hang on beside their config: the words of the list of stop words, the prompt and the version of the describing model."""
+    found: list[str] = []
+    if path := views.keyphrases.stopwords.path:
+        file = config_dir() / path
+        found.append(hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else "")
+    if views.describe.provider != "none":
+        from rag_platform import prompts  # it reads this module
+
+        found += [provider_version("llm", views.describe.provider), prompts.load("describe/chunk", DESCRIBE_FIELDS).profile_id]
+    return found
+
+
 def index_profile(strategy: Strategy) -> str:
     """The identity of what a release holds: stage profiles, encoding and index providers. Another one forces a full build."""
     dump = strategy.model_dump(mode="json", include={"encoding", "lexical", "dense"})

@@ -73,7 +73,12 @@ class Sectioner(Protocol):
 
 
 class Chunker(Protocol):
-    """Cuts one section into spans."""
+    """Cuts one section into spans.
+
+    An option `max_tokens` is lowered to the embedder's window; options `embedder` and `embedder_options` are filled with the strategy's
+    embedder where they are empty, and `needs_embedder(options) -> bool`, a static method, says when the chunks depend on it. A chunker of
+    two levels has `families(text) -> [(parent span or None, spans of its children)]` besides, whose children are its spans.
+    """
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Half-open spans of `text` in order, each within the chunker's size, none blank."""
@@ -81,7 +86,11 @@ class Chunker(Protocol):
 
 
 class Embedder(Protocol):
-    """Turns texts into unit vectors of one space."""
+    """Turns texts into unit vectors of one space.
+
+    One whose window does not depend on files declares `WINDOW: ClassVar[int]`, in tokens; one that can count tokens has
+    `count_tokens(texts) -> list[int]`, without prefixes and marks.
+    """
 
     def info(self) -> EmbedderInfo:
         """The fingerprint, known without loading weights."""

@@ -1,4 +1,4 @@
-"""Where a text may be cut: never inside a grapheme cluster, a fence that fits or a table row; and how many tokens a span costs."""
+"""Where a text may be cut: never inside a grapheme cluster, a fence or a table row; and how many tokens a span costs."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ class Boundaries:
     patterns: Sequence[re.Pattern[str]]
     guarded: Sequence[Guarded]  # runs that are never cut
     starts: Sequence[int]
-    opened: Sequence[Guarded]  # fences too long to stay whole: cut at line ends only
+    opened: Sequence[Guarded]  # fences far too long to stay whole: cut at line ends only
     opened_starts: Sequence[int]
 
     def inside(self, position: int) -> Guarded | None:
@@ -233,12 +233,18 @@ def _after_heading(text: str, position: int) -> bool:
     return "\n" in text[end:position] and HEADING.match(text, start) is not None
 
 
-def boundaries(text: str, separators: Sequence[str], fits: Callable[[int, int], bool], longest_row: int) -> Boundaries:
-    """The legal cuts of a text; `fits(start, end)` says whether a run can be one chunk. A row above `longest_row` is cut like text."""
-    runs = structure(text)
-    # Two guards: nothing cuts what fits, and a fence that does not fit is cut at its line ends.
-    guarded = [run for run in runs if (run.end - run.start <= longest_row if run.kind == "row" else fits(run.start, run.end))]
-    opened = [run for run in runs if run.kind == "fence" and not fits(run.start, run.end)]
+def boundaries(
+    text: str, separators: Sequence[str], fits: Callable[[int, int], bool], keeps: Callable[[int, int], bool] | None = None
+) -> Boundaries:
+    """The legal cuts of a text; `fits(start, end)` says whether a run can be one chunk, `keeps` whether a fence or row too long for that
+    stays whole nevertheless. Of what stays not, a fence is cut at its line ends and a row like text."""
+    guarded: list[Guarded] = []
+    opened: list[Guarded] = []
+    for run in structure(text):
+        if fits(run.start, run.end) or (keeps is not None and keeps(run.start, run.end)):
+            guarded.append(run)
+        elif run.kind == "fence":
+            opened.append(run)
     patterns = [re.compile(r"\n(?=#{1,6}[ \t])"), *(separator_pattern(item) for item in separators if item)]
     lines = next((i for i, item in enumerate(separators) if item == "\n"), len(patterns) - 2)
     patterns.insert(lines + 2, SENTENCE)

@@ -25,6 +25,7 @@ class Hashing:
     VERSION: ClassVar[str] = "1"
     BYTES_PER_SECOND: ClassVar[float] = 400_000.0
     LOAD_SECONDS: ClassVar[float] = 0.0
+    WINDOW: ClassVar[int] = 1_000_000
 
     def __post_init__(self) -> None:
         if self.dim < 8:
@@ -32,7 +33,7 @@ class Hashing:
 
     def info(self) -> EmbedderInfo:
         """The fingerprint; the dimension is part of the space, so it is part of the id."""
-        return EmbedderInfo(f"{self.NAME}-{self.dim}", self.VERSION, self.dim, max_tokens=1_000_000)
+        return EmbedderInfo(f"{self.NAME}-{self.dim}", self.VERSION, self.dim, max_tokens=self.WINDOW)
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         """float32 [len(texts), dim] of unit rows. Raises ProviderError(code="blank_text") with the position of a blank text."""

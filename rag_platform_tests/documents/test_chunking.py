@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from rag_platform.config import Strategy
 from rag_platform.documents.boundaries import estimated_tokens, is_grapheme_boundary, structure
-from rag_platform.documents.chunking import Recursive, WholeSection, chunk_hash, cut, language
+from rag_platform.documents.chunkers_recursive import Recursive, WholeSection
+from rag_platform.documents.chunking import chunk_hash, cut
 from rag_platform.documents.cleaning import normalise
 from rag_platform.documents.places import attached_images
 from rag_platform.documents.sections import MarkdownHeadings, headings_of
@@ -90,9 +91,13 @@ def test_a_fence_that_fits_is_not_cut() -> None:
     assert pieces(f"words words words\n\n{fence}\n\nwords words") == ["words words words", f"{fence}\n\nwords words"]
 
 
-def test_a_fence_that_is_too_long_is_cut_at_line_ends() -> None:
-    lines = [f"code line number {i}" for i in range(6)]
+def test_a_fence_longer_than_the_size_stays_whole_up_to_a_bound_and_is_cut_at_line_ends_beyond() -> None:
+    lines = [f"code line number {i}" for i in range(30)]
+    long = "```\n" + "\n".join(lines[:14]) + "\n```"
+    assert 40 < len(long) <= 8 * 40
+    assert pieces(f"words before\n\n{long}\n\nwords behind") == ["words before", long, "words behind"]
     found = pieces("```\n" + "\n".join(lines) + "\n```")
+    assert len(found) > 10
     assert "\n".join(found).split("\n") == ["```", *lines, "```"]
 
 
@@ -283,17 +288,3 @@ def test_a_page_without_text_becomes_a_chunk_of_its_picture(tiny: Strategy) -> N
     only = Facts("", (), (), facts.summary)
     (alone,) = cut(VERSION, only, normalise(only, links, tiny.cleaning), [], Recursive(), tiny, links)
     assert (alone.section_path, alone.asset_ids) == ("__preamble__", ("B", "A"))
-
-
-@pytest.mark.parametrize(
-    ("text", "lang"),
-    [
-        ("使用 FastAPI 构建接口", "zh"),
-        ("plain English words", "en"),
-        ("これは日本語です", "other"),
-        ("Русский текст", "other"),
-        ("123", "other"),
-    ],
-)
-def test_language(text: str, lang: str) -> None:
-    assert language(text) == lang

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from rag_platform.config import Strategy
-from rag_platform.documents.chunking import Recursive, cut
+from rag_platform.documents.chunkers_recursive import Recursive
+from rag_platform.documents.chunking import cut
 from rag_platform.documents.cleaning import normalise
 from rag_platform.documents.provenance import locate, verify_version
 from rag_platform.documents.sections import MarkdownHeadings, headings_of

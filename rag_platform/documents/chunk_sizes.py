@@ -1,0 +1,119 @@
+"""How long a span is: in characters, and in tokens by an embedder's tokenizer or by an estimate."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rag_platform import registry
+from rag_platform.documents.boundaries import is_grapheme_boundary, token_sums
+from rag_platform.errors import ConfigError
+
+Span = tuple[int, int]
+TokenCounts = Callable[[Sequence[str]], list[int]]
+
+INK = re.compile(r"\S")
+WORD = re.compile(r"\S+\s*|\s+")
+KEPT_WHOLE = 8  # a table row or a fence is kept whole up to so many times the chunk size
+EXACT_ROUNDS = 4
+
+
+def require_sizes(chunk_size: int, chunk_overlap: int, max_tokens: int) -> None:
+    """Nothing for sizes that can be used. Raises ConfigError naming the values."""
+    if chunk_size < 20 or max_tokens < 20 or not 0 <= chunk_overlap <= chunk_size // 2:
+        raise ConfigError(
+            f"chunk_size {chunk_size} and max_tokens {max_tokens} must be 20 or more, chunk_overlap {chunk_overlap} at most half of "
+            "chunk_size"
+        )
+
+
+def token_counter(embedder: str, options: Mapping[str, Any]) -> TokenCounts | None:
+    """The embedder's own count of tokens of each text, without prefix and end marks; None where it has no tokenizer of its own."""
+    if not embedder:
+        return None
+    found: TokenCounts | None = getattr(registry.build("embedder", embedder, options), "count_tokens", None)
+    return found
+
+
+class Ruler:
+    """Measures spans of one text.
+
+    `size` counts characters, or tokens where `in_tokens` is set; no span that fits costs more than `max_tokens`. Tokens are those of
+    `counts` where it is given: words are counted whole, and a word's tokens are spread over its characters.
+    """
+
+    def __init__(self, text: str, size: int, max_tokens: int, *, in_tokens: bool = False, counts: TokenCounts | None = None) -> None:
+        self.text = text
+        self.size = size
+        self.in_tokens = in_tokens
+        self.counts = counts
+        self.sums = token_sums(text) if counts is None else counted_sums(text, counts)
+        self.characters = len(text) if in_tokens else size
+        self.token_size = min(size, max_tokens) if in_tokens else max_tokens
+        self.budget = 100 * self.token_size
+
+    def fits(self, start: int, end: int) -> bool:
+        """True when the span is within the size."""
+        return end - start <= self.characters and int(self.sums[end] - self.sums[start]) <= self.budget
+
+    def keeps(self, start: int, end: int) -> bool:
+        """True when a fence or a table row of that span is kept whole although it may not fit."""
+        long = int(self.sums[end] - self.sums[start]) // 100 if self.in_tokens else end - start
+        return long <= KEPT_WHOLE * self.size
+
+    def reach(self, start: int) -> int:
+        """The furthest end of a span from `start` that fits; at least one character."""
+        by_tokens = int(np.searchsorted(self.sums, self.sums[start] + self.budget, side="right")) - 1
+        return max(start + 1, min(start + self.characters, by_tokens))
+
+    def back(self, end: int, overlap: int) -> int:
+        """The first start of a span up to `end` that is no longer than the overlap."""
+        if not self.in_tokens:
+            return max(0, end - overlap)
+        return int(np.searchsorted(self.sums, self.sums[end] - 100 * overlap, side="left"))
+
+    def exceeded(self, spans: Iterable[Span]) -> int:
+        """The most tokens that one of the spans has by the tokenizer, 0 where none has more than it may or there is no tokenizer."""
+        texts = [self.text[start:end] for start, end in spans]
+        if self.counts is None or not texts:
+            return 0
+        most = max(self.counts(texts))
+        return most if most > self.token_size else 0
+
+
+def counted_sums(text: str, counts: TokenCounts) -> NDArray[np.int64]:
+    """Running cost in hundredths of a token by a tokenizer: each word with its exact count, spread as the estimate spreads it."""
+    sums = token_sums(text)
+    words = [(match.start(), match.end()) for match in WORD.finditer(text)]
+    distinct = sorted({text[start:end].strip() for start, end in words} - {""})
+    known = {"": 0, **dict(zip(distinct, counts(distinct), strict=True))}
+    exact = np.empty_like(sums)
+    exact[0] = done = 0
+    for start, end in words:
+        cost = 100 * known[text[start:end].strip()]
+        estimate = int(sums[end] - sums[start])
+        exact[start + 1 : end + 1] = done + (sums[start + 1 : end + 1] - sums[start]) * cost // max(1, estimate)
+        done += cost
+        exact[end] = done
+    return exact
+
+
+def inked(text: str, start: int) -> int:
+    """The first place from `start` that is not white space; a base character stays with its marks."""
+    found = INK.search(text, start)
+    if found is None:
+        return start
+    return found.start() if is_grapheme_boundary(text, found.start()) else max(start, found.start() - 1)
+
+
+def trimmed(text: str, start: int, end: int) -> Span | None:
+    """The span without white space around it, clusters kept whole; None when nothing is left."""
+    while start < end and text[start].isspace() and is_grapheme_boundary(text, start + 1):
+        start += 1
+    while end > start and text[end - 1].isspace():
+        end -= 1
+    return (start, end) if start < end else None

@@ -1,0 +1,141 @@
+"""Chunkers that cut at the best separator within a size: `recursive`, and `whole_section`, which falls back to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from rag_platform.documents.boundaries import Boundaries, boundaries, is_grapheme_boundary
+from rag_platform.documents.chunk_sizes import EXACT_ROUNDS, INK, Ruler, Span, inked, require_sizes, token_counter, trimmed
+from rag_platform.errors import ConfigError
+
+SEPARATORS = ("\n\n", "\n", " ", "")
+
+
+@dataclass(frozen=True)
+class Recursive:
+    """Cuts at the best separator in the second half of the allowed size: before a heading, then the separators in order.
+
+    `chunk_size` counts characters, or tokens: of the embedder's own tokenizer where it has one, estimated ones where not. No chunk costs
+    more than `max_tokens`, so that an embedder of 512 reads all of it. A chunk is longer only where a fence or a table row is, which are
+    kept whole up to eight times the size. The next chunk repeats up to `chunk_overlap` of the text before it, from the start of a
+    paragraph, line, sentence or word; nothing is repeated before a heading or out of code.
+    """
+
+    chunk_size: int = 800
+    chunk_overlap: int = 120
+    separators: Sequence[str] = SEPARATORS
+    length_function: Literal["characters", "tokens"] = "characters"
+    max_tokens: int = 460
+    embedder: str = ""  # whose tokenizer counts; the strategy's own where none is named
+    embedder_options: Mapping[str, Any] = field(default_factory=dict)
+
+    NAME: ClassVar[str] = "recursive"
+    VERSION: ClassVar[str] = "2"
+
+    def __post_init__(self) -> None:
+        if self.length_function not in ("characters", "tokens"):
+            raise ConfigError(f"length_function is {self.length_function!r}; it must be characters or tokens")
+        require_sizes(self.chunk_size, self.chunk_overlap, self.max_tokens)
+
+    @staticmethod
+    def needs_embedder(options: Mapping[str, Any]) -> bool:
+        """True when these options make the chunks depend on an embedder."""
+        return options.get("length_function") == "tokens"
+
+    def spans(self, text: str) -> list[Span]:
+        """Half-open spans in order, trimmed, none blank."""
+        return self.spans_within(text, 0, len(text)) if text.strip() else []
+
+    def spans_within(self, text: str, start: int, end: int) -> list[Span]:
+        """The spans of text[start:end] in offsets of the whole text; its fences and tables count also where they begin before `start`."""
+        in_tokens = self.length_function == "tokens"
+        counts = token_counter(self.embedder, self.embedder_options) if in_tokens else None
+        ruler = Ruler(text, self.chunk_size, self.max_tokens, in_tokens=in_tokens, counts=counts)
+        cuts = boundaries(text, self.separators, ruler.fits, ruler.keeps)
+        found = best_spans(start, end, ruler, cuts, self.chunk_overlap)
+        for _ in range(EXACT_ROUNDS):  # a tokenizer may count a run of characters higher than its parts
+            loose = [span for span in found if ruler.fits(*span)]
+            if not (most := ruler.exceeded(loose)):
+                break
+            ruler.budget = ruler.budget * ruler.token_size // (most + 1)
+            found = best_spans(start, end, ruler, cuts, self.chunk_overlap)
+        return found
+
+
+def best_spans(start: int, stop: int, ruler: Ruler, cuts: Boundaries, overlap: int) -> list[Span]:
+    """Spans of cuts.text[start:stop] in order, each cut at the best separator."""
+    text = cuts.text
+    found: list[Span] = []
+    previous = start
+    while start < stop:
+        start = inked(text, start)
+        end, clean = _end(ruler, cuts, start, stop, previous, overlap)
+        if end <= previous and start < previous:
+            start = previous  # nothing new fits behind the overlap
+            continue
+        if (span := trimmed(text, start, end)) and (not found or span[1] > found[-1][1]):
+            found.append(span)
+        if INK.search(text, end, stop) is None:
+            break
+        previous = end
+        start = end if clean else _overlap(ruler, cuts, end, start, overlap)
+    return found
+
+
+def _end(ruler: Ruler, cuts: Boundaries, start: int, stop: int, floor: int, overlap: int) -> tuple[int, bool]:
+    """(end of the chunk that starts at `start`, whether the next must start there)."""
+    high = ruler.reach(start)
+    if high >= stop:
+        return stop, True
+    middle = start + max(1, (high - start) // 2)
+    rest = stop - start
+    # Two chunks are left: cut near the middle, rather than leave a crumb.
+    aim = (start + rest // 2 + overlap // 2) if rest <= 2 * (high - start) - overlap else high
+    for low, top in ((max(middle, floor + 1), high), (max(start, floor) + 1, middle)):
+        low = min(low, max(start + (high - start) // 3, floor + 1)) if aim < high else low
+        for rank in range(len(cuts.patterns)):
+            if found := cuts.cuts(rank, low, top):
+                return min(found, key=lambda place: abs(place - aim)), rank == 0
+    return min(stop, forced_end(cuts, start, high)), False
+
+
+def forced_end(cuts: Boundaries, start: int, high: int) -> int:
+    """Where nothing separates: the end of a fence or row that is too long, else the last place that splits no character."""
+    run = cuts.inside(high)
+    if run is not None:
+        return run.start if run.start > start else run.end  # where the overlap ends, the caller starts again without it
+    end = high
+    while end > start and not is_grapheme_boundary(cuts.text, end):
+        end -= 1
+    return end if end > start else high  # a cluster longer than a chunk is no writing; the size is kept
+
+
+def _overlap(ruler: Ruler, cuts: Boundaries, end: int, start: int, overlap: int) -> int:
+    """Where the next chunk starts: at most `overlap` before `end`, where a separator ends outside code and tables."""
+    low = max(ruler.back(end, overlap), start + 1)
+    if overlap == 0 or low >= end:
+        return end
+    for rank in range(1, len(cuts.patterns)):
+        for place in cuts.cuts(rank, low, end - 1):
+            if not cuts.inside_opened(place) and not cuts.beside_row(place):
+                return place
+    return end
+
+
+@dataclass(frozen=True)
+class WholeSection:
+    """One chunk per section; a section above `max_chars` or `max_tokens` is cut as Recursive does."""
+
+    max_chars: int = 2000
+    chunk_overlap: int = 120
+    max_tokens: int = 460
+
+    NAME: ClassVar[str] = "whole_section"
+    VERSION: ClassVar[str] = "2"
+
+    def spans(self, text: str) -> list[Span]:
+        """One span, or several where the section is too long."""
+        overlap = min(self.chunk_overlap, self.max_chars // 2)
+        return Recursive(chunk_size=self.max_chars, chunk_overlap=overlap, max_tokens=self.max_tokens).spans(text)
