@@ -42,6 +42,11 @@ class Store:
         return self.home / "cache" / "embeddings.sqlite"
 
     @property
+    def descriptions_path(self) -> Path:
+        """What language models wrote about chunks, by what they were asked."""
+        return self.home / "cache" / "descriptions.sqlite"
+
+    @property
     def logs_dir(self) -> Path:
         """Structured logs and traces, one JSONL file per process and day."""
         return self.home / "logs"

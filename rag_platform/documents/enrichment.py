@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from string import Formatter
 from typing import ClassVar
 
-from rag_platform.config import CleaningConfig, ViewConfig
+from rag_platform.config import CleaningConfig, QualityConfig, Strategy, ViewConfig, canonical_json
 from rag_platform.documents.boundaries import DELIMITER
 from rag_platform.documents.cleaning import fingerprint_text
+from rag_platform.documents.describing import Description
+from rag_platform.documents.keyphrases import keyphrases
+from rag_platform.documents.languages import language
+from rag_platform.documents.media_texts import terms_of
+from rag_platform.documents.quality import quality_score
 from rag_platform.errors import ConfigError
 from rag_platform.ir import Chunk, MediaText, View
-from rag_platform.protocols import Enricher
+from rag_platform.observability import tracing
+from rag_platform.protocols import Embedder, Enricher
+from rag_platform.registry import build
 
-FIELDS = ("text", "headings", "terms")
+FIELDS = ("text", "headings", "terms", "keyphrases", "title", "summary", "tags")
 
 
 @dataclass(frozen=True)
@@ -36,27 +45,85 @@ def views(
     cleaning: CleaningConfig,
     enricher: Enricher,
     media_texts: Mapping[str, MediaText] | None = None,
+    *,
+    descriptions: Mapping[str, Description] | None = None,
+    embedder: Embedder | None = None,
 ) -> list[View]:
-    """One view per chunk, in order; a chunk without text and terms has empty texts and is not to be indexed.
+    """One view per chunk, in order; a chunk without text, terms and texts of its images has empty texts and is not to be indexed.
 
-    A chunk that goes on with a table gets the table's head among its terms, so that its rows are found by their columns.
-    `content_hash` is the sha256 of the canonical dense text: the embedding cache key. Raises ConfigError for an unknown template field.
+    A chunk that is nothing but pictures is read as the texts of its pictures. Others have them among their terms, as a chunk that goes on
+    with a table has the table's head, so that its rows are found by their columns. `content_hash` is the sha256 of the canonical dense
+    text: the embedding cache key. Raises ConfigError for an unknown template field; keyphrases by keybert need the embedder.
     """
     dense, sparse = template_parts(config.dense_template), template_parts(config.sparse_template)
-    needs_terms = any(field == "terms" for _, field in (*dense, *sparse))
+    heads = table_heads(chunks) if any(field == "terms" for _, field in (*dense, *sparse)) else {}
+    texts = media_texts or {}
     found: list[View] = []
-    heads = table_heads(chunks) if needs_terms else {}
     for chunk in chunks:
+        seen = terms_of(chunk, texts)
+        text = chunk.chunk_text or seen
+        said = (descriptions or {}).get(chunk.chunk_id, Description())
+        lang = chunk.lang if chunk.chunk_text else language(text)
+        keys = keyphrases(text, lang, config.keyphrases, embedder)
+        terms = " ".join([*enricher.terms(chunk), *heads.get(chunk.chunk_id, ())])
         values = {
-            "text": chunk.chunk_text,
+            "text": text,
             "headings": "" if chunk.section_path.startswith("__") else chunk.section_path,
-            "terms": " ".join([*enricher.terms(chunk), *heads.get(chunk.chunk_id, ())]) if needs_terms else "",
+            "terms": "\n".join(part for part in (terms, seen if chunk.chunk_text else "") if part),
+            "keyphrases": " ".join(keys),
+            "title": said.title,
+            "summary": said.summary,
+            "tags": " ".join(said.tags),
         }
         dense_text, sparse_text = filled(dense, values), filled(sparse, values)
-        if not chunk.chunk_text and not values["terms"]:
+        if not text and not values["terms"]:
             dense_text = sparse_text = ""
-        found.append(View(chunk.chunk_id, dense_text, sparse_text, fingerprint_text(dense_text, cleaning)))
+        score = quality_score(text, config.quality, None if chunk.chunk_text else _confidence(chunk, texts)) if text else None
+        content_hash = fingerprint_text(dense_text, cleaning)
+        found.append(
+            View(chunk.chunk_id, dense_text, sparse_text, content_hash, keys, score, said.title, said.summary, said.tags)
+        )  # fmt: skip
     return found
+
+
+def keyphrase_embedder(strategy: Strategy) -> Embedder | None:
+    """The strategy's embedder where its keyphrases need one, loaded once."""
+    if strategy.views.keyphrases.method != "keybert":
+        return None
+    return _embedder(strategy.embedding.provider, canonical_json(strategy.embedding.options))
+
+
+@functools.lru_cache(maxsize=1)
+def _embedder(provider: str, options: str) -> Embedder:
+    found: Embedder = build("embedder", provider, json.loads(options))
+    return found
+
+
+def _confidence(chunk: Chunk, texts: Mapping[str, MediaText]) -> float | None:
+    """The mean confidence of the text that was read in a chunk's pictures, None where none was."""
+    known = [texts[i].ocr_confidence for i in chunk.asset_ids if i in texts and texts[i].ocr_text]
+    values = [value for value in known if value is not None]
+    return sum(values) / len(values) if values else None
+
+
+def low_quality(chunks: Sequence[Chunk], found: Sequence[View], config: QualityConfig) -> list[str]:
+    """Warnings about the chunks of a document that score below the threshold; a fixed sample of them goes to the log as events."""
+    rules = config.observability
+    if not rules.enabled:
+        return []
+    scored = [(view.quality_score, chunk) for view, chunk in zip(found, chunks, strict=True) if view.quality_score is not None]
+    low = sorted(((score, chunk) for score, chunk in scored if score < rules.threshold), key=lambda item: (item[0], item[1].chunk_index))
+    if not low:
+        return []
+    for score, chunk in low:
+        if int(chunk.chunk_fingerprint[:8] or "0", 16) < rules.sample_rate * 0x1_0000_0000:  # the same chunks every time
+            payload = {"chunk_id": chunk.chunk_id, "version_id": chunk.version_id, "quality_score": score, "text": chunk.chunk_text[:200]}
+            tracing.event("ingest.low_quality", payload)
+    worst, chunk = low[0]
+    place = f" (page {chunk.page_start})" if chunk.page_start else f" (line {chunk.line_start})" if chunk.line_start else ""
+    many = "; the text may be garbled or badly recognised" if len(low) > rules.alert_ratio * len(scored) else ""
+    return [f"{len(low)} of {len(scored)} chunks have a quality below {rules.threshold}, the lowest {worst} in chunk "
+            f"{chunk.chunk_index}{place}{many}"]  # fmt: skip
 
 
 def table_heads(chunks: Sequence[Chunk]) -> dict[str, tuple[str, ...]]:

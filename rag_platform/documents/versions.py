@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 
 from rag_platform.config import STAGE_CODE_VERSIONS, Settings, Strategy, stage_profiles, text_norm_profile_id
-from rag_platform.documents import chunking, cleaning, enrichment, loading, media, sections
+from rag_platform.documents import chunking, cleaning, describing, enrichment, loading, media, sections
 from rag_platform.errors import ConfigError, IntegrityError
 from rag_platform.ir import (
     Block,
@@ -236,9 +236,8 @@ def build_sections(work: VersionBuild) -> Done:
 def build_chunks(work: VersionBuild) -> Done:
     """Chunks with their provenance."""
     path = work.path("chunks")
-    config = work.strategy.chunker
     if work.force or not path.is_file():
-        chunker = build("chunker", config.provider, config.options)
+        chunker = chunking.chunker_of(work.strategy)
         work.chunks = chunking.cut(work.version, work.facts, work.normalised, work.sections, chunker, work.strategy, work.links)
         sha256 = work.writes.records(path, Chunk, work.chunks)
     else:
@@ -262,14 +261,25 @@ def build_views(work: VersionBuild) -> Done:
     config = work.strategy.views
     if work.force or not path.is_file():
         enricher = build("enricher", config.enricher.provider, config.enricher.options)
+        said = describing.describe(work.chunks, config.describe, work.store.descriptions_path)
         work.views = enrichment.views(
-            work.chunks, config, work.strategy.cleaning, enricher, {text.asset_id: text for text in work.media_texts}
+            work.chunks,
+            config,
+            work.strategy.cleaning,
+            enricher,
+            {text.asset_id: text for text in work.media_texts},
+            descriptions=said.found,
+            embedder=enrichment.keyphrase_embedder(work.strategy),
         )
         sha256 = work.writes.records(path, View, work.views)
     else:
-        sha256 = sha256_file(path)
-    counts = {"views": len(work.views), "with_text": sum(bool(view.dense_text.strip()) for view in work.views)}
-    return path, sha256, counts, ()
+        said, sha256 = describing.Descriptions(), sha256_file(path)
+    counts = {
+        "views": len(work.views),
+        "with_text": sum(bool(view.dense_text.strip()) for view in work.views),
+        **(said.counts if config.describe.provider != "none" else {}),
+    }
+    return path, sha256, counts, (*enrichment.low_quality(work.chunks, work.views, config.quality), *said.warnings)
 
 
 STAGES: dict[str, tuple[str, str, Callable[[VersionBuild], Done]]] = {

@@ -1,0 +1,187 @@
+"""Title, summary and tags of chunks, written by a language model once and kept by what was asked; never part of chunk_text."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+import threading
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rag_platform import prompts
+from rag_platform.config import DESCRIBE_FIELDS, DescribeConfig, fingerprint
+from rag_platform.errors import ProviderError, RagError, SchemaVersionError
+from rag_platform.ir import Chunk, Json
+from rag_platform.observability import tracing
+from rag_platform.protocols import LLM, Message
+from rag_platform.registry import build, provider_version
+
+SCHEMA_VERSION = 1
+MAX_CHARS = 8000  # of a passage; only a very long table row is longer
+MAX_TOKENS = 500
+MAX_TITLE, MAX_SUMMARY, MAX_TAG, MAX_TAGS = 160, 1200, 60, 10
+GIVE_UP = 3  # failures in a row after which nothing more is asked for this document
+
+SCHEMA: Json = {
+    "type": "object",
+    "properties": {"title": {"type": "string"}, "summary": {"type": "string"}, "tags": {"type": "array", "items": {"type": "string"}}},
+    "required": ["title", "summary", "tags"],
+    "additionalProperties": False,
+}
+# Options that change how a model is reached, not what it writes.
+_TRANSPORT = {"api_key_env", "timeout_ms", "retries", "backoff_ms", "price_input", "price_output"}
+_FENCE = re.compile(r"^```[a-z]*\s*|\s*```$", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a model said about one chunk."""
+
+    title: str = ""
+    summary: str = ""
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptions:
+    """Descriptions by chunk_id, and what they took; a chunk that failed has none, and `failed` says why."""
+
+    found: dict[str, Description] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    reused: int = 0
+    asked: int = 0
+    cost: float | None = None
+
+    @property
+    def counts(self) -> Json:
+        """The figures of the stage."""
+        return {"described": len(self.found), "described_reused": self.reused, "describe_calls": self.asked,
+                "describe_failed": len(self.failed), "describe_cost": self.cost}  # fmt: skip
+
+    @property
+    def warnings(self) -> list[str]:
+        """One sentence when chunks have no description."""
+        if not self.failed:
+            return []
+        reason = next(iter(self.failed.values()))
+        return [f"{len(self.failed)} of {len(self.failed) + len(self.found)} chunks have no title, summary and tags; the first: {reason}"]
+
+
+def describe(chunks: Sequence[Chunk], config: DescribeConfig, cache: Path) -> Descriptions:
+    """The descriptions of every chunk with text; nothing where no model is configured.
+
+    What was asked before, word for word, of the same model with the same prompt comes from `cache`; the rest is asked in offline mode,
+    several at once. A failure costs its chunk alone; after three in a row nothing more is asked. Raises ConfigError when the model
+    cannot be built or the prompt does not load.
+    """
+    if config.provider == "none":
+        return Descriptions()
+    prompt = prompts.load("describe/chunk", DESCRIBE_FIELDS)
+    options = {key: value for key, value in config.options.items() if key not in _TRANSPORT}
+    profile = fingerprint(config.provider, provider_version("llm", config.provider), options, prompt.profile_id, SCHEMA)
+    texts = {c.chunk_id: prompt.user(section_path=_path(c), text=c.chunk_text[:MAX_CHARS]) for c in chunks if c.chunk_text.strip()}
+    keys = {chunk_id: fingerprint(profile, text, length=64) for chunk_id, text in texts.items()}
+    with closing(_Cache(cache)) as known:
+        held = {key: parsed(text) for key, text in known.get(keys.values()).items()}
+        wanted = {key: texts[chunk_id] for chunk_id, key in keys.items() if key not in held}
+        run = _Run(build("llm", config.provider, config.options), prompt.system, known)
+        if wanted:
+            with ThreadPoolExecutor(config.parallel, thread_name_prefix="describe") as pool:
+                answers = {key: pool.submit(tracing.carry(run.ask), key, text) for key, text in wanted.items()}
+            held |= {key: said for key, answer in answers.items() if (said := answer.result()) is not None}
+    found = {chunk_id: held[key] for chunk_id, key in keys.items() if key in held}
+    failed = {chunk_id: run.failed[key] for chunk_id, key in keys.items() if key in run.failed}
+    return Descriptions(found, failed, len(found) - sum(keys[i] in wanted for i in found), run.asked, run.cost)
+
+
+def parsed(text: str) -> Description:
+    """The description in a model's answer, its parts cut to their limits. Raises ProviderError `broken_reply` when it is not the JSON
+    that was asked for."""
+    try:
+        value = json.loads(_FENCE.sub("", text.strip()))
+    except ValueError as error:
+        raise ProviderError(f"the model did not answer with JSON: {text[:120]!r}", code="broken_reply") from error
+    if not isinstance(value, dict) or not isinstance(value.get("title"), str) or not isinstance(value.get("summary"), str):
+        raise ProviderError(f"the model's JSON lacks the texts title and summary: {text[:120]!r}", code="broken_reply")
+    tags = value.get("tags")
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        raise ProviderError(f"the model's JSON has no list of tags: {text[:120]!r}", code="broken_reply")
+    lines = (" ".join(tag.split())[:MAX_TAG].lower() for tag in tags)
+    return Description(
+        " ".join(value["title"].split())[:MAX_TITLE],
+        " ".join(value["summary"].split())[:MAX_SUMMARY],
+        tuple(dict.fromkeys(line for line in lines if line))[:MAX_TAGS],
+    )
+
+
+def _path(chunk: Chunk) -> str:
+    return "(none)" if chunk.section_path.startswith("__") else chunk.section_path
+
+
+class _Run:
+    """The calls for one document, from several threads."""
+
+    def __init__(self, model: LLM, system: str, cache: _Cache) -> None:
+        self.model, self.system, self.cache = model, system, cache
+        self.failed: dict[str, str] = {}
+        self.asked = 0
+        self.cost: float | None = None
+        self._in_a_row = 0
+        self._lock = threading.Lock()
+
+    def ask(self, key: str, text: str) -> Description | None:
+        """The description; None when there is none, with the reason in `failed`."""
+        with self._lock:
+            if self._in_a_row >= GIVE_UP:
+                self.failed[key] = "not asked, for the model failed three times in a row"
+                return None
+            self.asked += 1
+        try:
+            messages = [Message("system", self.system), Message("user", text)]
+            answer = self.model.generate(messages, mode="offline", max_tokens=MAX_TOKENS, json_schema=SCHEMA)
+            found = parsed(answer.text)
+        except RagError as error:
+            with self._lock:
+                self.failed[key] = error.message
+                self._in_a_row += 1
+            return None
+        self.cache.put(key, answer.text, answer.model)
+        with self._lock:
+            self._in_a_row = 0
+            if answer.cost is not None:
+                self.cost = (self.cost or 0.0) + answer.cost
+        return found
+
+
+class _Cache:
+    """Checked answers by the fingerprint of everything that was asked; safe between threads and processes."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = threading.Lock()
+        self._db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if version not in (0, SCHEMA_VERSION):
+            self._db.close()
+            raise SchemaVersionError(f"{path} has schema {version}, this program reads {SCHEMA_VERSION}; upgrade, or delete the cache")
+        self._db.execute("CREATE TABLE IF NOT EXISTS descriptions (key TEXT PRIMARY KEY, answer TEXT NOT NULL, model TEXT NOT NULL)")
+        self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+
+    def get(self, keys: Iterable[str]) -> dict[str, str]:
+        sql = "SELECT key, answer FROM descriptions WHERE key IN (SELECT value FROM json_each(?))"
+        with self._lock:
+            rows: list[Any] = self._db.execute(sql, (json.dumps(list(keys)),)).fetchall()
+        return dict(rows)
+
+    def put(self, key: str, answer: str, model: str) -> None:
+        with self._lock:
+            self._db.execute("INSERT OR REPLACE INTO descriptions VALUES (?, ?, ?)", (key, answer, model))
+
+    def close(self) -> None:
+        self._db.close()

@@ -1,0 +1,236 @@
+"""The words and phrases a text is about; the same function for chunks at ingest and for questions, so that filters meet."""
+
+from __future__ import annotations
+
+import functools
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rag_platform.config import KeyphraseConfig, config_dir
+from rag_platform.documents.stopwords import CHINESE, ENGLISH
+from rag_platform.errors import ConfigError
+from rag_platform.protocols import Embedder, Vectors
+
+WINDOW = 4  # words this near are neighbours
+DAMPING = 0.85
+MAX_PHRASE_WORDS = 3
+MAX_PHRASE_CHARS = 60
+_KEPT_WORDS = 16  # at least so many words, or half of them, may become part of a phrase
+_CANDIDATES = 3  # times topk, for keybert
+_DIVERSITY = 0.5
+
+# Fenced code, tags, addresses and the targets of links say little about the subject.
+_NOISE = re.compile(
+    r"^[ >]*(```|~~~).*?(?:^[ >]*\1|\Z)|<[^<>\n]{1,300}>|(?:https?|ftp|asset)://[^\s)\]>]+|\]\([^)\n]*\)|\[image_\w+ [^\]\n]*\]",
+    re.M | re.S,
+)
+_HAN_CLASS = "\u3005\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_HAN = re.compile(f"[{_HAN_CLASS}]")
+# A word keeps its joints, so that identifiers, versions and `C++` stay whole; anything else but a space ends a phrase.
+_TOKEN = re.compile(
+    rf"(?P<han>[{_HAN_CLASS}]+)|(?P<word>[^\W_{_HAN_CLASS}](?:[\w.'’+#-]*[^\W_{_HAN_CLASS}+#-])?\+{{0,2}}#?)|(?P<end>[^\s\w]|\n[ \t]*\n|_+)"
+)
+_NOMINAL = ("n", "vn", "an", "eng", "i", "j", "l", "x")  # parts of speech that make phrases; `x` is a word that is not in the dictionary
+_ALONE = ("v", "a", "vi")  # verbs and adjectives may be keywords, but `保存数据` is no phrase
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """The words of a text that may be keywords, with the number of the run of neighbouring words each stands in."""
+
+    words: Sequence[str]
+    runs: Sequence[int]
+
+
+def keyphrases(text: str, lang: str, config: KeyphraseConfig, embedder: Embedder | None = None) -> tuple[str, ...]:
+    """At most `topk` keyphrases, best first, lower case and NFKC; Chinese words are joined without a space.
+
+    textrank  words by PageRank over their neighbourhood within 4 words, those that stand side by side joined (Mihalcea & Tarau 2004)
+    light     words by frequency, early ones first
+    keybert   the phrases of `light` by likeness to the whole text, unlike each other (maximal marginal relevance); needs the embedder
+    none      nothing
+
+    `lang` other than zh counts as a language of words with spaces unless `config.lang` says otherwise. Equal input gives equal output.
+    Raises ConfigError `keyphrases_unavailable` for keybert without an embedder, and for a list of stop words that cannot be read.
+    """
+    if config.method == "none" or not text.strip():
+        return ()
+    stop = _stop_words(config.stopwords.path)
+    # In Chinese text parts of speech help; in a Japanese one the same characters are other words.
+    found = _words(text, stop, tagged=(config.lang if config.lang != "auto" else lang) in ("zh", "en"))
+    if not found.words:
+        return ()
+    scores = _textrank(found.words) if config.method == "textrank" else _early_and_often(found.words)
+    if config.method != "keybert":
+        return tuple(_phrases(found, scores, config.topk))
+    if embedder is None:
+        raise ConfigError("keyphrases by keybert need an embedder, and none was given; use method textrank or light",
+                          code="keyphrases_unavailable", method="keybert")  # fmt: skip
+    candidates = _phrases(found, scores, _CANDIDATES * config.topk)
+    vectors = embedder.embed([text, *candidates])
+    return tuple(candidates[i] for i in _diverse(vectors[0], vectors[1:], config.topk))
+
+
+# --- words ---------------------------------------------------------------------------------------------------------------
+
+
+def _words(text: str, stop: frozenset[str], *, tagged: bool) -> _Words:
+    plain = _NOISE.sub("\n\n", unicodedata.normalize("NFKC", text))
+    words: list[str] = []
+    runs: list[int] = []
+    run = 0
+    for match in _TOKEN.finditer(plain):
+        kind, token = match.lastgroup, match.group()
+        if kind == "end":
+            run += 1
+            continue
+        for word, tag in _chinese(token, tagged) if kind == "han" else ((token.lower().replace("’", "'"), "eng"),):
+            alone = tag in _ALONE
+            kept = (alone or tag.startswith(_NOMINAL)) and _is_subject(word) and word not in stop
+            run += alone or not kept
+            if kept:
+                words.append(word)
+                runs.append(run)
+            run += alone
+    return _Words(words, runs)
+
+
+def _chinese(run: str, tagged: bool) -> list[tuple[str, str]]:
+    """(word, part of speech) of a run of Han characters; a run that is not Chinese stays whole."""
+    return list(_dictionary().tag(run)) if tagged else [(run, "n")]
+
+
+def _is_subject(word: str) -> bool:
+    """Words of one letter or sign and bare numbers name nothing."""
+    return len(word) > 1 and any(char.isalpha() for char in word)
+
+
+@functools.cache
+def _dictionary() -> rjieba.Jieba:  # type: ignore[name-defined] # noqa: F821
+    import rjieba
+
+    return rjieba.Jieba()  # of our own: words that other code adds to the shared one must not change what is stored
+
+
+@functools.cache
+def _stop_words(path: str) -> frozenset[str]:
+    return ENGLISH | CHINESE | (own_stop_words(path) if path else frozenset())
+
+
+def own_stop_words(path: str) -> frozenset[str]:
+    """The words of a list: one a line, `#` starts a comment. Raises ConfigError for a file that cannot be read."""
+    file = config_dir() / path
+    try:
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the stop words at {file} cannot be read ({error}); correct stopwords.path") from error
+    words = (unicodedata.normalize("NFKC", line.partition("#")[0]).strip().lower() for line in lines)
+    return frozenset(word for word in words if word)
+
+
+# --- scores --------------------------------------------------------------------------------------------------------------
+
+
+def _textrank(words: Sequence[str]) -> dict[str, float]:
+    """PageRank of each word, the words within WINDOW of each other joined by an undirected edge that counts how often."""
+    names = list(dict.fromkeys(words))
+    number = {word: i for i, word in enumerate(names)}
+    ids = np.fromiter((number[word] for word in words), dtype=np.int64, count=len(words))
+    size = len(names)
+    weights = np.zeros(size * size)
+    for distance in range(1, WINDOW):
+        pairs = ids[:-distance] * size + ids[distance:]
+        weights += np.bincount(pairs, minlength=size * size)
+    matrix = weights.reshape(size, size)
+    matrix = matrix + matrix.T
+    np.fill_diagonal(matrix, 0.0)
+    degrees = matrix.sum(axis=0)
+    shares = matrix / np.where(degrees > 0, degrees, 1.0)
+    rank = np.full(size, 1.0)
+    for _ in range(50):
+        fresh = (1.0 - DAMPING) + DAMPING * shares @ rank
+        settled = float(np.abs(fresh - rank).max()) < 1e-4
+        rank = fresh
+        if settled:
+            break
+    # Rounded, so that the order of equal words does not hang on the processor's way of adding.
+    return {word: round(float(score), 6) for word, score in zip(names, rank, strict=True)}
+
+
+def _early_and_often(words: Sequence[str]) -> dict[str, float]:
+    """How often each word stands there, and up to half a time more for standing early."""
+    counts = Counter(words)
+    first = {word: position for position, word in reversed(list(enumerate(words)))}
+    return {word: counts[word] + 0.5 * (1.0 - first[word] / len(words)) for word in counts}
+
+
+def _phrases(found: _Words, scores: dict[str, float], most: int) -> list[str]:
+    """At most `most` phrases of the best words, best first, of equal ones the first in the text.
+
+    A phrase is a run of up to three neighbours, or the part of runs that recurs. It counts the sum of its words, one that stands there
+    once three quarters of it. Left out is what stands only inside a better phrase, and what adds words to a better one just once.
+    """
+    order = {word: i for i, word in enumerate(dict.fromkeys(found.words))}
+    kept = set(sorted(order, key=lambda word: (-scores[word], order[word]))[: max(_KEPT_WORDS, len(order) // 2)])
+    runs = _runs(found, kept)
+    times = Counter(run[i : i + size] for run in runs for size in range(1, MAX_PHRASE_WORDS + 1) for i in range(len(run) - size + 1))
+    pieces = (run[i : i + MAX_PHRASE_WORDS] for run in runs for i in range(0, len(run), MAX_PHRASE_WORDS))
+    recurring = (gram for gram, count in times.items() if count > 1 and len(set(gram)) == len(gram) > 1)
+    value = {
+        gram: sum(scores[word] for word in gram) * (1.0 if times[gram] > 1 or len(gram) == 1 else 0.75) for gram in [*pieces, *recurring]
+    }
+    chosen: list[tuple[str, ...]] = []
+    for gram in sorted(value, key=lambda gram: -value[gram]):
+        inside = any(_holds(better, gram) and times[gram] <= times[better] for better in chosen)
+        adding = times[gram] == 1 and any(len(better) > 1 and _holds(gram, better) for better in chosen)
+        if not inside and not adding and len(_joined(gram)) <= MAX_PHRASE_CHARS:
+            chosen.append(gram)
+            if len(chosen) == most:
+                break
+    return list(dict.fromkeys(map(_joined, chosen)))
+
+
+def _runs(found: _Words, kept: set[str]) -> list[tuple[str, ...]]:
+    """The runs of neighbouring words that are kept, in order."""
+    runs: list[tuple[str, ...]] = []
+    opened: list[str] = []
+    previous = -1
+    for word, run in zip([*found.words, ""], [*found.runs, -1], strict=True):
+        if opened and (word not in kept or run != previous):
+            runs.append(tuple(opened))
+            opened = []
+        if word in kept:
+            opened.append(word)
+        previous = run
+    return runs
+
+
+def _holds(gram: tuple[str, ...], part: tuple[str, ...]) -> bool:
+    """True when the part stands in a longer gram."""
+    return len(gram) > len(part) and any(gram[i : i + len(part)] == part for i in range(len(gram) - len(part) + 1))
+
+
+def _joined(run: Sequence[str]) -> str:
+    text = run[0]
+    for word in run[1:]:
+        text += word if _HAN.match(word) and _HAN.match(text[-1]) else f" {word}"
+    return text
+
+
+def _diverse(whole: Vectors, candidates: Vectors, count: int) -> list[int]:
+    """Indexes of candidates by maximal marginal relevance (Carbonell & Goldstein 1998); rows and `whole` have length 1."""
+    relevance = candidates @ whole
+    chosen: list[int] = []
+    nearest = np.zeros(len(candidates), dtype=np.float32)
+    while len(chosen) < min(count, len(candidates)):
+        worth = (1.0 - _DIVERSITY) * relevance - _DIVERSITY * nearest
+        worth[chosen] = -np.inf
+        best = int(np.argmax(worth))
+        chosen.append(best)
+        nearest = np.maximum(nearest, candidates @ candidates[best])
+    return chosen
