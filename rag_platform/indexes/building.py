@@ -88,7 +88,7 @@ class Building:
             catalog.replace_documents(document for document, _ in self.live)
             catalog.drop_versions(self.delta.dropped)
             for version in rows.values():
-                catalog.add_version(version.version, version.sections, version.entries(failed), version.links)
+                catalog.add_version(version.version, version.sections, version.entries(failed), version.links, version.texts)
 
     def _write_lexical(self, rows: Mapping[str, deltas.VersionRows], new: Mapping[str, Entry]) -> int:
         """Bring the word index up to date; returns how many deleted chunks its statistics still count."""

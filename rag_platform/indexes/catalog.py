@@ -16,8 +16,17 @@ from typing import Any
 from urllib.parse import quote
 
 from rag_platform.errors import NotFoundError
-from rag_platform.indexes.catalog_tables import FIELDS, Entry, check_schema, columns, restored
-from rag_platform.ir import Chunk, Document, MediaLink, Section, Version
+from rag_platform.indexes.catalog_tables import (
+    FIELDS,
+    SCHEMA_VERSION,
+    VIEW_COLUMNS,
+    Entry,
+    check_schema,
+    columns,
+    restored,
+    show_as_current,
+)
+from rag_platform.ir import Chunk, Document, MediaLink, MediaText, Section, Version
 
 _IN_CLAUSE = 500
 
@@ -27,7 +36,16 @@ class FilterField:
     """A field that a filter may name: an SQL expression over `c` (chunks), `d` (documents) and `v` (versions), and how to compare it."""
 
     sql: str
-    kind: str  # text | number | flag | list; the members of a list are those of json_each(sql)
+    kind: str  # text | number | flag | list | span; the members of a list are those of json_each(sql)
+    end: str = ""  # the last number of a span, `sql` being its first
+
+
+def _of_images(column: str) -> str:
+    """What stands in a column of `media_texts` for the images of a chunk, one after the other; NULL where there is nothing."""
+    return (
+        f"(SELECT group_concat(m.{column}, ' ') FROM json_each(c.asset_ids) j JOIN media_texts m ON m.version_id = c.version_id"
+        f" AND m.asset_id = j.value WHERE m.{column} != '')"
+    )
 
 
 # The whitelist of filter fields; retrieval.filters compiles conditions from it and `select_ids` runs them.
@@ -41,7 +59,10 @@ FILTERABLE: Mapping[str, FilterField] = {
     "h1_title": FilterField("c.h1_title", "text"),
     "h2_title": FilterField("c.h2_title", "text"),
     "chunk_type": FilterField("c.chunk_type", "text"),
+    "parent_id": FilterField("c.parent_id", "text"),
     "chunk_index": FilterField("c.chunk_index", "number"),
+    "token_count": FilterField("c.token_count", "number"),
+    "content_hash": FilterField("c.content_hash", "text"),
     "text_len": FilterField("c.text_len", "number"),
     "too_short": FilterField("c.too_short", "flag"),
     "status": FilterField("c.status", "text"),
@@ -51,9 +72,17 @@ FILTERABLE: Mapping[str, FilterField] = {
     "page_end": FilterField("c.page_end", "number"),
     "line_start": FilterField("c.line_start", "number"),
     "line_end": FilterField("c.line_end", "number"),
+    "page_range": FilterField("c.page_start", "span", "c.page_end"),
+    "line_range": FilterField("c.line_start", "span", "c.line_end"),
+    "locator": FilterField("c.locator", "text"),
     "asset_ids": FilterField("c.asset_ids", "list"),
+    "image_caption": FilterField(_of_images("caption"), "text"),
+    "ocr_text": FilterField(_of_images("ocr_text"), "text"),
     "keyphrases": FilterField("c.keyphrases", "list"),
     "quality_score": FilterField("c.quality_score", "number"),
+    "view_title": FilterField("c.view_title", "text"),
+    "view_summary": FilterField("c.view_summary", "text"),
+    "view_tags": FilterField("c.view_tags", "list"),
     "doc_title": FilterField("d.title", "text"),
     "source": FilterField("d.source", "text"),
     "source_uri": FilterField("d.source_uri", "text"),
@@ -61,6 +90,8 @@ FILTERABLE: Mapping[str, FilterField] = {
     "tags": FilterField("d.tags", "list"),
     "categories": FilterField("d.categories", "list"),
     "content_type": FilterField("v.mime", "text"),
+    "created": FilterField("json_extract(d.metadata, '$.created')", "text"),
+    "modified": FilterField("json_extract(d.metadata, '$.modified')", "text"),
     "created_at": FilterField("v.received_at", "text"),
     "updated_at": FilterField("d.updated_at", "text"),
 }
@@ -90,11 +121,12 @@ class CatalogReader:
     def __init__(self, path: Path) -> None:
         if not path.is_file():
             raise NotFoundError(f"no catalog at {path.name}; rebuild the release with `rag rebuild`", code="no_catalog")
+        self._path = path
         self._uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
         self._local = threading.local()
         self._open: list[sqlite3.Connection] = []
         self._lock = threading.Lock()
-        check_schema(self._db(), path)
+        self._db()
 
     def close(self) -> None:
         """Close every thread's connection; the reader is unusable afterwards."""
@@ -107,6 +139,12 @@ class CatalogReader:
         if db is None:
             # Autocommit and shared closing: close() may run in another thread than the queries did.
             db = sqlite3.connect(self._uri, uri=True, check_same_thread=False, isolation_level=None)
+            try:
+                if check_schema(db, self._path) < SCHEMA_VERSION:
+                    show_as_current(db)
+            except BaseException:
+                db.close()
+                raise
             self._local.db = db
             with self._lock:
                 self._open.append(db)
@@ -149,14 +187,14 @@ class CatalogReader:
     def entries_of_version(self, version_id: str) -> list[Entry]:
         """The chunks of a version with their index hashes, in reading order."""
         sql = (
-            f"SELECT {columns(Chunk)}, content_hash, sparse_hash, status, keyphrases, quality_score"
+            f"SELECT {columns(Chunk)}, content_hash, sparse_hash, status, {', '.join(VIEW_COLUMNS)}"
             " FROM chunks WHERE version_id = ? ORDER BY chunk_index, rowid"
         )
-        width = len(FIELDS[Chunk])
-        return [
-            Entry(restored(Chunk, row), row[width], row[width + 1], row[width + 2], tuple(json.loads(row[width + 3])), row[width + 4])
-            for row in self._db().execute(sql, (version_id,))
-        ]
+        found: list[Entry] = []
+        for row in self._db().execute(sql, (version_id,)):
+            *hashes, keyphrases, score, title, summary, tags = row[len(FIELDS[Chunk]) :]
+            found.append(Entry(restored(Chunk, row), *hashes, _names(keyphrases), score, title, summary, _names(tags)))
+        return found
 
     def neighbours(self, chunk_id: str, before: int = 1, after: int = 1) -> list[Chunk]:
         """The chunk with those around it in its version, in reading order. Raises NotFoundError for an unknown id."""
@@ -182,7 +220,7 @@ class CatalogReader:
 
     def indexed_ids(self) -> tuple[set[str], set[str]]:
         """Ids of the chunks that the word index and the vectors must hold."""
-        rows = self._db().execute("SELECT chunk_id, in_lexical, in_dense FROM chunks INDEXED BY chunks_state").fetchall()
+        rows = self._db().execute("SELECT chunk_id, in_lexical, in_dense FROM main.chunks INDEXED BY chunks_state").fetchall()
         return {row[0] for row in rows if row[1]}, {row[0] for row in rows if row[2]}
 
     # documents, versions, sections, images
@@ -236,6 +274,11 @@ class CatalogReader:
         )  # fmt: skip
         return [restored(MediaLink, row) for row in rows]
 
+    def media_texts(self, version_id: str) -> list[MediaText]:
+        """What models read in the images of a live version, by asset_id."""
+        rows = self._db().execute(f"SELECT {columns(MediaText)} FROM media_texts WHERE version_id = ? ORDER BY asset_id", (version_id,))
+        return [restored(MediaText, row) for row in rows]
+
     def documents_showing(self, asset_id: str) -> list[str]:
         """Ids of the documents whose live version shows an image."""
         rows = self._db().execute("SELECT DISTINCT doc_id FROM asset_anchor WHERE asset_id = ? ORDER BY doc_id", (asset_id,))
@@ -261,3 +304,7 @@ class CatalogReader:
             " GROUP BY v.version_id ORDER BY v.version_id"
         )
         return dict(rows.fetchall())
+
+
+def _names(stored: str) -> tuple[str, ...]:
+    return () if stored == "[]" else tuple(json.loads(stored))

@@ -12,9 +12,10 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from rag_platform.errors import IntegrityError, SchemaVersionError
-from rag_platform.ir import Chunk, Document, MediaLink, Section, Version
+from rag_platform.ir import Chunk, Document, MediaLink, MediaText, Section, Version
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # 2 added what is said in views and images; readers show an older catalog with the defaults of what it lacks
+READABLE = (1, 2)
 RecordT = TypeVar("RecordT")
 
 
@@ -28,6 +29,9 @@ class Entry:
     status: str  # ready | failed_embed | no_text
     keyphrases: tuple[str, ...] = ()
     quality_score: float | None = None
+    view_title: str = ""
+    view_summary: str = ""
+    view_tags: tuple[str, ...] = ()
 
     @property
     def indexed(self) -> tuple[bool, bool]:
@@ -35,16 +39,20 @@ class Entry:
         return bool(self.sparse_hash), self.status == "ready" and bool(self.content_hash)
 
 
+VIEW_COLUMNS = ("keyphrases", "quality_score", "view_title", "view_summary", "view_tags")
+
 # --- tables from records -----------------------------------------------------------------------------------------------
 
 _EXTRA_COLUMNS: dict[str, str] = {
     "chunks": ", content_hash TEXT NOT NULL, sparse_hash TEXT NOT NULL, status TEXT NOT NULL,"
-    " keyphrases TEXT NOT NULL DEFAULT '[]', quality_score REAL, in_lexical INTEGER NOT NULL, in_dense INTEGER NOT NULL",
+    " keyphrases TEXT NOT NULL DEFAULT '[]', quality_score REAL, view_title TEXT NOT NULL DEFAULT '',"
+    " view_summary TEXT NOT NULL DEFAULT '', view_tags TEXT NOT NULL DEFAULT '[]', in_lexical INTEGER NOT NULL, in_dense INTEGER NOT NULL",
     "sections": ", doc_id TEXT NOT NULL, version_id TEXT NOT NULL, position INTEGER NOT NULL",
     "asset_anchor": ", doc_id TEXT NOT NULL, version_id TEXT NOT NULL",
+    "media_texts": ", version_id TEXT NOT NULL",
 }
 _RECORDS: dict[str, type[Any]] = {
-    "documents": Document, "versions": Version, "sections": Section, "chunks": Chunk, "asset_anchor": MediaLink,
+    "documents": Document, "versions": Version, "sections": Section, "chunks": Chunk, "asset_anchor": MediaLink, "media_texts": MediaText,
 }  # fmt: skip
 _INDEXES = (
     "CREATE UNIQUE INDEX documents_id ON documents(doc_id)",
@@ -57,6 +65,7 @@ _INDEXES = (
     "CREATE INDEX chunks_state ON chunks(status, in_lexical, in_dense, chunk_id)",  # counts and checks read nothing else
     "CREATE INDEX anchors_version ON asset_anchor(version_id)",
     "CREATE INDEX anchors_asset ON asset_anchor(asset_id)",
+    "CREATE INDEX media_texts_of ON media_texts(version_id, asset_id)",
 )
 
 
@@ -131,7 +140,7 @@ class CatalogWriter:
         self._db.execute("PRAGMA journal_mode=MEMORY")  # a crash discards the whole candidate, so no journal file may stay behind
         self._db.execute("PRAGMA synchronous=OFF")  # the builder syncs the finished file once
         if not fresh:
-            check_schema(self._db, path)
+            check_schema(self._db, path, (SCHEMA_VERSION,))
         self._db.execute("BEGIN")
         if fresh:
             self._create()
@@ -159,28 +168,30 @@ class CatalogWriter:
 
     def drop_versions(self, version_ids: Collection[str]) -> None:
         """Remove the rows of these versions from every table; images that no version shows any more go with them."""
-        for table in ("versions", "sections", "chunks", "asset_anchor"):
+        for table in ("versions", "sections", "chunks", "asset_anchor", "media_texts"):
             self._db.executemany(f"DELETE FROM {table} WHERE version_id = ?", ((item,) for item in version_ids))
         self._db.execute("DELETE FROM asset WHERE asset_id NOT IN (SELECT asset_id FROM asset_anchor)")
 
-    def add_version(self, version: Version, sections: Sequence[Section], entries: Sequence[Entry], links: Sequence[MediaLink]) -> None:
-        """Add one live version with its sections, chunks and images. Raises IntegrityError when a chunk id is already taken."""
+    def add_version(
+        self,
+        version: Version,
+        sections: Sequence[Section],
+        entries: Sequence[Entry],
+        links: Sequence[MediaLink],
+        texts: Sequence[MediaText] = (),
+    ) -> None:
+        """Add one live version with its sections, chunks, images and their texts. Raises IntegrityError when a chunk id is taken."""
         version_id, doc_id = version.version_id, version.doc_id
         self._db.execute(_insert("versions"), _values(version))
         self._db.executemany(_insert("sections", 3), ([*_values(s), doc_id, version_id, n] for n, s in enumerate(sections)))
         try:
-            self._db.executemany(
-                _insert("chunks", 7),
-                (
-                    [*_values(e.chunk), e.content_hash, e.sparse_hash, e.status, _stored(e.keyphrases), e.quality_score, *e.indexed]
-                    for e in entries
-                ),
-            )
+            self._db.executemany(_insert("chunks", 5 + len(VIEW_COLUMNS)), (_entry_values(entry) for entry in entries))
         except sqlite3.IntegrityError as error:
             raise IntegrityError(
                 f"version {version_id} brings a chunk id that is already in the catalog ({error}); "
                 "its chunks were cut from another document or twice: rebuild its stages with `rag ingest --policy new_version`"
             ) from error
+        self._db.executemany(_insert("media_texts", 1), ([*_values(text), version_id] for text in texts))
         self._db.executemany(_insert("asset_anchor", 2), ([*_values(link), doc_id, version_id] for link in links))
         self._db.executemany(
             "INSERT OR IGNORE INTO asset VALUES (?, ?, ?, ?, ?)",
@@ -188,14 +199,46 @@ class CatalogWriter:
         )
 
 
-def check_schema(db: sqlite3.Connection, path: Path) -> None:
-    """Raise SchemaVersionError unless the open file is a catalog of the version this program reads."""
+def _entry_values(entry: Entry) -> list[Any]:
+    said = [_stored(getattr(entry, name)) for name in VIEW_COLUMNS]
+    return [*_values(entry.chunk), entry.content_hash, entry.sparse_hash, entry.status, *said, *entry.indexed]
+
+
+def check_schema(db: sqlite3.Connection, path: Path, known: Collection[int] = READABLE) -> int:
+    """The schema version of an open catalog. Raises SchemaVersionError when it is none or not one of those known."""
     try:
         row = db.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
     except sqlite3.DatabaseError as error:
         raise SchemaVersionError(f"{path.name} is not a catalog ({error}); rebuild the release with `rag rebuild`") from error
-    if row is None or row[0] != str(SCHEMA_VERSION):
+    if row is None or row[0] not in map(str, known):
         raise SchemaVersionError(
-            f"{path.name} has schema {row[0] if row else 'none'}, this program reads {SCHEMA_VERSION}; "
+            f"{path.name} has schema {row[0] if row else 'none'}, this program reads {', '.join(map(str, known))}; "
             "upgrade rag-platform, or rebuild the release with `rag rebuild`"
         )
+    return int(row[0])
+
+
+def show_as_current(db: sqlite3.Connection) -> None:
+    """Give this connection tables with every column of today over an older catalog, what it lacks being the default of its record.
+
+    They are temporary views under the tables' names, so that the file stays as it is and every query reads as it is written.
+    """
+    for table, record in _RECORDS.items():
+        present = {row[1] for row in db.execute(f"PRAGMA main.table_info({table})")}
+        defaults = _defaults(record, table)
+        missing = ", ".join(f'{value} AS "{name}"' for name, value in defaults.items() if name not in present)
+        if present and missing:
+            db.execute(f"CREATE TEMP VIEW {table} AS SELECT rowid AS rowid, *, {missing} FROM main.{table}")
+        elif missing:
+            db.execute(f"CREATE TEMP VIEW {table} AS SELECT 0 AS rowid, {missing} WHERE 0")
+
+
+def _defaults(record: type[Any], table: str) -> dict[str, str]:
+    """SQL literals by column: the default of a record's field, `''` where it has none; those of the extra columns."""
+    found: dict[str, str] = {}
+    fields = [*dataclasses.fields(record), *(f for f in dataclasses.fields(Entry) if table == "chunks" and f.name in VIEW_COLUMNS)]
+    for item in fields:
+        value = item.default if item.default is not dataclasses.MISSING else {} if item.default_factory is not dataclasses.MISSING else ""
+        stored = _stored(value)
+        found[item.name] = "NULL" if stored is None else str(stored) if isinstance(stored, int | float) else f"'{stored}'"
+    return found | ({"version_id": "''"} if table == "media_texts" else {})

@@ -15,7 +15,7 @@ from rag_platform.errors import IntegrityError
 from rag_platform.indexes import lexical
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import Entry
-from rag_platform.ir import Chunk, Document, LexicalRow, MediaLink, Section, Version, View
+from rag_platform.ir import Chunk, Document, LexicalRow, MediaLink, MediaText, Section, Version, View
 from rag_platform.store import Store, read_records
 
 
@@ -28,6 +28,7 @@ class VersionRows:
     chunks: Sequence[Chunk]
     views: Mapping[str, View]
     links: Sequence[MediaLink]
+    texts: Sequence[MediaText] = ()
 
     def entries(self, failed: Mapping[str, str]) -> list[Entry]:
         """Catalog entries in reading order; `failed` holds the content hashes without a vector."""
@@ -67,7 +68,15 @@ def load_version(store: Store, version: Version, profiles: Mapping[str, str]) ->
     views = {view.chunk_id: view for view in read_records(path("views"), View)}
     if lost := [chunk.chunk_id for chunk in chunks if chunk.chunk_id not in views]:
         raise IntegrityError(f"{version.version_id}: {len(lost)} chunks without a view, e.g. {lost[0]}; rebuild its stages")
-    return VersionRows(version, read_records(path("sections"), Section), chunks, views, read_records(path("media"), MediaLink))
+    texts = store.version_path(version, "media_texts", profiles["media_texts"])  # there where the strategy has images read
+    return VersionRows(
+        version,
+        read_records(path("sections"), Section),
+        chunks,
+        views,
+        read_records(path("media"), MediaLink),
+        read_records(texts, MediaText) if texts.is_file() else (),
+    )
 
 
 def compare(live: Sequence[tuple[Document, Version]], parent: CatalogReader | None) -> Delta:
@@ -114,7 +123,9 @@ def _entry(chunk: Chunk, view: View, failed: Mapping[str, str]) -> Entry:
     row = lexical.row_of(chunk, view)
     content_hash = view.content_hash if view.dense_text.strip() else ""
     status = "failed_embed" if content_hash in failed else "ready" if content_hash or row else "no_text"
-    return Entry(chunk, content_hash, lexical.row_hash(row), status)
+    return Entry(
+        chunk, content_hash, lexical.row_hash(row), status, view.keyphrases, view.quality_score, view.title, view.summary, view.tags
+    )
 
 
 def _vector_hash(entry: Entry) -> str:

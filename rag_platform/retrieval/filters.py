@@ -3,13 +3,15 @@
     {"source": "handbook", "page_start": {"$gte": 3}, "$or": [{"lang": "zh"}, {"tags": {"$contains": "api"}}]}
 
 A value is a scalar (equal), a list (any of) or an object of operators (all of): $eq $ne $in $nin $gt $gte $lt $lte $contains, and
-`$missing: include | exclude`, which says what happens to a chunk without the field. `section_path` matches as a prefix. Everything is
-bound as parameters; no text of the caller becomes SQL. The phases and the policy for missing fields follow seed 000 §3.2.5.
+`$missing: include | exclude`, which says what happens to a chunk without the field. `section_path` matches as a prefix, dates by
+year, month or day as well, and a range of pages or lines by any number in it. Everything is bound as parameters; no text of the caller
+becomes SQL. The phases and the policy for missing fields follow seed 000 §3.2.5.
 """
 
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -33,16 +35,20 @@ MISSING: Mapping[str, str] = {
     "keyphrases": "include",
     "image_caption": "include",
     "ocr_text": "include",
+    "view_title": "include",
+    "view_summary": "include",
+    "view_tags": "include",
 }
 
 # Inferred fields are too patchy to search by: they only drop candidates that have the field and do not match.
-POST_FIELDS = frozenset({"keyphrases", "image_caption", "ocr_text"})
+POST_FIELDS = frozenset({"keyphrases", "image_caption", "ocr_text", "view_title", "view_summary", "view_tags"})
 
 # Preferences never drop anything; a chunk without the field gets no boost.
 SOFT_FIELDS = ("prefer_recent", "prefer_official", "prefer_has_image")
 
 _PREFIX_FIELDS = frozenset({"section_path"})
-_DATE_FIELDS = frozenset({"created_at", "updated_at"})
+_DATE_FIELDS = frozenset({"created", "modified", "created_at", "updated_at"})
+_FOLDED_FIELDS = frozenset({"keyphrases", "view_tags"})  # stored in lower case and NFKC
 _ORDER = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 _OPERATORS = ("$eq", "$ne", "$in", "$nin", *_ORDER, "$contains")
 _MAX_DEPTH = 5
@@ -50,7 +56,7 @@ _LAST_CHARACTER = "\U0010ffff"
 
 
 class FilterField(Protocol):
-    """A filterable field of the catalog: its SQL expression, and text | number | flag | list."""
+    """A filterable field of the catalog: its SQL expression, and text | number | flag | list | span."""
 
     @property
     def sql(self) -> str:
@@ -60,6 +66,11 @@ class FilterField(Protocol):
     @property
     def kind(self) -> str:
         """How values are compared."""
+        ...
+
+    @property
+    def end(self) -> str:
+        """The expression of a span's last number."""
         ...
 
 
@@ -193,6 +204,8 @@ def _condition(name: str, spec: FilterField, operator: str, operand: Any) -> tup
     negated = operator in ("$ne", "$nin")
     if spec.kind == "list":
         return _list_condition(name, spec, operator, values, negated)
+    if spec.kind == "span":
+        return _span_condition(name, spec, operator, values, negated)
     x = spec.sql
     if operator in _ORDER:
         if spec.kind == "flag":
@@ -217,6 +230,16 @@ def _list_condition(name: str, spec: FilterField, operator: str, values: list[An
     return f"{'NOT ' if negated else ''}{member}", [json.dumps(values)]
 
 
+def _span_condition(name: str, spec: FilterField, operator: str, values: list[Any], negated: bool) -> tuple[str, list[Any]]:
+    """A span equals the numbers in it; {"$gte": 3, "$lte": 5} holds for those that share a number with 3 to 5."""
+    if operator == "$contains":
+        raise InputError(f"filter {name!r} is a range of numbers; $contains needs a text or a list", code="invalid_filter")
+    if operator in _ORDER:
+        return f"{spec.end if operator in ('$gt', '$gte') else spec.sql} {_ORDER[operator]} ?", values
+    inside = " OR ".join(f"? BETWEEN {spec.sql} AND {spec.end}" for _ in values)
+    return f"{'NOT ' if negated else ''}({inside})", values
+
+
 def _absent(spec: FilterField) -> str:
     empty = {"list": f" OR {spec.sql} = '[]'", "text": f" OR {spec.sql} = ''"}.get(spec.kind, "")
     return f"({spec.sql} IS NULL{empty})"
@@ -228,12 +251,19 @@ def _checked(name: str, spec: FilterField, value: Any) -> Any:
         "text": lambda v: isinstance(v, str),
         "list": lambda v: isinstance(v, str),
         "flag": lambda v: isinstance(v, bool),
-        "number": lambda v: isinstance(v, (int, float)) and not isinstance(v, bool),
+        "number": _is_number,
+        "span": _is_number,
     }
     if not fits[spec.kind](value):
-        wanted = {"text": "text", "list": "text", "flag": "true or false", "number": "a number"}[spec.kind]
+        wanted = {"text": "text", "list": "text", "flag": "true or false"}.get(spec.kind, "a number")
         raise InputError(f"filter {name!r} is compared with {wanted}, not {value!r}", code="invalid_filter")
+    if name in _FOLDED_FIELDS:
+        return unicodedata.normalize("NFKC", value).lower()
     return int(value) if spec.kind == "flag" else value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _is_list(value: Any) -> bool:

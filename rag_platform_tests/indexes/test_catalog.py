@@ -40,6 +40,7 @@ def chunk(number: int, index: int, **changes: object) -> Chunk:
     return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
 
 
+FULL = Entry(chunk(2, 2), "h22", "s", "failed_embed", ("key", "phrase"), 0.5, "A title", "What it says.", ("tag",))
 SECTIONS = [Section("sec-1", "Guide / Part", 2, 0, 0, 9, title="Part"), Section("sec-1b", "Guide", 1, 1, 9, 12)]
 LINK = MediaLink("r1", "pic", "pics/a.png", mime="image/png", width=3, height=4, size=5, page=1, bbox=(1.0, 2.0, 3.5, 4.0), order=1)
 MISSING = MediaLink("r2", "", "pics/b.png", order=2, reason="not found")
@@ -55,7 +56,7 @@ def path(tmp_path: Path) -> Path:
             entries = [Entry(chunk(number, index), f"h{number}{index}", "s", "ready") for index in range(3)]
             if number == 2:
                 entries[1] = Entry(chunk(2, 1), "", "", "no_text")
-                entries[2] = Entry(chunk(2, 2), "h22", "s", "failed_embed", ("key", "phrase"), 0.5)
+                entries[2] = FULL
             catalog.add_version(version(number), SECTIONS if number == 1 else [], entries, [LINK, MISSING] if number == 1 else [])
     return path
 
@@ -68,7 +69,7 @@ def catalog(path: Path) -> CatalogReader:
 def test_records_come_back_equal(catalog: CatalogReader) -> None:
     assert catalog.chunks(["chk-1-0", "gone"]) == {"chk-1-0": chunk(1, 0)}
     assert catalog.chunks_of_version("default.doc-2@aaa") == [chunk(2, 0), chunk(2, 1), chunk(2, 2)]
-    assert catalog.entries_of_version("default.doc-2@aaa")[2] == Entry(chunk(2, 2), "h22", "s", "failed_embed", ("key", "phrase"), 0.5)
+    assert catalog.entries_of_version("default.doc-2@aaa")[2] == FULL
     assert (catalog.document("doc-1"), catalog.document("gone")) == (document(1), None)
     assert (catalog.version("default.doc-1@aaa"), catalog.version("gone")) == (version(1), None)
     assert list(catalog.versions()) == ["default.doc-1@aaa", "default.doc-2@aaa"]
@@ -176,3 +177,63 @@ def test_missing_newer_and_foreign_files_are_refused(path: Path, tmp_path: Path)
     (tmp_path / "foreign.sqlite").write_bytes(b"not a database at all, but long enough to be looked at" * 30)
     with pytest.raises(SchemaVersionError, match="not a catalog"):
         CatalogReader(tmp_path / "foreign.sqlite")
+
+
+# The tables as the first released schema had them.
+SCHEMA_1 = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+INSERT INTO meta VALUES ('schema_version', '1');
+CREATE TABLE documents ("namespace", "doc_id", "source", "source_uri", "filename", "title", "tags", "categories", "metadata",
+    "live_version", "pinned", "status", "origin", "created_at", "updated_at");
+CREATE TABLE versions ("version_id", "namespace", "doc_id", "source_uri", "filename", "file_sha256", "size", "mime", "loader", "strategy",
+    "revision", "status", "code", "reason", "received_at", "completed_at", "counts");
+CREATE TABLE sections ("section_id", "section_path", "heading_level", "ordinal", "norm_start", "norm_end", "title", "h1_title", "h2_title",
+    doc_id TEXT NOT NULL, version_id TEXT NOT NULL, position INTEGER NOT NULL);
+CREATE TABLE chunks ("chunk_id", "section_id", "doc_id", "version_id", "chunk_index", "chunk_text", "chunk_fingerprint", "norm_start",
+    "norm_end", "fact_start", "fact_end", "section_path", "title", "h1_title", "h2_title", "token_count", "text_len", "too_short",
+    "chunk_type", "parent_id", "lang", "media_type", "page_start", "page_end", "line_start", "line_end", "byte_start", "byte_end",
+    "asset_ids", content_hash TEXT NOT NULL, sparse_hash TEXT NOT NULL, status TEXT NOT NULL, keyphrases TEXT NOT NULL DEFAULT '[]',
+    quality_score REAL, in_lexical INTEGER NOT NULL, in_dense INTEGER NOT NULL);
+CREATE TABLE asset_anchor ("ref_id", "asset_id", "origin_ref", "mime", "width", "height", "size", "start", "end", "page", "bbox", "order",
+    "heading_path", "reason", doc_id TEXT NOT NULL, version_id TEXT NOT NULL);
+CREATE TABLE asset (asset_id TEXT PRIMARY KEY, mime TEXT, width INTEGER, height INTEGER, size INTEGER);
+CREATE INDEX chunks_version ON chunks(version_id, chunk_index);
+CREATE INDEX chunks_state ON chunks(status, in_lexical, in_dense, chunk_id);
+INSERT INTO documents VALUES ('n', 'd', 'src', 'src/a.md', 'a.md', 'A', '["ops"]', '[]', '{}', 'n.d@1', 0, 'active', '', '', '2026-02-01');
+INSERT INTO versions VALUES ('n.d@1', 'n', 'd', 'src/a.md', 'a.md', '00', 1, 'text/markdown', 'markdown', 'tiny', 1, 'ready', '', '',
+    '2026-01-01', '', '{"chunks": 2}');
+INSERT INTO sections VALUES ('s', 'A', 1, 0, 0, 9, 'A', 'A', '', 'd', 'n.d@1', 0);
+INSERT INTO chunks VALUES ('c2', 's', 'd', 'n.d@1', 1, 'two', 'f', 4, 7, 4, 7, 'A', 'A', 'A', '', 1, 3, 1, 'child', '', 'en', 'text', NULL,
+    NULL, 2, 2, 4, 7, '["pic"]', 'h2', 's2', 'ready', '[]', NULL, 1, 1);
+INSERT INTO chunks VALUES ('c1', 's', 'd', 'n.d@1', 0, 'one', 'f', 0, 3, 0, 3, 'A', 'A', 'A', '', 1, 3, 1, 'child', '', 'en', 'text', NULL,
+    NULL, 1, 1, 0, 3, '[]', 'h1', 's1', 'ready', '[]', NULL, 1, 1);
+INSERT INTO asset_anchor VALUES ('r', 'pic', 'a.png', 'image/png', 1, 1, 5, NULL, NULL, NULL, NULL, 0, '', '', 'd', 'n.d@1');
+INSERT INTO asset VALUES ('pic', 'image/png', 1, 1, 5);
+"""
+
+
+def test_a_catalog_of_the_schema_before_still_answers(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.sqlite"
+    db = sqlite3.connect(path)
+    db.executescript(SCHEMA_1)
+    db.close()
+    before = path.read_bytes()
+    catalog = CatalogReader(path)
+    first, second = catalog.entries_of_version("n.d@1")
+    assert (first.chunk.chunk_text, first.chunk.locator, first.keyphrases, first.view_title, first.view_tags) == ("one", "", (), "", ())
+    assert second.chunk == catalog.chunks(["c2"])["c2"] == catalog.neighbours("c1")[1]
+    assert catalog.rows(["c2"])["c2"].tags == ("ops",)
+    assert catalog.indexed_ids() == ({"c1", "c2"}, {"c1", "c2"})
+    assert catalog.counts()["chunks"] == 2 and catalog.media("d")[0].asset_id == "pic" and catalog.media_texts("n.d@1") == []
+    for field in FILTERABLE.values():
+        catalog.select_ids(f"{field.sql} IS NULL OR 1")
+    assert catalog.select_ids("c.view_title = '' AND c.locator = '' AND c.line_end = 2") == {"c2"}
+    found: list[int] = []
+    thread = threading.Thread(target=lambda: found.append(len(catalog.chunks_of_version("n.d@1"))))
+    thread.start()
+    thread.join()
+    assert found == [2]
+    catalog.close()
+    assert path.read_bytes() == before
+    with pytest.raises(SchemaVersionError, match="schema 1"):
+        CatalogWriter(path)

@@ -9,7 +9,7 @@ import pytest
 from rag_platform.errors import InputError
 from rag_platform.indexes.catalog import FILTERABLE, CatalogReader
 from rag_platform.indexes.catalog_tables import CatalogWriter, Entry
-from rag_platform.ir import Chunk, Document, Version
+from rag_platform.ir import Chunk, Document, MediaText, Version
 from rag_platform.retrieval.filters import plan, to_drop
 
 
@@ -31,7 +31,8 @@ def catalog(tmp_path: Path) -> CatalogReader:
     path = tmp_path / "catalog.sqlite"
     with CatalogWriter(path) as writer:
         writer.replace_documents([
-            Document("n", "guide", "handbook", "handbook/guide.md", "guide.md", title="Guide", tags=("api", "admin")),
+            Document("n", "guide", "handbook", "handbook/guide.md", "guide.md", title="Guide", tags=("api", "admin"),
+                     metadata={"created": "2024-05-01", "modified": "2024-06-30T10:00:00Z"}),
             Document("n", "notes", "wiki", "wiki/notes.md", "notes.md", title="O'Notes"),
         ])  # fmt: skip
         first = chunk("c1", "guide", lang="zh", page_start=1, page_end=1)
@@ -65,6 +66,14 @@ def found(catalog: CatalogReader, filters: dict[str, Any]) -> str:
         ({"page_start": {"$gte": 2}}, "c2"),
         ({"page_start": {"$gt": 0, "$lt": 7}}, "c1"),
         ({"page_start": {"$lt": 2, "$missing": "include"}}, "c1 c3"),
+        ({"page_range": 8}, "c2"),
+        ({"page_range": [1, 9]}, "c1"),
+        ({"page_range": {"$gte": 2, "$lte": 7}}, "c2"),
+        ({"page_range": {"$gt": 1, "$lt": 7}}, ""),
+        ({"page_range": {"$ne": 7, "$missing": "include"}}, "c1 c3"),
+        ({"created": {"$gte": "2024-01-01", "$lte": "2024-12-31"}}, "c1 c2"),
+        ({"created": "2024-05"}, "c1 c2"),
+        ({"modified": {"$gt": "2024-06", "$missing": "include"}}, "c3"),
         ({"too_short": True}, "c3"),
         ({"tags": "api"}, "c1 c2 c3"),  # a document without tags is kept (seed 000 §3.2.5.2.1)
         ({"tags": "other"}, "c3"),
@@ -87,7 +96,7 @@ def test_conditions_select_the_right_chunks(catalog: CatalogReader, filters: dic
 
 @pytest.mark.parametrize("name", sorted(FILTERABLE))
 def test_every_filterable_field_compiles_and_runs(catalog: CatalogReader, name: str) -> None:
-    value = {"text": "x", "number": 1, "flag": True, "list": "x"}[FILTERABLE[name].kind]
+    value = {"text": "x", "number": 1, "flag": True, "list": "x", "span": 1}[FILTERABLE[name].kind]
     compiled = plan({name: value}, FILTERABLE)
     if compiled.where:
         catalog.select_ids(compiled.where, compiled.params)
@@ -105,6 +114,8 @@ def test_every_filterable_field_compiles_and_runs(catalog: CatalogReader, name: 
         ({"page_start": True}, "invalid_filter", "a number"),
         ({"too_short": "yes"}, "invalid_filter", "true or false"),
         ({"tags": {"$gt": "a"}}, "invalid_filter", "is a list"),
+        ({"page_range": {"$contains": 3}}, "invalid_filter", "range of numbers"),
+        ({"page_range": "3"}, "invalid_filter", "a number"),
         ({"doc_id": []}, "invalid_filter", "not empty"),
         ({"doc_id": {}}, "invalid_filter", "no condition"),
         ({"doc_id": {"$eq": "a", "$missing": "maybe"}}, "invalid_filter", "include or exclude"),
@@ -118,6 +129,37 @@ def test_a_wrong_filter_says_what_is_right(filters: dict[str, Any], code: str, s
     with pytest.raises(InputError, match=says) as raised:
         plan(filters, FILTERABLE)
     assert raised.value.code == code
+
+
+def test_what_models_said_drops_only_chunks_that_say_otherwise(tmp_path: Path) -> None:
+    """Two pictures: c1 shows one with a caption, c2 one whose text was read, c3 none; c1 and c2 were described."""
+    with CatalogWriter(tmp_path / "catalog.sqlite") as writer:
+        writer.replace_documents([Document("n", "guide", "handbook", "handbook/guide.md", "guide.md")])
+        entries = [
+            Entry(chunk("c1", "guide", asset_ids=("pic", "bare")), "h", "h", "ready", ("api",), 0.9, "Upload", "", ("files",)),
+            Entry(chunk("c2", "guide", asset_ids=("scan",)), "h", "h", "ready", ("port",), 0.4, "Ports", "", ("network",)),
+            Entry(chunk("c3", "guide"), "h", "h", "ready"),
+        ]
+        texts = [MediaText("pic", caption="an architecture diagram"), MediaText("scan", ocr_text="invoice 7"), MediaText("bare")]
+        writer.add_version(version("guide", "2024"), [], entries, [], texts)
+    catalog = CatalogReader(tmp_path / "catalog.sqlite")
+
+    def dropped(filters: dict[str, Any]) -> list[str]:
+        return catalog.chunk_ids(*to_drop(["c1", "c2", "c3"], plan(filters, FILTERABLE)))
+
+    assert dropped({"image_caption": {"$contains": "Diagram"}}) == []
+    assert dropped({"image_caption": {"$contains": "table"}}) == ["c1"]
+    assert dropped({"ocr_text": {"$contains": "contract"}}) == ["c2"]
+    assert dropped({"keyphrases": "ＡＰＩ"}) == ["c2"]  # stored and asked in one form
+    assert dropped({"view_tags": "Files", "view_title": {"$contains": "upload"}}) == ["c2"]
+    assert catalog.select_ids(*_where({"quality_score": {"$gte": 0.6}})) == {"c1"}
+    assert catalog.media_texts("n.guide@1") == [texts[2], texts[0], texts[1]]
+    catalog.close()
+
+
+def _where(filters: dict[str, Any]) -> tuple[str, Any]:
+    compiled = plan(filters, FILTERABLE)
+    return compiled.where, compiled.params
 
 
 def test_the_plan_names_the_phase_of_every_field() -> None:
