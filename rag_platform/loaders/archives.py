@@ -1,0 +1,81 @@
+"""ZIP containers: what kind of document lies in one, and refusing bombs before anything is unpacked."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from pathlib import Path
+
+from rag_platform.errors import DocumentError
+
+MAX_ENTRIES = 20_000
+MAX_DIRECTORY_BYTES = 16 * 1024 * 1024
+MAX_RATIO = 200.0
+MAX_UNPACKED_BYTES = 1024 * 1024 * 1024
+RATIO_FROM_BYTES = 16 * 1024 * 1024  # small files pack well without being bombs
+OLE_MAGIC = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_END = struct.Struct("<4s4H2LH")  # the record that ends an archive, without its comment
+_MAIN_PARTS = (("word/", ".docx"), ("xl/", ".xlsx"), ("ppt/", ".pptx"))
+_MIMETYPES = {
+    b"application/vnd.oasis.opendocument.text": ".odt",
+    b"application/vnd.oasis.opendocument.spreadsheet": ".ods",
+    b"application/vnd.oasis.opendocument.presentation": ".odp",
+    b"application/epub+zip": ".epub",
+}
+
+
+def zip_kind(path: Path) -> str:
+    """The suffix that fits what lies in a ZIP (.docx, .xlsx, .pptx, .odt, .ods, .odp, .epub): `.zip` for any other, "" for a broken one."""
+    try:
+        require_small_directory(path)
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            if "[Content_Types].xml" in names or "_rels/.rels" in names:
+                for folder, suffix in _MAIN_PARTS:
+                    if any(name.startswith(folder) for name in names):
+                        return suffix
+            if "mimetype" in names and archive.getinfo("mimetype").file_size < 200:
+                return _MIMETYPES.get(archive.read("mimetype").strip(), ".zip")
+            return ".zip"
+    except (DocumentError, zipfile.BadZipFile, OSError, ValueError, NotImplementedError, RuntimeError):
+        return ""
+
+
+def require_sane(path: Path, *, max_ratio: float = MAX_RATIO, max_unpacked_bytes: int = MAX_UNPACKED_BYTES) -> None:
+    """Nothing for an archive that is safe to unpack; only its directory is read.
+
+    Raises DocumentError: `broken_file`, `encrypted`, `archive_bomb` for too many entries, too much content, or too high a ratio.
+    """
+    require_small_directory(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        raise DocumentError(f"its ZIP container is damaged ({error}); export the document again", code="broken_file") from error
+    if len(entries) > MAX_ENTRIES:
+        raise _bomb(f"{len(entries)} entries, above {MAX_ENTRIES}")
+    if any(entry.flag_bits & 1 for entry in entries):
+        raise DocumentError("entries of its ZIP container are encrypted; save it without a password", code="encrypted")
+    unpacked, packed = sum(entry.file_size for entry in entries), max(1, path.stat().st_size)
+    if unpacked > max_unpacked_bytes:
+        raise _bomb(f"{unpacked} bytes unpacked, above limits.max_unpacked_bytes = {max_unpacked_bytes}")
+    if unpacked > RATIO_FROM_BYTES and unpacked / packed > max_ratio:
+        raise _bomb(f"{unpacked / packed:.0f} times its size unpacked, above limits.max_archive_ratio = {max_ratio:g}")
+
+
+def require_small_directory(path: Path) -> None:
+    """Nothing when the archive's directory may be read: a directory of millions of entries costs gigabytes before the first is unpacked."""
+    size = path.stat().st_size
+    with open(path, "rb") as opened:
+        opened.seek(max(0, size - 65_535 - _END.size))
+        tail = opened.read()
+    at = tail.rfind(b"PK\x05\x06")
+    if at < 0 or len(tail) - at < _END.size:
+        raise DocumentError("its ZIP container has no directory: the file is cut off; fetch or export it again", code="broken_file")
+    _, _, _, _, entries, directory_bytes, _, _ = _END.unpack_from(tail, at)
+    if entries > MAX_ENTRIES or directory_bytes > MAX_DIRECTORY_BYTES:
+        raise _bomb(f"{entries} entries or more in a directory of {directory_bytes} bytes")
+
+
+def _bomb(said: str) -> DocumentError:
+    return DocumentError(f"refused as a decompression bomb: {said}; unpack it yourself if you trust it", code="archive_bomb")

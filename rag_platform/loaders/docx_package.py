@@ -1,0 +1,185 @@
+"""The parts of a DOCX file and the way through its XML: what Word shows, in document order.
+
+The container is read with zipfile and lxml: python-docx refuses macro-enabled and strict files and fails on a relationship without a part.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rag_platform.errors import DocumentError
+
+Element = Any  # an lxml element
+
+W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+R = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
+_STRICT = (
+    (b"http://purl.oclc.org/ooxml/wordprocessingml/main", b"http://schemas.openxmlformats.org/wordprocessingml/2006/main"),
+    (b"http://purl.oclc.org/ooxml/officeDocument/relationships", b"http://schemas.openxmlformats.org/officeDocument/2006/relationships"),
+    (b"http://purl.oclc.org/ooxml/officeDocument/math", b"http://schemas.openxmlformats.org/officeDocument/2006/math"),
+    (b"http://purl.oclc.org/ooxml/drawingml/main", b"http://schemas.openxmlformats.org/drawingml/2006/main"),
+)
+# Wrappers whose content belongs to where they stand.
+TRANSPARENT = {"ins", "moveTo", "smartTag", "customXml", "sdtContent", "fldSimple", "dir", "bdo"}
+DELETED = {"del", "moveFrom"}
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """Where a relationship points: a part's name, or a URL."""
+
+    kind: str  # image | hyperlink | header | footer | footnotes | ...
+    target: str
+    external: bool
+
+
+@dataclass
+class Package:
+    """An opened file; parts are parsed once."""
+
+    path: Path
+    archive: zipfile.ZipFile = field(init=False)
+    parsed: dict[str, Element] = field(default_factory=dict)
+
+    def __enter__(self) -> Package:
+        self.archive = zipfile.ZipFile(self.path)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.archive.close()
+
+    def main_part(self) -> str:
+        """The name of the document part. Raises DocumentError when there is none."""
+        found = next((item.target for item in self.relations("").values() if item.kind == "officeDocument"), "word/document.xml")
+        if found not in self.archive.namelist():
+            raise DocumentError("the file has no document part; open it in Word or LibreOffice and save it again", code="broken_file")
+        return found
+
+    def has(self, name: str) -> bool:
+        """True when the part is there."""
+        return name in self.archive.NameToInfo
+
+    def root(self, name: str) -> Element:
+        """The root element of a part, None where the part is missing. Raises DocumentError `broken_file`."""
+        if name not in self.parsed:
+            self.parsed[name] = self._parse(name) if name in self.archive.NameToInfo else None
+        return self.parsed[name]
+
+    def _parse(self, name: str) -> Element:
+        from lxml import etree
+
+        parser = etree.XMLParser(resolve_entities=False, no_network=True, remove_comments=True, remove_pis=True)
+        try:
+            data = self.archive.read(name)
+            if b"purl.oclc.org/ooxml" in data[:20_000]:
+                for strict, usual in _STRICT:
+                    data = data.replace(strict, usual)
+            return etree.fromstring(data, parser)
+        except (etree.XMLSyntaxError, zipfile.BadZipFile, NotImplementedError, OSError, EOFError, ValueError) as error:
+            raise DocumentError(
+                f"its part {name} is damaged ({str(error)[:200]}); open it in Word or LibreOffice and save it again", code="broken_file"
+            ) from error
+
+    def relations(self, part: str) -> dict[str, Relation]:
+        """Relationship id to target of a part; "" stands for the file itself."""
+        folder, _, name = part.rpartition("/")
+        root = self.root(posixpath.join(folder, "_rels", f"{name}.rels"))
+        found: dict[str, Relation] = {}
+        for item in root if root is not None else ():
+            target, external = str(item.get("Target", "")), item.get("TargetMode") == "External"
+            if not external:
+                target = posixpath.normpath(posixpath.join("/" + folder, target)).lstrip("/")
+            found[str(item.get("Id", ""))] = Relation(str(item.get("Type", "")).rpartition("/")[2], target, external)
+        return found
+
+    def related(self, part: str, kind: str) -> str:
+        """The name of the one part of that kind which a part points to; empty when there is none."""
+        return next((item.target for item in self.relations(part).values() if item.kind == kind and not item.external), "")
+
+
+def name_of(element: Element) -> str:
+    """The local name of an element; empty for what is none."""
+    tag = element.tag
+    return tag.rpartition("}")[2] if isinstance(tag, str) else ""
+
+
+def attribute(element: Element, path: str, name: str = "val") -> str | None:
+    """An attribute of the descendant at a path of local names (`pPr/pStyle`); None where either is missing."""
+    for step in path.split("/") if path else ():
+        element = element.find(W + step)
+        if element is None:
+            return None
+    value = element.get(W + name)
+    return None if value is None else str(value)
+
+
+def switched(element: Element, path: str) -> bool:
+    """True for an on/off property that is there and not off."""
+    for step in path.split("/"):
+        element = element.find(W + step)
+        if element is None:
+            return False
+    return element.get(W + "val") not in ("0", "false", "off", "none")
+
+
+def shown(element: Element) -> Iterator[Element]:
+    """The children that Word shows, wrappers opened; of alternatives the preferred one, deletions left out."""
+    for child in element:
+        name = name_of(child)
+        if name in TRANSPARENT:
+            yield from shown(child)
+        elif name == "sdt":
+            content = child.find(W + "sdtContent")
+            yield from shown(content) if content is not None else ()
+        elif name == "AlternateContent":
+            branches = {name_of(branch): branch for branch in reversed(child)}
+            branch = branches.get("Choice", branches.get("Fallback"))
+            yield from shown(branch) if branch is not None else ()
+        elif name not in DELETED and name:
+            yield child
+
+
+def text_boxes(element: Element) -> Iterator[Element]:
+    """The outermost text boxes below an element, in order."""
+    for child in shown(element):
+        if name_of(child) == "txbxContent":
+            yield child
+        else:
+            yield from text_boxes(child)
+
+
+def paragraphs_below(element: Element) -> Iterator[Element]:
+    """Every shown paragraph below an element, in document order, those in tables and text boxes too."""
+    for child in shown(element):
+        if name_of(child) == "p":
+            yield child
+        yield from paragraphs_below(child)
+
+
+def table_rows(table: Element) -> list[Element]:
+    """The rows of a table that are not deleted."""
+    return [row for row in shown(table) if name_of(row) == "tr" and row.find(f"{W}trPr/{W}del") is None]
+
+
+def row_cells(row: Element) -> list[tuple[int, int, bool, Element]]:
+    """(first column, columns, goes on from the row above, cell) of each cell of a row."""
+    column = _number(attribute(row, "trPr/gridBefore"), 0, 0)
+    found: list[tuple[int, int, bool, Element]] = []
+    for cell in shown(row):
+        if name_of(cell) != "tc":
+            continue
+        span = _number(attribute(cell, "tcPr/gridSpan"), 1, 1)
+        merge = cell.find(f"{W}tcPr/{W}vMerge")
+        found.append((column, span, merge is not None and merge.get(W + "val") != "restart", cell))
+        column += span
+    return found
+
+
+def _number(value: str | None, least: int, default: int) -> int:
+    return max(least, min(int(value), 1000)) if value and value.isdecimal() else default

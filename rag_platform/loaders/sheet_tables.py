@@ -1,0 +1,308 @@
+"""Rows of cells to Markdown: regions between blank rows, their header, and groups of rows that each stand under it.
+
+A group is made to fit one chunk, so the header is repeated for each: what is quoted says what its columns are. Locators name the data rows
+and the rows of the header: `sheet=Q1;rows=3-9;head=1`; without `head` the columns are named by their letters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
+
+from rag_platform.ir import Block
+from rag_platform.loaders.pdf_text import letters
+
+NUMBER = re.compile(
+    r"[-+(]?\s*[$€£¥]?\s*\d[\d.,' \u00a0]*(?:[eE][-+]?\d+)?\s*[%$€£¥元]?\)?|\d{4}-\d\d-\d\d.*|\d{1,2}[/.]\d{1,2}[/.]\d{2,4}"
+)
+YEAR = re.compile(r"(?:19|20)\d\d")
+MAX_HEAD_CHARS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a sheet; `number` counts from 1, the lines are those of a text file."""
+
+    number: int
+    cells: tuple[str, ...]
+    first_line: int | None = None
+    last_line: int | None = None
+
+    @property
+    def blank(self) -> bool:
+        """True when no cell holds anything."""
+        return not any(cell.strip() for cell in self.cells)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The header of a region: its rows, and a name for each column; no row where the columns are named by letters."""
+
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    names: tuple[str, ...]
+    numeric: tuple[bool, ...] = ()  # columns that hold numbers below
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a group of rows may be, with its header: what one chunk holds."""
+
+    chars: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A piece of the facts: lines made of consecutive rows."""
+
+    kind: str  # table | paragraph
+    text: str
+    rows: tuple[int, int]
+    head: tuple[int, ...] = ()
+    lines: tuple[int, int] | None = None
+
+    def locator(self, sheet: str) -> str:
+        """The native place: `sheet=Q1;rows=3-9;head=1`, without the sheet where the file has none."""
+        parts = [f"sheet={escaped(sheet)}"] if sheet else []
+        parts.append(f"rows={_range(self.rows)}")
+        if self.head:
+            parts.append(f"head={_range((self.head[0], self.head[-1]))}")
+        return ";".join(parts)
+
+
+def escaped(sheet: str) -> str:
+    """The name of a sheet as it stands in a locator."""
+    return re.sub(r"[%;\x00-\x1f]", lambda match: f"%{ord(match.group()):02X}", sheet)
+
+
+def _range(pair: tuple[int, int]) -> str:
+    return str(pair[0]) if pair[0] == pair[1] else f"{pair[0]}-{pair[1]}"
+
+
+def column_letters(index: int) -> str:
+    """The spreadsheet's name of a column: 0 is A, 26 is AA."""
+    name = ""
+    index += 1
+    while index:
+        index, rest = divmod(index - 1, 26)
+        name = chr(65 + rest) + name
+    return name
+
+
+# --- rows to groups ----------------------------------------------------------------------------------------------------------
+
+
+def groups(rows: Sequence[Row], size: Size) -> Iterator[Group]:
+    """The rows as tables and lines, in order; every cell that holds something stands in exactly one data line, or in a header."""
+    previous: Head | None = None
+    for blank, part in groupby(rows, key=lambda row: row.blank):
+        if blank:
+            continue
+        region = list(part)
+        columns = tuple(sorted({index for row in region for index, cell in enumerate(row.cells) if cell.strip()}))
+        titles = _titles(region, columns)
+        yield from _lines(region[:titles], size)
+        region = region[titles:]
+        if not region:
+            continue
+        if len(columns) == 1:
+            yield from _lines(region, size)
+            continue
+        head = _head(region, columns, previous)
+        body = [row for row in region if row.number not in head.rows]
+        yield from _table(body, head, size)
+        previous = head
+
+
+def _titles(region: Sequence[Row], columns: Sequence[int]) -> int:
+    """How many rows at the top hold one text only: titles and remarks above the table."""
+    if len(columns) < 2:
+        return 0
+    for index, row in enumerate(region):
+        texts = {cell.strip() for cell in row.cells if cell.strip()}
+        if len(texts) > 1 or any(NUMBER.fullmatch(text) for text in texts):
+            return index
+    return len(region)
+
+
+def _lines(rows: Sequence[Row], size: Size) -> Iterator[Group]:
+    """Rows of one text each as plain lines."""
+    found: list[tuple[Row, str]] = []
+    for row in rows:
+        texts = dict.fromkeys(cell.strip() for cell in row.cells if cell.strip())
+        found.append((row, " ".join(one_line(text) for text in texts)))
+    for part in _cut([(row, text) for row, text in found], 0, 0.0, size):
+        yield _group("paragraph", [text for _, text in part], [row for row, _ in part], ())
+
+
+def _head(region: Sequence[Row], columns: tuple[int, ...], previous: Head | None) -> Head:
+    """The header of a region; that of the region before where this one goes on with it."""
+    first = [_cell(region[0], index) for index in columns]
+    numeric = tuple(_numeric([_cell(row, index) for row in region[1:50]]) for index in columns)
+    again = previous is not None and set(columns) <= set(previous.columns)
+    if not _heads(first):
+        return previous if previous is not None and again else Head((), columns, tuple(column_letters(i) for i in columns), numeric)
+    if previous is not None and again and previous.columns == columns and not any(previous.numeric):
+        return previous  # nothing tells a second header from a row of words behind a blank one
+    if len(region) > 2 and _spans(first) and _heads(second := [_cell(region[1], index) for index in columns], distinct=False):
+        names = tuple(
+            upper if upper == lower or not lower else f"{upper} / {lower}".removeprefix(" / ")
+            for upper, lower in zip(first, second, strict=True)
+        )
+        return Head((region[0].number, region[1].number), columns, names, numeric)
+    return Head((region[0].number,), columns, tuple(first), numeric)
+
+
+def _heads(cells: Sequence[str], distinct: bool = True) -> bool:
+    """True when a row reads as column names: words or years, most of them there, short, no two equal but side by side (a merged cell)."""
+    filled = [cell for cell in cells if cell]
+    if len(filled) < max(2, (len(cells) + 1) // 2) or any(len(cell) > MAX_HEAD_CHARS for cell in filled):
+        return False
+    if any(NUMBER.fullmatch(cell) and not YEAR.fullmatch(cell) for cell in filled) or all(YEAR.fullmatch(cell) for cell in filled):
+        return False
+    runs = [name for name, _ in groupby(filled)]
+    return not distinct or len(set(runs)) == len(runs)
+
+
+def _spans(cells: Sequence[str]) -> bool:
+    """True when a name stands over two columns."""
+    return any(left == right != "" for left, right in pairwise(cells))
+
+
+def _numeric(cells: Sequence[str]) -> bool:
+    filled = [cell for cell in cells if cell]
+    return bool(filled) and sum(NUMBER.fullmatch(cell) is not None for cell in filled) * 2 > len(filled)
+
+
+def _table(body: Sequence[Row], head: Head, size: Size) -> Iterator[Group]:
+    names = pipe_row(head.names)
+    rule = "|" + " --- |" * len(head.names)
+    lines = [(row, pipe_row([_cell(row, index) for index in head.columns])) for row in body]
+    if not lines:
+        yield Group("table", f"{names}\n{rule}", (head.rows[0], head.rows[-1]), head.rows)
+    for part in _cut(lines, len(names) + len(rule) + 2, cost(names) + cost(rule), size):
+        yield _group("table", [names, rule, *(line for _, line in part)], [row for row, _ in part], head.rows)
+
+
+def _cut(lines: Sequence[tuple[Row, str]], chars: int, tokens: float, size: Size) -> Iterator[list[tuple[Row, str]]]:
+    """The lines in groups of at most the size with their header; a group is never shorter than its header, so text at most doubles."""
+    part: list[tuple[Row, str]] = []
+    used_chars, used_tokens = chars, tokens
+    for row, line in lines:
+        price = cost(line)
+        full = used_chars + len(line) + 1 > size.chars or used_tokens + price > size.tokens
+        if part and full and used_chars >= 2 * chars:
+            yield part
+            part, used_chars, used_tokens = [], chars, tokens
+        part.append((row, line))
+        used_chars += len(line) + 1
+        used_tokens += price
+    if part:
+        yield part
+
+
+def _group(kind: str, lines: Sequence[str], rows: Sequence[Row], head: tuple[int, ...]) -> Group:
+    first, last = rows[0], rows[-1]
+    place = None if first.first_line is None or last.last_line is None else (first.first_line, last.last_line)
+    return Group(kind, "\n".join(lines), (first.number, last.number), head, place)
+
+
+def _cell(row: Row, index: int) -> str:
+    return row.cells[index].strip() if index < len(row.cells) else ""
+
+
+def one_line(text: str) -> str:
+    """The text without line ends."""
+    return re.sub(r"\s*[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+\s*", " ", text.strip())
+
+
+def pipe_row(cells: Sequence[str]) -> str:
+    """A row of a pipe table; pipes in cells are escaped."""
+    return "| " + " | ".join(one_line(cell).replace("|", "\\|") for cell in cells) + " |"
+
+
+def cost(line: str) -> float:
+    """About how many tokens a line takes: letters of alphabets are cheap, digits, marks and Han characters are not."""
+    letters_ = len(re.findall(r"[A-Za-z]", line))
+    blanks = line.count(" ")
+    return 0.4 * letters_ + 0.1 * blanks + 0.85 * (len(line) - letters_ - blanks)
+
+
+# --- groups to facts ---------------------------------------------------------------------------------------------------------
+
+
+def written(sheets: Sequence[tuple[str, Sequence[Group]]]) -> tuple[str, list[Block]]:
+    """(text, blocks) of named sheets with their groups; a sheet with a name starts with the heading `## name`."""
+    parts: list[str] = []
+    blocks: list[Block] = []
+    at = 0
+    for name, pieces in sheets:
+        title = " ".join(name.split())
+        found = [Block(0, "heading", 0, 0, level=2, locator=f"sheet={escaped(name)}", title=title)] if name else []
+        texts = [f"## {title}"] if name else []
+        for group in pieces:
+            lines = group.lines or (None, None)
+            found.append(Block(0, group.kind, 0, 0, locator=group.locator(name), line_start=lines[0], line_end=lines[1]))
+            texts.append(group.text)
+        for block, text in zip(found, texts, strict=True):
+            blocks.append(replace(block, ordinal=len(blocks), start=at, end=at + len(text)))
+            parts.append(text)
+            at += len(text) + 2
+    return "\n\n".join(parts) + "\n" if parts else "", blocks
+
+
+# --- proof -------------------------------------------------------------------------------------------------------------------
+
+
+def disproved(text: str, block: Block, rows: Mapping[int, Row]) -> str:
+    """Why the rows of the file, read again, do not say what a block of rows says; empty when they do."""
+    place = parsed_locator(block.locator)
+    if "rows" not in place:
+        return f"the locator {block.locator!r} names no rows"
+    first, last = place["rows"]
+    named = [rows[number] for number in range(first, last + 1) if number in rows and not rows[number].blank]
+    lines = text[block.start : block.end].split("\n")
+    head = [rows[number] for number in range(*(place["head"][0], place["head"][1] + 1)) if number in rows] if "head" in place else []
+    if block.kind == "table":
+        names = cells_of(lines[0])
+        if head and not _named(names, head):
+            return f"the header is not that of rows {place['head']}"
+        numbers = {row.number for row in head}
+        lines, named = lines[2:], [row for row in named if row.number not in numbers]
+    if len(lines) != len(named):
+        return f"{len(lines)} lines for the {len(named)} rows {first}-{last}"
+    for line, row in zip(lines, named, strict=True):
+        cells = row.cells if block.kind == "table" else tuple(dict.fromkeys(cell.strip() for cell in row.cells))
+        if letters(line) != letters("".join(cells)):
+            return f"row {row.number} does not read as the line {line[:60]!r}"
+    return ""
+
+
+def _named(names: Sequence[str], head: Sequence[Row]) -> bool:
+    """True when each name is made of the cells of one column, top to bottom; columns without a name in the file have none."""
+    columns = [
+        {letters("".join(parts)), letters(parts[0]), letters(parts[-1])}
+        for index in range(max(len(row.cells) for row in head))
+        if any(parts := [_cell(row, index) for row in head])
+    ]
+    wanted = [letters(name) for name in names if name]
+    remaining = iter(columns)
+    return all(any(name in column for column in remaining) for name in wanted)
+
+
+def parsed_locator(locator: str) -> dict[str, tuple[int, int]]:
+    """The ranges of a locator of rows: `rows=3-9;head=1` gives {"rows": (3, 9), "head": (1, 1)}."""
+    found: dict[str, tuple[int, int]] = {}
+    for part in locator.split(";"):
+        key, _, value = part.partition("=")
+        if (match := re.fullmatch(r"(\d+)(?:-(\d+))?", value)) and key in ("rows", "head"):
+            found[key] = (int(match[1]), int(match[2] or match[1]))
+    return found
+
+
+def cells_of(line: str) -> list[str]:
+    """The cells of a row of a pipe table as written by `pipe_row`."""
+    return [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]

@@ -1,0 +1,197 @@
+"""CSV and XLSX: rows grouped under their header as Markdown tables, so that any chunk stands alone."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import ClassVar, Literal
+
+from rag_platform.errors import DocumentError
+from rag_platform.ir import Block, Facts
+from rag_platform.loaders import archives
+from rag_platform.loaders.decoding import Decoded, decode, looks_like_text
+from rag_platform.loaders.sheet_tables import Row, Size, disproved, groups, written
+from rag_platform.loaders.text import facts_of, suffix_of
+
+MAX_CELLS = 2_000_000
+GROUP_CHARS = 720  # a group with its sheet's name fits the shipped chunk size of 800
+GROUP_TOKENS = 400
+MAX_FIELD_CHARS = 1_000_000
+DELIMITERS = ",;\t|"
+
+
+@dataclass(frozen=True)
+class CsvLoader:
+    """Reads delimiter-separated text; locators are `rows=3-9`, counted in records, and lines of the file."""
+
+    max_cells: int = MAX_CELLS
+    group_chars: int = GROUP_CHARS
+    group_tokens: int = GROUP_TOKENS
+
+    NAME: ClassVar[str] = "csv"
+    VERSION: ClassVar[str] = "1"
+
+    def claims(self, filename: str, head: bytes) -> bool:
+        """True for text with the suffix .csv, .tsv or .tab."""
+        return suffix_of(filename) in (".csv", ".tsv", ".tab") and looks_like_text(head)
+
+    def load(self, path: Path, filename: str) -> Facts:
+        """The facts of a file of records. Raises DocumentError: `empty_file`, `binary_content`, `too_large`."""
+        decoded = decode(path.read_bytes())
+        delimiter, rows, warnings = read_csv(decoded.text, self.max_cells)
+        text, blocks = written([("", list(groups(rows, Size(self.group_chars, self.group_tokens))))])
+        if not blocks:
+            raise DocumentError("no record of the file holds anything; nothing to index", code="empty_file")
+        metadata: dict[str, object] = {"delimiter": delimiter, "records": sum(not row.blank for row in rows)}
+        told = Decoded(text, decoded.encoding, decoded.bom_len, decoded.lossy, decoded.warnings)
+        return facts_of(
+            self.NAME,
+            self.VERSION,
+            "csv",
+            "1",
+            told,
+            blocks,
+            (),
+            PurePosixPath(filename).stem,
+            metadata,
+            warnings=warnings,
+            profile="tables",
+        )
+
+    def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
+        """Ordinal to reason for each block whose records do not say what its lines say."""
+        _, rows, _ = read_csv(decode(path.read_bytes()).text, self.max_cells)
+        numbered = {row.number: row for row in rows}
+        return {block.ordinal: reason for block in blocks if (reason := disproved(text, block, numbered))}
+
+
+def read_csv(text: str, max_cells: int) -> tuple[str, list[Row], list[str]]:
+    """(delimiter, records, warnings). A line `sep=;` at the top names the delimiter and is no record. Raises DocumentError `too_large`."""
+    named = re.match(r"sep=(.)(?:\r\n?|\n|\Z)", text)
+    delimiter = named[1] if named else sniff_delimiter(text)
+    warnings: list[str] = []
+    try:
+        rows = list(_records(text, delimiter, csv.QUOTE_MINIMAL, max_cells))
+    except csv.Error:
+        rows = list(_records(text, delimiter, csv.QUOTE_NONE, max_cells))
+        warnings.append("a quote is never closed; quotes were read as text")
+    return delimiter, rows[1:] if named else rows, warnings
+
+
+def _records(text: str, delimiter: str, quoting: Literal[0, 3], max_cells: int) -> Iterator[Row]:
+    former = csv.field_size_limit(MAX_FIELD_CHARS)
+    try:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting)
+        line, count = 0, 0
+        for number, cells in enumerate(reader, 1):
+            count += len(cells)
+            if count > max_cells:
+                raise too_many_cells(count, max_cells)
+            yield Row(number, tuple(cells), line + 1, reader.line_num)
+            line = reader.line_num
+    finally:
+        csv.field_size_limit(former)
+
+
+def too_many_cells(count: int, most: int) -> DocumentError:
+    """The refusal of a sheet that is too large to be read as a document."""
+    return DocumentError(
+        f"more than {count - 1} cells, above limits.max_cells = {most}; split the file, or raise the limit in settings.yaml",
+        code="too_large",
+    )
+
+
+def sniff_delimiter(text: str) -> str:
+    """The delimiter that cuts the most of the first records into the same number of cells; a comma where none cuts."""
+    sample = text[:65_536]
+    if len(text) > len(sample):
+        sample = sample[: max(sample.rfind("\n"), sample.rfind("\r")) + 1] or sample
+    scores: list[tuple[float, int, str]] = []
+    for rank, delimiter in enumerate(DELIMITERS):
+        if delimiter not in sample:
+            continue
+        try:
+            widths = Counter(
+                len(cells) for _, cells in zip(range(200), csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter), strict=False)
+            )
+        except csv.Error:
+            continue
+        widths.pop(0, None)
+        width, often = max(widths.items(), key=lambda item: (item[0] > 1, item[1], item[0]), default=(1, 0))
+        if width > 1:
+            scores.append((often / sum(widths.values()), -rank, delimiter))
+    return max(scores)[2] if scores else ","
+
+
+@dataclass(frozen=True)
+class XlsxLoader:
+    """Reads the visible sheets of a workbook; locators are `sheet=Q1;rows=3-9`. Formulas give the value they had when it was saved."""
+
+    max_cells: int = MAX_CELLS
+    group_chars: int = GROUP_CHARS
+    group_tokens: int = GROUP_TOKENS
+    hidden_sheets: bool = False
+    max_archive_ratio: float = archives.MAX_RATIO
+    max_unpacked_bytes: int = archives.MAX_UNPACKED_BYTES
+
+    NAME: ClassVar[str] = "xlsx"
+    VERSION: ClassVar[str] = "1"
+    ISOLATED: ClassVar[bool] = True
+
+    def claims(self, filename: str, head: bytes) -> bool:
+        """True for a ZIP container called .xlsx, .xlsm, .xltx or .xltm."""
+        return head.startswith(b"PK\x03\x04") and suffix_of(filename) in (".xlsx", ".xlsm", ".xltx", ".xltm")
+
+    def load(self, path: Path, filename: str) -> Facts:
+        """The facts of a workbook. Raises DocumentError: `broken_file`, `encrypted`, `archive_bomb`, `too_large`, `empty_file`."""
+        from rag_platform.loaders.workbooks import engine_version, read_workbook
+
+        self._require_workbook(path)
+        book = read_workbook(path, self.max_cells)
+        size = Size(self.group_chars, self.group_tokens)
+        shown = [sheet for sheet in book.sheets if self.hidden_sheets or not sheet.hidden]
+        pieces = [(sheet.name, found) for sheet in shown if (found := list(groups(sheet.rows, size)))]
+        if not pieces:
+            raise DocumentError("no visible sheet holds a cell; nothing to index", code="empty_file")
+        text, blocks = written(pieces)
+        hidden = [sheet.name for sheet in book.sheets if sheet.hidden]
+        warnings = [f"sheet {sheet.name!r}: {warning}" for sheet in shown for warning in sheet.warnings] + list(book.warnings)
+        if hidden and not self.hidden_sheets:
+            warnings.append(f"hidden sheets were not read: {', '.join(hidden)}; set the loader's option hidden_sheets to read them")
+        metadata: dict[str, object] = {**book.metadata, "sheets": [name for name, _ in pieces], "hidden_sheets": hidden}
+        title = book.title or PurePosixPath(filename).stem
+        return facts_of(
+            self.NAME, self.VERSION, "openpyxl", engine_version(), Decoded(text, ""), blocks, (), title, metadata,
+            warnings=warnings, profile="tables",
+        )  # fmt: skip
+
+    def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
+        """Ordinal to reason for each block whose cells do not say what its lines say."""
+        from rag_platform.loaders.workbooks import read_workbook, sheet_of
+
+        self._require_workbook(path)
+        sheets = {sheet.name: {row.number: row for row in sheet.rows} for sheet in read_workbook(path, self.max_cells).sheets}
+        bad: dict[int, str] = {}
+        for block in blocks:
+            name = sheet_of(block.locator)
+            if name not in sheets:
+                bad[block.ordinal] = f"no sheet {name!r}"
+            elif block.kind == "heading":
+                if text[block.start : block.end] != f"## {' '.join(name.split())}":
+                    bad[block.ordinal] = f"the heading is not the name of sheet {name!r}"
+            elif reason := disproved(text, block, sheets[name]):
+                bad[block.ordinal] = reason
+        return bad
+
+    def _require_workbook(self, path: Path) -> None:
+        with open(path, "rb") as opened:
+            if opened.read(8) == archives.OLE_MAGIC:
+                raise DocumentError("it is an encrypted or an old .xls workbook; save it as .xlsx without a password", code="encrypted")
+        archives.require_sane(path, max_ratio=self.max_archive_ratio, max_unpacked_bytes=self.max_unpacked_bytes)
+        if (kind := archives.zip_kind(path)) != ".xlsx":
+            raise DocumentError(f"the content is {kind or 'a broken ZIP'}, not a workbook; export it again as .xlsx", code="broken_file")
