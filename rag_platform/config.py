@@ -49,6 +49,9 @@ class Limits(_Model):
     max_bytes: int = 200 * 1024 * 1024
     read_chunk_size_bytes: int = 8 * 1024 * 1024
     max_pages: int = 5000
+    max_cells: int = 2_000_000  # of a workbook or a CSV file
+    max_archive_ratio: float = 200.0  # of what a ZIP container unpacks to, over its own size
+    max_unpacked_bytes: int = 1024 * 1024 * 1024
     pdf_window_pages: int = 32
     pdf_memory_mb: int = 900
     page_seconds: float = 30.0
@@ -218,6 +221,7 @@ class EmbeddingConfig(_Model):
     provider: str
     options: dict[str, Any] = Field(default_factory=dict)
     batch_size: int = Field(default=64, ge=1)
+    price_per_million_tokens: float | None = None  # for the estimated cost; None where embedding costs nothing
 
 
 class FilterConfig(_Model):
@@ -324,7 +328,7 @@ def stage_profiles(strategy: Strategy) -> dict[str, str]:
         upstream = fingerprint(own[stage], STAGE_CODE_VERSIONS[stage], upstream, length=12)
         profiles[stage] = upstream
         if stage == "media":
-            profiles["media_texts"] = fingerprint(dump["media_texts"], STAGE_CODE_VERSIONS["media"], upstream, length=12)
+            profiles["media_texts"] = fingerprint(*_media_texts_parts(strategy), STAGE_CODE_VERSIONS["media"], upstream, length=12)
     return profiles
 
 
@@ -374,6 +378,17 @@ def _outside_views(views: ViewConfig) -> list[str]:
 
         found += [provider_version("llm", views.describe.provider), prompts.load("describe/chunk", DESCRIBE_FIELDS).profile_id]
     return found
+
+
+def _media_texts_parts(strategy: Strategy) -> list[Any]:
+    """What decides the texts of images: options, code versions, and the wording of the prompts where captions are on."""
+    config = strategy.media_texts
+    parts: list[Any] = [config.model_dump(mode="json"), provider_version("ocr", config.ocr.provider)]
+    if config.captions.provider != "none" or config.captions.preset:
+        from rag_platform.prompts import wording  # it reads this module
+
+        parts += [provider_version("llm", config.captions.provider), wording("caption")]
+    return parts
 
 
 def index_profile(strategy: Strategy) -> str:

@@ -9,11 +9,13 @@ from pathlib import Path
 
 from rag_platform.config import EmbeddingConfig, Strategy, stage_profiles, text_norm_profile_id
 from rag_platform.documents.cleaning import canonical
+from rag_platform.documents.metadata import effective
 from rag_platform.indexes import delta as deltas
 from rag_platform.indexes import dense, lexical
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CatalogWriter, Entry
-from rag_platform.indexes.embedding import EmbeddingCache, embed_texts
+from rag_platform.indexes.embedding import embed_texts
+from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.indexes.manifest import Manifest, embedder_info
 from rag_platform.ir import Document, Json, Version
 from rag_platform.protocols import Vectors
@@ -85,7 +87,7 @@ class Building:
 
     def _write_catalog(self, rows: Mapping[str, deltas.VersionRows], failed: Mapping[str, str]) -> None:
         with CatalogWriter(self.directory / "catalog.sqlite") as catalog:
-            catalog.replace_documents(document for document, _ in self.live)
+            catalog.replace_documents(effective(document, version) for document, version in self.live)
             catalog.drop_versions(self.delta.dropped)
             for version in rows.values():
                 catalog.add_version(version.version, version.sections, version.entries(failed), version.links, version.texts)

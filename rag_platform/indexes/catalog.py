@@ -192,8 +192,8 @@ class CatalogReader:
         )
         found: list[Entry] = []
         for row in self._db().execute(sql, (version_id,)):
-            *hashes, keyphrases, score, title, summary, tags = row[len(FIELDS[Chunk]) :]
-            found.append(Entry(restored(Chunk, row), *hashes, _names(keyphrases), score, title, summary, _names(tags)))
+            dense, sparse, status, keyphrases, score, title, summary, tags = row[len(FIELDS[Chunk]) :]
+            found.append(Entry(restored(Chunk, row), dense, sparse, status, _names(keyphrases), score, title, summary, _names(tags)))
         return found
 
     def neighbours(self, chunk_id: str, before: int = 1, after: int = 1) -> list[Chunk]:

@@ -9,149 +9,32 @@ from __future__ import annotations
 import math
 import os
 import queue
-import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from rag_platform.config import EmbeddingConfig
-from rag_platform.errors import ConfigError, IntegrityError, ProviderError, RagError, SchemaVersionError
+from rag_platform.errors import ConfigError, IntegrityError, ProviderError, RagError
+from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.indexes.embedding_workers import EmbeddingPool, EmbeddingWorker
-from rag_platform.ir import EmbedderInfo
+from rag_platform.ir import EmbedderInfo, Json
 from rag_platform.protocols import Embedder, Vectors
 from rag_platform.registry import build, provider_class
 from rag_platform.store import read_json, sha256_file, write_json
 
-SCHEMA_VERSION = 1
 ATTEMPTS = 4
 BACK_OFF_SECONDS = 0.5
 _START_SECONDS = 0.4  # a fresh interpreter with numpy
 _BATCH_SECONDS = 2.0  # a crash loses, and a progress line waits for, about this much
-_IN_CLAUSE = 500
 
 OnProgress = Callable[[int, int], None]  # texts done, texts to compute
 Call = Callable[[Sequence[str]], Vectors]
-
-
-# --- cache ---------------------------------------------------------------------------------------------------------------
-
-
-class EmbeddingCache:
-    """Vectors by (content_hash, embedder id, embedder version, text_norm_profile_id); safe between threads and processes."""
-
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.path = path
-        self._lock = threading.Lock()
-        self._db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=NORMAL")
-        version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version not in (0, SCHEMA_VERSION):
-            self._db.close()
-            raise SchemaVersionError(f"{path} has schema {version}, this program reads {SCHEMA_VERSION}; upgrade, or delete the cache")
-        self._db.execute(
-            "CREATE TABLE IF NOT EXISTS spaces (space_id INTEGER PRIMARY KEY, embedder_id TEXT NOT NULL, embedder_version TEXT NOT NULL,"
-            " text_norm_profile_id TEXT NOT NULL, dim INTEGER NOT NULL, bytes_per_second REAL,"
-            " UNIQUE (embedder_id, embedder_version, text_norm_profile_id))"
-        )
-        self._db.execute(
-            "CREATE TABLE IF NOT EXISTS embeddings (space_id INTEGER NOT NULL, content_hash TEXT NOT NULL, vector BLOB NOT NULL,"
-            " PRIMARY KEY (space_id, content_hash))"
-        )
-        self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
-
-    def close(self) -> None:
-        """Close the database."""
-        self._db.close()
-
-    def __enter__(self) -> EmbeddingCache:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def known(self, hashes: Iterable[str], info: EmbedderInfo, text_norm_profile: str) -> set[str]:
-        """Those of the hashes that have a vector."""
-        return {row[0] for row in self._rows("content_hash", hashes, info, text_norm_profile)}
-
-    def get(self, hashes: Iterable[str], info: EmbedderInfo, text_norm_profile: str) -> dict[str, Vectors]:
-        """float32 vectors [dim] by hash; absent where there is none. Raises IntegrityError for a vector of another length."""
-        found: dict[str, Vectors] = {}
-        for content_hash, blob in self._rows("content_hash, vector", hashes, info, text_norm_profile):
-            vector = np.frombuffer(blob, dtype=np.float32)
-            if vector.shape != (info.dim,):
-                raise IntegrityError(
-                    f"{self.path} holds a vector of {vector.size} numbers for {content_hash[:12]}, expected {info.dim}; delete the cache"
-                )
-            found[content_hash] = vector
-        return found
-
-    def put(self, vectors: Mapping[str, Vectors], info: EmbedderInfo, text_norm_profile: str) -> None:
-        """Store vectors in one commit."""
-        space = self._space(info, text_norm_profile)
-        rows = [(space, key, np.ascontiguousarray(vector, dtype=np.float32).tobytes()) for key, vector in vectors.items()]
-        with self._lock, self._transaction():
-            self._db.executemany("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?)", rows)
-
-    def rate(self, info: EmbedderInfo) -> float | None:
-        """UTF-8 bytes per second and process as last measured on this machine, None before the first measurement."""
-        with self._lock:
-            row = self._db.execute(
-                "SELECT bytes_per_second FROM spaces WHERE embedder_id = ? AND embedder_version = ? AND bytes_per_second IS NOT NULL"
-                " ORDER BY space_id DESC", (info.embedder_id, info.version),
-            ).fetchone()  # fmt: skip
-        return None if row is None else float(row[0])
-
-    def set_rate(self, info: EmbedderInfo, text_norm_profile: str, bytes_per_second: float) -> None:
-        """Remember a measured rate for the next estimate."""
-        space = self._space(info, text_norm_profile)
-        with self._lock, self._transaction():
-            self._db.execute("UPDATE spaces SET bytes_per_second = ? WHERE space_id = ?", (bytes_per_second, space))
-
-    def _rows(self, columns: str, hashes: Iterable[str], info: EmbedderInfo, profile: str) -> Iterator[tuple[Any, ...]]:
-        space = self._space(info, profile)
-        wanted = list(dict.fromkeys(hashes))
-        for start in range(0, len(wanted), _IN_CLAUSE):
-            part = wanted[start : start + _IN_CLAUSE]
-            marks = ",".join("?" * len(part))
-            with self._lock:
-                rows = self._db.execute(
-                    f"SELECT {columns} FROM embeddings WHERE space_id = ? AND content_hash IN ({marks})", [space, *part]
-                ).fetchall()
-            yield from rows
-
-    def _space(self, info: EmbedderInfo, profile: str) -> int:
-        key = (info.embedder_id, info.version, profile)
-        sql = "SELECT space_id FROM spaces WHERE embedder_id = ? AND embedder_version = ? AND text_norm_profile_id = ?"
-        with self._lock:
-            row = self._db.execute(sql, key).fetchone()
-            if row is None:
-                self._db.execute(
-                    "INSERT OR IGNORE INTO spaces (embedder_id, embedder_version, text_norm_profile_id, dim) VALUES (?, ?, ?, ?)",
-                    (*key, info.dim),
-                )
-                row = self._db.execute(sql, key).fetchone()
-        return int(row[0])
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
-        self._db.execute("COMMIT")
-
-
-# --- embedding -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +45,34 @@ class EmbeddingReport:
     misses: int = 0
     calls: int = 0
     retries: int = 0
+    rate_limited: int = 0  # calls that the endpoint refused for being too many
     failed: Mapping[str, str] = field(default_factory=dict)  # content_hash: reason
+    error_types: Mapping[str, int] = field(default_factory=dict)  # error code: texts that failed with it
     seconds: float = 0.0
     processes: int = 0
     batch_seconds_p50: float = 0.0
     batch_seconds_p95: float = 0.0
     texts_per_second: float = 0.0
     estimated_tokens: int = 0
+    estimated_cost: float | None = None  # None without a price
+
+    def figures(self) -> Json:
+        """The figures by the names that spans and metadata use."""
+        return {
+            "cache_hit": self.hits,
+            "cache_miss": self.misses,
+            "embed_calls": self.calls,
+            "embed_failures": len(self.failed),
+            "retries": self.retries,
+            "rate_limited": self.rate_limited,
+            "error_type": ", ".join(f"{code} {count}" for code, count in sorted(self.error_types.items())),
+            "throughput": round(self.texts_per_second, 3),
+            "p50_ms": round(1000 * self.batch_seconds_p50, 3),
+            "p95_ms": round(1000 * self.batch_seconds_p95, 3),
+            "estimated_tokens": self.estimated_tokens,
+            "estimated_cost": self.estimated_cost,
+            "processes": self.processes,
+        }
 
 
 @dataclass
@@ -184,6 +88,8 @@ class _Run:
     done: int = 0
     calls: int = 0
     retries: int = 0
+    rate_limited: int = 0
+    error_types: Counter[str] = field(default_factory=Counter)
     down: int = 0  # batches in a row that no retry could save
     failed: dict[str, str] = field(default_factory=dict)
     latencies: list[float] = field(default_factory=list)
@@ -244,19 +150,23 @@ def embed_texts(
     measured = sum(seconds for _, seconds in run.measured)
     if computed and measured > 1.0:
         cache.set_rate(info, text_norm_profile, sum(count for count, _ in run.measured) / measured)
+    price = embedding.price_per_million_tokens
     p50, p95 = (float(x) for x in np.percentile(run.latencies, (50, 95))) if run.latencies else (0.0, 0.0)
     return EmbeddingReport(
         hits=len(known),
         misses=len(missing),
         calls=run.calls,
         retries=run.retries,
+        rate_limited=run.rate_limited,
         failed=run.failed,
+        error_types=dict(run.error_types),
         seconds=time.perf_counter() - started,
         processes=workers,
         batch_seconds_p50=p50,
         batch_seconds_p95=p95,
         texts_per_second=computed / max(busy, 1e-9),
         estimated_tokens=size // 4,
+        estimated_cost=None if price is None else size // 4 * price / 1_000_000,
     )
 
 
@@ -386,7 +296,7 @@ def _embed_batch(batch: list[tuple[str, str]], run: _Run, call: Call) -> None:
             for part in _halves(batch, error):
                 _embed_batch(part, run, call)
             return
-        _settle(run, {}, dict.fromkeys((key for key, _ in batch), error.message))
+        _settle(run, {}, dict.fromkeys((key for key, _ in batch), error.message), error.code)
         return
     norms = np.linalg.norm(vectors, axis=1)
     good: dict[str, Vectors] = {}
@@ -418,6 +328,8 @@ def _with_retries(texts: list[str], run: _Run, call: Call) -> Vectors:
         try:
             vectors = call(texts)
         except ProviderError as error:
+            with run.lock:
+                run.rate_limited += error.code == "rate_limited"
             if not error.retryable or attempt == ATTEMPTS - 1 or run.error is not None:
                 raise
             with run.lock:
@@ -431,11 +343,12 @@ def _with_retries(texts: list[str], run: _Run, call: Call) -> Vectors:
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def _settle(run: _Run, good: Mapping[str, Vectors], bad: Mapping[str, str]) -> None:
+def _settle(run: _Run, good: Mapping[str, Vectors], bad: Mapping[str, str], code: str = "bad_vector") -> None:
     if good:
         run.cache.put(good, run.info, run.profile)
     with run.lock:
         run.failed.update(bad)
+        run.error_types.update({code: len(bad)} if bad else {})
         run.done += len(good) + len(bad)
         if run.on_progress is not None:
             run.on_progress(run.done, run.total)

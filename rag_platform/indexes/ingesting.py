@@ -17,9 +17,11 @@ from pathlib import Path
 
 from rag_platform.config import INGESTION_STAGES, CleaningConfig, Settings, Strategy, stage_profiles, text_norm_profile_id
 from rag_platform.documents.cleaning import canonical
+from rag_platform.documents.metadata import file_metadata
 from rag_platform.documents.versions import STAGES, VersionBuild, build_stage, read_facts, read_in_child
 from rag_platform.errors import DocumentError, RagError
-from rag_platform.indexes.embedding import EmbeddingCache, EmbeddingReport, embed_texts
+from rag_platform.indexes.embedding import EmbeddingReport, embed_texts
+from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.indexes.embedding_workers import EmbeddingPool
 from rag_platform.ir import Json, StageOutcome, Version
 from rag_platform.ledger import Ledger
@@ -226,10 +228,10 @@ class _Run:
             self._roots[version.namespace] = {source.name: source.root for source in self.ledger.sources(version.namespace)}
         root = self._roots[version.namespace].get(document.source)
 
-        def on_page(page: int, pages: int) -> None:
+        def say(what: str) -> None:
             if self._over.is_set():
                 raise DocumentError("the run was ended before the document was read; ingest it again", code="cancelled")
-            self.on_progress("documents", number, len(self.versions), f"{version.source_uri}: page {page} of {pages}")
+            self.on_progress("documents", number, len(self.versions), f"{version.source_uri}: {what}")
 
         return VersionBuild(
             version,
@@ -239,7 +241,8 @@ class _Run:
             Path(document.origin) if document.origin else None,
             Path(root) if root else None,
             version.version_id in self.forced,
-            on_page,
+            lambda page, pages: say(f"page {page} of {pages}"),
+            lambda doing, image, images: say(f"{doing} image {image} of {images}"),
             deferred=True,
         )
 
@@ -264,11 +267,9 @@ class _Run:
                     expected=expected,
                     on_progress=lambda done, total: self.on_progress("embeddings", done, total, "embedding"),
                 )
-            span.set(cache_hit=report.hits, cache_miss=report.misses, embed_calls=report.calls, embed_failures=len(report.failed))
-            tracing.event(
-                "ingest.embedding_batch",
-                {"batches": report.calls, "hit": report.hits, "miss": report.misses, "failed": list(report.failed)[:50]},
-            )
+            span.set(**report.figures())
+            batch = {"batches": report.calls, "hit": report.hits, "miss": report.misses, "failed": list(report.failed)[:50]}
+            tracing.event("ingest.embedding_batch", batch)
         return report
 
     def _complete(self, batch: _Batch, report: EmbeddingReport) -> None:
@@ -303,7 +304,7 @@ class _Run:
             self.ledger.complete(
                 work.version.version_id,
                 title=summary.title or work.version.filename,
-                counts={**figures, "warnings": list(summary.warnings)},
+                counts={**figures, "warnings": list(summary.warnings), "metadata": file_metadata(summary.metadata, _modified(work.origin))},
             )
             self.totals.documents += 1
             self.totals.chunks += len(work.views)
@@ -315,6 +316,14 @@ class _Run:
         self.totals.failures.append((version.source_uri, code, reason))
         tracing.event("ingest.document_failed", {"version_id": version.version_id, "stage": stage, "code": code, "reason": reason})
         self.on_failure(version, stage, code, reason)
+
+
+def _modified(origin: Path | None) -> float | None:
+    """The time stamp of the file that was read, None where it is gone or came without a path."""
+    try:
+        return origin.stat().st_mtime if origin is not None else None
+    except OSError:
+        return None
 
 
 def text_bytes(version: Version) -> int:

@@ -29,7 +29,7 @@ from rag_platform.store import Store, write_text
 
 if TYPE_CHECKING:
     from rag_platform.indexes.building import OnProgress
-    from rag_platform.indexes.embedding import EmbeddingCache
+    from rag_platform.indexes.embedding_cache import EmbeddingCache
 
 _BUILDING = ".building-"
 _TRASH = ".trash-"

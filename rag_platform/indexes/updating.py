@@ -18,7 +18,8 @@ from rag_platform.config import Settings, Strategy, index_profile, load_strategy
 from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
 from rag_platform.errors import NotFoundError, ReleaseError
 from rag_platform.indexes import release as releases
-from rag_platform.indexes.embedding import EmbeddingCache, estimate
+from rag_platform.indexes.embedding import estimate
+from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.indexes.ingesting import stale_versions, text_bytes
 from rag_platform.indexes.manifest import CheckResult, Manifest, read_manifest
 from rag_platform.ir import Job, JobItem, Json, Release

@@ -17,7 +17,8 @@ import pytest
 from rag_platform.config import EmbeddingConfig
 from rag_platform.errors import IntegrityError, ProviderError, SchemaVersionError
 from rag_platform.indexes import embedding
-from rag_platform.indexes.embedding import EmbeddingCache, check_weights, embed_texts, estimate
+from rag_platform.indexes.embedding import check_weights, embed_texts, estimate
+from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.indexes.embedding_workers import EmbeddingPool, EmbeddingWorker
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
@@ -43,7 +44,7 @@ class Troubled:
         if any("refuse" in text for text in texts):
             raise ProviderError("one of the texts is refused")
         if any("busy" in text for text in texts) and Path(self.journal).read_text(encoding="utf-8").count("busy") <= 2:
-            raise ProviderError("too many requests", retryable=True)
+            raise ProviderError("too many requests", code="rate_limited", retryable=True)
         if any("away" in text for text in texts):
             raise ProviderError("nobody answers", retryable=True)
         wrong = {"zero": (0.0, 0.0), "nan": (np.nan, 1.0), "long": (3.0, 4.0)}
@@ -138,7 +139,17 @@ def test_bad_vectors_are_failures_with_a_reason(cache: EmbeddingCache, troubled:
 
 def test_a_busy_embedder_is_asked_again(cache: EmbeddingCache, troubled: EmbeddingConfig) -> None:
     report = run(["busy"], troubled, cache)
-    assert (report.calls, report.retries, dict(report.failed)) == (3, 2, {})
+    assert (report.calls, report.retries, report.rate_limited, dict(report.failed)) == (3, 2, 2, {})
+
+
+def test_figures_go_by_the_names_of_spans(cache: EmbeddingCache, troubled: EmbeddingConfig) -> None:
+    run(["known"], troubled, cache)
+    priced = troubled.model_copy(update={"price_per_million_tokens": 2.0})
+    figures = run(["known", "refuse", "nan", "x" * 400], priced, cache).figures()
+    assert (figures["cache_hit"], figures["cache_miss"], figures["embed_failures"], figures["retries"]) == (1, 3, 2, 0)
+    assert figures["error_type"] == "bad_vector 1, provider_error 1"
+    assert (figures["estimated_tokens"], figures["estimated_cost"]) == (102, pytest.approx(0.000204))  # (400 + 6 + 3) bytes, 4 a token
+    assert figures["throughput"] > 0 and figures["p95_ms"] >= figures["p50_ms"] >= 0
 
 
 def test_an_embedder_that_stays_away_ends_the_run_and_keeps_what_is_done(cache: EmbeddingCache, troubled: EmbeddingConfig) -> None:

@@ -20,7 +20,7 @@ from rag_platform.documents.versions import STAGES, VersionBuild, build_stage
 from rag_platform.errors import IntegrityError, NotFoundError, ReleaseError, SchemaVersionError
 from rag_platform.indexes import dense, release
 from rag_platform.indexes.checks import CHECKS
-from rag_platform.indexes.embedding import EmbeddingCache
+from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.indexes.manifest import Manifest, embedder_info, read_manifest
 from rag_platform.ir import Document, Version
 from rag_platform.store import Store
@@ -326,7 +326,7 @@ def test_an_open_release_answers_while_the_next_is_built_and_published(
 KILLED = """
 import os, sys
 from rag_platform.indexes import checks, release
-from rag_platform.indexes.embedding import EmbeddingCache
+from rag_platform.indexes.embedding_cache import EmbeddingCache
 where = sys.argv[1]
 def die(*args, **kwargs):
     os.kill(os.getpid(), 9)

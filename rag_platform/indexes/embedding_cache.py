@@ -1,0 +1,128 @@
+"""Vectors by what was embedded, by which embedder and under which normalisation."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rag_platform.errors import IntegrityError, SchemaVersionError
+from rag_platform.ir import EmbedderInfo
+from rag_platform.protocols import Vectors
+
+SCHEMA_VERSION = 1
+_IN_CLAUSE = 500
+
+
+class EmbeddingCache:
+    """Vectors by (content_hash, embedder id, embedder version, text_norm_profile_id); safe between threads and processes."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._lock = threading.Lock()
+        self._db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=NORMAL")
+        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if version not in (0, SCHEMA_VERSION):
+            self._db.close()
+            raise SchemaVersionError(f"{path} has schema {version}, this program reads {SCHEMA_VERSION}; upgrade, or delete the cache")
+        self._db.execute(
+            "CREATE TABLE IF NOT EXISTS spaces (space_id INTEGER PRIMARY KEY, embedder_id TEXT NOT NULL, embedder_version TEXT NOT NULL,"
+            " text_norm_profile_id TEXT NOT NULL, dim INTEGER NOT NULL, bytes_per_second REAL,"
+            " UNIQUE (embedder_id, embedder_version, text_norm_profile_id))"
+        )
+        self._db.execute(
+            "CREATE TABLE IF NOT EXISTS embeddings (space_id INTEGER NOT NULL, content_hash TEXT NOT NULL, vector BLOB NOT NULL,"
+            " PRIMARY KEY (space_id, content_hash))"
+        )
+        self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+
+    def close(self) -> None:
+        """Close the database."""
+        self._db.close()
+
+    def __enter__(self) -> EmbeddingCache:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def known(self, hashes: Iterable[str], info: EmbedderInfo, text_norm_profile: str) -> set[str]:
+        """Those of the hashes that have a vector."""
+        return {row[0] for row in self._rows("content_hash", hashes, info, text_norm_profile)}
+
+    def get(self, hashes: Iterable[str], info: EmbedderInfo, text_norm_profile: str) -> dict[str, Vectors]:
+        """float32 vectors [dim] by hash; absent where there is none. Raises IntegrityError for a vector of another length."""
+        found: dict[str, Vectors] = {}
+        for content_hash, blob in self._rows("content_hash, vector", hashes, info, text_norm_profile):
+            vector = np.frombuffer(blob, dtype=np.float32)
+            if vector.shape != (info.dim,):
+                raise IntegrityError(
+                    f"{self.path} holds a vector of {vector.size} numbers for {content_hash[:12]}, expected {info.dim}; delete the cache"
+                )
+            found[content_hash] = vector
+        return found
+
+    def put(self, vectors: Mapping[str, Vectors], info: EmbedderInfo, text_norm_profile: str) -> None:
+        """Store vectors in one commit."""
+        space = self._space(info, text_norm_profile)
+        rows = [(space, key, np.ascontiguousarray(vector, dtype=np.float32).tobytes()) for key, vector in vectors.items()]
+        with self._lock, self._transaction():
+            self._db.executemany("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?)", rows)
+
+    def rate(self, info: EmbedderInfo) -> float | None:
+        """UTF-8 bytes per second and process as last measured on this machine, None before the first measurement."""
+        with self._lock:
+            row = self._db.execute(
+                "SELECT bytes_per_second FROM spaces WHERE embedder_id = ? AND embedder_version = ? AND bytes_per_second IS NOT NULL"
+                " ORDER BY space_id DESC", (info.embedder_id, info.version),
+            ).fetchone()  # fmt: skip
+        return None if row is None else float(row[0])
+
+    def set_rate(self, info: EmbedderInfo, text_norm_profile: str, bytes_per_second: float) -> None:
+        """Remember a measured rate for the next estimate."""
+        space = self._space(info, text_norm_profile)
+        with self._lock, self._transaction():
+            self._db.execute("UPDATE spaces SET bytes_per_second = ? WHERE space_id = ?", (bytes_per_second, space))
+
+    def _rows(self, columns: str, hashes: Iterable[str], info: EmbedderInfo, profile: str) -> Iterator[tuple[Any, ...]]:
+        space = self._space(info, profile)
+        wanted = list(dict.fromkeys(hashes))
+        for start in range(0, len(wanted), _IN_CLAUSE):
+            part = wanted[start : start + _IN_CLAUSE]
+            marks = ",".join("?" * len(part))
+            with self._lock:
+                rows = self._db.execute(
+                    f"SELECT {columns} FROM embeddings WHERE space_id = ? AND content_hash IN ({marks})", [space, *part]
+                ).fetchall()
+            yield from rows
+
+    def _space(self, info: EmbedderInfo, profile: str) -> int:
+        key = (info.embedder_id, info.version, profile)
+        sql = "SELECT space_id FROM spaces WHERE embedder_id = ? AND embedder_version = ? AND text_norm_profile_id = ?"
+        with self._lock:
+            row = self._db.execute(sql, key).fetchone()
+            if row is None:
+                self._db.execute(
+                    "INSERT OR IGNORE INTO spaces (embedder_id, embedder_version, text_norm_profile_id, dim) VALUES (?, ?, ?, ?)",
+                    (*key, info.dim),
+                )
+                row = self._db.execute(sql, key).fetchone()
+        return int(row[0])
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")

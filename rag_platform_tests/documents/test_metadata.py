@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag_platform.documents.metadata import MAX_METADATA_CHARS, effective, file_metadata, iso_date
+from rag_platform.ir import Document, Version
+
+
+@pytest.mark.parametrize(
+    ("written", "iso"),
+    [
+        ("2024", "2024"),
+        (2024, "2024"),
+        ("2024-5", "2024-05"),
+        ("2024-05-01", "2024-05-01"),
+        ("2024-05-01T10:30:00Z", "2024-05-01T10:30:00Z"),
+        ("2024-05-01 10:30", "2024-05-01T10:30:00Z"),
+        ("2024-05-01T10:30:00.123+02:00", "2024-05-01T08:30:00Z"),
+        ("2024-05-01T23:30:00-0230", "2024-05-02T02:00:00Z"),
+        ("D:20240501103000+02'00'", "2024-05-01T08:30:00Z"),
+        ("D:20240501103000Z00'00'", "2024-05-01T10:30:00Z"),
+        ("D:20240501", "2024-05-01"),
+        ("20240501", "2024-05-01"),
+        ("2024/5/1", "2024-05-01"),
+        ("2024年5月1日", "2024-05-01"),
+        ("13/05/2024", "2024-05-13"),
+        ("05/13/2024", "2024-05-13"),
+        ("05/05/2024", "2024-05-05"),
+        ("03/05/2024", ""),  # two different days
+        ("May 1, 2024", "2024-05-01"),
+        ("1 Sep 2024", "2024-09-01"),
+        ("Wed, 01 May 2024 10:30:00 +0200", "2024-05-01T08:30:00Z"),
+        ("2024-13-45", ""),
+        ("31/02/2024", ""),
+        ("draft", ""),
+        ("", ""),
+        (None, ""),
+        (True, ""),
+    ],
+)
+def test_iso_date(written: object, iso: str) -> None:
+    assert iso_date(written) == iso
+
+
+def test_the_values_of_a_markdown_page() -> None:
+    said = {"title": "T", "keywords": "wsl, Linux , wsl", "tags": ["ops", 7], "category": "guides", "ms.date": "09/01/2021", "weight": 3}
+    assert file_metadata(said, 0.0) == {
+        "tags": ["ops", "7", "wsl", "Linux", "guides"],
+        "categories": ["guides"],
+        "modified": "2021-09-01",
+        "title": "T",
+        "ms.date": "09/01/2021",
+        "weight": 3,
+    }
+
+
+def test_the_values_of_a_pdf_and_of_a_file_that_says_nothing() -> None:
+    said = {"creationDate": "D:20200102030405Z", "modDate": "D:20210102", "keywords": "budget；审计", "producer": ""}
+    assert file_metadata(said) == {
+        "tags": ["budget", "审计"], "created": "2020-01-02T03:04:05Z", "modified": "2021-01-02",
+        "creationDate": "D:20200102030405Z", "modDate": "D:20210102",
+    }  # fmt: skip
+    assert file_metadata({}, 86400.0) == {"modified": "1970-01-02T00:00:00Z"}
+    assert file_metadata({"date": "soon"}) == {"date": "soon"}
+
+
+def test_what_is_too_long_is_left_out() -> None:
+    found = file_metadata({"a": "x" * MAX_METADATA_CHARS, "b": "y", "tags": ["t" * 61, "short"]})
+    assert found == {"tags": ["short"], "b": "y"}
+
+
+def document(**changes: object) -> Document:
+    fields = {"tags": ("mine",), "metadata": {"created": "1999"}, **changes}
+    return Document("n", "d", "s", "s/a.md", "a.md", **fields)  # type: ignore[arg-type]
+
+
+def version(metadata: dict[str, object]) -> Version:
+    return Version("n.d@1", "n", "d", "s/a.md", "a.md", "00", 1, "text/markdown", "markdown", "tiny", counts={"metadata": metadata})
+
+
+def test_the_users_own_come_first_and_win() -> None:
+    said = {"tags": ["ops", "mine"], "categories": ["guides"], "created": "2024", "modified": "2025"}
+    shown = effective(document(), version(said))
+    assert (shown.tags, shown.categories, shown.metadata) == (("mine", "ops"), ("guides",), {"created": "1999", "modified": "2025"})
+    assert effective(document(), version({"tags": ["other"]})).tags == ("mine", "other")  # the next version's file says something else
+    assert effective(document(), Version("v", "n", "d", "u", "f", "0", 1, "m", "l", "s")) == document()
+
+
+@given(st.dictionaries(st.text(max_size=20), st.text(max_size=50) | st.integers() | st.booleans() | st.lists(st.text(max_size=20))))
+def test_any_metadata_is_plain_json_of_bounded_size(said: dict[str, object]) -> None:
+    assert len(json.dumps(file_metadata(said), ensure_ascii=False)) < 2 * MAX_METADATA_CHARS
