@@ -17,8 +17,10 @@ from rag_platform.config import Limits
 from rag_platform.documents.child_pool import START_SECONDS, ChildLost, pool
 from rag_platform.errors import ConfigError, DocumentError
 from rag_platform.ir import Block, Facts, MediaRef, ParseSummary
-from rag_platform.loaders.pdf import PageFacts, PdfInfo, PdfLoader, Profile, assemble
-from rag_platform.loaders.pdf_json import page_from_json
+from rag_platform.loaders.pdf import PdfLoader, Profile
+from rag_platform.loaders.pdf_document import PdfInfo
+from rag_platform.loaders.pdf_json import info_from_json, page_from_json
+from rag_platform.loaders.pdf_pages import PageFacts
 from rag_platform.registry import provider_class
 from rag_platform.store import from_json
 
@@ -151,7 +153,7 @@ def load_isolated(path: Path, loader: PdfLoader, limits: Limits, on_page: OnPage
                     raise
     finally:
         reading.stopped.set()
-    return assemble([reading.pages[number] for number in sorted(reading.pages)], info, loader.profile, sorted(reading.warnings))
+    return loader.assemble([reading.pages[number] for number in sorted(reading.pages)], info, sorted(reading.warnings))
 
 
 def extract_images(path: Path, targets: Sequence[str], folder: Path, limits: Limits) -> dict[str, Path | str]:
@@ -205,8 +207,7 @@ class _Reading:
             messages = list(self.ask({"task": "describe", "max_pages": self.limits.max_pages}))
         except ChildLost as error:
             raise DocumentError(f"the PDF cannot be opened: {error}; repair it or export it again", code="parser_failed") from error
-        info = messages[-1]["info"]
-        return PdfInfo(int(info["pages"]), {str(key): str(value) for key, value in info["metadata"].items()})
+        return info_from_json(messages[-1]["info"])
 
     def window(self, first: int, last: int) -> None:
         """Read the pages [first, last); a page that loses its child is read again as raw text, then given up with a warning."""

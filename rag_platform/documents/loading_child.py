@@ -1,15 +1,15 @@
 """The child process that reads files: `python -m rag_platform.documents.loading_child ENGINE`, driven by `documents.isolation`.
 
-ENGINE is pymupdf, or other for the formats without pages. One JSON object a line: tasks come in on stdin, messages go out on the original
-stdout. Nothing is unpickled, so a file that takes over this process cannot make its parent run code. Imports stay few, because every
-start pays for them.
+ENGINE is pymupdf, pdfium, or other for the formats without pages. One JSON object a line: tasks come in on stdin, messages go out on the
+original stdout. Nothing is unpickled, so a file that takes over this process cannot make its parent run code. Imports stay few, because
+every start pays for them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib
+import functools
 import json
 import os
 import signal
@@ -17,13 +17,13 @@ import sys
 from pathlib import Path
 from typing import IO, Any
 
-from rag_platform.errors import ConfigError, DocumentError
+from rag_platform.errors import ConfigError, DocumentError, ProviderError
 from rag_platform.ir import Block, Facts
 from rag_platform.loaders import pdf, pdf_images, pdf_text
 from rag_platform.loaders.pdf_json import page_to_json
+from rag_platform.loaders.pdf_pages import PageFacts
 from rag_platform.registry import build
 
-_MODULES = {"pymupdf": "pymupdf"}  # imported before the address space is measured: an engine's libraries are no document's fault
 _TEXT_PIECE, _RECORDS_PIECE = 1_000_000, 1_000
 
 
@@ -36,8 +36,8 @@ def main() -> None:
         os.dup2(nowhere.fileno(), 2)
     if hasattr(signal, "SIGALRM"):
         signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the kernel ends this process, even inside C code and without a parent
-    if module := _MODULES.get(sys.argv[1]):
-        importlib.import_module(module)
+    if sys.argv[1] == "pymupdf":
+        pdf_text.engine()  # before the address space is measured: an engine's libraries are no document's fault
     baseline = _address_space()
     prepared: set[str] = set()
     _send(replies, {"ready": "start"})
@@ -63,7 +63,7 @@ def _guarded(task: dict[str, Any], replies: IO[str]) -> dict[str, Any]:
     """The last message of a task; whatever the parser raises becomes an error of this one document."""
     try:
         return _answer(task, replies)
-    except (DocumentError, ConfigError) as error:
+    except (DocumentError, ConfigError, ProviderError) as error:
         return {"error": {"code": error.code, "message": error.message}}
     except MemoryError:
         return {"error": {"code": "out_of_memory", "message": ""}}
@@ -84,18 +84,46 @@ def _answer(task: dict[str, Any], replies: IO[str]) -> dict[str, Any]:
         return {"failures": loader.verify_blocks(path, task["text"], blocks)}
 
     if task["task"] == "describe":
-        info = pdf.describe(path, int(task["max_pages"]))
-        return {"info": {"pages": info.pages, "metadata": info.metadata}}
+        return {"info": dataclasses.asdict(pdf.describe(path, int(task["max_pages"])))}
+
+    if task["task"] == "picture":
+        return {"picture": _picture(path, Path(task["folder"]), int(task["max_pixels"]))}
+
+    if task["task"] == "ocr":
+        text, confidence = _reader(task["provider"], json.dumps(task["options"])).read(path.read_bytes())
+        return {"read": {"text": text, "confidence": confidence}}
 
     if task["task"] == "images":
         return _images(path, task["targets"], Path(task["folder"]), seconds, replies)
 
-    def on_page(page: pdf.PageFacts) -> None:
+    def on_page(page: PageFacts) -> None:
         _send(replies, {"page": page_to_json(page)})
         _alarm(seconds)
 
     pdf.load_window(path, int(task["first"]), int(task["last"]), task["profile"], raw=bool(task["raw"]), on_page=on_page)
     return {"done": True}
+
+
+def _picture(path: Path, folder: Path, max_pixels: int) -> dict[str, Any]:
+    """What an image is, its variants written to the folder, or the reason why it is not stored."""
+    from rag_platform.documents.pictures import Missing, shown
+
+    try:
+        found = shown(path.read_bytes(), max_pixels)
+    except Missing as error:
+        return {"reason": str(error)}
+    for name, data in found.variants.items():
+        (folder / name).write_bytes(data)
+    if found.original is not None:
+        (folder / "original").write_bytes(found.original)
+    return {"extension": found.extension, "mime": found.mime, "width": found.width, "height": found.height,
+            "variants": list(found.variants), "original": found.original is not None}  # fmt: skip
+
+
+@functools.cache
+def _reader(provider: str, options: str) -> Any:
+    """The OCR provider, whose models are loaded once."""
+    return build("ocr", provider, json.loads(options))
 
 
 def _send_facts(facts: Facts, replies: IO[str]) -> None:
@@ -110,16 +138,13 @@ def _send_facts(facts: Facts, replies: IO[str]) -> None:
 
 def _images(path: Path, targets: list[str], folder: Path, seconds: float, replies: IO[str]) -> dict[str, Any]:
     """Write the bytes of each image to a numbered file of the folder; a broken one is told with its reason."""
-    with pdf_text.opened(path) as document:
-        for number, target in enumerate(targets):
-            try:
-                (folder / str(number)).write_bytes(pdf_images.read_image(document, target))
-                _send(replies, {"image": target, "file": str(number)})
-            except DocumentError as error:
-                _send(replies, {"image": target, "reason": error.code})
-            except Exception as error:  # engines raise whatever they like on a broken image; the others go on
-                _send(replies, {"image": target, "reason": f"broken_image: {type(error).__name__}"})
-            _alarm(seconds)
+    for number, (target, found) in enumerate(pdf_images.read_images(path, targets)):
+        if isinstance(found, str):
+            _send(replies, {"image": target, "reason": found})
+        else:
+            (folder / str(number)).write_bytes(found)
+            _send(replies, {"image": target, "file": str(number)})
+        _alarm(seconds)
     return {"done": True}
 
 
@@ -162,7 +187,8 @@ def _prepare_layout() -> None:
             self.intra_op_num_threads = 1
 
     onnxruntime.SessionOptions = Options
-    import pymupdf4llm.helpers.document_layout  # noqa: F401  # the models load before the memory limit is set
+    pdf_text.engine(layout=True)
+    import pymupdf4llm.helpers.document_layout  # noqa: F401  # before the memory limit is set
 
 
 if __name__ == "__main__":

@@ -2,30 +2,53 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Box
-from rag_platform.loaders.pdf_text import rounded_out
+from rag_platform.loaders import pdf_text
 
 
 @dataclass(frozen=True, slots=True)
 class PageImage:
-    """A raster image placed on a page; `xref` 0 marks an inline image."""
+    """A raster image placed on a page; `xref` 0 marks one without an object of its own."""
 
     xref: int
     bbox: Box
 
 
 def images_of(page: Any) -> list[PageImage]:
-    """The raster images placed on a page, larger than 3 points and 3 pixels each way, in content order; equal placements once."""
+    """The raster images placed on a page, larger than 3 points and 3 pixels each way, in content order; equal placements once.
+
+    An image whose size in pixels no other image of the page has is known by it; only the others are decoded and compared.
+    """
+    pymupdf = pdf_text.engine()
+    shown = page.get_textpage(
+        flags=pymupdf.TEXT_PRESERVE_IMAGES | pymupdf.TEXT_MEDIABOX_CLIP, clip=pymupdf.INFINITE_RECT()
+    ).extractIMGINFO()
+    placed = [item for item in shown if _is_large(item)]
+    if not placed:
+        return []
+    objects = {item[0]: (item[2], item[3]) for item in page.get_images()}  # inline images and those of a soft mask are not among them
+    alike = Counter(objects.values())
+    by_size = {size: xref for xref, size in objects.items() if alike[size] == 1}
+    if any(alike[item["width"], item["height"]] > 1 for item in placed):
+        placed = [item for item in page.get_image_info(xrefs=True) if _is_large(item)]
     found: dict[tuple[int, Box], PageImage] = {}
-    for item in page.get_image_info(xrefs=True):
-        bbox = rounded_out(item["bbox"])
-        if min(bbox[2] - bbox[0], bbox[3] - bbox[1]) > 3 and min(item["width"], item["height"]) > 3:
-            found.setdefault((item["xref"], bbox), PageImage(item["xref"], bbox))
+    for item in placed:
+        xref = by_size.get((item["width"], item["height"]), item.get("xref", 0))
+        bbox = pdf_text.rounded_out(item["bbox"])
+        found.setdefault((xref, bbox), PageImage(xref, bbox))
     return list(found.values())
+
+
+def _is_large(item: dict[str, Any]) -> bool:
+    x0, y0, x1, y1 = item["bbox"]
+    return bool(min(x1 - x0, y1 - y0) > 3 and min(item["width"], item["height"]) > 3)
 
 
 def target_of(image: PageImage, page: int, position: int) -> str:
@@ -33,10 +56,21 @@ def target_of(image: PageImage, page: int, position: int) -> str:
     return f"pdf:xref={image.xref}" if image.xref else f"pdf:inline={page}.{position}"
 
 
+def read_images(path: Path, targets: Sequence[str]) -> Iterator[tuple[str, bytes | str]]:
+    """(target, its encoded bytes or the reason why there are none), in order; a broken image does not stop the others."""
+    with pdf_text.opened(path) as document:
+        for target in targets:
+            try:
+                yield target, read_image(document, target)
+            except DocumentError as error:
+                yield target, error.code
+            except Exception as error:  # engines raise whatever they like on a broken image
+                yield target, f"broken_image: {type(error).__name__}"
+
+
 def read_image(document: Any, target: str) -> bytes:
     """The encoded bytes behind a target of `target_of`. Raises DocumentError `inline_image_not_found` or `broken_image`."""
-    import pymupdf
-
+    pymupdf = pdf_text.engine()
     kind, _, value = target.removeprefix("pdf:").partition("=")
     if kind == "xref":
         found = document.extract_image(int(value))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from rag_platform.loaders.pdf import PageBlock, PageFacts
+from rag_platform.loaders.pdf_document import PdfInfo
 from rag_platform.loaders.pdf_images import PageImage
+from rag_platform.loaders.pdf_pages import PageBlock, PageFacts
 
 
 def page_to_json(page: PageFacts) -> dict[str, Any]:
@@ -18,10 +19,31 @@ def page_from_json(data: dict[str, Any]) -> PageFacts:
     """The page that `page_to_json` wrote. Raises KeyError, TypeError or ValueError for anything else."""
     return PageFacts(
         page=int(data["page"]),
-        blocks=tuple(PageBlock(str(b["kind"]), str(b["text"]), _box(b["bbox"]), int(b["size"]), int(b["level"])) for b in data["blocks"]),
+        blocks=tuple(_block(item) for item in data["blocks"]),
         images=tuple(PageImage(int(image["xref"]), _box(image["bbox"])) for image in data["images"]),
         engine=str(data["engine"]),
         warnings=tuple(str(warning) for warning in data["warnings"]),
+    )
+
+
+def info_from_json(data: dict[str, Any]) -> PdfInfo:
+    """The PdfInfo whose fields stand in `data`. Raises KeyError, TypeError or ValueError for anything else."""
+    return PdfInfo(
+        pages=int(data["pages"]),
+        metadata={str(key): str(value) for key, value in data["metadata"].items()},
+        outline=tuple((int(level), str(title), int(page)) for level, title, page in data["outline"]),
+    )
+
+
+def _block(data: dict[str, Any]) -> PageBlock:
+    return PageBlock(
+        kind=str(data["kind"]),
+        text=str(data["text"]),
+        bbox=_box(data["bbox"]),
+        size=float(data["size"]),
+        bold=bool(data["bold"]),
+        lines=int(data["lines"]),
+        title=bool(data["title"]),
     )
 
 

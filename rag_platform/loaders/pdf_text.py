@@ -7,8 +7,11 @@ the stored rectangles proves every block.
 
 from __future__ import annotations
 
+import functools
+import importlib
 import math
 import re
+import sys
 import threading
 import unicodedata
 from collections import Counter
@@ -19,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rag_platform.errors import DocumentError
-from rag_platform.ir import Box
+from rag_platform.ir import Block, Box
 
 # MuPDF keeps global state: one thread at a time may use it.
 MUPDF_LOCK = threading.RLock()
@@ -30,7 +33,10 @@ _NUMBERED = re.compile(
 )
 
 
+_NO_LETTER = re.compile(r"[\W_]+")
+LIST_MARKER = re.compile(r"(?:[-*+]|\d{1,9}[.)]) ")
 _HYPHENATED = frozenset(("self", "well", "half", "cross", "quasi", "non", "semi"))  # their hyphen is part of the word
+_ALEFS = frozenset("\u0627\u0622\u0623\u0625")
 _FAR = 1e6  # broken files place glyphs at infinity
 
 
@@ -67,11 +73,25 @@ class Region:
 # --- opening -----------------------------------------------------------------------------------------------------------
 
 
+def engine(*, layout: bool = False) -> Any:
+    """The module pymupdf; its layout models, half a second and 100 MB, are loaded only where they are asked for."""
+    if "pymupdf" not in sys.modules and not layout:
+        sys.modules["pymupdf.layout"] = None  # type: ignore[assignment]  # the import of pymupdf would load the models with it
+        try:
+            import pymupdf
+        finally:
+            del sys.modules["pymupdf.layout"]
+    import pymupdf
+
+    if layout:
+        importlib.import_module("pymupdf.layout")
+    return pymupdf
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
     """The opened PDF, while no other thread uses MuPDF. Raises DocumentError `empty_file`, `broken_file` or `encrypted`."""
-    import pymupdf
-
+    pymupdf = engine()
     if path.stat().st_size == 0:
         raise DocumentError(f"{path.name}: the file is empty (0 bytes); export it again from its source", code="empty_file")
     with MUPDF_LOCK:
@@ -106,45 +126,60 @@ def _broken(path: Path, reason: object) -> DocumentError:
     )
 
 
-def text_flags() -> int:
-    """The extraction flags that parsing and verification share: the layout engine's, so that rectangles agree."""
-    import pymupdf
+def text_flags(*, images: bool = False) -> int:
+    """The extraction flags that parsing and verification share: rectangles of glyphs as the layout engine sees them."""
+    pymupdf = engine()
+    flags = pymupdf.TEXT_COLLECT_VECTORS | pymupdf.TEXT_ACCURATE_BBOXES | pymupdf.TEXT_MEDIABOX_CLIP | pymupdf.TEXT_IGNORE_ACTUALTEXT
+    return int(flags | pymupdf.TEXT_PRESERVE_IMAGES if images else flags)
 
-    return int(
-        pymupdf.TEXT_COLLECT_STYLES
-        | pymupdf.TEXT_COLLECT_VECTORS
-        | pymupdf.TEXT_PRESERVE_IMAGES
-        | pymupdf.TEXT_ACCURATE_BBOXES
-        | pymupdf.TEXT_MEDIABOX_CLIP
-        | pymupdf.TEXT_IGNORE_ACTUALTEXT
-    )
+
+def page_runs(page: Any) -> list[Run]:
+    """The text lines of a page without rotation, in content order."""
+    pymupdf = engine()
+    textpage = page.get_textpage(flags=text_flags(), clip=pymupdf.INFINITE_RECT())
+    return runs_of(textpage.extractRAWDICT()["blocks"])
 
 
 def runs_of(raw_blocks: Sequence[dict[str, Any]]) -> list[Run]:
     """The lines of `TextPage.extractRAWDICT()["blocks"]` that hold a visible character, in content order."""
-    import pymupdf
-
+    pymupdf = engine()
     found: list[Run] = []
     for number, block in enumerate(raw_blocks):
         for line in block.get("lines", ()):
             chars: list[Char] = []
             size, mono, bold = 0.0, True, True
             for span in line["spans"]:
-                visible = False
-                for item in span["chars"]:
-                    text = _clean(item["c"])
-                    x0, y0, x1, y1 = (min(max(value, -_FAR), _FAR) for value in item["bbox"])
-                    chars.append(Char(text, x0, y0, x1, y1))
-                    visible = visible or not text.isspace()
-                if visible:
+                here = _chars(span)
+                if any(not char[0].isspace() for char in here):
                     size = max(size, span["size"])
                     mono = mono and bool(span["flags"] & pymupdf.TEXT_FONT_MONOSPACED)
                     bold = bold and bool(span["flags"] & pymupdf.TEXT_FONT_BOLD)
+                chars += here
             if size:
-                found.append(Run(tuple(chars), number, size, mono, bold, abs(line["dir"][0] - 1) < 0.01))
+                found.append(Run(tuple(_unswapped(chars)), number, size, mono, bold, abs(line["dir"][0] - 1) < 0.01))
     return found
 
 
+def _chars(span: dict[str, Any]) -> list[Char]:
+    new = tuple.__new__  # a page holds thousands of characters: the constructor of the named tuple would double their cost
+    if all(-_FAR < value < _FAR for value in span["bbox"]):
+        return [new(Char, (_clean(item["c"]), *item["bbox"])) for item in span["chars"]]
+    return [Char(_clean(item["c"]), *(min(max(value, -_FAR), _FAR) for value in item["bbox"])) for item in span["chars"]]
+
+
+def _unswapped(chars: list[Char]) -> list[Char]:
+    """Characters in which the alef of a lam-alef ligature, a glyph without width that MuPDF writes first, follows its lam."""
+    i = 0
+    while i < len(chars) - 1:
+        first, second = chars[i], chars[i + 1]
+        if first[0] in _ALEFS and second[0] == "\u0644" and first.x1 - first.x0 < 0.1 < second.x1 - second.x0:
+            chars[i], chars[i + 1] = second, first
+            i += 1
+        i += 1
+    return chars
+
+
+@functools.lru_cache(maxsize=65536)
 def _clean(text: str) -> str:
     """One character that UTF-8 can hold: controls read as a space, halves of surrogate pairs as U+FFFD."""
     kind = unicodedata.category(text) if len(text) == 1 else ""
@@ -193,8 +228,11 @@ def owned(runs: Sequence[Run], boxes: Sequence[Box]) -> tuple[list[list[Run]], l
     pieces: list[list[Run]] = [[] for _ in boxes]
     orphans: list[Run] = []
     for run in runs:
-        x0, y0, x1, y1 = union([char[1:] for char in run.chars if not char.text.isspace()])
+        x0, y0, x1, y1 = run_box(run)
         near = [i for i in order if boxes[i][0] <= x1 and boxes[i][2] >= x0 and boxes[i][1] <= y1 and boxes[i][3] >= y0]
+        if near and boxes[near[0]][0] <= x0 and boxes[near[0]][2] >= x1 and boxes[near[0]][1] <= y0 and boxes[near[0]][3] >= y1:
+            pieces[near[0]].append(run)  # it holds the whole line: no need to ask each character
+            continue
         current: int | None = None
         piece: list[Char] = []
         for char in run.chars:
@@ -215,7 +253,8 @@ def _visible(run: Run) -> bool:
 
 def run_box(run: Run) -> Box:
     """The rectangle around the visible characters of a run."""
-    return union([char[1:] for char in run.chars if not char.text.isspace()])
+    _, x0, y0, x1, y1 = zip(*[char for char in run.chars if not char[0].isspace()], strict=True)
+    return min(x0), min(y0), max(x1), max(y1)
 
 
 # --- reading -----------------------------------------------------------------------------------------------------------
@@ -243,13 +282,15 @@ def visual_lines(runs: Sequence[Run]) -> list[list[Run]]:
 
 
 def _right_to_left(text: str) -> bool:
+    if text.isascii():
+        return False
     directions = Counter(unicodedata.bidirectional(char) for char in text)
     return directions["R"] + directions["AL"] > directions["L"]
 
 
 def run_text(run: Run) -> str:
     """The characters of a run as text."""
-    return "".join(char.text for char in run.chars)
+    return "".join([char[0] for char in run.chars])
 
 
 def line_text(line: Sequence[Run]) -> str:
@@ -308,18 +349,36 @@ def code_text(lines: Sequence[Sequence[Run]]) -> str:
     return "\n".join(" " * min(80, round((box[0] - left) / advance)) + line_text(line) for box, line in zip(boxes, lines, strict=True))
 
 
-def list_items(lines: Sequence[str], words: frozenset[str]) -> list[str]:
-    """List entries of a region: a line that opens with a bullet or a number starts a new one; bullets become `- `."""
-    items: list[list[str]] = []
-    for line in lines:
-        if line[:1] in _BULLETS and (len(line) == 1 or line[1] == " " or line[0] not in "-–—*·"):
-            items.append(["- " + line[1:].strip()])
-        elif _NUMBERED.match(line) or not items:
-            items.append([line if _NUMBERED.match(line) else "- " + line])
+def opens_item(line: str) -> bool:
+    """True for a line that begins with a bullet or an entry's number."""
+    return _opens_bullet(line) or bool(_NUMBERED.match(line))
+
+
+def _opens_bullet(line: str) -> bool:
+    return line[:1] in _BULLETS and line != "" and (len(line) == 1 or line[1] == " " or line[0] not in "-–—*·")
+
+
+def list_text(printed: Sequence[Sequence[Run]], lines: Sequence[str], words: frozenset[str]) -> str:
+    """List entries of a region, one a line: a bullet or a number opens one, bullets become `- `, an entry further right stands under
+    the one before it."""
+    entries: list[tuple[float, str, list[str]]] = []  # left edge, marker, lines
+    for line, runs in zip(lines, printed, strict=True):
+        if _opens_bullet(line):
+            entries.append((min(run_box(run)[0] for run in runs), "- ", [line[1:].strip()]))
+        elif _NUMBERED.match(line) or not entries:
+            entries.append((min(run_box(run)[0] for run in runs), "" if _NUMBERED.match(line) else "- ", [line]))
         else:
-            items[-1].append(line)
-    return [flowed([part for part in item if part != "- "] or ["-"], words) if item[0] != "- " or len(item) == 1
-            else "- " + flowed(item[1:], words) for item in items]  # fmt: skip
+            entries[-1][2].append(line)
+    least = 0.6 * max(run.size for runs in printed for run in runs)
+    above: list[tuple[float, int]] = []  # left edge and indentation of the entries around
+    written = []
+    for left, marker, texts in entries:
+        above = [item for item in above if item[0] + least < left]
+        text = marker + flowed([item for item in texts if item] or [""], words)
+        indent = above[-1][1] if above else 0
+        written.append(" " * indent + text.rstrip())
+        above.append((left, indent + (len(match[0]) if (match := LIST_MARKER.match(text)) else 2)))
+    return "\n".join(written)
 
 
 def table_rows(runs: Sequence[Run], region: Region, words: frozenset[str]) -> list[list[str]]:
@@ -355,9 +414,31 @@ def pipe_table(rows: Sequence[Sequence[str]]) -> str:
 
 def letters(text: str) -> str:
     """Letters and digits of a text, each character in NFKC by itself: what parsing may never change."""
-    return "".join(char for char in "".join(unicodedata.normalize("NFKC", item) for item in text) if char.isalnum())
+    if not text.isascii():
+        text = "".join(map(_nfkc, text))
+    return _NO_LETTER.sub("", text)
+
+
+@functools.lru_cache(maxsize=65536)
+def _nfkc(char: str) -> str:
+    return unicodedata.normalize("NFKC", char)
 
 
 def region_letters(runs: Sequence[Run]) -> str:
     """Letters and digits of a region in reading order, as the page prints them."""
     return letters("\n".join(line_text(line) for line in visual_lines(runs)))
+
+
+def unproved(page: int, runs: Sequence[Run], facts_text: str, blocks: Sequence[Block]) -> dict[int, str]:
+    """Ordinal to reason for each block of a page whose letters and digits are not the ones printed in its rectangle.
+
+    The characters of the page are shared out among the rectangles. Tables and code are compared as multisets, all else in reading order.
+    """
+    failures: dict[int, str] = {}
+    pieces, _ = owned(runs, [block.bbox for block in blocks if block.bbox])
+    for block, found in zip(blocks, pieces, strict=True):
+        said, printed = letters(facts_text[block.start : block.end]), region_letters(found)
+        same = Counter(said) == Counter(printed) if block.kind in ("table", "code") else said == printed
+        if not same:
+            failures[block.ordinal] = f"page {page} prints {printed[:60]!r} in the rectangle, the facts say {said[:60]!r}"
+    return failures

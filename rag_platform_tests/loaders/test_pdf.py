@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from rag_platform.errors import DocumentError
 from rag_platform.loaders import pdf_text
-from rag_platform.loaders.pdf import PageBlock, PageFacts, PdfInfo, PdfLoader, assemble, describe, load_window, verify_blocks
+from rag_platform.loaders.pdf import PdfLoader, describe, load_window, verify_blocks
+from rag_platform.loaders.pdf_document import PdfInfo
 from rag_platform.loaders.pdf_json import page_from_json, page_to_json
+from rag_platform.loaders.pdf_pages import PageBlock, PageFacts
 from rag_platform.loaders.pdf_text import Char, Run
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -107,7 +109,7 @@ def test_a_changed_word_and_a_moved_rectangle_are_noticed(datasheet):
 def test_windows_put_together_equal_the_whole_every_time(datasheet):
     info = describe(DATASHEET)
     pages = load_window(DATASHEET, 0, 2) + load_window(DATASHEET, 2, 4)
-    assert assemble([page_from_json(page_to_json(page)) for page in pages], info) == datasheet
+    assert PdfLoader().assemble([page_from_json(page_to_json(page)) for page in pages], info) == datasheet
 
 
 # --- failures ------------------------------------------------------------------------------------------------------------
@@ -152,14 +154,14 @@ def test_pages_without_text_are_listed(tmp_path):
 def test_a_failed_page_is_a_warning_and_missing_pages_are_an_error():
     good = PageFacts(1, (PageBlock("paragraph", "text", (0, 0, 9, 9)),), (), "layout")
     bad = PageFacts(2, (), (), "failed", ("page 2: raw reading failed (why)",))
-    facts = assemble([good, bad], PdfInfo(2))
-    assert "nothing could be read on pages 2" in facts.summary.warnings
+    facts = PdfLoader().assemble([good, bad], PdfInfo(2))
+    assert "page 2: nothing could be read" in facts.summary.warnings
     assert facts.summary.errors == ("page 2: raw reading failed (why)",)
     with pytest.raises(DocumentError) as caught:
-        assemble([good], PdfInfo(2))
+        PdfLoader().assemble([good], PdfInfo(2))
     assert caught.value.code == "pages_missing"
     with pytest.raises(DocumentError) as caught:
-        assemble([replace(bad, page=1)], PdfInfo(1))
+        PdfLoader().assemble([replace(bad, page=1)], PdfInfo(1))
     assert caught.value.code == "broken_file"
 
 
@@ -177,7 +179,9 @@ def test_heading_levels_without_an_outline_follow_the_font_size():
     def heading(text: str, size: int) -> PageBlock:
         return PageBlock("heading", text, (0, 0, 9, 9), size)
 
-    facts = assemble([PageFacts(1, (heading("a", 20), heading("b", 14), heading("c", 12), heading("d", 14)), (), "layout")], PdfInfo(1))
+    facts = PdfLoader().assemble(
+        [PageFacts(1, (heading("a", 20), heading("b", 14), heading("c", 12), heading("d", 14)), (), "layout")], PdfInfo(1)
+    )
     assert [b.level for b in facts.blocks] == [1, 2, 3, 2]
 
 
@@ -208,9 +212,13 @@ def test_pieces_of_a_line_are_set_apart_only_by_a_gap():
     assert pdf_text.line_text([run("ab", 0, 0), run("cd", 10, 0), run("ef", 40, 0)]) == "abcd ef"
 
 
-def test_list_entries_keep_their_numbers_and_lose_their_bullets():
-    assert pdf_text.list_items(["• first", "continued", "• second", "3. third", "-5 degrees"], frozenset()) == [
+def test_list_entries_keep_their_numbers_lose_their_bullets_and_stand_under_their_parents():
+    printed = [("• first", 0), ("continued", 10), ("– inner", 12), ("• second", 0), ("3. third", 0), ("-5 degrees", 12)]
+    lines = [[run(text, x, 12 * row)] for row, (text, x) in enumerate(printed)]
+    texts = [pdf_text.line_text(line) for line in lines]
+    assert pdf_text.list_text(lines, texts, frozenset()).split("\n") == [
         "- first continued",
+        "  - inner",
         "- second",
         "3. third -5 degrees",
     ]

@@ -1,0 +1,98 @@
+"""What one page of a PDF says: its regions written as blocks, whichever engine read the characters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rag_platform.ir import Box
+from rag_platform.loaders import pdf_text
+from rag_platform.loaders.pdf_images import PageImage
+from rag_platform.loaders.pdf_text import Region, Run
+
+_KINDS = {"title": "heading", "section-header": "heading", "page-header": "header", "page-footer": "footer", "caption": "caption",
+          "list-item": "list", "table": "table", "formula": "formula", "picture": "picture"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PageBlock:
+    """A block of one page before it has its place in the facts; headings come without their `#`."""
+
+    kind: str
+    text: str
+    bbox: Box
+    size: float = 0.0  # font size of most of its characters, in half points
+    bold: bool = False
+    lines: int = 1  # printed lines
+    title: bool = False  # the layout model took it for the document's title
+
+
+@dataclass(frozen=True, slots=True)
+class PageFacts:
+    """What one page says. `engine` is layout, raw, or failed when nothing could be read."""
+
+    page: int
+    blocks: tuple[PageBlock, ...]
+    images: tuple[PageImage, ...]
+    engine: str
+    warnings: tuple[str, ...] = ()
+
+
+def page_blocks(page: int, runs: Sequence[Run], regions: Sequence[Region]) -> tuple[list[PageBlock], list[str]]:
+    """(blocks in the order of the regions, warnings); a block whose structure would change a letter holds its raw lines instead.
+
+    Raises AssertionError when a visible character lies outside of every region.
+    """
+    words = pdf_text.page_words(runs)
+    pieces, orphans = pdf_text.owned(runs, [region.bbox for region in regions])
+    if orphans:
+        raise AssertionError(
+            f"{len(orphans)} pieces of text lie outside of every region, the first is {pdf_text.run_text(orphans[0])[:40]!r}"
+        )
+    blocks: list[PageBlock] = []
+    warnings: list[str] = []
+    differing = 0
+    for region, owned in zip(regions, pieces, strict=True):
+        if not owned:
+            continue
+        printed = pdf_text.visual_lines(owned)
+        lines = [pdf_text.line_text(line) for line in printed]
+        block = _block(region, owned, printed, lines, words)
+        said, there = pdf_text.letters(block.text), pdf_text.letters("".join(lines))
+        if said != there and Counter(said) != Counter(there):
+            differing += 1
+            block = PageBlock("paragraph", "\n".join(lines), region.bbox, block.size, block.bold, len(lines))
+        blocks.append(block)
+    if differing:
+        warnings.append(f"page {page}: {differing} blocks hold raw text because their structure would have changed it")
+    unknown = sum(char[0] == "\ufffd" or "\ue000" <= char[0] <= "\uf8ff" for run in runs for char in run.chars)
+    if unknown > 0.1 * sum(len(run.chars) for run in runs):
+        warnings.append(f"page {page}: {unknown} characters have no Unicode meaning in the PDF's fonts; the text needs OCR")
+    return blocks, warnings
+
+
+def _block(region: Region, runs: Sequence[Run], printed: Sequence[Sequence[Run]], lines: Sequence[str], words: frozenset[str]) -> PageBlock:
+    kind = _KINDS.get(region.label, "paragraph")
+    sizes: Counter[float] = Counter()
+    for run in runs:
+        sizes[round(2 * run.size) / 2] += len(run.chars)
+    size = max(sizes, key=lambda item: (sizes[item], item))
+    bold = all(run.bold for run in runs)
+
+    def made(kind: str, text: str) -> PageBlock:
+        return PageBlock(kind, text, region.bbox, size, bold, len(lines), region.label == "title")
+
+    if kind == "paragraph" and all(run.mono and run.horizontal for run in runs):
+        return made("code", f"```\n{pdf_text.code_text(printed)}\n```")
+    if kind == "heading" and pdf_text.letters("".join(lines)):
+        return made("heading", pdf_text.flowed(lines, words))
+    if kind == "list":
+        return made("list", pdf_text.list_text(printed, lines, words))
+    if kind == "table":
+        rows = pdf_text.table_rows(runs, region, words)
+        if len(rows) > 1 and len(rows[0]) > 1:
+            return made("table", pdf_text.pipe_table(rows))
+    if kind in ("table", "picture", "formula"):
+        return made("paragraph" if kind == "table" else kind, "\n".join(lines))
+    return made("paragraph" if kind == "heading" else kind, pdf_text.flowed(lines, words))
