@@ -49,7 +49,7 @@ def find_images(
                 continue
             found += _in_text(text, token, lines, references, found[-1][1] if found else 0)
     found.sort()
-    return list(_refs(found, blocks)), warnings
+    return list(image_refs(found, blocks)), warnings
 
 
 def html_images(part: str) -> Iterator[tuple[int, int, str, str]]:
@@ -140,8 +140,10 @@ def inline_parser() -> MarkdownIt:
     return parser
 
 
-def _refs(found: Sequence[tuple[int, int, str, str]], blocks: Sequence[Block]) -> Iterator[MediaRef]:
-    """The images with the headings above them."""
+def image_refs(
+    found: Sequence[tuple[int, int, str, str]], blocks: Sequence[Block], source_type: str = "markdown"
+) -> Iterator[MediaRef]:
+    """The images, given as (start, end, target, alternative text) in order, with the headings above them."""
     headings = [block for block in blocks if block.kind == "heading"]
     path: list[tuple[int, str]] = []
     next_heading = 0
@@ -151,6 +153,6 @@ def _refs(found: Sequence[tuple[int, int, str, str]], blocks: Sequence[Block]) -
             path = [*(item for item in path if item[0] < level), (level, headings[next_heading].title)]
             next_heading += 1
         yield MediaRef(
-            f"img-{order + 1:04d}", "markdown", target, start, end,
+            f"img-{order + 1:04d}", source_type, target, start, end,
             order=order, heading_path=" / ".join(title for _, title in path), context_hint=" ".join(alt.split())[:200],
         )  # fmt: skip
