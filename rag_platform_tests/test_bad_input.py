@@ -74,7 +74,7 @@ def test_the_batch_is_done_in_part(batch: Any) -> None:
     reasons = {item["source_uri"]: item["reason"] for item in batch.data["failures"]}
     assert "image/png" in reasons["docs/picture.pdf"] and "password" in reasons["docs/locked.pdf"] and "qpdf" in reasons["docs/cut.pdf"]
     assert [item["source_uri"] for item in batch.data["ignored_files"]] == ["docs/letter.docx"]
-    assert "pandoc" in batch.data["ignored_files"][0]["reason"]
+    assert "add the loader `docx`" in batch.data["ignored_files"][0]["reason"]
     for item in batch.data["failures"]:
         assert f"- failed: {item['source_uri']}: [{item['code']}] {item['reason']}" in batch.data["markdown"]
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path, PurePath
+from typing import Any, cast
 
 from rag_platform import registry
 from rag_platform.config import Limits, ProviderConfig, Strategy
 from rag_platform.errors import ConfigError, DocumentError
 from rag_platform.ir import Facts
+from rag_platform.loaders.archives import zip_kind
 from rag_platform.protocols import Loader
 
 _MAGIC = (
@@ -21,6 +24,8 @@ _MAGIC = (
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "application/x-ole-storage"),
     (b"{\\rtf", "application/rtf"),
     (b"\x1f\x8b", "application/gzip"),
+    (b"BZh", "application/x-bzip2"),
+    (b"\xfd7zXZ\x00", "application/x-xz"),
     (b"7z\xbc\xaf\x27\x1c", "application/x-7z-compressed"),
     (b"Rar!\x1a\x07", "application/vnd.rar"),
     (b"\x7fELF", "application/x-executable"),
@@ -34,43 +39,83 @@ _ZIPPED = {
     ".xlsx": _OOXML + "spreadsheetml.sheet",
     ".pptx": _OOXML + "presentationml.presentation",
     ".odt": "application/vnd.oasis.opendocument.text",
+    ".ods": "application/vnd.oasis.opendocument.spreadsheet",
+    ".odp": "application/vnd.oasis.opendocument.presentation",
     ".epub": "application/epub+zip",
+    ".zip": "application/zip",
 }
-_TEXTS = {".md": "text/markdown", ".markdown": "text/markdown", ".html": "text/html", ".htm": "text/html", ".csv": "text/csv",
-          ".json": "application/json", ".xml": "text/xml", ".svg": "image/svg+xml"}  # fmt: skip
-_SUFFIXES = {"pdf": ".pdf", "markdown": ".md, .markdown", "text": ".txt, .rst, .log and source code"}
+_ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")
+_TEXTS = {".md": "text/markdown", ".markdown": "text/markdown", ".html": "text/html", ".htm": "text/html", ".xhtml": "text/html",
+          ".csv": "text/csv", ".tsv": "text/tab-separated-values", ".json": "application/json", ".xml": "text/xml",
+          ".svg": "image/svg+xml"}  # fmt: skip
+_SUFFIXES = {
+    "pdf": ".pdf",
+    "pdfium": ".pdf",
+    "docx": ".docx, .docm",
+    "xlsx": ".xlsx, .xlsm",
+    "csv": ".csv, .tsv",
+    "html": ".html, .htm",
+    "markdown": ".md, .markdown",
+    "text": ".txt, .rst, .log and source code",
+}
+# Names that say what a file is meant to be: its loader tells why it cannot be read, when no loader claims the content.
+_NAMED = {
+    ".pdf": ("pdf", "pdfium"),
+    ".docx": ("docx",),
+    ".docm": ("docx",),
+    ".xlsx": ("xlsx",),
+    ".xlsm": ("xlsx",),
+    ".csv": ("csv",),
+    ".tsv": ("csv",),
+    ".html": ("html",),
+    ".htm": ("html",),
+    ".md": ("markdown",),
+    ".markdown": ("markdown",),
+    ".txt": ("text",),
+}
+_MEANT = {".pdf": "PDF", ".docx": "Word document", ".docm": "Word document", ".xlsx": "workbook", ".xlsm": "workbook"}
 _REMEDIES = {
-    ".doc": "save it as .docx or PDF (LibreOffice: `soffice --headless --convert-to pdf FILE`)",
-    ".docx": "save it as PDF or Markdown (`pandoc FILE -o out.md`)",
-    ".rtf": "save it as PDF or Markdown (`pandoc FILE -o out.md`)",
-    ".odt": "save it as PDF or Markdown (`pandoc FILE -o out.md`)",
+    ".doc": "save it as .docx or PDF (LibreOffice: `soffice --headless --convert-to docx FILE`)",
+    ".xls": "save it as .xlsx (LibreOffice: `soffice --headless --convert-to xlsx FILE`)",
+    ".xlsb": "save it as .xlsx",
+    ".ods": "save it as .xlsx (LibreOffice: `soffice --headless --convert-to xlsx FILE`)",
     ".ppt": "save it as PDF",
     ".pptx": "save it as PDF",
-    ".xls": "save its sheets as CSV, or print it to PDF",
-    ".xlsx": "save its sheets as CSV, or print it to PDF",
-    ".epub": "convert it to Markdown (`pandoc FILE -o out.md`)",
-    ".html": "convert it to Markdown (`pandoc FILE -o out.md`)",
-    ".htm": "convert it to Markdown (`pandoc FILE -o out.md`)",
+    ".odp": "save it as PDF",
+    ".odt": "save it as .docx (LibreOffice: `soffice --headless --convert-to docx FILE`)",
+    ".rtf": "save it as .docx (LibreOffice: `soffice --headless --convert-to docx FILE`)",
+    ".epub": "convert it to HTML or Markdown (`pandoc FILE -o out.md`)",
     ".zip": "unpack it and ingest the folder",
+    ".gz": "unpack it and ingest the folder",
+    ".tgz": "unpack it and ingest the folder",
+    ".tar": "unpack it and ingest the folder",
+    ".7z": "unpack it and ingest the folder",
+    ".rar": "unpack it and ingest the folder",
 }
+_FROM_LIMITS = ("max_cells", "max_archive_ratio", "max_unpacked_bytes")  # options a loader shares with the limits
 
 
-def sniff(filename: str, head: bytes) -> str:
-    """The content type: magic bytes decide binary types, among texts the suffix decides. `head` holds the first 4096 bytes."""
+def sniff(filename: str, head: bytes, path: Path | None = None) -> str:
+    """The content type: magic bytes decide binary types, among texts the suffix decides. `head` holds the first 4096 bytes.
+
+    With a path a ZIP is told by all its names, without one by those in its head.
+    """
     suffix = PurePath(filename).suffix.lower()
     if not head:
         return "inode/x-empty"
     if b"%PDF-" in head[:1024]:
         return "application/pdf"
-    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
-        return _zipped(suffix, head)
+    if head.startswith(_ZIP_MAGIC):
+        return _ZIPPED.get(zip_kind(path), "application/zip") if path is not None else _zipped(suffix, head)
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         return "image/webp"
     if head[:2] == b"BM" and len(head) > 14 and b"\x00" in head[:14]:
         return "image/bmp"
     for magic, mime in _MAGIC:
-        if head.startswith(magic) and not (magic == b"MZ" and b"\x00" not in head):
+        if head.startswith(magic) and not (magic in (b"MZ", b"BZh") and b"\x00" not in head):
             return mime
+    if head[257:262] == b"ustar":
+        return "application/x-tar"
     if b"\x00" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")):
         return "application/octet-stream"
     if suffix in _TEXTS:
@@ -86,23 +131,28 @@ def _zipped(suffix: str, head: bytes) -> str:
     return _ZIPPED[suffix] if suffix in _ZIPPED and (b"[Content_Types]" in head or b"mimetype" in head) else "application/zip"
 
 
-def choose(filename: str, head: bytes, strategy: Strategy) -> str:
+def choose(filename: str, head: bytes, strategy: Strategy, path: Path | None = None) -> str:
     """The registry name of the first loader of the strategy that claims the file.
 
-    Raises DocumentError: `empty_file` for a PDF without a byte, `unsupported_type` naming what the content is and what to do.
+    With a path, an office document is known by its content whatever it is called. Raises DocumentError: `empty_file` for a binary format
+    without a byte, `unsupported_type` naming what the content is and what to do.
     """
     suffix = PurePath(filename).suffix.lower()
-    if not head and suffix == ".pdf":
+    if not head and suffix in _MEANT:
         raise DocumentError(f"{filename} is empty (0 bytes); export it again from its source", code="empty_file")
+    content = zip_kind(path) if path is not None and head.startswith(_ZIP_MAGIC) else ""
+    name = f"{filename}{content}" if content and _MEANT.get(suffix) != _MEANT.get(content) else filename
+    kind = sniff(filename, head, path)
     for item in strategy.loading.loaders:
         loader: Loader = registry.build("loader", item.provider, item.options)
-        if loader.claims(filename, head):
+        # A text under the name of a binary format is an error page or a failed export, whatever it says.
+        if not (suffix in _MEANT and kind.startswith("text/")) and loader.claims(name, head):
             return item.provider
     known = "; ".join(f"{item.provider}: {_SUFFIXES.get(item.provider, 'see its documentation')}" for item in strategy.loading.loaders)
-    remedy = _REMEDIES.get(suffix, "")
-    kind = sniff(filename, head)
-    if suffix == ".pdf":
-        remedy = "it is no PDF whatever its name says; give it its true suffix"
+    meant = _NAMED.get(content) or _NAMED.get(suffix, ())
+    remedy = _REMEDIES.get(content) or _REMEDIES.get(suffix, "") or (f"add the loader `{meant[0]}` to the strategy" if meant else "")
+    if suffix in _MEANT and content not in (".docx", ".xlsx"):
+        remedy = f"it is no {_MEANT[suffix]} whatever its name says; give it its true suffix"
     raise DocumentError(
         f"no loader of strategy {strategy.name!r} reads {filename} (content: {kind}); {remedy + '; ' if remedy else ''}known are {known}",
         code="unsupported_type",
@@ -110,36 +160,55 @@ def choose(filename: str, head: bytes, strategy: Strategy) -> str:
     )
 
 
+def named_loader(filename: str, strategy: Strategy) -> str:
+    """The loader that a file's name asks for, whatever its content is; empty when the strategy has none."""
+    configured = {item.provider for item in strategy.loading.loaders}
+    return next((name for name in _NAMED.get(PurePath(filename).suffix.lower(), ()) if name in configured), "")
+
+
 def load(
     path: Path, filename: str, loader_name: str, strategy: Strategy, limits: Limits, on_page: Callable[[int, int], None] | None = None
 ) -> Facts:
-    """The facts of a stored file: texts are read in this process, PDFs in children under limits; `on_page(done, total)` tells progress.
+    """The facts of a stored file: texts are read in this process, other formats in children under limits; `on_page(done, total)` tells
+    progress, by page where the format has pages.
 
     Raises DocumentError with code and reason when there are none; ConfigError when the strategy no longer names the loader.
     """
-    from rag_platform.loaders.pdf import PdfLoader
-
     item = _configured(loader_name, strategy)
     if (size := path.stat().st_size) > limits.max_bytes:
         raise DocumentError(
             f"{size} bytes is above max_bytes = {limits.max_bytes}; raise limits.max_bytes in settings.yaml", code="too_large"
         )
-    loader: Loader = registry.build("loader", item.provider, item.options)
-    if isinstance(loader, PdfLoader):
+    options = limited_options(item, limits)
+    loader: Loader = registry.build("loader", item.provider, options)
+    if hasattr(loader, "ENGINE"):  # a reader of pages
         from rag_platform.documents.isolation import load_isolated
+        from rag_platform.loaders.pdf import PdfLoader
 
         _require_no_other_type(path, filename)
-        return load_isolated(path, loader, limits, on_page)
-    facts = loader.load(path, filename)
+        return load_isolated(path, cast(PdfLoader, loader), limits, on_page)
+    if getattr(loader, "ISOLATED", False):
+        from rag_platform.documents.isolation import load_in_child
+
+        facts = load_in_child(path, filename, item.provider, options, limits)
+    else:
+        facts = loader.load(path, filename)
     if on_page:
         on_page(1, 1)
     return facts
 
 
+def limited_options(item: ProviderConfig, limits: Limits) -> dict[str, Any]:
+    """A loader's options, those that it shares with the limits taken from there unless the strategy sets them."""
+    cls = registry.provider_class("loader", item.provider)
+    names = {field.name for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else set()
+    return {**{name: getattr(limits, name) for name in _FROM_LIMITS if name in names}, **item.options}
+
+
 def _require_no_other_type(path: Path, filename: str) -> None:
     """Nothing for what may be a PDF, damaged or not. Raises DocumentError `unsupported_type` for bytes that are plainly something else."""
     with open(path, "rb") as opened:
-        kind = sniff(filename, opened.read(4096))
+        kind = sniff(filename, opened.read(4096), path)
     if kind not in ("application/pdf", "application/octet-stream", "text/plain", "inode/x-empty"):
         raise DocumentError(
             f"{filename} is {kind}, it is no PDF whatever its name says; give it its true suffix", code="unsupported_type", mime=kind

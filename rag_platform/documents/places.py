@@ -1,13 +1,15 @@
-"""Where chunks lie in their source: pages, lines and bytes by the loader's blocks, and the images that belong to them."""
+"""Where chunks lie in their source: pages, lines, bytes or native locators by the loader's blocks, and the images that belong to them."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from rag_platform.documents.media import BLANK, is_page_picture
 from rag_platform.documents.sections import PREAMBLE, section_id
 from rag_platform.ir import Block, Chunk, Facts, MediaLink, Section, Version
 from rag_platform.loaders.byte_maps import byte_map_of_blocks
@@ -21,14 +23,15 @@ class Places:
         self.blocks = facts.blocks
         self.starts = [block.start for block in facts.blocks]
         self.bytes_of = byte_map_of_blocks(facts.text, facts.summary.encoding or "utf-8", facts.blocks)
-        self.lines = line_starts(facts.text) if any(block.line_start is not None for block in facts.blocks) else []
+        self.lines = line_starts(facts.text) if self.bytes_of is not None else []  # the facts are the file, line by line
 
     def of(self, start: int, end: int) -> dict[str, Any]:
-        """page_start, page_end, line_start, line_end, byte_start, byte_end of facts text[start:end]; None where the format has none."""
+        """The fields of a chunk that say where facts text[start:end] stands: pages, lines, bytes, locator; those its format lacks are None
+        or empty."""
         touched = self.blocks[slice(*block_range(self.blocks, self.starts, start, end))]
         pages = [block.page for block in touched if block.page is not None]
         first, last = self.bytes_of.span(start, end) if self.bytes_of is not None and end > start else (None, None)
-        lines = (bisect_right(self.lines, start), bisect_right(self.lines, max(start, end - 1))) if self.lines else (None, None)
+        lines = (bisect_right(self.lines, start), bisect_right(self.lines, max(start, end - 1))) if self.lines else _lines(touched)
         return {
             "page_start": min(pages, default=None),
             "page_end": max(pages, default=None),
@@ -36,7 +39,45 @@ class Places:
             "line_end": lines[1],
             "byte_start": first,
             "byte_end": last,
+            "locator": merged_locator([block.locator for block in touched if not block.locator.startswith("bytes=")]),
         }
+
+
+def _lines(blocks: Sequence[Block]) -> tuple[int | None, int | None]:
+    """The first and last line of the file that the blocks were made of; None for formats without lines."""
+    first = [block.line_start for block in blocks if block.line_start is not None]
+    last = [block.line_end for block in blocks if block.line_end is not None]
+    return min(first, default=None), max(last, default=None)
+
+
+_RANGES = (
+    (re.compile(r"((?:sheet=[^;]*;)?rows=)(\d+)(?:-(\d+))?()(?:;head=[\d-]+)?"), ", "),
+    (re.compile(r"(.*\[)(\d+)(?:-(\d+))?(\])"), ""),
+)
+_MAX_SHEETS = 4
+
+
+def merged_locator(locators: Sequence[str]) -> str:
+    """One native locator for the blocks of a chunk, in order.
+
+    Rows of one sheet and neighbours in one element become a range, `sheet=Q1;rows=3-20` and `body/tbl[2]/tr[3-9]`; a few sheets are named
+    side by side. Other places are named by the first and the last: `body/p[3] to body/tbl[1]/tr[2]`.
+    """
+    found = list(dict.fromkeys(locator for locator in locators if locator))
+    named = {locator.partition(";")[0] for locator in found if ";rows=" in locator}
+    found = [locator for locator in found if locator not in named]  # the rows of a sheet name it
+    for pattern, separator in _RANGES:
+        matches = [match for locator in found if (match := pattern.fullmatch(locator))]
+        ranges: dict[tuple[str, str], list[int]] = {}
+        for match in matches:
+            ranges.setdefault((match[1], match[4]), []).extend((int(match[2]), int(match[3] or match[2])))
+        if matches and len(matches) == len(found) and len(ranges) <= (_MAX_SHEETS if separator else 1):
+            return separator.join(f"{before}{_range(min(ends), max(ends))}{after}" for (before, after), ends in ranges.items())
+    return found[0] if len(found) == 1 else f"{found[0]} to {found[-1]}" if found else ""
+
+
+def _range(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}-{last}"
 
 
 def block_range(blocks: Sequence[Block], starts: Sequence[int], start: int, end: int) -> tuple[int, int]:
@@ -94,7 +135,11 @@ def media_chunks(
     found: list[Chunk] = []
     seen: dict[tuple[str, str], int] = {}
     for page in facts.summary.pages_without_text:
-        pictures = sorted((link for link in links if link.page == page and link.asset_id), key=lambda x: (-x.width * x.height, x.order))
+        if any(link.page == page and link.reason == BLANK for link in links):
+            continue
+        here = [link for link in links if link.page == page and link.asset_id]
+        whole = [link for link in here if is_page_picture(link)]  # it shows all the others, which may be no more than its strips
+        pictures = whole or sorted(here, key=lambda link: (-link.width * link.height, link.order))
         if not pictures:
             continue
         section = _section_before(version.doc_id, page, chunks, sections)

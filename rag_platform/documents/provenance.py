@@ -7,17 +7,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rag_platform.config import Limits
 from rag_platform.documents.cleaning import Normalised, apply_edits
+from rag_platform.documents.isolation import verify_in_child
 from rag_platform.documents.places import block_range
+from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Chunk, Edit, Json, ParseSummary, VerifyFailure, Version
+from rag_platform.registry import PROVIDERS, build, provider_class
 from rag_platform.store import Store, from_json, read_json, read_records, read_text, sha256_file
 
 
-def verify_version(store: Store, version: Version, profiles: Mapping[str, str], chunks: Sequence[Chunk]) -> list[VerifyFailure]:
+def verify_version(
+    store: Store, version: Version, profiles: Mapping[str, str], chunks: Sequence[Chunk], limits: Limits | None = None
+) -> list[VerifyFailure]:
     """The chunks whose text could not be proved to stand in the stored file, each with the first reason; empty when all are proved.
 
     `profiles` maps stage to profile. Reasons start with a code: raw_missing, raw_changed, facts_missing, facts_changed, edits_missing,
-    chunk_text, fact_span, block_bytes, chunk_bytes, block_boxes, no_block.
+    chunk_text, fact_span, block_bytes, chunk_bytes, block_boxes, block_locator, no_block, uncovered. Formats without bytes are read again
+    by their loader, in a child process under `limits` where parsing them is.
     """
 
     def failed(pairs: Mapping[str, str]) -> list[VerifyFailure]:
@@ -27,7 +34,7 @@ def verify_version(store: Store, version: Version, profiles: Mapping[str, str], 
     if found is None:
         return failed(dict.fromkeys((chunk.chunk_id for chunk in chunks), reason))
     reasons: dict[str, str] = {}
-    bad_blocks = _bad_blocks(found, _touched(found, chunks))
+    bad_blocks = _bad_blocks(found, version.loader, _touched(found, chunks), limits or Limits())
     for chunk in chunks:
         if problem := _problem(found, chunk, bad_blocks):
             reasons.setdefault(chunk.chunk_id, problem)
@@ -112,7 +119,7 @@ def _touched(found: _Stored, chunks: Sequence[Chunk]) -> list[Block]:
     return [found.blocks[number] for number in sorted(numbers)]
 
 
-def _bad_blocks(found: _Stored, touched: Sequence[Block]) -> dict[int, str]:
+def _bad_blocks(found: _Stored, loader_name: str, touched: Sequence[Block], limits: Limits) -> dict[int, str]:
     """Block ordinal to the reason why its source does not say what the facts say."""
     bad: dict[int, str] = {}
     for block in touched:
@@ -120,13 +127,27 @@ def _bad_blocks(found: _Stored, touched: Sequence[Block]) -> dict[int, str]:
             continue
         if _decoded(found, block.byte_start, block.byte_end) != found.text[block.start : block.end]:
             bad[block.ordinal] = f"block_bytes: bytes {block.byte_start}-{block.byte_end} do not read as the facts of block {block.ordinal}"
-    paged = [block for block in touched if block.page is not None and block.byte_start is None]
-    if paged and found.summary.loader_name == "pdf":
-        from rag_platform.loaders.pdf import verify_blocks
-
-        replayed: Mapping[int, str] = verify_blocks(found.raw_path, found.text, paged)
-        bad.update({number: f"block_boxes: {reason}" for number, reason in replayed.items()})
+    pages = {block.page for block in touched if block.page is not None and block.byte_start is None}
+    paged = [block for block in found.blocks if block.page in pages]  # a character may belong to a block beside the touched one
+    placed = [block for block in touched if block.page is None and block.byte_start is None]
+    name = found.summary.loader_name if found.summary.loader_name in PROVIDERS["loader"] else loader_name
+    for code, group in (("block_boxes", paged), ("block_locator", placed)):
+        if group:
+            bad.update({number: f"{code}: {reason}" for number, reason in _replayed(found, name, group, limits).items()})
     return bad
+
+
+def _replayed(found: _Stored, loader_name: str, blocks: Sequence[Block], limits: Limits) -> dict[int, str]:
+    """What the loader says of blocks that only it can find again: ordinal to reason."""
+    cls = provider_class("loader", loader_name)
+    if not hasattr(cls, "verify_blocks"):
+        return {block.ordinal: f"loader {loader_name!r} cannot read the place of a block again" for block in blocks}
+    try:
+        if getattr(cls, "ISOLATED", False) or hasattr(cls, "ENGINE"):
+            return verify_in_child(found.raw_path, loader_name, {}, found.text, blocks, limits)
+        return dict(build("loader", loader_name).verify_blocks(found.raw_path, found.text, blocks))
+    except DocumentError as error:
+        return {block.ordinal: f"the file cannot be read again ({error.code}: {error.message})" for block in blocks}
 
 
 def _decoded(found: _Stored, start: int, end: int) -> str | None:
@@ -136,6 +157,16 @@ def _decoded(found: _Stored, start: int, end: int) -> str | None:
         return found.raw[start:end].decode(found.summary.encoding, "replace" if found.summary.lossy else "strict")
     except UnicodeDecodeError:
         return None
+
+
+def _uncovered(found: _Stored, start: int, end: int, blocks: Sequence[Block]) -> str:
+    """The first text of facts [start, end) that stands in none of the blocks; white space needs none."""
+    at = start
+    for block in blocks:
+        if gap := found.text[at : max(at, block.start)].strip():
+            return gap
+        at = max(at, block.end)
+    return found.text[at:end].strip()
 
 
 def _problem(found: _Stored, chunk: Chunk, bad_blocks: Mapping[int, str]) -> str:
@@ -152,11 +183,8 @@ def _problem(found: _Stored, chunk: Chunk, bad_blocks: Mapping[int, str]) -> str
     for block in found.blocks[first:last]:
         if reason := bad_blocks.get(block.ordinal):
             return reason
-    covered = sum(
-        len(found.text[max(block.start, chunk.fact_start) : min(block.end, chunk.fact_end)].split()) for block in found.blocks[first:last]
-    )
-    if not covered:
-        return f"no_block: no block covers facts {chunk.fact_start}-{chunk.fact_end}"
+    if gap := _uncovered(found, chunk.fact_start, chunk.fact_end, found.blocks[first:last]):
+        return f"uncovered: no block holds {gap[:60]!r} of facts {chunk.fact_start}-{chunk.fact_end}"
     if found.raw is None:
         return ""
     if chunk.byte_start is None or chunk.byte_end is None:

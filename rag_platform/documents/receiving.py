@@ -14,7 +14,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from rag_platform.config import Settings, Strategy, stage_profiles, strategy_config_id
-from rag_platform.documents.loading import choose, sniff
+from rag_platform.documents.loading import choose, named_loader, sniff
 from rag_platform.errors import DocumentError, InputError, IntegrityError
 from rag_platform.ir import Document, JobItem, Json, Source, Version
 from rag_platform.ledger import Ledger, now
@@ -22,7 +22,6 @@ from rag_platform.store import Store, sha256_file
 
 _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _HEAD_BYTES = 4096
-_LOADER_OF_SUFFIX = {".pdf": "pdf", ".md": "markdown", ".markdown": "markdown", ".txt": "text"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +168,7 @@ def _identify(
         filename=filename,
         file_sha256=file_sha256,
         size=size,
-        mime=sniff(filename, head),
+        mime=sniff(filename, head, file.path),
         loader=loader,
         strategy=strategy.name,
         received_at=now(),
@@ -183,12 +182,11 @@ def _loader(file: Found, head: bytes, strategy: Strategy) -> str:
     Without that a damaged PDF in a folder would pass as a file nobody reads, and never show as a failed partition.
     """
     try:
-        return choose(file.path.name, head, strategy)
+        return choose(file.path.name, head, strategy, file.path)
     except DocumentError:
-        named = _LOADER_OF_SUFFIX.get(file.path.suffix.lower())
-        if named is None or named not in {item.provider for item in strategy.loading.loaders}:
-            raise
-        return named
+        if named := named_loader(file.path.name, strategy):
+            return named
+        raise
 
 
 def _stored(path: Path, maybe_known: bool, settings: Settings, store: Store) -> tuple[str, int]:

@@ -41,6 +41,36 @@ def zip_kind(path: Path) -> str:
         return ""
 
 
+def require_office(path: Path, suffix: str, *, max_ratio: float = MAX_RATIO, max_unpacked_bytes: int = MAX_UNPACKED_BYTES) -> None:
+    """Nothing for a sane container that holds what the suffix (.docx, .xlsx) says.
+
+    Raises DocumentError as `require_sane`; `unsupported_type` for what is something else, `encrypted` for a document with a password.
+    """
+    with open(path, "rb") as opened:
+        head = opened.read(8)
+        if head == OLE_MAGIC:
+            if "EncryptedPackage".encode("utf-16-le") in opened.read(4 * 1024 * 1024) or _ends_with_directory(path):
+                raise DocumentError("the document is encrypted; save it without a password", code="encrypted")
+            raise DocumentError(
+                f"the content is an old Office file (.doc, .xls) under another name; save it as {suffix}", code="unsupported_type"
+            )
+    if not head.startswith(b"PK"):
+        raise DocumentError(f"the content is no {suffix} file whatever its name says; give it its true suffix", code="unsupported_type")
+    require_sane(path, max_ratio=max_ratio, max_unpacked_bytes=max_unpacked_bytes)
+    if (kind := zip_kind(path)) != suffix:
+        raise DocumentError(
+            f"the container holds no {suffix} document (it looks like {kind or 'a damaged ZIP'}); export it again as {suffix}",
+            code="broken_file",
+        )
+
+
+def _ends_with_directory(path: Path) -> bool:
+    """True when the stream directory of an encrypted document lies at the end of a large file."""
+    with open(path, "rb") as opened:
+        opened.seek(max(0, path.stat().st_size - 4 * 1024 * 1024))
+        return "EncryptedPackage".encode("utf-16-le") in opened.read()
+
+
 def require_sane(path: Path, *, max_ratio: float = MAX_RATIO, max_unpacked_bytes: int = MAX_UNPACKED_BYTES) -> None:
     """Nothing for an archive that is safe to unpack; only its directory is read.
 

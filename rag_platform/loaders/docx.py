@@ -53,7 +53,7 @@ class DocxLoader:
 
     def load(self, path: Path, filename: str) -> Facts:
         """The facts of a document. Raises DocumentError: `broken_file`, `encrypted`, `archive_bomb`, `empty_file`."""
-        self._require_document(path)
+        archives.require_office(path, ".docx", max_ratio=self.max_archive_ratio, max_unpacked_bytes=self.max_unpacked_bytes)
         with Package(path) as package:
             return _load(package)
 
@@ -61,19 +61,9 @@ class DocxLoader:
         """Ordinal to reason for each block whose letters do not stand at its locator; see `loaders.docx_proof`."""
         from rag_platform.loaders.docx_proof import disproved
 
-        self._require_document(path)
+        archives.require_office(path, ".docx", max_ratio=self.max_archive_ratio, max_unpacked_bytes=self.max_unpacked_bytes)
         with Package(path) as package:
             return disproved(package, text, blocks)
-
-    def _require_document(self, path: Path) -> None:
-        with open(path, "rb") as file:
-            if file.read(8) == archives.OLE_MAGIC:
-                raise DocumentError("it is encrypted, or an old .doc; save it as .docx without a password", code="encrypted")
-        archives.require_sane(path, max_ratio=self.max_archive_ratio, max_unpacked_bytes=self.max_unpacked_bytes)
-        if (kind := archives.zip_kind(path)) != ".docx":
-            raise DocumentError(
-                f"the content is {kind or 'a broken ZIP'}, not a Word document; export it again as .docx", code="broken_file"
-            )
 
 
 def structure(package: Package) -> tuple[str, Element, Styles, dict[Element, Label]]:

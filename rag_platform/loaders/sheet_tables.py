@@ -235,14 +235,17 @@ def cost(line: str) -> float:
 
 
 def written(sheets: Sequence[tuple[str, Sequence[Group]]]) -> tuple[str, list[Block]]:
-    """(text, blocks) of named sheets with their groups; a sheet with a name starts with the heading `## name`."""
+    """(text, blocks) of named sheets with their groups; a sheet with a name starts with the heading `# name`.
+
+    Sheets are headings of the first level: shorter ones are never filed under the sheet before them.
+    """
     parts: list[str] = []
     blocks: list[Block] = []
     at = 0
     for name, pieces in sheets:
         title = " ".join(name.split())
-        found = [Block(0, "heading", 0, 0, level=2, locator=f"sheet={escaped(name)}", title=title)] if name else []
-        texts = [f"## {title}"] if name else []
+        found = [Block(0, "heading", 0, 0, level=1, locator=f"sheet={escaped(name)}", title=title)] if name else []
+        texts = [f"# {title}"] if name else []
         for group in pieces:
             lines = group.lines or (None, None)
             found.append(Block(0, group.kind, 0, 0, locator=group.locator(name), line_start=lines[0], line_end=lines[1]))

@@ -151,7 +151,7 @@ class XlsxLoader:
         """The facts of a workbook. Raises DocumentError: `broken_file`, `encrypted`, `archive_bomb`, `too_large`, `empty_file`."""
         from rag_platform.loaders.workbooks import engine_version, read_workbook
 
-        self._require_workbook(path)
+        archives.require_office(path, ".xlsx", max_ratio=self.max_archive_ratio, max_unpacked_bytes=self.max_unpacked_bytes)
         book = read_workbook(path, self.max_cells)
         size = Size(self.group_chars, self.group_tokens)
         shown = [sheet for sheet in book.sheets if self.hidden_sheets or not sheet.hidden]
@@ -174,7 +174,7 @@ class XlsxLoader:
         """Ordinal to reason for each block whose cells do not say what its lines say."""
         from rag_platform.loaders.workbooks import read_workbook, sheet_of
 
-        self._require_workbook(path)
+        archives.require_office(path, ".xlsx", max_ratio=self.max_archive_ratio, max_unpacked_bytes=self.max_unpacked_bytes)
         sheets = {sheet.name: {row.number: row for row in sheet.rows} for sheet in read_workbook(path, self.max_cells).sheets}
         bad: dict[int, str] = {}
         for block in blocks:
@@ -182,16 +182,8 @@ class XlsxLoader:
             if name not in sheets:
                 bad[block.ordinal] = f"no sheet {name!r}"
             elif block.kind == "heading":
-                if text[block.start : block.end] != f"## {' '.join(name.split())}":
+                if text[block.start : block.end] != f"# {' '.join(name.split())}":
                     bad[block.ordinal] = f"the heading is not the name of sheet {name!r}"
             elif reason := disproved(text, block, sheets[name]):
                 bad[block.ordinal] = reason
         return bad
-
-    def _require_workbook(self, path: Path) -> None:
-        with open(path, "rb") as opened:
-            if opened.read(8) == archives.OLE_MAGIC:
-                raise DocumentError("it is an encrypted or an old .xls workbook; save it as .xlsx without a password", code="encrypted")
-        archives.require_sane(path, max_ratio=self.max_archive_ratio, max_unpacked_bytes=self.max_unpacked_bytes)
-        if (kind := archives.zip_kind(path)) != ".xlsx":
-            raise DocumentError(f"the content is {kind or 'a broken ZIP'}, not a workbook; export it again as .xlsx", code="broken_file")

@@ -77,7 +77,7 @@ def test_the_first_loader_that_claims_a_file_reads_it(strategy):
     ("filename", "head", "said"),
     [
         ("old.doc", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "soffice"),
-        ("new.docx", b"PK\x03\x04word/", "pandoc"),
+        ("slides.pptx", b"PK\x03\x04ppt/", "save it as PDF"),
         ("photo.png", b"\x89PNG\r\n\x1a\n", "image/png"),
         ("page.pdf", b"<html><body>404</body></html>", "it is no PDF whatever its name says"),
     ],
