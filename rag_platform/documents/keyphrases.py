@@ -80,21 +80,22 @@ def keyphrases(text: str, lang: str, config: KeyphraseConfig, embedder: Embedder
 
 
 def _words(text: str, stop: frozenset[str], *, tagged: bool) -> _Words:
-    plain = _NOISE.sub("\n\n", unicodedata.normalize("NFKC", text))
+    plain = _NOISE.sub("\n\n", unicodedata.normalize("NFKC", text)).lower().replace("’", "'")
     words: list[str] = []
     runs: list[int] = []
     run = 0
-    for match in _TOKEN.finditer(plain):
-        kind, token = match.lastgroup, match.group()
-        if kind == "end":
+    for han, word, _ in _TOKEN.findall(plain):
+        if word and word not in stop and _is_subject(word):
+            words.append(word)
+            runs.append(run)
+        elif not han:
             run += 1
-            continue
-        for word, tag in _chinese(token, tagged) if kind == "han" else ((token.lower().replace("’", "'"), "eng"),):
+        for part, tag in _chinese(han, tagged) if han else ():
             alone = tag in _ALONE
-            kept = (alone or tag.startswith(_NOMINAL)) and _is_subject(word) and word not in stop
+            kept = (alone or tag.startswith(_NOMINAL)) and _is_subject(part) and part not in stop
             run += alone or not kept
             if kept:
-                words.append(word)
+                words.append(part)
                 runs.append(run)
             run += alone
     return _Words(words, runs)
@@ -107,7 +108,7 @@ def _chinese(run: str, tagged: bool) -> list[tuple[str, str]]:
 
 def _is_subject(word: str) -> bool:
     """Words of one letter or sign and bare numbers name nothing."""
-    return len(word) > 1 and any(char.isalpha() for char in word)
+    return len(word) > 1 and (word.isalpha() or any(map(str.isalpha, word)))
 
 
 @functools.cache
@@ -152,14 +153,12 @@ def _textrank(words: Sequence[str]) -> dict[str, float]:
     degrees = matrix.sum(axis=0)
     shares = matrix / np.where(degrees > 0, degrees, 1.0)
     rank = np.full(size, 1.0)
-    for _ in range(50):
-        fresh = (1.0 - DAMPING) + DAMPING * shares @ rank
-        settled = float(np.abs(fresh - rank).max()) < 1e-4
-        rank = fresh
-        if settled:
+    for _ in range(30):
+        last, rank = rank, (1.0 - DAMPING) + DAMPING * shares @ rank
+        if np.abs(rank - last).max() < 1e-3:
             break
     # Rounded, so that the order of equal words does not hang on the processor's way of adding.
-    return {word: round(float(score), 6) for word, score in zip(names, rank, strict=True)}
+    return dict(zip(names, rank.round(6).tolist(), strict=True))
 
 
 def _early_and_often(words: Sequence[str]) -> dict[str, float]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
+from collections.abc import Sequence
+
+from rag_platform.documents.stopwords import ENGLISH
 
 UNKNOWN = "other"  # no letters, or a script that is not listed
 
@@ -12,6 +15,7 @@ _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff
 _KANA = re.compile("[\u3041-\u30ff\u31f0-\u31ff]")
 _LATIN = re.compile("[A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e00-\u1eff]")
 _LATIN_WORD = re.compile("[A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e00-\u1eff]+")
+_ADDRESS = re.compile(r"\b[a-z]{2,10}://[^\s<>\"')\]]+")
 _LETTER = re.compile(r"[^\W\d_]")
 
 # Scripts that stand for one language here; Cyrillic and Arabic letters are looked at again below.
@@ -53,11 +57,13 @@ def language(text: str) -> str:
 
     Han characters make zh, each worth about a Latin word; kana beside them ja. ko, ru, uk, el, ar, fa, he, th and hi go by their
     script, when it writes more than a quarter of the letters. Among the languages of Latin letters the one whose small words stand
-    there most wins when it has two of them more than English, else the text is en.
+    there most wins when two different ones do and they are two more than those of English, else the text is en.
     """
+    if "://" in text:
+        text = _ADDRESS.sub(" ", text)  # its parts are words of no language
+    if text.isascii():
+        return _by_small_words(_LATIN_WORD.findall(text)) or UNKNOWN
     letters = len(_LETTER.findall(text))
-    if not letters:
-        return UNKNOWN
     han, kana, latin = (len(pattern.findall(text)) for pattern in (_HAN, _KANA, _LATIN))
     words = _LATIN_WORD.findall(text) if latin else []
     if kana > 0.1 * (han + kana) and kana >= len(words):
@@ -66,7 +72,7 @@ def language(text: str) -> str:
         return _by_script(text, letters)
     if han and han >= len(words):
         return "zh"
-    return _by_small_words(words)
+    return _by_small_words(words) or UNKNOWN
 
 
 def _by_script(text: str, letters: int) -> str:
@@ -79,15 +85,19 @@ def _by_script(text: str, letters: int) -> str:
     return "fa" if code == "ar" and _PERSIAN.search(text) else code
 
 
-def _by_small_words(words: list[str]) -> str:
-    hits: Counter[str] = Counter()
+def _by_small_words(words: Sequence[str]) -> str:
+    """The language of words in Latin letters, empty without any."""
+    if not words:
+        return ""
     table = _languages_of_words()
-    for word in words:
-        hits.update(table.get(word.lower(), ()))
-    if not hits:
-        return "en"
+    hits: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
+    for word, count in Counter(map(str.lower, words)).items():
+        for code in table.get(word, ()):
+            hits[code] += count
+            kinds[code] += 1
     best = max(_SMALL_WORDS, key=lambda code: hits[code])
-    return best if hits[best] >= hits["en"] + 2 else "en"
+    return best if hits[best] >= hits["en"] + 2 and kinds[best] > 1 else "en"
 
 
 @functools.cache
@@ -95,5 +105,7 @@ def _languages_of_words() -> dict[str, tuple[str, ...]]:
     found: dict[str, list[str]] = {}
     for code, words in _SMALL_WORDS.items():
         for word in words.split():
-            found.setdefault(word, []).append(code)
+            # What is also a word of English, or a single letter, says nothing for another language.
+            if code == "en" or (len(word) > 1 and word not in ENGLISH):
+                found.setdefault(word, []).append(code)
     return {word: tuple(codes) for word, codes in found.items()}

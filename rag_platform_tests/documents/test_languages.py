@@ -29,6 +29,7 @@ from rag_platform.documents.languages import language
         ("I dati non sono salvati nel server e l'accesso è aperto anche per gli ospiti.", "it"),
         ("Os dados não são guardados no servidor e o acesso é aberto para todos, mas com uma senha.", "pt"),
         ("De gegevens worden niet op de server bewaard en het is voor alle gasten open.", "nl"),
+        ("- [Ubuntu](https://apps.example.com/a.com)\n- [Debian](https://apps.example.com/b.com) com", "en"),
         ("123 — !", "other"),
         ("", "other"),
     ],
