@@ -10,10 +10,20 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from rag_platform.ir import Document, Json, Version
+from rag_platform.ir import Document, Facts, Json, Version
 
 MAX_TAGS, MAX_TAG_CHARS = 32, 60
 MAX_METADATA_CHARS = 8192
+MAX_TITLE_CHARS = 200
+
+_MARKS = (
+    (re.compile(r"^\s*(?:#{1,6}\s+|>\s*|[-*+]\s+|\d{1,9}[.)]\s+)+"), ""),
+    (re.compile(r"!?\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])"), r"\1"),
+    (re.compile(r"</?[A-Za-z][^<>]*>"), ""),
+    (re.compile(r"(?<!\\)(\*{1,3}|`+|~~)(?=\S)(.+?)(?<=\S)\1"), r"\2"),
+    (re.compile(r"(?<!\w)_(?=\S)([^_]+)(?<=\S)_(?!\w)"), r"\1"),
+    (re.compile(r"\\([!-/:-@\[-`{-~])"), r"\1"),
+)
 
 _TAGS = ("tags", "tag", "keywords", "keyword")
 _CATEGORIES = ("categories", "category")
@@ -53,6 +63,24 @@ def file_metadata(found: Mapping[str, Any], file_modified: float | None = None) 
             kept[str(key)] = value
             room -= size
     return kept
+
+
+def document_title(facts: Facts, filename: str) -> str:
+    """The title the loader found, else the first heading, else the first line of the first paragraph, else the file's name; without the
+    marks of Markdown, at most MAX_TITLE_CHARS characters."""
+    headings = (block.title or facts.text[block.start : block.end] for block in facts.blocks if block.kind == "heading")
+    paragraphs = (facts.text[block.start : block.end].strip() for block in facts.blocks if block.kind in ("paragraph", "list"))
+    for text in (facts.summary.title, *headings, *paragraphs):
+        lines = (_plain(line) for line in text.splitlines())
+        if title := next((line for line in lines if line), ""):
+            return title[:MAX_TITLE_CHARS].rstrip()
+    return filename
+
+
+def _plain(line: str) -> str:
+    for pattern, kept in _MARKS:
+        line = pattern.sub(kept, line)
+    return " ".join(line.split())
 
 
 def effective(document: Document, version: Version) -> Document:

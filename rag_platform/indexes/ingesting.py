@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rag_platform.config import INGESTION_STAGES, CleaningConfig, Settings, Strategy, stage_profiles, text_norm_profile_id
 from rag_platform.documents.cleaning import canonical
-from rag_platform.documents.metadata import file_metadata
+from rag_platform.documents.metadata import document_title, file_metadata
 from rag_platform.documents.versions import STAGES, VersionBuild, build_stage, read_facts, read_in_child
 from rag_platform.errors import DocumentError, RagError
 from rag_platform.indexes.embedding import EmbeddingReport, embed_texts
@@ -227,6 +227,7 @@ class _Run:
         if version.namespace not in self._roots:
             self._roots[version.namespace] = {source.name: source.root for source in self.ledger.sources(version.namespace)}
         root = self._roots[version.namespace].get(document.source)
+        on_web = document.origin.startswith(("http:", "https:"))
 
         def say(what: str) -> None:
             if self._over.is_set():
@@ -238,12 +239,13 @@ class _Run:
             self.strategy,
             self.settings,
             self.store,
-            Path(document.origin) if document.origin else None,
+            Path(document.origin) if document.origin and not on_web else None,
             Path(root) if root else None,
             version.version_id in self.forced,
             lambda page, pages: say(f"page {page} of {pages}"),
             lambda doing, image, images: say(f"{doing} image {image} of {images}"),
             deferred=True,
+            base_url=document.origin if on_web else "",
         )
 
     def _embedded(self, texts: Mapping[str, str], expected: int) -> EmbeddingReport:
@@ -303,7 +305,7 @@ class _Run:
             figures = {"profile": self._profile, "chunks": len(work.views), "pages": summary.pages, "text_chars": summary.text_chars}
             self.ledger.complete(
                 work.version.version_id,
-                title=summary.title or work.version.filename,
+                title=document_title(work.facts, work.version.filename),
                 counts={**figures, "warnings": list(summary.warnings), "metadata": file_metadata(summary.metadata, _modified(work.origin))},
             )
             self.totals.documents += 1

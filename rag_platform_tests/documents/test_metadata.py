@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.documents.metadata import MAX_METADATA_CHARS, effective, file_metadata, iso_date
-from rag_platform.ir import Document, Version
+from rag_platform.documents.metadata import MAX_METADATA_CHARS, document_title, effective, file_metadata, iso_date
+from rag_platform.ir import Block, Document, Facts, ParseSummary, Version
 
 
 @pytest.mark.parametrize(
@@ -71,6 +71,30 @@ def test_the_values_of_a_pdf_and_of_a_file_that_says_nothing() -> None:
 def test_what_is_too_long_is_left_out() -> None:
     found = file_metadata({"a": "x" * MAX_METADATA_CHARS, "b": "y", "tags": ["t" * 61, "short"]})
     assert found == {"tags": ["short"], "b": "y"}
+
+
+@pytest.mark.parametrize(
+    ("found", "text", "title"),
+    [
+        ("Given", "# Head", "Given"),
+        ("", "# Head\n\npara", "Head"),
+        ("## Second", "", "Second"),
+        ("", "**Just** a [paragraph](x.md), `code` and \\*stars\\*\nmore", "Just a paragraph, code and *stars*"),
+        ("", "![](a.png)\n\n- item _one_", "item one"),
+        ("", "> <b>quoted</b> words", "quoted words"),
+        ("__init__.py", "", "__init__.py"),
+        ("2 * 3 * 4", "", "2 * 3 * 4"),
+        ("x" * 300, "", "x" * 200),
+        (" ", "", "a.md"),
+    ],
+)
+def test_a_document_has_a_readable_title(found: str, text: str, title: str) -> None:
+    blocks = []
+    for part in filter(None, text.split("\n\n")):
+        kind = "heading" if part.startswith("#") else "paragraph"
+        blocks.append(Block(len(blocks), kind, start := text.index(part), start + len(part)))
+    summary = ParseSummary("markdown", "1", "e", "1", "p", "", len(text), title=found)
+    assert document_title(Facts(text, tuple(blocks), (), summary), "a.md") == title
 
 
 def document(**changes: object) -> Document:
