@@ -142,22 +142,24 @@ def main() -> None:
 
 
 @main.command()
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("inputs", nargs=-1, metavar="[FILE|FOLDER|URL|-]...")
 @namespace_option
-@click.option("--source", metavar="NAME", help="Name of the source; a folder's own name if not given.")
+@click.option("--source", metavar="NAME", help="Name of the source; a folder's own name, or `urls`, if not given.")
+@click.option("--name", "filename", metavar="FILE", default="stdin.md", help="File name of what comes on standard input (`-`).")
 @click.option("--tag", "tags", multiple=True, help="Tag for the documents; repeatable.")
 @click.option("--meta", "metadata", multiple=True, metavar="K=V", help="Metadata for the documents; repeatable.")
 @click.option("--strategy", metavar="NAME", help="Ingestion strategy, at a namespace's first ingest.")
 @click.option("--policy", type=click.Choice(["skip", "new_version"]), default="skip", help="What to do with bytes that are live already.")
-@click.option("--sync", is_flag=True, help="Retire documents whose file is gone from the given folders.")
+@click.option("--sync", is_flag=True, help="Retire documents whose file or page is gone; without inputs, sync known folders and URLs.")
 @click.option("--include", multiple=True, metavar="GLOB", help="Only files of the folder that match; repeatable.")
 @click.option("--exclude", multiple=True, metavar="GLOB", help="Not the files of the folder that match; repeatable.")
 @answers(own_trace=True)
-def ingest(context: Context, paths: tuple[Path, ...], namespace: str | None, source: str | None, tags: tuple[str, ...],
+def ingest(context: Context, inputs: tuple[str, ...], namespace: str | None, source: str | None, filename: str, tags: tuple[str, ...],
            metadata: tuple[str, ...], strategy: str | None, policy: str, sync: bool, include: tuple[str, ...],
            exclude: tuple[str, ...]) -> Json:  # fmt: skip
-    """Take files and folders in, and publish a release that holds them."""
-    from rag_platform.documents.receiving import ReceiveOptions, check_namespace
+    """Take files, folders and URLs in, and publish a release that holds them."""
+    from rag_platform.documents.downloading import is_url
+    from rag_platform.documents.receiving import Content, ReceiveOptions, check_namespace, synced_inputs
     from rag_platform.indexes.updating import start_ingest
 
     started_at = time.perf_counter()
@@ -165,8 +167,13 @@ def ingest(context: Context, paths: tuple[Path, ...], namespace: str | None, sou
     check_namespace(name)
     chosen = load_strategy(context.settings, strategy or context.ledger.namespaces().get(name))
     options = ReceiveOptions(source, tags, _pairs(metadata, "--meta"), policy, sync, include, exclude)
+    if not inputs and not sync:
+        raise InputError("name files, folders or URLs, `-` for standard input, or --sync for what is known already", code="usage")
+    given = [
+        Content(filename, sys.stdin.buffer.read()) if item == "-" else item.strip() if is_url(item) else Path(item) for item in inputs
+    ] or synced_inputs(context.ledger, name, source)
     started = start_ingest(
-        paths, name, settings=context.settings, strategy=chosen, store=context.store, ledger=context.ledger, options=options
+        given, name, settings=context.settings, strategy=chosen, store=context.store, ledger=context.ledger, options=options
     )
     return _finished(context, started, chosen.name, started_at)
 

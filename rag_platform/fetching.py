@@ -128,21 +128,26 @@ def checked_url(url: str, limits: FetchLimits) -> httpx.URL:
     try:
         parsed = httpx.URL(url.strip()).copy_with(fragment=None)
     except (httpx.InvalidURL, UnicodeError, ValueError) as error:
-        raise FetchError(f"{url[:200]!r} is no URL: {error}", code="bad_url") from error
+        raise FetchError(f"{shown(url)!r} is no URL", code="bad_url") from error
     if parsed.scheme not in PORTS:
-        raise FetchError(f"{url[:200]}: only http and https are fetched, not {parsed.scheme or 'a relative address'!r}",
+        raise FetchError(f"{shown(url)}: only http and https are fetched, not {parsed.scheme or 'a relative address'!r}",
                          code="scheme_not_allowed")  # fmt: skip
     if not _HOST.fullmatch(parsed.raw_host) or len(str(parsed)) > _MAX_URL:
-        raise FetchError(f"{url[:200]!r} has no proper host, or more than {_MAX_URL} characters", code="bad_url")
+        raise FetchError(f"{shown(url)!r} has no proper host, or more than {_MAX_URL} characters", code="bad_url")
     if parsed.userinfo:
         raise FetchError(f"a URL of host {parsed.host} holds a user name or password; these are never sent", code="credentials_in_url")
     port = parsed.port or PORTS[parsed.scheme]
     if port not in PORTS.values() and not _allowed(parsed.host, port, limits):
         raise FetchError(
-            f"{url[:200]}: port {port} is not fetched from; to allow it, add '{parsed.host}:{port}' to fetching.allow in settings.yaml",
+            f"{shown(url)}: port {port} is not fetched from; to allow it, add '{parsed.host}:{port}' to fetching.allow in settings.yaml",
             code="port_not_allowed",
         )
     return parsed
+
+
+def shown(url: str) -> str:
+    """A URL as it may stand in a message: without credentials and fragment, cut when long."""
+    return re.sub(r"//[^/?#]*@", "//", url.strip().split("#")[0])[:200]
 
 
 def refusal(address: Address, *, private_allowed: bool = False) -> str:
@@ -187,7 +192,7 @@ def _next(target: httpx.URL, location: str, limits: FetchLimits) -> httpx.URL:
     try:
         joined = target.join(location)
     except (httpx.InvalidURL, UnicodeError, ValueError) as error:
-        raise FetchError(f"{target} redirects to {location[:200]!r}, which is no URL", code="bad_url") from error
+        raise FetchError(f"{target} redirects to {shown(location)!r}, which is no URL", code="bad_url") from error
     return checked_url(str(joined), limits)
 
 

@@ -23,6 +23,14 @@ SCHEMA_VERSION = 1
 RecordT = TypeVar("RecordT")
 
 
+class Readable(typing.Protocol):
+    """A stream of bytes that can be read once."""
+
+    def read(self, size: int, /) -> bytes:
+        """At most `size` bytes, none at the end."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True)
 class Store:
     """Where everything lies; a value object over the data root, safe to build anywhere."""
@@ -82,6 +90,14 @@ class Store:
         """original.<ext>, thumb.webp and meta.json of one image."""
         return self.home / "media" / asset_id
 
+    def media_text_path(self, asset_id: str, profile: str) -> Path:
+        """What a model read in one image, under the profile that made it."""
+        return self.media_dir(asset_id) / "texts" / f"{profile}.json"
+
+    def download_path(self, url: str) -> Path:
+        """What a server said of a URL when it was fetched last."""
+        return self.home / "cache" / "downloads" / f"{hashlib.sha256(url.encode()).hexdigest()[:32]}.json"
+
     def releases_dir(self, namespace: str) -> Path:
         """All release directories of a namespace, and CURRENT."""
         return self.home / "releases" / namespace
@@ -120,7 +136,7 @@ class Store:
 
     # --- receiving -----------------------------------------------------------------------------------------------------
 
-    def spool(self, source: typing.BinaryIO, chunk_size: int, max_bytes: int) -> tuple[str, int]:
+    def spool(self, source: Readable, chunk_size: int, max_bytes: int) -> tuple[str, int]:
         """(file_sha256, size) of the stream, its bytes stored under raw/ in one pass. Raises IntegrityError above `max_bytes`."""
         self.spool_dir.mkdir(parents=True, exist_ok=True)
         digest, size = hashlib.sha256(), 0

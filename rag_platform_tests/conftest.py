@@ -8,9 +8,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +22,7 @@ from click.testing import CliRunner
 
 from rag_platform import jobs
 from rag_platform.cli import main
-from rag_platform.config import Settings, Strategy, load_settings, load_strategy
+from rag_platform.config import FetchLimits, Settings, Strategy, load_settings, load_strategy
 from rag_platform.ir import Job
 from rag_platform.ledger import Ledger
 from rag_platform.retrieval.library import Library
@@ -256,6 +258,62 @@ def shared_desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     """An empty desk that the tests of one module share; the environment is its own as long as they run."""
     with seated(tmp_path_factory.mktemp("shared") / "desk") as made:
         yield made
+
+
+class Site:
+    """A real server on the loopback; `paths` maps a path to what answers it, `asked` notes the requests."""
+
+    def __init__(self, server: ThreadingHTTPServer) -> None:
+        self.server, self.port = server, server.server_address[1]
+        self.paths: dict[str, Callable[[BaseHTTPRequestHandler], None]] = {}
+        self.asked: list[tuple[str, dict[str, str]]] = []
+
+    @property
+    def url(self) -> str:
+        """The address of the server's root."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def limits(self) -> FetchLimits:
+        """Limits that allow this server."""
+        return FetchLimits(seconds=5, allow=(f"127.0.0.1:{self.port}", f"site.test:{self.port}"))
+
+    def serve(self, path: str, body: bytes = b"", status: int = 200, **headers: str) -> str:
+        """The URL at which this answer is given from now on; `Content_Type` names the header Content-Type."""
+
+        def answer(request: BaseHTTPRequestHandler) -> None:
+            request.send_response(status)
+            for name, value in {"Content-Length": str(len(body)), **headers}.items():
+                request.send_header(name.replace("_", "-"), value)
+            request.end_headers()
+            with suppress(OSError):
+                request.wfile.write(body)
+
+        self.paths[path] = answer
+        return self.url + path
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    """A web server of this test."""
+    holder: list[Site] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            holder[0].asked.append((self.path, dict(self.headers)))
+            holder[0].paths[self.path](self)
+
+        def log_message(self, *_: object) -> None:
+            return None
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    holder.append(Site(server))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield holder[0]
+    server.shutdown()
+    thread.join()
+    server.server_close()
 
 
 PORTS = """\

@@ -6,71 +6,18 @@ import contextlib
 import gzip
 import ipaddress
 import socket
-import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rag_platform.config import FetchLimits
 from rag_platform.errors import FetchError
 from rag_platform.fetching import checked_url, download, fetch, refusal
-
-Answer = Callable[[BaseHTTPRequestHandler], None]
-
-
-class Site:
-    """A real server on the loopback; `paths` maps a path to what answers it, `asked` notes the requests."""
-
-    def __init__(self, server: ThreadingHTTPServer) -> None:
-        self.server, self.port = server, server.server_address[1]
-        self.paths: dict[str, Answer] = {}
-        self.asked: list[tuple[str, dict[str, str]]] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    @property
-    def limits(self) -> FetchLimits:
-        return FetchLimits(seconds=5, allow=(f"127.0.0.1:{self.port}", f"site.test:{self.port}"))
-
-    def serve(self, path: str, body: bytes = b"", status: int = 200, **headers: str) -> str:
-        def answer(request: BaseHTTPRequestHandler) -> None:
-            request.send_response(status)
-            for name, value in {"Content-Length": str(len(body)), **headers}.items():
-                request.send_header(name.replace("_", "-"), value)
-            request.end_headers()
-            with contextlib.suppress(OSError):
-                request.wfile.write(body)
-
-        self.paths[path] = answer
-        return self.url + path
-
-
-@pytest.fixture
-def site() -> Iterator[Site]:
-    holder: list[Site] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            holder[0].asked.append((self.path, dict(self.headers)))
-            holder[0].paths[self.path](self)
-
-        def log_message(self, *_: object) -> None:
-            return None
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    holder.append(Site(server))
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield holder[0]
-    server.shutdown()
-    thread.join()
-    server.server_close()
 
 
 def code_of(url: str, limits: FetchLimits, **options: object) -> str:
@@ -158,7 +105,7 @@ def test_a_name_with_one_private_address_among_public_ones_is_refused() -> None:
     )
 
 
-def test_a_name_is_resolved_once_so_a_second_answer_changes_nothing(site: Site) -> None:
+def test_a_name_is_resolved_once_so_a_second_answer_changes_nothing(site: Any) -> None:
     site.serve("/page", b"first")
     answers = iter([["127.0.0.1"], ["169.254.169.254"]])
     found = fetch(f"http://site.test:{site.port}/page", site.limits, resolve=lambda host, port: next(answers))
@@ -167,7 +114,7 @@ def test_a_name_is_resolved_once_so_a_second_answer_changes_nothing(site: Site) 
     assert site.asked[0][1]["Host"] == f"site.test:{site.port}"
 
 
-def test_each_redirect_is_resolved_and_judged_again(site: Site) -> None:
+def test_each_redirect_is_resolved_and_judged_again(site: Any) -> None:
     site.serve("/page", status=302, Location=f"http://site.test:{site.port}/other")
     site.serve("/other", b"never")
     answers = iter([["127.0.0.1"], ["169.254.169.254"]])
@@ -186,14 +133,14 @@ def test_each_redirect_is_resolved_and_judged_again(site: Site) -> None:
         ("//user@example.org/", "credentials_in_url"),
     ],
 )
-def test_a_redirect_to_a_refused_place_ends_there(site: Site, location: str, code: str) -> None:
+def test_a_redirect_to_a_refused_place_ends_there(site: Any, location: str, code: str) -> None:
     assert code_of(site.serve("/away", status=302, Location=location), site.limits) == code
 
 
 # --- what ends a download ----------------------------------------------------------------------------------------------
 
 
-def test_redirects_are_counted(site: Site) -> None:
+def test_redirects_are_counted(site: Any) -> None:
     for number in range(6):
         site.serve(f"/{number}", status=301, Location=f"/{number + 1}")
     site.serve("/6", b"end")
@@ -201,13 +148,13 @@ def test_redirects_are_counted(site: Site) -> None:
     assert fetch(f"{site.url}/1", site.limits).final_url == f"{site.url}/6"
 
 
-def test_a_declared_length_above_the_limit_is_refused(site: Site) -> None:
+def test_a_declared_length_above_the_limit_is_refused(site: Any) -> None:
     assert code_of(site.serve("/big", b"x" * 2000), site.limits, max_bytes=1999) == "too_large"
     assert len(fetch(f"{site.url}/big", site.limits, max_bytes=2000).data) == 2000
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-def test_a_compression_bomb_ends_at_the_limit(site: Site, encoding: str) -> None:
+def test_a_compression_bomb_ends_at_the_limit(site: Any, encoding: str) -> None:
     bomb = (gzip.compress if encoding == "gzip" else zlib.compress)(bytes(200_000_000), 9)
     site.serve("/bomb", bomb, Content_Encoding=encoding)
     read = 0
@@ -217,7 +164,7 @@ def test_a_compression_bomb_ends_at_the_limit(site: Site, encoding: str) -> None
     assert read <= 10**6
 
 
-def test_a_body_without_a_length_is_counted_as_it_streams(site: Site) -> None:
+def test_a_body_without_a_length_is_counted_as_it_streams(site: Any) -> None:
     def endless(request: BaseHTTPRequestHandler) -> None:
         request.send_response(200)
         request.end_headers()
@@ -230,7 +177,7 @@ def test_a_body_without_a_length_is_counted_as_it_streams(site: Site) -> None:
 
 
 @pytest.mark.parametrize("part", ["head", "body"])
-def test_the_time_is_that_of_the_whole_download(site: Site, part: str) -> None:
+def test_the_time_is_that_of_the_whole_download(site: Any, part: str) -> None:
     def slow(request: BaseHTTPRequestHandler) -> None:
         line = b"HTTP/1.0 200 OK\r\n" + (b"X-Long: " if part == "head" else b"\r\n")
         with contextlib.suppress(OSError):
@@ -266,7 +213,7 @@ def test_unknown_names_and_closed_ports_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize(("status", "retryable"), [(404, False), (403, False), (410, False), (429, True), (503, True), (206, False)])
-def test_another_status_is_an_error_that_says_if_waiting_may_help(site: Site, status: int, retryable: bool) -> None:
+def test_another_status_is_an_error_that_says_if_waiting_may_help(site: Any, status: int, retryable: bool) -> None:
     site.serve("/odd", b"body", status)
     with pytest.raises(FetchError) as caught:
         fetch(f"{site.url}/odd", site.limits)
@@ -282,14 +229,14 @@ def test_another_status_is_an_error_that_says_if_waiting_may_help(site: Site, st
         (b"short", {"Content_Length": "500"}),
     ],
 )
-def test_a_damaged_body_is_an_error_never_a_short_document(site: Site, body: bytes, headers: dict[str, str]) -> None:
+def test_a_damaged_body_is_an_error_never_a_short_document(site: Any, body: bytes, headers: dict[str, str]) -> None:
     assert code_of(site.serve("/damaged", body, **headers), site.limits) == "broken_response"
 
 
 # --- what comes back ---------------------------------------------------------------------------------------------------
 
 
-def test_what_the_server_said_comes_with_the_body(site: Site) -> None:
+def test_what_the_server_said_comes_with_the_body(site: Any) -> None:
     site.serve(
         "/docs/a%20page.html?x=1",
         b"<p>text",
@@ -304,14 +251,14 @@ def test_what_the_server_said_comes_with_the_body(site: Site) -> None:
     assert {"Cookie", "Authorization"}.isdisjoint(site.asked[0][1])
 
 
-def test_cookies_are_neither_kept_nor_sent(site: Site) -> None:
+def test_cookies_are_neither_kept_nor_sent(site: Any) -> None:
     site.serve("/set", status=302, Location="/next", Set_Cookie="session=1")
     site.serve("/next", b"done")
     assert fetch(f"{site.url}/set", site.limits).data == b"done"
     assert "Cookie" not in site.asked[1][1]
 
 
-def test_proxies_of_the_environment_are_not_asked(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxies_of_the_environment_are_not_asked(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     assert fetch(site.serve("/direct", b"direct"), site.limits).data == b"direct"
@@ -325,7 +272,7 @@ def test_proxies_of_the_environment_are_not_asked(site: Site, monkeypatch: pytes
         ("inline", "page"),
     ],
 )
-def test_a_file_name_never_holds_a_path(site: Site, disposition: str, name: str) -> None:
+def test_a_file_name_never_holds_a_path(site: Any, disposition: str, name: str) -> None:
     assert fetch(site.serve("/page", b"x", Content_Disposition=disposition), site.limits).filename == name
 
 
@@ -333,14 +280,14 @@ def test_a_file_name_never_holds_a_path(site: Site, disposition: str, name: str)
     "encode",
     [gzip.compress, zlib.compress, lambda data: zlib.compress(data)[2:-4], lambda data: gzip.compress(data[:9]) + gzip.compress(data[9:])],
 )
-def test_compressed_bodies_come_back_whole(site: Site, encode: Callable[[bytes], bytes]) -> None:
+def test_compressed_bodies_come_back_whole(site: Any, encode: Callable[[bytes], bytes]) -> None:
     text = b"".join(b"line %d\n" % number for number in range(50_000))
     packed = encode(text)
     site.serve("/packed", packed, Content_Encoding="gzip" if packed[:2] == b"\x1f\x8b" else "deflate")
     assert fetch(f"{site.url}/packed", site.limits).data == text
 
 
-def test_an_unchanged_page_costs_no_body(site: Site) -> None:
+def test_an_unchanged_page_costs_no_body(site: Any) -> None:
     site.serve("/page", status=304, ETag='"v1"')
     found = fetch(f"{site.url}/page", site.limits, etag='"v1"', last_modified="Sun, 22 Nov 2026 00:00:00 GMT")
     assert (found.unchanged, found.data) == (True, b"")

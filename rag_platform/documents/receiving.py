@@ -1,4 +1,4 @@
-"""Receiving: which files belong to a namespace, what their bytes are, and what has to be done about them.
+"""Receiving: which files, URLs and contents belong to a namespace, what their bytes are, and what has to be done about them.
 
 One function, `receive`, spools, hashes, sniffs and decides. It runs in whoever launches a job (command line, server, sensor), before the
 run, so that nothing is started where nothing changed.
@@ -7,6 +7,7 @@ run, so that nothing is started where nothing changed.
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,25 +15,52 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from rag_platform.config import Settings, Strategy, stage_profiles, strategy_config_id
+from rag_platform.documents.downloading import download, is_url, normal_url
 from rag_platform.documents.loading import choose, named_loader, sniff
-from rag_platform.errors import DocumentError, InputError, IntegrityError
+from rag_platform.errors import DocumentError, FetchError, InputError, IntegrityError
+from rag_platform.fetching import shown
 from rag_platform.ir import Document, JobItem, Json, Source, Version
 from rag_platform.ledger import Ledger, now
 from rag_platform.store import Store, sha256_file
 
 _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _HEAD_BYTES = 4096
+_GONE = (404, 410)  # what a server answers for a page that is no more
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A document that was handed over rather than named: its bytes and the file name that stands for them in the source `inline`."""
+
+    filename: str
+    data: bytes
+
+
+Input = Path | str | Content  # a file or folder, a URL, or content
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
     """One file to receive; `explicit` when the user named it rather than its folder."""
 
-    path: Path
+    path: Path  # of a URL or content only the name
     source: Source
     source_uri: str
     explicit: bool
     ignored: str = ""  # the reason, for files that a folder run leaves alone
+    content: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrived:
+    """The bytes of one file in the store, and the loader that claims them."""
+
+    filename: str
+    file_sha256: str
+    size: int
+    mime: str
+    loader: str
+    origin: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +93,18 @@ class ReceiveOptions:
 
 
 def receive(
-    paths: Sequence[Path], namespace: str, *, strategy: Strategy, settings: Settings, store: Store, ledger: Ledger, options: ReceiveOptions
+    inputs: Sequence[Input],
+    namespace: str,
+    *,
+    strategy: Strategy,
+    settings: Settings,
+    store: Store,
+    ledger: Ledger,
+    options: ReceiveOptions,
 ) -> Reception:
-    """What must be processed so that `namespace` holds the files as they are now; their bytes are stored, the ledger knows them.
+    """What must be processed so that `namespace` holds the inputs as they are now; their bytes are stored, the ledger knows them.
+
+    A string that is a URL is fetched under settings.fetching; with options.sync a known one that answers 404 or 410 is retired.
 
     A file that cannot be received becomes an item with decision `refused` and the reason; the others go on. Raises InputError for a bad
     namespace, policy, source name or strategy, before anything is stored.
@@ -75,7 +112,7 @@ def receive(
     check_namespace(namespace)
     if options.policy not in ("skip", "new_version"):
         raise InputError(f"unknown policy {options.policy!r}; known: skip, new_version")
-    found, items, scanned = _find(paths, namespace, ledger, options)
+    found, items, scanned = _find(inputs, namespace, settings, ledger, options)
     ledger.bind_strategy(namespace, strategy.name, strategy_config_id(strategy))
     for source in {f.source.name: f.source for f in found}.values():
         ledger.put_source(source)
@@ -84,6 +121,7 @@ def receive(
     complete_profile = stage_profiles(strategy)["embeddings"]
     received: list[tuple[Document, Version]] = []
     forced: list[str] = []
+    gone: list[str] = []
     changed = False
     for file in found:
         if file.ignored:
@@ -92,6 +130,12 @@ def receive(
         known = documents.get(file.source_uri)
         try:
             document, version = _identify(file, known, strategy, settings, store, options)
+        except FetchError as error:
+            if options.sync and known and error.details.get("status") in _GONE:
+                gone.append(known.doc_id)
+            else:
+                items.append(_refusal(file, error))
+            continue
         except (DocumentError, IntegrityError, OSError) as error:
             items.append(_refusal(file, error))
             continue
@@ -110,7 +154,7 @@ def receive(
         state = "skipped" if decision == "skip" else "queued"
         items.append(JobItem(file.source_uri, document.doc_id, version.version_id, decision, state))
     ledger.receive(received)
-    retired = _gone(scanned, found, documents) if options.sync else []
+    retired = [*gone, *_gone(scanned, found, documents)] if options.sync else []
     ledger.retire(namespace, retired)
     queued = tuple(item.version_id for item in items if item.state == "queued")
     return Reception(namespace, tuple(items), queued, tuple(forced), tuple(retired), changed)
@@ -139,52 +183,69 @@ def _identify(
     file: Found, known: Document | None, strategy: Strategy, settings: Settings, store: Store, options: ReceiveOptions
 ) -> tuple[Document, Version]:
     """The document and version records of a file, its bytes stored."""
-    filename = file.path.name
-    with open(file.path, "rb") as opened:
-        head = opened.read(_HEAD_BYTES)
-    loader = _loader(file, head, strategy)
-    file_sha256, size = _stored(file.path, known is not None, settings, store)
+    arrived = _arrive(file, known, strategy, settings, store)
     doc_id = known.doc_id if known else document_id(file.source.namespace, file.source_uri)
     document = Document(
         namespace=file.source.namespace,
         doc_id=doc_id,
         source=file.source.name,
         source_uri=file.source_uri,
-        filename=filename,
+        filename=arrived.filename,
         title=known.title if known else "",
         tags=tuple(sorted({*(known.tags if known else ()), *options.tags})),
         categories=known.categories if known else (),
         metadata={**(known.metadata if known else {}), **options.metadata},
         status="active",
-        origin=str(file.path),
+        origin=arrived.origin,
         created_at=known.created_at if known else now(),
         updated_at=now(),
     )
     version = Version(
-        version_id=version_id(file.source.namespace, doc_id, file_sha256),
+        version_id=version_id(file.source.namespace, doc_id, arrived.file_sha256),
         namespace=file.source.namespace,
         doc_id=doc_id,
         source_uri=file.source_uri,
-        filename=filename,
-        file_sha256=file_sha256,
-        size=size,
-        mime=sniff(filename, head, file.path),
-        loader=loader,
+        filename=arrived.filename,
+        file_sha256=arrived.file_sha256,
+        size=arrived.size,
+        mime=arrived.mime,
+        loader=arrived.loader,
         strategy=strategy.name,
         received_at=now(),
     )
     return document, version
 
 
-def _loader(file: Found, head: bytes, strategy: Strategy) -> str:
+def _arrive(file: Found, known: Document | None, strategy: Strategy, settings: Settings, store: Store) -> _Arrived:
+    """The bytes of a file, a URL or content, stored. Raises DocumentError where no loader claims them."""
+    limits = settings.limits
+    if is_url(file.source_uri):
+        got = download(file.source_uri, settings, store)
+        filename, file_sha256, size, origin = got.filename, got.file_sha256, got.size, got.final_url
+        path = store.raw_path(file_sha256)
+    elif file.content is not None:
+        filename, origin = file.path.name, ""
+        file_sha256, size = store.spool(io.BytesIO(file.content), limits.read_chunk_size_bytes, limits.max_bytes)
+        path = store.raw_path(file_sha256)
+    else:
+        filename, path, origin, file_sha256, size = file.path.name, file.path, str(file.path), "", 0
+    with open(path, "rb") as opened:
+        head = opened.read(_HEAD_BYTES)
+    loader = _loader(filename, head, path, strategy)
+    if not file_sha256:  # a file that nobody reads is not copied
+        file_sha256, size = _stored(path, known is not None, settings, store)
+    return _Arrived(filename, file_sha256, size, sniff(filename, head, path), loader, origin)
+
+
+def _loader(filename: str, head: bytes, path: Path, strategy: Strategy) -> str:
     """The loader that claims the file; for content that is not what its name says, the one its name asks for, which tells why it fails.
 
     Without that a damaged PDF in a folder would pass as a file nobody reads, and never show as a failed partition.
     """
     try:
-        return choose(file.path.name, head, strategy, file.path)
+        return choose(filename, head, strategy, path)
     except DocumentError:
-        if named := named_loader(file.path.name, strategy):
+        if named := named_loader(filename, strategy):
             return named
         raise
 
@@ -227,17 +288,45 @@ def _refusal(file: Found, error: Exception) -> JobItem:
 # --- finding files -----------------------------------------------------------------------------------------------------
 
 
+def synced_inputs(ledger: Ledger, namespace: str, source: str | None = None) -> list[Input]:
+    """What to receive so that a source, or every folder and list of URLs of the namespace, is as it is now. Raises InputError."""
+    sources = [item for item in ledger.sources(namespace) if source in (None, item.name)]
+    found: list[Input] = [Path(item.root) for item in sources if item.kind == "folder"]
+    for item in sources:
+        if item.kind == "urls":
+            found += [document.source_uri for document in ledger.documents(namespace, source=item.name, status="active")]
+    if not found:
+        named = f"source {source!r}" if source else "folder or list of URLs"
+        raise InputError(f"namespace {namespace!r} has no {named} to sync; `rag sources list` shows what it has", code="unknown_source")
+    return found
+
+
 def _find(
-    paths: Sequence[Path], namespace: str, ledger: Ledger, options: ReceiveOptions
+    inputs: Sequence[Input], namespace: str, settings: Settings, ledger: Ledger, options: ReceiveOptions
 ) -> tuple[list[Found], list[JobItem], list[tuple[str, str]]]:
-    """The files below the given paths, each once; a refusal for each missing path; the (source name, folder) pairs scanned."""
+    """The files below the given paths and the other inputs, each once; a refusal for each missing path; (source, folder) pairs scanned."""
     sources = {s.name: s for s in ledger.sources(namespace)}
-    origins = {d.origin: d.source_uri for d in ledger.documents(namespace, source="files")}
+    documents = ledger.documents(namespace)
+    homes = {d.source_uri: d.source for d in documents}
+    origins = {d.origin: d.source_uri for d in documents if d.source == "files"}
     taken = set(origins.values())
     found: dict[str, Found] = {}
     missing: list[JobItem] = []
     scanned: list[tuple[str, str]] = []
-    for given in paths:
+    for given in inputs:
+        if isinstance(given, Content):
+            name = Path(given.filename.replace("\\", "/")).name or "content"
+            inline = sources.get("inline") or Source(namespace, "inline", "inline", "")
+            found[f"inline/{name}"] = Found(Path(name), inline, f"inline/{name}", True, content=given.data)
+            continue
+        if isinstance(given, str) and is_url(given):
+            try:
+                url = normal_url(given, settings)
+            except FetchError as error:
+                missing.append(JobItem(shown(given), "", "", "refused", "failed", error.code, str(error)))
+                continue
+            found[url] = Found(Path(url), _url_source(homes.get(url), namespace, sources, options), url, True)
+            continue
         path = Path(given).expanduser().absolute()
         if path.is_dir():
             source, prefix = _folder_source(path.resolve(), namespace, sources, options)
@@ -254,6 +343,15 @@ def _find(
     return list(found.values()), missing, scanned
 
 
+def _url_source(known: str | None, namespace: str, sources: dict[str, Source], options: ReceiveOptions) -> Source:
+    """The list of URLs a URL belongs to: where it is known already, else the named one. Raises InputError for a name of another kind."""
+    name = known or options.source or "urls"
+    source = sources.setdefault(name, Source(namespace, name, "urls", ""))
+    if source.kind != "urls" or "/" in name:
+        raise InputError(f"source {name!r} is no list of URLs; choose another name with --source NAME", code="source_taken")
+    return source
+
+
 def _folder_source(path: Path, namespace: str, sources: dict[str, Source], options: ReceiveOptions) -> tuple[Source, str]:
     """The source a folder belongs to, and the folder's path inside it. Raises InputError when the name has another root."""
     for source in sources.values():
@@ -262,7 +360,7 @@ def _folder_source(path: Path, namespace: str, sources: dict[str, Source], optio
             relative = path.relative_to(source.root).as_posix()
             return replace(source, **globs), "" if relative == "." else relative
     name = options.source or path.name
-    if name in ("files", "inline") or "/" in name or not name:
+    if name in ("files", "inline", "urls") or "/" in name or not name:
         raise InputError(f"{name!r} cannot name a source; choose another with --source NAME", code="bad_source")
     if name in sources:
         raise InputError(

@@ -14,9 +14,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin
 
 from rag_platform.config import STAGE_CODE_VERSIONS, Settings, Strategy, stage_profiles, text_norm_profile_id
-from rag_platform.documents import chunking, cleaning, describing, enrichment, loading, media, sections
+from rag_platform.documents import chunking, cleaning, describing, enrichment, image_reading, loading, media, sections
 from rag_platform.errors import ConfigError, IntegrityError
 from rag_platform.ir import (
     Block,
@@ -58,7 +60,9 @@ class VersionBuild:
     root: Path | None = None
     force: bool = False
     on_page: OnProgress | None = None
+    on_image: Callable[[str, int, int], None] | None = None
     deferred: bool = False
+    base_url: str = ""  # where a URL led in the end
     reading: Future[Facts] | None = None  # the facts when another thread reads them ahead of this build
     writes: Writes = field(default_factory=Writes)
 
@@ -167,6 +171,8 @@ def build_facts(work: VersionBuild) -> Done:
         "text_chars": summary.text_chars,
         "encoding": summary.encoding,
         "pages_without_text": len(summary.pages_without_text),
+        "pages_failed": len(summary.errors),
+        "pages_out": len({*summary.pages_without_text, *(block.page for block in work.facts.blocks if block.page is not None)}),
     }
     tracing.event("ingest.parse_summary", {**counts, "warnings": list(summary.warnings)})
     return folder, summary.md_sha256, counts, summary.warnings
@@ -189,22 +195,41 @@ def read_in_child(version: Version) -> bool:
 
 
 def build_media(work: VersionBuild) -> Done:
-    """Images resolved to stored bytes; a missing one is a row with its reason."""
+    """Images resolved to stored bytes, a missing one a row with its reason, and what models read in them where the strategy asks."""
     path = work.path("media")
-    raw = work.store.raw_path(work.version.file_sha256)
-    if work.force or not path.is_file():
-        base = work.origin.parent if work.origin else None
+    if fresh := work.force or not path.is_file():
         work.links = media.resolve(
-            work.facts, raw, work.store, work.strategy.media, base_dir=base, root=work.root or base, limits=work.settings.limits
+            work.facts,
+            work.store.raw_path(work.version.file_sha256),
+            work.store,
+            work.strategy.media,
+            limits=work.settings.limits,
+            fetching=work.settings.fetching,
+            **_whereabouts(work),
         )
-        sha256 = work.writes.records(path, MediaLink, work.links)
-    else:
-        sha256 = sha256_file(path)
-    failed = [link for link in work.links if not link.asset_id]
+    texts_path, config = work.path("media_texts"), work.strategy.media_texts
+    if image_reading.wanted(config) and (work.force or not texts_path.is_file()):
+        work.media_texts = image_reading.read_images(work.facts, work.links, work.store, config, work.on_image)
+        work.writes.records(texts_path, MediaText, work.media_texts)
+    sha256 = work.writes.records(path, MediaLink, work.links) if fresh else sha256_file(path)
+    failed = [link for link in work.links if not link.asset_id and link.reason != media.BLANK]
     counts = {"assets_total": len(work.links), "assets_failed": len(failed), "assets": len({x.asset_id for x in work.links if x.asset_id})}
     payload = {"asset_ids": sorted({x.asset_id for x in work.links if x.asset_id})[:50], "failed": [x.origin_ref for x in failed][:50]}
     tracing.event("ingest.assets_manifest", payload)
-    return path, sha256, counts, tuple(f"image {link.origin_ref[:200]}: {link.reason}" for link in failed)
+    warnings = tuple(f"image {link.origin_ref[:200]}: {link.reason}" for link in failed)
+    if image_reading.wanted(config):
+        counts |= image_reading.counts_of(work.media_texts)
+        warnings += image_reading.warnings_of(work.media_texts, work.links)
+    return path, sha256, counts, warnings
+
+
+def _whereabouts(work: VersionBuild) -> dict[str, Any]:
+    """Where relative references of the document lead: a folder and its root, or a URL."""
+    if work.version.source_uri.lower().startswith(("http://", "https://")):
+        base_url = urljoin(work.base_url or work.version.source_uri, str(work.facts.summary.metadata.get("base_url", "")))
+        return {"base_dir": None, "root": None, "base_url": base_url}
+    base = work.origin.parent if work.origin else None
+    return {"base_dir": base, "root": work.root or base}
 
 
 def build_sections(work: VersionBuild) -> Done:
@@ -318,6 +343,8 @@ def _marker(stage: str, work: VersionBuild) -> Path:
         return work.store.raw_path(work.version.file_sha256)
     if stage == "facts":
         return work.store.facts_dir(work.version.file_sha256, work.profiles["facts"]) / "summary.json"
+    if stage == "media" and image_reading.wanted(work.strategy.media_texts) and not work.path("media_texts").is_file():
+        return work.path("media_texts")
     return work.path(stage)
 
 

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from rag_platform import jobs
 from rag_platform.config import Settings, Strategy, index_profile, load_strategy, stage_profiles, strategy_config_id, strategy_names
-from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
+from rag_platform.documents.receiving import Input, ReceiveOptions, Reception, receive
 from rag_platform.errors import NotFoundError, ReleaseError
 from rag_platform.indexes import release as releases
 from rag_platform.indexes.embedding import estimate
@@ -38,14 +38,21 @@ class Started:
 
 
 def start_ingest(
-    paths: Sequence[Path], namespace: str, *, settings: Settings, strategy: Strategy, store: Store, ledger: Ledger, options: ReceiveOptions
+    inputs: Sequence[Input],
+    namespace: str,
+    *,
+    settings: Settings,
+    strategy: Strategy,
+    store: Store,
+    ledger: Ledger,
+    options: ReceiveOptions,
 ) -> Started:
-    """Receive the files and launch the job that processes them; a job that finds nothing to do is recorded as done at once."""
+    """Receive files, URLs and contents, and launch the job that processes them; one with nothing to do is recorded as done at once."""
     with (
         tracing.trace("ingestion", logs_dir=store.logs_dir, namespace=namespace, strategy_config_id=strategy_config_id(strategy)) as trace,
         tracing.span("stage.dedup", provider_type="store", provider_id="sha256") as span,
     ):
-        reception = receive(paths, namespace, strategy=strategy, settings=settings, store=store, ledger=ledger, options=options)
+        reception = receive(inputs, namespace, strategy=strategy, settings=settings, store=store, ledger=ledger, options=options)
         span.set(**Counter(item.decision for item in reception.items))
     queued = set(reception.to_process)
     profile = stage_profiles(strategy)["embeddings"]
