@@ -4,6 +4,7 @@ A run takes any number of versions, logs one materialisation for each (version, 
 failed: the UI then shows exactly the failed partitions, and a retry of those clears them. One run per partition would cost seconds each.
 """
 
+import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,7 +14,9 @@ import dagster as dg
 from rag_platform.assets.partitions import JOB_TAG, document_versions
 from rag_platform.assets.resources import Platform
 from rag_platform.config import INGESTION_STAGES, load_settings, load_strategy, stage_profiles, strategy_config_id, strategy_names
+from rag_platform.indexes.checks import DOCUMENT_CHECKS, document_checks
 from rag_platform.indexes.ingesting import IngestionTotals, ingest_versions
+from rag_platform.indexes.manifest import CheckResult
 from rag_platform.ir import Job, StageOutcome, Version
 from rag_platform.observability import tracing
 
@@ -54,7 +57,19 @@ def specs() -> Sequence[dg.AssetSpec]:
     ]
 
 
-@dg.multi_asset(name="ingestion", specs=specs(), can_subset=True, backfill_policy=dg.BackfillPolicy.single_run())
+def check_specs() -> Sequence[dg.AssetCheckSpec]:
+    """The checks of single documents; a document with pages has a result for each, under its own partition."""
+    with warnings.catch_warnings():  # partitioned checks are a preview; the pinned minor version is our answer to that
+        warnings.simplefilter("ignore", dg.PreviewWarning)
+        return [
+            dg.AssetCheckSpec(name, asset=stage, description=description, partitions_def=document_versions)
+            for name, (stage, description) in DOCUMENT_CHECKS.items()
+        ]
+
+
+@dg.multi_asset(
+    name="ingestion", specs=specs(), check_specs=check_specs(), can_subset=True, backfill_policy=dg.BackfillPolicy.single_run()
+)
 def ingestion(context: dg.AssetExecutionContext, platform: Platform) -> Iterator[dg.MaterializeResult[None]]:
     """Materialise the selected stages of the run's versions, document by document."""
     ledger = platform.ledger
@@ -67,6 +82,8 @@ def ingestion(context: dg.AssetExecutionContext, platform: Platform) -> Iterator
     def on_outcome(version: Version, outcome: StageOutcome) -> None:
         if outcome.stage in selected:
             context.log_event(materialization(version, outcome))
+            for result in document_checks(outcome):
+                context.log_event(evaluation(version, outcome, result))
         if job and outcome.stage == "embeddings":
             ledger.update_job_item(job.job_id, version.version_id, "done")
 
@@ -123,6 +140,18 @@ def materialization(version: Version, outcome: StageOutcome) -> dg.AssetMaterial
         metadata["warnings"] = "\n".join(outcome.warnings[:50])
     tags = {"dagster/data_version": f"{version.file_sha256[:12]}-{outcome.profile}-r{version.revision}"}
     return dg.AssetMaterialization(outcome.stage, partition=version.version_id, metadata=metadata, tags=tags)
+
+
+def evaluation(version: Version, outcome: StageOutcome, result: CheckResult) -> dg.AssetCheckEvaluation:
+    """The event for one check of one document; a failed one warns, since what could be read of the document is live."""
+    return dg.AssetCheckEvaluation(
+        asset_key=dg.AssetKey(outcome.stage),
+        check_name=result.name,
+        passed=result.passed,
+        metadata={"details": result.details, "source_uri": version.source_uri},
+        severity=dg.AssetCheckSeverity.WARN,
+        partition=version.version_id,
+    )
 
 
 def add_totals(result: dict[str, Any], totals: IngestionTotals) -> dict[str, Any]:

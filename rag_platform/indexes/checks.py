@@ -14,7 +14,7 @@ from rag_platform.documents.provenance import verify_version
 from rag_platform.indexes import dense, lexical
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.manifest import CheckResult
-from rag_platform.ir import Version
+from rag_platform.ir import StageOutcome, Version
 from rag_platform.protocols import DenseIndex
 from rag_platform.registry import build, provider_class
 from rag_platform.store import Store, sha256_file
@@ -28,8 +28,23 @@ CHECKS: dict[str, str] = {
     "files_intact": "Every file of the release was written whole.",
 }
 
+DOCUMENT_CHECKS: dict[str, tuple[str, str]] = {  # name: (stage whose outcome is judged, description)
+    "pages_complete": ("facts", "Every page of the file is in the facts, or named as one that holds no text; none was unreadable."),
+}
+
 _ROWS_AT_ONCE = 16_384
 _SHOWN = 5
+
+
+def document_checks(outcome: StageOutcome) -> list[CheckResult]:
+    """What can be judged of one document by the outcome of one stage; formats without pages have nothing to judge."""
+    counts = outcome.counts
+    if outcome.stage != "facts" or not counts.get("pages"):
+        return []
+    pages, out, failed = int(counts["pages"]), int(counts["pages_out"]), int(counts["pages_failed"])
+    details = f"{out} of {pages} pages; {counts['pages_without_text']} without text, {failed} of these could not be read"
+    named = [warning for warning in outcome.warnings if warning.startswith(("page ", "pages ", "nothing could be read"))]
+    return [CheckResult("pages_complete", out == pages and not failed, "; ".join([details, *named[:_SHOWN]]))]
 
 
 @dataclass(frozen=True)

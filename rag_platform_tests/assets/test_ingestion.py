@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pymupdf
 import pytest
 
 from rag_platform.assets.ingestion import code_versions, specs
@@ -196,3 +197,31 @@ def test_an_older_version_that_failed_does_not_replace_a_newer_one(instance: dg.
     assert run(instance, first, first).success
     assert [version.version_id for _, version in shelf.ledger.live("default")] == [second]
     assert shelf.ledger.version(first).status == "ready"
+
+
+def test_pages_are_checked_document_by_document(
+    shelf: Any, tiny: Any, tmp_path: Path, instance: dg.DagsterInstance, two_pages: Path
+) -> None:
+    (tmp_path / "note.md").write_text("# Note\n\nNo pages here.\n", encoding="utf-8")
+    parts = {"settings": shelf.settings, "strategy": tiny, "store": shelf.store, "ledger": shelf.ledger}
+    keys = list(receive([two_pages, tmp_path / "note.md"], "default", options=ReceiveOptions(), **parts).to_process)
+    instance.add_dynamic_partitions(document_versions.name or "", keys)
+    tags = {RANGE_START: keys[0], RANGE_END: keys[-1]}
+    assert defs.resolve_job_def("ingest").execute_in_process(instance=instance, tags=tags).success
+    key = dg.AssetCheckKey(dg.AssetKey("facts"), "pages_complete")
+    records = instance.event_log_storage.get_asset_check_execution_history(key, limit=10)
+    assert [(record.partition, record.status.value) for record in records] == [(keys[0], "SUCCEEDED")]
+    event = records[0].event
+    assert event is not None and event.dagster_event is not None
+    details = event.dagster_event.asset_check_evaluation_data.metadata["details"].value
+    assert str(details).startswith("2 of 2 pages; 1 without text, 0 of these could not be read")
+
+
+@pytest.fixture
+def two_pages(tmp_path: Path) -> Path:
+    """A PDF of a page with text and an empty one."""
+    with pymupdf.open() as document:
+        document.new_page().insert_text((72, 72), "Only the first page says anything.")
+        document.new_page()
+        document.save(tmp_path / "two.pdf")
+    return tmp_path / "two.pdf"
