@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from rag_platform.config import INGESTION_STAGES, Settings, Strategy
+from rag_platform.config import INGESTION_STAGES, LoadingConfig, ProviderConfig, Settings, Strategy
+from rag_platform.documents.child_pool import pool
 from rag_platform.documents.receiving import ReceiveOptions, receive
 from rag_platform.indexes import ingesting
 from rag_platform.indexes.ingesting import ingest_versions
@@ -69,3 +71,56 @@ def test_an_embedder_that_cannot_be_built_stops_the_run_and_keeps_the_stages(
     with pytest.raises(Exception, match="dim"):
         ingest_versions(versions, settings=settings, strategy=broken, store=store, ledger=ledger)
     assert ledger.live("default") == []
+
+
+MEETING = '''
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from rag_platform.errors import DocumentError
+from rag_platform.loaders.text import TextLoader
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Reads a text once two documents are being read at the same time."""
+
+    folder: str = ""
+    VERSION: ClassVar[str] = "1"
+    ISOLATED: ClassVar[bool] = True
+
+    def claims(self, filename, head):
+        return filename.endswith(".meet")
+
+    def load(self, path, filename):
+        Path(self.folder, path.name).touch()
+        until = time.monotonic() + 60
+        while len(list(Path(self.folder).iterdir())) < 2:
+            if time.monotonic() > until:
+                raise DocumentError("no other document is being read", code="alone")
+            time.sleep(0.01)
+        return TextLoader().load(path, filename)
+'''
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core: documents are read one after another")
+def test_two_documents_are_read_at_once(
+    tmp_path: Path, settings: Settings, tiny: Strategy, store: Store, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, docs, meeting = tmp_path / "code", tmp_path / "docs", tmp_path / "meeting"
+    for folder in (code, docs, meeting):
+        folder.mkdir()
+    (code / "meeting_loader.py").write_text(MEETING, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(code))
+    pool().close()  # children that wait already would not know the loader
+    for name in ("one", "two"):
+        (docs / f"{name}.meet").write_text(f"This is document {name}.\n", encoding="utf-8")
+    loader = ProviderConfig(provider="meeting_loader:Meeting", options={"folder": str(meeting)})
+    strategy = tiny.model_copy(update={"loading": LoadingConfig(loaders=(loader,))})
+    parts = {"settings": settings, "strategy": strategy, "store": store, "ledger": ledger}
+    received = receive([docs], "default", options=ReceiveOptions(), **parts)
+    totals = ingest_versions([ledger.version(version_id) for version_id in received.to_process], **parts)
+    pool().close()
+    assert (totals.failures, totals.documents) == ([], 2)
