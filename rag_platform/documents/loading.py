@@ -139,7 +139,7 @@ def choose(filename: str, head: bytes, strategy: Strategy, path: Path | None = N
     """
     suffix = PurePath(filename).suffix.lower()
     if not head and suffix in _MEANT:
-        raise DocumentError(f"{filename} is empty (0 bytes); export it again from its source", code="empty_file")
+        raise _empty(filename)
     content = zip_kind(path) if path is not None and head.startswith(_ZIP_MAGIC) else ""
     name = f"{filename}{content}" if content and _MEANT.get(suffix) != _MEANT.get(content) else filename
     kind = sniff(filename, head, path)
@@ -179,14 +179,16 @@ def load(
         raise DocumentError(
             f"{size} bytes is above max_bytes = {limits.max_bytes}; raise limits.max_bytes in settings.yaml", code="too_large"
         )
+    if size == 0 and PurePath(filename).suffix.lower() in _MEANT:
+        raise _empty(filename)
     options = limited_options(item, limits)
     loader: Loader = registry.build("loader", item.provider, options)
     if hasattr(loader, "ENGINE"):  # a reader of pages
         from rag_platform.documents.isolation import load_isolated
-        from rag_platform.loaders.pdf import PdfLoader
+        from rag_platform.loaders.pdf_document import PagedLoader
 
         _require_no_other_type(path, filename)
-        return load_isolated(path, cast(PdfLoader, loader), limits, on_page)
+        return load_isolated(path, cast(PagedLoader, loader), limits, on_page)
     if getattr(loader, "ISOLATED", False):
         from rag_platform.documents.isolation import load_in_child
 
@@ -196,6 +198,10 @@ def load(
     if on_page:
         on_page(1, 1)
     return facts
+
+
+def _empty(filename: str) -> DocumentError:
+    return DocumentError(f"{filename} is empty (0 bytes); export it again from its source", code="empty_file")
 
 
 def limited_options(item: ProviderConfig, limits: Limits) -> dict[str, Any]:
