@@ -194,6 +194,13 @@ class Boundaries:
         """The run that a cut at the position would split."""
         return _holding(self.guarded, self.starts, position)
 
+    def holds_run(self, start: int, end: int) -> bool:
+        """True when a fence or row that is never cut lies in [start, end), at least in part."""
+        index = bisect_right(self.starts, start) - 1
+        if index >= 0 and self.guarded[index].end > start:
+            return True
+        return index + 1 < len(self.guarded) and self.guarded[index + 1].start < end
+
     def inside_opened(self, position: int) -> bool:
         """True inside a fence that may be cut, but only at its line ends."""
         return _holding(self.opened, self.opened_starts, position) is not None

@@ -18,7 +18,7 @@ TokenCounts = Callable[[Sequence[str]], list[int]]
 
 INK = re.compile(r"\S")
 WORD = re.compile(r"\S+\s*|\s+")
-KEPT_WHOLE = 8  # a table row or a fence is kept whole up to so many times the chunk size
+WHOLE_CHARS = 6400  # a fence or a table row is kept whole up to so many characters
 EXACT_ROUNDS = 4
 
 
@@ -62,8 +62,7 @@ class Ruler:
 
     def keeps(self, start: int, end: int) -> bool:
         """True when a fence or a table row of that span is kept whole although it may not fit."""
-        long = int(self.sums[end] - self.sums[start]) // 100 if self.in_tokens else end - start
-        return long <= KEPT_WHOLE * self.size
+        return end - start <= WHOLE_CHARS
 
     def reach(self, start: int) -> int:
         """The furthest end of a span from `start` that fits; at least one character."""

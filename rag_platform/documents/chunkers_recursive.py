@@ -19,7 +19,7 @@ class Recursive:
 
     `chunk_size` counts characters, or tokens: of the embedder's own tokenizer where it has one, estimated ones where not. No chunk costs
     more than `max_tokens`, so that an embedder of 512 reads all of it. A chunk is longer only where a fence or a table row is, which are
-    kept whole up to eight times the size. The next chunk repeats up to `chunk_overlap` of the text before it, from the start of a
+    kept whole up to 6,400 characters. The next chunk repeats up to `chunk_overlap` of the text before it, from the start of a
     paragraph, line, sentence or word; nothing is repeated before a heading or out of code.
     """
 

