@@ -21,6 +21,7 @@ DAMPING = 0.85
 MAX_PHRASE_WORDS = 3
 MAX_PHRASE_CHARS = 60
 _KEPT_WORDS = 16  # at least so many words, or half of them, may become part of a phrase
+_MAX_WORDS = 1500  # of a text; what ranks them grows with the square of their number
 _CANDIDATES = 3  # times topk, for keybert
 _DIVERSITY = 0.5
 
@@ -32,9 +33,8 @@ _NOISE = re.compile(
 _HAN_CLASS = "\u3005\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _HAN = re.compile(f"[{_HAN_CLASS}]")
 # A word keeps its joints, so that identifiers, versions and `C++` stay whole; anything else but a space ends a phrase.
-_TOKEN = re.compile(
-    rf"(?P<han>[{_HAN_CLASS}]+)|(?P<word>[^\W_{_HAN_CLASS}](?:[\w.'’+#-]*[^\W_{_HAN_CLASS}+#-])?\+{{0,2}}#?)|(?P<end>[^\s\w]|\n[ \t]*\n|_+)"
-)
+_PART = rf"[^\W_{_HAN_CLASS}]+"
+_TOKEN = re.compile(rf"([{_HAN_CLASS}]+)|({_PART}(?:[._'+#-]+{_PART})*\+{{0,2}}#?)|([^\s\w]|\n[ \t]*\n|_+)")  # Han, word, end of a phrase
 _NOMINAL = ("n", "vn", "an", "eng", "i", "j", "l", "x")  # parts of speech that make phrases; `x` is a word that is not in the dictionary
 _ALONE = ("v", "a", "vi")  # verbs and adjectives may be keywords, but `保存数据` is no phrase
 
@@ -55,7 +55,8 @@ def keyphrases(text: str, lang: str, config: KeyphraseConfig, embedder: Embedder
     keybert   the phrases of `light` by likeness to the whole text, unlike each other (maximal marginal relevance); needs the embedder
     none      nothing
 
-    `lang` other than zh counts as a language of words with spaces unless `config.lang` says otherwise. Equal input gives equal output.
+    In Chinese and English texts Han characters are cut into words and judged by their part of speech, in others (Japanese) a run of them
+    is one word; `config.lang` wins over `lang` unless it is auto. Equal input gives equal output, and long texts are read in part.
     Raises ConfigError `keyphrases_unavailable` for keybert without an embedder, and for a list of stop words that cannot be read.
     """
     if config.method == "none" or not text.strip():
@@ -98,7 +99,7 @@ def _words(text: str, stop: frozenset[str], *, tagged: bool) -> _Words:
                 words.append(part)
                 runs.append(run)
             run += alone
-    return _Words(words, runs)
+    return _Words(words[:_MAX_WORDS], runs[:_MAX_WORDS])
 
 
 def _chinese(run: str, tagged: bool) -> list[tuple[str, str]]:

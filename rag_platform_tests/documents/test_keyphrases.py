@@ -90,6 +90,15 @@ def test_keybert_takes_what_is_like_the_text_first_and_needs_an_embedder() -> No
     assert (raised.value.code, raised.value.details) == ("keyphrases_unavailable", {"method": "keybert"})
 
 
+def test_latin_words_inside_chinese_stand_alone() -> None:
+    found = " ".join(keyphrases("用Chroma向量库存向量，用tantivy全文索引存词。", "zh", TEXTRANK)).split()
+    assert {"chroma", "tantivy"} <= {word for phrase in found for word in phrase.split()}
+
+
+def test_a_long_text_is_read_in_part() -> None:
+    assert len(keyphrases(" ".join(f"word{n:05}x" for n in range(50_000)), "en", TEXTRANK)) == 10
+
+
 def test_none_finds_nothing() -> None:
     assert keyphrases(ENGLISH, "en", KeyphraseConfig(method="none")) == ()
     assert keyphrases(" \n", "en", TEXTRANK) == ()
