@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from rag_platform.errors import ConfigError, NotFoundError
+from rag_platform.patterns import compiled
 from rag_platform.registry import build, provider_class, provider_version
 
 INGESTION_STAGES = ("raw_document", "facts", "media", "sections", "chunks", "views", "embeddings")
@@ -142,13 +143,36 @@ class MediaTextConfig(_Model):
     captions: CaptionConfig = CaptionConfig()
 
 
+class NoiseRule(_Model):
+    """Text that says nothing: what matches reads `replacement` in the normalised text, never in the facts."""
+
+    pattern: str  # `^` and `$` are the ends of lines
+    replacement: str = Field(default="", max_length=200)  # taken word for word
+    scope: Literal["text", "lines", "everywhere"] = "text"  # outside code; lines that match as a whole, outside code; code too
+
+    @field_validator("pattern")
+    @classmethod
+    def _usable(cls, pattern: str) -> str:
+        try:
+            compiled(pattern)
+        except ConfigError as error:
+            raise ValueError(error.message) from error
+        return pattern
+
+
 class CleaningConfig(_Model):
-    """Normalisation before cutting, and the canonical form behind fingerprints."""
+    """Normalisation before cutting, and the canonical form behind fingerprints.
+
+    Every rule is an edit of the normalised text, so chunks read without what it removes, facts keep it, and citations map back to it.
+    """
 
     unicode_form: Literal["NFC", "NFKC"] = "NFKC"
     max_blank_lines: int = 1
     join_cjk_lines: bool = True
     drop_page_headers: bool = True
+    drop_urls: bool = False  # of links and bare ones; a link keeps its words, an image its place
+    drop_emails: bool = False
+    noise: tuple[NoiseRule, ...] = Field(default=(), max_length=50)
 
 
 class Stopwords(_Model):

@@ -62,6 +62,11 @@ def names(purpose: str = "") -> list[str]:
     return sorted(name for name in found if not purpose or name.startswith(f"{purpose}/"))
 
 
+def wording(purpose: str) -> str:
+    """A fingerprint over the files of all prompts of a purpose."""
+    return fingerprint([[name, _path(name).read_text(encoding="utf-8")] for name in names(purpose)])
+
+
 def _folders() -> list[Path]:
     return [config_dir() / "prompts", Path(__file__).resolve().parent.parent / "config" / "prompts"]
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import importlib
 import json
 import os
 import signal
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
@@ -36,8 +38,10 @@ def main() -> None:
         os.dup2(nowhere.fileno(), 2)
     if hasattr(signal, "SIGALRM"):
         signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the kernel ends this process, even inside C code and without a parent
-    if sys.argv[1] == "pymupdf":
-        pdf_text.engine()  # before the address space is measured: an engine's libraries are no document's fault
+    if sys.argv[1] == "pymupdf":  # before the address space is measured: an engine's libraries are no document's fault
+        pdf_text.engine()
+    elif sys.argv[1] == "pdfium":
+        importlib.import_module("rag_platform.loaders.pdfium")
     baseline = _address_space()
     prepared: set[str] = set()
     _send(replies, {"ready": "start"})
@@ -83,29 +87,38 @@ def _answer(task: dict[str, Any], replies: IO[str]) -> dict[str, Any]:
         blocks = [Block(**{**item, "bbox": item["bbox"] and tuple(item["bbox"])}) for item in task["blocks"]]
         return {"failures": loader.verify_blocks(path, task["text"], blocks)}
 
-    if task["task"] == "describe":
-        return {"info": dataclasses.asdict(pdf.describe(path, int(task["max_pages"])))}
-
     if task["task"] == "picture":
         return {"picture": _picture(path, Path(task["folder"]), int(task["max_pixels"]))}
 
     if task["task"] == "ocr":
-        text, confidence = _reader(task["provider"], json.dumps(task["options"])).read(path.read_bytes())
+        text, confidence = _ocr(task["provider"], json.dumps(task["options"], sort_keys=True)).read(path.read_bytes())
         return {"read": {"text": text, "confidence": confidence}}
 
+    if sys.argv[1] == "pdfium":
+        from rag_platform.loaders import pdfium
+
+        describe, read_images, load_window = pdfium.describe, pdfium.read_images, pdfium.load_window
+    else:
+        describe, read_images = pdf.describe, pdf_images.read_images
+        profile: pdf.Profile = "layout" if task.get("profile") == "layout" else "fast"
+        load_window = functools.partial(pdf.load_window, profile=profile, raw=bool(task.get("raw")))
+
+    if task["task"] == "describe":
+        return {"info": dataclasses.asdict(describe(path, int(task["max_pages"])))}
+
     if task["task"] == "images":
-        return _images(path, task["targets"], Path(task["folder"]), seconds, replies)
+        return _images(read_images(path, task["targets"]), Path(task["folder"]), seconds, replies)
 
     def on_page(page: PageFacts) -> None:
         _send(replies, {"page": page_to_json(page)})
         _alarm(seconds)
 
-    pdf.load_window(path, int(task["first"]), int(task["last"]), task["profile"], raw=bool(task["raw"]), on_page=on_page)
+    load_window(path, int(task["first"]), int(task["last"]), on_page=on_page)
     return {"done": True}
 
 
 def _picture(path: Path, folder: Path, max_pixels: int) -> dict[str, Any]:
-    """What an image is, its variants written to the folder, or the reason why it is not stored."""
+    """What `pictures.shown` says of an image, its files written to the folder; or the reason why it is missing."""
     from rag_platform.documents.pictures import Missing, shown
 
     try:
@@ -116,13 +129,19 @@ def _picture(path: Path, folder: Path, max_pixels: int) -> dict[str, Any]:
         (folder / name).write_bytes(data)
     if found.original is not None:
         (folder / "original").write_bytes(found.original)
-    return {"extension": found.extension, "mime": found.mime, "width": found.width, "height": found.height,
-            "variants": list(found.variants), "original": found.original is not None}  # fmt: skip
+    return {
+        "extension": found.extension,
+        "mime": found.mime,
+        "width": found.width,
+        "height": found.height,
+        "variants": sorted(found.variants),
+        "original": found.original is not None,
+    }
 
 
-@functools.cache
-def _reader(provider: str, options: str) -> Any:
-    """The OCR provider, whose models are loaded once."""
+@functools.lru_cache(maxsize=1)
+def _ocr(provider: str, options: str) -> Any:
+    """The OCR engine, which keeps its models loaded."""
     return build("ocr", provider, json.loads(options))
 
 
@@ -136,9 +155,9 @@ def _send_facts(facts: Facts, replies: IO[str]) -> None:
     _send(replies, {"summary": dataclasses.asdict(facts.summary)})
 
 
-def _images(path: Path, targets: list[str], folder: Path, seconds: float, replies: IO[str]) -> dict[str, Any]:
+def _images(images: Iterable[tuple[str, bytes | str]], folder: Path, seconds: float, replies: IO[str]) -> dict[str, Any]:
     """Write the bytes of each image to a numbered file of the folder; a broken one is told with its reason."""
-    for number, (target, found) in enumerate(pdf_images.read_images(path, targets)):
+    for number, (target, found) in enumerate(images):
         if isinstance(found, str):
             _send(replies, {"image": target, "reason": found})
         else:

@@ -10,12 +10,14 @@ from typing import Any
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Box
-from rag_platform.loaders import pdf_text
+from rag_platform.loaders import pdf_page_pictures, pdf_text
+
+PLACED = -1
 
 
 @dataclass(frozen=True, slots=True)
 class PageImage:
-    """A raster image placed on a page; `xref` 0 marks one without an object of its own."""
+    """A raster image placed on a page; `xref` 0 marks one without an object of its own, PLACED one known by its place alone."""
 
     xref: int
     bbox: Box
@@ -52,7 +54,9 @@ def _is_large(item: dict[str, Any]) -> bool:
 
 
 def target_of(image: PageImage, page: int, position: int) -> str:
-    """`pdf:xref=N`, or `pdf:inline=PAGE.K` for the K-th image of a page that has no object of its own."""
+    """`pdf:xref=N`, or `pdf:inline=PAGE.K` for the K-th image of a page that has no object of its own; PDFium's are `pdf:placed=PAGE.K`."""
+    if image.xref == PLACED:
+        return f"pdf:placed={page}.{position}"
     return f"pdf:xref={image.xref}" if image.xref else f"pdf:inline={page}.{position}"
 
 
@@ -69,8 +73,10 @@ def read_images(path: Path, targets: Sequence[str]) -> Iterator[tuple[str, bytes
 
 
 def read_image(document: Any, target: str) -> bytes:
-    """The encoded bytes behind a target of `target_of`. Raises DocumentError `inline_image_not_found` or `broken_image`."""
+    """The encoded bytes behind a target of `target_of`, or of a whole page; DocumentError `inline_image_not_found`, `broken_image`."""
     pymupdf = pdf_text.engine()
+    if target.startswith(pdf_page_pictures.PREFIX):
+        return pdf_page_pictures.drawn_by_mupdf(document, target)
     kind, _, value = target.removeprefix("pdf:").partition("=")
     if kind == "xref":
         found = document.extract_image(int(value))
