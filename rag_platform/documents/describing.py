@@ -35,6 +35,8 @@ SCHEMA: Json = {
 }
 # Options that change how a model is reached, not what it writes.
 _TRANSPORT = {"api_key_env", "timeout_ms", "retries", "backoff_ms", "price_input", "price_output"}
+# Failures that say nothing about the next text.
+_OF_ONE_TEXT = {"content_filtered", "too_large"}
 _FENCE = re.compile(r"^```[a-z]*\s*|\s*```$", re.I)
 
 
@@ -76,7 +78,7 @@ def describe(chunks: Sequence[Chunk], config: DescribeConfig, cache: Path) -> De
     """The descriptions of every chunk with text; nothing where no model is configured.
 
     What was asked before, word for word, of the same model with the same prompt comes from `cache`; the rest is asked in offline mode,
-    several at once. A failure costs its chunk alone; after three in a row nothing more is asked. Raises ConfigError when the model
+    several at once. A failure costs its chunk alone; after three in a row that are no fault of the text nothing more is asked. Raises ConfigError when the model
     cannot be built or the prompt does not load.
     """
     if config.provider == "none":
@@ -148,7 +150,7 @@ class _Run:
         except RagError as error:
             with self._lock:
                 self.failed[key] = error.message
-                self._in_a_row += 1
+                self._in_a_row += error.code not in _OF_ONE_TEXT
             return None
         self.cache.put(key, answer.text, answer.model)
         with self._lock:

@@ -38,6 +38,8 @@ class Obliging:
             journal.write(f"{mode} {messages[1].text.count('Guide')} {passage}\n")
         if "refuse" in passage:
             raise ProviderError("the model refused", code="content_filtered")
+        if "away" in passage:
+            raise ProviderError("nobody answers", code="connection_failed", retryable=True)
         if "prose" in passage:
             return Completion("Here you are!", "obliging", self.model)
         answer = {"title": passage.split()[0], "summary": f"About {passage}.", "tags": ["A", "b ", "a"]}
@@ -84,8 +86,9 @@ def test_a_failure_costs_its_chunk_alone_and_is_asked_again_later(tmp_path: Path
 
 
 def test_after_three_failures_in_a_row_nothing_more_is_asked(tmp_path: Path, config: DescribeConfig) -> None:
-    found = describe(chunks(*(f"refuse {n}" for n in range(6))), config, tmp_path / "descriptions.sqlite")
+    found = describe(chunks(*(f"away {n}" for n in range(6))), config, tmp_path / "descriptions.sqlite")
     assert (found.asked, len(found.failed), len(calls(config))) == (3, 6, 3)
+    assert describe(chunks(*(f"refuse {n}" for n in range(6))), config, tmp_path / "descriptions.sqlite").asked == 6
 
 
 def test_without_a_model_nothing_happens(tmp_path: Path) -> None:

@@ -116,6 +116,15 @@ def test_views_are_stale_when_stop_words_prompt_or_model_change(settings: Any, c
     assert len({profiles["chunks"] for profiles in (before, first, second, told)}) == 1
 
 
+def test_keybert_asks_the_strategys_own_embedder(shelf: Any, tmp_path: Path, config_folder: Path) -> None:
+    tiny = (config_folder / "strategies" / "tiny.yaml").read_text(encoding="utf-8")
+    (config_folder / "strategies" / "bert.yaml").write_text(tiny + "views: {keyphrases: {method: keybert, topk: 3}}\n", encoding="utf-8")
+    (tmp_path / "ports.md").write_text(PAGE, encoding="utf-8")
+    catalog = reader(shelf, shelf.ingest(tmp_path / "ports.md", strategy="bert"))
+    assert all(len(entry.keyphrases) == 3 for entry in _entries(catalog))
+    catalog.close()
+
+
 def test_an_unknown_method_or_model_is_refused_by_name(settings: Any, config_folder: Path) -> None:
     tiny = (config_folder / "strategies" / "tiny.yaml").read_text(encoding="utf-8")
     (config_folder / "strategies" / "bad.yaml").write_text(tiny + "views: {keyphrases: {method: rake}}\n", encoding="utf-8")
