@@ -78,8 +78,8 @@ def describe(chunks: Sequence[Chunk], config: DescribeConfig, cache: Path) -> De
     """The descriptions of every chunk with text; nothing where no model is configured.
 
     What was asked before, word for word, of the same model with the same prompt comes from `cache`; the rest is asked in offline mode,
-    several at once. A failure costs its chunk alone; after three in a row that are no fault of the text nothing more is asked. Raises ConfigError when the model
-    cannot be built or the prompt does not load.
+    several at once. A failure costs its chunk alone; after three in a row that are no fault of the text nothing more is asked. Raises
+    ConfigError when the model cannot be built or the prompt does not load.
     """
     if config.provider == "none":
         return Descriptions()
