@@ -17,8 +17,7 @@ from rag_platform.config import Limits
 from rag_platform.documents.child_pool import START_SECONDS, ChildLost, pool
 from rag_platform.errors import ConfigError, DocumentError
 from rag_platform.ir import Block, Facts, MediaRef, ParseSummary
-from rag_platform.loaders.pdf import PdfLoader, Profile
-from rag_platform.loaders.pdf_document import PdfInfo
+from rag_platform.loaders.pdf_document import PagedLoader, PdfInfo
 from rag_platform.loaders.pdf_json import info_from_json, page_from_json
 from rag_platform.loaders.pdf_pages import PageFacts
 from rag_platform.registry import provider_class
@@ -132,7 +131,7 @@ def _raise_for(message: Mapping[str, Any], memory_mb: int) -> None:
 # --- PDFs, over windows of pages -------------------------------------------------------------------------------------------
 
 
-def load_isolated(path: Path, loader: PdfLoader, limits: Limits, on_page: OnPage | None = None) -> Facts:
+def load_isolated(path: Path, loader: PagedLoader, limits: Limits, on_page: OnPage | None = None) -> Facts:
     """The facts of a PDF read by children over windows of pages; `on_page(done, total)` follows the progress.
 
     Raises DocumentError: as `loaders.pdf.describe`, `timeout` after limits.file_seconds, `parser_failed` when not even opening works.
@@ -158,7 +157,8 @@ def load_isolated(path: Path, loader: PdfLoader, limits: Limits, on_page: OnPage
 
 def extract_images(path: Path, targets: Sequence[str], folder: Path, limits: Limits) -> dict[str, Path | str]:
     """Target (`pdf:xref=N`) to the file in `folder` that holds its encoded bytes, or to the reason why there is none."""
-    reading = _Reading(path, PdfLoader.ENGINE, "fast", limits, time.monotonic() + limits.file_seconds, None)
+    engine = "pdfium" if any(target.startswith("pdf:placed=") for target in targets) else "pymupdf"
+    reading = _Reading(path, engine, "fast", limits, time.monotonic() + limits.file_seconds, None)
     found: dict[str, Path | str] = {}
     while remaining := [target for target in targets if target not in found]:
         place = folder / str(len(found))
@@ -190,7 +190,7 @@ class _Reading:
 
     path: Path
     engine: str
-    profile: Profile
+    profile: str
     limits: Limits
     deadline: float
     on_page: OnPage | None

@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Box, Facts, MediaRef, ParseSummary
@@ -35,6 +36,21 @@ class Reader:
     parser_engine: str
     engine_version: str
     parse_profile: str
+
+
+class PagedLoader(Protocol):
+    """A loader whose pages are read by children in windows: ENGINE names the library, which a child speaks alone."""
+
+    ENGINE: ClassVar[str]
+
+    @property
+    def profile(self) -> str:
+        """layout or fast."""
+        ...
+
+    def assemble(self, pages: Sequence[PageFacts], info: PdfInfo, warnings: Sequence[str] = ()) -> Facts:
+        """The facts of all pages in order."""
+        ...
 
 
 def assemble(pages: Sequence[PageFacts], info: PdfInfo, reader: Reader, warnings: Sequence[str] = ()) -> Facts:

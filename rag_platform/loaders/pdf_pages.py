@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from rag_platform.loaders import pdf_text
 from rag_platform.loaders.pdf_images import PageImage
 from rag_platform.loaders.pdf_text import Region, Run
 
+_MEANINGLESS = re.compile("[\ufffd\ue000-\uf8ff]")
 _KINDS = {"title": "heading", "section-header": "heading", "page-header": "header", "page-footer": "footer", "caption": "caption",
           "list-item": "list", "table": "table", "formula": "formula", "picture": "picture"}  # fmt: skip
 
@@ -47,9 +49,7 @@ def page_blocks(page: int, runs: Sequence[Run], regions: Sequence[Region]) -> tu
     words = pdf_text.page_words(runs)
     pieces, orphans = pdf_text.owned(runs, [region.bbox for region in regions])
     if orphans:
-        raise AssertionError(
-            f"{len(orphans)} pieces of text lie outside of every region, the first is {pdf_text.run_text(orphans[0])[:40]!r}"
-        )
+        raise AssertionError(f"{len(orphans)} pieces of text lie outside of every region, the first is {orphans[0].text[:40]!r}")
     blocks: list[PageBlock] = []
     warnings: list[str] = []
     differing = 0
@@ -66,7 +66,7 @@ def page_blocks(page: int, runs: Sequence[Run], regions: Sequence[Region]) -> tu
         blocks.append(block)
     if differing:
         warnings.append(f"page {page}: {differing} blocks hold raw text because their structure would have changed it")
-    unknown = sum(char[0] == "\ufffd" or "\ue000" <= char[0] <= "\uf8ff" for run in runs for char in run.chars)
+    unknown = sum(len(_MEANINGLESS.findall(run.text)) for run in runs if not run.text.isascii())
     if unknown > 0.1 * sum(len(run.chars) for run in runs):
         warnings.append(f"page {page}: {unknown} characters have no Unicode meaning in the PDF's fonts; the text needs OCR")
     return blocks, warnings

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from rag_platform.loaders.pdf_text import Region, Run, opens_item, rounded_out, run_box, run_text, union
+from rag_platform.loaders.pdf_text import Region, Run, opens_item, rounded_out, union
 
 _MOST_HEADING_LINES = 3
 
@@ -24,16 +24,16 @@ def plain_regions(runs: Sequence[Run]) -> list[Region]:
     for run in runs:
         blocks.setdefault(run.block, []).append(run)
     pieces = [piece for block in blocks.values() for piece in _pieces(_lines(block), body)]
-    return [Region(rounded_out(union([run_box(run) for run in group])), label) for label, group in _joined(pieces)]
+    return [Region(rounded_out(union([run.box for run in group])), label) for label, group in _joined(pieces)]
 
 
 def _joined(pieces: Sequence[tuple[str, list[Run]]]) -> list[tuple[str, list[Run]]]:
     """The pieces, the lines of one heading together where the engine took wide leading for the end of a block."""
     result: list[tuple[str, list[Run]]] = []
     for label, group in pieces:
-        if result and label == result[-1][0] == "section-header" and not opens_item(run_text(group[0]).strip()):
-            above, here = result[-1][1], union([run_box(run) for run in group])
-            box, size = union([run_box(run) for run in above]), above[-1].size
+        if result and label == result[-1][0] == "section-header" and not opens_item(group[0].text.strip()):
+            above, here = result[-1][1], union([run.box for run in group])
+            box, size = union([run.box for run in above]), above[-1].size
             near = here[1] - box[1] > 0 and here[1] - box[3] < 0.6 * size and here[0] < box[2] and box[0] < here[2]
             same = round(size) == round(group[0].size) and above[-1].bold == group[0].bold
             if near and same and not _is_body([*above, *group]):
@@ -48,7 +48,7 @@ def _lines(block: Sequence[Run]) -> list[list[Run]]:
     lines: list[list[Run]] = []
     core = (0.0, 0.0)
     for run in block:
-        _, top, _, bottom = run_box(run)
+        _, top, _, bottom = run.box
         if lines and run.horizontal and min(core[1], bottom) - max(core[0], top) > 0.5 * min(core[1] - core[0], bottom - top):
             lines[-1].append(run)
             core = (min(core[0], top), max(core[1], bottom))
@@ -62,7 +62,7 @@ def _pieces(lines: Sequence[Sequence[Run]], body: float) -> list[tuple[str, list
     pieces: list[tuple[str, list[Run]]] = []
     style: object = None  # of the last piece; equal styles go on
     for line in lines:
-        text = " ".join(run_text(run).strip() for run in line)
+        text = " ".join(run.text.strip() for run in line)
         size, bold, mono = max(run.size for run in line), all(run.bold for run in line), all(run.mono for run in line)
         large = size > 1.1 * body or (bold and size > 0.95 * body)
         if large and len(text) < 160:
@@ -85,5 +85,5 @@ def _pieces(lines: Sequence[Sequence[Run]], body: float) -> list[tuple[str, list
 
 def _is_body(group: Sequence[Run]) -> bool:
     """True for a paragraph that is merely set in bold or large letters."""
-    text = " ".join(run_text(run).strip() for run in group)
+    text = " ".join(run.text.strip() for run in group)
     return len(_lines(group)) > _MOST_HEADING_LINES or len(text) > 250 or not re.search(r"\w", text)

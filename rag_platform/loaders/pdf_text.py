@@ -50,15 +50,28 @@ class Char(NamedTuple):
     y1: float
 
 
-class Run(NamedTuple):
-    """Consecutive characters of one text line, as MuPDF found it."""
-
+class _RunFields(NamedTuple):
     chars: tuple[Char, ...]
     block: int
     size: float
     mono: bool
     bold: bool
     horizontal: bool
+
+
+class Run(_RunFields):
+    """Consecutive characters of one text line, as the engine found it."""
+
+    @functools.cached_property
+    def text(self) -> str:
+        """The characters as text."""
+        return "".join([char[0] for char in self.chars])
+
+    @functools.cached_property
+    def box(self) -> Box:
+        """The rectangle around the visible characters."""
+        _, x0, y0, x1, y1 = zip(*[char for char in self.chars if not char[0].isspace()], strict=True)
+        return min(x0), min(y0), max(x1), max(y1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,21 +163,28 @@ def runs_of(raw_blocks: Sequence[dict[str, Any]]) -> list[Run]:
             size, mono, bold = 0.0, True, True
             for span in line["spans"]:
                 here = _chars(span)
-                if any(not char[0].isspace() for char in here):
+                text = "".join([char[0] for char in here])
+                if text and not text.isspace():
                     size = max(size, span["size"])
                     mono = mono and bool(span["flags"] & pymupdf.TEXT_FONT_MONOSPACED)
                     bold = bold and bool(span["flags"] & pymupdf.TEXT_FONT_BOLD)
-                chars += here
+                chars += _unswapped(here) if "\u0644" in text else here
             if size:
-                found.append(Run(tuple(_unswapped(chars)), number, size, mono, bold, abs(line["dir"][0] - 1) < 0.01))
+                found.append(Run(tuple(chars), number, size, mono, bold, abs(line["dir"][0] - 1) < 0.01))
     return found
 
 
 def _chars(span: dict[str, Any]) -> list[Char]:
     new = tuple.__new__  # a page holds thousands of characters: the constructor of the named tuple would double their cost
     if all(-_FAR < value < _FAR for value in span["bbox"]):
-        return [new(Char, (_clean(item["c"]), *item["bbox"])) for item in span["chars"]]
-    return [Char(_clean(item["c"]), *(min(max(value, -_FAR), _FAR) for value in item["bbox"])) for item in span["chars"]]
+        return [new(Char, (clean(item["c"]), *item["bbox"])) for item in span["chars"]]
+    return [Char(clean(item["c"]), *bounded(item["bbox"])) for item in span["chars"]]
+
+
+def bounded(bbox: Sequence[float]) -> Box:
+    """The rectangle with every coordinate a number that can be stored and compared."""
+    x0, y0, x1, y1 = (min(max(value, -_FAR), _FAR) if value == value else 0.0 for value in bbox)
+    return x0, y0, x1, y1
 
 
 def _unswapped(chars: list[Char]) -> list[Char]:
@@ -180,7 +200,7 @@ def _unswapped(chars: list[Char]) -> list[Char]:
 
 
 @functools.lru_cache(maxsize=65536)
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
     """One character that UTF-8 can hold: controls read as a space, halves of surrogate pairs as U+FFFD."""
     kind = unicodedata.category(text) if len(text) == 1 else ""
     if kind == "Cc" or text == "\u00a0" or not text:
@@ -228,7 +248,7 @@ def owned(runs: Sequence[Run], boxes: Sequence[Box]) -> tuple[list[list[Run]], l
     pieces: list[list[Run]] = [[] for _ in boxes]
     orphans: list[Run] = []
     for run in runs:
-        x0, y0, x1, y1 = run_box(run)
+        x0, y0, x1, y1 = run.box
         near = [i for i in order if boxes[i][0] <= x1 and boxes[i][2] >= x0 and boxes[i][1] <= y1 and boxes[i][3] >= y0]
         if near and boxes[near[0]][0] <= x0 and boxes[near[0]][2] >= x1 and boxes[near[0]][1] <= y0 and boxes[near[0]][3] >= y1:
             pieces[near[0]].append(run)  # it holds the whole line: no need to ask each character
@@ -253,8 +273,7 @@ def _visible(run: Run) -> bool:
 
 def run_box(run: Run) -> Box:
     """The rectangle around the visible characters of a run."""
-    _, x0, y0, x1, y1 = zip(*[char for char in run.chars if not char[0].isspace()], strict=True)
-    return min(x0), min(y0), max(x1), max(y1)
+    return run.box
 
 
 # --- reading -----------------------------------------------------------------------------------------------------------
@@ -262,7 +281,7 @@ def run_box(run: Run) -> Box:
 
 def visual_lines(runs: Sequence[Run]) -> list[list[Run]]:
     """Runs grouped into printed lines, top to bottom, pieces of a line in reading direction; turned text keeps its content order."""
-    level = [(run_box(run), run) for run in runs if run.horizontal]
+    level = [(run.box, run) for run in runs if run.horizontal]
     level.sort(key=lambda item: ((item[0][1] + item[0][3]) / 2, item[0][0]))
     lines: list[tuple[Box, list[tuple[Box, Run]]]] = []  # the box is the flattest piece's: a drop cap must not swallow a second line
     for box, run in level:
@@ -276,7 +295,7 @@ def visual_lines(runs: Sequence[Run]) -> list[list[Run]]:
         lines.append((box, [(box, run)]))
     ordered = []
     for _, items in lines:
-        leftwards = _right_to_left("".join(run_text(run) for _, run in items))
+        leftwards = _right_to_left("".join(run.text for _, run in items))
         ordered.append([run for _, run in sorted(items, key=lambda item: -item[0][2] if leftwards else item[0][0])])
     return ordered + [[run] for run in runs if not run.horizontal]
 
@@ -290,15 +309,15 @@ def _right_to_left(text: str) -> bool:
 
 def run_text(run: Run) -> str:
     """The characters of a run as text."""
-    return "".join([char[0] for char in run.chars])
+    return run.text
 
 
 def line_text(line: Sequence[Run]) -> str:
     """One printed line; pieces with a gap between them are set apart by a space."""
     text, right = "", 0.0
     for run in line:
-        piece = run_text(run)
-        box = run_box(run)
+        piece = run.text
+        box = run.box
         if text and not text[-1].isspace() and not piece[:1].isspace() and (not run.horizontal or abs(box[0] - right) > 0.1 * run.size):
             text += " "
         text, right = text + piece, box[2]
@@ -336,12 +355,12 @@ def flowed(lines: Sequence[str], words: frozenset[str] = frozenset()) -> str:
 
 def page_words(runs: Sequence[Run]) -> frozenset[str]:
     """Every hyphenated compound of a page, to tell a compound from a word cut at a line end."""
-    return frozenset(word.strip(".,;:()") for run in runs for word in run_text(run).split() if "-" in word[1:-1])
+    return frozenset(word.strip(".,;:()") for run in runs for word in run.text.split() if "-" in word[1:-1])
 
 
 def code_text(lines: Sequence[Sequence[Run]]) -> str:
     """Printed lines with their indentation, counted in the width of a character."""
-    boxes = [union([run_box(run) for run in line]) for line in lines]
+    boxes = [union([run.box for run in line]) for line in lines]
     left = min(box[0] for box in boxes)
     widths = sorted(char.x1 - char.x0 for line in lines for run in line for char in run.chars if char.x1 > char.x0)
     size = max(run.size for line in lines for run in line)
@@ -364,9 +383,9 @@ def list_text(printed: Sequence[Sequence[Run]], lines: Sequence[str], words: fro
     entries: list[tuple[float, str, list[str]]] = []  # left edge, marker, lines
     for line, runs in zip(lines, printed, strict=True):
         if _opens_bullet(line):
-            entries.append((min(run_box(run)[0] for run in runs), "- ", [line[1:].strip()]))
+            entries.append((min(run.box[0] for run in runs), "- ", [line[1:].strip()]))
         elif _NUMBERED.match(line) or not entries:
-            entries.append((min(run_box(run)[0] for run in runs), "" if _NUMBERED.match(line) else "- ", [line]))
+            entries.append((min(run.box[0] for run in runs), "" if _NUMBERED.match(line) else "- ", [line]))
         else:
             entries[-1][2].append(line)
     least = 0.6 * max(run.size for runs in printed for run in runs)
