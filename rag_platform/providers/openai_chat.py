@@ -103,6 +103,8 @@ class OpenAIChat:
             except openai.BadRequestError as error:
                 if not self._learns_from(error, schema is not None):
                     self._refused(error, tries)
+            except ValueError as error:  # the body of a good status is no JSON
+                raise ProviderError(f"the reply of {body['model']!r} is not readable: {str(error)[:200]}", code="broken_reply") from error
             except openai.APIError as error:
                 if tries >= retries or not _retryable(error):
                     self._refused(error, tries)
