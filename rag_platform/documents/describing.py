@@ -75,7 +75,7 @@ class Descriptions:
 
 
 def describe(chunks: Sequence[Chunk], config: DescribeConfig, cache: Path) -> Descriptions:
-    """The descriptions of every chunk with text; nothing where no model is configured.
+    """The descriptions of every chunk with text, parents left out; nothing where no model is configured.
 
     What was asked before, word for word, of the same model with the same prompt comes from `cache`; the rest is asked in offline mode,
     several at once. A failure costs its chunk alone; after three in a row that are no fault of the text nothing more is asked. Raises
@@ -86,7 +86,8 @@ def describe(chunks: Sequence[Chunk], config: DescribeConfig, cache: Path) -> De
     prompt = prompts.load("describe/chunk", DESCRIBE_FIELDS)
     options = {key: value for key, value in config.options.items() if key not in _TRANSPORT}
     profile = fingerprint(config.provider, provider_version("llm", config.provider), options, prompt.profile_id, SCHEMA)
-    texts = {c.chunk_id: prompt.user(section_path=_path(c), text=c.chunk_text[:MAX_CHARS]) for c in chunks if c.chunk_text.strip()}
+    passages = [chunk for chunk in chunks if chunk.chunk_text.strip() and chunk.chunk_type != "parent"]
+    texts = {chunk.chunk_id: prompt.user(section_path=_path(chunk), text=chunk.chunk_text[:MAX_CHARS]) for chunk in passages}
     keys = {chunk_id: fingerprint(profile, text, length=64) for chunk_id, text in texts.items()}
     with closing(_Cache(cache)) as known:
         held = {key: parsed(text) for key, text in known.get(keys.values()).items()}

@@ -8,6 +8,8 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +38,7 @@ _HAN = re.compile(f"[{_HAN_CLASS}]")
 _PART = rf"[^\W_{_HAN_CLASS}]+"
 _TOKEN = re.compile(rf"([{_HAN_CLASS}]+)|({_PART}(?:[._'+#-]+{_PART})*\+{{0,2}}#?)|([^\s\w]|\n[ \t]*\n|_+)")  # Han, word, end of a phrase
 _NOMINAL = ("n", "vn", "an", "eng", "i", "j", "l", "x")  # parts of speech that make phrases; `x` is a word that is not in the dictionary
+_BUILT_IN = ENGLISH | CHINESE
 _ALONE = ("v", "a", "vi")  # verbs and adjectives may be keywords, but `保存数据` is no phrase
 
 
@@ -113,26 +116,27 @@ def _is_subject(word: str) -> bool:
 
 
 @functools.cache
-def _dictionary() -> rjieba.Jieba:  # type: ignore[name-defined] # noqa: F821
+def _dictionary() -> Any:
     import rjieba
 
     return rjieba.Jieba()  # of our own: words that other code adds to the shared one must not change what is stored
 
 
-@functools.cache
 def _stop_words(path: str) -> frozenset[str]:
-    return ENGLISH | CHINESE | (own_stop_words(path) if path else frozenset())
-
-
-def own_stop_words(path: str) -> frozenset[str]:
-    """The words of a list: one a line, `#` starts a comment. Raises ConfigError for a file that cannot be read."""
+    if not path:
+        return _BUILT_IN
     file = config_dir() / path
     try:
-        lines = file.read_text(encoding="utf-8-sig").splitlines()
+        return _with_own(file, file.stat().st_mtime_ns)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the stop words at {file} cannot be read ({error}); correct stopwords.path") from error
+
+
+@functools.lru_cache(maxsize=4)
+def _with_own(file: Path, changed: int) -> frozenset[str]:
+    lines = file.read_text(encoding="utf-8-sig").splitlines()
     words = (unicodedata.normalize("NFKC", line.partition("#")[0]).strip().lower() for line in lines)
-    return frozenset(word for word in words if word)
+    return _BUILT_IN | {word for word in words if word}
 
 
 # --- scores --------------------------------------------------------------------------------------------------------------
