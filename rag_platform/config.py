@@ -360,12 +360,15 @@ def chunk_tokens(strategy: Strategy) -> int | None:
     """The most tokens that a chunk may cost: the chunker's `max_tokens`, within nine tenths of the embedder's window, which leaves room for
     marks, prefixes and errors of the estimate. None for a chunker without the option."""
     wanted = _wanted_tokens(strategy)
-    if wanted is None or not strategy.builds_dense:
-        return wanted
-    window = getattr(provider_class("embedder", strategy.embedding.provider), "WINDOW", None)
-    if window is None:  # it stands in the model's files
-        window = build("embedder", strategy.embedding.provider, strategy.embedding.options).info().max_tokens
-    return min(wanted, int(window) * 9 // 10)
+    return wanted if wanted is None or not strategy.builds_dense else min(wanted, embedder_window(strategy) * 9 // 10)
+
+
+def embedder_window(strategy: Strategy) -> int:
+    """How many tokens of a text the embedder reads at once; from the model's files where its class does not declare it."""
+    declared: int | None = getattr(provider_class("embedder", strategy.embedding.provider), "WINDOW", None)
+    if declared is not None:
+        return declared
+    return int(build("embedder", strategy.embedding.provider, strategy.embedding.options).info().max_tokens)
 
 
 def _wanted_tokens(strategy: Strategy) -> int | None:

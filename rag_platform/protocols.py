@@ -89,7 +89,7 @@ class Embedder(Protocol):
     """Turns texts into unit vectors of one space.
 
     One whose window does not depend on files declares `WINDOW: ClassVar[int]`, in tokens; one that can count tokens has
-    `count_tokens(texts) -> list[int]`, without prefixes and marks.
+    `count_tokens(texts) -> list[int]`, without prefixes and marks; one that reads what lies beyond its window declares `READS_ALL`.
     """
 
     def info(self) -> EmbedderInfo:

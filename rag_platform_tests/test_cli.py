@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from rag_platform import cli, doctor
+from rag_platform import cli, cli_context, cli_write, doctor
 from rag_platform.cli import main
 
 LIMITS = "# Limits\n\nThe upload limit is 50 MB.\n"
@@ -192,17 +192,17 @@ def test_an_unexpected_error_is_an_envelope_too(library: Any, monkeypatch: pytes
 
 @pytest.mark.parametrize(("seconds", "text"), [(12.4, "12 s"), (89.9, "90 s"), (300.0, "5 min"), (5399.0, "90 min"), (9000.0, "2.5 h")])
 def test_durations(seconds: float, text: str) -> None:
-    assert cli._duration(seconds) == text
+    assert cli_write._duration(seconds) == text
 
 
 def test_options_given_twice_become_lists_and_json_is_read() -> None:
-    assert cli._pairs(("tags=a", "tags=b", "page_start=3", "lang=zh"), "--filter") == {"tags": ["a", "b"], "page_start": 3, "lang": "zh"}
-    assert cli._pairs(('page_start={"$gte": 2}',), "--filter") == {"page_start": {"$gte": 2}}
+    found = cli_context.pairs(("tags=a", "tags=b", "page_start=3", "lang=zh"), "--filter")
+    assert found == {"tags": ["a", "b"], "page_start": 3, "lang": "zh"}
+    assert cli_context.pairs(('page_start={"$gte": 2}',), "--filter") == {"page_start": {"$gte": 2}}
 
 
 def test_help_names_every_command() -> None:
     said = CliRunner().invoke(main, ["--help"]).stdout
-    assert [
-        name for name in ("ingest", "query", "docs", "sources", "releases", "verify", "trace", "serve", "doctor") if name not in said
-    ] == []
+    names = "ingest preview query docs sources releases verify trace serve doctor".split()
+    assert [name for name in names if name not in said] == []
     assert Path(cli.__file__).name == "cli.py"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 
 from rag_platform import registry
-from rag_platform.config import Strategy, chunk_tokens
+from rag_platform.config import Strategy, chunk_tokens, embedder_window
 from rag_platform.documents.boundaries import estimated_tokens
 from rag_platform.documents.chunk_sizes import Span
 from rag_platform.documents.cleaning import Normalised, fingerprint_text
@@ -33,6 +33,29 @@ def chunker_of(strategy: Strategy) -> Chunker:
 
 
 # --- chunks -----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BeyondWindow:
+    """How many chunks are longer than the embedder's window, and the warnings to give."""
+
+    chunks: int
+    warnings: tuple[str, ...] = ()
+
+
+def beyond_window(chunks: Sequence[Chunk], strategy: Strategy) -> BeyondWindow:
+    """The chunks, by estimate, of which the embedder's window shows it a part only: fences and table rows that were kept whole.
+
+    They are not cut for it: the word index reads all of them, and an embedder with `READS_ALL` takes the mean over several windows.
+    """
+    longest = max((chunk.token_count for chunk in chunks if chunk.chunk_type != "parent"), default=0)
+    if not strategy.builds_dense or longest == 0 or longest <= (window := embedder_window(strategy)):
+        return BeyondWindow(0)
+    count = sum(chunk.token_count > window for chunk in chunks if chunk.chunk_type != "parent")
+    if getattr(registry.provider_class("embedder", strategy.embedding.provider), "READS_ALL", False):
+        return BeyondWindow(count)
+    said = f"{count} chunks are longer than the embedder's {window} tokens: of code and table rows kept whole, vectors see only a part"
+    return BeyondWindow(count, (said,))
 
 
 def cut(

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from rag_platform.config import CleaningConfig
 from rag_platform.documents.image_targets import target_edit
+from rag_platform.documents.noise import noise_edits
 from rag_platform.ir import Block, Edit, Facts, MediaLink
 
 # Unicode categories Cc and Cf but LF and TAB, written out so that the profile does not change with Python's Unicode tables.
@@ -136,6 +137,7 @@ HAN = (
 CJK_JOIN = re.compile(rf"(?<=[{HAN}])(?: ?\r?\n ?| )(?=[{HAN}])")
 PAYLOAD = re.compile(r"(?<=;base64,)[A-Za-z0-9+/=]{64,}")
 TARGET_RULES = ("asset", "data_uri")
+LAST_WHOLE = 3  # ranks up to it are edits that are made whole or not at all
 
 
 class _Candidate(NamedTuple):
@@ -153,6 +155,7 @@ def normalise(facts: Facts, links: Sequence[MediaLink], cleaning: CleaningConfig
     text = facts.text
     code = _Spans([(block.start, block.end) for block in facts.blocks if block.kind == "code"])
     found = [*_block_edits(facts.blocks, text, cleaning), *_target_edits(text, links, code), *_character_edits(text, code)]
+    found += [_Candidate(edit.start, edit.end, 1, edit.replacement, edit.rule) for edit in noise_edits(text, facts, cleaning)]
     if cleaning.join_cjk_lines:
         found += _cjk_edits(text, facts.blocks)
     first = apply_edits(text, _disjoint(found))
@@ -185,24 +188,24 @@ def _target_edits(text: str, links: Sequence[MediaLink], code: _Spans) -> Iterat
         if link.asset_id and link.start is not None and link.end is not None:
             edit = target_edit(text, link.start, link.end, f"asset://{link.asset_id}")
             if edit is not None:
-                yield _Candidate(edit[0], edit[1], 1, edit[2], "asset")
+                yield _Candidate(edit[0], edit[1], 2, edit[2], "asset")
     for match in PAYLOAD.finditer(text):
         if not code.holds(match.start()):
-            yield _Candidate(match.start(), match.end(), 2, "", "data_uri")
+            yield _Candidate(match.start(), match.end(), 3, "", "data_uri")
 
 
 def _character_edits(text: str, code: _Spans) -> Iterator[_Candidate]:
     for match in CR.finditer(text) if "\r" in text else ():
-        yield _Candidate(match.start(), match.start() + 1, 3, "" if match.group(1) else "\n", "newline")
+        yield _Candidate(match.start(), match.start() + 1, 4, "" if match.group(1) else "\n", "newline")
     for match in REMOVED.finditer(text):
         if not code.holds(match.start()) or "\x00" in match.group():
-            yield _Candidate(match.start(), match.end(), 4, "", "control")
+            yield _Candidate(match.start(), match.end(), 5, "", "control")
     for match in TRAILING.finditer(text):
         if not code.holds(match.start()):
-            yield _Candidate(match.start(), match.end(), 5, "", "trailing_space")
+            yield _Candidate(match.start(), match.end(), 6, "", "trailing_space")
     for match in SPACED.finditer(text):
         if not code.holds(match.start()):
-            yield _Candidate(match.start(), match.end(), 6, " ", "control")
+            yield _Candidate(match.start(), match.end(), 7, " ", "control")
 
 
 def _cjk_edits(text: str, blocks: Iterable[Block]) -> Iterator[_Candidate]:
@@ -210,12 +213,12 @@ def _cjk_edits(text: str, blocks: Iterable[Block]) -> Iterator[_Candidate]:
     for block in blocks:
         if block.page is not None and block.kind in ("paragraph", "list", "caption"):
             for match in CJK_JOIN.finditer(text, block.start, block.end):
-                yield _Candidate(match.start(), match.end(), 7, "", "cjk_join")
+                yield _Candidate(match.start(), match.end(), 8, "", "cjk_join")
 
 
 def _disjoint(found: list[_Candidate]) -> list[Edit]:
     """Edits without overlaps: of two that touch the same characters the one of lower rank stays, the other keeps what is left of it."""
-    whole = sorted((item for item in found if item.rank <= 2), key=lambda item: (item.rank, item.start))
+    whole = sorted((item for item in found if item.rank <= LAST_WHOLE), key=lambda item: (item.rank, item.start))
     taken: list[_Candidate] = []
     for item in whole:
         if all(item.end <= other.start or other.end <= item.start for other in _near(taken, item)):
@@ -223,7 +226,7 @@ def _disjoint(found: list[_Candidate]) -> list[Edit]:
     kept: list[Edit] = []
     walls = [(item.start, item.end) for item in taken]
     edge = 0
-    for item in sorted((item for item in found if item.rank > 2), key=lambda item: (item.start, item.rank)):
+    for item in sorted((item for item in found if item.rank > LAST_WHOLE), key=lambda item: (item.start, item.rank)):
         start = max(item.start, edge)
         for begin, end in _free(start, item.end, walls):
             kept.append(Edit(begin, end, item.replacement, item.rule))

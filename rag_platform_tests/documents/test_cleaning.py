@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.config import CleaningConfig
+from rag_platform.config import CleaningConfig, NoiseRule
 from rag_platform.documents.cleaning import INVISIBLE, apply_edits, canonical, fingerprint_text, normalise
 from rag_platform.documents.image_targets import target_edit
 from rag_platform.ir import Block, Edit, Facts, MediaLink, ParseSummary
@@ -150,12 +150,33 @@ def test_maps_of_literal_edits() -> None:
     assert norm.span_to_norm(3, 5) == (1, 6)
 
 
-@given(MIXED, st.integers(0, 60), st.integers(0, 60), st.sampled_from(["code", "header", "paragraph", "front_matter"]))
-def test_offsets_map_there_and_back(text: str, first: int, second: int, kind: str) -> None:
+NOISY = st.lists(
+    st.sampled_from([*"ab \n\r中，", "https://a.b/c", "[w](https://a.b)", "x@y.zz", "Page 1 of 9", "![i](p.png)", "\u200b", "  "]),
+    max_size=30,
+).map("".join)
+RULES = CleaningConfig(
+    drop_urls=True,
+    drop_emails=True,
+    noise=(
+        NoiseRule(pattern=r"Page \d+ of \d+", scope="lines"),
+        NoiseRule(pattern="[ab]{2,}", replacement="LONGER"),
+        NoiseRule(pattern="中+", replacement="", scope="everywhere"),
+    ),
+)
+
+
+@given(
+    st.one_of(MIXED, NOISY),
+    st.integers(0, 60),
+    st.integers(0, 60),
+    st.sampled_from(["code", "header", "paragraph", "front_matter"]),
+    st.sampled_from([CLEANING, RULES]),
+)
+def test_offsets_map_there_and_back(text: str, first: int, second: int, kind: str, rules: CleaningConfig) -> None:
     low, high = sorted((min(first, len(text)), min(second, len(text))))
     spans = [("paragraph", 0, low), (kind, low, high), ("paragraph", high, len(text))]
     blocks = [Block(i, name, a, b, page=1) for i, (name, a, b) in enumerate(spans) if a < b]
-    norm = normalise(facts_of(text, *blocks), (), CLEANING)
+    norm = normalise(facts_of(text, *blocks), (), rules)
     assert all(a.end <= b.start for a, b in zip(norm.edits, norm.edits[1:], strict=False))
     assert apply_edits(text, norm.edits) == norm
     replaced = {i for a, b in zip(norm.norm_starts, norm.norm_ends, strict=True) for i in range(a, b)}

@@ -1,0 +1,156 @@
+"""What every command shares: settings and stores built when first needed, the envelope it prints, its exit code, the progress bar."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, wraps
+from typing import Any
+
+import click
+
+from rag_platform.config import Settings, load_settings
+from rag_platform.errors import InputError, RagError
+from rag_platform.ir import Json
+from rag_platform.ledger import Ledger
+from rag_platform.observability import tracing
+from rag_platform.retrieval import responses
+from rag_platform.store import Store
+
+
+@dataclass
+class Context:
+    """What commands share, built when first needed."""
+
+    json_output: bool = False
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The effective settings."""
+        return load_settings()
+
+    @cached_property
+    def store(self) -> Store:
+        """The data root."""
+        return Store(self.settings.home)
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The system of record."""
+        return Ledger(self.store.ledger_path)
+
+    @cached_property
+    def library(self) -> Any:
+        """The read side."""
+        from rag_platform.retrieval.library import Library
+        from rag_platform.retrieval.reading import hidden_by_ledger
+
+        return Library(self.settings, self.store, hidden=hidden_by_ledger(self.store))
+
+    def namespace(self, given: str | None) -> str:
+        """The namespace asked for, or the default one."""
+        return given or self.settings.default_namespace
+
+
+Command = Callable[..., Json]
+_SHOWN_WARNINGS = 8
+
+
+def answers(own_trace: bool = False) -> Callable[[Command], Callable[..., None]]:
+    """A command whose function returns an envelope: trace it, unless it does so itself, print the envelope, exit with its code."""
+
+    def decorate(function: Command) -> Callable[..., None]:
+        @click.option("--json", "json_output", is_flag=True, help="Print the machine-readable envelope and nothing else.")
+        @wraps(function)
+        def command(*args: Any, json_output: bool = False, **kwargs: Any) -> None:
+            envelope = _enveloped(function, Context(json_output), own_trace, args, kwargs)
+            _show(envelope, json_output)
+            sys.exit(responses.exit_code(envelope))
+
+        return command
+
+    return decorate
+
+
+def _enveloped(function: Command, context: Context, own_trace: bool, args: Any, kwargs: Any) -> Json:
+    trace_id = ""
+    try:
+        if own_trace:
+            return function(context, *args, **kwargs)
+        with tracing.trace("command", logs_dir=context.store.logs_dir) as trace, tracing.span(f"command.{function.__name__}"):
+            trace_id = trace.trace_id
+            return {**function(context, *args, **kwargs), "trace_id": trace_id}
+    except RagError as error:
+        return responses.failure(error, str(error.details.pop("trace_id", "")) or trace_id, local=True)
+    except Exception as error:  # a program that reads the envelope finds one, a person the stack trace on stderr
+        traceback.print_exc()
+        return responses.failure(error, trace_id, local=True)
+
+
+def _show(envelope: Json, json_output: bool) -> None:
+    if json_output:
+        click.echo(json.dumps(envelope, ensure_ascii=False, indent=1))
+        return
+    if not envelope["ok"]:
+        click.echo(f"error [{envelope['error']['code']}]: {envelope['error']['message']}", err=True)
+        return
+    click.echo(envelope["data"]["markdown"])
+    warnings = envelope.get("warnings") or []
+    for warning in warnings[:_SHOWN_WARNINGS]:
+        click.echo(f"warning: {warning}", err=True)
+    if len(warnings) > _SHOWN_WARNINGS:
+        click.echo(f"warning: and {len(warnings) - _SHOWN_WARNINGS} more; --json lists them all", err=True)
+
+
+def pairs(values: tuple[str, ...], option: str) -> dict[str, Any]:
+    """`k=v` options as a mapping; a key given twice becomes a list, JSON values are read as such."""
+    found: dict[str, Any] = {}
+    for item in values:
+        key, sign, text = item.partition("=")
+        if not sign or not key:
+            raise InputError(f"{option} takes key=value, not {item!r}", code="usage")
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        earlier = found.get(key)
+        found[key] = value if key not in found else [*(earlier if isinstance(earlier, list) else [earlier]), value]
+    return found
+
+
+namespace_option = click.option("--namespace", metavar="NAME", help="The library; the default one of settings.yaml if not given.")
+
+
+# --- progress ----------------------------------------------------------------------------------------------------------
+
+
+Advance = Callable[[str, int, int], None]
+
+
+@contextmanager
+def progress_bar(quiet: bool) -> Iterator[Advance]:
+    """A progress bar on stderr, called with (stage, done, total); each stage has its own rate and time left. Nothing off a terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda stage, done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"),
+               TimeElapsedColumn(), TimeRemainingColumn())  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        tasks: dict[str, Any] = {}
+
+        def advance(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = (progress.add_task(stage, total=None, rate=""), time.perf_counter())
+            task, began = tasks[stage]
+            rate = f"{done / max(time.perf_counter() - began, 1e-3):.1f}/s" if done else ""
+            progress.update(task, completed=done, total=total or None, rate=rate)
+
+        yield advance

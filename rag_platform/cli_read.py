@@ -1,0 +1,165 @@
+"""Commands that read: questions, documents, proofs, traces, and a preview that keeps nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rag_platform.cli_context import Context, answers, namespace_option, pairs, progress_bar
+from rag_platform.config import load_strategy
+from rag_platform.errors import InputError, RagError
+from rag_platform.ir import Json
+from rag_platform.retrieval import responses
+
+
+@click.command()
+@click.argument("text")
+@namespace_option
+@click.option("--top-k", type=click.IntRange(1, 100), help="How many results.")
+@click.option("--mode", type=click.Choice(["dense", "sparse", "hybrid"]), help="Which legs are asked.")
+@click.option("--filter", "filters", multiple=True, metavar="K=V", help="Only chunks whose field has the value; repeatable.")
+@click.option("--release", "release_id", metavar="ID", help="Ask a retained release instead of the published one.")
+@click.option("--full", is_flag=True, help="Show the results too, not only the answer.")
+@answers(own_trace=True)
+def query(context: Context, text: str, namespace: str | None, top_k: int | None, mode: str | None, filters: tuple[str, ...],
+          release_id: str | None, full: bool) -> Json:  # fmt: skip
+    """Ask a question; the answer names its sources."""
+    from rag_platform.ir import QueryRequest
+    from rag_platform.retrieval.engine import answer
+
+    request = QueryRequest(text, context.namespace(namespace), top_k, mode, pairs(filters, "--filter"), release_id)
+    result = answer(context.library, request)
+    detail = "full" if full or context.json_output else "brief"
+    data, warnings = responses.fit_query(result, detail=detail, max_tokens=context.settings.server.result_tokens)
+    return responses.envelope(data, result.trace_id, warnings)
+
+
+@click.group()
+def docs() -> None:
+    """Documents of a namespace."""
+
+
+@docs.command("list")
+@namespace_option
+@click.option("--group-by", type=click.Choice(["tags", "source", "none"]), default="none")
+@click.option("--filter", "filters", multiple=True, metavar="K=V", help="tags, source or status.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=100)
+@click.option("--cursor", help="Go on where the last page ended.")
+@click.option("--all", "include_deleted", is_flag=True, help="Retired and deleted ones too.")
+@answers()
+def docs_list(context: Context, namespace: str | None, group_by: str, filters: tuple[str, ...], limit: int, cursor: str | None,
+              include_deleted: bool) -> Json:  # fmt: skip
+    """Documents, grouped if asked."""
+    from rag_platform.retrieval.reading import list_documents
+
+    grouped = None if group_by == "none" else group_by
+    data = list_documents(context.library, context.namespace(namespace), group_by=grouped, filter=pairs(filters, "--filter"), limit=limit,
+                          cursor=cursor, include_deleted=include_deleted)  # fmt: skip
+    return responses.envelope(data, "")
+
+
+@docs.command("show")
+@click.argument("doc_id")
+@namespace_option
+@click.option("--version", "version_id", help="A version_id; the live one if not given.")
+@click.option("--format", "form", type=click.Choice(["md", "sections", "chunks", "outline"]), default="outline")
+@click.option("--max-chars", type=click.IntRange(1), help="Cut the text after so many characters.")
+@answers()
+def docs_show(context: Context, doc_id: str, namespace: str | None, version_id: str | None, form: str, max_chars: int | None) -> Json:
+    """One document: its outline, sections, chunks or whole text."""
+    from rag_platform.retrieval.reading import get_document
+
+    data = get_document(context.library, context.namespace(namespace), doc_id, version_id=version_id, format=form, max_chars=max_chars)
+    return responses.envelope(data, "", data.pop("warnings", ()))
+
+
+@click.group()
+def sources() -> None:
+    """Where documents come from."""
+
+
+@sources.command("list")
+@namespace_option
+@answers()
+def sources_list(context: Context, namespace: str | None) -> Json:
+    """Sources with their documents counted."""
+    name = context.namespace(namespace)
+    rows = [
+        {"name": s.name, "kind": s.kind, "include": list(s.include), "exclude": list(s.exclude),
+         "documents": len(context.ledger.documents(name, source=s.name, status="active"))}
+        for s in context.ledger.sources(name)
+    ]  # fmt: skip
+    lines = [f"{row['name']}  {row['kind']}, {row['documents']} documents" for row in rows]
+    return responses.envelope({"markdown": "\n".join(lines) or f"no sources in namespace {name!r}", "sources": rows}, "")
+
+
+@click.command()
+@click.argument("chunk_id", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every chunk of the published release.")
+@namespace_option
+@answers()
+def verify(context: Context, chunk_id: str | None, everything: bool, namespace: str | None) -> Json:
+    """Prove quotes against the raw bytes."""
+    from rag_platform.indexes.verifying import verify_release
+
+    if everything == bool(chunk_id):
+        raise InputError("name a CHUNK_ID, or give --all", code="usage")
+    with progress_bar(context.json_output) as advance:
+        result = verify_release(
+            context.store,
+            context.namespace(namespace),
+            chunk_id=chunk_id,
+            on_progress=lambda done, total: advance("verifying", done, total),
+        )
+    data = result.data()
+    if result.failures:
+        return {**responses.failure(RagError(data["markdown"], code="unproved_chunks"), ""), "data": data}
+    return responses.envelope(data, "")
+
+
+@click.group()
+def trace() -> None:
+    """What happened in a query or an ingest run."""
+
+
+@trace.command("list")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20)
+@click.option("--type", "trace_type", type=click.Choice(["query", "ingestion"]))
+@answers()
+def trace_list(context: Context, limit: int, trace_type: str | None) -> Json:
+    """Traces, newest first."""
+    from rag_platform.observability.traces import list_traces
+
+    rows = list_traces(context.store.logs_dir, limit, trace_type)
+    lines = [f"{r['trace_id']}  {r['started_at']}  {r['trace_type']:<9} {r['status']:<6} {r.get('latency_ms') or 0:.0f} ms" for r in rows]
+    return responses.envelope({"markdown": "\n".join(lines) or "no traces", "traces": rows}, "")
+
+
+@trace.command("show")
+@click.argument("trace_id")
+@answers(own_trace=True)
+def trace_show(context: Context, trace_id: str) -> Json:
+    """One trace as a waterfall; the id may be cut short."""
+    from rag_platform.observability.traces import show, waterfall
+
+    envelope = show(context.store.logs_dir, trace_id)
+    return responses.envelope({"markdown": waterfall(envelope), "trace": envelope}, str(envelope["trace_id"]))
+
+
+@click.command()
+@click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+@click.option("--strategy", metavar="NAME", help="How to cut; the default strategy if not given.")
+@click.option("--chunks", type=click.IntRange(0), metavar="N", help="How many chunks to list: 10 if not given, all with --json.")
+@answers(own_trace=True)  # a trace would be kept
+def preview(context: Context, path: Path, strategy: str | None, chunks: int | None) -> Json:
+    """Show how a file would be read and cut, without storing anything."""
+    from rag_platform.documents.previewing import preview as previewed
+    from rag_platform.documents.previewing import preview_data
+
+    with progress_bar(context.json_output) as advance:
+        found = previewed(
+            path, load_strategy(context.settings, strategy), context.settings, lambda done, total: advance("parsing", done, total)
+        )
+    listed = chunks if chunks is not None or context.json_output else 10
+    return responses.envelope(preview_data(found, listed), "", found.warnings)

@@ -1,0 +1,174 @@
+"""What ingesting a file would give, without keeping any of it."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import unicodedata
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rag_platform.config import MediaTextConfig, Settings, Strategy
+from rag_platform.documents import loading
+from rag_platform.documents.chunk_quality import ChunkQuality, chunk_quality
+from rag_platform.documents.versions import VersionBuild, build_stage
+from rag_platform.errors import InputError
+from rag_platform.ir import Chunk, Json, MediaLink, ParseSummary, Section, Version
+from rag_platform.store import Store
+
+STAGES = ("raw_document", "facts", "media", "sections", "chunks")
+_EDGE = 72  # columns of a chunk's text that are shown of each end
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """A file as it would be ingested: its parts with their places, and what there is to say about them."""
+
+    filename: str
+    mime: str
+    loader: str
+    strategy: str
+    summary: ParseSummary
+    text_chars: int  # of the normalised text
+    sections: tuple[Section, ...]
+    chunks: tuple[Chunk, ...]
+    media: tuple[MediaLink, ...]
+    edits: dict[str, int]  # rule to number of edits
+    quality: ChunkQuality
+    warnings: tuple[str, ...]
+    seconds: dict[str, float]  # by stage
+
+
+def preview(path: Path, strategy: Strategy, settings: Settings, on_page: Callable[[int, int], None] | None = None) -> Preview:
+    """The preview of a file of any format that the strategy reads, up to its chunks; no model reads its images.
+
+    The stages are those of an ingest, run over a temporary folder: nothing under the data root is read or written. Raises InputError for
+    what is no file, DocumentError as an ingest would.
+    """
+    path = path.expanduser().resolve()
+    if not path.is_file():
+        raise InputError(f"{path} is no file; name one file to preview", code="no_such_path")
+    strategy = strategy.model_copy(update={"media_texts": MediaTextConfig()})
+    with open(path, "rb") as opened, tempfile.TemporaryDirectory(prefix="rag-preview-") as folder:
+        head = opened.read(4096)
+        opened.seek(0)
+        loader = loading.choose(path.name, head, strategy)
+        store = Store(Path(folder))
+        sha256, size = store.spool(opened, settings.limits.read_chunk_size_bytes, settings.limits.max_bytes)
+        doc_id = "preview-" + hashlib.sha256(path.name.encode()).hexdigest()[:10]
+        mime = loading.sniff(path.name, head)
+        version = Version(
+            f"preview.{doc_id}@{sha256[:12]}", "preview", doc_id, f"files/{path.name}", path.name, sha256, size, mime, loader, strategy.name
+        )
+        work = VersionBuild(version, strategy, settings, store, origin=path, root=path.parent, on_page=on_page)
+        outcomes = [build_stage(stage, work) for stage in STAGES]
+        return Preview(
+            filename=path.name,
+            mime=mime,
+            loader=loader,
+            strategy=strategy.name,
+            summary=work.facts.summary,
+            text_chars=len(work.normalised.text),
+            sections=tuple(work.sections),
+            chunks=tuple(work.chunks),
+            media=tuple(work.links),
+            edits=dict(Counter(edit.rule for edit in work.normalised.edits)),
+            quality=chunk_quality(work.normalised.text, work.chunks),
+            warnings=tuple(warning for outcome in outcomes for warning in outcome.warnings),
+            seconds={outcome.stage: round(outcome.seconds, 3) for outcome in outcomes},
+        )
+
+
+def preview_data(found: Preview, chunks: int | None = None) -> Json:
+    """The preview as JSON values, with the readable text as `markdown`; at most `chunks` chunks are listed, None lists all."""
+    shown = found.chunks[:chunks]
+    own = ("doc_id", "version_id", "chunk_fingerprint", "title", "h1_title", "h2_title")
+    return {
+        "markdown": readable(found, chunks),
+        "filename": found.filename,
+        "mime": found.mime,
+        "loader": found.loader,
+        "strategy": found.strategy,
+        "text_chars": found.text_chars,
+        "pages": found.summary.pages,
+        "encoding": found.summary.encoding,
+        "title": found.summary.title,
+        "metadata": found.summary.metadata,
+        "sections": [asdict(section) for section in found.sections],
+        "chunks": [{name: value for name, value in asdict(chunk).items() if name not in own} for chunk in shown],
+        "chunks_total": len(found.chunks),
+        "media": [asdict(link) for link in found.media],
+        "edits": found.edits,
+        "quality": found.quality.counts(),
+        "seconds": found.seconds,
+    }
+
+
+def readable(found: Preview, chunks: int | None = None) -> str:
+    """The preview for a terminal: a head, the measures, sections, chunks with the two ends of their text, and images."""
+    quality = found.quality
+    pages = f"{found.summary.pages} pages, " if found.summary.pages else ""
+    coverage = "none" if quality.coverage is None else f"{quality.coverage:.1%}"
+    lines = [
+        f"{found.filename}: {found.loader}, {pages}{found.text_chars:,} characters, {len(found.sections)} sections, "
+        f"{len(found.chunks)} chunks, {len(found.media)} images (strategy {found.strategy})",
+        f"coverage {coverage}, overlap {quality.overlap:.1%}, duplication {quality.duplication:.1%}; characters of a chunk "
+        f"{quality.min_chars}-{quality.max_chars}, mean {quality.mean_chars:.0f} ± {quality.std_chars:.0f}",
+    ]
+    if found.edits:
+        lines.append("edits: " + ", ".join(f"{rule} {count}" for rule, count in sorted(found.edits.items())))
+    lines += ["", "SECTIONS (characters, chunks, path)"]
+    counts = Counter(chunk.section_id for chunk in found.chunks)
+    for section in found.sections:
+        place = f"{section.norm_start}-{section.norm_end}"
+        lines.append(f"  {place:>15}  {counts[section.section_id]:>3}  {section.section_path}")
+    lines += ["", "CHUNKS"]
+    for chunk in found.chunks[:chunks]:
+        lines += [_headline(chunk), *(f"        {line}" for line in _ends(chunk.chunk_text))]
+    if chunks is not None and chunks < len(found.chunks):
+        lines.append(f"  ... and {len(found.chunks) - chunks} more (--chunks {len(found.chunks)} shows all)")
+    if found.media:
+        lines += ["", "IMAGES", *(f"  {_image(link)}" for link in found.media)]
+    return "\n".join(lines)
+
+
+def _headline(chunk: Chunk) -> str:
+    where = [f"{chunk.norm_start}-{chunk.norm_end}", f"{chunk.text_len} characters", f"about {chunk.token_count} tokens"]
+    for name, first, last in (("page", chunk.page_start, chunk.page_end), ("line", chunk.line_start, chunk.line_end)):
+        if first is not None:
+            where.append(f"{name} {first}" if first == last else f"{name}s {first}-{last}")
+    marks = [
+        chunk.locator,
+        chunk.lang,
+        chunk.chunk_type if chunk.chunk_type == "parent" else "",
+        "image" if chunk.media_type == "image" else "",
+    ]
+    marks += ["too short"] if chunk.too_short and chunk.chunk_text else []
+    return f"  {chunk.chunk_index:>4}  " + ", ".join([*where, *(mark for mark in marks if mark)])
+
+
+def _ends(text: str) -> list[str]:
+    """The text on one line, or its beginning and its end on two."""
+    line = " ".join(text.split())
+    first = _clipped(line)
+    if len(first) == len(line):
+        return [line] if line else []
+    return [first + " ...", "... " + _clipped(line[::-1])[::-1]]
+
+
+def _clipped(line: str) -> str:
+    """The characters that fill the columns; those of East Asian scripts take two."""
+    columns = 0
+    for place, char in enumerate(line):
+        columns += 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        if columns > _EDGE:
+            return line[:place]
+    return line
+
+
+def _image(link: MediaLink) -> str:
+    place = f"page {link.page}: " if link.page else ""
+    kept = f"{link.mime} {link.width}x{link.height}, {link.size:,} bytes, asset://{link.asset_id[:12]}..." if link.asset_id else link.reason
+    return f"{place}{link.origin_ref[:80]}: {kept}"
