@@ -18,6 +18,7 @@ PROVIDERS: dict[str, dict[str, str]] = {
         "markdown": "rag_platform.loaders.markdown:MarkdownLoader",
         "text": "rag_platform.loaders.text:TextLoader",
         "pdf": "rag_platform.loaders.pdf:PdfLoader",
+        "image": "rag_platform.loaders.images:ImageLoader",
         "pdfium": "rag_platform.loaders.pdfium:PdfiumLoader",
         "docx": "rag_platform.loaders.docx:DocxLoader",
         "csv": "rag_platform.loaders.sheets:CsvLoader",

@@ -51,6 +51,7 @@ _TEXTS = {".md": "text/markdown", ".markdown": "text/markdown", ".html": "text/h
 _SUFFIXES = {
     "pdf": ".pdf",
     "pdfium": ".pdf",
+    "image": ".png, .jpg, .gif, .webp, .tif, .bmp",
     "docx": ".docx, .docm",
     "xlsx": ".xlsx, .xlsm",
     "csv": ".csv, .tsv",

@@ -1,0 +1,62 @@
+"""Image files: no text of their own, one picture; what OCR or a caption says of it is found through its media chunk."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path, PurePosixPath
+from typing import ClassVar
+
+from rag_platform.errors import DocumentError
+from rag_platform.ir import Facts, MediaRef, ParseSummary
+
+_KINDS = ("PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP")
+_MAGIC = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\x00", b"MM\x00*")
+
+
+@dataclass(frozen=True)
+class ImageLoader:
+    """Takes an image file for a document of one page without text. List it only where images are documents: pictures that lie beside
+    Markdown files would become documents too."""
+
+    NAME: ClassVar[str] = "image"
+    VERSION: ClassVar[str] = "1"
+
+    def claims(self, filename: str, head: bytes) -> bool:
+        """True for PNG, JPEG, GIF, WebP, TIFF and BMP by content, whatever the file is called."""
+        bitmap = head[:2] == b"BM" and b"\x00" in head[:14] and len(head) > 14
+        return head.startswith(_MAGIC) or (head[:4] == b"RIFF" and head[8:12] == b"WEBP") or bitmap
+
+    def load(self, path: Path, filename: str) -> Facts:
+        """Facts without text, with one media reference `file:`. Raises DocumentError `broken_file` when the header cannot be read."""
+        from PIL import Image
+
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of odd metadata; size is judged when the image is decoded
+                with Image.open(path, formats=_KINDS) as opened:
+                    frames = int(getattr(opened, "n_frames", 1)) if opened.format == "TIFF" else 1
+        except Exception as error:  # Pillow's readers raise many types on broken files
+            raise DocumentError(
+                f"{filename} cannot be read as an image ({type(error).__name__}); save it again", code="broken_file"
+            ) from error
+        notes = ["the image holds no text of its own; OCR (media_texts.ocr) or captions (media_texts.captions) make it findable"]
+        if frames > 1:
+            notes.append(f"only the first of {frames} pages is taken; save the file as PDF to have all")
+        summary = ParseSummary(
+            loader_name=self.NAME,
+            loader_version=self.VERSION,
+            parser_engine="pillow",
+            engine_version=metadata.version("pillow"),
+            parse_profile="picture",
+            md_sha256=hashlib.sha256(b"").hexdigest(),
+            text_chars=0,
+            images=1,
+            pages=1,
+            pages_without_text=(1,),
+            title=PurePosixPath(filename.replace("\\", "/")).stem,
+            warnings=tuple(notes),
+        )
+        return Facts("", (), (MediaRef("img-0001", "image", "file:", page=1),), summary)
