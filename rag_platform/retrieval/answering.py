@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
@@ -18,6 +18,7 @@ from typing import ClassVar
 from rag_platform.indexes.lexical import analyse
 from rag_platform.ir import Hit
 from rag_platform.providers.segmentation import is_identifier
+from rag_platform.retrieval.citing import cited_numbers
 from rag_platform.retrieval.passages import Unit, units
 
 _STOP_WORDS = """
@@ -98,17 +99,6 @@ def confidence(query: str, answer: str, evidence: Sequence[Hit], hits: Sequence[
     agreement = 0.5 if legs < 2 else sum(hit.source == "hybrid" for hit in hits[:3]) / len(hits[:3])
     value = 0.65 * covered + 0.35 * agreement
     return round(value if answer and cited else min(0.2, value), 3)
-
-
-def cited_numbers(answer: str, available: int) -> list[int]:
-    """The distinct n of the [n] marks that point at evidence, in order of appearance."""
-    found = (int(number) for number in re.findall(r"\[(\d{1,3})\]", answer))
-    return list(dict.fromkeys(number for number in found if 1 <= number <= available))
-
-
-def renumbered_marks(answer: str, numbers: Mapping[int, int]) -> str:
-    """The answer with the marks [old] rewritten to [new]; other brackets stay."""
-    return re.sub(r"\[(\d{1,3})\]", lambda m: f"[{numbers[int(m[1])]}]" if int(m[1]) in numbers else m[0], answer)
 
 
 # --- scoring -------------------------------------------------------------------------------------------------------------

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 
 from rag_platform.ir import Citation, Hit
-from rag_platform.retrieval.answering import cited_numbers, renumbered_marks
 from rag_platform.retrieval.rendering import picture_note
 
 _CLOSEST = 3
@@ -17,6 +17,17 @@ _WORDS = {
     "failed": ("The answer could not be written; these are the passages found:", "未能生成回答；检索到的段落如下："),
     "unreachable": ("The library could not be searched: {reason}", "无法检索资料库：{reason}"),
 }  # fmt: skip
+
+
+def cited_numbers(answer: str, available: int) -> list[int]:
+    """The distinct n of the [n] marks that point at evidence, in order of appearance."""
+    found = (int(number) for number in re.findall(r"\[(\d{1,3})\]", answer))
+    return list(dict.fromkeys(number for number in found if 1 <= number <= available))
+
+
+def renumbered_marks(answer: str, numbers: Mapping[int, int]) -> str:
+    """The answer with the marks [old] rewritten to [new]; other brackets stay."""
+    return re.sub(r"\[(\d{1,3})\]", lambda m: f"[{numbers[int(m[1])]}]" if int(m[1]) in numbers else m[0], answer)
 
 
 def citation(number: int, hit: Hit) -> Citation:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_platform.ir import Hit
-from rag_platform.retrieval.answering import Extractive, cited_numbers, confidence, coverage, query_terms, renumbered_marks
-from rag_platform.retrieval.citing import cited, passages
+from rag_platform.retrieval.answering import Extractive, confidence, coverage, query_terms
+from rag_platform.retrieval.citing import cited, cited_numbers, passages, renumbered_marks
 
 
 def hit(rank: int, text: str, section: str = "", source: str = "hybrid") -> Hit:
