@@ -72,7 +72,9 @@ def truth_figures(folder: Path, rows: dict[str, Row]) -> Row:
 def table_figures(folder: Path, rows: dict[str, Row]) -> Row:
     """Adjacency relations of one parser on pdf-tables; `touching` counts only cells without an empty one between them."""
     truth: dict[str, list[list[Cell]]] = {}
-    for table in _lines(folder / "tables.jsonl"):
+    lines = _lines(folder / "tables.jsonl")
+    first = {table["pdf"]: table["source"] for table in reversed(lines)}  # some files were marked twice, as us-011a and us-011b
+    for table in (table for table in lines if table["source"] == first[table["pdf"]]):
         cells = [Cell(c["row"], c["col"], c["end_row"], c["end_col"], cell_text(c["text"])) for c in table["cells"]]
         truth.setdefault(table["pdf"], []).append([cell for cell in cells if cell.text])
     found = {name: tables(rows[name]["text"]) for name in truth if name in rows}

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rag_platform.ir import Box
-from rag_platform.loaders import pdf_text
+from rag_platform.loaders import pdf_tables, pdf_text
 from rag_platform.loaders.pdf_images import PageImage
 from rag_platform.loaders.pdf_text import Region, Run
 
@@ -59,8 +59,7 @@ def page_blocks(page: int, runs: Sequence[Run], regions: Sequence[Region]) -> tu
         printed = pdf_text.visual_lines(owned)
         lines = [pdf_text.line_text(line) for line in printed]
         block = _block(region, owned, printed, lines, words)
-        said, there = pdf_text.letters(block.text), pdf_text.letters("".join(lines))
-        if said != there and Counter(said) != Counter(there):
+        if not pdf_text.proves(block.kind, block.text, pdf_text.letters("".join(lines))):
             differing += 1
             block = PageBlock("paragraph", "\n".join(lines), region.bbox, block.size, block.bold, len(lines))
         blocks.append(block)
@@ -89,10 +88,8 @@ def _block(region: Region, runs: Sequence[Run], printed: Sequence[Sequence[Run]]
         return made("heading", pdf_text.flowed(lines, words))
     if kind == "list":
         return made("list", pdf_text.list_text(printed, lines, words))
-    if kind == "table":
-        rows = pdf_text.table_rows(runs, region, words)
-        if len(rows) > 1 and len(rows[0]) > 1:
-            return made("table", pdf_text.pipe_table(rows))
+    if kind == "table" and (text := pdf_tables.table_text(runs, region, words)):
+        return made("table", text)
     if kind in ("table", "picture", "formula"):
         return made("paragraph" if kind == "table" else kind, "\n".join(lines))
     return made("paragraph" if kind == "heading" else kind, pdf_text.flowed(lines, words))

@@ -224,13 +224,6 @@ def test_list_entries_keep_their_numbers_lose_their_bullets_and_stand_under_thei
     ]
 
 
-def test_table_cells_are_found_by_the_centre_of_each_character():
-    region = pdf_text.Region((0, 0, 100, 40), "table", ((50.0,), (20.0,)))
-    runs = [run("ab|", 0, 0), run("cd", 60, 0), run("ef", 0, 22), run("gh", 60, 22)]
-    assert pdf_text.table_rows(runs, region, frozenset()) == [["ab|", "cd"], ["ef", "gh"]]
-    assert pdf_text.pipe_table([["ab|", "cd"], ["ef", "gh"]]) == "| ab\\| | cd |\n| --- | --- |\n| ef | gh |"
-
-
 boxes = st.tuples(*[st.integers(0, 80)] * 2, *[st.integers(1, 60)] * 2).map(lambda b: (b[0], b[1], b[0] + b[2], b[1] + b[3]))
 
 
