@@ -167,7 +167,7 @@ class _Captioning:
         path = self.store.media_text_path(item.link.asset_id, f"caption-{key}")
         if path.is_file():
             self._count(reused=1)
-            return self._made(read_json(path)["caption"], item)
+            return self._made(caption_contract.checked(json.dumps(read_json(path)["caption"]), prompt.profile_id), item)
         try:
             text, name, model = self._answer(item)
             caption = caption_contract.checked(text, prompt.profile_id)
