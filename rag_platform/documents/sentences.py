@@ -14,8 +14,7 @@ from rag_platform.documents.chunkers_recursive import SEPARATORS, best_spans
 CLOSERS = "”’」』）】》)\"'\\]*_"
 SENTENCE_END = re.compile(rf"[。！？；…]+[{CLOSERS}]*|[.!?]+[{CLOSERS}]*(?=\s)")
 ABBREVIATION = re.compile(
-    r"(?:\b(?:e\.g|i\.e|etc|cf|vs|ca|approx|resp|Dr|Mr|Mrs|Ms|Prof|St|Inc|Ltd|Co|Corp|Nos?|Figs?|Eqs?|Secs?|Vol|pp?)|\b[A-Z]|(?:^|\s)\d{1,3})\.$",
-    re.MULTILINE,
+    r"(?:\b(?:e\.g|i\.e|etc|cf|vs|ca|approx|Dr|Mr|Mrs|Ms|Prof|St|Inc|Ltd|Co|Corp|Nos?|Figs?|Eqs?|Secs?|Vol|pp?|[A-Z])|\n[ \t]*\d{1,3})\.$"
 )
 # A paragraph ends, or a line that begins something of its own: an item, a heading, a row, a quote.
 LINE_START = re.compile(
@@ -36,7 +35,9 @@ def sentence_ends(text: str) -> Iterator[int]:
     """The offsets behind the sentences of Chinese and of languages with Latin stops; abbreviations, initials and ordinals end none."""
     for match in SENTENCE_END.finditer(text):
         place = match.end()
-        if match.group()[0] != "." or not (text[place + 1 : place + 2].islower() or ABBREVIATION.search(text[place - 9 : place])):
+        if match.group()[0] != "." or not (
+            text[place + 1 : place + 2].islower() or ABBREVIATION.search("\n" * (place < 9) + text[max(0, place - 9) : place])
+        ):
             yield place
 
 
