@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 
 from rag_platform.loaders.pdf_text import Region, Run, opens_item, rounded_out, union
 
@@ -65,7 +66,7 @@ def _pieces(lines: Sequence[Sequence[Run]], body: float) -> list[tuple[str, list
         text = " ".join(run.text.strip() for run in line)
         size, bold, mono = max(run.size for run in line), all(run.bold for run in line), all(run.mono for run in line)
         large = size > 1.1 * body or (bold and size > 0.95 * body)
-        if large and len(text) < 160:
+        if large and len(text) < 160 and not _has_cells(line):
             label = "section-header"
             found: object = (label, round(size), bold)
         elif opens_item(text) and not mono:
@@ -81,6 +82,13 @@ def _pieces(lines: Sequence[Sequence[Run]], body: float) -> list[tuple[str, list
             pieces.append((label, list(line)))
         style = found
     return [("text" if label == "section-header" and _is_body(group) else label, group) for label, group in pieces]
+
+
+def _has_cells(line: Sequence[Run]) -> bool:
+    """True for a line of pieces far apart, the first of which is no number: the head of a table."""
+    pieces = sorted(line, key=lambda run: run.box[0])
+    far = any(right.box[0] - left.box[2] > 1.5 * right.size for left, right in pairwise(pieces))
+    return far and not re.fullmatch(r"[\divxIVX.()]{1,8}|第.{1,4}[章节節编]", pieces[0].text.strip())
 
 
 def _is_body(group: Sequence[Run]) -> bool:
