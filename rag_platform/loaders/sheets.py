@@ -21,7 +21,7 @@ from rag_platform.loaders.text import facts_of, suffix_of
 MAX_CELLS = 2_000_000
 GROUP_CHARS = 720  # a group with its sheet's name fits the shipped chunk size of 800
 GROUP_TOKENS = 400
-MAX_FIELD_CHARS = 1_000_000
+MAX_FIELD_CHARS = 200_000  # a cell of a spreadsheet holds 32,767
 DELIMITERS = ",;\t|"
 
 

@@ -69,7 +69,7 @@ def read_workbook(path: Path, max_cells: int) -> Workbook:
     """Every worksheet of the file, hidden ones too. Raises DocumentError: `broken_file`, `too_large`."""
     import openpyxl
 
-    left = max_cells
+    cells = 0
     sheets: list[Sheet] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # openpyxl warns of features it drops; those that hold text are named below
@@ -77,8 +77,8 @@ def read_workbook(path: Path, max_cells: int) -> Workbook:
             with open(path, "rb") as opened, contextlib.closing(openpyxl.load_workbook(opened, read_only=True, data_only=True)) as book:
                 for sheet in book.worksheets:
                     extras = _extras(book, sheet)
-                    rows = _rows(sheet, extras, left)
-                    left -= sum(len(row.cells) for row in rows)
+                    rows = _rows(sheet, extras, cells, max_cells)
+                    cells += sum(len(row.cells) for row in rows)
                     said = f"{len(extras.formulas)} formulas have no stored value and are shown as formulas; open and save it in Excel"
                     told = (said,) if extras.formulas else ()
                     sheets.append(Sheet(sheet.title, sheet.sheet_state != "visible", rows, told))
@@ -195,11 +195,11 @@ def _area(ref: str) -> tuple[int, int, int, int] | None:
 # --- values --------------------------------------------------------------------------------------------------------------------
 
 
-def _rows(sheet: Any, extras: _Extras, max_cells: int) -> tuple[Row, ...]:
-    """The rows that hold something, and blank ones between them."""
+def _rows(sheet: Any, extras: _Extras, count: int, max_cells: int) -> tuple[Row, ...]:
+    """The rows that hold something, and blank ones between them; `count` cells were read before."""
     sheet.reset_dimensions()  # files lie about them, and openpyxl would leave the rest out
     texts: dict[int, list[str]] = {}
-    count = width = 0
+    width = 0
     for number, cells in enumerate(sheet.iter_rows(), 1):
         if number > MAX_ROWS:
             raise DocumentError(f"rows beyond {MAX_ROWS}, which the format does not have; export the workbook again", code="broken_file")

@@ -1,0 +1,267 @@
+"""Word documents: structure, pictures, notes, tracked changes, and the proof of every block."""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rag_platform.errors import DocumentError
+from rag_platform.ir import Facts
+from rag_platform.loaders.docx import DocxLoader
+from rag_platform.loaders.docx_styles import number_text
+from rag_platform.loaders.docx_text import without_marks
+
+NAMES = (
+    'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main" '
+    'xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships" '
+    'xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main" '
+    'xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math" '
+    'xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006" '
+    'xmlns:wp="http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing"'
+)
+TYPE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/"
+STYLES = """
+<w:style w:type="paragraph" w:default="1" w:styleId="a"><w:name w:val="Normal"/></w:style>
+<w:style w:type="paragraph" w:styleId="1"><w:name w:val="heading 1"/><w:basedOn w:val="a"/></w:style>
+<w:style w:type="paragraph" w:styleId="2"><w:name w:val="标题 2"/></w:style>
+<w:style w:type="paragraph" w:styleId="own"><w:name w:val="Chapter"/><w:basedOn w:val="1"/></w:style>
+<w:style w:styleId="toc"><w:name w:val="TOC Heading"/><w:basedOn w:val="1"/><w:pPr><w:outlineLvl w:val="9"/></w:pPr></w:style>
+<w:style w:type="paragraph" w:styleId="code"><w:name w:val="HTML Preformatted"/></w:style>
+"""
+NUMBERING = """
+<w:abstractNum w:abstractNumId="0">
+<w:lvl w:ilvl="0"><w:start w:val="1"/><w:numFmt w:val="decimal"/><w:lvlText w:val="%1."/></w:lvl>
+<w:lvl w:ilvl="1"><w:start w:val="1"/><w:numFmt w:val="lowerLetter"/><w:lvlText w:val="(%2)"/></w:lvl></w:abstractNum>
+<w:abstractNum w:abstractNumId="1">
+<w:lvl w:ilvl="0"><w:start w:val="1"/><w:numFmt w:val="chineseCounting"/><w:lvlText w:val="第%1条"/></w:lvl></w:abstractNum>
+<w:abstractNum w:abstractNumId="2"><w:lvl w:ilvl="0"><w:numFmt w:val="bullet"/><w:lvlText w:val="&#xF0B7;"/></w:lvl></w:abstractNum>
+<w:num w:numId="1"><w:abstractNumId w:val="0"/></w:num><w:num w:numId="2"><w:abstractNumId w:val="1"/></w:num>
+<w:num w:numId="3"><w:abstractNumId w:val="2"/></w:num>
+<w:num w:numId="4"><w:abstractNumId w:val="0"/><w:lvlOverride w:ilvl="0"><w:startOverride w:val="1"/></w:lvlOverride></w:num>
+"""
+
+
+def p(content: str, style: str = "", number: str = "", level: int = 0) -> str:
+    """A paragraph; content that does not start with a tag is text."""
+    runs = content if content.startswith("<") else f'<w:r><w:t xml:space="preserve">{content}</w:t></w:r>'
+    properties = (f'<w:pStyle w:val="{style}"/>' if style else "") + (
+        f'<w:numPr><w:ilvl w:val="{level}"/><w:numId w:val="{number}"/></w:numPr>' if number else ""
+    )
+    return f"<w:p><w:pPr>{properties}</w:pPr>{runs}</w:p>"
+
+
+def r(text: str) -> str:
+    return f'<w:r><w:t xml:space="preserve">{text}</w:t></w:r>'
+
+
+def tc(content: str, properties: str = "") -> str:
+    return f"<w:tc><w:tcPr>{properties}</w:tcPr>{content if content.startswith('<') else p(content)}</w:tc>"
+
+
+def written(folder: Path, body: str, *, parts: dict[str, str | bytes] | None = None, relations: str = "", name: str = "a.docx") -> Path:
+    """A Word file of the given body; `parts` are added, `relations` go to the document's relationships."""
+    path = folder / name
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("[Content_Types].xml", "<Types xmlns='http://schemas.openxmlformats.org/package/2006/content-types'/>")
+        archive.writestr(
+            "_rels/.rels", f'<Relationships><Relationship Id="r1" Type="{TYPE}officeDocument" Target="word/document.xml"/></Relationships>'
+        )
+        fixed = "".join(
+            f'<Relationship Id="{key}" Type="{TYPE}{key}" Target="{key}.xml"/>' for key in ("styles", "numbering", "footnotes", "comments")
+        )
+        archive.writestr("word/_rels/document.xml.rels", f"<Relationships>{fixed}{relations}</Relationships>")
+        archive.writestr("word/document.xml", f"<w:document {NAMES}><w:body>{body}</w:body></w:document>")
+        archive.writestr("word/styles.xml", f"<w:styles {NAMES}>{STYLES}</w:styles>")
+        archive.writestr("word/numbering.xml", f"<w:numbering {NAMES}>{NUMBERING}</w:numbering>")
+        for part, content in (parts or {}).items():
+            archive.writestr(part, content)
+    return path
+
+
+def loaded(path: Path) -> Facts:
+    """The facts of a file, all of whose blocks are proved."""
+    facts = DocxLoader().load(path, path.name)
+    assert DocxLoader().verify_blocks(path, facts.text, facts.blocks) == {}
+    assert all(facts.text[block.start : block.end].strip() for block in facts.blocks)
+    return facts
+
+
+def test_headings_come_from_styles_their_bases_and_outline_levels(tmp_path):
+    outlined = p("Outlined").replace("<w:pPr>", '<w:pPr><w:outlineLvl w:val="2"/>')
+    facts = loaded(written(tmp_path, p("总则", "1") + p("范围", "2") + p("Own", "own") + outlined + p("Contents", "toc") + p("Text.")))
+    assert facts.text == "# 总则\n\n## 范围\n\n# Own\n\n### Outlined\n\nContents\n\nText.\n"
+    assert [(block.level, block.title, block.locator) for block in facts.blocks if block.kind == "heading"] == [
+        (1, "总则", "body/p[1]"), (2, "范围", "body/p[2]"), (1, "Own", "body/p[3]"), (3, "Outlined", "body/p[4]"),
+    ]  # fmt: skip
+    assert facts.summary.title == "总则"
+
+
+def test_lists_have_the_numbers_that_word_prints(tmp_path):
+    body = p("one", number="1") + p("deep", number="1", level=1) + p("two", number="1") + p("anew", number="4") + p("dot", number="3")
+    facts = loaded(written(tmp_path, body + p("应当", "1", number="2") + p("Words.") + p("可以", "1", number="2")))
+    assert facts.text == "1. one\n    - (a) deep\n2. two\n1. anew\n- dot\n\n# 第一条 应当\n\nWords.\n\n# 第二条 可以\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "form", "text"),
+    [(28, "lowerLetter", "bb"), (14, "upperRoman", "XIV"), (110, "chineseCounting", "一百一十"), (12, "chineseCounting", "十二"),
+     (1005, "chineseCountingThousand", "一千零五"),
+        (3, "decimalEnclosedCircle", "③"), (3, "ideographTraditional", "丙"), (7, "unknown", "7")],
+)  # fmt: skip
+def test_numbers_are_printed_as_their_format_says(value, form, text):
+    assert number_text(value, form) == text
+
+
+def test_tables_spell_out_merged_cells_and_prove_each_row(tmp_path):
+    span, start, below = '<w:gridSpan w:val="2"/>', '<w:vMerge w:val="restart"/>', "<w:vMerge/>"
+    inner = f"<w:tbl><w:tr>{tc('x')}{tc('y')}</w:tr></w:tbl>"
+    rows = (
+        [tc("Name"), tc("Sizes", span)],
+        [tc("a|b", start), tc("1"), tc(inner + p("z"))],
+        [tc("", below), tc(p("n", number="1")), tc("3")],
+    )
+    table = "<w:tbl>" + "".join(f"<w:tr>{''.join(cells)}</w:tr>" for cells in rows) + "</w:tbl>"
+    path = written(tmp_path, p("Before.") + table + p("Behind."))
+    facts = loaded(path)
+    assert facts.text.splitlines()[2:6] == [
+        "| Name | Sizes | Sizes |",
+        "| --- | --- | --- |",
+        "| a\\|b | 1 | x, y z |",
+        "| a\\|b | 1. n | 3 |",
+    ]
+    assert [block.locator for block in facts.blocks] == ["body/p[1]", *(f"body/tbl[1]/tr[{n}]" for n in (1, 2, 3)), "body/p[2]"]
+    swapped = facts.text.replace("| 1 | x", "| x | 1")
+    assert list(DocxLoader().verify_blocks(path, swapped, facts.blocks)) == [2]
+    moved = [replace(facts.blocks[0], locator="body/p[2]"), replace(facts.blocks[4], ordinal=9, locator="body/p[7]")]
+    assert sorted(DocxLoader().verify_blocks(path, facts.text, moved)) == [0, 9]
+
+
+def test_a_frame_of_one_cell_is_text(tmp_path):
+    facts = loaded(written(tmp_path, f"<w:tbl><w:tr>{tc(p('Boxed.') + p('Twice.'))}</w:tr></w:tbl>"))
+    assert facts.text == "Boxed.\n\nTwice.\n" and facts.blocks[1].locator == "body/tbl[1]/tr[1]/tc[1]/p[2]"
+
+
+def test_pictures_stand_where_they_are_drawn(tmp_path):
+    drawing = (
+        '<w:r><w:drawing><wp:inline><wp:docPr id="1" name="x" descr="A [red] square"/><a:graphic><a:blip r:embed="rId9"/></a:graphic>'
+        "</wp:inline></w:drawing></w:r>"
+    )
+    relations = (
+        f'<Relationship Id="rId9" Type="{TYPE}image" Target="media/im age.png"/>'
+        f'<Relationship Id="rId8" Type="{TYPE}image" Target="http://example.com/x.png" TargetMode="External"/>'
+    )
+    linked = drawing.replace('r:embed="rId9"', 'r:link="rId8"').replace("A [red] square", "")
+    body = p("Head", "1") + p(r("See ") + drawing + r(" here.")) + p(linked) + p(drawing.replace("rId9", "rId77"))
+    facts = loaded(written(tmp_path, body + p("End."), relations=relations, parts={"word/media/im age.png": b"x"}))
+    assert facts.text == "# Head\n\nSee ![A red square](docx:word/media/im%20age.png)  here.\n\n![](http://example.com/x.png)\n\nEnd.\n"
+    assert [(ref.origin_ref, facts.text[ref.start : ref.end], ref.heading_path) for ref in facts.media] == [
+        ("docx:word/media/im age.png", "![A red square](docx:word/media/im%20age.png)", "Head"),
+        ("http://example.com/x.png", "![](http://example.com/x.png)", "Head"),
+    ]
+    assert any("1 pictures have no data" in warning for warning in facts.summary.warnings)
+
+
+def test_notes_follow_the_section_that_mentions_them(tmp_path):
+    notes = f'<w:footnotes {NAMES}><w:footnote w:id="7">{p("Small print.")}</w:footnote></w:footnotes>'
+    comments = f'<w:comments {NAMES}><w:comment w:id="0" w:author="Bob">{p("Why?")}</w:comment></w:comments>'
+    body = p(r("Text") + '<w:r><w:footnoteReference w:id="7"/></w:r>') + p(r("Odd") + '<w:r><w:commentReference w:id="0"/></w:r>')
+    path = written(tmp_path, body + p("Next", "1") + p("More."), parts={"word/footnotes.xml": notes, "word/comments.xml": comments})
+    facts = loaded(path)
+    assert facts.text == "Text[^1]\n\nOdd[^c1]\n\n[^1]: Small print.\n\n[^c1]: Bob: Why?\n\n# Next\n\nMore.\n"
+    assert [block.locator for block in facts.blocks][2:4] == ["footnotes/7", "comments/0"]
+
+
+def test_tracked_changes_fields_links_and_formulas_read_as_shown(tmp_path):
+    changed = r("kept ") + f"<w:del>{r('gone').replace('w:t', 'w:delText')}</w:del><w:ins>{r('added')}</w:ins>"
+    field = (
+        '<w:r><w:fldChar w:fldCharType="begin"/></w:r><w:r><w:instrText> HYPERLINK "https://x.org/a b" </w:instrText></w:r>'
+        f'<w:r><w:fldChar w:fldCharType="separate"/></w:r>{r("site")}<w:r><w:fldChar w:fldCharType="end"/></w:r>'
+    )
+    bad = f'<w:hyperlink r:id="bad">{r("click")}</w:hyperlink>'
+    formula = "<m:oMath><m:f><m:num><m:r><m:t>a+b</m:t></m:r></m:num><m:den><m:r><m:t>2</m:t></m:r></m:den></m:f></m:oMath>"
+    raised = '<w:r><w:rPr><w:vertAlign w:val="superscript"/></w:rPr><w:t>2</w:t></w:r>'
+    relations = f'<Relationship Id="bad" Type="{TYPE}hyperlink" Target="javascript:alert(1)" TargetMode="External"/>'
+    body = (
+        p(changed)
+        + p(r("See!") + field)
+        + p(bad)
+        + p(r("x = ") + formula)
+        + p(r("10 m") + raised)
+        + p("<w:sdt><w:sdtContent>" + r("in a control") + "</w:sdtContent></w:sdt>")
+    )
+    facts = loaded(written(tmp_path, body, relations=relations))
+    assert facts.text.split("\n\n") == [
+        "kept added",
+        "See\\![site](https://x.org/a%20b)",
+        "click",
+        "x = (a+b)/2",
+        "10 m²",
+        "in a control\n",
+    ]
+    assert facts.summary.warnings == ("1 tracked deletions were left out; insertions were kept",)
+
+
+def test_text_boxes_headers_footers_and_code(tmp_path):
+    box = f"<w:txbxContent>{p('Boxed.')}</w:txbxContent>"
+    boxed = (
+        f'<w:r><mc:AlternateContent><mc:Choice Requires="wps">{box}</mc:Choice><mc:Fallback>{box}</mc:Fallback></mc:AlternateContent></w:r>'
+    )
+    section = '<w:sectPr><w:headerReference r:id="h1"/><w:headerReference r:id="h1"/><w:footerReference r:id="f1"/></w:sectPr>'
+    relations = "".join(
+        f'<Relationship Id="{key}1" Type="{TYPE}{kind}" Target="{kind}1.xml"/>' for key, kind in (("h", "header"), ("f", "footer"))
+    )
+    parts = {f"word/{kind}1.xml": f"<w:{tag} {NAMES}>{p(kind)}</w:{tag}>" for kind, tag in (("header", "hdr"), ("footer", "ftr"))}
+    body = p(r("Beside") + boxed) + p("def f():", "code") + p("    return 1", "code") + p("```not a fence") + section
+    facts = loaded(written(tmp_path, body, relations=relations, parts=parts))
+    assert facts.text == "header\n\nBeside\n\nBoxed.\n\n```\ndef f():\n    return 1\n```\n\n\\```not a fence\n\nfooter\n"
+    assert [(block.kind, block.locator) for block in facts.blocks] == [
+        ("header", "header1/p[1]"), ("paragraph", "body/p[1]"), ("paragraph", "body/p[1]/txbx[1]/p[1]"), ("code", "body/p[2-3]"),
+        ("paragraph", "body/p[4]"), ("footer", "footer1/p[1]"),
+    ]  # fmt: skip
+
+
+def test_marks_of_ours_are_told_from_the_words():
+    assert without_marks("a[^c2] [site](http://x/y) ![alt text](docx:word/m.png) \\![b](u)") == "a [site]  \\![b]"
+
+
+def test_strict_and_macro_files_are_read(tmp_path):
+    path = written(tmp_path, p("Words."), name="a.docm", parts={"word/vbaProject.bin": b"x"})
+    assert DocxLoader().claims("a.docm", b"PK\x03\x04") and loaded(path).summary.warnings == ("the macros were ignored",)
+    with zipfile.ZipFile(path) as source, zipfile.ZipFile(tmp_path / "b.docx", "w") as strict:
+        for name in source.namelist():
+            data = source.read(name).replace(
+                b"http://schemas.openxmlformats.org/wordprocessingml/2006/main", b"http://purl.oclc.org/ooxml/wordprocessingml/main"
+            )
+            strict.writestr(name, data)
+    assert loaded(tmp_path / "b.docx").text == "Words.\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ("", "empty_file"),
+        (p(" "), "empty_file"),
+        ("<w:p>", "broken_file"),
+        ("<!-- x --><w:p>&e;</w:p>", "broken_file"),
+        ("<w:x>" * 400, "broken_file"),
+    ],
+)
+def test_an_empty_or_damaged_document_is_refused(tmp_path, body, code):
+    with pytest.raises(DocumentError) as caught:
+        DocxLoader().load(written(tmp_path, body), "a.docx")
+    assert caught.value.code == code and len(caught.value.message.split()) > 5
+
+
+def test_what_python_docx_writes_is_read(tmp_path):
+    docx = pytest.importorskip("docx")
+    made = docx.Document()
+    made.core_properties.title = "Guide"
+    made.add_heading("Ports", 1)
+    made.add_paragraph("first", style="List Number")
+    made.add_table(2, 2).cell(1, 1).text = "8080"
+    made.save(tmp_path / "a.docx")
+    facts = loaded(tmp_path / "a.docx")
+    assert facts.text == "# Ports\n\n1. first\n\n|  |  |\n| --- | --- |\n|  | 8080 |\n" and facts.summary.title == "Guide"

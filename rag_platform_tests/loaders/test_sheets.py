@@ -1,0 +1,267 @@
+"""CSV and XLSX: rows under their header, locators that are proved, nothing cut silently."""
+
+from __future__ import annotations
+
+import datetime
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import openpyxl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rag_platform.errors import DocumentError
+from rag_platform.loaders.sheet_tables import Row, Size, column_letters, disproved, groups, written
+from rag_platform.loaders.sheets import CsvLoader, XlsxLoader, sniff_delimiter
+from rag_platform.loaders.workbooks import shown
+
+SMALL = Size(chars=120, tokens=200)
+
+
+def rows(*lines: tuple[str, ...]) -> list[Row]:
+    return [Row(number, cells) for number, cells in enumerate(lines, 1)]
+
+
+def texts(*lines: tuple[str, ...], size: Size = SMALL) -> list[tuple[str, str]]:
+    return [(group.locator("S"), group.text) for group in groups(rows(*lines), size)]
+
+
+def csv_file(folder: Path, text: str, encoding: str = "utf-8") -> Path:
+    path = folder / "a.csv"
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+def book(folder: Path, **sheets: list[list[object]]) -> Path:
+    made = openpyxl.Workbook()
+    made.remove(made.active)
+    for name, lines in sheets.items():
+        sheet = made.create_sheet(name)
+        for line in lines:
+            sheet.append(line)
+    made.save(folder / "a.xlsx")
+    return folder / "a.xlsx"
+
+
+def rewritten(path: Path, target: Path, old: bytes, new: bytes) -> Path:
+    """The container with `old` replaced by `new` in its parts, which must hold it."""
+    with zipfile.ZipFile(path) as source, zipfile.ZipFile(target, "w") as changed:
+        parts = {name: source.read(name) for name in source.namelist()}
+        assert any(old in data for data in parts.values())
+        for name, data in parts.items():
+            changed.writestr(name, data.replace(old, new))
+    return target
+
+
+# --- rows to groups ------------------------------------------------------------------------------------------------------
+
+
+def test_each_group_repeats_the_header_and_names_its_rows():
+    lines = [("name", "amount"), *((f"item {number}", str(number)) for number in range(1, 13))]
+    found = texts(*lines)
+    assert found[0] == (
+        "sheet=S;rows=2-6;head=1",
+        "| name | amount |\n| --- | --- |\n" + "\n".join(f"| item {n} | {n} |" for n in range(1, 6)),
+    )
+    assert [locator for locator, _ in found] == ["sheet=S;rows=2-6;head=1", "sheet=S;rows=7-11;head=1", "sheet=S;rows=12-13;head=1"]
+    assert all(text.startswith("| name | amount |\n| --- | --- |\n") for _, text in found)
+
+
+def test_titles_stand_above_the_table_and_numbers_need_no_header():
+    found = texts(("Report", ""), ("", ""), ("1", "2"), ("3", "4"))
+    assert found == [("sheet=S;rows=1", "Report"), ("sheet=S;rows=3-4", "| A | B |\n| --- | --- |\n| 1 | 2 |\n| 3 | 4 |")]
+
+
+def test_a_region_behind_a_blank_row_goes_on_under_its_header_or_opens_its_own():
+    same = texts(("name", "town"), ("Ann", "Bonn"), ("", ""), ("Bob", "Rome"))
+    assert [text.splitlines()[0] for _, text in same] == ["| name | town |", "| name | town |"]
+    other = texts(("name", "size"), ("Ann", "3"), ("", ""), ("city", "mayor"), ("Rome", "Bob"))
+    assert [text.splitlines()[0] for _, text in other] == ["| name | size |", "| city | mayor |"]
+
+
+def test_a_header_of_two_rows_is_joined_column_by_column():
+    found = texts(("Region", "Sales", "Sales"), ("Region", "2022", "2023"), ("North", "1", "2"))
+    assert found == [("sheet=S;rows=3;head=1-2", "| Region | Sales / 2022 | Sales / 2023 |\n| --- | --- | --- |\n| North | 1 | 2 |")]
+
+
+def test_a_wide_header_never_makes_a_group_longer_than_twice_its_rows():
+    header = tuple(f"a long name of column {n}" for n in range(9))
+    found = list(groups(rows(header, *(tuple("xy" for _ in header) for _ in range(40))), SMALL))
+    for group in found[:-1]:
+        head, _, *body = group.text.split("\n")
+        assert sum(map(len, body)) >= len(head)
+
+
+def test_columns_have_the_names_of_a_spreadsheet():
+    assert [column_letters(index) for index in (0, 25, 26, 701, 702)] == ["A", "Z", "AA", "ZZ", "AAA"]
+
+
+cell = st.text(st.sampled_from("ab1| \\\n-#é中`"), max_size=6)
+
+
+@given(st.lists(st.lists(cell, max_size=4).map(tuple), max_size=12))
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+def test_every_group_is_proved_and_no_cell_is_lost(lines):
+    given_rows = [Row(number, cells) for number, cells in enumerate(lines, 1)]
+    text, blocks = written([("S", list(groups(given_rows, SMALL)))])
+    numbered = {row.number: row for row in given_rows}
+    assert {block.locator: disproved(text, block, numbered) for block in blocks if block.kind != "heading"} == {
+        block.locator: "" for block in blocks if block.kind != "heading"
+    }
+    for char in "ab1é中":
+        assert (char in "".join("".join(cells) for cells in lines)) <= (char in text)
+
+
+# --- CSV -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_csv_file_has_lines_rows_and_its_delimiter(tmp_path):
+    path = csv_file(tmp_path, 'Name;Amount;Note\r\nAnn;1,5;"two\r\nlines | pipe"\r\n\r\nBob;2;=1+1\r\n')
+    facts = CsvLoader().load(path, "sales.csv")
+    assert facts.text == (
+        "| Name | Amount | Note |\n| --- | --- | --- |\n| Ann | 1,5 | two lines \\| pipe |\n\n"
+        "| Name | Amount | Note |\n| --- | --- | --- |\n| Bob | 2 | =1+1 |\n"
+    )
+    assert [(block.locator, block.line_start, block.line_end) for block in facts.blocks] == [
+        ("rows=2;head=1", 2, 3),
+        ("rows=4;head=1", 5, 5),
+    ]
+    assert (facts.summary.title, facts.summary.metadata, facts.summary.encoding) == ("sales", {"delimiter": ";", "records": 3}, "utf-8")
+    assert CsvLoader().verify_blocks(path, facts.text, facts.blocks) == {}
+
+
+@pytest.mark.parametrize("text", ["| Name | Amount |\n| --- | --- |\n| Ann | 2 |", "| Nome | Amount |\n| --- | --- |\n| Ann | 1 |"])
+def test_a_changed_cell_or_header_is_not_proved(tmp_path, text):
+    path = csv_file(tmp_path, "Name,Amount\nAnn,1\n")
+    block = replace(CsvLoader().load(path, "a.csv").blocks[0], end=len(text))
+    assert list(CsvLoader().verify_blocks(path, text, [block])) == [0]
+
+
+@pytest.mark.parametrize(
+    ("text", "delimiter"), [("a,b\n1,2", ","), ("a;b\n1,5;2,5", ";"), ("a\tb\nc\td", "\t"), ("a|b\nc|d", "|"), ("words", ",")]
+)
+def test_the_delimiter_is_found(text, delimiter):
+    assert sniff_delimiter(text) == delimiter
+
+
+def test_the_line_that_names_the_delimiter_is_no_record(tmp_path):
+    facts = CsvLoader().load(csv_file(tmp_path, "sep=|\na|b\n1|2\n"), "a.csv")
+    assert facts.text == "| a | b |\n| --- | --- |\n| 1 | 2 |\n"
+
+
+def test_a_chinese_file_in_its_old_encoding_is_read(tmp_path):
+    facts = CsvLoader().load(csv_file(tmp_path, "姓名,部门\n张三,财务部门\n李四,技术部门\n", "gbk"), "a.csv")
+    assert "| 张三 | 财务部门 |" in facts.text and facts.summary.encoding == "gb18030"
+
+
+def test_an_open_quote_swallows_nothing(tmp_path):
+    facts = CsvLoader().load(csv_file(tmp_path, 'a,b\n"open,1\n' + "x,2\n" * 60_000), "a.csv")
+    assert '"open' in facts.text and facts.text.count("| x | 2 |") == 60_000
+    assert facts.summary.warnings == ("a quote is never closed; quotes were read as text",)
+
+
+@pytest.mark.parametrize(("text", "options", "code"), [(" , \n,\n", {}, "empty_file"), ("a,b\n1,2\n", {"max_cells": 3}, "too_large")])
+def test_what_is_no_table_is_refused(tmp_path, text, options, code):
+    with pytest.raises(DocumentError) as caught:
+        CsvLoader(**options).load(csv_file(tmp_path, text), "a.csv")
+    assert caught.value.code == code
+
+
+# --- XLSX ----------------------------------------------------------------------------------------------------------------
+
+
+def test_each_sheet_has_a_heading_its_rows_and_a_proof(tmp_path):
+    path = book(
+        tmp_path, **{"Q1; 50%": [["name", "day"], ["Ann", datetime.datetime(2023, 5, 1, 12, 30)]], "Empty": [], "Notes": [["Only words"]]}
+    )
+    facts = XlsxLoader().load(path, "plan.xlsx")
+    assert facts.text == "# Q1; 50%\n\n| name | day |\n| --- | --- |\n| Ann | 2023-05-01 12:30 |\n\n# Notes\n\nOnly words\n"
+    assert [(block.kind, block.locator) for block in facts.blocks] == [
+        ("heading", "sheet=Q1%3B 50%25"), ("table", "sheet=Q1%3B 50%25;rows=2;head=1"), ("heading", "sheet=Notes"),
+        ("paragraph", "sheet=Notes;rows=1"),
+    ]  # fmt: skip
+    assert XlsxLoader().verify_blocks(path, facts.text, facts.blocks) == {}
+    assert list(XlsxLoader().verify_blocks(path, facts.text.replace("Ann", "Ana"), facts.blocks)) == [1]
+    assert facts.summary.metadata["sheets"] == ["Q1; 50%", "Notes"] and facts.summary.title == "plan"
+
+
+def test_merged_cells_links_formulas_and_hidden_sheets(tmp_path):
+    made = openpyxl.Workbook()
+    sheet = made.active
+    for line in (["Group", None, "Total"], ["a", "b", None], ["x", 1, "=A1+1"], [None, 2, 3]):
+        sheet.append(line)
+    sheet.merge_cells("A1:B1")
+    sheet.merge_cells("C1:C2")
+    sheet.merge_cells("A3:A4")
+    sheet["A3"].hyperlink = "https://example.com/x"
+    made.create_sheet("secret").append(["s"])
+    made["secret"].sheet_state = "hidden"
+    made.save(tmp_path / "a.xlsx")
+    facts = XlsxLoader().load(tmp_path / "a.xlsx", "a.xlsx")
+    assert facts.text.splitlines()[2:] == [
+        "| Group / a | Group / b | Total |",
+        "| --- | --- | --- |",
+        "| [x](https://example.com/x) | 1 | =A1+1 |",
+        "| [x](https://example.com/x) | 2 | 3 |",
+    ]
+    assert any("1 formulas have no stored value" in warning for warning in facts.summary.warnings)
+    assert any("hidden sheets were not read: secret" in warning for warning in facts.summary.warnings)
+    assert "# secret" in XlsxLoader(hidden_sheets=True).load(tmp_path / "a.xlsx", "a.xlsx").text
+
+
+def test_a_lying_dimension_loses_no_row(tmp_path):
+    path = book(tmp_path, S=[["name", "n"], *([f"row {n}", n] for n in range(50))])
+    lying = rewritten(path, tmp_path / "b.xlsx", b'ref="A1:B51"', b'ref="A1"')
+    assert "row 49" in XlsxLoader().load(lying, "b.xlsx").text
+
+
+@pytest.mark.parametrize(
+    ("value", "form", "text"),
+    [
+        (0.256, "0%", "26%"), (0.256, "0.0%", "25.6%"), (1234.5, "#,##0.00", "1,234.50"), (-3.0, '"$"#,##0.00_-', "-$3.00"),
+        (7, "000-00", "7"),
+        (0.1 + 0.2, "General", "0.3"), (1e21, "General", "1e+21"), (5.0, "General", "5"),
+        (True, "General", "TRUE"), ("#N/A", "General", "#N/A"),
+        (datetime.datetime(2023, 1, 2), "yyyy-mm-dd", "2023-01-02"),
+        (datetime.datetime(2023, 1, 2), "d/m/yy h:mm", "2023-01-02 00:00"),
+        (datetime.time(9, 5), "h:mm", "09:05"), (datetime.timedelta(hours=30, minutes=1), "[h]:mm", "30:01:00"),
+        (2.5, "[Red]0.0;-0.0", "2.5"),
+    ],
+)  # fmt: skip
+def test_values_read_as_the_sheet_shows_them(value, form, text):
+    assert shown(value, form) == text
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b"PK\x03\x04 cut off", "broken_file"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + "EncryptedPackage".encode("utf-16-le"), "encrypted"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1 Workbook", "unsupported_type"),
+        (b"<html></html>", "unsupported_type"),
+    ],
+)
+def test_what_is_no_workbook_is_refused(tmp_path, content, code):
+    path = tmp_path / "a.xlsx"
+    path.write_bytes(content)
+    with pytest.raises(DocumentError) as caught:
+        XlsxLoader().load(path, "a.xlsx")
+    assert caught.value.code == code
+
+
+def test_too_many_cells_are_refused_not_cut(tmp_path):
+    path = book(tmp_path, A=[[1, 2], [3, 4]], B=[[5, 6]])
+    with pytest.raises(DocumentError, match=r"above limits\.max_cells = 5") as caught:
+        XlsxLoader(max_cells=5).load(path, "a.xlsx")
+    assert caught.value.code == "too_large"
+
+
+def test_merged_areas_over_everything_are_refused(tmp_path):
+    path = book(tmp_path, S=[["x"] * 50, *([[]] * 38), ["end"]])
+    merged = rewritten(
+        path, tmp_path / "b.xlsx", b"</sheetData>", b'</sheetData><mergeCells count="1"><mergeCell ref="A1:XFD1048576"/></mergeCells>'
+    )
+    with pytest.raises(DocumentError, match="max_cells"):
+        XlsxLoader(max_cells=1000).load(merged, "b.xlsx")
