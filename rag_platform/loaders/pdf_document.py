@@ -149,17 +149,21 @@ def _parents(parents: Sequence[PageBlock], block: PageBlock) -> list[PageBlock]:
 
 
 def _repeated_edges(pages: Sequence[PageFacts]) -> dict[tuple[int, int], str]:
-    """(page, position) to header or footer: a page's first or last blocks whose words, digits apart, open or close three raw pages."""
-    seen: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    """(page, position) to header or footer: one of a raw page's two first or last blocks that stands at the same height on three pages.
+
+    Words are compared, digits apart; those of a possible heading with their digits, because chapters begin alike.
+    """
+    seen: dict[tuple[str, str, int], list[tuple[int, int]]] = {}
     for page in pages:
         if page.engine == "raw" and len(page.blocks) > 2:
             order = sorted(range(len(page.blocks)), key=lambda i: page.blocks[i].bbox[1])
             for kind, positions in (("header", order[:2]), ("footer", order[-2:])):
                 for position in positions:
-                    words = re.sub(r"[\d\s]+", "", page.blocks[position].text)
-                    if len(words) < 120 and page.blocks[position].lines <= 3:
-                        seen.setdefault((kind, words), []).append((page.page, position))
-    return {place: kind for (kind, _), places in seen.items() if len({page for page, _ in places}) >= 3 for place in places}
+                    block = page.blocks[position]
+                    words = re.sub(r"\s+" if block.kind == "heading" else r"[\d\s]+", "", block.text)
+                    if block.kind in ("heading", "paragraph") and len(words) < 120 and block.lines <= 3:
+                        seen.setdefault((kind, words, round(block.bbox[1] / 10)), []).append((page.page, position))
+    return {place: kind for (kind, _, _), places in seen.items() if len({page for page, _ in places}) >= 3 for place in places}
 
 
 def _media(pages: Sequence[PageFacts], text: str, blocks: Sequence[Block]) -> tuple[MediaRef, ...]:

@@ -27,6 +27,8 @@ _CHINESE = (  # each opens a level below the one before it
     re.compile(r"^第\s*[一二三四五六七八九十百零〇\d]+\s*[节節]"),
     re.compile(r"^[一二三四五六七八九十]{1,3}\s*[、．.]"),
     re.compile(r"^[（(][一二三四五六七八九十]{1,3}[)）]"),
+    re.compile(r"^\d{1,2}、"),
+    re.compile(r"^[（(]\d{1,2}[)）](?=\s*[\u3400-\u9fff])"),
 )
 _LEADING = re.compile(r"^(?:chapter|part|section|appendix)?\s*(?:\d+(?:\.\d+)*|[IVXLC]+(?=[.\s])|[A-Z](?=[.\s]))?[.:)\s]*", re.I)
 _CROWD = 4

@@ -1,0 +1,177 @@
+"""Headings of PDFs and their levels, judged over the whole document; what pages say together."""
+
+from __future__ import annotations
+
+import pymupdf
+import pytest
+
+from rag_platform.loaders.pdf import PdfLoader, verify_blocks
+from rag_platform.loaders.pdf_document import PdfInfo
+from rag_platform.loaders.pdf_headings import heading_levels, number_depth
+from rag_platform.loaders.pdf_images import PageImage
+from rag_platform.loaders.pdf_pages import PageBlock, PageFacts
+from rag_platform.loaders.pdf_plain import plain_regions
+from rag_platform.loaders.pdf_text import Char, Run
+
+BODY = PageBlock("paragraph", "Plain words of the body that say something. " * 4, (0, 100, 400, 160), 10, False, 4)
+
+
+def heading(text: str, size: float = 10, bold: bool = True, kind: str = "heading", **more: object) -> PageBlock:
+    return PageBlock(kind, text, (0, 0, 9, 9), size, bold, 1, **more)
+
+
+def page(*blocks: PageBlock, number: int = 1, engine: str = "raw", images: int = 0) -> PageFacts:
+    return PageFacts(number, blocks, tuple(PageImage(7, (0, 0, 50, 50)) for _ in range(images)), engine)
+
+
+@pytest.mark.parametrize(
+    ("text", "depth"),
+    [
+        ("2 Methods", 1),
+        ("2.1.4 Setup", 3),
+        ("2. Methods", 1),
+        ("A.1 Proofs", 2),
+        ("IV. Results", 1),
+        ("Chapter 3", 1),
+        ("第一章 总则", 1),
+        ("第二节 范围", 2),
+        ("三、结论", 3),
+        ("（四）其他", 4),
+        ("1、概述", 5),
+        ("2018 年", 0),
+        ("3.5 %", 0),
+        ("Methods", 0),
+    ],
+)
+def test_a_number_says_how_deep_a_heading_stands(text, depth):
+    assert number_depth(text) == depth
+
+
+def test_the_outline_names_headings_with_its_levels_though_number_and_page_differ():
+    outline = ((1, "1. Introduction", 1), (2, "Aims", 1), (1, "Results", 3))
+    first = page(heading("Introduction"), BODY, heading("Aims", kind="paragraph", bold=False), BODY)
+    second = page(heading("4 Results"), BODY, number=2)
+    found = heading_levels([first, second, page(BODY, number=3)], outline)
+    assert found == {(1, 0): 1, (1, 2): 2, (2, 0): 1}
+
+
+def test_numbers_give_levels_below_an_unnumbered_title():
+    found = heading_levels([page(heading("A title", 20), heading("1 One", 14), heading("1.1 Part", 12), BODY, heading("2 Two", 14), BODY)])
+    assert found == {(1, 0): 1, (1, 1): 2, (1, 2): 3, (1, 4): 2}
+
+
+def test_chinese_marks_rank_by_what_the_document_uses():
+    found = heading_levels([page(heading("一、概况", 12), BODY, heading("（一）范围", 12), BODY, heading("二、结论", 12), BODY)])
+    assert found == {(1, 0): 1, (1, 2): 2, (1, 4): 1}
+
+
+def test_equal_styles_get_equal_levels_and_a_cover_opens_none():
+    cover = page(heading("Big name", 30), heading("Second line", 26), heading("Third line", 24))
+    rest = [page(heading(f"Part {n}", 14), BODY, heading(f"Piece {n}", 12), BODY, number=n) for n in (2, 3)]
+    found = heading_levels([cover, *rest])
+    assert [found[n, position] for n in (2, 3) for position in (0, 2)] == [2, 3, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Table 3: what was measured",
+        "Figure 2. A view",
+        "图 4：结构",
+        "a2 + 8 = 12",
+        "3.14",
+        "This line is bold and ends as a sentence does.",
+    ],
+)
+def test_what_reads_as_a_caption_a_formula_or_a_sentence_is_no_heading(text):
+    assert heading_levels([page(heading(text), BODY)]) == {}
+
+
+def test_words_of_body_size_and_weight_are_no_heading_and_many_bold_lines_are_a_form():
+    assert heading_levels([page(heading("Plain", bold=False), BODY)]) == {}
+    assert heading_levels([page(*(heading(f"Field {letter}") for letter in "abcd"), BODY)]) == {}
+    assert len(heading_levels([page(*(heading(f"Field {letter}") for letter in "abc"), BODY)])) == 3
+
+
+# --- the written document --------------------------------------------------------------------------------------------------
+
+
+def entry(text: str, x: float, y: float) -> PageBlock:
+    return PageBlock("list", text, (x, y, x + 100, y + 10), 10)
+
+
+def test_entries_further_right_stand_under_their_parents_until_the_next_column():
+    pages = [page(entry("- a", 50, 100), entry("- b", 70, 112), entry("1. c", 90, 124), entry("- d", 110, 136), entry("- e", 50, 148),
+                  entry("- f", 300, 100))]  # fmt: skip
+    facts = PdfLoader(profile="fast").assemble(pages, PdfInfo(1))
+    assert facts.text == "- a\n  - b\n    1. c\n       - d\n- e\n- f"
+
+
+def test_pages_that_yield_nothing_are_named():
+    pages = [
+        page(BODY),
+        page(number=2, images=1),
+        page(number=3, images=2),
+        page(number=4),
+        PageFacts(5, (), (), "failed", ("page 5: why",)),
+    ]
+    summary = PdfLoader(profile="fast").assemble(pages, PdfInfo(5)).summary
+    assert summary.warnings == (
+        "page 5: nothing could be read",
+        "pages 2-3: no text but pictures: scanned; turn on OCR (media_texts.ocr in the strategy) to find what they say",
+        "page 4: neither text nor pictures",
+        "page 5: why",
+    )
+    assert summary.pages_without_text == (2, 3, 4, 5)
+
+
+# --- regions without a model -----------------------------------------------------------------------------------------------
+
+
+def line(text: str, y: float, *, x: float = 50, size: float = 10, bold: bool = False, mono: bool = False, block: int = 0) -> Run:
+    chars = tuple(Char(char, x + 5 * i, y, x + 5 * i + 5, y + size) for i, char in enumerate(text))
+    return Run(chars, block, size, mono, bold, True)
+
+
+def test_a_block_is_cut_where_style_or_a_list_begins():
+    runs = [
+        line("A heading", 0, size=14, bold=True),
+        line("over two lines", 16, size=14, bold=True, block=1),
+        line("Body text that goes on", 40, block=2),
+        line("for a second line.", 52, block=2),
+        line("• one", 64, block=2),
+        line("more of one", 76, x=60, block=2),
+        line("• two", 88, block=2),
+        line("x = 1", 120, mono=True, block=3),
+        line("Name        ", 140, bold=True, block=4),
+        line("Value", 140, x=300, bold=True, block=4),
+    ]
+    regions = plain_regions(runs)
+    assert [(region.label, region.bbox[1], region.bbox[3]) for region in regions] == [
+        ("section-header", 0, 30),
+        ("text", 40, 62),
+        ("list-item", 64, 86),
+        ("list-item", 88, 98),
+        ("text", 120, 130),
+        ("text", 140, 150),
+    ]
+
+
+def test_the_fast_profile_reads_headings_lists_and_code_from_a_file(tmp_path):
+    path = tmp_path / "x.pdf"
+    with pymupdf.open() as document:
+        for number in range(1, 4):
+            sheet = document.new_page()
+            sheet.insert_text((72, 30), "Handbook of pumps", fontsize=8)
+            sheet.insert_text((72, 100), f"{number} Chapter on valves", fontsize=16, fontname="hebo")
+            sheet.insert_textbox((72, 120, 500, 180), "Valves close when the pressure falls. " * 6, fontsize=10)
+            sheet.insert_text((72, 200), "• first step", fontsize=10)
+            sheet.insert_text((72, 230 + 20 * number), "open(valve)\n    close(valve)", fontsize=10, fontname="cour")
+            sheet.insert_text((72, 800), f"page {number}", fontsize=8)
+        document.save(path)
+    facts = PdfLoader(profile="fast").load(path, "x.pdf")
+    kinds = [block.kind for block in facts.blocks if block.page == 2]
+    assert kinds[0] == "header" and kinds[-1] == "footer" and "heading" in kinds and "code" in kinds
+    assert [block.title for block in facts.blocks if block.kind == "heading"] == [f"{n} Chapter on valves" for n in (1, 2, 3)]
+    assert "```\nopen(valve)\n    close(valve)\n```" in facts.text
+    assert verify_blocks(path, facts.text, facts.blocks) == {}
