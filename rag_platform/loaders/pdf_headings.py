@@ -14,7 +14,7 @@ Place = tuple[int, int]  # page from 1, position of the block on its page
 Outline = Sequence[tuple[int, str, int]]  # level, title, page
 
 _CAPTION = re.compile(
-    r"^(?:fig(?:ure|\.)?|tab(?:le|\.)?|listing|algorithm|exhibit|scheme|plate|图|圖|表|算法)\s*[\dIVX]+(?:[.\-–][\d]+)*\s*[.:：|\s–—-]",
+    r"^(?:fig(?:ure|\.)?|tab(?:le|\.)?|listing|algorithm|exhibit|scheme|plate|图|圖|表|算法)\s*(?:[A-Z][-–.]?)?[\dIVX]+(?:[.\-–][\d]+)*\s*[.:：|\s–—-]",
     re.I,
 )
 _NUMBER = re.compile(r"^(?:(\d{1,3}(?:\.\d{1,3})*)[.)、．]?\s+|([A-Z](?:\.\d{1,3})+)[.)]?\s+|([IVX]{1,5})[.)]\s+)(?=\S*[^\W\d])")
@@ -31,6 +31,7 @@ _CHINESE = (  # each opens a level below the one before it
     re.compile(r"^[（(]\d{1,2}[)）](?=\s*[\u3400-\u9fff])"),
 )
 _LEADING = re.compile(r"^(?:chapter|part|section|appendix)?\s*(?:\d+(?:\.\d+)*|[IVXLC]+(?=[.\s])|[A-Z](?=[.\s]))?[.:)\s]*", re.I)
+_BOXES = "□☐☑☒✓✔√✗✘■▢"  # a form's answers
 _CROWD = 4
 _SENTENCE_END = tuple(".;,。；，、")
 
@@ -126,8 +127,11 @@ def is_false_heading(block: PageBlock, body: float, engine: str) -> bool:
         return True
     if re.search(r"[=≤≥≈∑∫]", text) and max(map(len, words), default=0) < 4:
         return True
+    if text[0] in _BOXES:
+        return True
     if engine == "layout":
-        return False
+        plain = not block.bold and block.size <= body and not number_depth(text)
+        return plain and (text.endswith(_SENTENCE_END) or len(text) > 100 or len(re.findall(r"[\u3400-\u9fff]", text)) > 30)
     if text.endswith(_SENTENCE_END) and number_depth(text) == 0:
         return True
     if len(text) > 160 or block.lines > 3:
