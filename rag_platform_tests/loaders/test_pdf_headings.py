@@ -76,6 +76,8 @@ def test_equal_styles_get_equal_levels_and_a_cover_opens_none():
     "text",
     [
         "Table 3: what was measured",
+        "Table A-1: more",
+        "□是 √否",
         "Figure 2. A view",
         "图 4：结构",
         "a2 + 8 = 12",
