@@ -61,7 +61,7 @@ def shown(data: bytes, max_pixels: int) -> Shown:
 
 
 def _raster(data: bytes, max_pixels: int) -> Shown:
-    from PIL import Image, ImageOps
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
         with _quiet(), Image.open(io.BytesIO(data), formats=tuple(TYPES)) as image:
@@ -85,7 +85,7 @@ def _raster(data: bytes, max_pixels: int) -> Shown:
         raise
     except Image.DecompressionBombError:
         raise Missing("too_many_pixels") from None
-    except Image.UnidentifiedImageError:
+    except UnidentifiedImageError:
         name = next((name for magic, name in _OTHERS if data.startswith(magic)), "")
         raise Missing(f"type_not_read: {name}" if name else "not_an_image") from None
     except Exception as error:  # Pillow's decoders raise many types on broken files; the document goes on without the image

@@ -126,8 +126,8 @@ def test_on_or_off_the_facts_sections_and_chunks_are_the_same(
     (docs / "a.md").write_text("# Plan\n\nSee it.\n\n![the flow of water](plan.png)\n", encoding="utf-8")
     reception = receive([docs / "a.md"], "default", strategy=tiny, settings=settings, store=store, ledger=ledger, options=ReceiveOptions())
     version = ledger.version(reception.to_process[0])
-    answer = said('{"image_type": "flowchart", "summary": "Water runs to the mill.", "key_points": [], "entities": ["mill", "wheel"], "numbers": [],'
-                  ' "uncertainties": [], "steps": [{"id": "1", "text": "sluice"}]}')  # fmt: skip
+    answer = said('{"image_type": "flowchart", "summary": "Water runs to the mill.", "key_points": [], "entities": ["mill", "wheel"],'
+                  ' "numbers": [], "uncertainties": [], "steps": [{"id": "1", "text": "sluice"}]}')  # fmt: skip
 
     def built(strategy: Strategy) -> VersionBuild:
         work = VersionBuild(version, strategy, settings, store, docs / "a.md", docs)

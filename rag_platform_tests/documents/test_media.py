@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import io
+import threading
+import zipfile
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from rag_platform.config import MediaConfig
+from rag_platform.config import FetchLimits, MediaConfig
 from rag_platform.documents import child_pool
 from rag_platform.documents.media import resolve
+from rag_platform.documents.versions import VersionBuild
 from rag_platform.ir import Facts, MediaRef, ParseSummary
 from rag_platform.loaders.pdf import PdfLoader
 from rag_platform.store import Store, read_json
@@ -150,3 +155,84 @@ def test_images_of_a_pdf_are_taken_out_by_their_object_number(tmp_path):
 def test_without_a_folder_relative_images_say_so(tmp_path):
     links = resolve(facts_with("a.png"), tmp_path, Store(tmp_path), MediaConfig(), base_dir=None, root=None)
     assert [link.reason for link in links] == ["no_base_folder"]
+
+
+@contextlib.contextmanager
+def web(pages: dict[str, bytes]):
+    """A local web server; yields (its address, the paths asked for)."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            found = pages.get(self.path)
+            self.send_response(200 if found is not None else 404)
+            self.end_headers()
+            self.wfile.write(found or b"")
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing on stderr."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.mark.integration
+def test_remote_images_are_fetched_once_where_that_is_on(tmp_path):
+    with web({"/a.png": picture(), "/page/b.png": picture(9, 9), "/page/text.png": b"hello"}) as (host, asked):
+        targets = [f"http://{host}/a.png", "b.png", f"//{host}/a.png", "gone.png", "text.png", f"http://{host}/a.png", "data:image/png,x"]
+
+        def reasons_of(**config: bool) -> list[str]:
+            links = resolve(
+                facts_with(*targets), tmp_path, Store(tmp_path), MediaConfig(**config), base_dir=None, root=None,
+                base_url=f"http://{host}/page/index.html", fetching=FetchLimits(allow=(host,)),
+            )  # fmt: skip
+            return [link.reason for link in links]
+
+        assert reasons_of() == [*["remote_not_fetched"] * 6, "not_an_image"]
+        assert asked == []
+        found = reasons_of(fetch_remote=True)
+    assert found == ["", "", "", "fetch_failed: http_status", "not_an_image", "", "not_an_image"]
+    assert asked.count("/a.png") == 2  # by two spellings of its address
+
+
+def test_private_addresses_are_refused_for_images_too(tmp_path):
+    links = resolve(
+        facts_with("http://127.0.0.1:1/a.png", "http://[::1]/a.png", "http://169.254.169.254/x"), tmp_path, Store(tmp_path),
+        MediaConfig(fetch_remote=True), base_dir=None, root=None,
+    )  # fmt: skip
+    assert [link.reason for link in links] == ["fetch_failed: port_not_allowed", *["fetch_failed: address_refused"] * 2]
+
+
+def test_parts_of_a_docx_are_read_from_the_container(tmp_path):
+    path = tmp_path / "stored"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("word/media/image1.png", picture())
+        archive.writestr("../../evil.png", picture(3, 3))
+    names = ["docx:word/media/image1.png", "docx:word/media/none.png", "docx:../../evil.png"]
+    refs = tuple(MediaRef(f"r{n}", "docx", name, order=n) for n, name in enumerate(names))
+    facts = Facts("", (), refs, ParseSummary("docx", "1", "x", "1", "p", "", 0))
+    links = resolve(facts, path, Store(tmp_path / "home"), MediaConfig(), base_dir=tmp_path, root=tmp_path)
+    assert [link.reason for link in links] == ["", "not_found", ""]
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["home", "stored"]
+    assert [link.reason for link in resolve(facts_with(*names[:1]), path, Store(tmp_path), MediaConfig(), base_dir=None, root=None)] == [
+        "scheme_not_allowed"
+    ]
+    path.write_bytes(b"no archive")
+    assert [link.reason for link in resolve(facts, path, Store(tmp_path), MediaConfig(), base_dir=None, root=None)] == ["broken_file"] * 3
+
+
+@pytest.mark.integration
+def test_images_of_a_pdf_belong_to_the_chunk_beside_them(shelf, tiny):
+    shelf.ingest(DATASHEET)
+    work = VersionBuild(shelf.ledger.versions("default")[0], tiny, shelf.settings, shelf.store)
+    owners = {link.asset_id: [chunk for chunk in work.chunks if link.asset_id in chunk.asset_ids] for link in work.links}
+    assert [len(chunks) for chunks in owners.values()] == [1, 1]
+    assert [(chunk.page_start, "Figure" in chunk.chunk_text) for chunks in owners.values() for chunk in chunks] == [(1, True), (3, True)]

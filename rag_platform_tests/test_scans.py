@@ -1,0 +1,142 @@
+"""Scanned pages from file to answer: with OCR their words are found with page and picture, without it they land and are named."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from PIL import Image, ImageDraw, ImageFont
+
+from rag_platform.config import load_settings, load_strategy
+from rag_platform.documents import child_pool
+from rag_platform.documents.versions import VersionBuild
+from rag_platform.ir import Hit, QueryRequest
+from rag_platform.ledger import Ledger
+from rag_platform.retrieval.engine import answer
+from rag_platform.store import Store, read_json
+from rag_platform_tests.conftest import TINY, Shelf, write_config
+
+pytest.importorskip("rapidocr", reason="needs the extra `ocr`")
+pytestmark = [pytest.mark.e2e, pytest.mark.integration]
+
+OFF = TINY + "media: {page_pixels: 1000000}  # small pages are read sooner\n"
+ON = OFF.replace("- provider: pdf", "- provider: pdf\n    - provider: image") + "media_texts:\n  ocr: {provider: rapidocr}\n"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _end_children():
+    yield
+    child_pool.pool().close()
+
+
+@pytest.fixture
+def shelves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Two shelves, `off` without OCR and `on` with it."""
+    monkeypatch.setenv("RAG_CONFIG", str(write_config(tmp_path / "config", on=ON, off=OFF)))
+    opened = []
+
+    def shelf(name: str) -> Shelf:
+        settings = load_settings({"home": tmp_path / name, "default_strategy": name})
+        store = Store(settings.home)
+        ledger = Ledger(store.ledger_path)
+        opened.append(ledger)
+        return Shelf(settings, store, ledger)
+
+    yield {"off": shelf("off"), "on": shelf("on")}
+    for ledger in opened:
+        ledger.close()
+
+
+def printed(*lines: str, strips: int = 1) -> list[Image.Image]:
+    """A page with these lines, cut into strips as some scanners do."""
+    page = Image.new("RGB", (420, 400), "white")
+    font = ImageFont.load_default(size=26)
+    for number, line in enumerate(lines):
+        ImageDraw.Draw(page).text((20, 40 + 60 * number), line, fill="black", font=font)
+    height = 400 // strips
+    return [page.crop((0, n * height, 420, (n + 1) * height)) for n in range(strips)]
+
+
+def scan(path: Path, *pages: list[Image.Image]) -> Path:
+    """A PDF of 210 x 200 points a page that holds nothing but the strips; a page without strips is blank."""
+    import pymupdf
+
+    with pymupdf.open() as document:
+        for strips in pages:
+            page = document.new_page(width=210, height=200)
+            for number, strip in enumerate(strips):
+                stream = io.BytesIO()
+                strip.save(stream, "PNG")
+                height = 200 / len(strips)
+                page.insert_image((0, number * height, 210, (number + 1) * height), stream=stream.getvalue())
+        document.save(path)
+    return path
+
+
+def ingested(shelves: dict[str, Shelf], *paths: Path) -> dict[str, VersionBuild]:
+    built = {}
+    for name, shelf in shelves.items():
+        shelf.ingest(*paths, strategy=name)
+        version = shelf.ledger.versions("default")[0]
+        built[name] = VersionBuild(version, load_strategy(shelf.settings, name), shelf.settings, shelf.store)
+    return built
+
+
+def hits(shelf: Shelf, question: str) -> list[Hit]:
+    library = shelf.library()
+    try:
+        return list(answer(library, QueryRequest(question, mode="sparse", answer=False)).hits)
+    finally:
+        library.close()
+
+
+def test_a_scan_in_strips_is_found_by_its_words_with_page_and_picture(tmp_path: Path, shelves: dict[str, Shelf]) -> None:
+    path = scan(tmp_path / "scan.pdf", printed("The blue heron sleeps", strips=4), [], printed("under the old bridge"))
+    built = ingested(shelves, path)
+    off, on = built["off"], built["on"]
+    assert on.facts == off.facts and on.links == off.links
+    assert [chunk.chunk_id for chunk in on.chunks] == [chunk.chunk_id for chunk in off.chunks]
+    assert [(chunk.page_start, chunk.chunk_text, len(chunk.asset_ids)) for chunk in on.chunks] == [(1, "", 1), (3, "", 1)]
+    assert [link.reason for link in on.links if link.origin_ref == "pdf:page=2"] == ["blank_page"]
+    assert any("1-3" in warning or "1, 3" in warning for warning in off.facts.summary.warnings)
+    assert hits(shelves["off"], "heron bridge") == []
+    found = hits(shelves["on"], "heron")
+    assert [hit.page_range for hit in found] == [(1, 1)]
+    assert [hit.page_range for hit in hits(shelves["on"], "bridge")] == [(3, 3)]
+    asset = found[0].asset_ids[0]
+    meta = read_json(on.store.media_dir(asset) / "meta.json")
+    assert (meta["mime"], meta["width"], meta["height"]) == ("image/png", 438, 417)
+
+
+def test_drawn_pages_are_the_same_bytes_each_time(tmp_path: Path, shelves: dict[str, Shelf]) -> None:
+    path = scan(tmp_path / "scan.pdf", printed("The blue heron sleeps", strips=2))
+    first = [link.asset_id for link in ingested({"off": shelves["off"]}, path)["off"].links]
+    other = Shelf(shelves["on"].settings, shelves["on"].store, shelves["on"].ledger)
+    again = [link.asset_id for link in ingested({"off": other}, path)["off"].links]
+    assert first == again and all(first)
+
+
+def test_an_image_file_is_a_document_where_its_loader_is_listed(tmp_path: Path, shelves: dict[str, Shelf]) -> None:
+    printed("Valve seven is open")[0].save(tmp_path / "valve.png")
+    built = ingested({"on": shelves["on"]}, tmp_path / "valve.png")["on"]
+    assert [(chunk.chunk_text, len(chunk.asset_ids)) for chunk in built.chunks] == [("", 1)]
+    found = hits(shelves["on"], "valve seven")
+    assert [hit.filename for hit in found] == ["valve.png"]
+    assert found[0].asset_ids == (built.links[0].asset_id,)
+
+
+def test_a_real_scan_in_strips_and_a_turned_one(tmp_path: Path, shelves: dict[str, Shelf], material: Path) -> None:
+    import pymupdf
+
+    with pymupdf.open(material / "pdf-special" / "mineru__small_ocr.pdf") as whole, pymupdf.open() as first:
+        first.insert_pdf(whole, to_page=0)
+        first.save(tmp_path / "book.pdf")
+    turned = material / "pdf-special" / "docling__ocr_test_rotated_90.pdf"
+    built = ingested(shelves, tmp_path / "book.pdf")
+    assert [chunk.chunk_id for chunk in built["on"].chunks] == [chunk.chunk_id for chunk in built["off"].chunks]
+    assert built["off"].facts.summary.pages_without_text == (1,)
+    found = hits(shelves["on"], "商品的使用价值为商品学和商业成规")
+    assert [(hit.page_range, len(hit.asset_ids)) for hit in found[:1]] == [((1, 1), 1)]
+    shelves["on"].ingest(turned, strategy="on")
+    assert "ocr_test_rotated_90" in hits(shelves["on"], "JSON and Markdown in an easy self contained package")[0].filename
