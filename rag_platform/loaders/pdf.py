@@ -133,7 +133,7 @@ def _page_content(document: Any, number: int, engine: str) -> tuple[list[PageBlo
     page = document[number]
     page.remove_rotation()
     runs = pdf_text.page_runs(page)
-    if engine == "layout":
+    if engine == "layout" and runs:  # a page without text has nothing to lay out
         textpage = page.get_textpage(flags=pdf_text.text_flags(images=True), clip=pymupdf.INFINITE_RECT())
         regions = pdf_layout.layout_regions(page, textpage, runs)
     else:
