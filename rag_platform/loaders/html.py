@@ -32,7 +32,8 @@ CHARSET = re.compile(rb"""<meta[^>]+charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNO
 CODECS = {"gb2312": "gb18030", "gbk": "gb18030", "x-gbk": "gb18030", "iso-8859-1": "cp1252", "latin1": "cp1252", "us-ascii": "cp1252",
           "ascii": "cp1252", "shift_jis": "cp932", "shift-jis": "cp932", "x-sjis": "cp932", "ks_c_5601-1987": "cp949", "euc-kr": "cp949",
           "big5": "big5hkscs", "windows-31j": "cp932", "iso-8859-9": "cp1254", "tis-620": "cp874"}  # fmt: skip
-MAX_GUIDED = 4_000_000  # characters of a page above which nobody is asked for its main content
+MAX_GUIDED_BLOCKS = 20_000  # of a page above which trafilatura is not asked for its main content
+MAX_GUIDED_LETTERS = 4_000_000
 MIN_MAIN = 100  # letters that the main content must have
 MIN_MAIN_SHARE = 0.1  # of the page's letters; with less the whole page is taken
 MIN_MARK = 20  # letters of a block that can be recognised in the extracted text
@@ -88,6 +89,8 @@ class HtmlLoader:
         pieces = [page.pieces[number] for number in kept]
         title = next((piece.title for piece in pieces if piece.level == 1 and _heads(piece, titled)), titled)
         warnings = [*page.notes, *([f"hidden text left out: {hidden} letters"] if hidden else [])]
+        if not any(page.letters):
+            warnings.append("the page holds pictures and no text")
         if left_out := sum(map(len, page.letters)) - sum(len(page.letters[number]) for number in kept):
             metadata["left_out"] = f"{left_out} letters beside the main content"
         text, blocks, found = _assembled(page, pieces)
@@ -124,7 +127,7 @@ def decoded_page(raw: bytes) -> Decoded:
     """The text of a page: by byte order mark, as UTF-8 where it is that, by its own `meta charset`, and last by detection."""
     decoded = decode(raw)
     declared = found.group(1).decode("ascii", "replace").lower() if (found := CHARSET.search(raw[:4096])) else ""
-    if decoded.encoding == "utf-8" or any(raw.startswith(bom) for bom, _ in BOMS) or not declared:
+    if (decoded.encoding == "utf-8" and not decoded.lossy) or any(raw.startswith(bom) for bom, _ in BOMS) or not declared:
         return decoded
     codec = CODECS.get(declared, declared)
     try:
@@ -200,38 +203,55 @@ def _hidden_letters(root: _Element) -> int:
 
 
 def main_pieces(page: Page, title: str) -> Sequence[int]:
-    """Numbers of the pieces in the element that holds the main content, as trafilatura sees it; all where it finds too little."""
+    """Numbers of the pieces in the element that holds the main content; all where nothing tells.
+
+    It is the element around what trafilatura extracts, widened to the `main` it lies in; else a `main` or the only `article` of the page.
+    """
     pieces, sizes = page.pieces, list(map(len, page.letters))
-    marked = _marked(page)
+    marked = [number for number in _marked(page) if not _is_navigation(pieces[number], sizes[number])]
     weight = sum(sizes[number] for number in marked)
-    if weight < max(MIN_MAIN, MIN_MAIN_SHARE * sum(sizes)):
+    if weight >= max(MIN_MAIN, MIN_MAIN_SHARE * sum(sizes)):
+        held: dict[Any, int] = defaultdict(int)
+        for number in marked:
+            for element in (pieces[number].element, *pieces[number].element.iterancestors()):
+                held[element] += sizes[number]
+        main = page.root
+        while (child := next((item for item in main if held.get(item, 0) >= CONTAINED * weight), None)) is not None:
+            main = child
+        main = next((above for above in main.iterancestors() if _says_main(above)), main)
+    else:
+        named = [item for item in page.root.iter("*") if _says_main(item)] or page.root.findall(".//article")
+        if len(named) != 1:
+            return range(len(pieces))
+        main = named[0]
+    inside = [number for number, piece in enumerate(pieces) if piece.element is main or main in piece.element.iterancestors()]
+    if sum(sizes[number] for number in inside) < max(MIN_MAIN, MIN_MAIN_SHARE * sum(sizes)):
         return range(len(pieces))
-    held: dict[Any, int] = defaultdict(int)
-    for number in marked:
-        for element in (pieces[number].element, *pieces[number].element.iterancestors()):
-            held[element] += sizes[number]
-    main = page.root
-    while (child := next((item for item in main if held.get(item, 0) >= CONTAINED * weight), None)) is not None:
-        main = child
-    main = next((above for above in main.iterancestors() if above.tag == "main" or above.get("role") == "main"), main)
-    kept = [
-        number
-        for number, piece in enumerate(pieces)
-        if (piece.element is main or main in piece.element.iterancestors())
-        and (marked[0] <= number <= marked[-1] or not _is_navigation(piece, sizes[number]))
-    ]
+    first, last = (marked[0], marked[-1]) if marked else (0, len(pieces))
+    kept = [number for number in inside if first <= number <= last or not _is_navigation(pieces[number], sizes[number])]
     above = [number for number in range(kept[0]) if pieces[number].level == 1 and _heads(pieces[number], title)]
     return [*above[-1:], *kept]  # the headline often stands above the text's element
 
 
+def _says_main(element: _Element) -> bool:
+    return "main" in (element.tag, element.get("role"))
+
+
 def _marked(page: Page) -> list[int]:
-    """Numbers of the pieces whose text is in what trafilatura extracts."""
+    """Numbers of the pieces whose text is in what trafilatura extracts; none for a page that would cost it minutes."""
     import trafilatura
 
-    if sum(map(len, page.letters)) > MAX_GUIDED:
+    if len(page.pieces) > MAX_GUIDED_BLOCKS or sum(map(len, page.letters)) > MAX_GUIDED_LETTERS:
         return []
     copied = copy.deepcopy(page.root)  # it takes out of the tree what it does not want
-    extracted = letters(trafilatura.extract(copied, include_comments=False, include_tables=True, fast=True) or "")
+    for cell in copied.iter("td", "th"):
+        for name in ("rowspan", "colspan"):  # a few can make it write millions of cells
+            cell.attrib.pop(name, None)
+    try:
+        extracted = letters(trafilatura.extract(copied, include_comments=False, include_tables=True, fast=True) or "")
+    except Exception as error:  # its rules fail in many ways on odd trees; the page is read without their advice
+        page.note(f"the main content was not looked for: {type(error).__name__}")
+        return []
     return [number for number, own in enumerate(page.letters) if len(own) >= MIN_MARK and own[:MARK_LETTERS] in extracted]
 
 

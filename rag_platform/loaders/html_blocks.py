@@ -31,7 +31,7 @@ BLOCKS = (
 )
 _PARTS = {"table": {"caption", "colgroup", "col", "thead", "tbody", "tfoot", "tr"}, "tr": {"td", "th"}}
 MAX_DEPTH = 120  # deeper elements are read as running text of the element at this depth
-MAX_CELLS = 200_000  # of one table once its spans are spelled out
+MAX_REPEATS = 20_000  # of merged cells in one table
 _LANGUAGE = re.compile(r"(?:^|\s)(?:language|lang|highlight|highlight-source|brush:)[- ]([A-Za-z0-9+#]{1,20})(?=\s|$)")
 
 
@@ -136,7 +136,7 @@ class Page:
     def _block(self, element: _Element, depth: int) -> Iterator[Piece]:
         tag, below = str(element.tag), self._holds.get(element, set())
         if depth > MAX_DEPTH:
-            self._note("elements nested deeper than 120 are read as running text")
+            self.note("elements nested deeper than 120 are read as running text")
             yield from self._inline("paragraph", element)
         elif tag in HEADINGS:
             yield from self._inline("heading", element, level=int(tag[1]))
@@ -210,17 +210,17 @@ class Page:
         rows = [[cell for cell in row if cell.tag in ("td", "th") and not is_skipped(cell)] for row in _rows(element)]
         grid, spelled = _grid(rows)
         if not spelled:
-            self._note(f"a table would have more than {MAX_CELLS} cells with its merged ones spelled out; they stand once")
+            self.note(f"a table's merged cells would stand in more than {MAX_REPEATS} further places; they are not spelled out")
         text, images = "", []
-        for number, row in enumerate(line for line in grid if any(cell is not None for cell in line)):
+        written: dict[_Element, Inline] = {}
+        for number, row in enumerate(grid):
             text += "\n" if text else ""
             for place in row:
                 text += "| "
                 if place is not None:
                     cell, again = place
-                    run = Inline(one_line=True, cell=True)
-                    for node in nodes_of(cell):
-                        run.add(node)
+                    run = written.get(cell) or _cell(cell)
+                    written[cell] = run
                     if not (again and run.images()):  # the picture is shown once
                         images += [image.moved(len(text)) for image in run.images()]
                         text += run.text()
@@ -231,7 +231,8 @@ class Page:
         if re.search(r"[^|\s-]", text):
             yield Piece("table", text, element, images=tuple(images))
 
-    def _note(self, note: str) -> None:
+    def note(self, note: str) -> None:
+        """Keep a warning, once."""
         if note not in self.notes:
             self.notes.append(note)
 
@@ -299,23 +300,36 @@ def _rows(table: _Element) -> Iterator[_Element]:
 Place = tuple[Any, bool] | None  # (cell, True where it only spans to here)
 
 
+def _cell(cell: _Element) -> Inline:
+    run = Inline(one_line=True, cell=True)
+    for node in nodes_of(cell):
+        run.add(node)
+    return run
+
+
 def _grid(rows: Sequence[Sequence[_Element]]) -> tuple[list[list[Place]], bool]:
-    """(cell of each place, whether spans are spelled out); columns in which no cell starts are left out, as browsers show them."""
-    held: dict[tuple[int, int], tuple[Any, bool]] = {}
-    width, spelled = 0, True
+    """(cell of each place, whether spans are spelled out); columns in which no cell starts are left out, as browsers show them.
+
+    The first row is as wide as the table, the others end with their last cell.
+    """
+    held: list[dict[int, tuple[Any, bool]]] = [{} for _ in rows]
+    width, repeats, spelled = 0, 0, True
     for number, row in enumerate(rows):
         column = 0
         for cell in row:
-            while (number, column) in held:
+            while column in held[number]:
                 column += 1
             width = max(width, column + 1)
             across, down = spans(cell)
             down = min(down or len(rows), len(rows) - number)
-            if len(held) + across * down > MAX_CELLS:
-                across = down = 1
-                spelled = False
-            for y in range(down):
-                for x in range(across):
-                    held.setdefault((number + y, column + x), (cell, bool(x or y)))
+            if repeats + across * down - 1 > MAX_REPEATS:
+                across, down, spelled = 1, 1, False
+            repeats += across * down - 1
+            for y in range(number, number + down):
+                for x in range(column, column + across):
+                    held[y].setdefault(x, (cell, x > column or y > number))
             column += across
-    return [[held.get((number, column)) for column in range(width)] for number in range(len(rows))], spelled
+    lines = [line for places in held if (line := [places.get(column) for column in range(min(width, max(places, default=-1) + 1))])]
+    if lines:
+        lines[0] += [None] * (width - len(lines[0]))
+    return lines, spelled

@@ -59,6 +59,8 @@ def is_skipped(element: _Element) -> bool:
     tag = element.tag
     if not isinstance(tag, str):
         return True
+    if tag == "a":
+        return _is_self_link(element)
     if tag == "input":
         return str(element.get("type", "")).lower() != "checkbox"
     if tag in SKIPPED or is_hidden(element) or element.get("role") in SKIPPED_ROLES:
@@ -66,6 +68,15 @@ def is_skipped(element: _Element) -> bool:
     if tag == "nav" or (tag in ("header", "footer", "aside") and _is_frame(element)):
         return True
     return bool(LINE_NUMBERS.intersection(element.get("class", "").split()))
+
+
+def _is_self_link(element: _Element) -> bool:
+    """True for the sign beside a heading that links to itself."""
+    return (
+        str(element.get("href", "")).startswith("#")
+        and not element.findall(".//img")
+        and "".join(element.itertext()).strip() in _ANCHOR_SIGNS
+    )
 
 
 def _is_frame(element: _Element) -> bool:
@@ -217,8 +228,6 @@ class Inline:
 
     def _link(self, element: _Element, depth: int) -> None:
         target = (element.get("href") or "").strip()
-        if target.startswith("#") and visible(element).strip() in _ANCHOR_SIGNS and element.find(".//img") is None:
-            return  # the sign beside a heading that links to itself
         scheme = re.sub(r"[\x00-\x20]", "", target).lower()
         if not target or target.startswith("#") or scheme.startswith(_REFUSED_SCHEMES) or len(target) > MAX_TARGET or "[" in self._open:
             self._children(element, depth)

@@ -26,6 +26,7 @@ ATTRIBUTES = re.compile(r"\s*(?<!\{)\{:?\s*(?:[#.][^{}]*|[\w-]+=[^{}]*)\}\s*$")
 MARKDOWN_LINE = re.compile(
     r"(?m)^(?:#{1,6} \S|```|~~~|---\s*$|\+\+\+\s*$|[-*] \S|\d+\. \S|\|.*\|\s*$|> \S|!?\[[^\]\n]+\]\(\S+\))|^\S[^\n]*\n(?:===+|---+)\s*$"
 )
+COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 # Lines that cost markdown-it more than linear time; real documents stay far below.
 MAX_QUOTES = 100
 MAX_LINE_INLINE = 20_000
@@ -69,6 +70,10 @@ class MarkdownLoader:
             warnings.append(f"too deeply nested to be parsed as Markdown ({error}); read as plain paragraphs")
             if head.end:
                 blocks.insert(0, located(Block(0, "front_matter", 0, head.end), bytes_of, starts))
+        if not _visible(text, blocks):
+            raise DocumentError("the file holds comments and no text; nothing to index", code="empty_file")
+        if media and not _has_words(text, head.end, media):
+            warnings.append("the file holds pictures and no text")
         title = head.metadata.get("title")
         if not isinstance(title, str) or not title.strip():
             title = next((block.title for block in blocks if block.title), "") or first_line(text[head.end :])
@@ -76,6 +81,19 @@ class MarkdownLoader:
             self.NAME, self.VERSION, "markdown-it-py", engine_version, decoded, blocks, media, plain_line(title), dict(head.metadata),
             warnings=warnings, profile="commonmark+table",
         )  # fmt: skip
+
+
+def _visible(text: str, blocks: Sequence[Block]) -> bool:
+    """False when nothing but front matter and HTML comments is there."""
+    return any(
+        block.kind != "html" or COMMENT.sub("", text[block.start : block.end]).strip() for block in blocks if block.kind != "front_matter"
+    )
+
+
+def _has_words(text: str, start: int, media: Sequence[MediaRef]) -> bool:
+    """True when a letter or digit stands outside of the pictures."""
+    edges = [start, *(edge for ref in media if ref.start is not None and ref.end is not None for edge in (ref.start, ref.end)), len(text)]
+    return any(re.search(r"\w", text[first:last]) for first, last in zip(edges[::2], edges[1::2], strict=True))
 
 
 class _TooDeepError(Exception):

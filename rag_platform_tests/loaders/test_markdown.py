@@ -216,3 +216,27 @@ def in_order(wanted: str, text: str) -> bool:
     """True when the characters stand in the text in this order."""
     rest = iter(text)
     return all(char in rest for char in wanted)
+
+
+@pytest.mark.parametrize("text", ["<!-- nothing -->\n", "---\na: 1\n---\n\n<!-- one -->\n\n<!-- two\n\nlines -->\n"])
+def test_a_file_of_comments_says_that_it_holds_no_text(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "comments.md"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(DocumentError, match="comments and no text") as caught:
+        MarkdownLoader().load(path, path.name)
+    assert caught.value.code == "empty_file"
+
+
+@pytest.mark.parametrize(
+    ("text", "alone"),
+    [
+        ("![](a.png)\n\n![Figure 1](b.png)\n", True),
+        ("![](a.png)\n\nword\n", False),
+        ("<!-- note -->\n\n![](a.png)", False),
+        ("```\n<!-- shown -->\n```\n", False),
+    ],
+)
+def test_a_file_of_pictures_alone_is_warned_of(tmp_path: Path, text: str, alone: bool) -> None:
+    path = tmp_path / "pictures.md"
+    path.write_text(text, encoding="utf-8")
+    assert ("the file holds pictures and no text" in MarkdownLoader().load(path, path.name).summary.warnings) is alone
