@@ -155,9 +155,11 @@ def load_isolated(path: Path, loader: PagedLoader, limits: Limits, on_page: OnPa
     return loader.assemble([reading.pages[number] for number in sorted(reading.pages)], info, sorted(reading.warnings))
 
 
-def extract_images(path: Path, targets: Sequence[str], folder: Path, limits: Limits) -> dict[str, Path | str]:
-    """Target (`pdf:xref=N`) to the file in `folder` that holds its encoded bytes, or to the reason why there is none."""
-    engine = "pdfium" if any(target.startswith("pdf:placed=") for target in targets) else "pymupdf"
+def extract_images(path: Path, targets: Sequence[str], folder: Path, limits: Limits, *, engine: str = "pymupdf") -> dict[str, Path | str]:
+    """Target (`pdf:xref=N`) to the file in `folder` that holds its encoded bytes, or to the reason why there is none.
+
+    `engine` is the one whose loader named the targets, pymupdf or pdfium.
+    """
     reading = _Reading(path, engine, "fast", limits, time.monotonic() + limits.file_seconds, None)
     found: dict[str, Path | str] = {}
     while remaining := [target for target in targets if target not in found]:

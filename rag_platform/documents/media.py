@@ -19,6 +19,7 @@ from rag_platform.documents.pictures import Missing, shown, simple
 from rag_platform.ir import Facts, MediaLink, MediaRef
 from rag_platform.store import SCHEMA_VERSION, Store, atomic_path, read_json, write_json
 
+_PDF_ENGINES = {"pdf": "pymupdf", "pdfium": "pdfium"}  # loader to what reads its images
 BLANK = "blank_page"  # the reason of a page without text that shows nothing: no failure
 
 
@@ -57,9 +58,8 @@ def resolve(
         return []
     known: dict[tuple[str, str], Stored | str] = {}
     with tempfile.TemporaryDirectory(prefix="rag-media-") as scratch:
-        finder = Finder(
-            raw_path, config, base_dir, root, base_url, fetching or FetchLimits(), _extracted(refs, raw_path, Path(scratch), config, limits)
-        )
+        extracted = _extracted(facts.summary.loader_name, refs, raw_path, Path(scratch), config, limits)
+        finder = Finder(raw_path, config, base_dir, root, base_url, fetching or FetchLimits(), extracted)
         for ref in refs:
             if (key := (ref.source_type, ref.origin_ref)) not in known:
                 try:
@@ -71,7 +71,7 @@ def resolve(
 
 def page_pictures(facts: Facts) -> list[MediaRef]:
     """References to the drawn pages of a PDF that have no text, so that a scan in strips is seen and read as the page that it is."""
-    if facts.summary.loader_name != "pdf":
+    if facts.summary.loader_name not in _PDF_ENGINES:
         return []
     return [
         MediaRef(f"page-{number:04d}", "pdf", page_target(number), page=number, order=len(facts.media) + at)
@@ -89,7 +89,9 @@ def is_page_picture(link: MediaLink) -> bool:
     return link.page is not None and link.origin_ref == page_target(link.page)
 
 
-def _extracted(refs: list[MediaRef], raw_path: Path, scratch: Path, config: MediaConfig, limits: Limits) -> dict[str, Path | str]:
+def _extracted(
+    loader: str, refs: list[MediaRef], raw_path: Path, scratch: Path, config: MediaConfig, limits: Limits
+) -> dict[str, Path | str]:
     """origin_ref of what lies in a PDF to a file in `scratch`, or to the reason why there is none."""
     drawn = f";dpi={config.page_dpi};pixels={min(config.page_pixels, config.max_pixels)}"
     asked = {}
@@ -98,7 +100,8 @@ def _extracted(refs: list[MediaRef], raw_path: Path, scratch: Path, config: Medi
             asked[ref.origin_ref + (drawn if ref.origin_ref.startswith("pdf:page=") else "")] = ref.origin_ref
     if not asked:
         return {}
-    return {asked[target]: found for target, found in isolation.extract_images(raw_path, list(asked), scratch, limits).items()}
+    files = isolation.extract_images(raw_path, list(asked), scratch, limits, engine=_PDF_ENGINES.get(loader, "pymupdf"))
+    return {asked[target]: found for target, found in files.items()}
 
 
 def _link(ref: MediaRef, found: Stored | str) -> MediaLink:

@@ -99,7 +99,7 @@ def _notes(pages: Sequence[PageFacts], profile: str) -> list[str]:
     said = (
         (raw, "read as raw text, without layout"),
         (failed, "nothing could be read"),
-        (scanned, "no text but pictures: scanned; turn on OCR (media_texts.ocr in the strategy) to find what they say"),
+        (scanned, "no text but pictures: scanned; what they say is found with OCR (media_texts.ocr in the strategy)"),
         (blank, "neither text nor pictures"),
     )
     return [f"page{'s' if len(numbers) > 1 else ''} {ranges(numbers)}: {text}" for numbers, text in said if numbers]
