@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import re
 import warnings
 import zipfile
@@ -277,11 +278,18 @@ def shown(value: Any, number_format: str) -> str:
             return str(value)
 
 
-def _number(value: float, number_format: str) -> str:
+@functools.lru_cache(maxsize=256)
+def _simple_form(number_format: str) -> tuple[str, ...] | None:
+    """(sign before, thousands, decimals, percent, sign after) of a simple number format, None for any other."""
     form = SIMPLE_NUMBER.fullmatch(_QUIET_FORMATS.sub("", number_format.split(";")[0]).strip())
+    return None if form is None else tuple(part or "" for part in form.groups())
+
+
+def _number(value: float, number_format: str) -> str:
+    form = _simple_form(number_format)
     if form is None or value in (float("inf"), float("-inf")) or value != value:
         return str(value) if isinstance(value, int) or value != value or abs(value) == float("inf") else _general(value)
-    before, thousands, decimals, percent, after = form.groups()
+    before, thousands, decimals, percent, after = form
     digits = len(decimals) - 1 if decimals else 0
     number = value * 100 if percent else value
     text = f"{number:,.{digits}f}" if thousands else f"{number:.{digits}f}"

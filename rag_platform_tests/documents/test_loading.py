@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import zipfile
 from pathlib import Path
 
 import pymupdf
@@ -14,7 +15,7 @@ import pytest
 
 from rag_platform.config import Limits, LoadingConfig, ProviderConfig, Strategy, load_settings, load_strategy
 from rag_platform.documents import child_pool, isolation
-from rag_platform.documents.loading import choose, load, sniff
+from rag_platform.documents.loading import choose, limited_options, load, named_loader, sniff
 from rag_platform.errors import ConfigError, DocumentError
 from rag_platform.loaders.pdf import PdfLoader
 
@@ -37,6 +38,13 @@ def fast(strategy) -> Strategy:
 def _end_children():
     yield
     child_pool.pool().close()
+
+
+def archive(path: Path, parts: dict[str, str]) -> Path:
+    with zipfile.ZipFile(path, "w") as made:
+        for name, text in parts.items():
+            made.writestr(name, text)
+    return path
 
 
 def write_pages(path: Path, count: int) -> Path:
@@ -87,6 +95,48 @@ def test_what_no_loader_reads_is_refused_with_the_remedy(strategy, filename, hea
         choose(filename, head, strategy)
     assert caught.value.code == "unsupported_type"
     assert "markdown: .md" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("filename", "parts", "chosen"),
+    [
+        ("letter.zip", {"[Content_Types].xml": "", "word/document.xml": ""}, "docx"),
+        ("letter.pdf", {"[Content_Types].xml": "", "word/document.xml": ""}, "docx"),
+        ("letter.docx", {"[Content_Types].xml": "", "xl/workbook.xml": ""}, "xlsx"),
+        ("letter.docm", {"[Content_Types].xml": "", "word/document.xml": ""}, "docx"),
+        ("letter", {"[Content_Types].xml": "", "docProps/app.xml": "x" * 9000, "xl/workbook.xml": ""}, "xlsx"),
+    ],
+)
+def test_an_office_document_is_known_by_its_content(strategy, tmp_path, filename, parts, chosen):
+    path = archive(tmp_path / "a", parts)
+    assert choose(filename, path.read_bytes()[:4096], strategy, path) == chosen
+
+
+@pytest.mark.parametrize(
+    ("filename", "parts", "said"),
+    [
+        ("a.zip", {"notes.md": "# x"}, "unpack it and ingest the folder"),
+        ("a.zip", {"mimetype": "application/vnd.oasis.opendocument.text"}, "convert-to docx"),
+    ],
+)
+def test_other_archives_are_refused_with_the_remedy(strategy, tmp_path, filename, parts, said):
+    path = archive(tmp_path / "a", parts)
+    with pytest.raises(DocumentError, match=said):
+        choose(filename, path.read_bytes()[:4096], strategy, path)
+
+
+def test_a_name_asks_for_a_loader_that_the_strategy_has(strategy):
+    assert [named_loader(name, strategy) for name in ("a.PDF", "a.docm", "a.tsv", "a.xyz")] == ["pdf", "docx", "csv", ""]
+    only = strategy.model_copy(update={"loading": LoadingConfig(loaders=(ProviderConfig(provider="text"),))})
+    assert named_loader("a.pdf", only) == ""
+
+
+def test_limits_are_options_of_the_loaders_that_know_them():
+    limits = Limits(max_cells=7, max_archive_ratio=3.0)
+    assert limited_options(ProviderConfig(provider="csv"), limits) == {"max_cells": 7}
+    assert limited_options(ProviderConfig(provider="docx"), limits) == {"max_archive_ratio": 3.0, "max_unpacked_bytes": 1024**3}
+    assert limited_options(ProviderConfig(provider="xlsx", options={"max_cells": 9}), limits)["max_cells"] == 9
+    assert limited_options(ProviderConfig(provider="text"), limits) == {}
 
 
 def test_an_empty_pdf_is_called_empty(strategy):

@@ -1,0 +1,42 @@
+"""Native locators of chunks."""
+
+from __future__ import annotations
+
+import pytest
+
+from rag_platform.documents.places import Places, merged_locator
+from rag_platform.ir import Block, Facts, ParseSummary
+
+
+@pytest.mark.parametrize(
+    ("locators", "merged"),
+    [
+        ([], ""),
+        (["sheet=Q1;rows=3-9;head=1", "sheet=Q1;rows=10-20;head=1"], "sheet=Q1;rows=3-20"),
+        (["sheet=Q1", "sheet=Q1;rows=4"], "sheet=Q1;rows=4"),
+        (["sheet=Q1"], "sheet=Q1"),
+        (["sheet=Q1", "sheet=Q1;rows=4", "sheet=Q2", "sheet=Q2;rows=1-2"], "sheet=Q1;rows=4, sheet=Q2;rows=1-2"),
+        ([f"sheet=S{n};rows=1" for n in range(6)], "sheet=S0;rows=1 to sheet=S5;rows=1"),
+        (["rows=2-3;head=1", "rows=4;head=1"], "rows=2-4"),
+        (["body/tbl[2]/tr[3]", "body/tbl[2]/tr[4]", "body/tbl[2]/tr[9]"], "body/tbl[2]/tr[3-9]"),
+        (["body/p[3]", "body/p[5-7]"], "body/p[3-7]"),
+        (["body/p[3]", "body/tbl[1]/tr[1]", "body/tbl[1]/tr[2]"], "body/p[3] to body/tbl[1]/tr[2]"),
+        (["footnotes/2"], "footnotes/2"),
+        (["xpath=/html/body/p[1]", "xpath=/html/body/p[4]"], "xpath=/html/body/p[1-4]"),
+    ],
+)
+def test_the_locators_of_a_chunk_become_one(locators, merged):
+    assert merged_locator(locators) == merged
+
+
+def test_lines_and_rows_of_a_file_that_was_rewritten_come_from_its_blocks():
+    text = "| a |\n| --- |\n| 1 |\n\n| a |\n| --- |\n| 2 |\n"
+    blocks = (
+        Block(0, "table", 0, 20, line_start=2, line_end=4, locator="rows=2;head=1"),
+        Block(1, "table", 22, 42, line_start=5, line_end=5, locator="rows=3;head=1"),
+    )
+    places = Places(Facts(text, blocks, (), ParseSummary("csv", "1", "csv", "1", "tables", "", len(text))))
+    assert places.of(0, 42) | {"page_start": None} == {
+        "page_start": None, "page_end": None, "line_start": 2, "line_end": 5, "byte_start": None, "byte_end": None, "locator": "rows=2-3",
+    }  # fmt: skip
+    assert places.of(22, 42)["line_start"] == 5 and places.of(22, 42)["locator"] == "rows=3"
