@@ -16,9 +16,10 @@ from typing import Any, Literal, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from rag_platform.chunk_embedders import owed_to_embedders
 from rag_platform.errors import ConfigError, NotFoundError
 from rag_platform.patterns import compiled
-from rag_platform.registry import build, provider_class, provider_version
+from rag_platform.registry import provider_version
 
 INGESTION_STAGES = ("raw_document", "facts", "media", "sections", "chunks", "views", "embeddings")
 
@@ -339,7 +340,7 @@ def stage_profiles(strategy: Strategy) -> dict[str, str]:
         "facts": [[item, provider_version("loader", item["provider"])] for item in dump["loading"]["loaders"]],
         "media": dump["media"],
         "sections": [dump["cleaning"], dump["sectioner"], provider_version("sectioner", strategy.sectioner.provider)],
-        "chunks": [dump["chunker"], provider_version("chunker", strategy.chunker.provider), *_chunking_embedder(strategy)],
+        "chunks": [dump["chunker"], provider_version("chunker", strategy.chunker.provider), *owed_to_embedders(strategy)],
         "views": [dump["views"], provider_version("enricher", strategy.views.enricher.provider), *_outside_views(strategy.views)],
         "embeddings": [dump["embedding"]["provider"], dump["embedding"]["options"], strategy.builds_dense,
                        provider_version("embedder", strategy.embedding.provider)],
@@ -354,44 +355,6 @@ def stage_profiles(strategy: Strategy) -> dict[str, str]:
         if stage == "media":
             profiles["media_texts"] = fingerprint(*_media_texts_parts(strategy), STAGE_CODE_VERSIONS["media"], upstream, length=12)
     return profiles
-
-
-def chunk_tokens(strategy: Strategy) -> int | None:
-    """The most tokens that a chunk may cost: the chunker's `max_tokens`, within nine tenths of the embedder's window, which leaves room for
-    marks, prefixes and errors of the estimate. None for a chunker without the option."""
-    wanted = _wanted_tokens(strategy)
-    return wanted if wanted is None or not strategy.builds_dense else min(wanted, embedder_window(strategy) * 9 // 10)
-
-
-def embedder_window(strategy: Strategy) -> int:
-    """How many tokens of a text the embedder reads at once; from the model's files where its class does not declare it."""
-    declared: int | None = getattr(provider_class("embedder", strategy.embedding.provider), "WINDOW", None)
-    if declared is not None:
-        return declared
-    return int(build("embedder", strategy.embedding.provider, strategy.embedding.options).info().max_tokens)
-
-
-def _wanted_tokens(strategy: Strategy) -> int | None:
-    known = getattr(provider_class("chunker", strategy.chunker.provider), "__dataclass_fields__", {})
-    return int(strategy.chunker.options.get("max_tokens", known["max_tokens"].default)) if "max_tokens" in known else None
-
-
-def _chunking_embedder(strategy: Strategy) -> list[Any]:
-    """What the chunks owe to an embedder: the strategy's where its window cuts them shorter, or may do so because only its files tell the
-    window; and the one whose tokenizer or vectors decide where to cut."""
-    options, wanted = strategy.chunker.options, _wanted_tokens(strategy)
-    embedding = strategy.embedding.provider, strategy.embedding.options
-    owed: list[Any] = []
-    if wanted is not None and strategy.builds_dense:
-        if not hasattr(provider_class("embedder", embedding[0]), "WINDOW"):
-            owed.append(["window", *embedding, provider_version("embedder", embedding[0])])
-        elif (most := chunk_tokens(strategy)) != wanted:
-            owed.append(["max_tokens", most])
-    needs = getattr(provider_class("chunker", strategy.chunker.provider), "needs_embedder", None)
-    if needs is not None and needs(options):
-        name, chosen = (options["embedder"], options.get("embedder_options", {})) if options.get("embedder") else embedding
-        owed.append(["embedder", name, chosen, provider_version("embedder", name)])
-    return owed
 
 
 def _outside_views(views: ViewConfig) -> list[str]:

