@@ -279,9 +279,9 @@ class _Judged:
             raise FetchError(f"{host} has no address", code="unresolved", retryable=True)
         for address in judged:
             if why := refusal(address, private_allowed=private):
+                remedy = f"; for a server of your own network add '{host}:{port}' to fetching.allow in settings.yaml"
                 raise FetchError(
-                    f"{host} is not fetched from: {address} is refused, {why}. For a server of your own network add '{host}:{port}' to "
-                    "fetching.allow in settings.yaml",
+                    f"{host} is not fetched from: {address} is refused, {why}{'' if refusal(address, private_allowed=True) else remedy}",
                     code="address_refused",
                 )
         for position, address in enumerate(judged):
