@@ -37,7 +37,7 @@ def layout_regions(page: Any, textpage: Any, runs: Sequence[Run]) -> list[Region
     for item in page.layout_information:
         bbox = (float(item[0]), float(item[1]), float(item[2]), float(item[3]))
         found.append(Region(bbox, str(item[4]), grids.get((bbox, str(item[4])))))
-    return ordered(page, blocks, complete(found, runs))
+    return whole_sentences(ordered(page, blocks, complete(found, runs)), runs)
 
 
 def complete(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
@@ -115,6 +115,34 @@ def ordered(page: Any, blocks: Sequence[dict[str, Any]], regions: Sequence[Regio
             result.append(region)
     lost = [region for region in by_key.values() if not any(_holds(other.bbox, region.bbox) for other in result)]
     return result + lost
+
+
+def whole_sentences(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
+    """The regions, in which smaller print that stands between the two halves of a sentence follows the second half.
+
+    The foot of a column holds such print: addresses, dates of receipt, licences. The first text of the same size behind it must go on in
+    lower case, or nothing moves.
+    """
+    said = [("".join(run_text(run) for run in group).strip(), _usual_size(group)) for group in owned(runs, [r.bbox for r in regions])[0]]
+    order = list(range(len(regions)))
+    for at in range(len(order) - 2):
+        text, size = said[order[at]]
+        if regions[order[at]].label != "text" or not text or not (text[-1].isalpha() or text[-1] in ",-"):
+            continue
+        for behind in range(at + 1, len(order)):
+            (other, other_size), label = said[order[behind]], regions[order[behind]].label
+            if other and (other_size > size - 0.5 or label in ("table", "page-footer")):
+                if label == "text" and abs(other_size - size) < 0.5 and other[0].islower():
+                    order[at + 1 : behind + 1] = [order[behind], *order[at + 1 : behind]]
+                break
+    return [regions[place] for place in order]
+
+
+def _usual_size(runs: Sequence[Run]) -> float:
+    sizes: Counter[float] = Counter()
+    for run in runs:
+        sizes[run.size] += len(run.chars)
+    return max(sizes, key=lambda size: (sizes[size], size), default=0.0)
 
 
 def _holds(outer: Box, inner: Box) -> bool:

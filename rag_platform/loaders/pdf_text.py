@@ -283,7 +283,7 @@ def run_box(run: Run) -> Box:
 
 def visual_lines(runs: Sequence[Run]) -> list[list[Run]]:
     """Runs grouped into printed lines, top to bottom, pieces of a line in reading direction; turned text keeps its content order."""
-    level = [(run.box, run) for run in runs if run.horizontal]
+    level = _line_boxes([run for run in runs if run.horizontal])
     level.sort(key=lambda item: ((item[0][1] + item[0][3]) / 2, item[0][0]))
     lines: list[tuple[Box, list[tuple[Box, Run]]]] = []  # the box is the flattest piece's: a drop cap must not swallow a second line
     for box, run in level:
@@ -302,6 +302,46 @@ def visual_lines(runs: Sequence[Run]) -> list[list[Run]]:
     return ordered + [[run] for run in runs if not run.horizontal]
 
 
+def _line_boxes(runs: Sequence[Run]) -> list[tuple[Box, Run]]:
+    """Runs with the rectangle that says which line they are of: flat signs count as half a line, raised and lowered ones as the sign
+    that they stand at, behind which a run is cut."""
+    sizes: Counter[float] = Counter()
+    for run in runs:
+        sizes[run.size] += len(run.chars)
+    usual = max(sizes, key=lambda size: (sizes[size], size), default=0.0)
+    scripts = [run for run in runs if run.size <= 0.8 * usual]
+    found: list[tuple[Box, Run]] = []
+    for run in runs:
+        if run.size > 0.8 * usual:
+            pieces, scripts = _cut_at_scripts(run, scripts) if scripts and run.size < 1.25 * usual else ([(_half_line(run), run)], scripts)
+            found += pieces
+    return [*found, *((_half_line(run), run) for run in scripts)]
+
+
+def _cut_at_scripts(run: Run, scripts: list[Run]) -> tuple[list[tuple[Box, Run]], list[Run]]:
+    """(a run in pieces, each followed by the scripts at its last sign; the scripts that stand elsewhere)."""
+    x0, y0, x1, y1 = run.box
+    reach = 0.2 * run.size
+    near = [s for s in scripts if s.box[1] < y1 and s.box[3] > y0 and x0 < s.box[0] < x1 + reach]
+    found: list[tuple[Box, Run]] = []
+    start = 0
+    for at, char in enumerate(run.chars) if near else ():
+        held = [s for s in near if abs(s.box[0] - char.x1) < reach and s.box[1] < char.y1 and s.box[3] > char.y0 and not char[0].isspace()]
+        if held:
+            piece = run._replace(chars=run.chars[start : at + 1])
+            found += [(_half_line(piece), item) for item in (piece, *held)]
+            near, scripts = [s for s in near if s not in held], [s for s in scripts if s not in held]
+            start = at + 1
+    rest = run._replace(chars=run.chars[start:]) if start else run
+    return ([*found, (_half_line(rest), rest)] if rest.text.strip() else found), scripts
+
+
+def _half_line(run: Run) -> Box:
+    x0, y0, x1, y1 = run.box
+    middle, half = (y0 + y1) / 2, max(y1 - y0, 0.5 * run.size) / 2
+    return x0, middle - half, x1, middle + half
+
+
 def _right_to_left(text: str) -> bool:
     if text.isascii():
         return False
@@ -316,13 +356,14 @@ def run_text(run: Run) -> str:
 
 def line_text(line: Sequence[Run]) -> str:
     """One printed line; pieces with a gap between them are set apart by a space."""
-    text, right = "", 0.0
+    text, right, initial = "", 0.0, 0.0
     for run in line:
         piece = run.text
         box = run.box
-        if text and not text[-1].isspace() and not piece[:1].isspace() and (not run.horizontal or abs(box[0] - right) > 0.1 * run.size):
+        apart = not run.horizontal or (abs(box[0] - right) > 0.1 * run.size and initial < 1.8 * run.size)
+        if text and not text[-1].isspace() and not piece[:1].isspace() and apart:
             text += " "
-        text, right = text + piece, box[2]
+        text, right, initial = text + piece, box[2], run.size if len(piece.strip()) == 1 and piece.strip().isalpha() else 0.0
     return re.sub(r"[ \n\r]+", " ", text).strip()
 
 

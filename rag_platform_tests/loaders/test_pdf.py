@@ -205,7 +205,7 @@ def test_lines_become_running_text(lines, expected):
 
 def test_a_drop_cap_belongs_to_the_first_line_only():
     runs = [run("O", 0, 0, height=24, size=24, width=10), run("nce upon", 12, 1), run("a time", 12, 13)]
-    assert [pdf_text.line_text(line) for line in pdf_text.visual_lines(runs)] == ["O nce upon", "a time"]
+    assert [pdf_text.line_text(line) for line in pdf_text.visual_lines(runs)] == ["Once upon", "a time"]
 
 
 def test_pieces_of_a_line_are_set_apart_only_by_a_gap():

@@ -1,0 +1,38 @@
+"""Reading order: smaller print does not stand between the halves of a sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from rag_platform.loaders.pdf_layout import whole_sentences
+from rag_platform.loaders.pdf_text import Char, Region, Run
+
+
+def run(text: str, x: float, y: float, size: float) -> Run:
+    return Run(tuple(Char(char, x + i * 5, y, x + (i + 1) * 5, y + size) for i, char in enumerate(text)), 0, size, False, False, True)
+
+
+def order(*printed: tuple[str, float, str]) -> list[str]:
+    """Texts of regions given as (text, size, label), in the order of reading."""
+    runs = [run(text, 0, 20 * i, size) for i, (text, size, _) in enumerate(printed) if text]
+    regions = [Region((0, 20 * i, 500, 20 * i + 15), label) for i, (_, _, label) in enumerate(printed)]
+    return [printed[int(region.bbox[1]) // 20][0] for region in whole_sentences(regions, runs)]
+
+
+def test_a_sentence_goes_on_before_the_smaller_print_that_cuts_it():
+    printed = [("shows that a", 9.0, "text"), ("Received 2003", 7.0, "section-header"), ("", 0.0, "picture"), ("company is.", 9.0, "text")]
+    assert order(*printed) == ["shows that a", "company is.", "Received 2003", ""]
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        [("A sentence.", 9.0, "text"), ("Received 2003", 7.0, "text"), ("lower case", 9.0, "text")],  # nothing is cut
+        [("this shows that a", 9.0, "text"), ("Received 2003", 7.0, "text"), ("Another one.", 9.0, "text")],
+        [("this shows that a", 9.0, "text"), ("Method", 9.0, "section-header"), ("lower case", 9.0, "text")],  # the same size between
+        [("this shows that a", 9.0, "text"), ("Received 2003", 7.0, "text"), ("lower case", 12.0, "text")],
+        [("1 2", 9.0, "table"), ("Note", 7.0, "text"), ("lower case", 9.0, "text")],
+    ],
+)
+def test_otherwise_the_order_stays(printed):
+    assert order(*printed) == [text for text, _, _ in printed]

@@ -1,0 +1,32 @@
+"""Printed lines: raised and lowered signs stay at the sign they belong to, a drop cap at its word."""
+
+from __future__ import annotations
+
+from rag_platform.loaders.pdf_text import Char, Run, line_text, visual_lines
+
+
+def run(text: str, x: float, y: float, size: float = 10.0, height: float = 7.0) -> Run:
+    chars = tuple(Char(char, x + i * size / 2, y, x + (i + 1) * size / 2, y + height) for i, char in enumerate(text))
+    return Run(chars, 0, size, False, False, True)
+
+
+def lines(*runs: Run) -> list[str]:
+    return [line_text(line) for line in visual_lines(runs)]
+
+
+def test_a_raised_sign_stands_at_the_sign_it_belongs_to_also_inside_of_a_run():
+    # "a   + b" with gaps in which raised twos stand; their centres are a line of their own
+    assert lines(run("a + b  = c", 0, 20), run("2", 5, 15, 6, 6), run("2", 25.5, 15, 6, 6)) == ["a2 + b2 = c"]
+
+
+def test_a_flat_sign_is_of_the_line_around_it():
+    assert lines(run("e", 0, 22, height=5), run("=", 10, 23, height=1.5), run("1", 20, 19, height=8)) == ["e = 1"]
+
+
+def test_small_print_elsewhere_is_a_line_of_its_own():
+    assert lines(run("the body of a text", 0, 0), run("and a note", 0, 12, 6, 5)) == ["the body of a text", "and a note"]
+
+
+def test_a_drop_cap_is_the_first_letter_of_its_word():
+    assert lines(run("O", 0, 0, 30, 25), run("ver the past", 17, 1)) == ["Over the past"]
+    assert lines(run("A", 0, 0), run("word", 9, 0)) == ["A word"]
