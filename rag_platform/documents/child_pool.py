@@ -169,6 +169,13 @@ class Pool:
         self.all.discard(child)
         child.close()
 
+    def end_waiting(self) -> None:
+        """End the children that wait, to have their memory for something else; the next task starts a new one."""
+        with self.lock:
+            for child in self.free:
+                self._end(child)
+            self.free = []
+
     def close(self) -> None:
         """End all children, busy ones too, in the process that started them."""
         with self.lock:

@@ -153,6 +153,10 @@ def test_no_child_outlives_the_pool():
     isolation.load_in_child(Path(__file__), "a.py", "text", {}, Limits())
     pids = isolation.running()
     assert pids
+    child_pool.pool().end_waiting()
+    assert isolation.running() == []
+    isolation.load_in_child(Path(__file__), "a.py", "text", {}, Limits())
+    pids += isolation.running()
     child_pool.pool().close()
     for pid in pids:
         with pytest.raises(ProcessLookupError):
