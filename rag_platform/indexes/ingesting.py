@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rag_platform.config import INGESTION_STAGES, CleaningConfig, Settings, Strategy, stage_profiles, text_norm_profile_id
+from rag_platform.documents.child_pool import pool
 from rag_platform.documents.cleaning import canonical
 from rag_platform.documents.metadata import document_title, file_metadata
 from rag_platform.documents.versions import STAGES, VersionBuild, build_stage, read_facts, read_in_child
@@ -96,6 +97,7 @@ def ingest_versions(
         for number in range(len(versions)):
             run.build(number)
         run.settle()
+        run.spare()
         run.embed(last=True)
     return run.totals
 
@@ -187,6 +189,11 @@ class _Run:
             self._failed(work.version, *failure)
         elif "embeddings" in self.stages:
             self._batch.works.append(work)
+
+    def spare(self) -> None:
+        """End the children that have nothing left to read when much is still to embed: one that has read PDFs holds 150 MB."""
+        if self._batch.size + sum(batch.size for batch in self._embedding) > _FIRST_BATCH:
+            pool().end_waiting()
 
     def embed(self, last: bool = False) -> None:
         """Start embedding a batch that is full, and complete those that are embedded; with `last` all of them, in order."""
