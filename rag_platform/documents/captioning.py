@@ -15,6 +15,7 @@ from typing import Any
 from rag_platform import prompts
 from rag_platform.config import CaptionConfig, fingerprint
 from rag_platform.documents import caption_contract, caption_routing
+from rag_platform.documents.media import display_path
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Block, Facts, Json, MediaLink
 from rag_platform.observability import tracing
@@ -69,7 +70,6 @@ def captions(
     images: Sequence[MediaLink],
     store: Store,
     config: CaptionConfig,
-    display_path: Callable[[Store, str], Path | None],
     on_image: Callable[[str, int, int], None] | None = None,
 ) -> dict[str, Captioned]:
     """asset_id to caption, for the images that are large enough; one that fails is `unknown` with its uncertainties and a warning.
@@ -84,7 +84,7 @@ def captions(
     large = [link for link in images if link.width * link.height >= config.min_pixels]
     found = {link.asset_id: Captioned(warnings=("not captioned: above media_texts.captions.max_images_per_doc",))
              for link in large[config.max_images_per_doc :]}  # fmt: skip
-    asked = [item for link in large[: config.max_images_per_doc] if (item := _asked(link, facts, store, config, display_path))]
+    asked = [item for link in large[: config.max_images_per_doc] if (item := _asked(link, facts, store, config))]
     provider = choices[0][0]
     with tracing.span(
         "stage.caption", provider_type="llm", provider_id=provider, provider_version=provider_version("llm", provider)
@@ -109,9 +109,7 @@ def models(config: CaptionConfig) -> list[tuple[str, Json]]:
     return [] if config.provider == "none" else [(config.provider, dict(config.options))]
 
 
-def _asked(
-    link: MediaLink, facts: Facts, store: Store, config: CaptionConfig, display_path: Callable[[Store, str], Path | None]
-) -> _Asked | None:
+def _asked(link: MediaLink, facts: Facts, store: Store, config: CaptionConfig) -> _Asked | None:
     picture = display_path(store, link.asset_id)
     if picture is None:
         return None

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from rag_platform.config import MediaTextConfig, ProviderConfig, fingerprint
 from rag_platform.documents.captioning import Captioned, captions
-from rag_platform.documents.media import is_page_picture
+from rag_platform.documents.media import display_path, is_page_picture
 from rag_platform.documents.picture_children import read_apart
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Facts, Json, MediaLink, MediaText
@@ -84,13 +83,6 @@ def _looked_at(links: Sequence[MediaLink]) -> list[MediaLink]:
     return list({link.asset_id: link for link in reversed(kept)}.values())[::-1]
 
 
-def display_path(store: Store, asset_id: str) -> Path | None:
-    """The file of an image that every reader of pictures understands, None where there is none (an SVG that could not be drawn)."""
-    folder = store.media_dir(asset_id)
-    name = str(read_json(folder / "meta.json")["display"])
-    return None if name.endswith(".svg") else folder / name
-
-
 # --- OCR ---------------------------------------------------------------------------------------------------------------
 
 
@@ -156,4 +148,4 @@ def _read_one(link: MediaLink, store: Store, config: MediaTextConfig, profile: s
 def _captioned(
     facts: Facts, images: Sequence[MediaLink], store: Store, config: MediaTextConfig, on_image: OnImage | None
 ) -> dict[str, Captioned]:
-    return captions(facts, images, store, config.captions, display_path, on_image) if images else {}
+    return captions(facts, images, store, config.captions, on_image) if images else {}

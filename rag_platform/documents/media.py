@@ -149,3 +149,11 @@ def keep(data: bytes, store: Store, config: MediaConfig, limits: Limits | None =
             "display": display or original}  # fmt: skip
     write_json(meta_path, meta)
     return Stored(asset_id, found.mime, found.width, found.height, len(data))
+
+
+def display_path(store: Store, asset_id: str) -> Path | None:
+    """The file of a stored image that every reader of pictures understands, None for an SVG that could not be drawn."""
+    folder = store.media_dir(asset_id)
+    meta = read_json(folder / "meta.json")
+    name = str(meta.get("display") or meta["original"])
+    return None if name.endswith(".svg") else folder / name

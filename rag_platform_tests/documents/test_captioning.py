@@ -15,7 +15,6 @@ from rag_platform.config import CaptionConfig, MediaConfig
 from rag_platform.documents.caption_contract import checked, plain_text, schema
 from rag_platform.documents.caption_routing import by_picture, by_words
 from rag_platform.documents.captioning import Captioned, captions, local_context, models, sent_picture
-from rag_platform.documents.image_reading import display_path
 from rag_platform.documents.media import keep
 from rag_platform.errors import ConfigError
 from rag_platform.ir import Block, Facts, MediaLink, MediaRef, ParseSummary
@@ -80,7 +79,7 @@ def config(server: ChatServer, **more: object) -> CaptionConfig:
 
 
 def ask(facts: Facts, links: list[MediaLink], store: Store, chosen: CaptionConfig) -> list[Captioned]:
-    found = captions(facts, links, store, chosen, display_path)
+    found = captions(facts, links, store, chosen)
     return [found[link.asset_id] for link in links if link.asset_id in found]
 
 
@@ -330,4 +329,4 @@ def test_an_unknown_provider_stops_the_stage(store: Store) -> None:
     links = images(store, drawn("axes"))
     with pytest.raises(ConfigError, match="unknown llm 'oracle'"):
         ask(facts_of(links), links, store, CaptionConfig(provider="oracle"))
-    assert captions(facts_of(links), links, store, CaptionConfig(), display_path) == {}
+    assert captions(facts_of(links), links, store, CaptionConfig()) == {}
