@@ -227,7 +227,7 @@ def main_pieces(page: Page, title: str) -> Sequence[int]:
     inside = [number for number, piece in enumerate(pieces) if piece.element is main or main in piece.element.iterancestors()]
     if sum(sizes[number] for number in inside) < max(MIN_MAIN, MIN_MAIN_SHARE * sum(sizes)):
         return range(len(pieces))
-    first, last = (marked[0], marked[-1]) if marked else (0, len(pieces))
+    first, last = (marked[0], marked[-1]) if marked and not _says_main(main) else (0, len(pieces))
     kept = [number for number in inside if first <= number <= last or not _is_navigation(pieces[number], sizes[number])]
     above = [number for number in range(kept[0]) if pieces[number].level == 1 and _heads(pieces[number], title)]
     return [*above[-1:], *kept]  # the headline often stands above the text's element

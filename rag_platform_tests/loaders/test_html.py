@@ -185,6 +185,11 @@ def test_a_page_without_a_main_part_is_taken_whole(tmp_path: Path) -> None:
     assert load(tmp_path, f"<p>short</p>{MENU}", HtmlLoader()).text.startswith("short\n\n- [Menu entry 0](/0)")
 
 
+def test_lists_of_links_inside_a_main_element_are_content(tmp_path: Path) -> None:
+    facts = load(tmp_path, f"<div>{MENU}</div><main>{ARTICLE}{MENU}</main>", HtmlLoader())
+    assert facts.text.count("Menu entry 29") == 1
+
+
 def test_the_options_are_checked() -> None:
     with pytest.raises(ValueError, match="'auto' or 'whole'"):
         HtmlLoader(main_content="all")  # type: ignore[arg-type]
