@@ -141,12 +141,17 @@ def test_models_that_know_other_parameters_get_them() -> None:
 
     with chat_server(answer) as server:
         model(server.url, max_tokens=9).generate(ASK)
-    assert {key: value for key, value in server.requests[-1].items() if key != "messages"} == {"model": "seeing", "max_completion_tokens": 9}
+    assert {key: value for key, value in server.requests[-1].items() if key != "messages"} == {
+        "model": "seeing",
+        "max_completion_tokens": 9,
+    }
 
 
 def test_azure_is_asked_by_deployment_and_version() -> None:
     with chat_server(lambda body, number: said("ok")) as server:
-        azure = OpenAIChat(endpoint=server.url.removesuffix("/v1"), deployment_name="eyes", api_version="2024-10-21", api_key_env="TEST_KEY")
+        azure = OpenAIChat(
+            endpoint=server.url.removesuffix("/v1"), deployment_name="eyes", api_version="2024-10-21", api_key_env="TEST_KEY"
+        )
         assert azure.generate(ASK).model == "eyes"
     assert server.paths == ["/openai/deployments/eyes/chat/completions?api-version=2024-10-21"]
     assert server.headers[0]["api-key"] == "sesame"
