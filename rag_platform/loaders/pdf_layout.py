@@ -47,8 +47,12 @@ def complete(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
     grown = list(boxes)
     loose: list[Run] = []
     for run in runs:
+        x0, y0, x1, y1 = run_box(run)
+        near = [i for i in order if boxes[i][0] <= x1 and boxes[i][2] >= x0 and boxes[i][1] <= y1 and boxes[i][3] >= y0]
+        if near and boxes[near[0]][0] <= x0 and boxes[near[0]][2] >= x1 and boxes[near[0]][1] <= y0 and boxes[near[0]][3] >= y1:
+            continue  # it holds the whole line: nothing grows
         words = _words(run)
-        owners = [_word_owner(word, boxes, order) for word in words]
+        owners = [_word_owner(word, boxes, near) for word in words]
         held = [position for position, owner in enumerate(owners) if owner >= 0]
         for position, (word, owner) in enumerate(zip(words, owners, strict=True)):
             box = run_box(word)
