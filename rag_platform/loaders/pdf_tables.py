@@ -47,22 +47,18 @@ def pipe_table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _grid(runs: Sequence[Run], columns: Sequence[float], rows: Sequence[float], words: frozenset[str]) -> list[_Row]:
-    """The rows that hold text, each from column to cell. A word stands whole in the cell that holds its centre."""
+    """The rows that hold text, each from column to cell."""
     cells: dict[tuple[int, int], list[Run]] = {}
     for run in runs:
         for piece in _pieces(run, columns):
             x0, y0, x1, y1 = run_box(piece)
             cells.setdefault((bisect_right(rows, (y0 + y1) / 2), bisect_right(columns, (x0 + x1) / 2)), []).append(piece)
-    grid: list[_Row] = []
-    for row in sorted({row for row, _ in cells}):
-        found: _Row = {}
-        for (at, column), pieces in sorted(cells.items(), key=lambda item: item[0]):
-            if at == row:
-                box = union([run_box(piece) for piece in pieces])
-                text = flowed([line_text(line) for line in visual_lines(pieces)], words)
-                found[column] = _Cell(text, box[0], box[2], box[1], box[3])
-        grid.append(found)
-    return grid
+    grid: dict[int, _Row] = {}
+    for (row, column), pieces in sorted(cells.items(), key=lambda item: item[0]):
+        box = union([run_box(piece) for piece in pieces])
+        text = flowed([line_text(line) for line in visual_lines(pieces)], words)
+        grid.setdefault(row, {})[column] = _Cell(text, box[0], box[2], box[1], box[3])
+    return list(grid.values())
 
 
 def _pieces(run: Run, columns: Sequence[float]) -> list[Run]:
@@ -121,18 +117,19 @@ def _split_columns(runs: Sequence[Run], columns: Sequence[float], rows: Sequence
 def _gaps(lines: Sequence[Sequence[tuple[float, float, bool]]], least: float) -> list[float]:
     """Places between words, `least` wide, that three lines and half of all share, with words on both sides, and that few words cross."""
     found: list[tuple[float, float]] = []
+    tried: set[int] = set()  # in half points: a long table of many words must not cost the square of its words
     for line in lines:
         for (_, left, _), (right, _, _) in pairwise(line):
-            if right - left < least:
-                continue
-            for place in ((left + right) / 2, right - least / 4, left + least / 4):
+            for place in ((left + right) / 2, right - least / 4, left + least / 4) if right - left >= least else ():
+                if round(2 * place) in tried:
+                    continue
+                tried.add(round(2 * place))
                 split = [gap for other in lines if (gap := _gap_at(other, place))]
                 crossed = sum(any(a < place < b for a, b, said in other if said) for other in lines)
                 low, high = max((a for a, _ in split), default=0.0), min((b for _, b in split), default=0.0)
                 enough = len(split) >= max(3, 0.5 * len(lines)) and crossed <= 0.1 * len(lines) and high - low >= least / 4
                 if enough and not any(a < high and low < b for a, b in found):
                     found.append((low, high))
-                    break
     return [(low + high) / 2 for low, high in found]
 
 
@@ -164,10 +161,10 @@ def _spelled_out(grid: Sequence[_Row]) -> list[list[str]]:
 
 
 def _joined_headers(grid: list[_Row]) -> list[_Row]:
-    """The rows, in which header lines set as one, the first without a word of its own in the second's columns, are one row again.
+    """The rows, in which the lines of one header, which the grid took for rows, are one row again.
 
-    Lines belong together when they stand as close as lines of a paragraph do, and no cell of the upper one is wider than its column's
-    in the lower one: then it would be a header over several.
+    Every cell of the upper line then stands as close above one of the lower line as a line of its paragraph would, and none has a
+    neighbour without a line above it: that may be a header over both.
     """
     columns = sorted({column for row in grid for column in row})
     count = _header_rows([[row[column].text if column in row else "" for column in columns] for row in grid])
