@@ -121,7 +121,7 @@ class Bench:
         if version.status != "ready":
             return Outcome(landed=False, code=version.code, reason=version.reason, loader=version.loader, **shared)
         profiles = stage_profiles(self.strategy)
-        facts = load_facts(self.store, version.file_sha256, profiles["facts"])
+        facts = load_facts(self.store, version, profiles["facts"])
         stages = {"media": "media", "edits": "sections", "sections": "sections", "chunks": "chunks", "views": "views"}
         paths = {kind: self.store.version_path(version, kind, profiles[stage]) for kind, stage in stages.items()}
         chunks = read_records(paths["chunks"], Chunk)

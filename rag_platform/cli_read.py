@@ -110,6 +110,7 @@ def verify(context: Context, chunk_id: str | None, everything: bool, namespace: 
             context.store,
             context.namespace(namespace),
             chunk_id=chunk_id,
+            limits=context.settings.limits,
             on_progress=lambda done, total: advance("verifying", done, total),
         )
     data = result.data()

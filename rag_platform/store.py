@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 import tempfile
 import types
 import typing
@@ -78,9 +79,10 @@ class Store:
         """The bytes of a file as received."""
         return self.home / "raw" / file_sha256[:2] / file_sha256
 
-    def facts_dir(self, file_sha256: str, profile: str) -> Path:
-        """facts.md, blocks.parquet, media.parquet, summary.json of one parse."""
-        return self.home / "facts" / file_sha256[:2] / file_sha256 / profile
+    def facts_dir(self, version: Version, profile: str) -> Path:
+        """facts.md, blocks.parquet, media.parquet, summary.json of one parse; equal bytes read by another loader are another parse."""
+        loader = re.sub(r"\W+", "_", version.loader)
+        return self.home / "facts" / version.file_sha256[:2] / version.file_sha256 / f"{profile}-{loader}"
 
     def version_path(self, version: Version, stage: str, profile: str) -> Path:
         """The Parquet file of one stage of one version."""

@@ -83,7 +83,7 @@ def test_office_documents_are_ingested_located_and_proved(office: Shelf, tmp_pat
 def test_a_changed_locator_is_not_proved(office: Shelf, tmp_path: Path) -> None:
     office.ingest(documents(tmp_path / "docs") / "list.csv", strategy="office")
     (version,) = office.ledger.versions("default")
-    folder = office.store.facts_dir(version.file_sha256, stage_profiles(load_strategy(office.settings, "office"))["facts"])
+    folder = office.store.facts_dir(version, stage_profiles(load_strategy(office.settings, "office"))["facts"])
     blocks = read_records(folder / "blocks.parquet", Block)
     write_records(folder / "blocks.parquet", Block, [replace(block, locator="rows=3-4;head=1") for block in blocks])
     assert [reason.split(":")[0] for reason in proof(office, version)[1]] == ["block_locator"]

@@ -59,7 +59,7 @@ def test_placeholders_are_filled_and_the_profile_follows_the_wording(folder: Pat
 )
 def test_a_wrong_file_is_named(folder: Path, text: str, said: str) -> None:
     (folder / "bad.yaml").write_text(text, encoding="utf-8")
-    with pytest.raises(ConfigError, match="bad.yaml") as caught:
+    with pytest.raises(ConfigError, match=r"bad\.yaml") as caught:
         prompts.load("test/bad", ["topic"])
     assert said in caught.value.message
 

@@ -10,10 +10,11 @@ import dagster as dg
 from rag_platform.assets.partitions import JOB_TAG, RANGE_END, RANGE_START, contiguous, document_versions, namespaces
 from rag_platform.assets.resources import Platform
 from rag_platform.config import INGESTION_STAGES, load_settings, stage_profiles
-from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
+from rag_platform.documents.receiving import Input, ReceiveOptions, Reception, receive, synced_inputs
 from rag_platform.errors import RagError
 from rag_platform.indexes.ingesting import stale_versions
 from rag_platform.indexes.updating import unfinished
+from rag_platform.ir import Source
 
 ingest_job = dg.define_asset_job(
     "ingest",
@@ -46,7 +47,7 @@ def inbox(context: dg.SensorEvaluationContext, platform: Platform) -> dg.SensorR
     problems: list[str] = []
     for name in changed:
         try:
-            reception = _receive_folder(platform, name, platform.store.inbox_dir / name)
+            reception = _receive(platform, name, [platform.store.inbox_dir / name])
         except RagError as error:  # one folder must never stop the others; without its mark it is tried again at the next tick
             problems.append(f"{name}: {error.message}")
             folders.pop(name)
@@ -119,14 +120,14 @@ def nightly_release(context: dg.ScheduleEvaluationContext, platform: Platform) -
 
 
 def _due(context: dg.ScheduleEvaluationContext, platform: Platform) -> dict[str, list[str]]:
-    """Namespace to the versions that must be processed, after every folder source was synced; asking twice changes nothing."""
+    """Namespace to the versions that must be processed, after every folder and list of URLs was synced; asking twice changes nothing."""
     found: dict[str, list[str]] = {}
     for namespace in platform.ledger.namespaces():
         try:
             due: list[str] = []
             for source in platform.ledger.sources(namespace):
-                if source.kind == "folder" and Path(source.root).is_dir():
-                    due += _receive_folder(platform, namespace, Path(source.root)).to_process
+                if (source.kind == "folder" and Path(source.root).is_dir()) or _has_urls(platform, namespace, source):
+                    due += _receive(platform, namespace, synced_inputs(platform.ledger, namespace, source.name)).to_process
             profile = stage_profiles(platform.strategy(namespace))["embeddings"]
             due += [v.version_id for v in stale_versions(platform.ledger, namespace, profile) if v.version_id not in due]
             found[namespace] = due
@@ -135,9 +136,13 @@ def _due(context: dg.ScheduleEvaluationContext, platform: Platform) -> dict[str,
     return found
 
 
-def _receive_folder(platform: Platform, namespace: str, folder: Path) -> Reception:
+def _has_urls(platform: Platform, namespace: str, source: Source) -> bool:
+    return source.kind == "urls" and bool(platform.ledger.documents(namespace, source=source.name, status="active"))
+
+
+def _receive(platform: Platform, namespace: str, inputs: Sequence[Input]) -> Reception:
     return receive(
-        [folder],
+        inputs,
         namespace,
         strategy=platform.strategy(namespace),
         settings=platform.settings,

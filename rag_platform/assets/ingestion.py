@@ -67,9 +67,7 @@ def check_specs() -> Sequence[dg.AssetCheckSpec]:
         ]
 
 
-@dg.multi_asset(
-    name="ingestion", specs=specs(), check_specs=check_specs(), can_subset=True, backfill_policy=dg.BackfillPolicy.single_run()
-)
+@dg.multi_asset(name="ingestion", specs=specs(), check_specs=check_specs(), can_subset=True, backfill_policy=dg.BackfillPolicy.single_run())
 def ingestion(context: dg.AssetExecutionContext, platform: Platform) -> Iterator[dg.MaterializeResult[None]]:
     """Materialise the selected stages of the run's versions, document by document."""
     ledger = platform.ledger

@@ -43,7 +43,7 @@ def verify_version(
 
 def locate(store: Store, version: Version, profiles: Mapping[str, str], chunk: Chunk) -> Json:
     """Where a chunk stands in its source, for display: file, hash, loader, pages, lines, bytes, and the place of each block it touches."""
-    folder = store.facts_dir(version.file_sha256, profiles["facts"])
+    folder = store.facts_dir(version, profiles["facts"])
     blocks = read_records(folder / "blocks.parquet", Block)
     summary = from_json(ParseSummary, read_json(folder / "summary.json"))
     first, last = block_range(blocks, [block.start for block in blocks], chunk.fact_start, chunk.fact_end)
@@ -92,7 +92,7 @@ def _read(store: Store, version: Version, profiles: Mapping[str, str]) -> tuple[
     raw_path = store.raw_path(version.file_sha256)
     if not raw_path.is_file():
         return "raw_missing: the stored bytes are gone; ingest the file again", None
-    folder = store.facts_dir(version.file_sha256, profiles["facts"])
+    folder = store.facts_dir(version, profiles["facts"])
     if not (folder / "summary.json").is_file() or not (folder / "facts.md").is_file() or not (folder / "blocks.parquet").is_file():
         return f"facts_missing: no facts with profile {profiles['facts']}; run the stage `facts`", None
     edits_path = store.version_path(version, "edits", profiles["sections"])

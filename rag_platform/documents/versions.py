@@ -79,7 +79,7 @@ class VersionBuild:
     @cached_property
     def facts(self) -> Facts:
         """The facts of this version's bytes, read once."""
-        return load_facts(self.store, self.version.file_sha256, self.profiles["facts"])
+        return load_facts(self.store, self.version, self.profiles["facts"])
 
     @cached_property
     def links(self) -> list[MediaLink]:
@@ -113,9 +113,9 @@ class VersionBuild:
         return read_records(self.path("views"), View)
 
 
-def load_facts(store: Store, file_sha256: str, profile: str) -> Facts:
-    """The stored facts of some bytes. Raises IntegrityError when the text does not have its recorded hash."""
-    folder = store.facts_dir(file_sha256, profile)
+def load_facts(store: Store, version: Version, profile: str) -> Facts:
+    """The stored facts of a version's bytes. Raises IntegrityError when the text does not have its recorded hash."""
+    folder = store.facts_dir(version, profile)
     text = (folder / "facts.md").read_bytes()
     facts = Facts(
         text=text.decode("utf-8"),
@@ -125,7 +125,7 @@ def load_facts(store: Store, file_sha256: str, profile: str) -> Facts:
     )
     if (found := hashlib.sha256(text).hexdigest()) != facts.summary.md_sha256:
         raise IntegrityError(
-            f"facts of {file_sha256[:12]} have hash {found[:12]}, recorded {facts.summary.md_sha256[:12]}; parse the file again"
+            f"facts of {version.version_id} have hash {found[:12]}, recorded {facts.summary.md_sha256[:12]}; parse the file again"
         )
     return facts
 
@@ -154,7 +154,7 @@ def build_raw_document(work: VersionBuild) -> Done:
 def build_facts(work: VersionBuild) -> Done:
     """Facts, blocks and media references."""
     version, profile = work.version, work.profiles["facts"]
-    folder = work.store.facts_dir(version.file_sha256, profile)
+    folder = work.store.facts_dir(version, profile)
     if work.force or not (folder / "summary.json").is_file():
         facts = work.reading.result() if work.reading else read_facts(work)
         work.writes.text(folder / "facts.md", facts.text)
@@ -345,7 +345,7 @@ def _marker(stage: str, work: VersionBuild) -> Path:
     if stage == "raw_document":
         return work.store.raw_path(work.version.file_sha256)
     if stage == "facts":
-        return work.store.facts_dir(work.version.file_sha256, work.profiles["facts"]) / "summary.json"
+        return work.store.facts_dir(work.version, work.profiles["facts"]) / "summary.json"
     if stage == "media" and image_reading.wanted(work.strategy.media_texts) and not work.path("media_texts").is_file():
         return work.path("media_texts")
     return work.path(stage)

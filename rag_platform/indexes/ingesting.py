@@ -220,7 +220,7 @@ class _Run:
             version = self.versions[later]
             if later in self._works or not read_in_child(version):
                 continue
-            known = (self.store.facts_dir(version.file_sha256, self._facts_profile) / "summary.json").is_file()
+            known = (self.store.facts_dir(version, self._facts_profile) / "summary.json").is_file()
             if (known and version.version_id not in self.forced) or any(
                 version.file_sha256 == work.version.file_sha256 for work in self._works.values()
             ):

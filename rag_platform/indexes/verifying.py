@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rag_platform.config import Limits
 from rag_platform.documents.provenance import verify_version
 from rag_platform.errors import NotFoundError
 from rag_platform.indexes.catalog import CatalogReader
@@ -37,7 +38,12 @@ class Verification:
 
 
 def verify_release(
-    store: Store, namespace: str, *, chunk_id: str | None = None, on_progress: Callable[[int, int], None] = lambda done, total: None
+    store: Store,
+    namespace: str,
+    *,
+    chunk_id: str | None = None,
+    limits: Limits | None = None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Verification:
     """The verification of every chunk of the published release, or of one. Raises NotFoundError for an unknown chunk or namespace."""
     release_id = require_current(store, namespace)
@@ -53,13 +59,13 @@ def verify_release(
                     f"no chunk {chunk_id!r} in release {release_id} of namespace {namespace!r}; `rag query` prints chunk ids"
                 )
             chunk = found[chunk_id]
-            failures = verify_version(store, versions[chunk.version_id], manifest.profiles, [chunk])
+            failures = verify_version(store, versions[chunk.version_id], manifest.profiles, [chunk], limits)
             return Verification(release_id, 1, tuple(failures))
         checked, all_failures = 0, []
         for done, (version_id, version) in enumerate(sorted(versions.items()), 1):
             chunks = catalog.chunks_of_version(version_id)
             checked += len(chunks)
-            all_failures += verify_version(store, version, manifest.profiles, chunks)
+            all_failures += verify_version(store, version, manifest.profiles, chunks, limits)
             on_progress(done, len(versions))
         return Verification(release_id, checked, tuple(all_failures))
     finally:

@@ -41,7 +41,7 @@ def _rewritten(lease: Lease, store: Store, version: Version) -> str:
     from rag_platform.documents.versions import load_facts
 
     profiles = lease.release.manifest.profiles
-    facts = load_facts(store, version.file_sha256, profiles["facts"])
+    facts = load_facts(store, version, profiles["facts"])
     edits = [edit for edit in _edits(lease, store, version) if edit.rule == "asset"]
     return apply_edits(facts.text, edits).text
 
@@ -58,7 +58,7 @@ def _sections_form(lease: Lease, store: Store, found: Found, max_chars: int | No
     from rag_platform.documents.cleaning import apply_edits
     from rag_platform.documents.versions import load_facts
 
-    facts = load_facts(store, found.version.file_sha256, lease.release.manifest.profiles["facts"])
+    facts = load_facts(store, found.version, lease.release.manifest.profiles["facts"])
     text = apply_edits(facts.text, _edits(lease, store, found.version)).text
     return _sections(lease, found, text, "sections", _Allowance(max_chars, None if max_tokens is None else max_tokens // 2))
 

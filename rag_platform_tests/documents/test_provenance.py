@@ -34,7 +34,7 @@ def stored(store: Store, strategy: Strategy, raw: bytes, name: str = "d.md") -> 
     links = [
         MediaLink(m.ref_id, hashlib.sha256(m.origin_ref.encode()).hexdigest(), m.origin_ref, start=m.start, end=m.end) for m in facts.media
     ]
-    folder = store.facts_dir(sha, "f")
+    folder = store.facts_dir(version, "f")
     write_text(folder / "facts.md", facts.text)
     write_records(folder / "blocks.parquet", Block, facts.blocks)
     write_json(folder / "summary.json", facts.summary)
@@ -67,7 +67,7 @@ def test_a_changed_chunk_is_named(store: Store, tiny: Strategy) -> None:
 
 def test_changed_bytes_and_facts_fail_every_chunk(store: Store, tiny: Strategy) -> None:
     version, chunks = stored(store, tiny, RAW)
-    facts = store.facts_dir(version.file_sha256, "f") / "facts.md"
+    facts = store.facts_dir(version, "f") / "facts.md"
     kept = facts.read_bytes()
     write_text(facts, "other")
     assert reasons(store, version, chunks) == ["facts_changed", "facts_changed"]
@@ -86,7 +86,7 @@ def test_missing_stages_are_named(store: Store, tiny: Strategy) -> None:
 
 def test_blocks_that_point_elsewhere_are_found(store: Store, tiny: Strategy) -> None:
     version, chunks = stored(store, tiny, b"# A\n\nwords here\n")
-    path = store.facts_dir(version.file_sha256, "f") / "blocks.parquet"
+    path = store.facts_dir(version, "f") / "blocks.parquet"
     write_records(path, Block, [Block(0, "heading", 0, 3, 1, 0, 3, 1, 1), Block(1, "paragraph", 5, 15, 0, 4, 14, 3, 3)])
     assert reasons(store, version, chunks) == ["block_bytes"]
 

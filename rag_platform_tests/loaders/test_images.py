@@ -44,6 +44,6 @@ def test_more_pages_of_a_tiff_are_named(tmp_path: Path) -> None:
 def test_a_broken_image_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "broken.png"
     path.write_bytes(b"\x89PNG\r\n\x1a\n and no more")
-    with pytest.raises(DocumentError, match="broken.png cannot be read") as caught:
+    with pytest.raises(DocumentError, match=r"broken\.png cannot be read") as caught:
         ImageLoader().load(path, "broken.png")
     assert caught.value.code == "broken_file"
