@@ -399,6 +399,7 @@ class Hit:
     line_range: tuple[int, int] | None = None
     asset_ids: tuple[str, ...] = ()
     locator: str = ""
+    picture_text: str = ""  # of a hit without text of its own: what models read in its picture; shown as such, never quoted
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from rag_platform.documents.versions import VersionBuild
 from rag_platform.ir import Hit, QueryRequest
 from rag_platform.ledger import Ledger
 from rag_platform.retrieval.engine import answer
+from rag_platform.retrieval.rendering import shown_text
 from rag_platform.store import Store, read_json
 from rag_platform_tests.conftest import TINY, Shelf, write_config
 
@@ -105,6 +106,8 @@ def test_a_scan_in_strips_is_found_by_its_words_with_page_and_picture(tmp_path: 
     assert [hit.page_range for hit in found] == [(1, 1)]
     assert [hit.page_range for hit in hits(shelves["on"], "bridge")] == [(3, 3)]
     asset = found[0].asset_ids[0]
+    assert (found[0].chunk_text, found[0].picture_text) == ("", "The blue heron sleeps")
+    assert shown_text(found[0]) == f"(picture asset://{asset}) read by a model: The blue heron sleeps"
     meta = read_json(on.store.media_dir(asset) / "meta.json")
     assert (meta["mime"], meta["width"], meta["height"]) == ("image/png", 438, 417)
 

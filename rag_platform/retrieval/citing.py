@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from rag_platform.ir import Citation, Hit
-from rag_platform.retrieval.rendering import picture_note
+from rag_platform.retrieval.rendering import shown_text
 
 _CLOSEST = 3
 _SNIPPET = 240
@@ -49,7 +49,7 @@ def passages(kind: str, language: str, hits: Sequence[Hit], reason: str = "") ->
     """A plain statement in the question's language (Chinese or English), and the closest passages with their citations."""
     statement = _WORDS[kind][1 if language == "zh" else 0].format(reason=reason)
     shown = hits[:_CLOSEST]
-    lines = [f"- {_place(hit)}: {_snippet(hit.chunk_text or picture_note(hit.asset_ids))} [{n}]" for n, hit in enumerate(shown, 1)]
+    lines = [f"- {_place(hit)}: {_snippet(shown_text(hit))} [{n}]" for n, hit in enumerate(shown, 1)]
     return "\n".join([statement, *([""] if lines else []), *lines]), tuple(citation(n, hit) for n, hit in enumerate(shown, 1))
 
 

@@ -19,7 +19,7 @@ from rag_platform.observability import tracing
 from rag_platform.retrieval import citing, deadlines, evidence, filters, legs, queries
 from rag_platform.retrieval.answering import confidence
 from rag_platform.retrieval.filters import FilterPlan
-from rag_platform.retrieval.hits import joined, limited, preferred
+from rag_platform.retrieval.hits import joined, limited, preferred, with_picture_texts
 from rag_platform.retrieval.legs import Access, Retrieved
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.retrieval.reranking import boosted, renumbered
@@ -189,7 +189,7 @@ def _rerank(q: _Query, query: QueryIR, plan: FilterPlan, candidates: list[Candid
         q.flags.update(rerank_applied=source == "rerank", effective_rank_source=source)
         span.set(reranker_id=q.strategy.reranker.provider, rerank_applied=source == "rerank", effective_rank_source=source, k_out=len(hits))
         tracing.event("rerank.ranked", {"before": before[:top_k], "after": [hit.chunk_id for hit in hits]})
-        return hits
+        return with_picture_texts(hits, q.lease.release.catalog)
 
 
 def _joined(q: _Query, candidates: list[Candidate], step: int, top_k: int) -> tuple[list[Hit], dict[str, ChunkRow]]:
@@ -227,7 +227,7 @@ def _generate(q: _Query, query: QueryIR, hits: list[Hit], context: list[Hit], fo
     """Markdown and its citations: the answerer's, or plain words and the closest passages where it has nothing or fails."""
     built = q.library.provider("answerer", q.strategy.answerer)
     with tracing.span("stage.generate", **built.span) as span:
-        kind = "unreachable" if found.mode == "none" else "no_answer" if context else "nothing"
+        kind = "unreachable" if found.mode == "none" else "no_answer" if context or hits else "nothing"
         text = ""
         citations: tuple[Citation, ...] = ()
         if context:

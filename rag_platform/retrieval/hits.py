@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from rag_platform.indexes.catalog import ChunkRow
+from rag_platform.indexes.catalog import CatalogReader, ChunkRow
 from rag_platform.ir import Candidate, Hit
 
 
@@ -13,6 +14,16 @@ def joined(candidates: Sequence[Candidate], rows: Mapping[str, ChunkRow]) -> lis
     """The hits of the candidates that the catalog knows, in their order, ranks from 1."""
     known = [candidate for candidate in candidates if candidate.chunk_id in rows]
     return [_hit(rank, candidate, rows[candidate.chunk_id]) for rank, candidate in enumerate(known, 1)]
+
+
+def with_picture_texts(hits: Sequence[Hit], catalog: CatalogReader) -> list[Hit]:
+    """The hits, those without text of their own with what models read in their pictures."""
+    return [hit if hit.chunk_text or not hit.asset_ids else replace(hit, picture_text=_read_in(hit, catalog)) for hit in hits]
+
+
+def _read_in(hit: Hit, catalog: CatalogReader) -> str:
+    texts = [text for text in catalog.media_texts(hit.version_id) if text.asset_id in hit.asset_ids]
+    return "\n".join(part for text in texts for part in (text.ocr_text, text.caption) if part)
 
 
 def limited(hits: Sequence[Hit], top_k: int, *, dedupe: bool, max_per_document: int) -> list[Hit]:

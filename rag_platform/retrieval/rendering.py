@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rag_platform.ir import Hit
 from rag_platform.retrieval.contract import ChunkPart, DocumentPart, DocumentsData, ListedDocument, SectionPart, StatusData
 
 
@@ -16,9 +17,12 @@ def place(page_range: Sequence[int] | None, line_range: Sequence[int] | None, lo
     return locator
 
 
-def picture_note(asset_ids: Sequence[str]) -> str:
-    """What stands where a hit has no text of its own: a picture, found by what OCR or a caption read in it."""
-    return f"(picture without text of its own: {', '.join(f'asset://{asset_id}' for asset_id in asset_ids)})"
+def shown_text(hit: Hit) -> str:
+    """The hit's own text or, where it is a picture, its URI and what a model read in it, said to be that."""
+    if hit.chunk_text:
+        return hit.chunk_text
+    picture = f"(picture asset://{hit.asset_ids[0]})" if hit.asset_ids else "(picture)"
+    return f"{picture} read by a model: {hit.picture_text}" if hit.picture_text else picture
 
 
 def counted(number: int, noun: str) -> str:

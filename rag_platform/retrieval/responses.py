@@ -14,7 +14,7 @@ from rag_platform.ir import Citation, Hit, Json, QueryResult
 from rag_platform.retrieval import citing
 from rag_platform.retrieval.contract import CitationPart, QueryData, ResultPart
 from rag_platform.retrieval.evidence import estimate_tokens
-from rag_platform.retrieval.rendering import counted, picture_note, place
+from rag_platform.retrieval.rendering import counted, place, shown_text
 from rag_platform.store import to_json
 
 DETAILS = ("full", "brief")
@@ -179,7 +179,7 @@ def _result(hit: Hit, citation: CitationPart, sizes: _Sizes) -> ResultPart:
         "chunk_id": hit.chunk_id,
         "score": hit.score,
         "source": hit.source,
-        "text_snippet": snippet(hit.chunk_text or picture_note(hit.asset_ids), sizes.snippet),
+        "text_snippet": snippet(shown_text(hit), sizes.snippet),
         "citation": citation,
         "asset_ids": list(hit.asset_ids),
         "asset_uris": [f"asset://{asset_id}" for asset_id in hit.asset_ids],
