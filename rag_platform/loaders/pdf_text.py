@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Box
+from rag_platform.loaders import pdf_lines
 
 # MuPDF keeps global state: one thread at a time may use it.
 MUPDF_LOCK = threading.RLock()
@@ -283,7 +284,7 @@ def run_box(run: Run) -> Box:
 
 def visual_lines(runs: Sequence[Run]) -> list[list[Run]]:
     """Runs grouped into printed lines, top to bottom, pieces of a line in reading direction; turned text keeps its content order."""
-    level = _line_boxes([run for run in runs if run.horizontal])
+    level = pdf_lines.line_boxes([run for run in runs if run.horizontal])
     level.sort(key=lambda item: ((item[0][1] + item[0][3]) / 2, item[0][0]))
     lines: list[tuple[Box, list[tuple[Box, Run]]]] = []  # the box is the flattest piece's: a drop cap must not swallow a second line
     for box, run in level:
@@ -299,47 +300,7 @@ def visual_lines(runs: Sequence[Run]) -> list[list[Run]]:
     for _, items in lines:
         leftwards = _right_to_left("".join(run.text for _, run in items))
         ordered.append([run for _, run in sorted(items, key=lambda item: -item[0][2] if leftwards else item[0][0])])
-    return ordered + [[run] for run in runs if not run.horizontal]
-
-
-def _line_boxes(runs: Sequence[Run]) -> list[tuple[Box, Run]]:
-    """Runs with the rectangle that says which line they are of: flat signs count as half a line, raised and lowered ones as the sign
-    that they stand at, behind which a run is cut."""
-    sizes: Counter[float] = Counter()
-    for run in runs:
-        sizes[run.size] += len(run.chars)
-    usual = max(sizes, key=lambda size: (sizes[size], size), default=0.0)
-    scripts = [run for run in runs if run.size <= 0.8 * usual]
-    found: list[tuple[Box, Run]] = []
-    for run in runs:
-        if run.size > 0.8 * usual:
-            pieces, scripts = _cut_at_scripts(run, scripts) if scripts and run.size < 1.25 * usual else ([(_half_line(run), run)], scripts)
-            found += pieces
-    return [*found, *((_half_line(run), run) for run in scripts)]
-
-
-def _cut_at_scripts(run: Run, scripts: list[Run]) -> tuple[list[tuple[Box, Run]], list[Run]]:
-    """(a run in pieces, each followed by the scripts at its last sign; the scripts that stand elsewhere)."""
-    x0, y0, x1, y1 = run.box
-    reach = 0.2 * run.size
-    near = [s for s in scripts if s.box[1] < y1 and s.box[3] > y0 and x0 < s.box[0] < x1 + reach]
-    found: list[tuple[Box, Run]] = []
-    start = 0
-    for at, char in enumerate(run.chars) if near else ():
-        held = [s for s in near if abs(s.box[0] - char.x1) < reach and s.box[1] < char.y1 and s.box[3] > char.y0 and not char[0].isspace()]
-        if held:
-            piece = run._replace(chars=run.chars[start : at + 1])
-            found += [(_half_line(piece), item) for item in (piece, *held)]
-            near, scripts = [s for s in near if s not in held], [s for s in scripts if s not in held]
-            start = at + 1
-    rest = run._replace(chars=run.chars[start:]) if start else run
-    return ([*found, (_half_line(rest), rest)] if rest.text.strip() else found), scripts
-
-
-def _half_line(run: Run) -> Box:
-    x0, y0, x1, y1 = run.box
-    middle, half = (y0 + y1) / 2, max(y1 - y0, 0.5 * run.size) / 2
-    return x0, middle - half, x1, middle + half
+    return pdf_lines.with_fractions(ordered) + [[run] for run in runs if not run.horizontal]
 
 
 def _right_to_left(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""Printed lines: raised and lowered signs stay at the sign they belong to, a drop cap at its word."""
+"""Printed lines: raised and lowered signs stay at the sign they belong to, fractions in their line, a drop cap at its word."""
 
 from __future__ import annotations
 
@@ -30,3 +30,15 @@ def test_small_print_elsewhere_is_a_line_of_its_own():
 def test_a_drop_cap_is_the_first_letter_of_its_word():
     assert lines(run("O", 0, 0, 30, 25), run("ver the past", 17, 1)) == ["Over the past"]
     assert lines(run("A", 0, 0), run("word", 9, 0)) == ["A word"]
+
+
+def test_a_fraction_is_read_in_its_line_and_limits_from_the_lower_to_the_upper():
+    assert lines(run("dx", 22, 10), run("v =", 0, 20), run("dt", 22, 30), run("+ a", 36, 20)) == ["v = dx dt + a"]
+    assert lines(run("dx", 0, 10), run("= v", 14, 20), run("dt", 0, 30)) == ["dx dt = v"]
+    assert lines(run("b", 7, 10, 6, 6), run("∫", 0, 20), run("a", 6, 30, 6, 6), run("f(x) = 1", 14, 20)) == ["∫ a b f(x) = 1"]
+
+
+def test_short_lines_around_a_line_without_a_formula_or_with_no_gap_stay_where_they_are():
+    assert lines(run("dx", 22, 10), run("see", 0, 20), run("dt", 22, 30), run("here", 36, 20)) == ["dx", "see here", "dt"]
+    assert lines(run("Let", 0, 10), run("x = 1", 0, 20), run("then", 0, 30)) == ["Let", "x = 1", "then"]
+    assert lines(run("one", 200, 10), run("x = 1", 0, 20), run("two", 200, 30)) == ["one", "x = 1", "two"]
