@@ -54,11 +54,11 @@ def preview(path: Path, strategy: Strategy, settings: Settings, on_page: Callabl
     with open(path, "rb") as opened, tempfile.TemporaryDirectory(prefix="rag-preview-") as folder:
         head = opened.read(4096)
         opened.seek(0)
-        loader = loading.choose(path.name, head, strategy)
+        loader = loading.choose(path.name, head, strategy, path)
         store = Store(Path(folder))
         sha256, size = store.spool(opened, settings.limits.read_chunk_size_bytes, settings.limits.max_bytes)
         doc_id = "preview-" + hashlib.sha256(path.name.encode()).hexdigest()[:10]
-        mime = loading.sniff(path.name, head)
+        mime = loading.sniff(path.name, head, path)
         version = Version(
             f"preview.{doc_id}@{sha256[:12]}", "preview", doc_id, f"files/{path.name}", path.name, sha256, size, mime, loader, strategy.name
         )
