@@ -10,6 +10,7 @@ from itertools import pairwise
 from rag_platform.loaders.pdf_text import Region, Run, opens_item, rounded_out, union
 
 _MOST_HEADING_LINES = 3
+_FULL_LINE_EMS = 15  # shorter lines are cells, addresses and verse
 
 
 def plain_regions(runs: Sequence[Run]) -> list[Region]:
@@ -29,9 +30,12 @@ def plain_regions(runs: Sequence[Run]) -> list[Region]:
 
 
 def _joined(pieces: Sequence[tuple[str, list[Run]]]) -> list[tuple[str, list[Run]]]:
-    """The pieces, the lines of one heading together where the engine took wide leading for the end of a block."""
+    """The pieces, the lines of one heading or paragraph together where the engine took wide leading for the end of a block."""
     result: list[tuple[str, list[Run]]] = []
     for label, group in pieces:
+        if result and label == result[-1][0] == "text" and _goes_on(result[-1][1], group):
+            result[-1][1].extend(group)
+            continue
         if result and label == result[-1][0] == "section-header" and not opens_item(group[0].text.strip()):
             above, here = result[-1][1], union([run.box for run in group])
             box, size = union([run.box for run in above]), above[-1].size
@@ -42,6 +46,23 @@ def _joined(pieces: Sequence[tuple[str, list[Run]]]) -> list[tuple[str, list[Run
                 continue
         result.append((label, group))
     return result
+
+
+def _goes_on(above: Sequence[Run], below: Sequence[Run]) -> bool:
+    """True when a paragraph goes on below: its last line is full, and the next one is as large, close, and starts at its left edge."""
+    last, first = [run for run in above[-20:] if _beside(run, above[-1])], [run for run in below[:20] if _beside(run, below[0])]
+    box, here, size = union([run.box for run in last]), union([run.box for run in first]), above[-1].size
+    if round(size) != round(below[0].size) or any(run.mono or not run.horizontal for run in (above[-1], below[0])):
+        return False
+    left, right = min(run.box[0] for run in above), max(run.box[2] for run in (*above, *below))
+    below_it = here[1] > box[1] and here[1] - box[3] < size
+    aligned = left - 2.5 * size < here[0] < left + 0.5 * size  # the first line of a paragraph may be indented, the others are not
+    full = right - box[2] < 1.5 * size and box[2] - box[0] > _FULL_LINE_EMS * size
+    return below_it and aligned and full and not opens_item(below[0].text.strip())
+
+
+def _beside(run: Run, other: Run) -> bool:
+    return min(run.box[3], other.box[3]) - max(run.box[1], other.box[1]) > 0
 
 
 def _lines(block: Sequence[Run]) -> list[list[Run]]:

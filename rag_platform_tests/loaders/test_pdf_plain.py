@@ -1,0 +1,32 @@
+"""Paragraphs found without a layout model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pymupdf
+
+from rag_platform.loaders.pdf import PdfLoader, verify_blocks
+
+SAMPLE = Path(__file__).resolve().parents[2] / "data" / "samples" / "datasheet.pdf"
+
+
+def test_chinese_lines_with_wide_leading_are_one_paragraph_without_spaces() -> None:
+    facts = PdfLoader(profile="fast").load(SAMPLE, "datasheet.pdf")
+    paragraphs = [facts.text[b.start : b.end] for b in facts.blocks if b.page == 4 and b.kind == "paragraph"]
+    assert [(text[:5], text[-6:]) for text in paragraphs] == [("PX-40", "不需要拨码。"), ("安装冷库套", "得小于两度。")]
+    assert "35 千克的包裹。每个模块" in paragraphs[0]
+    assert verify_blocks(SAMPLE, facts.text, facts.blocks) == {}
+
+
+def test_short_lines_below_each_other_stay_apart(tmp_path: Path) -> None:
+    with pymupdf.open() as document:
+        page = document.new_page()
+        for number, line in enumerate(("12 Mill Road", "Northport", "AB1 2CD")):
+            page.insert_text((72, 72 + 20 * number), line, fontsize=11)
+        for number in range(3):
+            page.insert_text((72, 200 + 20 * number), "a full line of a paragraph that is set with a leading as wide as this", fontsize=11)
+        document.save(tmp_path / "address.pdf")
+    facts = PdfLoader(profile="fast").load(tmp_path / "address.pdf", "address.pdf")
+    words = [len(facts.text[b.start : b.end].split()) for b in facts.blocks]
+    assert words == [3, 1, 2, 3 * 16]
