@@ -1,6 +1,6 @@
 """PDF parsers under one signature: our two profiles and their peers. Each runs in a process of its own, which its times and memory are of.
 
-As a script it reads the files named in a JSON list on stdin and writes one JSON line a file: Markdown, time and memory.
+As a script it reads a path a line on stdin and answers each with a JSON line: Markdown, time and memory.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ ENGINES: dict[str, Callable[[Path], Output]] = {
 
 def _child(name: str, answers: int) -> None:
     with os.fdopen(answers, "w", encoding="utf-8") as out:
-        for source in json.load(sys.stdin):
+        for source in map(str.strip, sys.stdin):
             wall, processor = time.perf_counter(), time.process_time()
             result, error = Output("", "", 0), ""
             try:
