@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rag_platform.ir import Box
-from rag_platform.loaders.pdf_text import Region, Run, area, letters, owned, owner_of, owner_order, rounded_out, run_box, run_text, union
+from rag_platform.loaders.pdf_text import Region, Run, area, owned, owner_of, owner_order, rounded_out, run_box, run_text, union
 
 
 def layout_regions(page: Any, textpage: Any, runs: Sequence[Run]) -> list[Region]:
@@ -151,30 +151,3 @@ def _usual_size(runs: Sequence[Run]) -> float:
 
 def _holds(outer: Box, inner: Box) -> bool:
     return outer[0] <= inner[0] and outer[1] <= inner[1] and outer[2] >= inner[2] and outer[3] >= inner[3]
-
-
-def plain_regions(runs: Sequence[Run]) -> list[Region]:
-    """One region per block of MuPDF, in content order: headings by size and weight, code by its font, all else text."""
-    sizes: Counter[int] = Counter()
-    for run in runs:
-        sizes[round(run.size)] += len(run.chars)
-    body = sizes.most_common(1)[0][0] if sizes else 0
-    groups: dict[tuple[int, str], list[Run]] = {}
-    for run in runs:
-        groups.setdefault((run.block, _plain_label(run, body)), []).append(run)
-    return [Region(rounded_out(union([run_box(run) for run in group])), label) for (_, label), group in groups.items()]
-
-
-def _plain_label(run: Run, body: int) -> str:
-    short = len(letters(run_text(run))) in range(1, 120)
-    if short and (run.size >= 1.15 * body or (run.bold and run.size > body)):
-        return "section-header"
-    return "text"
-
-
-def owned_by(regions: Sequence[Region], runs: Sequence[Run]) -> list[list[Run]]:
-    """The pieces of lines each region owns. Raises AssertionError when a visible character belongs to none."""
-    pieces, orphans = owned(runs, [region.bbox for region in regions])
-    if orphans:
-        raise AssertionError(f"{len(orphans)} pieces of text lie outside of every region, the first is {run_text(orphans[0])[:40]!r}")
-    return pieces
