@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -251,3 +252,18 @@ def test_real_pages_are_proved(name, material):
     facts = PdfLoader().load(path, path.name)
     assert facts.blocks
     assert verify_blocks(path, facts.text, facts.blocks) == {}
+
+
+@pytest.mark.parametrize("name", ["pymupdf__chinese-tables.pdf", "pdfplumber__issue-67-example.pdf"])
+def test_line_joins_put_no_space_between_han_characters(material, name):
+    path = material / "pdf-special" / name
+    facts = PdfLoader().load(path, name)
+    assert [block for block in facts.blocks if block.kind == "heading"]
+    with pymupdf.open(path) as document:
+        printed = [page.get_text("words") for page in document]
+    for block in facts.blocks:
+        for found in re.finditer("([\u4e00-\u9fff]) +(?=([\u4e00-\u9fff]))", facts.text[block.start : block.end]):
+            words = printed[block.page - 1]
+            left = [word for word in words if word[4].endswith(found[1])]
+            right = [word for word in words if word[4].startswith(found[2])]
+            assert any(min(a[3], b[3]) > max(a[1], b[1]) for a in left for b in right), found  # the gap stands in a printed line
