@@ -6,8 +6,10 @@ can read a window of pages under limits and the parent can put the parts togethe
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -116,11 +118,24 @@ def _read_page(document: Any, number: int, profile: Profile) -> PageFacts:
     warnings: list[str] = []
     for engine in ("layout", "raw") if profile == "layout" else ("raw",):
         try:
-            blocks, images, notes = _page_content(document, number, engine)
+            with _without_collection():
+                blocks, images, notes = _page_content(document, number, engine)
             return PageFacts(number + 1, tuple(blocks), tuple(images), engine, (*warnings, *notes))
         except Exception as error:  # the page is retried, then named in a warning: never dropped in silence
             warnings.append(f"page {number + 1}: {engine} reading failed ({_first_line(error)})")
     return PageFacts(number + 1, (), (), "failed", tuple(warnings))
+
+
+@contextlib.contextmanager
+def _without_collection() -> Iterator[None]:
+    """No pass of the garbage collector meanwhile: a page is thousands of characters, none of them garbage, and each pass looks at all."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _first_line(error: Exception) -> str:
