@@ -55,7 +55,8 @@ class QueryArguments(Arguments):
         dict[str, Any] | Absent,
         Field(
             description="Search only where these hold: doc_id, version_id, source, source_uri, filename, tags, categories, lang, "
-            "content_type, section_path (prefix), page_range, created, modified, keyphrases, quality_score and others; a value, a list (any of) or an object of $eq $ne $in "
+            "content_type, section_path (prefix), page_range, created, modified, keyphrases, quality_score and others; a value, "
+            "a list (any of) or an object of $eq $ne $in "
             '$gt $gte $lt $lte $contains. Example: {"tags": ["guide"], "lang": "zh"}. Nothing is relaxed: no match means no results.'
         ),
     ] = None
