@@ -140,9 +140,7 @@ def inline_parser() -> MarkdownIt:
     return parser
 
 
-def image_refs(
-    found: Sequence[tuple[int, int, str, str]], blocks: Sequence[Block], source_type: str = "markdown"
-) -> Iterator[MediaRef]:
+def image_refs(found: Sequence[tuple[int, int, str, str]], blocks: Sequence[Block], source_type: str = "markdown") -> Iterator[MediaRef]:
     """The images, given as (start, end, target, alternative text) in order, with the headings above them."""
     headings = [block for block in blocks if block.kind == "heading"]
     path: list[tuple[int, str]] = []
