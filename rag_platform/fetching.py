@@ -67,11 +67,11 @@ class Download:
     def read(self, size: int) -> bytes:
         """Up to `size` decoded bytes, empty at the end. Raises FetchError `too_large`, `timeout`, `broken_response`."""
         while not self._rest:
-            self._rest = next(self._blocks, b"")
-            if not self._rest:
+            if (block := next(self._blocks, None)) is None:
                 return b""
-        block, self._rest = self._rest[:size], self._rest[size:]
-        return block
+            self._rest = block
+        taken, self._rest = self._rest[:size], self._rest[size:]
+        return taken
 
 
 def fetch(
