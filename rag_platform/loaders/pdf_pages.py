@@ -47,6 +47,8 @@ def page_blocks(page: int, runs: Sequence[Run], regions: Sequence[Region]) -> tu
     Raises AssertionError when a visible character lies outside of every region.
     """
     words = pdf_text.page_words(runs)
+    mono = sum(len(run.chars) for run in runs if run.mono)
+    typewritten = mono > 0.8 * sum(len(run.chars) for run in runs)  # letters of one width say nothing of code there
     pieces, orphans = pdf_text.owned(runs, [region.bbox for region in regions])
     if orphans:
         raise AssertionError(f"{len(orphans)} pieces of text lie outside of every region, the first is {orphans[0].text[:40]!r}")
@@ -58,7 +60,7 @@ def page_blocks(page: int, runs: Sequence[Run], regions: Sequence[Region]) -> tu
             continue
         printed = pdf_text.visual_lines(owned)
         lines = [pdf_text.line_text(line) for line in printed]
-        block = _block(region, owned, printed, lines, words)
+        block = _block(region, owned, printed, lines, words, typewritten)
         if not pdf_text.proves(block.kind, block.text, pdf_text.letters("".join(lines))):
             differing += 1
             block = PageBlock("paragraph", "\n".join(lines), region.bbox, block.size, block.bold, len(lines))
@@ -71,7 +73,9 @@ def page_blocks(page: int, runs: Sequence[Run], regions: Sequence[Region]) -> tu
     return blocks, warnings
 
 
-def _block(region: Region, runs: Sequence[Run], printed: Sequence[Sequence[Run]], lines: Sequence[str], words: frozenset[str]) -> PageBlock:
+def _block(
+    region: Region, runs: Sequence[Run], printed: Sequence[Sequence[Run]], lines: Sequence[str], words: frozenset[str], typewritten: bool
+) -> PageBlock:
     kind = _KINDS.get(region.label, "paragraph")
     sizes: Counter[float] = Counter()
     for run in runs:
@@ -82,7 +86,7 @@ def _block(region: Region, runs: Sequence[Run], printed: Sequence[Sequence[Run]]
     def made(kind: str, text: str) -> PageBlock:
         return PageBlock(kind, text, region.bbox, size, bold, len(lines), region.label == "title")
 
-    if kind == "paragraph" and all(run.mono and run.horizontal for run in runs):
+    if kind == "paragraph" and all(run.mono and run.horizontal for run in runs) and not (typewritten and _is_prose(lines)):
         return made("code", f"```\n{pdf_text.code_text(printed)}\n```")
     if kind == "heading" and pdf_text.letters("".join(lines)):
         return made("heading", pdf_text.flowed(lines, words))
@@ -93,3 +97,9 @@ def _block(region: Region, runs: Sequence[Run], printed: Sequence[Sequence[Run]]
     if kind in ("table", "picture", "formula"):
         return made("paragraph" if kind == "table" else kind, "\n".join(lines))
     return made("paragraph" if kind == "heading" else kind, pdf_text.flowed(lines, words))
+
+
+def _is_prose(lines: Sequence[str]) -> bool:
+    """True for text with hardly a sign of code in it."""
+    text = " ".join(lines)
+    return sum(char in "{}[];=<>|\\/_#$" for char in text) <= 0.015 * len(text)

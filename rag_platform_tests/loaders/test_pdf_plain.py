@@ -30,3 +30,16 @@ def test_short_lines_below_each_other_stay_apart(tmp_path: Path) -> None:
     facts = PdfLoader(profile="fast").load(tmp_path / "address.pdf", "address.pdf")
     words = [len(facts.text[b.start : b.end].split()) for b in facts.blocks]
     assert words == [3, 1, 2, 3 * 16]
+
+
+def test_a_typewritten_page_is_prose_but_for_its_code(tmp_path: Path) -> None:
+    with pymupdf.open() as document:
+        typed = document.new_page()
+        typed.insert_text((72, 72), "This report was written on a machine with one width.", fontname="cour", fontsize=11)
+        typed.insert_text((72, 140), "for (i = 0; i < 3; i++) { x[i] = 1; }", fontname="cour", fontsize=11)
+        printed = document.new_page()
+        printed.insert_textbox((72, 72, 500, 200), "A page in a printed face with a command below it. " * 4, fontsize=11)
+        printed.insert_text((72, 300), "pip install something", fontname="cour", fontsize=11)
+        document.save(tmp_path / "typed.pdf")
+    facts = PdfLoader(profile="fast").load(tmp_path / "typed.pdf", "typed.pdf")
+    assert [(block.page, block.kind) for block in facts.blocks] == [(1, "paragraph"), (1, "code"), (2, "paragraph"), (2, "code")]
