@@ -228,6 +228,7 @@ def test_another_status_is_an_error_that_says_if_waiting_may_help(site: Any, sta
         (b"zzz", {"Content_Encoding": "br"}),
         (b"short", {"Content_Length": "500"}),
     ],
+    ids=["cut gzip", "no gzip", "unknown encoding", "too short"],
 )
 def test_a_damaged_body_is_an_error_never_a_short_document(site: Any, body: bytes, headers: dict[str, str]) -> None:
     assert code_of(site.serve("/damaged", body, **headers), site.limits) == "broken_response"
