@@ -50,7 +50,9 @@ def structure(text: str) -> list[Guarded]:
             continue
         opening = FENCE.match(body)
         if opening:
-            fence, in_table = (opening.group(1), start), False
+            if head is not None:  # a table of a head alone ends here
+                found.append(Guarded(head, start, "row"))
+            fence, in_table, head = (opening.group(1), start), False, None
         elif in_table:
             if not body.strip(" \t>") or HEADING.match(body):
                 in_table = False

@@ -157,3 +157,8 @@ def test_an_edit_at_the_end_leaves_earlier_sections_alone(sectioner: Sectioner) 
     first = [section.section_id for section in sectioner.sections(before, headings(before), "doc")]
     second = [section.section_id for section in sectioner.sections(after, headings(after), "doc")]
     assert second[: len(first)] == first
+
+
+def test_a_fence_ends_the_head_of_a_table() -> None:
+    text = "| a | b |\n|---|---|\n```\nx\n```\n"
+    assert structure(text) == [Guarded(0, 20, "row"), Guarded(20, 30, "fence")]
