@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 from rag_platform.config import QualityConfig
 
 _GARBLED_LIMIT = 0.2  # a text a fifth of which is unprintable reads as nothing
-_ASCII_PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
+_PLAIN = re.compile(r"""[\w!"#$%&'()*+,\-./:;<=>?@[\\\]^`{|}~]+""")  # letters, digits, and the punctuation of ASCII
 
 
 def quality_score(text: str, config: QualityConfig, ocr_confidence: float | None = None) -> float:
@@ -32,7 +33,7 @@ def quality_score(text: str, config: QualityConfig, ocr_confidence: float | None
 
 
 def _garbled(text: str) -> float:
-    if text.isprintable() and "\ufffd" not in text:
+    if " ".join(text.split()).isprintable() and "\ufffd" not in text:
         return 1.0
     unreadable = sum(char == "\ufffd" or (not char.isprintable() and not char.isspace() and not _is_format(char)) for char in text)
     return max(0.0, 1.0 - unreadable / len(text) / _GARBLED_LIMIT)
@@ -44,8 +45,9 @@ def _is_format(char: str) -> bool:
 
 
 def _valid(text: str) -> float:
-    inked = [char for char in text if not char.isspace()]
-    good = sum(char.isalnum() or char in _ASCII_PUNCTUATION or unicodedata.category(char)[0] in "PM" for char in inked)
+    inked = "".join(text.split())
+    rest = _PLAIN.sub("", inked)  # in most texts a handful of characters, which are looked up one by one
+    good = len(inked) - len(rest) + sum(unicodedata.category(char)[0] in "PM" for char in rest)
     return good / len(inked)
 
 
