@@ -30,8 +30,9 @@ from rag_platform.documents.provenance import verify_version
 from rag_platform.documents.receiving import ReceiveOptions, receive
 from rag_platform.documents.versions import load_facts
 from rag_platform.indexes.ingesting import ingest_versions
-from rag_platform.ir import Chunk, Edit, JobItem, MediaLink, Section, StageOutcome, Version, View
+from rag_platform.ir import Chunk, Edit, MediaLink, Section, StageOutcome, Version, View
 from rag_platform.ledger import Ledger
+from rag_platform.ledger_rows import JobItem
 from rag_platform.store import Store, read_records
 
 IMAGES = (".png", ".bmp", ".jpg", ".gif", ".svg")

@@ -78,6 +78,21 @@ class ReleasePolicy(_Model):
     keep: int = Field(default=5, ge=2)
 
 
+class JobPolicy(_Model):
+    """How often work is tried again, and how long a job waits for another one."""
+
+    max_attempts: int = Field(default=3, ge=1)  # failed runs after which a version is dead until somebody asks for it
+    backoff_seconds: float = Field(default=1.0, ge=0)  # before the first retry of a transient failure in a job, doubled each time
+    lock_seconds: float = Field(default=30.0, ge=0)  # a launched job waits so long for the one that writes its namespace
+
+
+class Retention(_Model):
+    """What `gc` keeps of documents beside what is live or held by a kept release."""
+
+    versions: int = Field(default=3, ge=0)  # of each document, newest first
+    days: float = Field(default=30.0, ge=0)  # since a version was received, a document was deleted softly or retired
+
+
 class ServerSettings(_Model):
     """How the MCP server presents itself."""
 
@@ -97,6 +112,8 @@ class Settings(_Model):
     limits: Limits = Limits()
     fetching: FetchLimits = FetchLimits()
     releases: ReleasePolicy = ReleasePolicy()
+    retention: Retention = Retention()
+    jobs: JobPolicy = JobPolicy()
     server: ServerSettings = ServerSettings()
     nightly_cron: str = "0 3 * * *"
     embedding_processes: int = 0  # 0: one per core

@@ -8,9 +8,10 @@ RagError                    code, message with the value and the remedy, optiona
 │   └── FetchError          something could not be downloaded, or may not be
 ├── SchemaVersionError      a stored file was written by a newer or unknown program version
 ├── IntegrityError          stored data contradicts its own hashes or counts
+├── StorageError            the disk is full, or a file under the data root cannot be written
 ├── ReleaseError            a release cannot be built, opened, published or rolled back
 ├── ProviderError           an engine or model behind a provider failed; `retryable` says if waiting may help
-└── BusyError               another process holds the namespace's write lock
+└── BusyError               another process holds a lock; details `owner`, `pid`, `since` say which
 """
 
 from __future__ import annotations
@@ -78,6 +79,12 @@ class IntegrityError(RagError):
     """Stored data contradicts its own hashes or counts."""
 
     default_code = "integrity_error"
+
+
+class StorageError(RagError):
+    """Something under the data root cannot be written; code `disk_full` when the disk is."""
+
+    default_code = "storage_error"
 
 
 class ReleaseError(RagError):

@@ -22,19 +22,6 @@ Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """A named root from which documents come."""
-
-    namespace: str
-    name: str
-    kind: str  # folder | files | inline | urls
-    root: str  # absolute path of a folder, empty otherwise
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    created_at: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Document:
     """A stable identity: one source_uri in one namespace."""
 
@@ -48,11 +35,12 @@ class Document:
     categories: tuple[str, ...] = ()
     metadata: Json = field(default_factory=dict)
     live_version: str | None = None
-    pinned: bool = False
+    pinned: bool = False  # to its live version, until a user lets go
     status: str = "active"  # active | retired | deleted
     origin: str = ""  # absolute path of the file; never leaves the ledger
     created_at: str = ""
     updated_at: str = ""
+    wanted_version: str | None = None  # what its source held when it was last looked at; the only version that may go live by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,74 +58,14 @@ class Version:
     loader: str  # registry name of the loader that claims it
     strategy: str
     revision: int = 1
-    status: str = "received"  # received | ready | failed
+    status: str = "received"  # received | ready | failed | dead (failed too often to be tried again unasked) | purged (its data is gone)
     code: str = ""  # error code when failed
     reason: str = ""
     received_at: str = ""
     completed_at: str = ""
     counts: Json = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One piece of writing work, run in a child process."""
-
-    job_id: str
-    kind: str  # ingest | release | rebuild | delete | gc
-    namespace: str
-    state: str = "queued"  # queued | running | done | partly | failed | cancelled
-    args: Json = field(default_factory=dict)
-    progress: Json = field(default_factory=dict)
-    result: Json = field(default_factory=dict)
-    reason: str = ""
-    pid: int = 0
-    trace_id: str = ""
-    created_at: str = ""
-    started_at: str = ""
-    ended_at: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class JobItem:
-    """One document of a job."""
-
-    source_uri: str
-    doc_id: str
-    version_id: str
-    decision: str  # new | new_version | continue | skip | ignored | refused
-    state: str = "queued"  # queued | done | failed | skipped
-    code: str = ""
-    reason: str = ""
-    job_id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """The ledger's row about a release; the release itself is a directory with a manifest."""
-
-    namespace: str
-    release_id: str
-    parent: str | None
-    state: str  # candidate | published | rejected | retired
-    strategy: str
-    strategy_config_id: str
-    created_at: str
-    published_at: str = ""
-    counts: Json = field(default_factory=dict)
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Tombstone:
-    """A deletion in force: a document, or one version of it."""
-
-    sequence: int
-    namespace: str
-    doc_id: str
-    version_id: str | None
-    mode: str  # soft | hard
-    created_at: str
-    lifted_at: str = ""
+    edition: str = ""  # fingerprint of the published draft over its chunks, empty without one
+    attempts: int = 0  # failed ones since it was last complete
 
 
 # --- 1. facts ----------------------------------------------------------------------------------------------------------
@@ -311,6 +239,7 @@ class Chunk:
     byte_end: int | None = None
     asset_ids: tuple[str, ...] = ()
     locator: str = ""  # first native locator of formats without lines and pages, e.g. "sheet=Q1;rows=3-9"
+    edited_from: tuple[str, ...] = ()  # ids of the chunks whose text a published draft changed into this one
 
 
 @dataclass(frozen=True, slots=True)

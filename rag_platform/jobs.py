@@ -14,8 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rag_platform.config import Settings, config_dir
-from rag_platform.ir import Job
-from rag_platform.ledger import Ledger, now
+from rag_platform.ledger import Ledger
+from rag_platform.ledger_rows import Job
+from rag_platform.ledger_tables import now
 from rag_platform.store import Store
 
 FINAL_STATES = ("done", "partly", "failed", "cancelled")

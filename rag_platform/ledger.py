@@ -1,102 +1,46 @@
 """The system of record: sources, documents, versions, jobs, releases and deletions, in one SQLite file (WAL).
 
-Every public method is one transaction. Times are UTC, ISO 8601 with seconds. Opening a ledger of a newer schema raises SchemaVersionError.
+Every public method is one transaction. Times are UTC, ISO 8601 with seconds. Opening a ledger of a newer schema raises SchemaVersionError;
+an older one is brought up to date.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import sqlite3
-import threading
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, TypeVar, cast
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from rag_platform.errors import InputError, NotFoundError, SchemaVersionError
-from rag_platform.ir import Document, Job, JobItem, Json, Release, Source, Tombstone, Version
-
-SCHEMA_VERSION = 1
-RecordT = TypeVar("RecordT")
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS namespaces (
-    namespace TEXT PRIMARY KEY, strategy TEXT NOT NULL, strategy_config_id TEXT NOT NULL, created_at TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS sources (
-    namespace TEXT NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL, root TEXT NOT NULL,
-    include TEXT NOT NULL, exclude TEXT NOT NULL, created_at TEXT NOT NULL, PRIMARY KEY (namespace, name));
-CREATE TABLE IF NOT EXISTS documents (
-    namespace TEXT NOT NULL, doc_id TEXT NOT NULL, source TEXT NOT NULL, source_uri TEXT NOT NULL, filename TEXT NOT NULL,
-    title TEXT NOT NULL, tags TEXT NOT NULL, categories TEXT NOT NULL, metadata TEXT NOT NULL, live_version TEXT,
-    pinned INTEGER NOT NULL, status TEXT NOT NULL, origin TEXT NOT NULL, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
-    PRIMARY KEY (namespace, doc_id));
-CREATE UNIQUE INDEX IF NOT EXISTS documents_by_uri ON documents (namespace, source_uri);
-CREATE TABLE IF NOT EXISTS versions (
-    version_id TEXT PRIMARY KEY, namespace TEXT NOT NULL, doc_id TEXT NOT NULL, source_uri TEXT NOT NULL, filename TEXT NOT NULL,
-    file_sha256 TEXT NOT NULL, size INTEGER NOT NULL, mime TEXT NOT NULL, loader TEXT NOT NULL, strategy TEXT NOT NULL,
-    revision INTEGER NOT NULL, status TEXT NOT NULL, code TEXT NOT NULL, reason TEXT NOT NULL,
-    received_at TEXT NOT NULL, completed_at TEXT NOT NULL, counts TEXT NOT NULL);
-CREATE INDEX IF NOT EXISTS versions_by_doc ON versions (namespace, doc_id);
-CREATE TABLE IF NOT EXISTS jobs (
-    job_id TEXT PRIMARY KEY, kind TEXT NOT NULL, namespace TEXT NOT NULL, state TEXT NOT NULL, args TEXT NOT NULL, progress TEXT NOT NULL,
-    result TEXT NOT NULL, reason TEXT NOT NULL, pid INTEGER NOT NULL, trace_id TEXT NOT NULL,
-    created_at TEXT NOT NULL, started_at TEXT NOT NULL, ended_at TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS job_items (
-    job_id TEXT NOT NULL, source_uri TEXT NOT NULL, doc_id TEXT NOT NULL, version_id TEXT NOT NULL, decision TEXT NOT NULL,
-    state TEXT NOT NULL, code TEXT NOT NULL, reason TEXT NOT NULL, PRIMARY KEY (job_id, source_uri));
-CREATE INDEX IF NOT EXISTS job_items_by_version ON job_items (job_id, version_id);
-CREATE TABLE IF NOT EXISTS releases (
-    namespace TEXT NOT NULL, release_id TEXT NOT NULL, parent TEXT, state TEXT NOT NULL, strategy TEXT NOT NULL,
-    strategy_config_id TEXT NOT NULL, created_at TEXT NOT NULL, published_at TEXT NOT NULL, counts TEXT NOT NULL, reason TEXT NOT NULL,
-    PRIMARY KEY (namespace, release_id));
-CREATE TABLE IF NOT EXISTS deletions (
-    sequence INTEGER PRIMARY KEY AUTOINCREMENT, namespace TEXT NOT NULL, doc_id TEXT NOT NULL, version_id TEXT,
-    mode TEXT NOT NULL, created_at TEXT NOT NULL, lifted_at TEXT NOT NULL);
-"""
+from rag_platform.errors import InputError, NotFoundError
+from rag_platform.ir import Document, Json, Version
+from rag_platform.ledger_rows import Draft, Job, JobItem, Release, Source, Tombstone
+from rag_platform.ledger_tables import Database, now, put, stored
 
 _LIFT = (
     "UPDATE deletions SET lifted_at = ? WHERE namespace = ? AND doc_id = ? AND lifted_at = '' AND (version_id IS NULL OR version_id = ?)"
 )
 _RETIRE = """
-UPDATE documents SET status = 'retired', live_version = NULL, updated_at = ? WHERE namespace = ? AND doc_id = ? AND pinned = 0
+UPDATE documents SET wanted_version = NULL, updated_at = :now,
+    status = iif(pinned, status, 'retired'), live_version = iif(pinned, live_version, NULL)
+WHERE namespace = :namespace AND doc_id = :doc_id
 """
-
 _GO_LIVE = """
 UPDATE documents SET live_version = :version_id, title = :title, status = 'active', updated_at = :now
-WHERE pinned = 0 AND (namespace, doc_id) = (SELECT namespace, doc_id FROM versions WHERE version_id = :version_id)
-    AND (:status = 'received' OR live_version = :version_id OR (:status = 'failed' AND status != 'retired'
-        AND :received_at >= COALESCE((SELECT received_at FROM versions WHERE version_id = documents.live_version), '')))
+WHERE pinned = 0 AND status != 'deleted' AND (namespace, doc_id) = (SELECT namespace, doc_id FROM versions WHERE version_id = :version_id)
+    AND :version_id IN (wanted_version, live_version)
+"""
+_LET_GO = """
+UPDATE documents SET pinned = 0, updated_at = :now, status = iif(wanted_version IS NULL, 'retired', status),
+    live_version = CASE WHEN wanted_version IS NULL THEN NULL
+        WHEN EXISTS (SELECT 1 FROM versions v WHERE v.version_id = wanted_version AND v.status = 'ready') THEN wanted_version
+        ELSE live_version END
+WHERE namespace = :namespace AND doc_id = :doc_id AND pinned = 1
 """
 
 
-def now() -> str:
-    """The current UTC time, e.g. `2026-11-21T22:40:00Z`."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-class Ledger:
+class Ledger(Database):
     """The ledger database; one connection a thread, safe to share."""
-
-    def __init__(self, path: Path) -> None:
-        """Open or create the ledger. Raises SchemaVersionError when a newer program wrote it."""
-        self.path = path
-        self._local = threading.local()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with self._write() as db:
-            db.execute("CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
-            row = db.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
-            if row is not None and int(row[0]) != SCHEMA_VERSION:
-                raise SchemaVersionError(
-                    f"{path} has ledger schema {row[0]}, this program knows {SCHEMA_VERSION}; use the version that wrote it"
-                )
-            if row is None:
-                for statement in filter(str.strip, _SCHEMA.split(";")):
-                    db.execute(statement)
-                db.execute("INSERT INTO meta VALUES ('schema_version', ?)", (str(SCHEMA_VERSION),))
 
     # --- namespaces and sources --------------------------------------------------------------------------------------
 
@@ -153,34 +97,67 @@ class Ledger:
         return found[0]
 
     def receive(self, pairs: Iterable[tuple[Document, Version]]) -> None:
-        """Record received versions; a document's live version stays what it was until `complete`."""
+        """Record received versions as what their sources hold; a document's live version stays what it was until `complete`.
+
+        Deletions of what is received are lifted: later releases may hold it again, those built before the deletion never do.
+        """
         with self._write() as db:
             for document, version in pairs:
-                _put(db, "documents", document, ("namespace", "doc_id"), keep=("live_version", "created_at", "pinned"))
-                _put(db, "versions", version, ("version_id",), keep=("received_at",))
+                wanted = dataclasses.replace(document, wanted_version=version.version_id)
+                put(db, "documents", wanted, ("namespace", "doc_id"), keep=("live_version", "created_at", "pinned"))
+                put(db, "versions", version, ("version_id",), keep=("received_at", "attempts", "edition"))
                 db.execute(_LIFT, (now(), version.namespace, version.doc_id, version.version_id))
 
     def complete(self, version_id: str, *, title: str, counts: Json) -> None:
-        """Mark a version ready, and make it its document's live one if it was received for that, unless the document is pinned.
+        """Mark a version ready, and make it live if it is what its document's source held last, unless the document is pinned or deleted.
 
-        A version that is run again later (a backfill, a retry after a newer one went live) brings nothing old back.
+        A version that is run again later (a backfill, a retry after a newer one came) brings nothing old back.
         """
         with self._write() as db:
-            was = db.execute("SELECT status, received_at FROM versions WHERE version_id = ?", (version_id,)).fetchone()
-            db.execute("UPDATE versions SET status = 'ready', code = '', reason = '', completed_at = ?, counts = ? WHERE version_id = ?",
-                       (now(), json.dumps(counts, ensure_ascii=False), version_id))  # fmt: skip
-            db.execute(_GO_LIVE, {"version_id": version_id, "title": title, "now": now(), "status": was[0], "received_at": was[1]})
+            db.execute("UPDATE versions SET status = 'ready', code = '', reason = '', attempts = 0, completed_at = ?, counts = ? "
+                       "WHERE version_id = ?", (now(), stored(counts), version_id))  # fmt: skip
+            db.execute(_GO_LIVE, {"version_id": version_id, "title": title, "now": now()})
 
-    def fail(self, version_id: str, code: str, reason: str) -> None:
-        """Mark a version failed; the document's live version is untouched."""
+    def fail(self, version_id: str, code: str, reason: str, *, max_attempts: int = 0) -> None:
+        """Mark a version failed, or dead at its `max_attempts`th failure (0: never); the document's live version is untouched."""
         with self._write() as db:
-            db.execute("UPDATE versions SET status = 'failed', code = ?, reason = ?, completed_at = ? WHERE version_id = ?",
-                       (code, reason, now(), version_id))  # fmt: skip
+            db.execute("UPDATE versions SET status = iif(? BETWEEN 1 AND attempts + 1, 'dead', 'failed'), attempts = attempts + 1, "
+                       "code = ?, reason = ?, completed_at = ? WHERE version_id = ?",
+                       (max_attempts, code, reason, now(), version_id))  # fmt: skip
+
+    def revive(self, version_ids: Sequence[str]) -> None:
+        """Dead and failed versions that somebody asks to be tried again: their failures are forgotten."""
+        with self._write() as db:
+            db.executemany("UPDATE versions SET status = 'received', attempts = 0 WHERE version_id = ? AND status IN ('dead', 'failed')",
+                           [(version_id,) for version_id in version_ids])  # fmt: skip
 
     def retire(self, namespace: str, doc_ids: Sequence[str]) -> None:
-        """Documents that are gone from their source: no live version, out of the next release."""
+        """Documents that are gone from their source: no live version, out of the next release. A pinned one stays until it is let go."""
         with self._write() as db:
-            db.executemany(_RETIRE, [(now(), namespace, doc_id) for doc_id in doc_ids])
+            db.executemany(_RETIRE, [{"now": now(), "namespace": namespace, "doc_id": doc_id} for doc_id in doc_ids])
+
+    def pin(self, namespace: str, doc_id: str, version_id: str) -> None:
+        """Make a ready version live whatever its source holds, until `unpin`."""
+        with self._write() as db:
+            db.execute("UPDATE documents SET live_version = ?, pinned = 1, status = 'active', updated_at = ? "
+                       "WHERE namespace = ? AND doc_id = ?", (version_id, now(), namespace, doc_id))  # fmt: skip
+
+    def unpin(self, namespace: str, doc_id: str) -> None:
+        """Let a pinned document follow its source again: what the source held last is live if it is ready, nothing if the file is gone."""
+        with self._write() as db:
+            db.execute(_LET_GO, {"now": now(), "namespace": namespace, "doc_id": doc_id})
+
+    def put_document(self, document: Document) -> None:
+        """Store what users may edit of a known document: title, tags, categories, metadata."""
+        with self._write() as db:
+            db.execute("UPDATE documents SET title = ?, tags = ?, categories = ?, metadata = ?, updated_at = ? "
+                       "WHERE namespace = ? AND doc_id = ?",
+                       (document.title, stored(document.tags), stored(document.categories), stored(document.metadata), now(),
+                        document.namespace, document.doc_id))  # fmt: skip
+
+    def put_version(self, version: Version) -> None:
+        """Replace a version's row."""
+        self._upsert("versions", version, ("version_id",))
 
     def live(self, namespace: str) -> list[tuple[Document, Version]]:
         """Active documents with their live version, by doc_id; what the next release holds."""
@@ -190,9 +167,61 @@ class Ledger:
 
     # --- deletions ---------------------------------------------------------------------------------------------------
 
-    def tombstones(self, namespace: str) -> list[Tombstone]:
-        """Deletions in force, oldest first; every reader hides what they name."""
-        return [t for t in self._select(Tombstone, "deletions", {"namespace": namespace}, "sequence") if not t.lifted_at]
+    def delete(self, namespace: str, doc_id: str, version_id: str | None, mode: str) -> Tombstone:
+        """The tombstone of a document, or of one version; from now on every reader hides what it names."""
+        with self._write() as db:
+            db.execute("INSERT INTO deletions (namespace, doc_id, version_id, mode, created_at, lifted_at) VALUES (?, ?, ?, ?, ?, '')",
+                       (namespace, doc_id, version_id, mode, now()))  # fmt: skip
+            sequence = int(db.execute("SELECT last_insert_rowid()").fetchone()[0])
+            where = {"namespace": namespace, "doc_id": doc_id, "version_id": version_id, "now": now()}
+            if version_id is None:
+                db.execute("UPDATE documents SET status = 'deleted', live_version = NULL, wanted_version = NULL, pinned = 0, "
+                           "updated_at = :now WHERE namespace = :namespace AND doc_id = :doc_id", where)  # fmt: skip
+            else:
+                db.execute("UPDATE documents SET live_version = NULL, pinned = 0, status = 'retired', updated_at = :now "
+                           "WHERE namespace = :namespace AND doc_id = :doc_id AND live_version = :version_id", where)  # fmt: skip
+                db.execute("UPDATE documents SET wanted_version = NULL WHERE namespace = :namespace AND doc_id = :doc_id "
+                           "AND wanted_version = :version_id", where)  # fmt: skip
+        return next(t for t in self.tombstones(namespace, since=sequence - 1) if t.sequence == sequence)
+
+    def tombstones(self, namespace: str, *, since: int | None = None) -> list[Tombstone]:
+        """Deletions in force, oldest first; with `since` those after that sequence, lifted ones too: what a release of then must hide."""
+        found = self._select(Tombstone, "deletions", {"namespace": namespace}, "sequence")
+        return [t for t in found if (not t.lifted_at if since is None else t.sequence > since)]
+
+    def deletion_sequence(self, namespace: str) -> int:
+        """The sequence of the newest deletion, 0 without one; a release records it before it reads what is live."""
+        row = self._db().execute("SELECT COALESCE(MAX(sequence), 0) FROM deletions WHERE namespace = ?", (namespace,)).fetchone()
+        return int(row[0])
+
+    # --- drafts ------------------------------------------------------------------------------------------------------
+
+    def drafts(self, namespace: str, doc_id: str | None = None) -> list[Draft]:
+        """Drafts by document."""
+        return self._select(Draft, "drafts", {"namespace": namespace, "doc_id": doc_id}, "doc_id")
+
+    def put_draft(self, draft: Draft) -> None:
+        """Add or replace the draft of a document."""
+        self._upsert("drafts", dataclasses.replace(draft, created_at=draft.created_at or now(), updated_at=now()), ("namespace", "doc_id"))
+
+    def drop_draft(self, namespace: str, doc_id: str) -> None:
+        """Forget the draft of a document."""
+        with self._write() as db:
+            db.execute("DELETE FROM drafts WHERE namespace = ? AND doc_id = ?", (namespace, doc_id))
+
+    def put_edition(self, version_id: str, edition: str, operations: Sequence[Json]) -> None:
+        """Record the operations that make an edition of a version, and that the version is read in it from now on; '' for none."""
+        with self._write() as db:
+            if edition:
+                db.execute("INSERT OR IGNORE INTO editions VALUES (?, ?, ?, ?)", (edition, version_id, stored(list(operations)), now()))
+            db.execute("UPDATE versions SET edition = ? WHERE version_id = ?", (edition, version_id))
+
+    def operations(self, version_id: str, edition: str) -> tuple[Json, ...]:
+        """The operations that make an edition of a version. Raises NotFoundError."""
+        row = self._db().execute("SELECT operations FROM editions WHERE version_id = ? AND edition = ?", (version_id, edition)).fetchone()
+        if row is None:
+            raise NotFoundError(f"version {version_id!r} has no edition {edition!r}")
+        return tuple(json.loads(row[0]))
 
     # --- jobs --------------------------------------------------------------------------------------------------------
 
@@ -200,9 +229,9 @@ class Ledger:
         """A new job in state `queued`."""
         job = Job(job_id="job_" + uuid.uuid4().hex[:16], kind=kind, namespace=namespace, args=args, created_at=now())
         with self._write() as db:
-            _put(db, "jobs", job, ("job_id",))
+            put(db, "jobs", job, ("job_id",))
             for item in items:
-                _put(db, "job_items", dataclasses.replace(item, job_id=job.job_id), ("job_id", "source_uri"))
+                put(db, "job_items", dataclasses.replace(item, job_id=job.job_id), ("job_id", "source_uri"))
         return job
 
     def job(self, job_id: str) -> Job:
@@ -228,10 +257,10 @@ class Ledger:
             db.execute(f"UPDATE jobs SET {assignments} WHERE job_id = ?", (*values.values(), job_id))
 
     def update_job_item(self, job_id: str, version_id: str, state: str, code: str = "", reason: str = "") -> None:
-        """Set the state of one document of a job."""
+        """Set the state of one document of a job; a failure counts as an attempt."""
         with self._write() as db:
-            db.execute("UPDATE job_items SET state = ?, code = ?, reason = ? WHERE job_id = ? AND version_id = ?",
-                       (state, code, reason, job_id, version_id))  # fmt: skip
+            db.execute("UPDATE job_items SET state = ?, code = ?, reason = ?, attempts = attempts + ? WHERE job_id = ? AND version_id = ?",
+                       (state, code, reason, state in ("failed", "dead"), job_id, version_id))  # fmt: skip
 
     # --- releases ----------------------------------------------------------------------------------------------------
 
@@ -242,69 +271,3 @@ class Ledger:
     def releases(self, namespace: str) -> list[Release]:
         """Releases, newest first."""
         return self._select(Release, "releases", {"namespace": namespace}, "created_at DESC, rowid DESC")
-
-    # --- plumbing ----------------------------------------------------------------------------------------------------
-
-    def close(self) -> None:
-        """Close this thread's connection."""
-        db = getattr(self._local, "db", None)
-        if db is not None:
-            db.close()
-            self._local.db = None
-
-    def _db(self) -> sqlite3.Connection:
-        db: sqlite3.Connection | None = getattr(self._local, "db", None)
-        if db is None:
-            db = sqlite3.connect(self.path, timeout=30, isolation_level=None)
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = NORMAL")
-            self._local.db = db
-        return db
-
-    @contextmanager
-    def _write(self) -> Iterator[sqlite3.Connection]:
-        db = self._db()
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            yield db
-        except BaseException:
-            db.execute("ROLLBACK")
-            raise
-        db.execute("COMMIT")
-
-    def _upsert(self, table: str, record: Any, keys: Sequence[str]) -> None:
-        with self._write() as db:
-            _put(db, table, record, keys)
-
-    def _select(self, record: type[RecordT], table: str, where: dict[str, Any], order: str) -> list[RecordT]:
-        given = {key: value for key, value in where.items() if value is not None}
-        names = [f.name for f in dataclasses.fields(cast(Any, record))]
-        clause = " AND ".join(f"{key} = ?" for key in given) or "1"
-        rows = self._db().execute(f"SELECT {', '.join(names)} FROM {table} WHERE {clause} ORDER BY {order}", tuple(given.values()))
-        return [_record(record, names, row) for row in rows]
-
-
-def _put(db: sqlite3.Connection, table: str, record: Any, keys: Sequence[str], keep: Sequence[str] = ()) -> None:
-    """Insert a record, or update the row of equal keys except its `keep` columns."""
-    values = {f.name: _stored(getattr(record, f.name)) for f in dataclasses.fields(record)}
-    updates = ", ".join(f"{name} = excluded.{name}" for name in values if name not in keys and name not in keep)
-    db.execute(f"INSERT INTO {table} ({', '.join(values)}) VALUES ({', '.join('?' * len(values))}) "
-               f"ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {updates}", tuple(values.values()))  # fmt: skip
-
-
-def _stored(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, tuple, list)) else value
-
-
-def _record(record: type[RecordT], names: Sequence[str], row: Sequence[Any]) -> RecordT:
-    values = {}
-    for field, value in zip(dataclasses.fields(cast(Any, record)), row, strict=True):
-        kind = str(field.type)
-        if kind.startswith("tuple"):
-            value = () if value == "[]" else tuple(json.loads(value))  # most are empty, and a library has thousands
-        elif kind == "Json":
-            value = {} if value == "{}" else json.loads(value)
-        elif kind == "bool":
-            value = bool(value)
-        values[field.name] = value
-    return record(**values)

@@ -13,12 +13,12 @@ import types
 import typing
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from rag_platform.errors import BusyError, IntegrityError, SchemaVersionError
+from rag_platform.errors import IntegrityError, SchemaVersionError
 from rag_platform.ir import Version
+from rag_platform.locks import locked
 
 SCHEMA_VERSION = 1
 RecordT = TypeVar("RecordT")
@@ -112,29 +112,29 @@ class Store:
         """The pointer to the published release."""
         return self.releases_dir(namespace) / "CURRENT"
 
-    # --- one writer ----------------------------------------------------------------------------------------------------
+    # --- locks ---------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def writer(self, namespace: str, owner: str) -> Iterator[None]:
-        """Hold the namespace's write lock. Raises BusyError naming the holder and since when; the lock dies with its process."""
-        import fcntl
+    def writer(self, namespace: str, owner: str, *, wait: float = 0.0) -> Iterator[None]:
+        """Hold the namespace's write lock; the thread that holds it may take it again. The lock dies with its process.
 
-        path = self.releases_dir(namespace) / ".writer"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "a+", encoding="utf-8") as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                handle.seek(0)
-                held = handle.read().strip() or "another process"
-                raise BusyError(f"namespace {namespace!r} is being written by {held}; try again when it has ended") from None
-            handle.truncate(0)
-            handle.write(f"{owner} (process {os.getpid()}, since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC)")
-            handle.flush()
-            try:
-                yield
-            finally:
-                handle.truncate(0)
+        Raises BusyError naming the holder and since when, after `wait` seconds.
+        """
+        what = f"namespace {namespace!r} is being written"
+        with locked(self.releases_dir(namespace) / ".writer", owner, what, wait=wait):
+            yield
+
+    @contextmanager
+    def receiving(self, *, wait: float = 60.0) -> Iterator[None]:
+        """Hold off the collector of garbage while bytes are stored that no row of the ledger names yet; any number may receive."""
+        with locked(self.home / ".collector", "receiving", "garbage is being collected", shared=True, wait=wait):
+            yield
+
+    @contextmanager
+    def collecting(self, owner: str, *, wait: float = 0.0) -> Iterator[None]:
+        """Be the one collector of garbage, with nobody receiving. Raises BusyError."""
+        with locked(self.home / ".collector", owner, "files are being received, or garbage collected,", wait=wait):
+            yield
 
     # --- receiving -----------------------------------------------------------------------------------------------------
 

@@ -23,8 +23,8 @@ from click.testing import CliRunner
 from rag_platform import jobs
 from rag_platform.cli import main
 from rag_platform.config import FetchLimits, Settings, Strategy, load_settings, load_strategy
-from rag_platform.ir import Job
 from rag_platform.ledger import Ledger
+from rag_platform.ledger_rows import Job
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.reading import hidden_by_ledger
 from rag_platform.store import Store
@@ -60,7 +60,10 @@ PICTURE = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAIAAAACCAIAAAD91JpzAAAAFklE
 def write_config(folder: Path, **strategies: str) -> Path:
     """A config folder with the shipped logging and prompts, settings whose default strategy is `tiny`, and the given strategies."""
     (folder / "strategies").mkdir(parents=True)
-    (folder / "settings.yaml").write_text("schema_version: 1\ndefault_strategy: tiny\nembedding_processes: 1\n", encoding="utf-8")
+    (folder / "settings.yaml").write_text(
+        "schema_version: 1\ndefault_strategy: tiny\nembedding_processes: 1\njobs: {lock_seconds: 0.2, backoff_seconds: 0.01}\n",
+        encoding="utf-8",
+    )
     for name, text in {"tiny": TINY, **strategies}.items():
         (folder / "strategies" / f"{name}.yaml").write_text(text, encoding="utf-8")
     shutil.copy(REPOSITORY / "config" / "logging.yaml", folder / "logging.yaml")
@@ -146,6 +149,31 @@ class Shelf:
 def shelf(settings: Settings, store: Store, ledger: Ledger) -> Shelf:
     """An empty shelf over `home`."""
     return Shelf(settings, store, ledger)
+
+
+@pytest.fixture
+def elsewhere() -> Callable[[Any], Any]:
+    """A context manager that enters another one in a thread of its own, e.g. a lock held by somebody else."""
+
+    @contextmanager
+    def entered(context: Any) -> Iterator[None]:
+        inside, leave = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with context:
+                inside.set()
+                leave.wait()
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        assert inside.wait(10)
+        try:
+            yield
+        finally:
+            leave.set()
+            thread.join()
+
+    return entered
 
 
 @dataclass(frozen=True)

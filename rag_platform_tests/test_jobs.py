@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rag_platform import jobs
-from rag_platform.ir import Job
+from rag_platform.ledger_rows import Job
 
 GATE = "# Gate\n\nThe gate opens at 05:30.\n"
 
@@ -69,14 +69,14 @@ def test_a_job_tells_its_documents_and_its_figures(desk: Any) -> None:
 
 
 @pytest.mark.integration
-def test_a_release_that_fails_fails_its_job_with_the_reason(desk: Any) -> None:
-    """Another writer holds the namespace: documents are ingested, the release is not, and the next ingest publishes it."""
+def test_a_release_that_fails_fails_its_job_with_the_reason(desk: Any, elsewhere: Any) -> None:
+    """Another writer holds the namespace: nothing is written, the job says who it is, and the next ingest does the work."""
     desk.write(gate=GATE)
-    with desk.store.writer("default", "run 4711"):
+    with elsewhere(desk.store.writer("default", "run 4711")):
         held = desk.call("ingest", desk.docs)
     assert (held.exit_code, held.error["code"]) == (1, "ingest_failed")
     assert "being written by run 4711" in held.error["message"]
     assert desk.call("query", "gate").error["code"] == "no_release"
     again = desk.call("ingest", desk.docs)
-    assert again.exit_code == 0 and again.data["embeddings_computed"] == 0
+    assert again.exit_code == 0 and again.data["embeddings_computed"] == 1
     assert "05:30" in desk.call("query", "When does the gate open?", "--mode", "sparse").data["answer_markdown"]

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from rag_platform import ledger_tables
 from rag_platform.errors import InputError, NotFoundError, SchemaVersionError
-from rag_platform.ir import Document, JobItem, Release, Source, Version
+from rag_platform.ir import Document, Version
 from rag_platform.ledger import Ledger
+from rag_platform.ledger_rows import Draft, JobItem, Release, Source
 
 DOCUMENT = Document("lib", "guide-1", "docs", "docs/guide.md", "guide.md", tags=("a", "b"), metadata={"team": "core"}, origin="/x/guide.md")
 FIRST = Version("lib.guide-1@aaa", "lib", "guide-1", "docs/guide.md", "guide.md", "a" * 64, 10, "text/markdown", "markdown", "tiny")
@@ -93,3 +95,98 @@ def test_a_newer_ledger_is_refused(tmp_path: Path) -> None:
     db.close()
     with pytest.raises(SchemaVersionError, match="99"):
         Ledger(path)
+
+
+def test_only_what_the_source_held_last_goes_live_by_itself(ledger: Ledger) -> None:
+    ledger.receive([(DOCUMENT, FIRST)])
+    ledger.receive([(DOCUMENT, SECOND)])
+    ledger.complete(SECOND.version_id, title="Guide", counts={})
+    ledger.complete(FIRST.version_id, title="Guide", counts={})  # a backfill of what was received first and never processed
+    assert [version.version_id for _, version in ledger.live("lib")] == [SECOND.version_id]
+    ledger.receive([(DOCUMENT, FIRST)])  # the file is as it was before
+    ledger.complete(FIRST.version_id, title="Guide", counts={})
+    assert [version.version_id for _, version in ledger.live("lib")] == [FIRST.version_id]
+
+
+def test_a_pinned_version_stays_until_it_is_let_go(ledger: Ledger) -> None:
+    ledger.receive([(DOCUMENT, FIRST)])
+    ledger.complete(FIRST.version_id, title="Guide", counts={})
+    ledger.pin("lib", "guide-1", FIRST.version_id)
+    ledger.receive([(DOCUMENT, SECOND)])
+    ledger.complete(SECOND.version_id, title="Guide 2", counts={})
+    found = ledger.document("lib", "guide-1")
+    assert (found.live_version, found.wanted_version, found.pinned) == (FIRST.version_id, SECOND.version_id, True)
+    ledger.unpin("lib", "guide-1")
+    assert ledger.document("lib", "guide-1").live_version == SECOND.version_id
+    ledger.pin("lib", "guide-1", FIRST.version_id)
+    ledger.retire("lib", ["guide-1"])
+    assert ledger.document("lib", "guide-1").live_version == FIRST.version_id
+    ledger.unpin("lib", "guide-1")
+    assert (ledger.document("lib", "guide-1").status, ledger.live("lib")) == ("retired", [])
+
+
+def test_a_deletion_hides_for_good_in_what_was_built_before_it(ledger: Ledger) -> None:
+    ledger.receive([(DOCUMENT, FIRST)])
+    ledger.complete(FIRST.version_id, title="Guide", counts={})
+    built_before = ledger.deletion_sequence("lib")
+    stone = ledger.delete("lib", "guide-1", None, "soft")
+    assert (stone.doc_id, stone.version_id, stone.sequence) == ("guide-1", None, 1)
+    assert ledger.live("lib") == [] and ledger.document("lib", "guide-1").status == "deleted"
+    ledger.receive([(DOCUMENT, FIRST)])  # added again
+    ledger.complete(FIRST.version_id, title="Guide", counts={})
+    assert ledger.tombstones("lib") == [] and len(ledger.live("lib")) == 1
+    assert [t.doc_id for t in ledger.tombstones("lib", since=built_before)] == ["guide-1"]
+    assert ledger.tombstones("lib", since=ledger.deletion_sequence("lib")) == []
+
+
+def test_a_deleted_version_takes_nothing_else_with_it(ledger: Ledger) -> None:
+    for version in (FIRST, SECOND):
+        ledger.receive([(DOCUMENT, version)])
+        ledger.complete(version.version_id, title="Guide", counts={})
+    ledger.delete("lib", "guide-1", FIRST.version_id, "hard")
+    assert [version.version_id for _, version in ledger.live("lib")] == [SECOND.version_id]
+    ledger.delete("lib", "guide-1", SECOND.version_id, "hard")
+    assert ledger.live("lib") == [] and ledger.document("lib", "guide-1").status == "retired"
+
+
+def test_a_version_that_fails_too_often_is_dead_until_it_is_revived(ledger: Ledger) -> None:
+    ledger.receive([(DOCUMENT, FIRST)])
+    for expected in ("failed", "failed", "dead"):
+        ledger.fail(FIRST.version_id, "broken_file", "no pages", max_attempts=3)
+        assert ledger.version(FIRST.version_id).status == expected
+    ledger.revive([FIRST.version_id])
+    assert (ledger.version(FIRST.version_id).status, ledger.version(FIRST.version_id).attempts) == ("received", 0)
+
+
+def test_drafts_and_editions(ledger: Ledger) -> None:
+    ledger.receive([(DOCUMENT, FIRST)])
+    ledger.put_draft(Draft("lib", "guide-1", FIRST.version_id, ({"op": "disable", "chunk_id": "c1"},)))
+    [draft] = ledger.drafts("lib")
+    assert draft.operations == ({"op": "disable", "chunk_id": "c1"},) and draft.created_at
+    ledger.put_edition(FIRST.version_id, "e1", draft.operations)
+    assert ledger.version(FIRST.version_id).edition == "e1" and ledger.operations(FIRST.version_id, "e1") == draft.operations
+    ledger.drop_draft("lib", "guide-1")
+    assert ledger.drafts("lib") == []
+
+
+def test_a_ledger_of_schema_1_is_brought_up_to_date(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    db = sqlite3.connect(path)
+    for statement in ledger_tables._SCHEMA.split(";"):
+        db.execute(statement)
+    db.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
+    db.execute("INSERT INTO meta VALUES ('schema_version', '1')")
+    document = ("lib", "guide-1", "docs", "docs/guide.md", "guide.md", "Guide", "[]", "[]", "{}", "v1", 0, "active", "", "t0", "t0")
+    db.execute(f"INSERT INTO documents VALUES ({','.join('?' * 15)})", document)
+    for version_id, received in (("v1", "2026-01-01T00:00:00Z"), ("v2", "2026-01-02T00:00:00Z")):
+        common = ("lib", "guide-1", "docs/guide.md", "guide.md", "a" * 64, 1, "m", "markdown", "tiny", 1, "ready", "", "")
+        row = (version_id, *common, received, "", "{}")
+        db.execute(f"INSERT INTO versions VALUES ({','.join('?' * 17)})", row)
+    db.commit()
+    db.close()
+    ledger = Ledger(path)
+    found = ledger.document("lib", "guide-1")
+    assert (found.live_version, found.wanted_version) == ("v1", "v2")
+    assert [(v.edition, v.attempts) for v in ledger.versions("lib")] == [("", 0), ("", 0)]
+    ledger.close()
+    Ledger(path).close()

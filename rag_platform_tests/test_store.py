@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,9 +80,36 @@ def test_records_survive_json(tmp_path: Path) -> None:
     assert to_json(Facts("t", (), (MediaRef("r", "pdf", "pdf:xref=1"),), summary))["media"][0]["origin_ref"] == "pdf:xref=1"
 
 
-def test_a_second_writer_is_told_who_holds_the_lock(tmp_path: Path) -> None:
+def test_a_second_writer_is_told_who_holds_the_lock_and_for_how_long(tmp_path: Path, elsewhere: Any) -> None:
     store = Store(tmp_path)
-    with store.writer("lib", "run 1"), pytest.raises(BusyError, match=r"run 1 \(process \d+, since"), store.writer("lib", "run 2"):
-        pass
-    with store.writer("lib", "run 3"):
-        pass
+    with elsewhere(store.writer("lib", "run 1")):
+        with pytest.raises(BusyError, match=rf"run 1 \(process {os.getpid()}, for \d s\)") as raised, store.writer("lib", "run 2"):
+            pass
+        assert raised.value.details["owner"] == "run 1"
+        with store.writer("other", "run 2"):
+            pass
+
+
+def test_a_writer_may_take_its_lock_again(tmp_path: Path, elsewhere: Any) -> None:
+    store = Store(tmp_path)
+    with store.writer("lib", "job 1"), store.writer("lib", "its run"), elsewhere(store.receiving()):
+        with store.receiving():
+            pass
+        with pytest.raises(BusyError, match="files are being received"), store.collecting("gc"):
+            pass
+
+
+def test_a_writer_may_wait_for_another(tmp_path: Path) -> None:
+    store, inside = Store(tmp_path), threading.Event()
+
+    def hold() -> None:
+        with store.writer("lib", "run 1"):
+            inside.set()
+            time.sleep(0.3)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert inside.wait(10)
+    with store.writer("lib", "run 2", wait=10):
+        thread.join(10)
+        assert not thread.is_alive()

@@ -14,7 +14,7 @@ from rag_platform.documents.receiving import Input, ReceiveOptions, Reception, r
 from rag_platform.errors import RagError
 from rag_platform.indexes.ingesting import stale_versions
 from rag_platform.indexes.updating import unfinished
-from rag_platform.ir import Source
+from rag_platform.ledger_rows import Source
 
 ingest_job = dg.define_asset_job(
     "ingest",

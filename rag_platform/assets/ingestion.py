@@ -17,7 +17,8 @@ from rag_platform.config import INGESTION_STAGES, load_settings, load_strategy, 
 from rag_platform.indexes.checks import DOCUMENT_CHECKS, document_checks
 from rag_platform.indexes.ingesting import IngestionTotals, ingest_versions
 from rag_platform.indexes.manifest import CheckResult
-from rag_platform.ir import Job, StageOutcome, Version
+from rag_platform.ir import StageOutcome, Version
+from rag_platform.ledger_rows import Job
 from rag_platform.observability import tracing
 
 DESCRIPTIONS = {

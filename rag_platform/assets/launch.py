@@ -4,18 +4,21 @@ import importlib
 import os
 import sys
 import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import dagster as dg
 
 from rag_platform import jobs
 from rag_platform.assets.instance import prepare
 from rag_platform.assets.partitions import JOB_TAG, RANGE_END, RANGE_START, contiguous, document_versions, namespaces
-from rag_platform.config import load_settings
+from rag_platform.config import Settings, load_settings
 from rag_platform.errors import RagError
 from rag_platform.indexes.release import current
 from rag_platform.indexes.updating import unfinished
-from rag_platform.ir import Job
-from rag_platform.ledger import Ledger, now
+from rag_platform.ledger import Ledger
+from rag_platform.ledger_rows import Job
+from rag_platform.ledger_tables import now
 from rag_platform.store import Store
 
 # The module that workspace.yaml names: a job runs exactly what the UI shows.
@@ -87,19 +90,12 @@ def run_job(job_id: str) -> int:
     ledger.update_job(job_id, state="running", pid=os.getpid(), started_at=now())
     prepare(store)
     try:
-        with dg.DagsterInstance.get() as instance:
+        with (
+            dg.DagsterInstance.get() as instance,
+            store.writer(job.namespace, f"{job.kind} {job_id}", wait=settings.jobs.lock_seconds),
+        ):
             end_orphans(instance, ledger)
-            _run_documents(job, instance, ledger)
-            state, reason = "done", ""
-            failed = [item for item in ledger.job_items(job_id) if item.state == "failed"]
-            # a namespace whose first documents all failed has nothing to publish
-            anything = current(store, job.namespace) is not None or bool(ledger.live(job.namespace))
-            if anything and (job.args.get("release", True) or unfinished(job.namespace, settings, store, ledger)):
-                ledger.update_job(job_id, progress={"stage": "release", "done": 0, "total": 1, "message": "building the release"})
-                if reason := run_release(job, instance, ledger):
-                    state = "failed"
-            if state == "done" and failed:
-                state, reason = "partly", f"{len(failed)} documents failed"
+            state, reason = KINDS[job.kind](Work(job, settings, store, ledger, instance))
     except RagError as error:
         state, reason = "failed", error.message
     except Exception as error:  # the job's last words belong into the ledger, whatever it was
@@ -107,6 +103,48 @@ def run_job(job_id: str) -> int:
         state, reason = "failed", f"{type(error).__name__}: {error}"
     ledger.update_job(job_id, state=state, reason=reason, ended_at=now())
     return {"done": 0, "partly": 3}.get(state, 1)
+
+
+@dataclass(frozen=True)
+class Work:
+    """A job under way and what it works with; the namespace's write lock is held."""
+
+    job: Job
+    settings: Settings
+    store: Store
+    ledger: Ledger
+    instance: dg.DagsterInstance
+
+    def progress(self, stage: str, done: int, total: int, message: str = "") -> None:
+        """Tell the ledger how far the job is."""
+        self.ledger.update_job(self.job.job_id, progress={"stage": stage, "done": done, "total": total, "message": message})
+
+
+Outcome = tuple[str, str]  # state and reason of a job that ran to its end
+
+
+def ingest(work: Work) -> Outcome:
+    """Process the job's versions, then release what is live."""
+    job, ledger = work.job, work.ledger
+    _run_documents(job, work.instance, ledger)
+    failed = [item for item in ledger.job_items(job.job_id) if item.state == "failed"]
+    if reason := release(work):
+        return "failed", reason
+    return ("partly", f"{len(failed)} documents failed") if failed else ("done", "")
+
+
+def release(work: Work) -> str:
+    """Build and publish the namespace's release where it is due; why nothing was published, empty when all is well."""
+    job = work.job
+    # a namespace whose first documents all failed has nothing to publish
+    anything = current(work.store, job.namespace) is not None or bool(work.ledger.live(job.namespace))
+    if not anything or not (job.args.get("release", True) or unfinished(job.namespace, work.settings, work.store, work.ledger)):
+        return ""
+    work.progress("release", 0, 1, "building the release")
+    return run_release(job, work.instance, work.ledger)
+
+
+KINDS: dict[str, Callable[[Work], Outcome]] = {"ingest": ingest, "rebuild": ingest}
 
 
 def _run_documents(job: Job, instance: dg.DagsterInstance, ledger: Ledger) -> None:

@@ -140,7 +140,8 @@ class CatalogReader:
             # Autocommit and shared closing: close() may run in another thread than the queries did.
             db = sqlite3.connect(self._uri, uri=True, check_same_thread=False, isolation_level=None)
             try:
-                if check_schema(db, self._path) < SCHEMA_VERSION:
+                self.schema_version = check_schema(db, self._path)
+                if self.schema_version < SCHEMA_VERSION:
                     show_as_current(db)
             except BaseException:
                 db.close()

@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 from rag_platform.errors import IntegrityError, SchemaVersionError
 from rag_platform.ir import Chunk, Document, MediaLink, MediaText, Section, Version
 
-SCHEMA_VERSION = 2  # 2 added what is said in views and images; readers show an older catalog with the defaults of what it lacks
-READABLE = (1, 2)
+# 2 added what is said in views and images, 3 editions and drafts; readers show an older catalog with the defaults of what it lacks
+SCHEMA_VERSION = 3
+READABLE = (1, 2, 3)
 RecordT = TypeVar("RecordT")
 
 

@@ -46,6 +46,7 @@ class Manifest:
     delta: Json = field(default_factory=dict)
     checks: tuple[CheckResult, ...] = ()
     evaluation_run: str | None = None
+    deletions: int = 0  # sequence of the newest deletion when the live versions were read; later ones are hidden by readers
     schema_version: int = SCHEMA_VERSION
 
     @property

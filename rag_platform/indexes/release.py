@@ -21,6 +21,7 @@ from rag_platform.config import Strategy, index_profile, stage_profiles, strateg
 from rag_platform.errors import NotFoundError, ProviderError, RagError, ReleaseError, SchemaVersionError
 from rag_platform.indexes import lexical
 from rag_platform.indexes.catalog import CatalogReader
+from rag_platform.indexes.catalog_tables import SCHEMA_VERSION
 from rag_platform.indexes.dense import DenseVectors
 from rag_platform.indexes.manifest import CheckResult, Manifest, embedder_info, read_manifest, write_manifest
 from rag_platform.ir import Document, Version
@@ -61,6 +62,7 @@ def build(
     live: Sequence[tuple[Document, Version]],
     *,
     release_id: str,
+    deletions: int = 0,
     parent: str | None,
     cache: EmbeddingCache,
     full: bool = False,
@@ -107,6 +109,7 @@ def build(
         files=files,
         delta=work.summary,
         checks=tuple(checks),
+        deletions=deletions,
     )
     write_manifest(directory, manifest)
     _sync(directory)
@@ -121,8 +124,12 @@ def _usable_parent(store: Store, namespace: str, strategy: Strategy, parent: str
         return None
     try:
         manifest = read_manifest(store.release_dir(namespace, parent))
+        catalog = CatalogReader(store.release_dir(namespace, parent) / "catalog.sqlite")
     except SchemaVersionError:
         return None  # written by another program version: build everything
+    catalog.close()
+    if catalog.schema_version != SCHEMA_VERSION:
+        return None
     usable = manifest.index_profile == index_profile(strategy) and manifest.embedder == embedder_info(strategy) and not manifest.failures
     return manifest if usable else None
 

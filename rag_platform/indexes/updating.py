@@ -22,8 +22,10 @@ from rag_platform.indexes.embedding import estimate
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.indexes.ingesting import stale_versions, text_bytes
 from rag_platform.indexes.manifest import CheckResult, Manifest, read_manifest
-from rag_platform.ir import Job, JobItem, Json, Release
-from rag_platform.ledger import Ledger, now
+from rag_platform.ir import Json
+from rag_platform.ledger import Ledger
+from rag_platform.ledger_rows import Job, JobItem, Release
+from rag_platform.ledger_tables import now
 from rag_platform.observability import tracing
 from rag_platform.store import Store
 
@@ -124,6 +126,7 @@ def build_candidate(
 
     Raises ReleaseError when nothing is live, or a live version has no outputs for the strategy as it is now.
     """
+    deletions = ledger.deletion_sequence(namespace)  # before what is live is read: one that comes between is hidden by readers
     live = ledger.live(namespace)
     profile = stage_profiles(strategy)["embeddings"]
     stale = [version for _, version in live if version.counts.get("profile") != profile]
@@ -140,7 +143,9 @@ def build_candidate(
         EmbeddingCache(store.embeddings_path) as cache,
         tracing.span("stage.upsert", provider_type="release", provider_id=strategy.encoding, profile_id=index_profile(strategy)) as span,
     ):
-        manifest = releases.build(store, namespace, strategy, live, release_id=release_id, parent=published, cache=cache, full=full)
+        manifest = releases.build(
+            store, namespace, strategy, live, release_id=release_id, deletions=deletions, parent=published, cache=cache, full=full
+        )
         span.set(release_id=release_id, parent=published, **manifest.counts)
         tracing.event("ingest.upsert_result", {"delta": manifest.delta, "failed_checks": [check.name for check in manifest.failures]})
     failed = [check for check in manifest.checks if not check.passed]

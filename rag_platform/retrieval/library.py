@@ -37,7 +37,7 @@ _QUERY_VECTORS = 512
 _FILTERS = 32
 _QUERY_PART = ("retrieval", "fusion", "reranker", "context", "answerer", "filters")
 
-Hidden = Callable[[str], frozenset[str]]
+Hidden = Callable[[str, int], frozenset[str]]
 
 
 @dataclass(eq=False)
@@ -65,7 +65,7 @@ class Built:
 class Library:
     """Reads every namespace under one data root; safe for any number of threads.
 
-    `hidden(namespace)` gives the doc_ids and version_ids that tombstones hide at this moment.
+    `hidden(namespace, since)` gives the doc_ids and version_ids that were deleted after a release of that deletion sequence was built.
     """
 
     def __init__(self, settings: Settings, store: Store, hidden: Hidden | None = None) -> None:
@@ -293,9 +293,13 @@ class Library:
             lease.filtered = {**dict(list(lease.filtered.items())[-_FILTERS:]), key: found}
         return found
 
+    def hidden_names(self, lease: Lease) -> frozenset[str]:
+        """The doc_ids and version_ids that tombstones hide now in a release; the ledger is asked each time, so a deletion acts at once."""
+        return self._hidden(lease.namespace, lease.release.manifest.deletions) if self._hidden is not None else frozenset()
+
     def hidden_chunks(self, lease: Lease) -> frozenset[str]:
         """Ids of the release's chunks that tombstones hide now; empty in the usual case, without asking the catalog."""
-        hidden = frozenset(self._hidden(lease.namespace)) if self._hidden is not None else frozenset()
+        hidden = self.hidden_names(lease)
         if not hidden:
             return frozenset()
         found = lease.hidden_chunks.get(hidden)

@@ -6,7 +6,7 @@ import base64
 import difflib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Literal, NamedTuple
 
@@ -17,7 +17,7 @@ from rag_platform.ledger import Ledger
 from rag_platform.retrieval.contract import DocumentData, DocumentGroup, DocumentPart, DocumentsData, ListedDocument
 from rag_platform.retrieval.evidence import estimate_tokens
 from rag_platform.retrieval.forms import FORMS, Found
-from rag_platform.retrieval.library import Lease, Library
+from rag_platform.retrieval.library import Hidden, Lease, Library
 from rag_platform.retrieval.rendering import documents_markdown, listed_line
 from rag_platform.store import Store
 
@@ -238,7 +238,7 @@ def get_document(
     if max_chars is not None and max_chars < 1:
         raise InputError(f"max_chars {max_chars} is less than 1", code="bad_limit")
     with library.lease(namespace) as lease:
-        found = _find(lease, doc_id, version_id, _hidden_now(library.store, namespace))
+        found = _find(lease, doc_id, version_id, library.hidden_names(lease))
         part, markdown = FORMS[format](lease, library.store, found, max_chars, max_tokens)
     data: DocumentData = {"markdown": markdown, "document": part}
     if part["truncated"]:
@@ -281,24 +281,14 @@ def _unknown_document(reader: CatalogReader, doc_id: str, namespace: str, hidden
     return NotFoundError(f"no document {doc_id!r} in namespace {namespace!r}; {hint}", code="unknown_document", near=near)
 
 
-def _hidden_now(store: Store, namespace: str) -> frozenset[str]:
-    if not store.ledger_path.is_file():
-        return frozenset()
-    with closing(Ledger(store.ledger_path)) as ledger:
-        return _hidden(ledger, namespace)
-
-
-def hidden_by_ledger(store: Store) -> Callable[[str], frozenset[str]]:
+def hidden_by_ledger(store: Store) -> Hidden:
     """The function that a Library asks for the doc_ids and version_ids which tombstones hide; nothing is hidden without a ledger."""
     opened: list[Ledger] = []  # kept open: opening costs more than asking, and every query asks
 
-    def hidden(namespace: str) -> frozenset[str]:
+    def hidden(namespace: str, since: int) -> frozenset[str]:
         if not opened and store.ledger_path.is_file():
             opened.append(Ledger(store.ledger_path))
-        return _hidden(opened[0], namespace) if opened else frozenset()
+        stones = opened[0].tombstones(namespace, since=since) if opened else ()
+        return frozenset(stone.version_id or stone.doc_id for stone in stones)
 
     return hidden
-
-
-def _hidden(ledger: Ledger, namespace: str) -> frozenset[str]:
-    return frozenset(stone.version_id or stone.doc_id for stone in ledger.tombstones(namespace))

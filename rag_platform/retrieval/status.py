@@ -9,8 +9,8 @@ from importlib import metadata
 from rag_platform.config import strategy_names
 from rag_platform.errors import RagError
 from rag_platform.indexes.catalog_tables import SCHEMA_VERSION as CATALOG_SCHEMA
-from rag_platform.ledger import SCHEMA_VERSION as LEDGER_SCHEMA
 from rag_platform.ledger import Ledger
+from rag_platform.ledger_tables import SCHEMA_VERSION as LEDGER_SCHEMA
 from rag_platform.observability.logs import LOG_SCHEMA_VERSION
 from rag_platform.retrieval.contract import NamespaceStatus, StatusData
 from rag_platform.retrieval.library import Library

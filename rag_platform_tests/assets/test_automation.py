@@ -13,7 +13,7 @@ from rag_platform.assets.instance import prepare
 from rag_platform.assets.partitions import JOB_TAG, RANGE_END, RANGE_START, document_versions, namespaces
 from rag_platform.assets.resources import Platform
 from rag_platform.definitions import defs
-from rag_platform.ir import Source
+from rag_platform.ledger_rows import Source
 
 pytestmark = pytest.mark.integration
 

@@ -161,9 +161,9 @@ def test_an_older_candidate_is_not_published_by_mistake(take: Any, shelf: Any, p
         newest_candidate("default", shelf.ledger)
 
 
-def test_one_writer_at_a_time(instance: dg.DagsterInstance, take: Any, shelf: Any) -> None:
+def test_one_writer_at_a_time(instance: dg.DagsterInstance, take: Any, shelf: Any, elsewhere: Any) -> None:
     take(gate="# Gate\n\nThe gate opens at 05:30.\n")
-    with shelf.store.writer("default", "another run"):
+    with elsewhere(shelf.store.writer("default", "another run")):
         result = run(instance)
         with pytest.raises(BusyError, match="another run"), shelf.store.writer("default", "me"):
             pass

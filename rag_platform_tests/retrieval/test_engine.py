@@ -366,7 +366,7 @@ def test_a_new_release_is_seen_by_the_next_query(publish: Any, library: Library)
 
 def test_hidden_documents_are_never_shown(guide: Any, settings: Settings, store: Store) -> None:
     hidden: set[str] = set()
-    library = Library(settings, store, hidden=lambda namespace: frozenset(hidden))
+    library = Library(settings, store, hidden=lambda namespace, since: frozenset(hidden))
     assert answer(library, QueryRequest("maximum upload size")).hits[0].doc_id == "guide"
     hidden.add("guide")
     result = answer(library, QueryRequest("maximum upload size", filters={"lang": "en"}))

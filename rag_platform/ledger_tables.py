@@ -1,0 +1,168 @@
+"""The tables of the ledger, how an older ledger becomes one of today, and how records become rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sqlite3
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from rag_platform.errors import SchemaVersionError
+
+SCHEMA_VERSION = 2
+RecordT = TypeVar("RecordT")
+
+_SCHEMA = """
+CREATE TABLE namespaces (
+    namespace TEXT PRIMARY KEY, strategy TEXT NOT NULL, strategy_config_id TEXT NOT NULL, created_at TEXT NOT NULL);
+CREATE TABLE sources (
+    namespace TEXT NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL, root TEXT NOT NULL,
+    include TEXT NOT NULL, exclude TEXT NOT NULL, created_at TEXT NOT NULL, PRIMARY KEY (namespace, name));
+CREATE TABLE documents (
+    namespace TEXT NOT NULL, doc_id TEXT NOT NULL, source TEXT NOT NULL, source_uri TEXT NOT NULL, filename TEXT NOT NULL,
+    title TEXT NOT NULL, tags TEXT NOT NULL, categories TEXT NOT NULL, metadata TEXT NOT NULL, live_version TEXT,
+    pinned INTEGER NOT NULL, status TEXT NOT NULL, origin TEXT NOT NULL, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
+    PRIMARY KEY (namespace, doc_id));
+CREATE UNIQUE INDEX documents_by_uri ON documents (namespace, source_uri);
+CREATE TABLE versions (
+    version_id TEXT PRIMARY KEY, namespace TEXT NOT NULL, doc_id TEXT NOT NULL, source_uri TEXT NOT NULL, filename TEXT NOT NULL,
+    file_sha256 TEXT NOT NULL, size INTEGER NOT NULL, mime TEXT NOT NULL, loader TEXT NOT NULL, strategy TEXT NOT NULL,
+    revision INTEGER NOT NULL, status TEXT NOT NULL, code TEXT NOT NULL, reason TEXT NOT NULL,
+    received_at TEXT NOT NULL, completed_at TEXT NOT NULL, counts TEXT NOT NULL);
+CREATE INDEX versions_by_doc ON versions (namespace, doc_id);
+CREATE TABLE jobs (
+    job_id TEXT PRIMARY KEY, kind TEXT NOT NULL, namespace TEXT NOT NULL, state TEXT NOT NULL, args TEXT NOT NULL, progress TEXT NOT NULL,
+    result TEXT NOT NULL, reason TEXT NOT NULL, pid INTEGER NOT NULL, trace_id TEXT NOT NULL,
+    created_at TEXT NOT NULL, started_at TEXT NOT NULL, ended_at TEXT NOT NULL);
+CREATE TABLE job_items (
+    job_id TEXT NOT NULL, source_uri TEXT NOT NULL, doc_id TEXT NOT NULL, version_id TEXT NOT NULL, decision TEXT NOT NULL,
+    state TEXT NOT NULL, code TEXT NOT NULL, reason TEXT NOT NULL, PRIMARY KEY (job_id, source_uri));
+CREATE INDEX job_items_by_version ON job_items (job_id, version_id);
+CREATE TABLE releases (
+    namespace TEXT NOT NULL, release_id TEXT NOT NULL, parent TEXT, state TEXT NOT NULL, strategy TEXT NOT NULL,
+    strategy_config_id TEXT NOT NULL, created_at TEXT NOT NULL, published_at TEXT NOT NULL, counts TEXT NOT NULL, reason TEXT NOT NULL,
+    PRIMARY KEY (namespace, release_id));
+CREATE TABLE deletions (
+    sequence INTEGER PRIMARY KEY AUTOINCREMENT, namespace TEXT NOT NULL, doc_id TEXT NOT NULL, version_id TEXT,
+    mode TEXT NOT NULL, created_at TEXT NOT NULL, lifted_at TEXT NOT NULL)
+"""
+
+# What each version of the schema changed; a new ledger goes through all of them, so that there is one way to today's tables.
+_CHANGES = {
+    2: """
+ALTER TABLE sources ADD COLUMN on_gone TEXT NOT NULL DEFAULT 'retire';
+ALTER TABLE documents ADD COLUMN wanted_version TEXT;
+UPDATE documents SET wanted_version = COALESCE((SELECT v.version_id FROM versions v WHERE v.namespace = documents.namespace
+    AND v.doc_id = documents.doc_id ORDER BY v.received_at DESC, v.rowid DESC LIMIT 1), live_version) WHERE status = 'active';
+ALTER TABLE versions ADD COLUMN edition TEXT NOT NULL DEFAULT '';
+ALTER TABLE versions ADD COLUMN attempts INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE job_items ADD COLUMN attempts INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE releases ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE drafts (
+    namespace TEXT NOT NULL, doc_id TEXT NOT NULL, version_id TEXT NOT NULL, operations TEXT NOT NULL, conflicts TEXT NOT NULL,
+    state TEXT NOT NULL, created_at TEXT NOT NULL, updated_at TEXT NOT NULL, PRIMARY KEY (namespace, doc_id));
+CREATE TABLE editions (
+    edition TEXT NOT NULL, version_id TEXT NOT NULL, operations TEXT NOT NULL, created_at TEXT NOT NULL,
+    PRIMARY KEY (version_id, edition))
+""",
+}
+
+
+def now() -> str:
+    """The current UTC time, e.g. `2026-11-21T22:40:00Z`."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Database:
+    """One SQLite file in WAL mode: one connection a thread, every write one transaction."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the ledger, create it, or bring an older one up to date. Raises SchemaVersionError when a newer program wrote it."""
+        self.path = path
+        self._local = threading.local()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with self._write() as db:
+            db.execute("CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
+            row = db.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
+            found = int(row[0]) if row else 0
+            if found > SCHEMA_VERSION:
+                raise SchemaVersionError(
+                    f"{path} has ledger schema {found}, this program knows {SCHEMA_VERSION}: use the one that wrote it"
+                )
+            for version in range(found + 1, SCHEMA_VERSION + 1):
+                for statement in filter(str.strip, _CHANGES.get(version, _SCHEMA).split(";")):
+                    db.execute(statement)
+            if found < SCHEMA_VERSION:
+                db.execute("INSERT OR REPLACE INTO meta VALUES ('schema_version', ?)", (str(SCHEMA_VERSION),))
+
+    def close(self) -> None:
+        """Close this thread's connection."""
+        db = getattr(self._local, "db", None)
+        if db is not None:
+            db.close()
+            self._local.db = None
+
+    def _db(self) -> sqlite3.Connection:
+        db: sqlite3.Connection | None = getattr(self._local, "db", None)
+        if db is None:
+            db = sqlite3.connect(self.path, timeout=30, isolation_level=None)
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = NORMAL")
+            self._local.db = db
+        return db
+
+    @contextmanager
+    def _write(self) -> Iterator[sqlite3.Connection]:
+        db = self._db()
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            yield db
+        except BaseException:
+            db.execute("ROLLBACK")
+            raise
+        sys.audit("rag_platform.commit", str(self.path))
+        db.execute("COMMIT")
+
+    def _upsert(self, table: str, record: Any, keys: Sequence[str]) -> None:
+        with self._write() as db:
+            put(db, table, record, keys)
+
+    def _select(self, record: type[RecordT], table: str, where: dict[str, Any], order: str) -> list[RecordT]:
+        given = {key: value for key, value in where.items() if value is not None}
+        names = [f.name for f in dataclasses.fields(cast(Any, record))]
+        clause = " AND ".join(f"{key} = ?" for key in given) or "1"
+        rows = self._db().execute(f"SELECT {', '.join(names)} FROM {table} WHERE {clause} ORDER BY {order}", tuple(given.values()))
+        return [_record(record, names, row) for row in rows]
+
+
+def put(db: sqlite3.Connection, table: str, record: Any, keys: Sequence[str], keep: Sequence[str] = ()) -> None:
+    """Insert a record, or update the row of equal keys except its `keep` columns."""
+    values = {f.name: stored(getattr(record, f.name)) for f in dataclasses.fields(record)}
+    updates = ", ".join(f"{name} = excluded.{name}" for name in values if name not in keys and name not in keep)
+    db.execute(f"INSERT INTO {table} ({', '.join(values)}) VALUES ({', '.join('?' * len(values))}) "
+               f"ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {updates}", tuple(values.values()))  # fmt: skip
+
+
+def stored(value: Any) -> Any:
+    """A field's value as a column holds it: JSON text for what is no scalar."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, tuple, list)) else value
+
+
+def _record(record: type[RecordT], names: Sequence[str], row: Sequence[Any]) -> RecordT:
+    values = {}
+    for field, value in zip(dataclasses.fields(cast(Any, record)), row, strict=True):
+        kind = str(field.type)
+        if kind.startswith("tuple"):
+            value = () if value == "[]" else tuple(json.loads(value))  # most are empty, and a library has thousands
+        elif kind == "Json":
+            value = {} if value == "{}" else json.loads(value)
+        elif kind == "bool":
+            value = bool(value)
+        values[field.name] = value
+    return record(**values)
