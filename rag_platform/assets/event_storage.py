@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from dagster import EventLogEntry
-from dagster._core.storage.event_log.schema import AssetKeyTable
+from dagster._core.events import ASSET_EVENTS
+from dagster._core.storage.event_log.schema import AssetKeyTable, SqlEventLogStorageTable
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import INDEX_SHARD_NAME, SqliteEventLogStorage
 from dagster._serdes import ConfigurableClassData
 from sqlalchemy import Connection, Engine, create_engine, event
@@ -51,14 +52,31 @@ class OpenSqliteEventLog(SqliteEventLogStorage):
                 yield connection
 
     def store_event_batch(self, events: Sequence[EventLogEntry]) -> None:
-        """Store events in one transaction a shard."""
+        """Store events of one run in one transaction a shard; those about assets with one statement a table."""
         with self._db_lock, self._connect(events[0].run_id) as run, self._connect(INDEX_SHARD_NAME) as index:
             self._held = {events[0].run_id: run, INDEX_SHARD_NAME: index}
             try:
+                about_assets = []
                 for entry in events:
-                    self.store_event(entry)
+                    if isinstance(entry, EventLogEntry) and entry.is_dagster_event and entry.dagster_event_type in ASSET_EVENTS:
+                        about_assets.append(entry)
+                    else:
+                        self.store_event(entry)
+                if about_assets:
+                    self._store_asset_events(about_assets, run, index)
             finally:
                 self._held = {}
+
+    def _store_asset_events(self, events: Sequence[EventLogEntry], run: Connection, index: Connection) -> None:
+        """The stock way for one event, for many: each is serialised once, and an asset's row is written with its last one only."""
+        rows = [self._event_to_row(entry) for entry in events]
+        run.execute(SqlEventLogStorageTable.insert(), rows)
+        returning = SqlEventLogStorageTable.insert().returning(SqlEventLogStorageTable.c.id, sort_by_parameter_order=True)
+        ids = list(index.execute(returning, rows).scalars())
+        self._store_asset_event_tags(index, events, ids)
+        newest = {row["asset_key"]: number for number, row in enumerate(rows)}
+        for number in newest.values():
+            self._store_asset_event(index, events[number], ids[number])
 
     def has_table(self, table_name: str) -> bool:
         """True when the table exists, which no later event can change."""

@@ -38,6 +38,7 @@ _BATCHES_AT_ONCE = 2  # no process waits for the slowest one of its batch
 
 OnOutcome = Callable[[Version, StageOutcome], None]
 OnFailure = Callable[[Version, str, str, str], None]  # version, stage, code, reason
+OnEmbedded = Callable[[Sequence[Version]], None]  # all their outcomes were told; next the ledger calls them ready
 OnProgress = Callable[[str, int, int, str], None]  # stage, done, total, message
 
 
@@ -84,6 +85,7 @@ def ingest_versions(
     stages: Sequence[str] = INGESTION_STAGES,
     on_outcome: OnOutcome = lambda version, outcome: None,
     on_failure: OnFailure = lambda version, stage, code, reason: None,
+    on_embedded: OnEmbedded = lambda versions: None,
     on_progress: OnProgress = lambda stage, done, total, message: None,
 ) -> IngestionTotals:
     """Totals after every version went through `stages` (a prefix of the seven); ready versions are live, failed ones have their reason.
@@ -92,7 +94,7 @@ def ingest_versions(
     while a document's outputs are flushed to disk the next document is built. Every callback but `on_progress` comes from the calling
     thread.
     """
-    run = _Run(versions, settings, strategy, store, ledger, set(forced), stages, on_outcome, on_failure, on_progress)
+    run = _Run(versions, settings, strategy, store, ledger, set(forced), stages, on_outcome, on_failure, on_embedded, on_progress)
     with run:
         for number in range(len(versions)):
             run.build(number)
@@ -116,11 +118,12 @@ class _Run:
         stages: Sequence[str],
         on_outcome: OnOutcome,
         on_failure: OnFailure,
+        on_embedded: OnEmbedded,
         on_progress: OnProgress,
     ) -> None:
         self.versions, self.settings, self.strategy, self.store, self.ledger = versions, settings, strategy, store, ledger
         self.forced, self.stages = forced, stages
-        self.on_outcome, self.on_failure, self.on_progress = on_outcome, on_failure, on_progress
+        self.on_outcome, self.on_failure, self.on_embedded, self.on_progress = on_outcome, on_failure, on_embedded, on_progress
         self.totals = IngestionTotals()
         self._roots: dict[str, dict[str, str]] = {}
         self._profile = stage_profiles(strategy)["embeddings"]
@@ -308,6 +311,8 @@ class _Run:
             ready.append((work, outcome))
         for work, outcome in ready:
             self.on_outcome(work.version, outcome)
+        self.on_embedded([work.version for work, _ in ready])
+        for work, _ in ready:
             summary = work.facts.summary
             figures = {"profile": self._profile, "chunks": len(work.views), "pages": summary.pages, "text_chars": summary.text_chars}
             self.ledger.complete(
