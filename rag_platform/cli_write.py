@@ -37,7 +37,8 @@ def ingest(context: Context, inputs: tuple[str, ...], namespace: str | None, sou
            exclude: tuple[str, ...]) -> Json:  # fmt: skip
     """Take files, folders and URLs in, and publish a release that holds them."""
     from rag_platform.documents.downloading import is_url
-    from rag_platform.documents.receiving import Content, ReceiveOptions, check_namespace, synced_inputs
+    from rag_platform.documents.finding import Content, synced_inputs
+    from rag_platform.documents.receiving import ReceiveOptions, check_namespace
     from rag_platform.indexes.updating import start_ingest
 
     started_at = time.perf_counter()

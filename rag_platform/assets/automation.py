@@ -10,7 +10,8 @@ import dagster as dg
 from rag_platform.assets.partitions import JOB_TAG, RANGE_END, RANGE_START, contiguous, document_versions, namespaces
 from rag_platform.assets.resources import Platform
 from rag_platform.config import INGESTION_STAGES, load_settings, stage_profiles
-from rag_platform.documents.receiving import Input, ReceiveOptions, Reception, receive, synced_inputs
+from rag_platform.documents.finding import Input, synced_inputs
+from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
 from rag_platform.errors import RagError
 from rag_platform.indexes.ingesting import stale_versions
 from rag_platform.indexes.updating import unfinished

@@ -1,4 +1,4 @@
-"""Receiving: which files, URLs and contents belong to a namespace, what their bytes are, and what has to be done about them.
+"""Receiving: what the bytes of files, URLs and contents are, and what has to be done so that a namespace holds them.
 
 One function, `receive`, spools, hashes, sniffs and decides. It runs in whoever launches a job (command line, server, sensor), before the
 run, so that nothing is started where nothing changed.
@@ -9,16 +9,15 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatch
 from pathlib import Path
 
 from rag_platform.config import Settings, Strategy, stage_profiles, strategy_config_id
-from rag_platform.documents.downloading import download, is_url, normal_url
+from rag_platform.documents.downloading import download, is_url
+from rag_platform.documents.finding import Asked, Found, Input, find
 from rag_platform.documents.loading import choose, named_loader, sniff
 from rag_platform.errors import DocumentError, FetchError, InputError, IntegrityError
-from rag_platform.fetching import shown
 from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import JobItem, Source
@@ -28,29 +27,6 @@ from rag_platform.store import Store, sha256_file
 _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _HEAD_BYTES = 4096
 _GONE = (404, 410)  # what a server answers for a page that is no more
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """A document that was handed over rather than named: its bytes and the file name that stands for them in the source `inline`."""
-
-    filename: str
-    data: bytes
-
-
-Input = Path | str | Content  # a file or folder, a URL, or content
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """One file to receive; `explicit` when the user named it rather than its folder."""
-
-    path: Path  # of a URL or content only the name
-    source: Source
-    source_uri: str
-    explicit: bool
-    ignored: str = ""  # the reason, for files that a folder run leaves alone
-    content: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +43,7 @@ class _Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Reception:
-    """What receiving decided, file by file."""
+    """What receiving decided, file by file; documents whose file is gone have an item `retired` or `kept`."""
 
     namespace: str
     items: tuple[JobItem, ...]
@@ -92,6 +68,8 @@ class ReceiveOptions:
     sync: bool = False
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    on_gone: str | None = None  # retire | keep: what a sync does with documents whose file is gone; None leaves the source's rule
+    settle_seconds: float = 0.0  # files of folders that changed within this time are left for the next look
 
 
 def receive(
@@ -106,60 +84,135 @@ def receive(
 ) -> Reception:
     """What must be processed so that `namespace` holds the inputs as they are now; their bytes are stored, the ledger knows them.
 
-    A string that is a URL is fetched under settings.fetching; with options.sync a known one that answers 404 or 410 is retired.
+    A string that is a URL is fetched under settings.fetching. With options.sync, documents whose file is gone from the folders, or whose
+    page answers 404 or 410, are retired, unless their source keeps such or they are pinned. What a user deleted stays away until its file
+    is named. A file that cannot be received becomes an item with decision `refused` and the reason; the others go on.
 
-    A file that cannot be received becomes an item with decision `refused` and the reason; the others go on. Raises InputError for a bad
-    namespace, policy, source name or strategy, before anything is stored.
+    Raises InputError for a bad namespace, policy, source name or strategy, before anything is stored; BusyError while garbage is collected.
     """
     check_namespace(namespace)
-    if options.policy not in ("skip", "new_version"):
-        raise InputError(f"unknown policy {options.policy!r}; known: skip, new_version")
-    found, items, scanned = _find(inputs, namespace, settings, ledger, options)
-    ledger.bind_strategy(namespace, strategy.name, strategy_config_id(strategy))
-    for source in {f.source.name: f.source for f in found}.values():
-        ledger.put_source(source)
-    documents = {d.source_uri: d for d in ledger.documents(namespace)}
-    versions = {v.version_id: v for v in ledger.versions(namespace)}
-    complete_profile = stage_profiles(strategy)["embeddings"]
-    received: list[tuple[Document, Version]] = []
-    forced: list[str] = []
-    gone: list[str] = []
-    changed = False
-    for file in found:
-        if file.ignored:
-            items.append(JobItem(file.source_uri, "", "", "ignored", "skipped", "ignored", file.ignored))
-            continue
-        known = documents.get(file.source_uri)
-        try:
-            document, version = _identify(file, known, strategy, settings, store, options)
-        except FetchError as error:
-            if options.sync and known and error.details.get("status") in _GONE:
-                gone.append(known.doc_id)
-            else:
-                items.append(_refusal(file, error))
-            continue
-        except (DocumentError, IntegrityError, OSError) as error:
-            items.append(_refusal(file, error))
-            continue
-        earlier = versions.get(version.version_id)
-        decision = _decide(known, version, earlier, complete_profile, options.policy)
-        if decision == "skip":
-            if known and (document.tags, document.metadata) != (known.tags, known.metadata):
-                received.append((document, replace(versions[version.version_id])))
-                changed = True
-        else:
-            if earlier:
-                again = decision == "new_version"
-                version = replace(version, revision=earlier.revision + again)
-                forced += [version.version_id] * again
-            received.append((document, version))
-        state = "skipped" if decision == "skip" else "queued"
-        items.append(JobItem(file.source_uri, document.doc_id, version.version_id, decision, state))
-    ledger.receive(received)
-    retired = [*gone, *_gone(scanned, found, documents)] if options.sync else []
-    ledger.retire(namespace, retired)
-    queued = tuple(item.version_id for item in items if item.state == "queued")
-    return Reception(namespace, tuple(items), queued, tuple(forced), tuple(retired), changed)
+    for name, value, known in (("policy", options.policy, ("skip", "new_version")), ("on_gone", options.on_gone, (None, "retire", "keep"))):
+        if value not in known:
+            raise InputError(f"unknown {name} {value!r}; known: {', '.join(filter(None, known))}")
+    asked = Asked(options.source, options.include, options.exclude, options.on_gone, options.settle_seconds)
+    with store.receiving():
+        books = _Books.read(ledger, namespace, stage_profiles(strategy)["embeddings"])
+        finds = find(inputs, namespace, settings, books.sources.values(), list(books.documents.values()), asked)
+        ledger.bind_strategy(namespace, strategy.name, strategy_config_id(strategy))
+        for source in finds.sources.values():
+            ledger.put_source(source)
+        taken: list[_Taken] = []
+        gone: list[Document] = []
+        for file in finds.found.values():
+            document = books.documents.get(file.source_uri)
+            try:
+                taken.append(_take(file, document, books, strategy, settings, store, options))
+            except FetchError as error:
+                if options.sync and document and document.status == "active" and error.details.get("status") in _GONE:
+                    gone.append(document)
+                else:
+                    taken.append(_Taken(_refusal(file, error)))
+            except (DocumentError, IntegrityError, OSError) as error:
+                taken.append(_Taken(_refusal(file, error)))
+        ledger.receive(one.records for one in taken if one.records)
+        if options.sync:
+            gone += finds.missing(books.documents.values())
+        sources = books.sources | finds.sources
+        left = [_leave(document, sources[document.source]) for document in gone if document.status == "active"]
+        retired = tuple(item.doc_id for item in left if item.decision == "retired")
+        # a deleted document whose file is gone may come back with the next file there; a pinned one stays live, but nothing is wanted
+        ledger.retire(namespace, [*retired, *(d.doc_id for d in gone if d.status == "deleted" or (d.pinned and d.wanted_version))])
+    items = (*finds.refused, *(one.item for one in taken), *left)
+    return Reception(
+        namespace,
+        items,
+        tuple(item.version_id for item in items if item.state == "queued"),
+        tuple(one.item.version_id for one in taken if one.forced),
+        retired,
+        any(one.edited for one in taken),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Books:
+    """What the ledger says of a namespace before anything is received."""
+
+    sources: dict[str, Source]
+    documents: dict[str, Document]  # by source_uri
+    versions: dict[str, Version]
+    deleted: dict[str, str]  # doc_id or version_id: the day of its deletion
+    profile: str  # of a version that is complete
+
+    @classmethod
+    def read(cls, ledger: Ledger, namespace: str, profile: str) -> _Books:
+        return cls(
+            {source.name: source for source in ledger.sources(namespace)},
+            {document.source_uri: document for document in ledger.documents(namespace)},
+            {version.version_id: version for version in ledger.versions(namespace)},
+            {stone.version_id or stone.doc_id: stone.created_at[:10] for stone in ledger.tombstones(namespace)},
+            profile,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What was decided about one file, and the rows that the ledger takes in for it."""
+
+    item: JobItem
+    records: tuple[Document, Version] | None = None
+    forced: bool = False
+    edited: bool = False  # tags or metadata alone ask for a release
+
+
+def _take(
+    file: Found, known: Document | None, books: _Books, strategy: Strategy, settings: Settings, store: Store, options: ReceiveOptions
+) -> _Taken:
+    """The decision about one file; its bytes are stored unless it is ignored. Raises what makes it unreceivable."""
+    if file.ignored:
+        return _Taken(JobItem(file.source_uri, "", "", "ignored", "skipped", "arriving" if file.arriving else "ignored", file.ignored))
+    if known and known.status == "deleted" and not file.explicit:
+        return _Taken(_stays_deleted(file, known.doc_id, "", books.deleted.get(known.doc_id, "an earlier day")))
+    again = known is not None and known.doc_id in books.deleted
+    document, version = _identify(file, None if again else known, strategy, settings, store, options)
+    if version.version_id in books.deleted and not file.explicit:
+        return _Taken(_stays_deleted(file, document.doc_id, version.version_id, books.deleted[version.version_id]))
+    earlier = books.versions.get(version.version_id)
+    decision = "new" if again else _decide(known, version, earlier, books.profile, options.policy)
+    if earlier:
+        # what the last build came to stays known until the next one is compared with it
+        record = {key: value for key, value in earlier.counts.items() if key in ("built", "drift", "failed_profile")}
+        version = replace(version, revision=earlier.revision + (decision == "new_version"), counts=record)
+    reason = ""
+    if known and known.pinned and known.live_version != version.version_id:
+        reason = f"pinned to {known.live_version}, this newer file is not live; `rag docs live {known.doc_id} --unpin` lets go"
+    if decision != "skip":
+        item = JobItem(file.source_uri, document.doc_id, version.version_id, decision, "queued", "", reason)
+        return _Taken(item, (document, version), forced=bool(earlier) and decision == "new_version")
+    assert known and earlier
+    edited = (document.tags, document.metadata) != (known.tags, known.metadata)
+    moved_on = edited or known.wanted_version != version.version_id
+    item = JobItem(file.source_uri, document.doc_id, version.version_id, "skip", "skipped", "", reason)
+    return _Taken(item, (document, earlier) if moved_on else None, edited=edited)
+
+
+def _stays_deleted(file: Found, doc_id: str, version_id: str, day: str) -> JobItem:
+    what = "this version was" if version_id else "it was"
+    return JobItem(
+        file.source_uri, doc_id, version_id, "ignored", "skipped", "deleted", f"{what} deleted on {day}; name the file to add it"
+    )
+
+
+def _leave(document: Document, source: Source) -> JobItem:
+    """What becomes of a document whose file is gone."""
+    live = document.live_version or ""
+    reason = ""
+    if document.pinned:
+        reason = f"its file is gone, it is pinned to {live}; `rag docs live {document.doc_id} --unpin` lets go"
+    elif source.on_gone == "keep":
+        reason = f"its file is gone; source {source.name!r} keeps such documents"
+    if reason:
+        return JobItem(document.source_uri, document.doc_id, live, "kept", "skipped", "", reason)
+    return JobItem(document.source_uri, document.doc_id, live, "retired", "done", "", "its file is gone")
 
 
 def check_namespace(namespace: str) -> None:
@@ -277,7 +330,7 @@ def _decide(known: Document | None, version: Version, earlier: Version | None, c
     if live and policy == "new_version":
         return "new_version"
     complete = earlier.status == "ready" and earlier.counts.get("profile") == complete_profile
-    return "skip" if live and complete else "continue"
+    return "skip" if complete and (live or known.pinned) else "continue"
 
 
 def _refusal(file: Found, error: Exception) -> JobItem:
@@ -285,129 +338,3 @@ def _refusal(file: Found, error: Exception) -> JobItem:
     if code == "unsupported_type" and not file.explicit:
         return JobItem(file.source_uri, "", "", "ignored", "skipped", code, str(error))
     return JobItem(file.source_uri, "", "", "refused", "failed", code, str(error))
-
-
-# --- finding files -----------------------------------------------------------------------------------------------------
-
-
-def synced_inputs(ledger: Ledger, namespace: str, source: str | None = None) -> list[Input]:
-    """What to receive so that a source, or every folder and list of URLs of the namespace, is as it is now. Raises InputError."""
-    sources = [item for item in ledger.sources(namespace) if source in (None, item.name)]
-    found: list[Input] = [Path(item.root) for item in sources if item.kind == "folder"]
-    for item in sources:
-        if item.kind == "urls":
-            found += [document.source_uri for document in ledger.documents(namespace, source=item.name, status="active")]
-    if not found:
-        named = f"source {source!r}" if source else "folder or list of URLs"
-        raise InputError(f"namespace {namespace!r} has no {named} to sync; `rag sources list` shows what it has", code="unknown_source")
-    return found
-
-
-def _find(
-    inputs: Sequence[Input], namespace: str, settings: Settings, ledger: Ledger, options: ReceiveOptions
-) -> tuple[list[Found], list[JobItem], list[tuple[str, str]]]:
-    """The files below the given paths and the other inputs, each once; a refusal for each missing path; (source, folder) pairs scanned."""
-    sources = {s.name: s for s in ledger.sources(namespace)}
-    documents = ledger.documents(namespace)
-    homes = {d.source_uri: d.source for d in documents}
-    origins = {d.origin: d.source_uri for d in documents if d.source == "files"}
-    taken = set(origins.values())
-    found: dict[str, Found] = {}
-    missing: list[JobItem] = []
-    scanned: list[tuple[str, str]] = []
-    for given in inputs:
-        if isinstance(given, Content):
-            name = Path(given.filename.replace("\\", "/")).name or "content"
-            inline = sources.get("inline") or Source(namespace, "inline", "inline", "")
-            found[f"inline/{name}"] = Found(Path(name), inline, f"inline/{name}", True, content=given.data)
-            continue
-        if isinstance(given, str) and is_url(given):
-            try:
-                url = normal_url(given, settings)
-            except FetchError as error:
-                missing.append(JobItem(shown(given), "", "", "refused", "failed", error.code, str(error)))
-                continue
-            found[url] = Found(Path(url), _url_source(homes.get(url), namespace, sources, options), url, True)
-            continue
-        path = Path(given).expanduser().absolute()
-        if path.is_dir():
-            source, prefix = _folder_source(path.resolve(), namespace, sources, options)
-            sources[source.name] = source
-            scanned.append((source.name, prefix))
-            for file in _scan(source, prefix):
-                found.setdefault(file.source_uri, file)
-        elif path.is_file():
-            file = _single_file(path.resolve(), namespace, sources, origins, taken)
-            taken.add(file.source_uri)
-            found[file.source_uri] = file
-        else:
-            missing.append(JobItem(Path(given).name, "", "", "refused", "failed", "missing_path", f"no file or folder at {given}"))
-    return list(found.values()), missing, scanned
-
-
-def _url_source(known: str | None, namespace: str, sources: dict[str, Source], options: ReceiveOptions) -> Source:
-    """The list of URLs a URL belongs to: where it is known already, else the named one. Raises InputError for a name of another kind."""
-    name = known or options.source or "urls"
-    source = sources.setdefault(name, Source(namespace, name, "urls", ""))
-    if source.kind != "urls" or "/" in name:
-        raise InputError(f"source {name!r} is no list of URLs; choose another name with --source NAME", code="source_taken")
-    return source
-
-
-def _folder_source(path: Path, namespace: str, sources: dict[str, Source], options: ReceiveOptions) -> tuple[Source, str]:
-    """The source a folder belongs to, and the folder's path inside it. Raises InputError when the name has another root."""
-    for source in sources.values():
-        if options.source in (None, source.name) and source.kind == "folder" and path.is_relative_to(source.root):
-            globs = {key: value for key in ("include", "exclude") if (value := getattr(options, key))}
-            relative = path.relative_to(source.root).as_posix()
-            return replace(source, **globs), "" if relative == "." else relative
-    name = options.source or path.name
-    if name in ("files", "inline", "urls") or "/" in name or not name:
-        raise InputError(f"{name!r} cannot name a source; choose another with --source NAME", code="bad_source")
-    if name in sources:
-        raise InputError(
-            f"source {name!r} of namespace {namespace!r} already has another root; give this folder a name of its own with --source NAME",
-            code="source_taken",
-        )
-    return Source(namespace, name, "folder", str(path), options.include, options.exclude), ""
-
-
-def _single_file(path: Path, namespace: str, sources: dict[str, Source], origins: dict[str, str], taken: set[str]) -> Found:
-    for source in sources.values():
-        if source.kind == "folder" and path.is_relative_to(source.root):
-            return Found(path, source, f"{source.name}/{path.relative_to(source.root).as_posix()}", True)
-    files = sources.get("files") or Source(namespace, "files", "files", "")
-    if str(path) in origins:
-        return Found(path, files, origins[str(path)], True)
-    # Two files of one name from two folders are two documents: the second takes as much of its path as tells them apart.
-    parts = path.parts[1:]
-    names = ("files/" + "/".join(parts[-length:]) for length in range(1, len(parts) + 1))
-    return Found(path, files, next((name for name in names if name not in taken), "files/" + "/".join(parts)), True)
-
-
-def _scan(source: Source, prefix: str) -> Iterator[Found]:
-    """The files of a folder source below `prefix`, in order of their paths; hidden files and links out of the root carry a reason."""
-    root = Path(source.root)
-    for path in sorted((root / prefix).rglob("*")):
-        relative = path.relative_to(root).as_posix()
-        if path.is_dir():
-            continue
-        reason = ""
-        if any(part.startswith(".") for part in relative.split("/")):
-            reason = "hidden file"
-        elif not path.resolve().is_relative_to(root):
-            reason = "link out of the source's folder"
-        elif not path.is_file():
-            reason = "not a regular file"
-        elif source.include and not any(fnmatch(relative, glob) for glob in source.include):
-            reason = "not in include"
-        elif any(fnmatch(relative, glob) for glob in source.exclude):
-            reason = "in exclude"
-        yield Found(path, source, f"{source.name}/{relative}", False, reason)
-
-
-def _gone(scanned: Sequence[tuple[str, str]], found: Sequence[Found], documents: dict[str, Document]) -> list[str]:
-    """doc_ids of active documents below the scanned folders whose file is no longer there."""
-    seen = {f.source_uri for f in found if not f.ignored}
-    below = tuple(f"{name}/{prefix}/" if prefix else f"{name}/" for name, prefix in scanned)
-    return [d.doc_id for d in documents.values() if d.status == "active" and d.source_uri.startswith(below) and d.source_uri not in seen]

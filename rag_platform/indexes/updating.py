@@ -15,7 +15,8 @@ from pathlib import PurePosixPath
 
 from rag_platform import jobs
 from rag_platform.config import Settings, Strategy, index_profile, load_strategy, stage_profiles, strategy_config_id, strategy_names
-from rag_platform.documents.receiving import Input, ReceiveOptions, Reception, receive
+from rag_platform.documents.finding import Input
+from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
 from rag_platform.errors import NotFoundError, ReleaseError
 from rag_platform.indexes import release as releases
 from rag_platform.indexes.embedding import estimate

@@ -9,7 +9,8 @@ import pytest
 
 from rag_platform.config import Settings, Strategy, load_strategy, stage_profiles
 from rag_platform.documents.downloading import named
-from rag_platform.documents.receiving import Content, ReceiveOptions, Reception, receive, synced_inputs
+from rag_platform.documents.finding import Content, synced_inputs
+from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
 from rag_platform.errors import InputError
 from rag_platform.indexes.ingesting import IngestionTotals, ingest_versions
 from rag_platform.ledger import Ledger
