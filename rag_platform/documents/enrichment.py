@@ -84,9 +84,7 @@ def views(
             dense_text = sparse_text = ""
         score = quality_score(text, config.quality, None if chunk.chunk_text else _confidence(chunk, texts)) if text else None
         content_hash = fingerprint_text(dense_text, cleaning)
-        found.append(
-            View(chunk.chunk_id, dense_text, sparse_text, content_hash, keys, score, said.title, said.summary, said.tags)
-        )  # fmt: skip
+        found.append(View(chunk.chunk_id, dense_text, sparse_text, content_hash, keys, score, said.title, said.summary, said.tags))
     return found
 
 

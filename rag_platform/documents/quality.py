@@ -27,9 +27,9 @@ def quality_score(text: str, config: QualityConfig, ocr_confidence: float | None
     figures = {"garbled": _garbled(stripped), "valid": _valid(stripped), "length": _length(len(stripped), config)}
     if ocr_confidence is not None:
         figures["ocr"] = min(1.0, max(0.0, ocr_confidence))
-    weights = config.weights.model_dump()
-    total = sum(weights[name] for name in figures)
-    return round(sum(weights[name] * figure for name, figure in figures.items()) / total, 4) if total else 0.0
+    weighted = [(getattr(config.weights, name), figure) for name, figure in figures.items()]
+    total = sum(weight for weight, _ in weighted)
+    return round(sum(weight * figure for weight, figure in weighted) / total, 4) if total else 0.0
 
 
 def _garbled(text: str) -> float:

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, Json, MediaRef
-from rag_platform.loaders import archives
+from rag_platform.loaders import archives, pipe_tables
 from rag_platform.loaders.decoding import Decoded
 from rag_platform.loaders.docx_package import (
     Element,
@@ -305,7 +305,7 @@ class _Story:
             above = line
             text, pictures = _pipe_row(line)
             if number == 1:
-                text += "\n|" + " --- |" * width
+                text += "\n" + pipe_tables.rule(width)
             self.writer.add("table", text, f"{locator}/tr[{number}]", pictures, tight=number > 1)
 
     def _row_pieces(self, cells: Sequence[tuple[int, int, bool, Element]], depth: int) -> list[Piece]:
@@ -388,7 +388,7 @@ def _pipe_row(cells: Sequence[Sequence[Piece]]) -> tuple[str, list[tuple[int, Pi
     text = "|"
     pictures: list[tuple[int, Picture]] = []
     for cell in cells:
-        escaped = [piece.replace("|", "\\|") if isinstance(piece, str) else piece for piece in cell]
+        escaped = [pipe_tables.escaped(piece) if isinstance(piece, str) else piece for piece in cell]
         words, found = joined(escaped, flat=True)
         pictures += _moved(found, len(text) + 1)
         text += f" {words} |"

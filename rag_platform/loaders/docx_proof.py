@@ -12,7 +12,7 @@ from rag_platform.loaders.docx_package import Element, Package, W, name_of, row_
 from rag_platform.loaders.docx_styles import Label
 from rag_platform.loaders.docx_text import symbol, without_marks
 from rag_platform.loaders.pdf_text import letters
-from rag_platform.loaders.sheet_tables import cells_of
+from rag_platform.loaders.pipe_tables import cells_of
 
 STEP = re.compile(r"(p|tbl|tr|tc|txbx)\[(\d+)(?:-(\d+))?\]")
 

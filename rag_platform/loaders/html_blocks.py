@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from rag_platform.loaders import pipe_tables
 from rag_platform.loaders.html_inline import HEADINGS, Image, Inline, is_skipped, spans, visible
 
 if TYPE_CHECKING:
@@ -227,7 +228,7 @@ class Page:
                 text += " "
             text += "|"
             if number == 0:
-                text += "\n|" + " --- |" * len(row)
+                text += "\n" + pipe_tables.rule(len(row))
         if re.search(r"[^|\s-]", text):
             yield Piece("table", text, element, images=tuple(images))
 

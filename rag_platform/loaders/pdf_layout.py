@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rag_platform.ir import Box
-from rag_platform.loaders.pdf_text import Region, Run, area, owned, owner_of, owner_order, rounded_out, run_box, run_text, union
+from rag_platform.loaders.pdf_text import Region, Run, area, owned, owner_of, owner_order, rounded_out, union
 
 
 def layout_regions(page: Any, textpage: Any, runs: Sequence[Run]) -> list[Region]:
@@ -47,7 +47,7 @@ def complete(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
     grown = list(boxes)
     loose: list[Run] = []
     for run in runs:
-        x0, y0, x1, y1 = run_box(run)
+        x0, y0, x1, y1 = run.box
         near = [i for i in order if boxes[i][0] <= x1 and boxes[i][2] >= x0 and boxes[i][1] <= y1 and boxes[i][3] >= y0]
         if near and boxes[near[0]][0] <= x0 and boxes[near[0]][2] >= x1 and boxes[near[0]][1] <= y0 and boxes[near[0]][3] >= y1:
             continue  # it holds the whole line: nothing grows
@@ -55,7 +55,7 @@ def complete(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
         owners = [_word_owner(word, boxes, near) for word in words]
         held = [position for position, owner in enumerate(owners) if owner >= 0]
         for position, (word, owner) in enumerate(zip(words, owners, strict=True)):
-            box = run_box(word)
+            box = word.box
             if owner < 0 and held:
                 neighbour = min(held, key=lambda other: abs(other - position))
                 gap = max(boxes[owners[neighbour]][0] - box[2], box[0] - boxes[owners[neighbour]][2])
@@ -86,7 +86,7 @@ def _clusters(words: Sequence[Run], others: Sequence[Box]) -> list[Box]:
     """Rectangles around loose words of one text block, joined while they stay clear of the other regions."""
     clusters: list[tuple[int, Box]] = []
     for word in words:
-        box = run_box(word)
+        box = word.box
         if clusters and clusters[-1][0] == word.block:
             joined = union([clusters[-1][1], box])
             if not any(_overlap(joined, other) > 0 for other in others):
@@ -127,7 +127,7 @@ def whole_sentences(regions: Sequence[Region], runs: Sequence[Run]) -> list[Regi
     The foot of a column holds such print: addresses, dates of receipt, licences. The first text of the same size behind it must go on in
     lower case, or nothing moves.
     """
-    said = [("".join(run_text(run) for run in group).strip(), _usual_size(group)) for group in owned(runs, [r.bbox for r in regions])[0]]
+    said = [("".join(run.text for run in group).strip(), _usual_size(group)) for group in owned(runs, [r.bbox for r in regions])[0]]
     order = list(range(len(regions)))
     for at in range(len(order) - 2):
         text, size = said[order[at]]

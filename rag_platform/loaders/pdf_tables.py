@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from rag_platform.loaders.pdf_text import MAX_HEADER_ROWS, Char, Region, Run, flowed, line_text, run_box, union, visual_lines
+from rag_platform.loaders import pipe_tables
+from rag_platform.loaders.pdf_text import MAX_HEADER_ROWS, Char, Region, Run, flowed, line_text, union, visual_lines
 
 _FIGURE = re.compile(r"[\s$€£¥%()\[\]<>≤≥±+\-–—−*.,:/\d]+")
 _YEAR = re.compile(r"(?:1[5-9]|20)\d\d(?:\s*[-–/]\s*(?:\d\d|\d{4}))?")
@@ -34,13 +35,10 @@ def table_text(runs: Sequence[Run], region: Region, words: frozenset[str]) -> st
     columns, rows = region.grid or ((), ())
     grid = _joined_headers(_grid(runs, _split_columns(runs, columns, rows), rows, words))
     width = len({column for row in grid for column in row})
-    return pipe_table(_spelled_out(grid)) if len(grid) > 1 and width > 1 else ""
-
-
-def pipe_table(rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table whose first row is the header; pipes in cells are escaped."""
-    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-    return "\n".join([lines[0], "|" + " --- |" * len(rows[0]), *lines[1:]])
+    if len(grid) < 2 or width < 2:
+        return ""
+    header, *body = _spelled_out(grid)
+    return "\n".join([pipe_tables.row(header), pipe_tables.rule(len(header)), *map(pipe_tables.row, body)])
 
 
 # --- characters into cells --------------------------------------------------------------------------------------------------
@@ -51,11 +49,11 @@ def _grid(runs: Sequence[Run], columns: Sequence[float], rows: Sequence[float], 
     cells: dict[tuple[int, int], list[Run]] = {}
     for run in runs:
         for piece in _pieces(run, columns):
-            x0, y0, x1, y1 = run_box(piece)
+            x0, y0, x1, y1 = piece.box
             cells.setdefault((bisect_right(rows, (y0 + y1) / 2), bisect_right(columns, (x0 + x1) / 2)), []).append(piece)
     grid: dict[int, _Row] = {}
     for (row, column), pieces in sorted(cells.items(), key=lambda item: item[0]):
-        box = union([run_box(piece) for piece in pieces])
+        box = union([piece.box for piece in pieces])
         text = flowed([line_text(line) for line in visual_lines(pieces)], words)
         grid.setdefault(row, {})[column] = _Cell(text, box[0], box[2], box[1], box[3])
     return list(grid.values())

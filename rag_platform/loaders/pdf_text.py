@@ -274,11 +274,6 @@ def _visible(run: Run) -> bool:
     return any(not char.text.isspace() for char in run.chars)
 
 
-def run_box(run: Run) -> Box:
-    """The rectangle around the visible characters of a run."""
-    return run.box
-
-
 # --- reading -----------------------------------------------------------------------------------------------------------
 
 
@@ -308,11 +303,6 @@ def _right_to_left(text: str) -> bool:
         return False
     directions = Counter(unicodedata.bidirectional(char) for char in text)
     return directions["R"] + directions["AL"] > directions["L"]
-
-
-def run_text(run: Run) -> str:
-    """The characters of a run as text."""
-    return run.text
 
 
 def line_text(line: Sequence[Run]) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 
 from rag_platform.ir import Block
+from rag_platform.loaders import pipe_tables
 from rag_platform.loaders.pdf_text import letters
 
 NUMBER = re.compile(
@@ -178,9 +179,8 @@ def _numeric(cells: Sequence[str]) -> bool:
 
 
 def _table(body: Sequence[Row], head: Head, size: Size) -> Iterator[Group]:
-    names = pipe_row(head.names)
-    rule = "|" + " --- |" * len(head.names)
-    lines = [(row, pipe_row([_cell(row, index) for index in head.columns])) for row in body]
+    names, rule = _line(head.names), pipe_tables.rule(len(head.names))
+    lines = [(row, _line([_cell(row, index) for index in head.columns])) for row in body]
     if not lines:
         yield Group("table", f"{names}\n{rule}", (head.rows[0], head.rows[-1]), head.rows)
     for part in _cut(lines, len(names) + len(rule) + 2, cost(names) + cost(rule), size):
@@ -219,9 +219,8 @@ def one_line(text: str) -> str:
     return re.sub(r"\s*[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+\s*", " ", text.strip())
 
 
-def pipe_row(cells: Sequence[str]) -> str:
-    """A row of a pipe table; pipes in cells are escaped."""
-    return "| " + " | ".join(one_line(cell).replace("|", "\\|") for cell in cells) + " |"
+def _line(cells: Sequence[str]) -> str:
+    return pipe_tables.row([one_line(cell) for cell in cells])
 
 
 def cost(line: str) -> float:
@@ -270,7 +269,7 @@ def disproved(text: str, block: Block, rows: Mapping[int, Row]) -> str:
     lines = text[block.start : block.end].split("\n")
     head = [rows[number] for number in range(*(place["head"][0], place["head"][1] + 1)) if number in rows] if "head" in place else []
     if block.kind == "table":
-        names = cells_of(lines[0])
+        names = pipe_tables.cells_of(lines[0])
         if head and not _named(names, head):
             return f"the header is not that of rows {place['head']}"
         numbers = {row.number for row in head}
@@ -304,8 +303,3 @@ def parsed_locator(locator: str) -> dict[str, tuple[int, int]]:
         if (match := re.fullmatch(r"(\d+)(?:-(\d+))?", value)) and key in ("rows", "head"):
             found[key] = (int(match[1]), int(match[2] or match[1]))
     return found
-
-
-def cells_of(line: str) -> list[str]:
-    """The cells of a row of a pipe table as written by `pipe_row`."""
-    return [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
