@@ -405,6 +405,21 @@ def index_profile(strategy: Strategy) -> str:
                        provider_version("dense_index", strategy.dense.provider), stage_profiles(strategy)["embeddings"])  # fmt: skip
 
 
+def store_profiles(strategy: Strategy) -> dict[str, str]:
+    """Store of a release to the identity of what it holds: `catalog`, `lexical_index`, `dense_index`.
+
+    Another index profile builds all three anew, for they are one directory; these tell which of them would hold something else.
+    """
+    stages, dump = stage_profiles(strategy), strategy.model_dump(mode="json", include={"lexical", "dense"})
+    lexical = [dump["lexical"], provider_version("lexical_index", strategy.lexical.provider), stages["views"]]
+    dense = [dump["dense"], provider_version("dense_index", strategy.dense.provider), stages["embeddings"]]
+    return {
+        "catalog": fingerprint(stages["embeddings"], strategy.encoding, length=12),
+        "lexical_index": fingerprint(*(lexical if strategy.builds_lexical else ()), length=12),
+        "dense_index": fingerprint(*(dense if strategy.builds_dense else ()), length=12),
+    }
+
+
 def config_dir() -> Path:
     """`RAG_CONFIG`, else `./config` where it exists, else the `config` folder of the checkout this package lies in."""
     if explicit := os.environ.get("RAG_CONFIG"):

@@ -9,25 +9,22 @@ from collections.abc import Iterator
 
 import dagster as dg
 
+from rag_platform.assets.code_versions import CODE_VERSION, release_code_versions, unread_inputs
 from rag_platform.assets.partitions import JOB_TAG, namespaces
 from rag_platform.assets.resources import Platform
-from rag_platform.config import index_profile, load_settings, load_strategy, strategy_config_id, strategy_names
+from rag_platform.config import load_settings, strategy_config_id
 from rag_platform.indexes.checks import CHECKS
 from rag_platform.indexes.release import current
 from rag_platform.indexes.updating import build_candidate, newest_candidate, publish_candidate
 from rag_platform.observability import tracing
 
 _ALL = dg.AllPartitionMapping()
+_CODE_VERSIONS = release_code_versions(load_settings())
 _STORES = {
     "catalog": ("chunks", "Documents, sections and chunks with their provenance, in SQLite."),
     "lexical_index": ("views", "The word index over the sparse views."),
     "dense_index": ("embeddings", "The vectors: an approximate index and a memory-mapped matrix."),
 }
-
-
-def _code_version() -> str:
-    settings = load_settings()
-    return " ".join(f"{name}={index_profile(load_strategy(settings, name))}" for name in strategy_names(settings))
 
 
 def _check_specs() -> list[dg.AssetCheckSpec]:
@@ -48,7 +45,7 @@ def _check_specs() -> list[dg.AssetCheckSpec]:
             description=description,
             group_name="release",
             partitions_def=namespaces,
-            code_version=_code_version(),
+            code_version=_CODE_VERSIONS[name],
             kinds={"sqlite"} if name == "catalog" else {"python"},
         )
         for name, (upstream, description) in _STORES.items()
@@ -81,8 +78,10 @@ def candidate(context: dg.AssetExecutionContext, platform: Platform) -> Iterator
         )
     counts = {key: value for key, value in manifest.counts.items() if isinstance(value, (int, float, str))}
     shared = {"release_id": manifest.release_id, "parent": manifest.parent or "", "index_profile": manifest.index_profile, **counts}
-    for name in _STORES:
-        yield dg.MaterializeResult(asset_key=name, metadata=shared, data_version=dg.DataVersion(manifest.release_id))
+    now = release_code_versions(platform.settings)
+    for name, (upstream, _) in _STORES.items():
+        tags = {CODE_VERSION: now[name], **unread_inputs([upstream])}  # the inputs of one namespace are among those of all
+        yield dg.MaterializeResult(asset_key=name, metadata=shared, data_version=dg.DataVersion(manifest.release_id), tags=tags)
     for result in results:
         yield dg.AssetCheckResult(
             asset_key="catalog",
@@ -96,7 +95,7 @@ def candidate(context: dg.AssetExecutionContext, platform: Platform) -> Iterator
     deps=list(_STORES),
     group_name="release",
     partitions_def=namespaces,
-    code_version="1",
+    code_version=_CODE_VERSIONS["published_release"],
     description="The release that readers see: one atomic pointer. Never moves to a candidate with a failed check.",
 )
 def published_release(context: dg.AssetExecutionContext, platform: Platform) -> dg.MaterializeResult[None]:
@@ -107,4 +106,5 @@ def published_release(context: dg.AssetExecutionContext, platform: Platform) -> 
         release = publish_candidate(namespace, newest_candidate(namespace, platform.ledger), settings=platform.settings,
                                     store=platform.store, ledger=platform.ledger)  # fmt: skip
     metadata = {"release_id": release.release_id, "previous": before or "", **release.counts}
-    return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(release.release_id))
+    tags = {CODE_VERSION: release_code_versions(platform.settings)["published_release"]}
+    return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(release.release_id), tags=tags)

@@ -10,9 +10,10 @@ import dagster as dg
 import pymupdf
 import pytest
 
-from rag_platform.assets.ingestion import code_versions, specs
+from rag_platform.assets.code_versions import stage_code_versions
+from rag_platform.assets.ingestion import specs
 from rag_platform.assets.partitions import RANGE_END, RANGE_START, document_versions
-from rag_platform.config import INGESTION_STAGES, stage_profiles
+from rag_platform.config import INGESTION_STAGES, load_settings, stage_profiles
 from rag_platform.definitions import defs
 from rag_platform.documents.receiving import ReceiveOptions, receive
 
@@ -82,10 +83,10 @@ def test_definitions_load() -> None:
 
 def test_code_versions_change_from_the_changed_stage_on(config_folder: Path) -> None:
     """What a new chunk size makes stale is chunks and all after them, nothing before."""
-    before = code_versions()
+    before = stage_code_versions(load_settings())
     strategy = config_folder / "strategies" / "tiny.yaml"
     strategy.write_text(strategy.read_text(encoding="utf-8").replace("chunk_size: 400", "chunk_size: 300"), encoding="utf-8")
-    after = code_versions()
+    after = stage_code_versions(load_settings())
     changed = [stage for stage in INGESTION_STAGES if before[stage] != after[stage]]
     assert changed == ["chunks", "views", "embeddings"]
     assert [spec.code_version for spec in specs()] == [after[stage] for stage in INGESTION_STAGES]
