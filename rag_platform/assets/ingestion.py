@@ -11,9 +11,10 @@ from typing import Any
 
 import dagster as dg
 
+from rag_platform.assets.code_versions import stage_code_versions, stage_tags
 from rag_platform.assets.partitions import JOB_TAG, document_versions
 from rag_platform.assets.resources import Platform
-from rag_platform.config import INGESTION_STAGES, load_settings, load_strategy, stage_profiles, strategy_config_id, strategy_names
+from rag_platform.config import INGESTION_STAGES, load_settings, strategy_config_id
 from rag_platform.indexes.checks import DOCUMENT_CHECKS, document_checks
 from rag_platform.indexes.ingesting import IngestionTotals, ingest_versions
 from rag_platform.indexes.manifest import CheckResult
@@ -32,16 +33,9 @@ DESCRIPTIONS = {
 }
 
 
-def code_versions() -> dict[str, str]:
-    """Stage to code version: the stage's profile under each strategy, so that any change of config shows as stale."""
-    settings = load_settings()
-    profiles = {name: stage_profiles(load_strategy(settings, name)) for name in strategy_names(settings)}
-    return {stage: " ".join(f"{name}={profile[stage]}" for name, profile in profiles.items()) for stage in INGESTION_STAGES}
-
-
 def specs() -> Sequence[dg.AssetSpec]:
     """One spec per stage, each depending on the one before."""
-    versions = code_versions()
+    versions = stage_code_versions(load_settings())
     upstream: dict[str, list[str]] = {stage: list(INGESTION_STAGES[max(0, i - 1) : i]) for i, stage in enumerate(INGESTION_STAGES)}
     return [
         dg.AssetSpec(
@@ -77,10 +71,11 @@ def ingestion(context: dg.AssetExecutionContext, platform: Platform) -> Iterator
     job_id = context.run.tags.get(JOB_TAG)
     job = ledger.job(job_id) if job_id else None
     forced = job.args.get("forced", []) if job else []
+    code_versions = stage_code_versions(platform.settings)  # as the files are now: a server may have read older ones
 
     def on_outcome(version: Version, outcome: StageOutcome) -> None:
         if outcome.stage in selected:
-            context.log_event(materialization(version, outcome))
+            context.log_event(materialization(version, outcome, code_versions[outcome.stage]))
             for result in document_checks(outcome):
                 context.log_event(evaluation(version, outcome, result))
         if job and outcome.stage == "embeddings":
@@ -122,7 +117,7 @@ def ingestion(context: dg.AssetExecutionContext, platform: Platform) -> Iterator
         raise dg.Failure(f"{len(failures)} of {len(context.partition_keys)} documents failed:\n{listed}", allow_retries=False)
 
 
-def materialization(version: Version, outcome: StageOutcome) -> dg.AssetMaterialization:
+def materialization(version: Version, outcome: StageOutcome, code_version: str) -> dg.AssetMaterialization:
     """The event for one stage of one version: counts, path, timing and hash as metadata, the profile as data version."""
     metadata: dict[str, Any] = {
         "source_uri": version.source_uri,
@@ -137,7 +132,7 @@ def materialization(version: Version, outcome: StageOutcome) -> dg.AssetMaterial
         metadata["output_sha256"] = outcome.sha256
     if outcome.warnings:
         metadata["warnings"] = "\n".join(outcome.warnings[:50])
-    tags = {"dagster/data_version": f"{version.file_sha256[:12]}-{outcome.profile}-r{version.revision}"}
+    tags = stage_tags(outcome.stage, version, outcome.profile, code_version)
     return dg.AssetMaterialization(outcome.stage, partition=version.version_id, metadata=metadata, tags=tags)
 
 
