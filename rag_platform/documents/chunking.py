@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from rag_platform import registry
 from rag_platform.chunk_embedders import chunk_tokens, chunking_embedder, embedder_window
@@ -78,9 +79,7 @@ def cut(
 
     def add(section: Section, span: Span, chunk_type: str = "child", parent_id: str = "") -> str:
         norm = section.norm_start + span[0], section.norm_start + span[1]
-        text = normalised.text[norm[0] : norm[1]]
-        print_, chunk_id = fingerprint(section.section_id, text, chunk_type)
-        fact = normalised.span_to_facts(*norm)
+        print_, chunk_id = fingerprint(section.section_id, normalised.text[norm[0] : norm[1]], chunk_type)
         chunks.append(
             Chunk(
                 chunk_id=chunk_id,
@@ -88,23 +87,14 @@ def cut(
                 doc_id=version.doc_id,
                 version_id=version.version_id,
                 chunk_index=len(chunks),
-                chunk_text=text,
                 chunk_fingerprint=print_,
-                norm_start=norm[0],
-                norm_end=norm[1],
-                fact_start=fact[0],
-                fact_end=fact[1],
                 section_path=section.section_path,
                 title=section.title,
                 h1_title=section.h1_title,
                 h2_title=section.h2_title,
-                token_count=estimated_tokens(text),
-                text_len=len(text),
-                too_short=len(text) < TOO_SHORT,
                 chunk_type=chunk_type,
                 parent_id=parent_id,
-                lang=language(text),
-                **places.of(*fact),
+                **slice_fields(normalised, places, *norm),
             )
         )
         return chunk_id
@@ -118,6 +108,24 @@ def cut(
     bare = set(facts.summary.pages_without_text)
     chunks = _with_images(chunks, [link for link in links if link.page not in bare], facts)
     return [*chunks, *media_chunks(version, facts, chunks, sections, links)]
+
+
+def slice_fields(normalised: Normalised, places: Places, start: int, end: int) -> dict[str, Any]:
+    """The fields of a chunk that is normalised text[start:end]: its text, what the text says of itself, and where it stands."""
+    fact = normalised.span_to_facts(start, end)
+    span = {"norm_start": start, "norm_end": end, "fact_start": fact[0], "fact_end": fact[1]}
+    return {**text_fields(normalised.text[start:end]), **span, **places.of(*fact)}
+
+
+def text_fields(text: str) -> dict[str, Any]:
+    """The fields of a chunk that hang on nothing but its text."""
+    return {
+        "chunk_text": text,
+        "token_count": estimated_tokens(text),
+        "text_len": len(text),
+        "too_short": len(text) < TOO_SHORT,
+        "lang": language(text),
+    }
 
 
 def _families(chunker: Chunker, text: str) -> list[tuple[Span | None, list[Span]]]:
@@ -154,7 +162,12 @@ def _counted(strategy: Strategy) -> Callable[[str, str, str], tuple[str, str]]:
         mark = fingerprint_text(text, strategy.cleaning)
         nth = seen.get((section_id, mark, chunk_type), 0)
         seen[section_id, mark, chunk_type] = nth + 1
-        name = [section_id, mark, str(nth), *(["parent"] if chunk_type == "parent" else [])]
-        return mark, "chk_" + hashlib.sha256("\x1f".join(name).encode()).hexdigest()[:20]
+        return mark, chunk_name(section_id, mark, nth, chunk_type)
 
     return identify
+
+
+def chunk_name(section_id: str, mark: str, nth: int, chunk_type: str) -> str:
+    """The chunk_id of the nth text of a section that has this fingerprint."""
+    name = [section_id, mark, str(nth), *(["parent"] if chunk_type == "parent" else [])]
+    return "chk_" + hashlib.sha256("\x1f".join(name).encode()).hexdigest()[:20]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -72,9 +72,9 @@ class VersionBuild:
         """Stage to profile."""
         return stage_profiles(self.strategy)
 
-    def path(self, kind: str, stage: str | None = None) -> Path:
-        """The Parquet file of one kind of record."""
-        return self.store.version_path(self.version, kind, self.profiles[stage or kind])
+    def path(self, kind: str, stage: str | None = None, edition: str = "") -> Path:
+        """The Parquet file of one kind of record, of an edition if one is named."""
+        return self.store.version_path(self.version, kind, self.profiles[stage or kind], edition)
 
     @cached_property
     def facts(self) -> Facts:
@@ -175,7 +175,7 @@ def build_facts(work: VersionBuild) -> Done:
         "pages_failed": len(summary.errors),
         "pages_out": len({*summary.pages_without_text, *(block.page for block in work.facts.blocks if block.page is not None)}),
     }
-    tracing.event("ingest.parse_summary", {**counts, "warnings": list(summary.warnings)})
+    tracing.event("ingest.parse_summary", {"version_id": version.version_id, **counts, "warnings": list(summary.warnings)})
     return folder, summary.md_sha256, counts, summary.warnings
 
 
@@ -215,7 +215,8 @@ def build_media(work: VersionBuild) -> Done:
     sha256 = work.writes.records(path, MediaLink, work.links) if fresh else sha256_file(path)
     failed = [link for link in work.links if not link.asset_id and link.reason != media.BLANK]
     counts = {"assets_total": len(work.links), "assets_failed": len(failed), "assets": len({x.asset_id for x in work.links if x.asset_id})}
-    payload = {"asset_ids": sorted({x.asset_id for x in work.links if x.asset_id})[:50], "failed": [x.origin_ref for x in failed][:50]}
+    found = sorted({link.asset_id for link in work.links if link.asset_id})[:50]
+    payload = {"version_id": work.version.version_id, "asset_ids": found, "failed": [link.origin_ref[:200] for link in failed][:50]}
     tracing.event("ingest.assets_manifest", payload)
     warnings = tuple(f"image {link.origin_ref[:200]}: {link.reason}" for link in failed)
     if image_reading.wanted(config):
@@ -288,17 +289,8 @@ def build_views(work: VersionBuild) -> Done:
     path = work.path("views")
     config = work.strategy.views
     if work.force or not path.is_file():
-        enricher = build("enricher", config.enricher.provider, config.enricher.options)
         said = describing.describe(work.chunks, config.describe, work.store.descriptions_path)
-        work.views = enrichment.views(
-            work.chunks,
-            config,
-            work.strategy.cleaning,
-            enricher,
-            {text.asset_id: text for text in work.media_texts},
-            descriptions=said.found,
-            embedder=enrichment.keyphrase_embedder(work.strategy),
-        )
+        work.views = views_of(work, work.chunks, said)
         sha256 = work.writes.records(path, View, work.views)
     else:
         said, sha256 = describing.Descriptions(), sha256_file(path)
@@ -308,6 +300,20 @@ def build_views(work: VersionBuild) -> Done:
         **(said.counts if config.describe.provider != "none" else {}),
     }
     return path, sha256, counts, (*enrichment.low_quality(work.chunks, work.views, config.quality), *said.warnings)
+
+
+def views_of(work: VersionBuild, chunks: Sequence[Chunk], said: describing.Descriptions) -> list[View]:
+    """The retrieval texts of chunks of this version; `said` is what a model wrote about them."""
+    config = work.strategy.views
+    return enrichment.views(
+        chunks,
+        config,
+        work.strategy.cleaning,
+        build("enricher", config.enricher.provider, config.enricher.options),
+        {text.asset_id: text for text in work.media_texts},
+        descriptions=said.found,
+        embedder=enrichment.keyphrase_embedder(work.strategy),
+    )
 
 
 STAGES: dict[str, tuple[str, str, Callable[[VersionBuild], Done]]] = {
@@ -326,7 +332,7 @@ def build_stage(stage: str, work: VersionBuild) -> StageOutcome:
     span_name, _, function = STAGES[stage]
     started = time.perf_counter()
     reused = not work.force and _marker(stage, work).is_file()
-    with tracing.span(span_name, **_provider(stage, work), profile_id=work.profiles[stage]) as span:
+    with tracing.span(span_name, **_provider(stage, work), profile_id=work.profiles[stage], version_id=work.version.version_id) as span:
         complete = len(work.writes)
         try:
             path, sha256, counts, warnings = function(work)

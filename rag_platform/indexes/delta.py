@@ -56,7 +56,7 @@ def load_version(store: Store, version: Version, profiles: Mapping[str, str]) ->
     """The stage outputs of a version. Raises IntegrityError when one is missing or a chunk has no view."""
 
     def path(kind: str) -> Path:
-        found = store.version_path(version, kind, profiles[kind])
+        found = store.version_path(version, kind, profiles[kind], version.edition if kind in ("chunks", "views") else "")
         if not found.is_file():
             raise IntegrityError(
                 f"{version.version_id} has no {kind} for this strategy; ingest it again with `rag ingest`, or run `rag rebuild`",
