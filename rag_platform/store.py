@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import functools
 import hashlib
 import json
 import os
 import re
+import shutil
+import sqlite3
 import tempfile
 import types
 import typing
@@ -16,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from rag_platform.errors import IntegrityError, SchemaVersionError
+from rag_platform.errors import IntegrityError, RagError, SchemaVersionError, StorageError
 from rag_platform.ir import Version
 from rag_platform.locks import locked
 
@@ -84,9 +87,10 @@ class Store:
         loader = re.sub(r"\W+", "_", version.loader)
         return self.home / "facts" / version.file_sha256[:2] / version.file_sha256 / f"{profile}-{loader}"
 
-    def version_path(self, version: Version, stage: str, profile: str) -> Path:
-        """The Parquet file of one stage of one version."""
-        return self.home / "versions" / version.namespace / version.doc_id / version.file_sha256[:12] / stage / f"{profile}.parquet"
+    def version_path(self, version: Version, stage: str, profile: str, edition: str = "") -> Path:
+        """The Parquet file of one stage of one version; that of an edition of it lies beside the version's own."""
+        folder = self.home / "versions" / version.namespace / version.doc_id / version.file_sha256[:12] / stage
+        return folder / f"{profile}{f'-{edition}' if edition else ''}.parquet"
 
     def media_dir(self, asset_id: str) -> Path:
         """original.<ext>, thumb.webp and meta.json of one image."""
@@ -98,7 +102,20 @@ class Store:
 
     def download_path(self, url: str) -> Path:
         """What a server said of a URL when it was fetched last."""
-        return self.home / "cache" / "downloads" / f"{hashlib.sha256(url.encode()).hexdigest()[:32]}.json"
+        return self.downloads_dir / f"{hashlib.sha256(url.encode()).hexdigest()[:32]}.json"
+
+    def area(self, name: str) -> Path:
+        """The folder of one kind of data: raw, facts, versions, media, releases or deletions."""
+        return self.home / name
+
+    @property
+    def downloads_dir(self) -> Path:
+        """What servers said of URLs, a file each."""
+        return self.home / "cache" / "downloads"
+
+    def deletion_path(self, namespace: str, sequence: int) -> Path:
+        """What a deletion took, by hashes and ids; written before anything is purged."""
+        return self.home / "deletions" / namespace / f"{sequence}.json"
 
     def releases_dir(self, namespace: str) -> Path:
         """All release directories of a namespace, and CURRENT."""
@@ -122,6 +139,12 @@ class Store:
         """
         what = f"namespace {namespace!r} is being written"
         with locked(self.releases_dir(namespace) / ".writer", owner, what, wait=wait):
+            yield
+
+    @contextmanager
+    def drafting(self, namespace: str, *, wait: float = 10.0) -> Iterator[None]:
+        """Change drafts of the namespace with nobody else changing them. Raises BusyError."""
+        with locked(self.releases_dir(namespace) / ".drafts", "a draft", f"a draft of namespace {namespace!r} is being changed", wait=wait):
             yield
 
     @contextmanager
@@ -162,6 +185,39 @@ class Store:
             return digest.hexdigest(), size
         finally:
             Path(temporary).unlink(missing_ok=True)
+
+
+# --- a full disk -------------------------------------------------------------------------------------------------------
+
+_FULL_ERRNO = (errno.ENOSPC, errno.EDQUOT)
+_FULL_WORDS = ("no space left on device", "database or disk is full", "disk quota exceeded")
+
+
+def disk_full(error: BaseException, home: Path) -> StorageError | None:
+    """The StorageError that an error comes down to when the disk is full, through whatever library it came; None for every other error."""
+    link: BaseException | None = error
+    for _ in range(20):
+        if link is None:
+            return None
+        if isinstance(link, StorageError):
+            return link
+        full = isinstance(link, OSError) and link.errno in _FULL_ERRNO
+        full = full or (isinstance(link, sqlite3.Error) and getattr(link, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL)
+        if full or (not isinstance(link, RagError) and any(words in str(link).lower() for words in _FULL_WORDS)):
+            return full_disk(home, getattr(link, "filename", None))
+        link = link.__cause__ or link.__context__
+    return None
+
+
+def full_disk(home: Path, path: str | None = None) -> StorageError:
+    """The error of a full disk under the data root: how much is free, and what to do."""
+    free = shutil.disk_usage(home).free
+    where = f" ({path} could not be written)" if path else ""
+    return StorageError(
+        f"the disk is full: {free / 1e6:.1f} MB are free under {home}{where}; what is published stays as it is. "
+        "Free some space (`rag gc` removes what nothing needs), then `rag jobs retry JOB`",
+        code="disk_full",
+    )
 
 
 # --- atomic files ------------------------------------------------------------------------------------------------------
@@ -339,6 +395,15 @@ def read_records(path: Path, record: type[RecordT]) -> list[RecordT]:
             columns[name] = [None if value is None else function(value) for value in columns[name]]
     names = list(columns)
     return [record(**dict(zip(names, values, strict=True))) for values in zip(*columns.values(), strict=True)]
+
+
+def read_columns(path: Path, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    """The values of some columns of a Parquet file, row by row."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pq.ParquetFile(pa.BufferReader(path.read_bytes()), pre_buffer=False).read(columns=list(names), use_threads=False)
+    return list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
 
 
 @functools.cache
