@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from rag_platform.config import Strategy
+from rag_platform.documents.drift import MOVED
 from rag_platform.documents.provenance import verify_version
 from rag_platform.indexes import dense, lexical
 from rag_platform.indexes.catalog import CatalogReader
@@ -30,6 +31,7 @@ CHECKS: dict[str, str] = {
 
 DOCUMENT_CHECKS: dict[str, tuple[str, str]] = {  # name: (stage whose outcome is judged, description)
     "pages_complete": ("facts", "Every page of the file is in the facts, or named as one that holds no text; none was unreadable."),
+    "chunks_stable": ("chunks", "Chunks moved only where the text did; otherwise a profile explains it: see `rag docs history`."),
 }
 
 _ROWS_AT_ONCE = 16_384
@@ -37,8 +39,10 @@ _SHOWN = 5
 
 
 def document_checks(outcome: StageOutcome) -> list[CheckResult]:
-    """What can be judged of one document by the outcome of one stage; formats without pages have nothing to judge."""
+    """What can be judged of one document by the outcome of one stage; what has no pages and no build before has nothing to judge."""
     counts = outcome.counts
+    if outcome.stage == "chunks" and counts.get("drift", "content") != "content":
+        return [CheckResult("chunks_stable", counts["drift"] not in MOVED, counts["drift_details"])]
     if outcome.stage != "facts" or not counts.get("pages"):
         return []
     pages, out, failed = int(counts["pages"]), int(counts["pages_out"]), int(counts["pages_failed"])

@@ -6,7 +6,6 @@ failure is recorded and the batch goes on; what was live stays live.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import deque
@@ -16,8 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rag_platform.config import INGESTION_STAGES, CleaningConfig, Settings, Strategy, stage_profiles, text_norm_profile_id
+from rag_platform.documents import editions
 from rag_platform.documents.child_pool import pool
 from rag_platform.documents.cleaning import canonical
+from rag_platform.documents.drift import drifted
 from rag_platform.documents.metadata import document_title, file_metadata
 from rag_platform.documents.versions import STAGES, VersionBuild, build_stage, read_facts, read_in_child
 from rag_platform.errors import DocumentError, RagError
@@ -33,7 +34,6 @@ from rag_platform.store import Store
 _PDF_TEXT_SHARE = 0.03
 _BATCH_TEXTS = 512
 _FIRST_BATCH = 64  # small, so that the embedder's processes load while the next documents are read
-_READERS = max(1, min(4, os.cpu_count() or 1))  # documents that child processes read at once, as many as there are children
 _BATCHES_AT_ONCE = 2  # no process waits for the slowest one of its batch
 
 OnOutcome = Callable[[Version, StageOutcome], None]
@@ -82,6 +82,7 @@ def ingest_versions(
     store: Store,
     ledger: Ledger,
     forced: Collection[str] = (),
+    drafted: Mapping[str, Sequence[Json]] | None = None,
     stages: Sequence[str] = INGESTION_STAGES,
     on_outcome: OnOutcome = lambda version, outcome: None,
     on_failure: OnFailure = lambda version, stage, code, reason: None,
@@ -90,11 +91,15 @@ def ingest_versions(
 ) -> IngestionTotals:
     """Totals after every version went through `stages` (a prefix of the seven); ready versions are live, failed ones have their reason.
 
+    `drafted` maps version_ids to the operations of a draft that is being published; other versions carry the published ones on.
+
     Documents of formats that are read in child processes are read ahead, one a core. While a batch is embedded the next one is read, and
     while a document's outputs are flushed to disk the next document is built. Every callback but `on_progress` comes from the calling
     thread.
     """
-    run = _Run(versions, settings, strategy, store, ledger, set(forced), stages, on_outcome, on_failure, on_embedded, on_progress)
+    run = _Run(
+        versions, settings, strategy, store, ledger, set(forced), drafted or {}, stages, on_outcome, on_failure, on_embedded, on_progress
+    )
     with run:
         for number in range(len(versions)):
             run.build(number)
@@ -115,6 +120,7 @@ class _Run:
         store: Store,
         ledger: Ledger,
         forced: Collection[str],
+        drafted: Mapping[str, Sequence[Json]],
         stages: Sequence[str],
         on_outcome: OnOutcome,
         on_failure: OnFailure,
@@ -122,12 +128,16 @@ class _Run:
         on_progress: OnProgress,
     ) -> None:
         self.versions, self.settings, self.strategy, self.store, self.ledger = versions, settings, strategy, store, ledger
-        self.forced, self.stages = forced, stages
+        self.forced, self.drafted, self.stages = forced, drafted, stages
         self.on_outcome, self.on_failure, self.on_embedded, self.on_progress = on_outcome, on_failure, on_embedded, on_progress
         self.totals = IngestionTotals()
+        self._with_drafts = {draft.doc_id for name in {v.namespace for v in versions} for draft in ledger.drafts(name)}
+        self._editions: dict[str, editions.Edition] = {}
         self._roots: dict[str, dict[str, str]] = {}
-        self._profile = stage_profiles(strategy)["embeddings"]
-        self._facts_profile = stage_profiles(strategy)["facts"]
+        self._profiles = stage_profiles(strategy)
+        self._profile = self._profiles["embeddings"]
+        self._replaced: dict[str, Version] = {}  # version_id: the version that was live when its build began
+        self._builds: dict[str, Json] = {}  # version_id: what its build came to, and how that differs from the one before
         self._works: dict[int, VersionBuild] = {}  # of the versions whose facts are being read
         self._over = threading.Event()
         self._waiting: tuple[VersionBuild, list[StageOutcome], Future[None]] | None = None  # the document that is being flushed
@@ -139,7 +149,7 @@ class _Run:
         self._cache = EmbeddingCache(store.embeddings_path)
         self._pool = EmbeddingPool(strategy.embedding.provider, strategy.embedding.options)
         self._flusher = ThreadPoolExecutor(1, thread_name_prefix="commit")
-        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="read")
+        self._readers = ThreadPoolExecutor(pool().size, thread_name_prefix="read")
         self._embedder = ThreadPoolExecutor(_BATCHES_AT_ONCE, thread_name_prefix="embed")
 
     def __enter__(self) -> None:
@@ -164,6 +174,8 @@ class _Run:
         for stage in (s for s in self.stages if s in STAGES):
             try:
                 outcomes.append(build_stage(stage, work))
+                if stage == "views":
+                    self._edit(work)
             except Exception as error:  # one document must never cost the batch
                 failure = stage, error
                 break
@@ -176,6 +188,18 @@ class _Run:
         self.on_progress("documents", number + 1, len(self.versions), version.source_uri)
         self.embed()
 
+    def _edit(self, work: VersionBuild) -> None:
+        """Apply what was edited by hand: the draft that is being published, else the published one of the document."""
+        version = work.version
+        if version.version_id not in self.drafted and version.doc_id not in self._with_drafts and not version.edition:
+            return
+        document = self.ledger.document(version.namespace, version.doc_id)
+        given = self.drafted.get(version.version_id)
+        carried = editions.to_carry(self.ledger, document) if given is None else given
+        edition = editions.build_edition(work, carried, editions.published_operations(self.ledger, document))
+        self._editions[version.version_id] = edition
+        self.totals.warnings += [f"{version.source_uri}: {warning}" for warning in edition.warnings]
+
     def settle(self, failure: tuple[str, Exception] | None = None) -> None:
         """Report the document whose outputs were flushed last, and put it into the batch unless it failed."""
         if self._waiting is None:
@@ -185,6 +209,8 @@ class _Run:
             flushed.result()
         except OSError as error:
             outcomes, failure = [], ("raw_document", error)
+        version_id = work.version.version_id
+        outcomes, self._builds[version_id] = drifted(work.version, self._replaced.pop(version_id, None), outcomes)
         for outcome in outcomes:
             self.totals.warnings += [f"{work.version.source_uri}: {warning}" for warning in outcome.warnings]
             self.on_outcome(work.version, outcome)
@@ -219,11 +245,11 @@ class _Run:
 
     def _begun(self, number: int) -> VersionBuild:
         """The build of one version, its facts and those of the next ones being read by other threads where that is safe and of use."""
-        for later in range(number, min(number + _READERS + 1, len(self.versions)) if "facts" in self.stages else number):
+        for later in range(number, min(number + pool().size + 1, len(self.versions)) if "facts" in self.stages else number):
             version = self.versions[later]
             if later in self._works or not read_in_child(version):
                 continue
-            known = (self.store.facts_dir(version, self._facts_profile) / "summary.json").is_file()
+            known = (self.store.facts_dir(version, self._profiles["facts"]) / "summary.json").is_file()
             if (known and version.version_id not in self.forced) or any(
                 version.file_sha256 == work.version.file_sha256 for work in self._works.values()
             ):
@@ -234,6 +260,8 @@ class _Run:
 
     def _work(self, version: Version, number: int) -> VersionBuild:
         document = self.ledger.document(version.namespace, version.doc_id)
+        if document.live_version not in (None, version.version_id):
+            self._replaced[version.version_id] = self.ledger.version(document.live_version)
         if version.namespace not in self._roots:
             self._roots[version.namespace] = {source.name: source.root for source in self.ledger.sources(version.namespace)}
         root = self._roots[version.namespace].get(document.source)
@@ -244,7 +272,7 @@ class _Run:
                 raise DocumentError("the run was ended before the document was read; ingest it again", code="cancelled")
             self.on_progress("documents", number, len(self.versions), f"{version.source_uri}: {what}")
 
-        return VersionBuild(
+        work = VersionBuild(
             version,
             self.strategy,
             self.settings,
@@ -257,6 +285,8 @@ class _Run:
             deferred=True,
             base_url=document.origin if on_web else "",
         )
+        work.profiles = self._profiles
+        return work
 
     def _embedded(self, texts: Mapping[str, str], expected: int) -> EmbeddingReport:
         """The report of embedding what a batch needs; runs in a thread of its own."""
@@ -313,8 +343,11 @@ class _Run:
             self.on_outcome(work.version, outcome)
         self.on_embedded([work.version for work, _ in ready])
         for work, _ in ready:
+            if edition := self._editions.pop(work.version.version_id, None):
+                editions.record(edition, store=self.store, ledger=self.ledger)
             summary = work.facts.summary
             figures = {"profile": self._profile, "chunks": len(work.views), "pages": summary.pages, "text_chars": summary.text_chars}
+            figures |= self._builds.pop(work.version.version_id, {})
             self.ledger.complete(
                 work.version.version_id,
                 title=document_title(work.facts, work.version.filename),
@@ -326,7 +359,8 @@ class _Run:
     def _failed(self, version: Version, stage: str, error: Exception) -> None:
         code = error.code if isinstance(error, RagError) else "internal_error"
         reason = error.message if isinstance(error, RagError) else f"{type(error).__name__}: {error}"
-        self.ledger.fail(version.version_id, code, reason)
+        if version.version_id not in self.drafted:  # what is published of it stays good when a draft of it fails
+            self.ledger.fail(version.version_id, code, reason)
         self.totals.failures.append((version.source_uri, code, reason))
         tracing.event("ingest.document_failed", {"version_id": version.version_id, "stage": stage, "code": code, "reason": reason})
         self.on_failure(version, stage, code, reason)
