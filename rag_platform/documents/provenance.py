@@ -22,9 +22,10 @@ def verify_version(
 ) -> list[VerifyFailure]:
     """The chunks whose text could not be proved to stand in the stored file, each with the first reason; empty when all are proved.
 
-    `profiles` maps stage to profile. Reasons start with a code: raw_missing, raw_changed, facts_missing, facts_changed, edits_missing,
-    chunk_text, fact_span, block_bytes, chunk_bytes, block_boxes, block_locator, no_block, uncovered. Formats without bytes are read again
-    by their loader, in a child process under `limits` where parsing them is.
+    A chunk edited by hand is no quote: what is proved are the version's own chunks that it was edited from. `profiles` maps stage to
+    profile. Reasons start with a code: raw_missing, raw_changed, facts_missing, facts_changed, edits_missing, chunk_text, fact_span,
+    block_bytes, chunk_bytes, block_boxes, block_locator, no_block, uncovered, origin_missing, origin_span. Formats without bytes are
+    read again by their loader, in a child process under `limits` where parsing them is.
     """
 
     def failed(pairs: Mapping[str, str]) -> list[VerifyFailure]:
@@ -34,11 +35,20 @@ def verify_version(
     if found is None:
         return failed(dict.fromkeys((chunk.chunk_id for chunk in chunks), reason))
     reasons: dict[str, str] = {}
-    bad_blocks = _bad_blocks(found, version.loader, _touched(found, chunks), limits or Limits())
+    edited = [chunk for chunk in chunks if chunk.edited_from]
+    origins = _origins(store, version, profiles, edited)
+    quotes = [*(chunk for chunk in chunks if not chunk.edited_from), *origins.values()]
+    bad_blocks = _bad_blocks(found, version.loader, _touched(found, quotes), limits or Limits())
     for chunk in chunks:
-        if problem := _problem(found, chunk, bad_blocks):
+        problem = _edited_problem(found, chunk, origins, bad_blocks) if chunk.edited_from else _problem(found, chunk, bad_blocks)
+        if problem:
             reasons.setdefault(chunk.chunk_id, problem)
     return failed(reasons)
+
+
+def edited_count(chunks: Sequence[Chunk]) -> int:
+    """How many of the chunks say something else than their source, because they were edited by hand."""
+    return sum(bool(chunk.edited_from) for chunk in chunks)
 
 
 def locate(store: Store, version: Version, profiles: Mapping[str, str], chunk: Chunk) -> Json:
@@ -167,6 +177,28 @@ def _uncovered(found: _Stored, start: int, end: int, blocks: Sequence[Block]) ->
             return gap
         at = max(at, block.end)
     return found.text[at:end].strip()
+
+
+def _origins(store: Store, version: Version, profiles: Mapping[str, str], edited: Sequence[Chunk]) -> dict[str, Chunk]:
+    """The version's own chunks that the edited ones came from, by id."""
+    wanted = {chunk_id for chunk in edited for chunk_id in chunk.edited_from}
+    path = store.version_path(version, "chunks", profiles["chunks"]) if wanted else None
+    return {chunk.chunk_id: chunk for chunk in read_records(path, Chunk) if chunk.chunk_id in wanted} if path and path.is_file() else {}
+
+
+def _edited_problem(found: _Stored, chunk: Chunk, origins: Mapping[str, Chunk], bad_blocks: Mapping[int, str]) -> str:
+    """Why the chunks that an edited one came from are not proved, or an empty string."""
+    known = [origins[chunk_id] for chunk_id in chunk.edited_from if chunk_id in origins]
+    if len(known) < len(chunk.edited_from):
+        lost = next(chunk_id for chunk_id in chunk.edited_from if chunk_id not in origins)
+        return f"origin_missing: chunk {lost}, which it was edited from, is none of the version's own; run `rag rebuild`"
+    for origin in known:
+        if reason := _problem(found, origin, bad_blocks):
+            return f"{reason} (of {origin.chunk_id}, which it was edited from)"
+    start, end = min(origin.norm_start for origin in known), max(origin.norm_end for origin in known)
+    if not start <= chunk.norm_start <= chunk.norm_end <= end:
+        return f"origin_span: it claims characters {chunk.norm_start}-{chunk.norm_end}, what it was edited from are {start}-{end}"
+    return ""
 
 
 def _problem(found: _Stored, chunk: Chunk, bad_blocks: Mapping[int, str]) -> str:

@@ -46,8 +46,14 @@ class Manifest:
     delta: Json = field(default_factory=dict)
     checks: tuple[CheckResult, ...] = ()
     evaluation_run: str | None = None
+    editions: Mapping[str, str] = field(default_factory=dict)  # version_id: edition, of the versions with edits by hand
     deletions: int = 0  # sequence of the newest deletion when the live versions were read; later ones are hidden by readers
     schema_version: int = SCHEMA_VERSION
+
+    @property
+    def contents(self) -> dict[str, str]:
+        """version_id to the edition that the release holds, empty for the chunks as they were cut."""
+        return {version_id: self.editions.get(version_id, "") for version_id in self.versions}
 
     @property
     def failures(self) -> list[CheckResult]:
