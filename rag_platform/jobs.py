@@ -1,26 +1,40 @@
 """Jobs: writing work in a child process, its state in the ledger, so that it is found again after a restart.
 
-`launch` starts `python -m rag_platform.assets.launch JOB_ID`; nothing here knows what that does. States: queued, running, then one of
-done, partly (some documents failed), failed, cancelled.
+`launch` starts `python -m rag_platform.assets.launch JOB_ID`; nothing here knows what that does. States: queued, running, cancelling, then
+one of done, partly (some documents failed), failed, cancelled.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from rag_platform.config import Settings, config_dir
+from rag_platform.errors import NotFoundError
+from rag_platform.ir import Json
 from rag_platform.ledger import Ledger
-from rag_platform.ledger_rows import Job
+from rag_platform.ledger_rows import Job, JobItem
 from rag_platform.ledger_tables import now
-from rag_platform.store import Store
+from rag_platform.store import Store, disk_full, full_disk, to_json
 
 FINAL_STATES = ("done", "partly", "failed", "cancelled")
+OPEN_STATES = ("queued", "running", "cancelling")
+DISK_FULL_EXIT = os.EX_IOERR  # of a job's process that could not even write why it ended
+LAUNCH_SECONDS = 60.0  # a queued job without a process after so long lost the one that was to start it
+STOP_SECONDS = 8.0  # a job that is told to stop has so long to end its run properly
 _POLL_SECONDS = 0.1
+_PROGRESS_SECONDS = 0.2
 
 
 def log_path(store: Store, job_id: str) -> Path:
@@ -29,7 +43,7 @@ def log_path(store: Store, job_id: str) -> Path:
 
 
 def launch(job: Job, settings: Settings, store: Store) -> subprocess.Popen[bytes]:
-    """The started child process of a queued job; it outlives the caller."""
+    """The started child process of a queued job, leader of a process group of its own; it outlives the caller."""
     path = log_path(store, job.job_id)
     path.parent.mkdir(parents=True, exist_ok=True)
     environment = {
@@ -39,7 +53,7 @@ def launch(job: Job, settings: Settings, store: Store) -> subprocess.Popen[bytes
         "DAGSTER_DISABLE_TELEMETRY": "1",
     }
     with open(path, "ab") as log:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "rag_platform.assets.launch", job.job_id],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -47,6 +61,10 @@ def launch(job: Job, settings: Settings, store: Store) -> subprocess.Popen[bytes
             env=environment,
             start_new_session=True,
         )
+    ledger = Ledger(store.ledger_path)
+    ledger.update_job(job.job_id, only_from=("queued",), pid=process.pid)  # it may be cancelled from now on
+    ledger.close()
+    return process
 
 
 def wait(
@@ -58,39 +76,239 @@ def wait(
         job = ledger.job(job_id)
         if on_progress is not None:
             on_progress(job)
-        if job.state in FINAL_STATES and ended:
-            return job
         if ended:
-            ledger.update_job(job_id, state="failed", reason=_last_words(store, job_id, process.returncode), ended_at=now())
-            return ledger.job(job_id)
+            return job if job.state in FINAL_STATES else _lost(job, process.returncode, ledger, store)
         time.sleep(_POLL_SECONDS)
 
 
-def end_orphans(ledger: Ledger) -> list[str]:
-    """Ids of the jobs that were running in a process that is gone, now recorded as failed; after a crash nobody else says so."""
-    lost = [job.job_id for job in ledger.jobs(state="running") if not _alive(job.pid)]
-    for job_id in lost:
-        reason = "the job's process is gone (killed, or the machine went down); ingest again to finish the work"
-        ledger.update_job(job_id, state="failed", reason=reason, ended_at=now())
-    return lost
-
-
-def _alive(pid: int) -> bool:
+def _lost(job: Job, code: int, ledger: Ledger, store: Store) -> Job:
+    """The job whose process ended without a word in the ledger; with a full disk that word cannot be written here either."""
+    if job.state == "cancelling":
+        return record_cancelled(job.job_id, ledger)
+    reason = full_disk(store.home).message if code == DISK_FULL_EXIT else _last_words(store, job.job_id, code)
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    status = Path(f"/proc/{pid}/stat")  # a dead process that nobody waited for still answers signals
-    try:
-        return not status.is_file() or status.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+        ledger.update_job(job.job_id, only_from=OPEN_STATES, state="failed", reason=reason, ended_at=now())
+    except Exception as error:
+        if (full := disk_full(error, store.home)) is None:
+            raise
+        return replace(job, state="failed", reason=full.message)
+    return ledger.job(job.job_id)
 
 
 def _last_words(store: Store, job_id: str, code: int) -> str:
     path = log_path(store, job_id)
     lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines() if path.is_file() else []
     said = next((line for line in reversed(lines) if line.strip()), "nothing")
-    return f"the job's process ended with code {code} before it finished; last line of its log ({path.name}): {said[:500]}"
+    return (
+        f"the job's process ended with code {code} before it finished; last line of its log ({path.name}): {said[:500]}; "
+        f"`rag jobs retry {job_id}` does the rest"
+    )
+
+
+# --- jobs that nobody works on any more ----------------------------------------------------------------------------------
+
+
+def end_orphans(ledger: Ledger) -> list[str]:
+    """Ids of the jobs whose process is gone, or was never started, now in a final state; after a crash nobody else says so."""
+    lost = []
+    for job in (job for state in OPEN_STATES for job in ledger.jobs(state=state, limit=10_000)):
+        if _at_work(job):
+            continue
+        if job.state == "cancelling":
+            record_cancelled(job.job_id, ledger)
+        else:
+            what = "was never started" if job.state == "queued" and not job.pid else "is gone (killed, or the machine went down)"
+            reason = f"the job's process {what}; `rag jobs retry {job.job_id}` does the rest"
+            if not ledger.update_job(job.job_id, only_from=(job.state,), state="failed", reason=reason, ended_at=now()):
+                continue  # it has just ended by itself
+        lost.append(job.job_id)
+    return lost
+
+
+def _at_work(job: Job) -> bool:
+    if not job.pid:
+        return job.state == "queued" and _age(job.created_at) < LAUNCH_SECONDS
+    return _alive(job.pid, job.job_id)
+
+
+def _age(since: str) -> float:
+    """Seconds since a time of the ledger."""
+    return (datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds()
+
+
+def _alive(pid: int, job_id: str) -> bool:
+    """True while the process with this id is the one of the job: after a crash the number may be somebody else's."""
+    if pid == os.getpid():
+        return True
+    command = _command(pid)
+    if command is not None:
+        return job_id in command
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _command(pid: int) -> str | None:
+    """The command line of a process, empty when it is gone or only waits to be collected; None where the system does not tell."""
+    if Path("/proc/self/cmdline").is_file():
+        try:
+            return Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace")
+        except (FileNotFoundError, ProcessLookupError):
+            return ""
+        except OSError:
+            return None
+    try:
+        return subprocess.run(["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, timeout=5).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+
+
+# --- cancelling ----------------------------------------------------------------------------------------------------------
+
+
+def cancel(job_id: str, ledger: Ledger, *, seconds: float = STOP_SECONDS) -> Job:
+    """The job after it was stopped: documents that are done stay done, queued ones are cancelled, the published release stays.
+
+    Its process has `seconds` to end its run properly, then it and its children are killed; the next job clears away what was half built.
+    Raises NotFoundError `nothing_to_cancel` for a job that has ended.
+    """
+    end_orphans(ledger)
+    if not ledger.update_job(job_id, only_from=OPEN_STATES, state="cancelling"):
+        state = ledger.job(job_id).state
+        raise NotFoundError(f"job {job_id} has ended already ({state}): there is nothing to cancel", code="nothing_to_cancel")
+    job = ledger.job(job_id)
+    if job.pid and job.pid != os.getpid() and _alive(job.pid, job_id):
+        _stop(job.pid, job_id, seconds)
+    return record_cancelled(job_id, ledger)
+
+
+def _stop(pid: int, job_id: str, seconds: float) -> None:
+    """End a job's process and all its children; they are not told first, or a document would be blamed for the death of its reader."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+    _gone(pid, job_id, seconds)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+    _gone(pid, job_id, 5.0)
+
+
+def _gone(pid: int, job_id: str, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and _alive(pid, job_id):
+        time.sleep(0.05)
+
+
+def record_cancelled(job_id: str, ledger: Ledger) -> Job:
+    """A job that was told to stop, in its final state: cancelled, unless it had ended by itself before it noticed."""
+    reason = f"cancelled; `rag jobs retry {job_id}` does the rest"
+    if ledger.update_job(job_id, only_from=("cancelling",), state="cancelled", reason=reason, ended_at=now()):
+        ledger.settle_job_items(job_id, "cancelled", "cancelled", "the job was cancelled before this document was done")
+    return ledger.job(job_id)
+
+
+# --- progress ------------------------------------------------------------------------------------------------------------
+
+
+class Progress:
+    """Writes how far a job is into the ledger, at most five times a second; a stage's first and last word always. Safe to share.
+
+    `progress` of the job then holds stage, done, total, message, since and at (when the stage began and what was said last) and `stages`:
+    the same figures of every stage so far.
+    """
+
+    def __init__(self, ledger: Ledger, job_id: str) -> None:
+        self._ledger, self._job_id = ledger, job_id
+        self._stages: dict[str, Json] = {}
+        self._lock = threading.Lock()
+        self._written = 0.0
+
+    def __call__(self, stage: str, done: int, total: int, message: str = "") -> None:
+        """Say that `done` of `total` are done in a stage."""
+        with self._lock:
+            at = datetime.now(UTC).isoformat(timespec="milliseconds")
+            known = self._stages.get(stage)
+            began = known["since"] if known and known["done"] <= done else at  # fewer than before: it began anew
+            self._stages[stage] = {"done": done, "total": total, "since": began, "at": at}
+            if known and done < total and time.monotonic() - self._written < _PROGRESS_SECONDS:
+                return
+            progress = {"stage": stage, **self._stages[stage], "message": message, "stages": self._stages}
+            self._ledger.update_job(self._job_id, progress=progress)
+            self._written = time.monotonic()
+
+
+def rate(stage: Json) -> float | None:
+    """What a stage does in a second, from its figures; None before anything was done."""
+    if not stage.get("done") or "since" not in stage:
+        return None
+    seconds = (datetime.fromisoformat(stage["at"]) - datetime.fromisoformat(stage["since"])).total_seconds()
+    return float(stage["done"]) / seconds if seconds > 0 else None
+
+
+def seconds_left(job: Job) -> float | None:
+    """About how many seconds a running job still needs: its stages run side by side, so the slowest counts; None where nobody knows."""
+    if job.state != "running":
+        return None
+    open_stages = [stage for stage in job.progress.get("stages", {}).values() if stage["done"] < stage["total"]]
+    left = [(stage["total"] - stage["done"]) / each for stage in open_stages if (each := rate(stage))]
+    return max(left) if left else None
+
+
+# --- telling -------------------------------------------------------------------------------------------------------------
+
+
+def summary(job: Job) -> Json:
+    """A job as programs read it, without its documents: the ledger's row, `rate_per_s`, `seconds_left`, `seconds`, `retry_of`.
+
+    Arguments are left out: they hold paths of this machine.
+    """
+    row: Json = {key: value for key, value in to_json(job).items() if key != "args"}
+    each, left = rate(job.progress), seconds_left(job)
+    ended = datetime.fromisoformat(job.ended_at) if job.ended_at else datetime.now(UTC)
+    return {
+        **row,
+        "rate_per_s": None if each is None else round(each, 3),
+        "seconds_left": None if left is None else round(left, 1),
+        "seconds": (ended - datetime.fromisoformat(job.started_at)).total_seconds() if job.started_at else 0.0,
+        "retry_of": job.args.get("retry_of", ""),
+    }
+
+
+def report(job: Job, items: Sequence[JobItem], store: Store) -> Json:
+    """All about a job: its summary, `items` (its documents with their states), `counts` of those, `log`, and `markdown` to read."""
+    data = summary(job)
+    data["items"] = [{key: value for key, value in to_json(item).items() if key != "job_id"} for item in items]
+    data["counts"] = dict(sorted(Counter(item.state for item in items).items()))
+    data["log"] = log_path(store, job.job_id).relative_to(store.home).as_posix()
+    return {"markdown": _markdown(data), **data}
+
+
+def _markdown(data: Json) -> str:
+    about = [f"**{data['job_id']}**: {data['kind']} of namespace {data['namespace']!r}, {data['state']}"]
+    if data["retry_of"]:
+        about.append(f"a retry of {data['retry_of']}")
+    lines = ["; ".join(about) + "."]
+    if data["reason"]:
+        lines.append(f"Reason: {data['reason']}")
+    began = f"started {data['started_at']}" if data["started_at"] else f"queued {data['created_at']}"
+    ended = f", ended {data['ended_at']}" if data["ended_at"] else ""
+    process = f"; process {data['pid']}" if data["pid"] else ""
+    lines.append(f"{began}{ended}, {data['seconds']:.0f} s{process}; trace {data['trace_id'] or 'none'}; log {data['log']}")
+    lines += [_stage_line(name, stage) for name, stage in data["progress"].get("stages", {}).items()]
+    if data["seconds_left"] is not None:
+        lines.append(f"About {data['seconds_left']:.0f} s left; now: {data['progress'].get('message', '')}")
+    if counts := data["counts"]:
+        lines.append("Documents: " + ", ".join(f"{count} {state}" for state, count in counts.items()) + ".")
+    if figures := {key: value for key, value in data["result"].items() if isinstance(value, (int, float))}:
+        lines.append("Result: " + ", ".join(f"{value} {key.replace('_', ' ')}" for key, value in figures.items()) + ".")
+    wrong = [item for item in data["items"] if item["state"] in ("failed", "dead", "cancelled")]
+    lines += [f"- {item['state']}: {item['source_uri']}: [{item['code']}] {item['reason']}" for item in wrong]
+    return "\n".join(lines)
+
+
+def _stage_line(name: str, stage: dict[str, Any]) -> str:
+    each = rate(stage)
+    return f"- {name}: {stage['done']} of {stage['total']}" + (f", {each:.1f} a second" if each else "")

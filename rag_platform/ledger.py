@@ -26,9 +26,17 @@ UPDATE documents SET wanted_version = NULL, updated_at = :now,
 WHERE namespace = :namespace AND doc_id = :doc_id
 """
 _GO_LIVE = """
-UPDATE documents SET live_version = :version_id, title = :title, status = 'active', updated_at = :now
+UPDATE documents SET live_version = :version_id, status = 'active', updated_at = :now,
+    title = COALESCE(NULLIF(json_extract(metadata, '$.title'), ''), :title)
 WHERE pinned = 0 AND status != 'deleted' AND (namespace, doc_id) = (SELECT namespace, doc_id FROM versions WHERE version_id = :version_id)
     AND :version_id IN (wanted_version, live_version)
+"""
+_PIN = """
+UPDATE documents SET live_version = :version_id, pinned = 1, status = 'active', updated_at = :now
+WHERE namespace = :namespace AND doc_id = :doc_id
+    AND EXISTS (SELECT 1 FROM versions v WHERE v.version_id = :version_id AND v.doc_id = documents.doc_id AND v.status = 'ready')
+    AND NOT EXISTS (SELECT 1 FROM deletions x WHERE x.namespace = documents.namespace AND x.doc_id = documents.doc_id
+        AND x.lifted_at = '' AND (x.version_id IS NULL OR x.version_id = :version_id))
 """
 _LET_GO = """
 UPDATE documents SET pinned = 0, updated_at = :now, status = iif(wanted_version IS NULL, 'retired', status),
@@ -118,12 +126,16 @@ class Ledger(Database):
                        "WHERE version_id = ?", (now(), stored(counts), version_id))  # fmt: skip
             db.execute(_GO_LIVE, {"version_id": version_id, "title": title, "now": now()})
 
-    def fail(self, version_id: str, code: str, reason: str, *, max_attempts: int = 0) -> None:
-        """Mark a version failed, or dead at its `max_attempts`th failure (0: never); the document's live version is untouched."""
+    def fail(self, version_id: str, code: str, reason: str, *, max_attempts: int = 0, profile: str = "") -> None:
+        """Mark a version failed, or dead at its `max_attempts`th failure under a profile (0: never); the live version is untouched."""
         with self._write() as db:
-            db.execute("UPDATE versions SET status = iif(? BETWEEN 1 AND attempts + 1, 'dead', 'failed'), attempts = attempts + 1, "
-                       "code = ?, reason = ?, completed_at = ? WHERE version_id = ?",
-                       (max_attempts, code, reason, now(), version_id))  # fmt: skip
+            row = db.execute("SELECT attempts, counts FROM versions WHERE version_id = ?", (version_id,)).fetchone()
+            attempts, counts = (row[0], json.loads(row[1])) if row else (0, {})
+            attempts = attempts + 1 if counts.get("failed_profile", profile) == profile else 1
+            status = "dead" if 1 <= max_attempts <= attempts else "failed"
+            db.execute("UPDATE versions SET status = ?, attempts = ?, code = ?, reason = ?, completed_at = ?, counts = ? "
+                       "WHERE version_id = ?",
+                       (status, attempts, code, reason, now(), stored({**counts, "failed_profile": profile}), version_id))  # fmt: skip
 
     def revive(self, version_ids: Sequence[str]) -> None:
         """Dead and failed versions that somebody asks to be tried again: their failures are forgotten."""
@@ -137,10 +149,12 @@ class Ledger(Database):
             db.executemany(_RETIRE, [{"now": now(), "namespace": namespace, "doc_id": doc_id} for doc_id in doc_ids])
 
     def pin(self, namespace: str, doc_id: str, version_id: str) -> None:
-        """Make a ready version live whatever its source holds, until `unpin`."""
+        """Make a ready version live whatever its source holds, until `unpin`. Raises NotFoundError for what is not ready or was deleted."""
         with self._write() as db:
-            db.execute("UPDATE documents SET live_version = ?, pinned = 1, status = 'active', updated_at = ? "
-                       "WHERE namespace = ? AND doc_id = ?", (version_id, now(), namespace, doc_id))  # fmt: skip
+            found = db.execute(_PIN, {"version_id": version_id, "namespace": namespace, "doc_id": doc_id, "now": now()})
+            if not found.rowcount:
+                raise NotFoundError(f"version {version_id!r} of {doc_id!r} cannot be pinned: it is not ready, or it was deleted",
+                                    code="version_not_ready")  # fmt: skip
 
     def unpin(self, namespace: str, doc_id: str) -> None:
         """Let a pinned document follow its source again: what the source held last is live if it is ready, nothing if the file is gone."""
@@ -249,24 +263,46 @@ class Ledger(Database):
         """The documents of a job with their states."""
         return self._select(JobItem, "job_items", {"job_id": job_id}, "source_uri")
 
-    def update_job(self, job_id: str, **changes: Any) -> None:
-        """Set columns of a job: state, progress, result, reason, pid, trace_id, started_at, ended_at."""
+    def update_job(self, job_id: str, *, only_from: Sequence[str] = (), **changes: Any) -> bool:
+        """Set columns of a job: state, progress, result, reason, pid, trace_id, started_at, ended_at.
+
+        With `only_from` a job in none of those states is left alone, and the answer is False.
+        """
         values = {key: json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value for key, value in changes.items()}
         with self._write() as db:
             assignments = ", ".join(f"{key} = ?" for key in values)
-            db.execute(f"UPDATE jobs SET {assignments} WHERE job_id = ?", (*values.values(), job_id))
+            states = f" AND state IN ({', '.join('?' * len(only_from))})" if only_from else ""
+            found = db.execute(f"UPDATE jobs SET {assignments} WHERE job_id = ?{states}", (*values.values(), job_id, *only_from))
+            return found.rowcount > 0
 
     def update_job_item(self, job_id: str, version_id: str, state: str, code: str = "", reason: str = "") -> None:
-        """Set the state of one document of a job; a failure counts as an attempt."""
+        """Set the state of one document of a job; a failure counts as an attempt, a reason without a code is a note and stays."""
         with self._write() as db:
-            db.execute("UPDATE job_items SET state = ?, code = ?, reason = ?, attempts = attempts + ? WHERE job_id = ? AND version_id = ?",
-                       (state, code, reason, state in ("failed", "dead"), job_id, version_id))  # fmt: skip
+            db.execute("UPDATE job_items SET state = ?, reason = iif(code = '' AND ? = '', reason, ?), code = ?, attempts = attempts + ? "
+                       "WHERE job_id = ? AND version_id = ?",
+                       (state, reason, reason, code, state in ("failed", "dead"), job_id, version_id))  # fmt: skip
+
+    def settle_job_items(self, job_id: str, state: str, code: str, reason: str) -> None:
+        """Give the documents of a job that are still queued a final state."""
+        with self._write() as db:
+            db.execute("UPDATE job_items SET state = ?, code = ?, reason = ? WHERE job_id = ? AND state = 'queued'",
+                       (state, code, reason, job_id))  # fmt: skip
 
     # --- releases ----------------------------------------------------------------------------------------------------
 
     def put_release(self, release: Release) -> None:
         """Add or replace a release row."""
         self._upsert("releases", release, ("namespace", "release_id"))
+
+    def update_release(self, namespace: str, release_id: str, **changes: Any) -> None:
+        """Set columns of a release: state, published_at, pinned. Raises NotFoundError for one that the ledger does not know."""
+        with self._write() as db:
+            assignments = ", ".join(f"{key} = ?" for key in changes)
+            found = db.execute(f"UPDATE releases SET {assignments} WHERE namespace = ? AND release_id = ?",
+                               (*changes.values(), namespace, release_id))  # fmt: skip
+            if not found.rowcount:
+                raise NotFoundError(f"no release {release_id!r} of namespace {namespace!r} in the ledger; `rag releases list` shows them",
+                                    code="unknown_release")  # fmt: skip
 
     def releases(self, namespace: str) -> list[Release]:
         """Releases, newest first."""

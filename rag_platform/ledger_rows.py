@@ -28,7 +28,7 @@ class Job:
     job_id: str
     kind: str  # ingest | rebuild | delete | gc | draft
     namespace: str
-    state: str = "queued"  # queued | running | done | partly | failed | cancelled
+    state: str = "queued"  # queued | running | cancelling | done | partly | failed | cancelled
     args: Json = field(default_factory=dict)
     progress: Json = field(default_factory=dict)
     result: Json = field(default_factory=dict)
@@ -47,7 +47,7 @@ class JobItem:
     source_uri: str
     doc_id: str
     version_id: str
-    decision: str  # new | new_version | continue | skip | ignored | refused
+    decision: str  # new | new_version | continue | skip | dead | ignored | refused
     state: str = "queued"  # queued | done | failed | dead | skipped | cancelled
     code: str = ""
     reason: str = ""
@@ -62,7 +62,7 @@ class Release:
     namespace: str
     release_id: str
     parent: str | None
-    state: str  # candidate | published | rejected | retired
+    state: str  # candidate | published | rejected | retired | dropped (its files are gone)
     strategy: str
     strategy_config_id: str
     created_at: str

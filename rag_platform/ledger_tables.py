@@ -123,11 +123,12 @@ class Database:
         db.execute("BEGIN IMMEDIATE")
         try:
             yield db
+            sys.audit("rag_platform.commit", str(self.path))
+            db.execute("COMMIT")
         except BaseException:
-            db.execute("ROLLBACK")
+            if db.in_transaction:  # a full disk may have ended it already
+                db.execute("ROLLBACK")
             raise
-        sys.audit("rag_platform.commit", str(self.path))
-        db.execute("COMMIT")
 
     def _upsert(self, table: str, record: Any, keys: Sequence[str]) -> None:
         with self._write() as db:

@@ -2,107 +2,34 @@
 
 import importlib
 import os
+import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import dagster as dg
+from dagster._core.errors import DagsterExecutionInterruptedError
+from dagster._core.execution.plan.objects import ErrorSource
+from dagster._utils.error import SerializableErrorInfo
 
 from rag_platform import jobs
 from rag_platform.assets.instance import prepare
 from rag_platform.assets.partitions import JOB_TAG, RANGE_END, RANGE_START, contiguous, document_versions, namespaces
 from rag_platform.config import Settings, load_settings
-from rag_platform.errors import RagError
+from rag_platform.errors import BusyError, RagError, StorageError
 from rag_platform.indexes.release import current
 from rag_platform.indexes.updating import unfinished
 from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import Job
 from rag_platform.ledger_tables import now
-from rag_platform.store import Store
+from rag_platform.store import Store, disk_full
 
 # The module that workspace.yaml names: a job runs exactly what the UI shows.
 _DEFINITIONS = "rag_platform.definitions"
 
-
-def run_ingest(job: Job, instance: dg.DagsterInstance) -> bool:
-    """Run the ingest job over the job's versions; False when a document failed."""
-    wanted = list(job.args["version_ids"])
-    if not wanted:
-        return True
-    instance.add_dynamic_partitions(document_versions.name or "", wanted)
-    ordered = instance.get_dynamic_partitions(document_versions.name or "")
-    outcomes = [
-        _execute("ingest", instance, {RANGE_START: first, RANGE_END: last, JOB_TAG: job.job_id}).success
-        for first, last in contiguous(ordered, set(wanted))
-    ]
-    return all(outcomes)
-
-
-def run_release(job: Job, instance: dg.DagsterInstance, ledger: Ledger) -> str:
-    """Run the release job of the job's namespace; why nothing was published, empty when something was."""
-    instance.add_dynamic_partitions(namespaces.name or "", [job.namespace])
-    known = {row.release_id for row in ledger.releases(job.namespace)}
-    result = _execute("release", instance, {JOB_TAG: job.job_id}, partition_key=job.namespace)
-    if result.success:
-        return ""
-    newest = next(iter(ledger.releases(job.namespace)), None)
-    if newest and newest.state == "rejected" and newest.release_id not in known:
-        return f"release {newest.release_id} was not published: {newest.reason}"
-    return f"the release run failed; the previous release stays published. {_last_error(result)}"
-
-
-def _last_error(result: dg.ExecuteInProcessResult) -> str:
-    """The message of the error that ended a run, without the stack."""
-    for event in result.all_events:
-        error = event.step_failure_data.error if event.is_step_failure else None
-        while error is not None and error.cause is not None:
-            error = error.cause
-        if error is not None:
-            return error.message.strip().removeprefix(f"rag_platform.errors.{error.cls_name}: ")
-    return "Its log is in the Dagster UI and in logs/jobs"
-
-
-def _execute(
-    job_name: str, instance: dg.DagsterInstance, tags: dict[str, str], partition_key: str | None = None
-) -> dg.ExecuteInProcessResult:
-    definitions: dg.Definitions = importlib.import_module(_DEFINITIONS).defs
-    definition = definitions.resolve_job_def(job_name)
-    quiet = {"loggers": {"console": {"config": {"log_level": "INFO"}}}}
-    return definition.execute_in_process(instance=instance, tags=tags, partition_key=partition_key, run_config=quiet, raise_on_error=False)
-
-
-def end_orphans(instance: dg.DagsterInstance, ledger: Ledger) -> None:
-    """Record the Dagster runs of dead jobs as failed: one left open would hold the daemon's only slot for good."""
-    jobs.end_orphans(ledger)
-    for run in instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING])):
-        job_id = run.tags.get(JOB_TAG)
-        if job_id and ledger.job(job_id).state in jobs.FINAL_STATES:
-            instance.report_run_failed(run, "the process of this run is gone")
-
-
-def run_job(job_id: str) -> int:
-    """Exit code of a job: 0 done, 3 some documents failed, 1 failed. The ledger holds its state and result."""
-    settings = load_settings()
-    store = Store(settings.home)
-    ledger = Ledger(store.ledger_path)
-    job = ledger.job(job_id)
-    ledger.update_job(job_id, state="running", pid=os.getpid(), started_at=now())
-    prepare(store)
-    try:
-        with (
-            dg.DagsterInstance.get() as instance,
-            store.writer(job.namespace, f"{job.kind} {job_id}", wait=settings.jobs.lock_seconds),
-        ):
-            end_orphans(instance, ledger)
-            state, reason = KINDS[job.kind](Work(job, settings, store, ledger, instance))
-    except RagError as error:
-        state, reason = "failed", error.message
-    except Exception as error:  # the job's last words belong into the ledger, whatever it was
-        traceback.print_exc()
-        state, reason = "failed", f"{type(error).__name__}: {error}"
-    ledger.update_job(job_id, state=state, reason=reason, ended_at=now())
-    return {"done": 0, "partly": 3}.get(state, 1)
+_INTERRUPTS = (KeyboardInterrupt, DagsterExecutionInterruptedError)
 
 
 @dataclass(frozen=True)
@@ -114,23 +41,122 @@ class Work:
     store: Store
     ledger: Ledger
     instance: dg.DagsterInstance
-
-    def progress(self, stage: str, done: int, total: int, message: str = "") -> None:
-        """Tell the ledger how far the job is."""
-        self.ledger.update_job(self.job.job_id, progress={"stage": stage, "done": done, "total": total, "message": message})
+    progress: jobs.Progress  # tells the ledger how far the job is: (stage, done, total, message)
 
 
 Outcome = tuple[str, str]  # state and reason of a job that ran to its end
 
 
+# --- a job from its start to its end ---------------------------------------------------------------------------------------
+
+
+def run_job(job_id: str) -> int:
+    """Exit code of a job: 0 done, 3 some documents failed, 1 failed or cancelled; the ledger holds its state, reason and result.
+
+    It is jobs.DISK_FULL_EXIT when the disk is so full that not even the ledger could be told.
+    """
+    settings = load_settings()
+    store = Store(settings.home)
+    try:
+        ledger = Ledger(store.ledger_path)
+        if not ledger.update_job(job_id, only_from=("queued",), state="running", pid=os.getpid(), started_at=now(), result={}):
+            _say(f"job {job_id} is {ledger.job(job_id).state}, not queued: it is not run")
+            return 1
+        state, reason = _outcome(ledger.job(job_id), settings, store, ledger)
+        if state == "cancelled":
+            jobs.record_cancelled(job_id, ledger)
+        else:
+            ledger.update_job(job_id, state=state, reason=reason, ended_at=now())
+        if reason:
+            _say(reason)
+    except Exception as error:
+        if (full := disk_full(error, store.home)) is None:
+            raise
+        _say(full.message)
+        return jobs.DISK_FULL_EXIT
+    return {"done": 0, "partly": 3}.get(state, 1)
+
+
+def _outcome(job: Job, settings: Settings, store: Store, ledger: Ledger) -> Outcome:
+    """State and reason of a job that was carried out as far as it went; whatever stops it, its last words belong into the ledger."""
+    try:
+        prepare(store)
+        with (
+            dg.DagsterInstance.get() as instance,
+            store.writer(job.namespace, f"{job.kind} {job.job_id}", wait=settings.jobs.lock_seconds),
+        ):
+            end_orphans(instance, ledger)
+            try:
+                return KINDS[job.kind](Work(job, settings, store, ledger, instance, jobs.Progress(ledger, job.job_id)))
+            except _INTERRUPTS:
+                _cancel_runs(instance, job.job_id)
+                raise
+    except _INTERRUPTS:
+        if ledger.job(job.job_id).state == "cancelling":
+            return "cancelled", ""
+        return "failed", f"the job's process was told to end; `rag jobs retry {job.job_id}` does the rest"
+    except BusyError as error:
+        return "failed", f"{error.message}; `rag jobs retry {job.job_id}` does the work then"
+    except RagError as error:
+        return "failed", error.message
+    except Exception as error:
+        traceback.print_exc()
+        full = disk_full(error, store.home)
+        return "failed", full.message if full else f"{type(error).__name__}: {error}"
+
+
+def _say(text: str) -> None:
+    """Print to the job's log, or to a terminal; a full disk takes no log either."""
+    with suppress(OSError):
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+
+def end_orphans(instance: dg.DagsterInstance, ledger: Ledger) -> None:
+    """Close the Dagster runs of jobs that have ended: one left open would hold the daemon's only slot for good."""
+    jobs.end_orphans(ledger)
+    for run in instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING])):
+        job_id = run.tags.get(JOB_TAG)
+        state = ledger.job(job_id).state if job_id else ""
+        if state == "cancelled":
+            instance.report_run_canceled(run, "the job of this run was cancelled")
+        elif state in jobs.FINAL_STATES:
+            instance.report_run_failed(run, "the process of this run is gone")
+
+
+def _cancel_runs(instance: dg.DagsterInstance, job_id: str) -> None:
+    """Show the job's runs that did not succeed as cancelled; Dagster takes a signal that it did not send for a failure."""
+    for run in instance.get_runs(dg.RunsFilter(tags={JOB_TAG: job_id})):
+        if run.status != dg.DagsterRunStatus.SUCCESS:
+            instance.report_run_canceled(run, "the job of this run was cancelled")
+
+
+# --- what jobs do ----------------------------------------------------------------------------------------------------------
+
+
 def ingest(work: Work) -> Outcome:
     """Process the job's versions, then release what is live."""
-    job, ledger = work.job, work.ledger
-    _run_documents(job, work.instance, ledger)
-    failed = [item for item in ledger.job_items(job.job_id) if item.state == "failed"]
+    run_documents(work)
+    failed = [item for item in work.ledger.job_items(work.job.job_id) if item.state in ("failed", "dead")]
     if reason := release(work):
         return "failed", reason
-    return ("partly", f"{len(failed)} documents failed") if failed else ("done", "")
+    return ("partly", f"{len(failed)} documents failed; `rag jobs retry {work.job.job_id}` tries them again") if failed else ("done", "")
+
+
+def run_documents(work: Work) -> None:
+    """Run the ingest job over the job's versions; a document whose run broke before its turn is recorded as failed with that reason."""
+    wanted = list(work.job.args["version_ids"])
+    if not wanted:
+        return
+    name = document_versions.name or ""
+    work.instance.add_dynamic_partitions(name, wanted)
+    broken = ""
+    for first, last in contiguous(work.instance.get_dynamic_partitions(name), set(wanted)):
+        result = _execute(work, "ingest", {RANGE_START: first, RANGE_END: last})
+        broken = broken if result.success else _last_error(result)
+    if broken:
+        reason = f"the ingest run broke before this document was done: {broken}"
+        work.ledger.settle_job_items(work.job.job_id, "failed", "run_failed", reason[:2000])
 
 
 def release(work: Work) -> str:
@@ -141,22 +167,73 @@ def release(work: Work) -> str:
     if not anything or not (job.args.get("release", True) or unfinished(job.namespace, work.settings, work.store, work.ledger)):
         return ""
     work.progress("release", 0, 1, "building the release")
-    return run_release(job, work.instance, work.ledger)
+    reason = run_release(work)
+    if not reason:
+        work.progress("release", 1, 1, "published")
+    return reason
+
+
+def run_release(work: Work) -> str:
+    """Run the release job of the job's namespace; why nothing was published, empty when something was."""
+    namespace, ledger = work.job.namespace, work.ledger
+    work.instance.add_dynamic_partitions(namespaces.name or "", [namespace])
+    known = {row.release_id for row in ledger.releases(namespace)}
+    result = _execute(work, "release", {}, partition_key=namespace)
+    if result.success:
+        return ""
+    newest = next(iter(ledger.releases(namespace)), None)
+    if newest and newest.state == "rejected" and newest.release_id not in known:
+        return f"release {newest.release_id} was not published: {newest.reason}"
+    return f"the release run failed; the previous release stays published. {_last_error(result)}"
 
 
 KINDS: dict[str, Callable[[Work], Outcome]] = {"ingest": ingest, "rebuild": ingest}
 
 
-def _run_documents(job: Job, instance: dg.DagsterInstance, ledger: Ledger) -> None:
-    """The ingest runs; a document left neither done nor failed (its run broke) is recorded as failed with that reason."""
-    if run_ingest(job, instance):
-        return
-    for item in ledger.job_items(job.job_id):
-        if item.state == "queued":
-            ledger.update_job_item(
-                job.job_id, item.version_id, "failed", "run_failed", "the ingest run broke before this document was done"
-            )
+# --- one Dagster run -------------------------------------------------------------------------------------------------------
+
+
+def _execute(work: Work, job_name: str, tags: dict[str, str], partition_key: str | None = None) -> dg.ExecuteInProcessResult:
+    """The result of a run of the job. Raises KeyboardInterrupt when it was told to stop, StorageError when the disk is full."""
+    definitions: dg.Definitions = importlib.import_module(_DEFINITIONS).defs
+    definition = definitions.resolve_job_def(job_name)
+    quiet = {"loggers": {"console": {"config": {"log_level": "INFO"}}}}
+    result = definition.execute_in_process(
+        instance=work.instance,
+        tags={**tags, JOB_TAG: work.job.job_id},
+        partition_key=partition_key,
+        run_config=quiet,
+        raise_on_error=False,
+    )
+    failures = [event.step_failure_data for event in result.all_events if event.is_step_failure]
+    if any(failure.error_source == ErrorSource.INTERRUPT for failure in failures) or _told_to_stop(work):
+        raise KeyboardInterrupt
+    if any(link.cls_name == StorageError.__name__ for failure in failures for link in _links(failure.error)):
+        raise StorageError(_last_error(result), code="disk_full")
+    return result
+
+
+def _told_to_stop(work: Work) -> bool:
+    """True when somebody cancelled the job; between its steps Dagster may swallow the signal."""
+    return work.ledger.job(work.job.job_id).state == "cancelling"
+
+
+def _links(error: SerializableErrorInfo | None) -> Iterator[SerializableErrorInfo]:
+    """An error and what caused it, outermost first."""
+    while error is not None:
+        yield error
+        error = error.cause
+
+
+def _last_error(result: dg.ExecuteInProcessResult) -> str:
+    """The message of the error that ended a run, without the stack: the first one of ours, else the innermost."""
+    for event in result.all_events:
+        if event.is_step_failure and (links := list(_links(event.step_failure_data.error))):
+            error = next((link for link in links if link.message.startswith("rag_platform.errors.")), links[-1])
+            return error.message.strip().removeprefix(f"rag_platform.errors.{error.cls_name}: ")
+    return "Its log is in the Dagster UI and in logs/jobs"
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Dagster's own processes: the run ends properly
     sys.exit(run_job(sys.argv[1]))

@@ -110,11 +110,14 @@ def _asked(path: Path, task: dict[str, Any], provider: str, limits: Limits) -> G
     except ChildLost as error:
         if error.hung:
             raise DocumentError(
-                f"stopped after {seconds:g} seconds; raise limits.parse_seconds in settings.yaml, or split the file", code="timeout"
+                f"stopped after {seconds:g} seconds; raise limits.parse_seconds in settings.yaml, or split the file",
+                code="timeout",
+                retryable=True,
             ) from error
         raise DocumentError(
             f"the parser failed: {error}; the file may be damaged, or need more than limits.parse_memory_mb = {limits.parse_memory_mb}",
             code="parser_failed",
+            retryable=True,
         ) from error
 
 
@@ -208,7 +211,9 @@ class _Reading:
         try:
             messages = list(self.ask({"task": "describe", "max_pages": self.limits.max_pages}))
         except ChildLost as error:
-            raise DocumentError(f"the PDF cannot be opened: {error}; repair it or export it again", code="parser_failed") from error
+            raise DocumentError(
+                f"the PDF cannot be opened: {error}; repair it or export it again", code="parser_failed", retryable=True
+            ) from error
         return info_from_json(messages[-1]["info"])
 
     def window(self, first: int, last: int) -> None:

@@ -47,6 +47,7 @@ class EmbeddingReport:
     retries: int = 0
     rate_limited: int = 0  # calls that the endpoint refused for being too many
     failed: Mapping[str, str] = field(default_factory=dict)  # content_hash: reason
+    passing: frozenset[str] = frozenset()  # content_hashes of those that may succeed later
     error_types: Mapping[str, int] = field(default_factory=dict)  # error code: texts that failed with it
     seconds: float = 0.0
     processes: int = 0
@@ -92,6 +93,7 @@ class _Run:
     error_types: Counter[str] = field(default_factory=Counter)
     down: int = 0  # batches in a row that no retry could save
     failed: dict[str, str] = field(default_factory=dict)
+    passing: set[str] = field(default_factory=set)
     latencies: list[float] = field(default_factory=list)
     measured: list[tuple[int, float]] = field(default_factory=list)  # bytes and seconds of calls to a loaded embedder
     error: BaseException | None = None
@@ -159,6 +161,7 @@ def embed_texts(
         retries=run.retries,
         rate_limited=run.rate_limited,
         failed=run.failed,
+        passing=frozenset(run.passing),
         error_types=dict(run.error_types),
         seconds=time.perf_counter() - started,
         processes=workers,
@@ -289,6 +292,7 @@ def _embed_batch(batch: list[tuple[str, str]], run: _Run, call: Call) -> None:
         if isinstance(error, ProviderError) and error.retryable:
             with run.lock:
                 run.down += 1
+                run.passing.update(key for key, _ in batch)
             if run.down >= 3:
                 raise ProviderError(f"the embedder stays away: {error.message}; embedded texts are kept, run again later",
                                     retryable=True) from error  # fmt: skip

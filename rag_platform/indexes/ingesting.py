@@ -1,7 +1,8 @@
 """Takes versions through the seven ingestion stages, in batches that share one embedding run.
 
 The caller hears of every outcome through callbacks: Dagster assets log them as materialisations, benchmarks only count them. One document's
-failure is recorded and the batch goes on; what was live stays live.
+failure is recorded and the batch goes on; what was live stays live. What may pass (a network, a killed child) is tried again when the other
+documents are done; a full disk ends the run at once.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from rag_platform.documents.cleaning import canonical
 from rag_platform.documents.drift import drifted
 from rag_platform.documents.metadata import document_title, file_metadata
 from rag_platform.documents.versions import STAGES, VersionBuild, build_stage, read_facts, read_in_child
-from rag_platform.errors import DocumentError, RagError
+from rag_platform.errors import DocumentError, ProviderError, RagError
 from rag_platform.indexes.embedding import EmbeddingReport, embed_texts
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.indexes.embedding_workers import EmbeddingPool
 from rag_platform.ir import Json, StageOutcome, Version
 from rag_platform.ledger import Ledger
 from rag_platform.observability import tracing
-from rag_platform.store import Store
+from rag_platform.store import Store, disk_full
 
 # Text in a PDF, as a share of its bytes: a rough figure, files full of pictures have less.
 _PDF_TEXT_SHARE = 0.03
@@ -95,22 +96,35 @@ def ingest_versions(
 
     Documents of formats that are read in child processes are read ahead, one a core. While a batch is embedded the next one is read, and
     while a document's outputs are flushed to disk the next document is built. Every callback but `on_progress` comes from the calling
-    thread.
+    thread. Documents that failed for a reason that may pass are tried again, settings.jobs.max_attempts times in all; only their last
+    failure is told. Raises StorageError when the disk is full, ProviderError when the embedder stays away.
     """
-    run = _Run(
-        versions, settings, strategy, store, ledger, set(forced), drafted or {}, stages, on_outcome, on_failure, on_embedded, on_progress
-    )
-    with run:
-        for number in range(len(versions)):
-            run.build(number)
-        run.settle()
-        run.spare()
-        run.embed(last=True)
-    return run.totals
+    totals = IngestionTotals()
+    waiting, policy = list(versions), settings.jobs
+    for attempt in range(1, policy.max_attempts + 1):
+        run = _Run(waiting, settings, strategy, store, ledger, set(forced), drafted or {}, stages, on_outcome, on_failure, on_embedded,
+                   on_progress, totals=totals, before=len(versions) - len(waiting), last=attempt == policy.max_attempts)  # fmt: skip
+        try:
+            run.carry_out()
+        except ProviderError as error:
+            if not error.retryable or attempt == policy.max_attempts:
+                raise
+        waiting = run.unsettled()
+        if not waiting:
+            break
+        pause = policy.backoff_seconds * 2 ** (attempt - 1)
+        on_progress("documents", len(versions) - len(waiting), len(versions), f"{len(waiting)} documents are tried again in {pause:g} s")
+        time.sleep(pause)
+    return totals
+
+
+def transient(error: Exception) -> bool:
+    """True for a failure that may be gone when the document is tried again: our errors say so themselves, others by their kind."""
+    return bool(error.details.get("retryable")) if isinstance(error, RagError) else isinstance(error, (OSError, MemoryError))
 
 
 class _Run:
-    """One call of `ingest_versions`: what is under way, and what it came to."""
+    """One round of `ingest_versions`: what is under way, and what it came to."""
 
     def __init__(
         self,
@@ -126,11 +140,17 @@ class _Run:
         on_failure: OnFailure,
         on_embedded: OnEmbedded,
         on_progress: OnProgress,
+        *,
+        totals: IngestionTotals,
+        before: int,
+        last: bool,
     ) -> None:
         self.versions, self.settings, self.strategy, self.store, self.ledger = versions, settings, strategy, store, ledger
         self.forced, self.drafted, self.stages = forced, drafted, stages
         self.on_outcome, self.on_failure, self.on_embedded, self.on_progress = on_outcome, on_failure, on_embedded, on_progress
-        self.totals = IngestionTotals()
+        self.totals, self._last = totals, last
+        self._settled: set[str] = set()  # version_ids that are done, or failed for good
+        self._built, self._count = before, before + len(versions)  # of all rounds
         self._with_drafts = {draft.doc_id for name in {v.namespace for v in versions} for draft in ledger.drafts(name)}
         self._editions: dict[str, editions.Edition] = {}
         self._roots: dict[str, dict[str, str]] = {}
@@ -152,10 +172,28 @@ class _Run:
         self._readers = ThreadPoolExecutor(pool().size, thread_name_prefix="read")
         self._embedder = ThreadPoolExecutor(_BATCHES_AT_ONCE, thread_name_prefix="embed")
 
-    def __enter__(self) -> None:
-        return None
+    def carry_out(self) -> None:
+        """Take every version through the stages."""
+        try:
+            for number in range(len(self.versions)):
+                self.build(number)
+            self.settle()
+            self.spare()
+            self.embed(last=True)
+        except Exception as error:
+            self._raise_full(error)
+            raise
+        except BaseException:  # told to stop: nobody waits for what is being read
+            pool().close()
+            raise
+        finally:
+            self._close()
 
-    def __exit__(self, *_: object) -> None:
+    def unsettled(self) -> list[Version]:
+        """The versions that are neither done nor failed for good."""
+        return [version for version in self.versions if version.version_id not in self._settled]
+
+    def _close(self) -> None:
         self._over.set()  # first: a run that is given up must not wait for what its processes are reading and computing
         self._pool.close()
         self._readers.shutdown(cancel_futures=True)
@@ -177,6 +215,7 @@ class _Run:
                 if stage == "views":
                     self._edit(work)
             except Exception as error:  # one document must never cost the batch
+                self._raise_full(error)
                 failure = stage, error
                 break
         self._ahead -= text_bytes(version)
@@ -185,8 +224,14 @@ class _Run:
         self._waiting = work, outcomes, flushed
         if failure:
             self.settle(failure)
-        self.on_progress("documents", number + 1, len(self.versions), version.source_uri)
+        self._built += 1
+        self.on_progress("documents", self._built, self._count, version.source_uri)
         self.embed()
+
+    def _raise_full(self, error: Exception) -> None:
+        """Raise StorageError when the disk is full: every other document would fail with the same."""
+        if full := disk_full(error, self.store.home):
+            raise full from error
 
     def _edit(self, work: VersionBuild) -> None:
         """Apply what was edited by hand: the draft that is being published, else the published one of the document."""
@@ -208,6 +253,7 @@ class _Run:
         try:
             flushed.result()
         except OSError as error:
+            self._raise_full(error)
             outcomes, failure = [], ("raw_document", error)
         version_id = work.version.version_id
         outcomes, self._builds[version_id] = drifted(work.version, self._replaced.pop(version_id, None), outcomes)
@@ -218,6 +264,8 @@ class _Run:
             self._failed(work.version, *failure)
         elif "embeddings" in self.stages:
             self._batch.works.append(work)
+        else:
+            self._settled.add(version_id)
 
     def spare(self) -> None:
         """End the children that have nothing left to read when much is still to embed: one that has read PDFs holds 150 MB."""
@@ -254,11 +302,11 @@ class _Run:
                 version.file_sha256 == work.version.file_sha256 for work in self._works.values()
             ):
                 continue
-            work = self._works[later] = self._work(version, later)
+            work = self._works[later] = self._work(version)
             work.reading = self._readers.submit(tracing.carry(read_facts), work)
-        return self._works.pop(number, None) or self._work(self.versions[number], number)
+        return self._works.pop(number, None) or self._work(self.versions[number])
 
-    def _work(self, version: Version, number: int) -> VersionBuild:
+    def _work(self, version: Version) -> VersionBuild:
         document = self.ledger.document(version.namespace, version.doc_id)
         if document.live_version not in (None, version.version_id):
             self._replaced[version.version_id] = self.ledger.version(document.live_version)
@@ -270,7 +318,7 @@ class _Run:
         def say(what: str) -> None:
             if self._over.is_set():
                 raise DocumentError("the run was ended before the document was read; ingest it again", code="cancelled")
-            self.on_progress("documents", number, len(self.versions), f"{version.source_uri}: {what}")
+            self.on_progress("documents", self._built, self._count, f"{version.source_uri}: {what}")
 
         work = VersionBuild(
             version,
@@ -327,7 +375,11 @@ class _Run:
             bad = [view for view in views if view.content_hash in self._unembedded]
             if bad:
                 reason = self._unembedded[bad[0].content_hash]
-                error = DocumentError(f"{len(bad)} of {len(views)} chunks could not be embedded; the first: {reason}", code="failed_embed")
+                error = DocumentError(
+                    f"{len(bad)} of {len(views)} chunks could not be embedded; the first: {reason}",
+                    code="failed_embed",
+                    retryable=any(view.content_hash in report.passing for view in bad),
+                )
                 self._failed(work.version, "embeddings", error)
                 continue
             embedded = sum(bool(view.dense_text.strip()) for view in views) if self.strategy.builds_dense else 0
@@ -353,16 +405,22 @@ class _Run:
                 title=document_title(work.facts, work.version.filename),
                 counts={**figures, "warnings": list(summary.warnings), "metadata": file_metadata(summary.metadata, _modified(work.origin))},
             )
+            self._settled.add(work.version.version_id)
             self.totals.documents += 1
             self.totals.chunks += len(work.views)
 
     def _failed(self, version: Version, stage: str, error: Exception) -> None:
         code = error.code if isinstance(error, RagError) else "internal_error"
         reason = error.message if isinstance(error, RagError) else f"{type(error).__name__}: {error}"
+        again = transient(error) and not self._last
+        payload = {"version_id": version.version_id, "stage": stage, "code": code, "reason": reason, "tried_again": again}
+        tracing.event("ingest.document_failed", payload)
+        if again:
+            return
         if version.version_id not in self.drafted:  # what is published of it stays good when a draft of it fails
-            self.ledger.fail(version.version_id, code, reason)
+            self.ledger.fail(version.version_id, code, reason, max_attempts=self.settings.jobs.max_attempts, profile=self._profile)
+        self._settled.add(version.version_id)
         self.totals.failures.append((version.source_uri, code, reason))
-        tracing.event("ingest.document_failed", {"version_id": version.version_id, "stage": stage, "code": code, "reason": reason})
         self.on_failure(version, stage, code, reason)
 
 
