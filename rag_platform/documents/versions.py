@@ -331,7 +331,7 @@ def build_stage(stage: str, work: VersionBuild) -> StageOutcome:
     """The outcome of one stage, its span traced; an output that exists is reused. Raises RagError with the reason."""
     span_name, _, function = STAGES[stage]
     started = time.perf_counter()
-    reused = not work.force and _marker(stage, work).is_file()
+    reused = not work.force and marker(stage, work).is_file()
     with tracing.span(span_name, **_provider(stage, work), profile_id=work.profiles[stage], version_id=work.version.version_id) as span:
         complete = len(work.writes)
         try:
@@ -346,7 +346,7 @@ def build_stage(stage: str, work: VersionBuild) -> StageOutcome:
     return StageOutcome(stage, work.profiles[stage], reused, time.perf_counter() - started, relative, sha256, counts, tuple(warnings))
 
 
-def _marker(stage: str, work: VersionBuild) -> Path:
+def marker(stage: str, work: VersionBuild) -> Path:
     """The file whose presence says that the stage is complete."""
     if stage == "raw_document":
         return work.store.raw_path(work.version.file_sha256)

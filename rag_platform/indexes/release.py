@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+import stat
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +25,7 @@ from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import SCHEMA_VERSION
 from rag_platform.indexes.dense import DenseVectors
 from rag_platform.indexes.manifest import CheckResult, Manifest, embedder_info, read_manifest, write_manifest
-from rag_platform.ir import Document, Version
+from rag_platform.ir import Document, EmbedderInfo, Version
 from rag_platform.protocols import LexicalReader
 from rag_platform.store import Store, write_text
 
@@ -109,6 +110,7 @@ def build(
         files=files,
         delta=work.summary,
         checks=tuple(checks),
+        editions={version.version_id: version.edition for _, version in live if version.edition},
         deletions=deletions,
     )
     write_manifest(directory, manifest)
@@ -120,18 +122,39 @@ def build(
 
 def _usable_parent(store: Store, namespace: str, strategy: Strategy, parent: str | None) -> Manifest | None:
     """The parent's manifest when a delta can be applied to a copy of it."""
+    if parent is None or why_full(store, namespace, strategy, parent):
+        return None
+    return read_manifest(store.release_dir(namespace, parent))
+
+
+def why_full(store: Store, namespace: str, strategy: Strategy, parent: str | None) -> str:
+    """Why the next release cannot be made of its parent and the difference, empty when it can."""
     if parent is None:
-        return None
+        return "nothing is published yet"
+    directory = store.release_dir(namespace, parent)
     try:
-        manifest = read_manifest(store.release_dir(namespace, parent))
-        catalog = CatalogReader(store.release_dir(namespace, parent) / "catalog.sqlite")
+        manifest = read_manifest(directory)
+        catalog = CatalogReader(directory / "catalog.sqlite")
+        catalog.close()
+    except NotFoundError:
+        return f"release {parent} is gone from disk"
     except SchemaVersionError:
-        return None  # written by another program version: build everything
-    catalog.close()
+        return f"release {parent} was written by another version of the program"
     if catalog.schema_version != SCHEMA_VERSION:
-        return None
-    usable = manifest.index_profile == index_profile(strategy) and manifest.embedder == embedder_info(strategy) and not manifest.failures
-    return manifest if usable else None
+        return f"release {parent} has a catalog of an older schema"
+    if manifest.failures:
+        return f"checks of release {parent} failed"
+    if manifest.embedder != (embedder := embedder_info(strategy)):
+        return f"the embedder is {_named(embedder)}, release {parent} holds vectors of {_named(manifest.embedder)}"
+    if manifest.index_profile == index_profile(strategy):
+        return ""
+    if changed := [stage for stage, profile in stage_profiles(strategy).items() if manifest.profiles.get(stage) != profile]:
+        return f"the config or the program of {', '.join(changed)} changed since release {parent}"
+    return f"the encoding, the word index or the vector index is set up otherwise than in release {parent}"
+
+
+def _named(embedder: EmbedderInfo | None) -> str:
+    return f"{embedder.embedder_id} {embedder.version} (dim {embedder.dim})" if embedder else "none"
 
 
 def check(store: Store, namespace: str, release_id: str) -> list[CheckResult]:
@@ -180,15 +203,57 @@ def rollback(store: Store, namespace: str, to: str | None = None) -> str:
     """The release_id that is read after going back to `to`, or to the parent of the published one."""
     if to is None:
         now_read = require_current(store, namespace)
-        to = read_manifest(store.release_dir(namespace, now_read)).parent
+        to = manifest_of(store, namespace, now_read).parent
         if to is None or not (store.release_dir(namespace, to) / "manifest.json").is_file():
-            kept = ", ".join(manifest.release_id for manifest in list_releases(store, namespace)) or "none"
             raise ReleaseError(
-                f"no release before {now_read} is kept; name one: `rag releases rollback RELEASE_ID` (kept: {kept})",
+                f"no release before {now_read} is kept; name one: `rag releases rollback RELEASE_ID` (kept: {_kept(store, namespace)})",
                 code="nothing_to_roll_back",
-            )  # fmt: skip
+            )
     publish(store, namespace, to)
     return to
+
+
+def manifest_of(store: Store, namespace: str, release_id: str) -> Manifest:
+    """The manifest of a release. Raises ReleaseError `release_lost` when it is the published one and gone from disk, else NotFoundError."""
+    try:
+        return read_manifest(store.release_dir(namespace, release_id))
+    except NotFoundError:
+        if current(store, namespace) != release_id:
+            raise
+        raise ReleaseError(
+            f"the published release {release_id} of namespace {namespace!r} is gone from disk; publish a kept one with "
+            f"`rag releases rollback RELEASE_ID` (kept: {_kept(store, namespace)}), or build it anew with `rag rebuild`",
+            code="release_lost",
+        ) from None
+
+
+def is_behind(store: Store, namespace: str, live: Mapping[str, str], once_public: Collection[str]) -> bool:
+    """True when the published release does not hold exactly the live versions, each in its edition (`live` maps one to the other): a
+    build was interrupted or rejected, or its files are lost.
+
+    After a rollback a newer release that holds them was published once (`once_public`); going forward again is the user's decision.
+    """
+    published = current(store, namespace)
+    if published is None:
+        return bool(live)
+    try:
+        read = read_manifest(store.release_dir(namespace, published))
+    except NotFoundError:
+        return True
+    if read.contents == live:
+        return False
+    newer = (m for m in list_releases(store, namespace) if m.created_at > read.created_at and m.release_id in once_public)
+    return not any(manifest.contents == live for manifest in newer)
+
+
+def sizes(store: Store, namespace: str, release_id: str) -> tuple[int, int]:
+    """(bytes of a release's files, bytes of those that no other release shares); zeros when it is gone."""
+    files = [found for path in store.release_dir(namespace, release_id).rglob("*") if stat.S_ISREG((found := path.lstat()).st_mode)]
+    return sum(file.st_size for file in files), sum(file.st_size for file in files if file.st_nlink == 1)
+
+
+def _kept(store: Store, namespace: str) -> str:
+    return ", ".join(manifest.release_id for manifest in list_releases(store, namespace)) or "none"
 
 
 def list_releases(store: Store, namespace: str) -> list[Manifest]:
@@ -197,34 +262,40 @@ def list_releases(store: Store, namespace: str) -> list[Manifest]:
     return sorted(found, key=lambda manifest: (manifest.created_at, manifest.release_id), reverse=True)
 
 
-def clean(store: Store, namespace: str, keep: int) -> list[str]:
-    """Remove unfinished directories and releases beyond the newest `keep`; returns what was removed.
+def clean(store: Store, namespace: str, keep: int, pinned: Collection[str] = ()) -> list[str]:
+    """Remove what `surplus` names; returns the names of what was removed."""
+    removed = surplus(store, namespace, keep, pinned)
+    for path in removed:
+        drop(path)
+    return [path.name for path in removed]
 
-    The published release and its parent always stay, so that going back stays possible; of rejected ones only the newest stays.
+
+def surplus(store: Store, namespace: str, keep: int, pinned: Collection[str] = ()) -> list[Path]:
+    """Unfinished directories, and releases beyond the newest `keep`.
+
+    The published release, its parent and the pinned ones always stay, so that going back stays possible; of rejected ones only the newest.
     """
     folder = store.releases_dir(namespace)
     if not folder.is_dir():
         return []
-    removed = []
-    for path in folder.iterdir():
-        unfinished = path.is_dir() and not (path / "manifest.json").is_file()
-        if path.is_dir() and (unfinished or path.name.startswith((_BUILDING, _TRASH))):
-            shutil.rmtree(path)
-            removed.append(path.name)
+    inside = sorted(path for path in folder.iterdir() if path.is_dir())
+    unfinished = [path for path in inside if not (path / "manifest.json").is_file() or path.name.startswith((_BUILDING, _TRASH))]
     releases = list_releases(store, namespace)
     read = current(store, namespace)
     good = [manifest.release_id for manifest in releases if not manifest.failures]
     rejected = [manifest.release_id for manifest in releases if manifest.failures]
     parents = {manifest.parent for manifest in releases if manifest.release_id == read}
-    kept = {*good[:keep], *rejected[:1], read, *parents}
-    for manifest in releases:
-        if manifest.release_id not in kept:
-            path = store.release_dir(namespace, manifest.release_id)
-            trash = path.with_name(_TRASH + path.name)
-            os.replace(path, trash)  # a crash while deleting must not leave half a release under its name
-            shutil.rmtree(trash)
-            removed.append(manifest.release_id)
-    return removed
+    kept = {*good[:keep], *rejected[:1], read, *parents, *pinned}
+    return [*unfinished, *(store.release_dir(namespace, m.release_id) for m in releases if m.release_id not in kept)]
+
+
+def drop(path: Path) -> None:
+    """Remove the directory of a release; a crash while deleting leaves nothing under its name."""
+    if not path.name.startswith("."):
+        trash = path.with_name(_TRASH + path.name)
+        os.replace(path, trash)
+        path = trash
+    shutil.rmtree(path)
 
 
 # --- opening -------------------------------------------------------------------------------------------------------------
@@ -234,11 +305,11 @@ def open_release(store: Store, namespace: str, strategy: Strategy | None = None,
     """The readers of a release, by default of the published one.
 
     Raises NotFoundError `unknown_namespace`, `no_release` or `unknown_release`; ReleaseError `embedder_mismatch` when `strategy` asks with
-    another embedder than the release was built with; SchemaVersionError for a release of another program version.
+    another embedder than the release was built with, or `release_lost`; SchemaVersionError for a release of another program version.
     """
     release_id = release_id or require_current(store, namespace)
     directory = store.release_dir(namespace, release_id)
-    manifest = read_manifest(directory)
+    manifest = manifest_of(store, namespace, release_id)
     built_with = Strategy.model_validate(manifest.strategy_config)
     _require_embedder(manifest, strategy or built_with)
     return OpenRelease(

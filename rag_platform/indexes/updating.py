@@ -1,121 +1,36 @@
-"""Brings a namespace's release up to date: start an ingest job, build and check a candidate, publish it, roll back.
+"""Brings a namespace's release up to date: build and check a candidate, publish it, roll back.
 
 The doors (command line, server, Dagster) call these; each keeps the ledger true to what lies on disk, disk first.
 """
 
 from __future__ import annotations
 
-import subprocess
 import uuid
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import PurePosixPath
+from itertools import takewhile
 
-from rag_platform import jobs
-from rag_platform.config import Settings, Strategy, index_profile, load_strategy, stage_profiles, strategy_config_id, strategy_names
-from rag_platform.documents.finding import Input
-from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
+from rag_platform.config import Settings, Strategy, index_profile, stage_profiles, strategy_config_id
 from rag_platform.errors import NotFoundError, ReleaseError
 from rag_platform.indexes import release as releases
-from rag_platform.indexes.embedding import estimate
 from rag_platform.indexes.embedding_cache import EmbeddingCache
-from rag_platform.indexes.ingesting import stale_versions, text_bytes
 from rag_platform.indexes.manifest import CheckResult, Manifest, read_manifest
-from rag_platform.ir import Json
+from rag_platform.ir import Version
 from rag_platform.ledger import Ledger
-from rag_platform.ledger_rows import Job, JobItem, Release
+from rag_platform.ledger_rows import Release
 from rag_platform.ledger_tables import now
 from rag_platform.observability import tracing
 from rag_platform.store import Store
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
-    """An ingest that was received; `process` is None when there is nothing to do."""
-
-    job: Job
-    reception: Reception
-    process: subprocess.Popen[bytes] | None
-
-
-def start_ingest(
-    inputs: Sequence[Input],
-    namespace: str,
-    *,
-    settings: Settings,
-    strategy: Strategy,
-    store: Store,
-    ledger: Ledger,
-    options: ReceiveOptions,
-) -> Started:
-    """Receive files, URLs and contents, and launch the job that processes them; one with nothing to do is recorded as done at once."""
-    with (
-        tracing.trace("ingestion", logs_dir=store.logs_dir, namespace=namespace, strategy_config_id=strategy_config_id(strategy)) as trace,
-        tracing.span("stage.dedup", provider_type="store", provider_id="sha256") as span,
-    ):
-        reception = receive(inputs, namespace, strategy=strategy, settings=settings, store=store, ledger=ledger, options=options)
-        span.set(**Counter(item.decision for item in reception.items))
-    queued = set(reception.to_process)
-    profile = stage_profiles(strategy)["embeddings"]
-    stale = [v for v in stale_versions(ledger, namespace, profile) if v.version_id not in queued]
-    version_ids = [*(version.version_id for version in stale), *reception.to_process]
-    told = {item.source_uri for item in reception.items}
-    # what the files given do not name is told too, or its failure would stop the release without a word
-    stale_items = [JobItem(v.source_uri, v.doc_id, v.version_id, "continue") for v in stale if v.source_uri not in told]
-    release = bool(version_ids or reception.retired or reception.changed) or unfinished(namespace, settings, store, ledger)
-    args = {"version_ids": version_ids, "forced": list(reception.forced), "release": release, "retired": list(reception.retired)}
-    job = ledger.add_job("ingest", namespace, args, [*reception.items, *stale_items])
-    ledger.update_job(job.job_id, trace_id=trace.trace_id)
-    if not release:
-        ledger.update_job(job.job_id, state="done", started_at=now(), ended_at=now())
-        return Started(ledger.job(job.job_id), reception, None)
-    return Started(job, reception, jobs.launch(job, settings, store))
-
-
-def start_rebuild(namespace: str, *, settings: Settings, strategy: Strategy, store: Store, ledger: Ledger) -> Started:
-    """The launched job that rebuilds what the namespace's config left stale, moves it to `strategy`, and builds its release anew.
-
-    The published release serves until the new one passed its checks; vectors and stages that are known are reused.
-    """
-    if namespace not in ledger.namespaces():
-        raise NotFoundError(f"unknown namespace {namespace!r}; `rag ingest --namespace {namespace}` makes it", code="unknown_namespace")
-    ledger.rebind_strategy(namespace, strategy.name, strategy_config_id(strategy))
-    stale = list(stale_versions(ledger, namespace, stage_profiles(strategy)["embeddings"]))
-    items = [JobItem(version.source_uri, version.doc_id, version.version_id, "continue") for version in stale]
-    version_ids = tuple(version.version_id for version in stale)
-    job = ledger.add_job("rebuild", namespace, {"version_ids": list(version_ids), "release": True, "full": True}, items)
-    return Started(job, Reception(namespace, tuple(items), version_ids, (), (), False), jobs.launch(job, settings, store))
-
-
-def expected_seconds(version_ids: Sequence[str], *, settings: Settings, store: Store, ledger: Ledger) -> dict[str, float]:
-    """Strategy to a rough number of seconds that embedding these versions takes, from measured rates; texts already known cost less."""
-    size = sum(text_bytes(ledger.version(version_id)) for version_id in version_ids)
-    expected = {}
-    with EmbeddingCache(store.embeddings_path) as cache:
-        for name in strategy_names(settings):
-            strategy = load_strategy(settings, name)
-            if strategy.builds_dense:
-                expected[name] = estimate(size, strategy.embedding, cache, processes=settings.embedding_processes)
-    return expected
+_LOCK_SECONDS = 1.0  # moving the pointer takes milliseconds: whoever holds the lock longer is a job
 
 
 def unfinished(namespace: str, settings: Settings, store: Store, ledger: Ledger) -> bool:
-    """True when the published release does not hold exactly the live versions: a build was interrupted or rejected.
-
-    After a rollback the newer release that holds them was published once; going forward again is the user's decision, not ours.
-    """
-    live = {version.version_id for _, version in ledger.live(namespace)}
-    published = releases.current(store, namespace)
-    if published is None:
-        return bool(live)
-    read = read_manifest(store.release_dir(namespace, published))
-    if set(read.versions) == live:
-        return False
-    once_public = {row.release_id for row in ledger.releases(namespace) if row.published_at}
-    newer = (m for m in releases.list_releases(store, namespace) if m.created_at > read.created_at and m.release_id in once_public)
-    return not any(set(manifest.versions) == live for manifest in newer)
+    """True when the published release does not hold exactly the live versions, and nobody went back to it on purpose."""
+    live = {version.version_id: version.edition for _, version in ledger.live(namespace)}
+    return releases.is_behind(store, namespace, live, {row.release_id for row in ledger.releases(namespace) if row.published_at})
 
 
 def build_candidate(
@@ -132,12 +47,8 @@ def build_candidate(
     profile = stage_profiles(strategy)["embeddings"]
     stale = [version for _, version in live if version.counts.get("profile") != profile]
     if stale:
-        first = stale[0]
-        remedy = f"it failed: [{first.code}] {first.reason}" if first.code else "run `rag ingest` on their source, or `rag rebuild`"
-        raise ReleaseError(
-            f"{len(stale)} live versions were built under another config, e.g. {first.version_id}; {remedy}", code="stale_versions"
-        )
-    releases.clean(store, namespace, settings.releases.keep)
+        raise _stale(stale)
+    retain(namespace, settings=settings, store=store, ledger=ledger)
     published = releases.current(store, namespace)
     release_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}"
     with (
@@ -166,10 +77,24 @@ def build_candidate(
     return manifest, list(manifest.checks)
 
 
+def _stale(stale: Sequence[Version]) -> ReleaseError:
+    """Why there is no release while live versions have no outputs for the config as it is, and what can be done."""
+    failed = [version for version in stale if version.code]
+    if not failed:
+        told, remedy = stale[0].version_id, "run `rag ingest` on their source, or `rag rebuild`"
+    else:
+        told = f"{failed[0].source_uri} ({failed[0].version_id}), which failed: [{failed[0].code}] {failed[0].reason}"
+        remedy = "put the config back, delete the document with `rag docs delete DOC`, or try again with `rag jobs retry JOB`"
+    return ReleaseError(
+        f"{len(stale)} live versions were built under another config, e.g. {told}; the published release stays; {remedy}",
+        code="stale_versions", failed=[version.source_uri for version in failed],
+    )  # fmt: skip
+
+
 def newest_candidate(namespace: str, ledger: Ledger) -> str:
-    """The release_id of the newest candidate. Raises NotFoundError when there is none, or only older ones than the published release."""
+    """The release_id of the newest candidate. Raises NotFoundError when there is none, or only older ones than a release that was public."""
     for row in ledger.releases(namespace):
-        if row.state == "published":
+        if row.published_at:
             break  # what was built before it is history: publishing that would silently go back
         if row.state == "candidate":
             return row.release_id
@@ -179,77 +104,80 @@ def newest_candidate(namespace: str, ledger: Ledger) -> str:
 
 
 def publish_candidate(namespace: str, release_id: str, *, settings: Settings, store: Store, ledger: Ledger) -> Release:
-    """The published release: the pointer is moved first, then the ledger says so, then old releases are dropped."""
-    releases.publish(store, namespace, release_id)
-    row = _record_current(namespace, release_id, ledger)
-    releases.clean(store, namespace, settings.releases.keep)
+    """The published release: the pointer is moved first, then the ledger says so, then old releases are dropped.
+
+    Raises ReleaseError when a check failed, and `outdated_candidate` when another release was published since it was built.
+    """
+    with store.writer(namespace, f"publish {release_id}", wait=_LOCK_SECONDS):
+        _settle(namespace, store, ledger)
+        published = releases.current(store, namespace)
+        parent = read_manifest(store.release_dir(namespace, release_id)).parent
+        if published not in (parent, release_id):
+            raise ReleaseError(
+                f"release {release_id} was built on {parent or 'nothing'}, but {published} was published since; build another with "
+                f"`rag rebuild`, or publish this one all the same with `rag releases rollback {release_id}`",
+                code="outdated_candidate",
+            )
+        releases.publish(store, namespace, release_id)
+        row = _record_current(namespace, release_id, ledger)
+        tracing.event("release.published", {"namespace": namespace, "release_id": release_id, "previous": published})
+        retain(namespace, settings=settings, store=store, ledger=ledger)
     return row
 
 
 def roll_back(namespace: str, to: str | None, *, store: Store, ledger: Ledger) -> Release:
     """The release that is published after going back to `to`, or to the one before the current."""
-    return _record_current(namespace, releases.rollback(store, namespace, to), ledger)
+    with store.writer(namespace, "rollback", wait=_LOCK_SECONDS):
+        _settle(namespace, store, ledger)
+        before = releases.current(store, namespace)
+        row = _record_current(namespace, releases.rollback(store, namespace, to), ledger)
+        tracing.event("release.rolled_back", {"namespace": namespace, "release_id": row.release_id, "previous": before})
+    return row
+
+
+def go_forward(namespace: str, *, store: Store, ledger: Ledger) -> Release:
+    """The newest release that was ever public, published again after a rollback. Raises ReleaseError when it is published already."""
+    with store.writer(namespace, "forward", wait=_LOCK_SECONDS):
+        published = releases.current(store, namespace)
+        kept = {manifest.release_id for manifest in releases.list_releases(store, namespace)}
+        newer = takewhile(lambda row: row.release_id != published, ledger.releases(namespace))
+        newest = next((row for row in newer if row.published_at and row.release_id in kept), None)
+        if newest is None:
+            raise ReleaseError(f"namespace {namespace!r} has no newer release that was published once; `rag releases list` shows all",
+                               code="nothing_to_go_forward")  # fmt: skip
+        return roll_back(namespace, newest.release_id, store=store, ledger=ledger)
+
+
+def pin_release(namespace: str, release_id: str, pinned: bool, *, store: Store, ledger: Ledger) -> Release:
+    """The release after it was pinned, which keeps it whatever retention says, or let go. Raises NotFoundError when it is not on disk."""
+    with store.writer(namespace, "pin a release", wait=_LOCK_SECONDS):
+        read_manifest(store.release_dir(namespace, release_id))
+        ledger.update_release(namespace, release_id, pinned=pinned)
+    return next(row for row in ledger.releases(namespace) if row.release_id == release_id)
+
+
+def retain(namespace: str, *, settings: Settings, store: Store, ledger: Ledger) -> list[str]:
+    """Ids of the releases that are gone now: unfinished ones, and those beyond the ones that are kept; the ledger calls these dropped."""
+    rows = ledger.releases(namespace)
+    removed = releases.clean(store, namespace, settings.releases.keep, {row.release_id for row in rows if row.pinned})
+    kept = {manifest.release_id for manifest in releases.list_releases(store, namespace)}
+    for row in rows:
+        if row.release_id not in kept and row.state in ("candidate", "rejected", "retired"):
+            ledger.update_release(namespace, row.release_id, state="dropped")
+    return removed
+
+
+def _settle(namespace: str, store: Store, ledger: Ledger) -> None:
+    """Tell the ledger what the pointer says: a crash may have come after the pointer was moved."""
+    published = releases.current(store, namespace)
+    if published and any(row.release_id == published and row.state != "published" for row in ledger.releases(namespace)):
+        _record_current(namespace, published, ledger)
 
 
 def _record_current(namespace: str, release_id: str, ledger: Ledger) -> Release:
     rows = {row.release_id: row for row in ledger.releases(namespace)}
+    ledger.update_release(namespace, release_id, state="published", published_at=now())
     for row in rows.values():
         if row.state == "published" and row.release_id != release_id:
-            ledger.put_release(replace(row, state="retired"))
-    published = replace(rows[release_id], state="published", published_at=now())
-    ledger.put_release(published)
-    return published
-
-
-def ingest_data(job: Job, *, store: Store, ledger: Ledger, seconds: float) -> Json:
-    """The `ingest` payload of the public contract, from a job in its final state."""
-    items = ledger.job_items(job.job_id)
-    failures = [{"source_uri": i.source_uri, "code": i.code, "reason": i.reason} for i in items if i.state == "failed"]
-    ignored = [{"source_uri": i.source_uri, "reason": i.reason} for i in items if i.decision == "ignored"]
-    landed = [i for i in items if i.state != "failed"]
-    release_id = releases.current(store, job.namespace)
-    data: Json = {
-        "job_id": job.job_id,
-        "release_id": release_id,
-        "new": sum(i.decision == "new" for i in landed),
-        "new_versions": sum(i.decision == "new_version" for i in landed),
-        "continued": sum(i.decision == "continue" for i in landed),
-        "skipped": sum(i.decision == "skip" for i in landed),
-        "retired": len(job.args.get("retired", [])),
-        "failed": len(failures),
-        "ignored": len(ignored),
-        "documents": [
-            {"source_uri": i.source_uri, "doc_id": i.doc_id, "version_id": i.version_id, "decision": i.decision} for i in landed if i.doc_id
-        ],
-        "failures": failures,
-        "ignored_files": ignored,
-        "warnings": job.result.get("warnings", []),
-        "chunks": job.result.get("chunks", 0),
-        "embeddings_computed": job.result.get("embeddings_computed", 0),
-        "embeddings_reused": job.result.get("embeddings_reused", 0),
-        "seconds": round(seconds, 3),
-    }
-    return {"markdown": _ingest_markdown(data, job), **data}
-
-
-def _ingest_markdown(data: Json, job: Job) -> str:
-    kinds = ("new", "new_versions", "continued", "skipped", "retired", "failed", "ignored")
-    told = ", ".join(f"{data[kind]} {kind.replace('_', ' ')}" for kind in kinds if data[kind]) or "nothing to do"
-    done = job.result.get("documents", 0)
-    rate = f" ({done / data['seconds']:.1f} documents a second)" if done and data["seconds"] else ""
-    lines = [f"{told}, in {data['seconds']:.1f} s{rate}."]
-    if done:
-        lines.append(f"{data['chunks']} chunks, {data['embeddings_computed']} embeddings computed, {data['embeddings_reused']} reused.")
-    lines += [f"- failed: {f['source_uri']}: [{f['code']}] {f['reason']}" for f in data["failures"]]
-    reasons = Counter(_short_reason(item) for item in data["ignored_files"])
-    lines += [f"- ignored: {count} ({reason})" for reason, count in reasons.most_common(10)]
-    lines.append(
-        f"Release {data['release_id']} of namespace {job.namespace!r} is published." if data["release_id"] else "Nothing is published."
-    )
-    return "\n".join(lines)
-
-
-def _short_reason(item: Json) -> str:
-    """Why a folder run left a file alone, so short that equal reasons count together."""
-    suffix = PurePosixPath(item["source_uri"]).suffix
-    return f"no loader reads {suffix or 'such'} files" if item["reason"].startswith("no loader") else str(item["reason"])
+            ledger.update_release(namespace, row.release_id, state="retired")
+    return replace(rows[release_id], state="published", published_at=now())

@@ -27,7 +27,7 @@ from rag_platform.config import (
 )
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.indexes.manifest import read_manifest
-from rag_platform.indexes.release import OpenRelease, open_release
+from rag_platform.indexes.release import OpenRelease, manifest_of, open_release
 from rag_platform.observability import tracing
 from rag_platform.protocols import Embedder, Vectors
 from rag_platform.store import Store
@@ -150,7 +150,7 @@ class Library:
             return made
 
     def _open(self, namespace: str, release_id: str) -> Lease:
-        manifest = read_manifest(self.store.release_dir(namespace, release_id))
+        manifest = manifest_of(self.store, namespace, release_id)
         recorded = Strategy.model_validate(manifest.strategy_config)
         configured = self.strategy(recorded.name) if recorded.name in strategy_names(self.settings) else recorded
         release = open_release(self.store, namespace, configured, release_id)
