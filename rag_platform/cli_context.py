@@ -18,6 +18,7 @@ from rag_platform.config import Settings, load_settings
 from rag_platform.errors import InputError, RagError
 from rag_platform.ir import Json
 from rag_platform.ledger import Ledger
+from rag_platform.ledger_rows import Job
 from rag_platform.observability import tracing
 from rag_platform.retrieval import responses
 from rag_platform.store import Store
@@ -154,3 +155,18 @@ def progress_bar(quiet: bool) -> Iterator[Advance]:
             progress.update(task, completed=done, total=total or None, rate=rate)
 
         yield advance
+
+
+def awaited(context: Context, job: Job, process: Any) -> Job:
+    """A launched job in its final state, its progress shown until then; `process` is None for one that had nothing to do."""
+    from rag_platform import jobs
+
+    if process is None:
+        return job
+    with progress_bar(context.json_output) as advance:
+        return jobs.wait(job.job_id, process, context.ledger, context.store, lambda now: advance(*_progress(now)))
+
+
+def _progress(job: Job) -> tuple[str, int, int]:
+    progress = job.progress
+    return str(progress.get("stage", "starting")), int(progress.get("done", 0)), int(progress.get("total", 0))

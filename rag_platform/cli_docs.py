@@ -1,11 +1,15 @@
-"""Commands about documents: lists, one document, its versions."""
+"""Commands about documents: lists, one document, its versions, what it carries."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from rag_platform.cli_context import Context, answers, namespace_option, pairs
-from rag_platform.ir import Json
+from rag_platform.cli_context import Context, answers, awaited, namespace_option, pairs
+from rag_platform.config import load_strategy
+from rag_platform.errors import InputError, RagError
+from rag_platform.ir import Document, Json
 from rag_platform.retrieval import responses
 
 
@@ -46,3 +50,88 @@ def docs_show(context: Context, doc_id: str, namespace: str | None, version_id: 
 
     data = get_document(context.library, context.namespace(namespace), doc_id, version_id=version_id, format=form, max_chars=max_chars)
     return responses.envelope(data, "", data.pop("warnings", ()))
+
+
+@docs.command("history")
+@click.argument("doc", metavar="DOC")
+@namespace_option
+@answers()
+def docs_history(context: Context, doc: str, namespace: str | None) -> Json:
+    """Every version of a document: when it came, what became of it, how its chunks drifted, which releases hold it."""
+    from rag_platform.indexes.histories import history
+
+    return responses.envelope(history(_named(context, namespace, doc), store=context.store, ledger=context.ledger), "")
+
+
+@docs.command("diff")
+@click.argument("doc", metavar="DOC")
+@click.argument("before", metavar="[V1]", required=False)
+@click.argument("after", metavar="[V2]", required=False)
+@namespace_option
+@answers()
+def docs_diff(context: Context, doc: str, before: str | None, after: str | None, namespace: str | None) -> Json:
+    """Sections and chunks added, removed and changed between two versions: the live one and the one before if none is named."""
+    from rag_platform.indexes.histories import difference
+
+    document = _named(context, namespace, doc)
+    return responses.envelope(difference(document, before, after, **_parts(context, document)), "")
+
+
+@docs.command("live")
+@click.argument("doc", metavar="DOC")
+@click.argument("version", metavar="[VERSION]", required=False)
+@click.option("--unpin", is_flag=True, help="Let the document follow its source again.")
+@namespace_option
+@answers(own_trace=True)
+def docs_live(context: Context, doc: str, version: str | None, unpin: bool, namespace: str | None) -> Json:
+    """Make a version live and keep it whatever the source holds, until --unpin; a release follows."""
+    from rag_platform.indexes.release import current
+    from rag_platform.indexes.revising import live_data, start_live
+
+    if unpin == bool(version):
+        raise InputError("name the VERSION to pin, or give --unpin", code="usage")
+    document = _named(context, namespace, doc)
+    job = awaited(context, *start_live(document, version, settings=context.settings, **_parts(context, document)))
+    held = context.ledger.document(document.namespace, document.doc_id)
+    data = live_data(job, held, current(context.store, document.namespace))
+    if job.state == "failed":
+        return responses.failure(RagError(job.reason, code="live_failed", **data), job.trace_id, local=True)
+    return responses.envelope(data, job.trace_id, [job.reason] if job.reason else [])
+
+
+@docs.command("edit")
+@click.argument("doc", metavar="DOC")
+@click.option("--title", help="A title that stays when the file changes; an empty one goes back to the file's own.")
+@click.option("--tag", "tags", multiple=True, help="Add a tag; repeatable.")
+@click.option("--untag", multiple=True, help="Take a tag away; repeatable.")
+@click.option("--category", "categories", multiple=True, help="Add a category; repeatable.")
+@click.option("--uncategory", multiple=True, help="Take a category away; repeatable.")
+@click.option("--meta", "metadata", multiple=True, metavar="K=V", help="Set metadata; repeatable.")
+@click.option("--unmeta", multiple=True, metavar="K", help="Drop metadata; repeatable.")
+@namespace_option
+@answers(own_trace=True)
+def docs_edit(context: Context, doc: str, namespace: str | None, metadata: tuple[str, ...], **changes: Any) -> Json:
+    """Change title, tags, categories and metadata of a document; a release follows."""
+    from rag_platform.indexes.revising import Edits, edit_data, start_edit
+
+    edits = Edits(metadata=pairs(metadata, "--meta"), **changes)
+    if edits == Edits():
+        raise InputError("name what to change: --title, --tag, --untag, --category, --uncategory, --meta, --unmeta", code="usage")
+    document = _named(context, namespace, doc)
+    launched = start_edit(document, edits, settings=context.settings, **_parts(context, document))
+    job = awaited(context, *launched) if launched else None
+    data = edit_data(context.ledger.document(document.namespace, document.doc_id), job)
+    if job and job.state == "failed":
+        return responses.failure(RagError(job.reason, code="edit_failed", **data), job.trace_id, local=True)
+    return responses.envelope(data, job.trace_id if job else "")
+
+
+def _named(context: Context, namespace: str | None, doc: str) -> Document:
+    from rag_platform.documents.naming import named_document
+
+    return named_document(context.ledger, context.namespace(namespace), doc)
+
+
+def _parts(context: Context, document: Document) -> dict[str, Any]:
+    strategy = load_strategy(context.settings, context.ledger.namespaces().get(document.namespace))
+    return {"strategy": strategy, "store": context.store, "ledger": context.ledger}

@@ -26,7 +26,7 @@ class Job:
     """One piece of writing work, run in a child process."""
 
     job_id: str
-    kind: str  # ingest | rebuild | delete | gc | draft
+    kind: str  # ingest | rebuild | edit | live | delete | gc | draft
     namespace: str
     state: str = "queued"  # queued | running | cancelling | done | partly | failed | cancelled
     args: Json = field(default_factory=dict)

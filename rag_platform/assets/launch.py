@@ -19,7 +19,9 @@ from rag_platform.assets.instance import prepare
 from rag_platform.assets.partitions import JOB_TAG, RANGE_END, RANGE_START, contiguous, document_versions, namespaces
 from rag_platform.config import Settings, load_settings
 from rag_platform.errors import BusyError, RagError, StorageError
+from rag_platform.indexes.drafts import no_longer_live
 from rag_platform.indexes.release import current
+from rag_platform.indexes.revising import go_live
 from rag_platform.indexes.updating import unfinished
 from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import Job
@@ -187,7 +189,31 @@ def run_release(work: Work) -> str:
     return f"the release run failed; the previous release stays published. {_last_error(result)}"
 
 
-KINDS: dict[str, Callable[[Work], Outcome]] = {"ingest": ingest, "rebuild": ingest}
+def live(work: Work) -> Outcome:
+    """Build the version that is to be live where the config left it stale, pin it or let its document go, then release."""
+    run_documents(work)
+    failed = [item for item in work.ledger.job_items(work.job.job_id) if item.state in ("failed", "dead")]
+    if failed and work.job.args["live"]:
+        return "failed", f"nothing was pinned: {failed[0].version_id} failed: [{failed[0].code}] {failed[0].reason}"
+    go_live(work.job, work.ledger)
+    if reason := release(work):
+        return "failed", reason
+    return ("partly", f"what its source holds failed: [{failed[0].code}] {failed[0].reason}") if failed else ("done", "")
+
+
+def draft(work: Work) -> Outcome:
+    """Make the edition of the version that a draft was made over, then release it."""
+    if gone := no_longer_live(work.job, work.ledger):
+        return "failed", gone
+    run_documents(work)
+    failed = [item for item in work.ledger.job_items(work.job.job_id) if item.state in ("failed", "dead")]
+    if failed:
+        return "failed", f"nothing was published: [{failed[0].code}] {failed[0].reason}"
+    reason = release(work)
+    return ("failed", reason) if reason else ("done", "")
+
+
+KINDS: dict[str, Callable[[Work], Outcome]] = {"ingest": ingest, "rebuild": ingest, "edit": ingest, "live": live, "draft": draft}
 
 
 # --- one Dagster run -------------------------------------------------------------------------------------------------------

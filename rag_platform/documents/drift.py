@@ -23,6 +23,7 @@ class Build:
     """What cutting one version came to, and under which profiles."""
 
     md_sha256: str
+    facts: str  # profile
     sections: str  # profile
     section_hash: str
     section_count: int
@@ -60,8 +61,8 @@ def _moved(moved: bool) -> str:
 def compare(before: Build, after: Build, against: str) -> Drift:
     """The drift from one build to the next, `against` being the version of the former.
 
-    >>> one = Build("f1", "s1", "aa", 2, "c1", "bb", 5)
-    >>> compare(one, Build("f1", "s1", "aa", 2, "c2", "cc", 7), "v").kind
+    >>> one = Build("text", "f1", "s1", "aa", 2, "c1", "bb", 5)
+    >>> compare(one, Build("text", "f1", "s1", "aa", 2, "c2", "cc", 7), "v").kind
     'length'
     """
     sections_moved, chunks_moved = before.section_hash != after.section_hash, before.chunk_hash != after.chunk_hash
@@ -81,8 +82,8 @@ def drifted(version: Version, replaced: Version | None, outcomes: Sequence[Stage
     if not {"facts", "sections", "chunks"} <= stages.keys():
         return list(outcomes), {}
     facts, sections, chunks = stages["facts"], stages["sections"], stages["chunks"]
-    built = Build(facts.sha256, sections.profile, sections.counts["section_hash"], sections.counts["section_count"],
-                  chunks.profile, chunks.counts["chunk_hash"], chunks.counts["chunk_count"])  # fmt: skip
+    built = Build(facts.sha256, facts.profile, sections.profile, sections.counts["section_hash"],
+                  sections.counts["section_count"], chunks.profile, chunks.counts["chunk_hash"], chunks.counts["chunk_count"])  # fmt: skip
     figures: Json = {"built": to_json(built)}
     origin = version if "built" in version.counts else replaced
     if origin is None or "built" not in origin.counts:
