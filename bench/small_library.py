@@ -22,7 +22,7 @@ from rag_platform.indexes.checks import changed_files
 from rag_platform.indexes.dense import read_matrix
 from rag_platform.indexes.ingesting import ingest_versions, stale_versions
 from rag_platform.indexes.manifest import Manifest, read_manifest
-from rag_platform.indexes.updating import build_candidate, publish_candidate, unfinished
+from rag_platform.indexes.updating import build_candidate, publish_candidate, settle, unfinished
 from rag_platform.indexes.verifying import verify_release
 from rag_platform.ir import QueryRequest
 from rag_platform.ledger import Ledger
@@ -151,6 +151,7 @@ class Place:
     def update(self) -> None:
         """Everything from the watched folder to the published release, as a job does it; nothing where nothing is to do."""
         with self.store.writer(NAMESPACE, "update"):
+            settle(NAMESPACE, self.store, self.ledger)
             self.ingest(self.receive())
             if unfinished(NAMESPACE, self.settings, self.store, self.ledger):
                 self.publish()

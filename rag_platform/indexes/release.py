@@ -262,18 +262,19 @@ def list_releases(store: Store, namespace: str) -> list[Manifest]:
     return sorted(found, key=lambda manifest: (manifest.created_at, manifest.release_id), reverse=True)
 
 
-def clean(store: Store, namespace: str, keep: int, pinned: Collection[str] = ()) -> list[str]:
+def clean(store: Store, namespace: str, keep: int, pinned: Collection[str] = (), unpublished: Collection[str] = ()) -> list[str]:
     """Remove what `surplus` names; returns the names of what was removed."""
-    removed = surplus(store, namespace, keep, pinned)
+    removed = surplus(store, namespace, keep, pinned, unpublished)
     for path in removed:
         drop(path)
     return [path.name for path in removed]
 
 
-def surplus(store: Store, namespace: str, keep: int, pinned: Collection[str] = ()) -> list[Path]:
+def surplus(store: Store, namespace: str, keep: int, pinned: Collection[str] = (), unpublished: Collection[str] = ()) -> list[Path]:
     """Unfinished directories, and releases beyond the newest `keep`.
 
     The published release, its parent and the pinned ones always stay, so that going back stays possible; of rejected ones only the newest.
+    Those that never were public (`unpublished`) take nobody's place: the newest stays while nothing was published after it was built.
     """
     folder = store.releases_dir(namespace)
     if not folder.is_dir():
@@ -282,10 +283,12 @@ def surplus(store: Store, namespace: str, keep: int, pinned: Collection[str] = (
     unfinished = [path for path in inside if not (path / "manifest.json").is_file() or path.name.startswith((_BUILDING, _TRASH))]
     releases = list_releases(store, namespace)
     read = current(store, namespace)
-    good = [manifest.release_id for manifest in releases if not manifest.failures]
     rejected = [manifest.release_id for manifest in releases if manifest.failures]
+    good = [m.release_id for m in releases if not m.failures and m.release_id not in unpublished]
+    since = next((manifest.created_at for manifest in releases if manifest.release_id == read), "")
+    waiting = [m.release_id for m in releases if not m.failures and m.release_id in unpublished and m.created_at > since]
     parents = {manifest.parent for manifest in releases if manifest.release_id == read}
-    kept = {*good[:keep], *rejected[:1], read, *parents, *pinned}
+    kept = {*good[:keep], *waiting[:1], *rejected[:1], read, *parents, *pinned}
     return [*unfinished, *(store.release_dir(namespace, m.release_id) for m in releases if m.release_id not in kept)]
 
 

@@ -23,7 +23,6 @@ from rag_platform.ledger_tables import now
 from rag_platform.observability import tracing
 from rag_platform.store import Store
 
-
 _LOCK_SECONDS = 1.0  # moving the pointer takes milliseconds: whoever holds the lock longer is a job
 
 
@@ -48,6 +47,7 @@ def build_candidate(
     stale = [version for _, version in live if version.counts.get("profile") != profile]
     if stale:
         raise _stale(stale)
+    settle(namespace, store, ledger)
     retain(namespace, settings=settings, store=store, ledger=ledger)
     published = releases.current(store, namespace)
     release_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}"
@@ -92,7 +92,7 @@ def _stale(stale: Sequence[Version]) -> ReleaseError:
 
 
 def newest_candidate(namespace: str, ledger: Ledger) -> str:
-    """The release_id of the newest candidate. Raises NotFoundError when there is none, or only older ones than a release that was public."""
+    """The release_id of the newest candidate. Raises NotFoundError when there is none, or only some older than a public release."""
     for row in ledger.releases(namespace):
         if row.published_at:
             break  # what was built before it is history: publishing that would silently go back
@@ -109,7 +109,7 @@ def publish_candidate(namespace: str, release_id: str, *, settings: Settings, st
     Raises ReleaseError when a check failed, and `outdated_candidate` when another release was published since it was built.
     """
     with store.writer(namespace, f"publish {release_id}", wait=_LOCK_SECONDS):
-        _settle(namespace, store, ledger)
+        settle(namespace, store, ledger)
         published = releases.current(store, namespace)
         parent = read_manifest(store.release_dir(namespace, release_id)).parent
         if published not in (parent, release_id):
@@ -128,7 +128,7 @@ def publish_candidate(namespace: str, release_id: str, *, settings: Settings, st
 def roll_back(namespace: str, to: str | None, *, store: Store, ledger: Ledger) -> Release:
     """The release that is published after going back to `to`, or to the one before the current."""
     with store.writer(namespace, "rollback", wait=_LOCK_SECONDS):
-        _settle(namespace, store, ledger)
+        settle(namespace, store, ledger)
         before = releases.current(store, namespace)
         row = _record_current(namespace, releases.rollback(store, namespace, to), ledger)
         tracing.event("release.rolled_back", {"namespace": namespace, "release_id": row.release_id, "previous": before})
@@ -159,7 +159,9 @@ def pin_release(namespace: str, release_id: str, pinned: bool, *, store: Store, 
 def retain(namespace: str, *, settings: Settings, store: Store, ledger: Ledger) -> list[str]:
     """Ids of the releases that are gone now: unfinished ones, and those beyond the ones that are kept; the ledger calls these dropped."""
     rows = ledger.releases(namespace)
-    removed = releases.clean(store, namespace, settings.releases.keep, {row.release_id for row in rows if row.pinned})
+    public = {row.release_id for row in rows if row.published_at}
+    unpublished = {manifest.release_id for manifest in releases.list_releases(store, namespace)} - public  # no row: a crash came first
+    removed = releases.clean(store, namespace, settings.releases.keep, {row.release_id for row in rows if row.pinned}, unpublished)
     kept = {manifest.release_id for manifest in releases.list_releases(store, namespace)}
     for row in rows:
         if row.release_id not in kept and row.state in ("candidate", "rejected", "retired"):
@@ -167,10 +169,11 @@ def retain(namespace: str, *, settings: Settings, store: Store, ledger: Ledger) 
     return removed
 
 
-def _settle(namespace: str, store: Store, ledger: Ledger) -> None:
-    """Tell the ledger what the pointer says: a crash may have come after the pointer was moved."""
+def settle(namespace: str, store: Store, ledger: Ledger) -> None:
+    """Make the ledger say what the pointer says: a crash may have come after the pointer was moved. The write lock must be held."""
     published = releases.current(store, namespace)
-    if published and any(row.release_id == published and row.state != "published" for row in ledger.releases(namespace)):
+    states = {row.release_id: row.state for row in ledger.releases(namespace)}
+    if published in states and [release_id for release_id, state in states.items() if state == "published"] != [published]:
         _record_current(namespace, published, ledger)
 
 
