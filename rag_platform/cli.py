@@ -10,7 +10,7 @@ import json
 
 import click
 
-from rag_platform import cli_docs, cli_jobs, cli_read, cli_releases, cli_write
+from rag_platform import cli_docs, cli_drafts, cli_jobs, cli_lifecycle, cli_read, cli_releases, cli_write
 from rag_platform.cli_context import Context, answers
 from rag_platform.config import load_settings
 from rag_platform.errors import RagError
@@ -25,8 +25,8 @@ def main() -> None:
     """Documents in, cited answers out."""
 
 
-for command in (cli_write.ingest, cli_write.rebuild, cli_jobs.jobs, cli_releases.releases, cli_docs.docs, cli_read.sources,
-                cli_read.preview, cli_read.query, cli_read.verify, cli_read.trace):  # fmt: skip
+for command in (cli_write.ingest, cli_write.rebuild, cli_jobs.jobs, cli_releases.releases, cli_docs.docs, cli_lifecycle.gc, cli_read.sources,
+                cli_drafts.drafts, cli_read.preview, cli_read.query, cli_read.verify, cli_read.trace):  # fmt: skip
     main.add_command(command)
 
 

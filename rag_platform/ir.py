@@ -329,6 +329,7 @@ class Hit:
     asset_ids: tuple[str, ...] = ()
     locator: str = ""
     picture_text: str = ""  # of a hit without text of its own: what models read in its picture; shown as such, never quoted
+    edited_from: tuple[str, ...] = ()  # chunk ids; a hit edited by hand is no quote of its source
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +347,7 @@ class Citation:
     page_range: tuple[int, int] | None = None
     line_range: tuple[int, int] | None = None
     locator: str = ""
+    edited_from: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ def citation(number: int, hit: Hit) -> Citation:
     return Citation(
         id=number, chunk_id=hit.chunk_id, doc_id=hit.doc_id, version_id=hit.version_id, source_uri=hit.source_uri,
         section_path=hit.section_path, text=hit.chunk_text, score=hit.score, page_range=hit.page_range,
-        line_range=hit.line_range, locator=hit.locator,
+        line_range=hit.line_range, locator=hit.locator, edited_from=hit.edited_from,
     )  # fmt: skip
 
 

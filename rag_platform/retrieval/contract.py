@@ -45,6 +45,7 @@ class CitationPart(TypedDict):
     page_range: NotRequired[list[int]]
     line_range: NotRequired[list[int]]
     locator: NotRequired[str]  # native place in formats without pages and lines, e.g. sheet=Q1;rows=3-9
+    edited_from: NotRequired[list[str]]  # the text was edited by hand and is no quote; ids of the file's own chunks it came from
     text: str
     score: float
 
@@ -131,6 +132,7 @@ class ChunkPart(TypedDict):
     page_range: NotRequired[list[int]]
     line_range: NotRequired[list[int]]
     locator: NotRequired[str]
+    edited_from: NotRequired[list[str]]  # as in a citation
     asset_ids: list[str]
 
 

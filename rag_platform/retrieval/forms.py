@@ -122,6 +122,8 @@ def chunk_part(chunk: Chunk, text: str) -> ChunkPart:
         part["line_range"] = [chunk.line_start, chunk.line_end or chunk.line_start]
     if chunk.locator:
         part["locator"] = chunk.locator
+    if chunk.edited_from:
+        part["edited_from"] = list(chunk.edited_from)
     return part
 
 

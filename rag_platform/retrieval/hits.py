@@ -62,7 +62,7 @@ def _hit(rank: int, candidate: Candidate, row: ChunkRow) -> Hit:
         version_id=chunk.version_id, source_uri=row.source_uri, filename=row.filename, doc_title=row.doc_title,
         section_path=chunk.section_path, chunk_index=chunk.chunk_index, chunk_text=chunk.chunk_text,
         page_range=_range(chunk.page_start, chunk.page_end), line_range=_range(chunk.line_start, chunk.line_end), asset_ids=chunk.asset_ids,
-        locator=chunk.locator,
+        locator=chunk.locator, edited_from=chunk.edited_from,
     )  # fmt: skip
 
 

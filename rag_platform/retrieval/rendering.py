@@ -17,6 +17,11 @@ def place(page_range: Sequence[int] | None, line_range: Sequence[int] | None, lo
     return locator
 
 
+def edited(edited_from: Sequence[str]) -> str:
+    """What is said beside a text that was edited by hand, empty for a quote."""
+    return f"edited from {', '.join(edited_from)}" if edited_from else ""
+
+
 def shown_text(hit: Hit) -> str:
     """The hit's own text or, where it is a picture, its URI and what a model read in it, said to be that."""
     if hit.chunk_text:
@@ -84,8 +89,9 @@ def chunks_markdown(part: DocumentPart, rows: Sequence[ChunkPart]) -> str:
     """Chunk by chunk: id, section, place and text."""
     lines = [document_heading(part), ""]
     for row in rows:
-        where = ", ".join(filter(None, [row["section_path"], place(row.get("page_range"), row.get("line_range"), row.get("locator", ""))]))
-        lines += [f"`{row['chunk_id']}` {where}", "", row["text"], ""]
+        where = [row["section_path"], place(row.get("page_range"), row.get("line_range"), row.get("locator", ""))]
+        where = [part for part in (*where, edited(row.get("edited_from", ()))) if part]
+        lines += [f"`{row['chunk_id']}` {', '.join(where)}", "", row["text"], ""]
     return "\n".join(lines).rstrip()
 
 

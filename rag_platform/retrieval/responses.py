@@ -14,7 +14,7 @@ from rag_platform.ir import Citation, Hit, Json, QueryResult
 from rag_platform.retrieval import citing
 from rag_platform.retrieval.contract import CitationPart, QueryData, ResultPart
 from rag_platform.retrieval.evidence import estimate_tokens
-from rag_platform.retrieval.rendering import counted, place, shown_text
+from rag_platform.retrieval.rendering import counted, edited, place, shown_text
 from rag_platform.store import to_json
 
 DETAILS = ("full", "brief")
@@ -204,6 +204,8 @@ def citation_part(citation: Citation, max_chars: int = _WHOLE) -> CitationPart:
         part["line_range"] = list(citation.line_range)
     if citation.locator:
         part["locator"] = citation.locator
+    if citation.edited_from:
+        part["edited_from"] = list(citation.edited_from)
     return part
 
 
@@ -218,8 +220,9 @@ def snippet(text: str, max_chars: int) -> str:
 
 
 def source_line(citation: Citation) -> str:
-    """`file, heading, page or lines`: how a citation reads in a list of sources."""
+    """`file, heading, page or lines`: how a citation reads in a list of sources; edited text says so."""
     where = [citation.source_uri, citation.section_path, place(citation.page_range, citation.line_range, citation.locator)]
+    where.append(edited(citation.edited_from))
     return ", ".join(part for part in where if part)
 
 
