@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -218,3 +219,176 @@ def test_doc_ids_are_readable_and_of_one_identity() -> None:
     assert document_id("lib", "docs/tutorial/path-params.md").startswith("tutorial-path-params-")
     assert document_id("lib", "docs/a.md") != document_id("other", "docs/a.md")
     assert document_id("lib", "文档/说明.md").startswith("doc-")
+
+
+# --- what users did stays done -------------------------------------------------------------------------------------------
+
+
+def test_a_deleted_document_stays_away_until_its_file_is_named(library: Library) -> None:
+    path = library.write("a.md", "# A")
+    library.complete(library.receive(tags=("old",)))
+    [document] = library.ledger.documents("lib")
+    stone = library.ledger.delete("lib", document.doc_id, None, "soft")
+    scanned = library.receive(sync=True)
+    [item] = scanned.items
+    assert (item.decision, item.code, scanned.to_process, scanned.retired) == ("ignored", "deleted", (), ())
+    assert item.reason == f"it was deleted on {stone.created_at[:10]}; name the file to add it"
+    assert library.ledger.document("lib", document.doc_id).status == "deleted"
+    named = library.receive(path)
+    assert decisions(named) == {"docs/a.md": "new"}
+    library.complete(named)
+    again = library.ledger.document("lib", document.doc_id)
+    assert (again.status, again.live_version, again.tags) == ("active", named.to_process[0], ())
+    assert library.ledger.tombstones("lib") == []
+    assert decisions(library.receive(sync=True)) == {"docs/a.md": "skip"}
+
+
+def test_where_a_deleted_file_was_gone_a_later_file_is_a_new_one(library: Library) -> None:
+    path = library.write("a.md", "# A")
+    library.complete(library.receive())
+    doc_id = library.ledger.documents("lib")[0].doc_id
+    library.ledger.delete("lib", doc_id, None, "soft")
+    path.unlink()
+    gone = library.receive(sync=True)
+    assert (gone.items, gone.retired) == ((), ())
+    assert library.ledger.document("lib", doc_id).status == "retired" and len(library.ledger.tombstones("lib")) == 1
+    library.write("a.md", "# A")
+    assert decisions(library.receive(sync=True)) == {"docs/a.md": "new"}
+
+
+def test_the_bytes_of_a_deleted_version_stay_away_and_what_is_live_stays(library: Library) -> None:
+    path = library.write("a.md", "# A")
+    first = library.receive()
+    library.complete(first)
+    path.write_text("# B", encoding="utf-8")
+    second = library.receive()
+    library.complete(second)
+    doc_id = library.ledger.documents("lib")[0].doc_id
+    library.ledger.delete("lib", doc_id, first.to_process[0], "soft")
+    path.write_text("# A", encoding="utf-8")
+    [item] = library.receive(sync=True).items
+    assert (item.decision, item.code, item.version_id) == ("ignored", "deleted", first.to_process[0])
+    assert library.ledger.document("lib", doc_id).live_version == second.to_process[0]
+    assert decisions(library.receive(path)) == {"docs/a.md": "continue"}
+
+
+def test_a_pinned_document_tells_of_the_newer_file_and_keeps_its_version(library: Library) -> None:
+    path = library.write("a.md", "# A")
+    first = library.receive()
+    library.complete(first)
+    [document] = library.ledger.documents("lib")
+    library.ledger.pin("lib", document.doc_id, first.to_process[0])
+    path.write_text("# B", encoding="utf-8")
+    newer = library.receive(sync=True)
+    [item] = newer.items
+    assert (item.decision, item.state, item.code) == ("new_version", "queued", "")
+    assert item.reason.startswith(f"pinned to {first.to_process[0]}") and "--unpin" in item.reason
+    library.complete(newer)
+    [again] = library.receive(sync=True).items
+    assert (again.decision, again.reason) == ("skip", item.reason)
+    held = library.ledger.document("lib", document.doc_id)
+    assert (held.live_version, held.wanted_version) == (first.to_process[0], newer.to_process[0])
+    library.ledger.unpin("lib", document.doc_id)
+    assert library.ledger.document("lib", document.doc_id).live_version == newer.to_process[0]
+
+
+def test_a_pinned_document_survives_the_loss_of_its_file(library: Library) -> None:
+    path = library.write("a.md", "# A")
+    library.complete(library.receive())
+    [document] = library.ledger.documents("lib")
+    library.ledger.pin("lib", document.doc_id, document.live_version or "")
+    path.unlink()
+    for _ in range(2):
+        reception = library.receive(sync=True)
+        [item] = reception.items
+        assert (item.decision, reception.retired) == ("kept", ()) and "pinned to" in item.reason
+    library.ledger.unpin("lib", document.doc_id)
+    assert library.ledger.document("lib", document.doc_id).status == "retired"
+
+
+def test_a_source_may_keep_what_is_gone(library: Library) -> None:
+    path = library.write("a.md", "# A")
+    library.write("b.md", "# B")
+    library.complete(library.receive(on_gone="keep"))
+    path.unlink()
+    kept = library.receive(sync=True)
+    assert (decisions(kept), kept.retired) == ({"docs/b.md": "skip", "docs/a.md": "kept"}, ())
+    assert len(library.ledger.live("lib")) == 2
+    retired = library.receive(sync=True, on_gone="retire")
+    assert decisions(retired) == {"docs/b.md": "skip", "docs/a.md": "retired"}
+    assert [library.ledger.document("lib", doc_id).source_uri for doc_id in retired.retired] == ["docs/a.md"]
+    with pytest.raises(InputError, match="unknown on_gone 'forget'; known: retire, keep"):
+        library.receive(on_gone="forget")
+
+
+def test_a_source_that_went_back_is_known_to_hold_what_it_holds(library: Library) -> None:
+    """A file changes, the change cannot be read, the file goes back; reading the change later must not make it live."""
+    path = library.write("a.md", "# A")
+    first = library.receive()
+    library.complete(first)
+    path.write_text("# B", encoding="utf-8")
+    second = library.receive()
+    library.ledger.fail(second.to_process[0], "broken_file", "it is broken")
+    path.write_text("# A", encoding="utf-8")
+    assert decisions(library.receive()) == {"docs/a.md": "skip"}
+    library.complete(second)
+    assert library.ledger.documents("lib")[0].live_version == first.to_process[0]
+
+
+def test_what_a_build_came_to_is_known_when_its_bytes_return(library: Library) -> None:
+    path = library.write("a.md", "# A")
+    [version_id] = library.receive().to_process
+    library.ledger.complete(version_id, title="t", counts={"profile": "p", "built": {"chunk_count": 1}, "chunks": 1})
+    path.write_text("# B", encoding="utf-8")
+    library.receive()
+    path.write_text("# A", encoding="utf-8")
+    library.receive()
+    version = library.ledger.version(version_id)
+    assert (version.status, version.counts) == ("received", {"built": {"chunk_count": 1}})
+
+
+def test_a_moved_file_is_a_new_document_and_keeps_nothing_silently(library: Library) -> None:
+    path = library.write("a.md", "# A")
+    library.complete(library.receive(tags=("x",)))
+    path.rename(path.with_name("b.md"))
+    moved = library.receive(sync=True)
+    assert decisions(moved) == {"docs/b.md": "new", "docs/a.md": "retired"}
+    assert {d.source_uri: (d.status, d.tags) for d in library.ledger.documents("lib")} == {
+        "docs/a.md": ("retired", ("x",)), "docs/b.md": ("active", ()),
+    }  # fmt: skip
+
+
+# --- what is named, and what is still on its way ---------------------------------------------------------------------------
+
+
+def test_a_single_file_takes_no_source_but_that_of_its_folder(library: Library, tmp_path: Path) -> None:
+    inside, alone = library.write("a.md", "# A"), tmp_path / "alone.md"
+    alone.write_text("# Alone", encoding="utf-8")
+    library.receive()
+    assert decisions(library.receive(inside, source="docs")) == {"docs/a.md": "continue"}
+    assert decisions(library.receive(alone, source="files")) == {"files/alone.md": "new"}
+    for path in (alone, inside):
+        with pytest.raises(InputError, match="--source names a folder or a list of URLs"):
+            library.receive(path, source="manuals")
+
+
+def test_a_file_that_was_just_written_is_left_for_the_next_look(library: Library) -> None:
+    library.complete(library.receive(library.write("a.md", "# A").parent))
+    library.write("a.md", "# A, half a senten")
+    arriving = library.receive(sync=True, settle_seconds=3600)
+    [item] = arriving.items
+    assert (item.decision, item.code, arriving.retired) == ("ignored", "arriving", ())
+    assert "may still be written" in item.reason
+    assert decisions(library.receive(sync=True, settle_seconds=1e-6)) == {"docs/a.md": "new_version"}
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every folder")
+def test_documents_of_a_folder_that_cannot_be_read_stay(library: Library) -> None:
+    path = library.write("sub/a.md", "# A")
+    library.complete(library.receive())
+    path.parent.chmod(0)
+    try:
+        reception = library.receive(sync=True)
+    finally:
+        path.parent.chmod(0o755)
+    assert ([item.code for item in reception.items], reception.retired) == (["unreadable"], ())
