@@ -21,7 +21,7 @@ from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import Job
 from rag_platform.observability import tracing
 from rag_platform.retrieval import responses
-from rag_platform.store import Store
+from rag_platform.store import Store, disk_full
 
 
 @dataclass
@@ -89,6 +89,8 @@ def _enveloped(function: Command, context: Context, own_trace: bool, args: Any, 
     except RagError as error:
         return responses.failure(error, str(error.details.pop("trace_id", "")) or trace_id, local=True)
     except Exception as error:  # a program that reads the envelope finds one, a person the stack trace on stderr
+        if full := disk_full(error, context.store.home):
+            return responses.failure(full, trace_id, local=True)
         traceback.print_exc()
         return responses.failure(error, trace_id, local=True)
 
@@ -125,6 +127,9 @@ def pairs(values: tuple[str, ...], option: str) -> dict[str, Any]:
 
 
 namespace_option = click.option("--namespace", metavar="NAME", help="The library; the default one of settings.yaml if not given.")
+wait_option = click.option(
+    "--wait", type=click.FloatRange(0), default=0.0, metavar="SECONDS", help="How long to wait while another job writes the namespace."
+)
 
 
 # --- progress ----------------------------------------------------------------------------------------------------------

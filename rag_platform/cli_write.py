@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import click
 
-from rag_platform.cli_context import Context, answers, namespace_option, pairs, progress_bar
+from rag_platform.cli_context import Context, answers, namespace_option, pairs, progress_bar, wait_option
 from rag_platform.config import load_strategy
 from rag_platform.errors import InputError, RagError
 from rag_platform.ir import Json
@@ -29,63 +30,98 @@ _LONG_SECONDS = 15.0
 @click.option("--strategy", metavar="NAME", help="Ingestion strategy, at a namespace's first ingest.")
 @click.option("--policy", type=click.Choice(["skip", "new_version"]), default="skip", help="What to do with bytes that are live already.")
 @click.option("--sync", is_flag=True, help="Retire documents whose file or page is gone; without inputs, sync known folders and URLs.")
+@click.option("--on-gone", type=click.Choice(["retire", "keep"]), help="What syncs of this source do with documents whose file is gone.")
 @click.option("--include", multiple=True, metavar="GLOB", help="Only files of the folder that match; repeatable.")
 @click.option("--exclude", multiple=True, metavar="GLOB", help="Not the files of the folder that match; repeatable.")
+@wait_option
 @answers(own_trace=True)
 def ingest(context: Context, inputs: tuple[str, ...], namespace: str | None, source: str | None, filename: str, tags: tuple[str, ...],
-           metadata: tuple[str, ...], strategy: str | None, policy: str, sync: bool, include: tuple[str, ...],
-           exclude: tuple[str, ...]) -> Json:  # fmt: skip
+           metadata: tuple[str, ...], strategy: str | None, policy: str, sync: bool, on_gone: str | None,
+           include: tuple[str, ...], exclude: tuple[str, ...], wait: float) -> Json:  # fmt: skip
     """Take files, folders and URLs in, and publish a release that holds them."""
     from rag_platform.documents.downloading import is_url
     from rag_platform.documents.finding import Content, synced_inputs
     from rag_platform.documents.receiving import ReceiveOptions, check_namespace
-    from rag_platform.indexes.updating import start_ingest
+    from rag_platform.indexes.starting import start_ingest
 
     started_at = time.perf_counter()
     name = context.namespace(namespace)
     check_namespace(name)
     chosen = load_strategy(context.settings, strategy or context.ledger.namespaces().get(name))
-    options = ReceiveOptions(source, tags, pairs(metadata, "--meta"), policy, sync, include, exclude)
+    options = ReceiveOptions(source, tags, pairs(metadata, "--meta"), policy, sync, include, exclude, on_gone)
     if not inputs and not sync:
         raise InputError("name files, folders or URLs, `-` for standard input, or --sync for what is known already", code="usage")
     given = [
         Content(filename, sys.stdin.buffer.read()) if item == "-" else item.strip() if is_url(item) else Path(item) for item in inputs
     ] or synced_inputs(context.ledger, name, source)
     started = start_ingest(
-        given, name, settings=context.settings, strategy=chosen, store=context.store, ledger=context.ledger, options=options
+        given,
+        name,
+        settings=context.settings,
+        strategy=chosen,
+        store=context.store,
+        ledger=context.ledger,
+        options=options,
+        wait=wait,
     )
-    return _finished(context, started, chosen.name, started_at)
+    return finished(context, started, chosen.name, started_at)
 
 
 @click.command()
 @namespace_option
 @click.option("--strategy", metavar="NAME", help="Move the namespace to this strategy.")
+@click.option("--plan", "only_plan", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--full", is_flag=True, help="Build the release whole, also where its parent and the difference would do.")
+@wait_option
 @answers(own_trace=True)
-def rebuild(context: Context, namespace: str | None, strategy: str | None) -> Json:
+def rebuild(context: Context, namespace: str | None, strategy: str | None, only_plan: bool, full: bool, wait: float) -> Json:
     """Rebuild what a change of config left stale, and the release; the published one serves meanwhile."""
-    from rag_platform.indexes.updating import start_rebuild
+    from rag_platform.indexes.planning import plan
+    from rag_platform.indexes.starting import start_rebuild
 
     started_at = time.perf_counter()
     name = context.namespace(namespace)
     chosen = load_strategy(context.settings, strategy or context.ledger.namespaces().get(name))
-    started = start_rebuild(name, settings=context.settings, strategy=chosen, store=context.store, ledger=context.ledger)
-    return _finished(context, started, chosen.name, started_at)
+    planned = plan(name, settings=context.settings, strategy=chosen, store=context.store, ledger=context.ledger, full=full)
+    if only_plan or planned.empty:
+        return responses.envelope(planned.data(), "")
+    started = start_rebuild(name, settings=context.settings, strategy=chosen, store=context.store, ledger=context.ledger, full=full,
+                            wait=wait)  # fmt: skip
+    return finished(context, started, chosen.name, started_at)
 
 
-def _finished(context: Context, started: Any, strategy: str, started_at: float) -> Json:
+def finished(context: Context, started: Any, strategy: str, started_at: float) -> Json:
     """The envelope of a job of writing work, when it has ended."""
     from rag_platform import jobs
-    from rag_platform.indexes.updating import ingest_data
+    from rag_platform.indexes.starting import ingest_data
 
     job = started.job
     if started.process is not None:
-        _announce(context, strategy, job.args["version_ids"])
+        _announce(context, strategy, job.args.get("version_ids", []))
+        job = followed(context, job, started.process)
+    if job.kind in ("ingest", "rebuild"):
+        data = ingest_data(job, store=context.store, ledger=context.ledger, seconds=time.perf_counter() - started_at)
+    else:
+        data = jobs.report(job, context.ledger.job_items(job.job_id), context.store)
+    if job.state in ("failed", "cancelled"):
+        return responses.failure(RagError(job.reason, code=f"{job.kind}_{job.state}", **data), job.trace_id, local=True)
+    return responses.envelope(data, job.trace_id, data.get("warnings", ()))
+
+
+def followed(context: Context, job: Job, process: subprocess.Popen[bytes]) -> Job:
+    """The job in its final state, its progress shown meanwhile; whoever interrupts this leaves the job at work and is told so."""
+    from rag_platform import jobs
+
+    def show(now: Job) -> None:
+        for stage, figures in now.progress.get("stages", {}).items():
+            advance(stage, int(figures["done"]), int(figures["total"]))
+
+    try:
         with progress_bar(context.json_output) as advance:
-            job = jobs.wait(job.job_id, started.process, context.ledger, context.store, lambda now: advance(*_progress(now)))
-    data = ingest_data(job, store=context.store, ledger=context.ledger, seconds=time.perf_counter() - started_at)
-    if job.state == "failed":
-        return responses.failure(RagError(job.reason, code=f"{job.kind}_failed", **data), job.trace_id, local=True)
-    return responses.envelope(data, job.trace_id, data["warnings"])
+            return jobs.wait(job.job_id, process, context.ledger, context.store, show)
+    except KeyboardInterrupt:
+        told = f"job {job.job_id} goes on; `rag jobs show {job.job_id}` tells how far it is, `rag jobs cancel {job.job_id}` ends it"
+        raise RagError(told, code="interrupted", job_id=job.job_id) from None
 
 
 # --- progress ----------------------------------------------------------------------------------------------------------
@@ -93,7 +129,7 @@ def _finished(context: Context, started: Any, strategy: str, started_at: float) 
 
 def _announce(context: Context, strategy: str, version_ids: list[str]) -> None:
     """Before long work, what it will take, and what the other strategies would."""
-    from rag_platform.indexes.updating import expected_seconds
+    from rag_platform.indexes.starting import expected_seconds
 
     if context.json_output:
         return
@@ -105,8 +141,3 @@ def _announce(context: Context, strategy: str, version_ids: list[str]) -> None:
 
 def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def _progress(job: Job) -> tuple[str, int, int]:
-    progress = job.progress
-    return str(progress.get("stage", "starting")), int(progress.get("done", 0)), int(progress.get("total", 0))

@@ -11,7 +11,7 @@ from rag_platform.assets.partitions import JOB_TAG, RANGE_END, RANGE_START, cont
 from rag_platform.assets.resources import Platform
 from rag_platform.config import INGESTION_STAGES, load_settings, stage_profiles
 from rag_platform.documents.finding import Input, synced_inputs
-from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
+from rag_platform.documents.receiving import ReceiveOptions, Reception, given_up, left_alone, receive
 from rag_platform.errors import RagError
 from rag_platform.indexes.ingesting import stale_versions
 from rag_platform.indexes.updating import unfinished
@@ -130,7 +130,11 @@ def _due(context: dg.ScheduleEvaluationContext, platform: Platform) -> dict[str,
                 if (source.kind == "folder" and Path(source.root).is_dir()) or _has_urls(platform, namespace, source):
                     due += _receive(platform, namespace, synced_inputs(platform.ledger, namespace, source.name)).to_process
             profile = stage_profiles(platform.strategy(namespace))["embeddings"]
-            due += [v.version_id for v in stale_versions(platform.ledger, namespace, profile) if v.version_id not in due]
+            for version in stale_versions(platform.ledger, namespace, profile):
+                if given_up(version, profile):
+                    context.log.warning(f"{version.source_uri}: {left_alone(version).reason}")
+                elif version.version_id not in due:
+                    due.append(version.version_id)
             found[namespace] = due
         except RagError as error:  # one namespace must never stop the others
             context.log.error(f"namespace {namespace}: [{error.code}] {error.message}")

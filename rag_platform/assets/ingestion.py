@@ -4,23 +4,31 @@ A run takes any number of versions, logs one materialisation for each (version, 
 failed: the UI then shows exactly the failed partitions, and a retry of those clears them. One run per partition would cost seconds each.
 """
 
+import time
+import uuid
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import dagster as dg
+from dagster._core.events import DagsterEvent, DagsterEventBatchMetadata
 
 from rag_platform.assets.code_versions import stage_code_versions, stage_tags
 from rag_platform.assets.partitions import JOB_TAG, document_versions
 from rag_platform.assets.resources import Platform
 from rag_platform.config import INGESTION_STAGES, load_settings, strategy_config_id
 from rag_platform.indexes.checks import DOCUMENT_CHECKS, document_checks
-from rag_platform.indexes.ingesting import IngestionTotals, ingest_versions
+from rag_platform.indexes.ingesting import IngestionTotals, OnProgress, ingest_versions
 from rag_platform.indexes.manifest import CheckResult
 from rag_platform.ir import StageOutcome, Version
+from rag_platform.jobs import Progress
+from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import Job
 from rag_platform.observability import tracing
+
+_EVENTS_AT_ONCE = 128
+_SHOWN_AFTER_SECONDS = 2.0
 
 DESCRIPTIONS = {
     "raw_document": "The bytes as received, hashed again.",
@@ -71,31 +79,42 @@ def ingestion(context: dg.AssetExecutionContext, platform: Platform) -> Iterator
     job_id = context.run.tags.get(JOB_TAG)
     job = ledger.job(job_id) if job_id else None
     forced = job.args.get("forced", []) if job else []
+
+    events = EventBatch(context)
     code_versions = stage_code_versions(platform.settings)  # as the files are now: a server may have read older ones
 
     def on_outcome(version: Version, outcome: StageOutcome) -> None:
         if outcome.stage in selected:
-            context.log_event(materialization(version, outcome, code_versions[outcome.stage]))
+            events.add(materialization(version, outcome, code_versions[outcome.stage]))
             for result in document_checks(outcome):
                 context.log_event(evaluation(version, outcome, result))
-        if job and outcome.stage == "embeddings":
-            ledger.update_job_item(job.job_id, version.version_id, "done")
+
+    def on_embedded(versions: Sequence[Version]) -> None:
+        events.log()
+        if job:
+            for version in versions:
+                ledger.update_job_item(job.job_id, version.version_id, "done")
 
     def on_failure(version: Version, stage: str, code: str, reason: str) -> None:
-        context.log.error(f"{version.source_uri}: {stage} failed: [{code}] {reason}")
+        events.log()
+        state = ledger.version(version.version_id).status
+        context.log.error(f"{version.source_uri}: {stage} failed: [{code}] {reason}" + (" (given up)" if state == "dead" else ""))
         if job:
-            ledger.update_job_item(job.job_id, version.version_id, "failed", code, reason)
+            ledger.update_job_item(job.job_id, version.version_id, "dead" if state == "dead" else "failed", code, reason)
 
     failures: list[tuple[str, str, str]] = []
     for namespace, versions in _by_namespace(context.partition_keys, platform).items():
         strategy = platform.strategy(namespace)
-        with tracing.trace(
-            "ingestion",
-            logs_dir=platform.store.logs_dir,
-            namespace=namespace,
-            strategy_config_id=strategy_config_id(strategy),
-            job_id=job_id,
-        ) as trace:
+        with (
+            platform.store.writer(namespace, f"ingest run {context.run.run_id}", wait=platform.settings.jobs.lock_seconds),
+            tracing.trace(
+                "ingestion",
+                logs_dir=platform.store.logs_dir,
+                namespace=namespace,
+                strategy_config_id=strategy_config_id(strategy),
+                job_id=job_id,
+            ) as trace,
+        ):
             totals = ingest_versions(
                 versions,
                 settings=platform.settings,
@@ -103,11 +122,14 @@ def ingestion(context: dg.AssetExecutionContext, platform: Platform) -> Iterator
                 store=platform.store,
                 ledger=ledger,
                 forced=forced,
+                drafted=job.args.get("drafted") if job else None,
                 stages=INGESTION_STAGES[: last + 1],
                 on_outcome=on_outcome,
                 on_failure=on_failure,
-                on_progress=_progress(platform, job),
+                on_embedded=on_embedded,
+                on_progress=_progress(ledger, job),
             )
+            events.log()
         failures += totals.failures
         if job:
             ledger.update_job(job.job_id, trace_id=trace.trace_id, result=add_totals(ledger.job(job.job_id).result, totals))
@@ -115,6 +137,33 @@ def ingestion(context: dg.AssetExecutionContext, platform: Platform) -> Iterator
     if failures:
         listed = "\n".join(f"{uri}: [{code}] {reason}" for uri, code, reason in failures[:200])
         raise dg.Failure(f"{len(failures)} of {len(context.partition_keys)} documents failed:\n{listed}", allow_retries=False)
+
+
+class EventBatch:
+    """Materialisations that are stored in one transaction: one at a time, each costs two and is serialised three times.
+
+    They are stored before the ledger calls their versions ready, so a process that is killed leaves no document that is live and shows as
+    missing in the UI.
+    """
+
+    def __init__(self, context: dg.AssetExecutionContext) -> None:
+        self._step = context.op_execution_context._step_execution_context
+        self._pending: list[dg.AssetMaterialization] = []
+        self._since = time.monotonic()
+
+    def add(self, event: dg.AssetMaterialization) -> None:
+        """Keep an event for the next `log`, which comes by itself when there are many, or seconds went by."""
+        self._since = self._since if self._pending else time.monotonic()
+        self._pending.append(event)
+        if len(self._pending) >= _EVENTS_AT_ONCE or time.monotonic() - self._since > _SHOWN_AFTER_SECONDS:
+            self.log()
+
+    def log(self) -> None:
+        """Store what was added, as `context.log_event` does for one event."""
+        pending, self._pending = self._pending, []
+        batch_id = uuid.uuid4().hex
+        for number, event in enumerate(pending, 1):
+            DagsterEvent.asset_materialization(self._step, event, DagsterEventBatchMetadata(batch_id, number == len(pending)))
 
 
 def materialization(version: Version, outcome: StageOutcome, code_version: str) -> dg.AssetMaterialization:
@@ -168,9 +217,17 @@ def _by_namespace(keys: Sequence[str], platform: Platform) -> dict[str, list[Ver
     return found
 
 
-def _progress(platform: Platform, job: Job | None) -> Any:
+def _progress(ledger: Ledger, job: Job | None) -> OnProgress:
+    """Tells a job's progress; documents are counted over all runs of the job, one for each range of partitions."""
+    if job is None:
+        return lambda stage, done, total, message: None
+    tell = Progress(ledger, job.job_id)
+    wanted = job.args.get("version_ids", ())
+    before = sum(item.state != "queued" for item in ledger.job_items(job.job_id) if item.version_id in wanted)
+
     def on_progress(stage: str, done: int, total: int, message: str) -> None:
-        if job:
-            platform.ledger.update_job(job.job_id, progress={"stage": stage, "done": done, "total": total, "message": message})
+        if stage == "documents":
+            done, total = done + before, max(done + before, len(wanted))
+        tell(stage, done, total, message)
 
     return on_progress

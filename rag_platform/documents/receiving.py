@@ -22,7 +22,7 @@ from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import JobItem, Source
 from rag_platform.ledger_tables import now
-from rag_platform.store import Store, sha256_file
+from rag_platform.store import Store, disk_full, sha256_file
 
 _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _HEAD_BYTES = 4096
@@ -113,6 +113,8 @@ def receive(
                 else:
                     taken.append(_Taken(_refusal(file, error)))
             except (DocumentError, IntegrityError, OSError) as error:
+                if full := disk_full(error, store.home):
+                    raise full from error
                 taken.append(_Taken(_refusal(file, error)))
         ledger.receive(one.records for one in taken if one.records)
         if options.sync:
@@ -182,6 +184,8 @@ def _take(
         # what the last build came to stays known until the next one is compared with it
         record = {key: value for key, value in earlier.counts.items() if key in ("built", "drift", "failed_profile")}
         version = replace(version, revision=earlier.revision + (decision == "new_version"), counts=record)
+    if decision == "continue" and earlier and not file.explicit and given_up(earlier, books.profile):
+        return _Taken(left_alone(earlier), (document, earlier))
     reason = ""
     if known and known.pinned and known.live_version != version.version_id:
         reason = f"pinned to {known.live_version}, this newer file is not live; `rag docs live {known.doc_id} --unpin` lets go"
@@ -193,6 +197,17 @@ def _take(
     moved_on = edited or known.wanted_version != version.version_id
     item = JobItem(file.source_uri, document.doc_id, version.version_id, "skip", "skipped", "", reason)
     return _Taken(item, (document, earlier) if moved_on else None, edited=edited)
+
+
+def given_up(version: Version, profile: str) -> bool:
+    """True for a version that failed so often under this profile that only a person's word tries it again."""
+    return version.status == "dead" and version.counts.get("failed_profile", profile) == profile
+
+
+def left_alone(version: Version) -> JobItem:
+    """What is told of a version that was given up: why it failed, and how to try it again."""
+    reason = f"{version.reason} (given up after {version.attempts} failed runs; `rag jobs retry --all` tries again)"
+    return JobItem(version.source_uri, version.doc_id, version.version_id, "dead", "dead", version.code, reason)
 
 
 def _stays_deleted(file: Found, doc_id: str, version_id: str, day: str) -> JobItem:
