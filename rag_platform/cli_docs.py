@@ -126,6 +126,26 @@ def docs_edit(context: Context, doc: str, namespace: str | None, metadata: tuple
     return responses.envelope(data, job.trace_id if job else "")
 
 
+@docs.command("delete")
+@click.argument("doc", metavar="DOC")
+@click.option("--version", metavar="VERSION", help="One version only; the whole document if not given.")
+@click.option("--mode", type=click.Choice(["soft", "hard"]), default="soft", help="soft keeps data until retention ends, hard purges it.")
+@click.option("--force", is_flag=True, help="With --mode hard: drop pinned releases that hold it, too.")
+@namespace_option
+@answers(own_trace=True)
+def docs_delete(context: Context, doc: str, version: str | None, mode: str, force: bool, namespace: str | None) -> Json:
+    """Hide a document or a version from every reader at once, and release without it."""
+    from rag_platform.indexes.deleting import delete_data, start_delete
+
+    started = start_delete(context.namespace(namespace), doc, version, mode=mode, force=force, settings=context.settings,
+                           store=context.store, ledger=context.ledger)  # fmt: skip
+    job = awaited(context, started.job, started.process)
+    data = delete_data(job, store=context.store)
+    if job.state == "failed":
+        return responses.failure(RagError(job.reason, code="delete_failed", **data), job.trace_id, local=True)
+    return responses.envelope(data, job.trace_id, [job.reason] if job.reason else [])
+
+
 def _named(context: Context, namespace: str | None, doc: str) -> Document:
     from rag_platform.documents.naming import named_document
 

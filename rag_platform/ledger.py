@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sqlite3
 import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -208,6 +209,33 @@ class Ledger(Database):
         row = self._db().execute("SELECT COALESCE(MAX(sequence), 0) FROM deletions WHERE namespace = ?", (namespace,)).fetchone()
         return int(row[0])
 
+    def purge(self, version_ids: Sequence[str]) -> None:
+        """Versions whose data is about to go; their rows stay, as history."""
+        with self._write() as db:
+            db.executemany("UPDATE versions SET status = 'purged' WHERE version_id = ?", [(version_id,) for version_id in version_ids])
+
+    def scrub(self, namespace: str, doc_id: str, version_ids: Sequence[str], *, whole: bool) -> None:
+        """Leave no word of these versions, and with `whole` none of their document: titles, tags, metadata, figures, reasons, edits.
+
+        Ids, hashes and names of files stay. What is overwritten is overwritten on disk.
+        """
+        self._db().execute("PRAGMA secure_delete = ON")
+        where = {"namespace": namespace, "doc_id": doc_id}
+        with self._write() as db:
+            for version_id in version_ids:
+                db.execute("UPDATE versions SET counts = '{}', code = '', reason = '', edition = '' WHERE version_id = ?", (version_id,))
+                db.execute("DELETE FROM editions WHERE version_id = ?", (version_id,))
+                db.execute("UPDATE job_items SET reason = '' WHERE version_id = ?", (version_id,))
+                db.execute("DELETE FROM drafts WHERE version_id = ?", (version_id,))
+            db.execute("UPDATE documents SET title = '' WHERE namespace = :namespace AND doc_id = :doc_id AND live_version IS NULL", where)
+            if whole:
+                db.execute("UPDATE documents SET tags = '[]', categories = '[]', metadata = '{}', origin = '' "
+                           "WHERE namespace = :namespace AND doc_id = :doc_id", where)  # fmt: skip
+                db.execute("UPDATE job_items SET reason = '' WHERE doc_id = :doc_id", where)
+                db.execute("DELETE FROM drafts WHERE namespace = :namespace AND doc_id = :doc_id", where)
+            _forget_warnings(db, **where)
+        self._db().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
     # --- drafts ------------------------------------------------------------------------------------------------------
 
     def drafts(self, namespace: str, doc_id: str | None = None) -> list[Draft]:
@@ -307,3 +335,16 @@ class Ledger(Database):
     def releases(self, namespace: str) -> list[Release]:
         """Releases, newest first."""
         return self._select(Release, "releases", {"namespace": namespace}, "created_at DESC, rowid DESC")
+
+
+def _forget_warnings(db: sqlite3.Connection, namespace: str, doc_id: str) -> None:
+    """Drop what jobs were told about a document."""
+    row = db.execute("SELECT source_uri FROM documents WHERE namespace = ? AND doc_id = ?", (namespace, doc_id)).fetchone()
+    jobs = db.execute("SELECT job_id, result, progress FROM jobs WHERE namespace = ?", (namespace,)).fetchall() if row else ()
+    for job_id, result, progress in jobs:
+        told, state = json.loads(result), json.loads(progress)
+        kept = [warning for warning in told.get("warnings", ()) if not warning.startswith(f"{row[0]}: ")]
+        if len(kept) < len(told.get("warnings", ())):
+            db.execute("UPDATE jobs SET result = ? WHERE job_id = ?", (stored({**told, "warnings": kept}), job_id))
+        if str(state.get("message", "")).startswith(f"{row[0]}: "):
+            db.execute("UPDATE jobs SET progress = ? WHERE job_id = ?", (stored({**state, "message": ""}), job_id))

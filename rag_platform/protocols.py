@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -112,9 +112,22 @@ class DenseReader(Protocol):
         """Number of vectors held."""
         ...
 
+    def ids(self) -> set[str]:
+        """Every chunk id held."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the files."""
+        ...
+
 
 class DenseIndex(Protocol):
-    """An approximate nearest-neighbour engine over one directory."""
+    """An approximate nearest-neighbour engine over one directory.
+
+    Files are shared between releases by hard links. One whose readers write into a file names it in `REWRITTEN_ON_OPEN: ClassVar[tuple[str,
+    ...]]`, and it is copied instead; before `update` is called every file is given bytes of its own, unless `REPLACES_FILES: ClassVar[bool]`
+    says that none is ever changed in place.
+    """
 
     def update(self, directory: Path, *, removed: Collection[str], ids: Sequence[str], vectors: Vectors) -> None:
         """Delete `removed`, then add `ids`; creates the index when the directory is empty."""
@@ -144,10 +157,13 @@ class LexicalReader(Protocol):
 
 
 class LexicalIndex(Protocol):
-    """A word index over one directory."""
+    """A word index over one directory; what is said of files at DenseIndex holds here too."""
 
-    def update(self, directory: Path, *, removed: Collection[str], rows: Iterable[LexicalRow]) -> None:
-        """Delete `removed`, then add `rows`; creates the index when the directory is empty."""
+    def update(self, directory: Path, *, removed: Mapping[str, str], rows: Iterable[LexicalRow]) -> None:
+        """Delete `removed` (chunk id: doc id), then add `rows`; creates the index when the directory is empty.
+
+        Afterwards every question has the hits and scores of an index that was built of the same rows from nothing.
+        """
         ...
 
     def open(self, directory: Path) -> LexicalReader:

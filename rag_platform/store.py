@@ -89,8 +89,11 @@ class Store:
 
     def version_path(self, version: Version, stage: str, profile: str, edition: str = "") -> Path:
         """The Parquet file of one stage of one version; that of an edition of it lies beside the version's own."""
-        folder = self.home / "versions" / version.namespace / version.doc_id / version.file_sha256[:12] / stage
-        return folder / f"{profile}{f'-{edition}' if edition else ''}.parquet"
+        return self.version_dir(version) / stage / f"{profile}{f'-{edition}' if edition else ''}.parquet"
+
+    def version_dir(self, version: Version) -> Path:
+        """The outputs of every stage of one version."""
+        return self.area("versions") / version.namespace / version.doc_id / version.file_sha256[:12]
 
     def media_dir(self, asset_id: str) -> Path:
         """original.<ext>, thumb.webp and meta.json of one image."""
@@ -454,6 +457,37 @@ def _restorer(hint: Any) -> Callable[[Any], Any] | None:
 
 def _object(value: Any) -> Any:
     return json.loads(value) if isinstance(value, str) else value
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Make `target` another name of the file, or a copy where the file system has no hard links."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        copy_file(source, target)
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy the bytes inside the kernel; where the file system can, the copy shares them on disk until one of the two is written."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with open(source, "rb") as reading, open(target, "wb") as writing:
+        try:
+            while os.copy_file_range(reading.fileno(), writing.fileno(), 1 << 30):
+                pass
+        except (AttributeError, OSError) as error:
+            if isinstance(error, OSError) and error.errno in _FULL_ERRNO:
+                raise
+            reading.seek(0)
+            writing.seek(0)
+            shutil.copyfileobj(reading, writing, 8 * 1024 * 1024)
+
+
+def own_copies(directory: Path) -> None:
+    """Give every file below that has other names bytes of its own, so that it may be changed in place."""
+    for path in [path for path in directory.rglob("*") if path.is_file() and path.stat().st_nlink > 1]:
+        with atomic_path(path) as temporary:
+            copy_file(path, temporary)
 
 
 def directory_bytes(paths: Iterable[Path]) -> int:

@@ -6,15 +6,16 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 
 import dagster as dg
 from dagster._core.errors import DagsterExecutionInterruptedError
 from dagster._core.execution.plan.objects import ErrorSource
-from dagster._utils.error import SerializableErrorInfo
+from dagster_shared.error import SerializableErrorInfo
 
 from rag_platform import jobs
+from rag_platform.assets.collecting import run_collection
 from rag_platform.assets.instance import prepare
 from rag_platform.assets.partitions import JOB_TAG, RANGE_END, RANGE_START, contiguous, document_versions, namespaces
 from rag_platform.config import Settings, load_settings
@@ -85,7 +86,8 @@ def _outcome(job: Job, settings: Settings, store: Store, ledger: Ledger) -> Outc
         prepare(store)
         with (
             dg.DagsterInstance.get() as instance,
-            store.writer(job.namespace, f"{job.kind} {job.job_id}", wait=settings.jobs.lock_seconds),
+            # one of the whole data root takes every namespace's lock when it begins
+            store.writer(job.namespace, f"{job.kind} {job.job_id}", wait=settings.jobs.lock_seconds) if job.namespace else nullcontext(),
         ):
             end_orphans(instance, ledger)
             try:
@@ -213,7 +215,28 @@ def draft(work: Work) -> Outcome:
     return ("failed", reason) if reason else ("done", "")
 
 
-KINDS: dict[str, Callable[[Work], Outcome]] = {"ingest": ingest, "rebuild": ingest, "edit": ingest, "live": live, "draft": draft}
+def delete(work: Work) -> Outcome:
+    """Release what is left without what was deleted, then purge it if the deletion is hard."""
+    if reason := release(work):
+        return "failed", f"{reason}; what was deleted is hidden from every reader all the same"
+    return gc(work) if work.job.args["mode"] == "hard" else ("done", "")
+
+
+def gc(work: Work) -> Outcome:
+    """Collect garbage, all of it or what one deletion took."""
+    found = run_collection(work.job, work.settings, work.store, work.ledger, work.instance, work.progress)
+    return "done", "; ".join(found.left)
+
+
+KINDS: dict[str, Callable[[Work], Outcome]] = {
+    "ingest": ingest,
+    "rebuild": ingest,
+    "edit": ingest,
+    "live": live,
+    "draft": draft,
+    "delete": delete,
+    "gc": gc,
+}
 
 
 # --- one Dagster run -------------------------------------------------------------------------------------------------------

@@ -83,16 +83,12 @@ def describe(chunks: Sequence[Chunk], config: DescribeConfig, cache: Path) -> De
     """
     if config.provider == "none":
         return Descriptions()
-    prompt = prompts.load("describe/chunk", DESCRIBE_FIELDS)
-    options = {key: value for key, value in config.options.items() if key not in _TRANSPORT}
-    profile = fingerprint(config.provider, provider_version("llm", config.provider), options, prompt.profile_id, SCHEMA)
-    passages = [chunk for chunk in chunks if chunk.chunk_text.strip() and chunk.chunk_type != "parent"]
-    texts = {chunk.chunk_id: prompt.user(section_path=_path(chunk), text=chunk.chunk_text[:MAX_CHARS]) for chunk in passages}
-    keys = {chunk_id: fingerprint(profile, text, length=64) for chunk_id, text in texts.items()}
+    questions = asked(chunks, config)
+    texts, keys = questions.texts, questions.keys
     with closing(_Cache(cache)) as known:
         held = {key: parsed(text) for key, text in known.get(keys.values()).items()}
         wanted = {key: texts[chunk_id] for chunk_id, key in keys.items() if key not in held}
-        run = _Run(build("llm", config.provider, config.options), prompt.system, known)
+        run = _Run(build("llm", config.provider, config.options), questions.system, known)
         if wanted:
             with ThreadPoolExecutor(config.parallel, thread_name_prefix="describe") as pool:
                 answers = {key: pool.submit(tracing.carry(run.ask), key, text) for key, text in wanted.items()}
@@ -100,6 +96,25 @@ def describe(chunks: Sequence[Chunk], config: DescribeConfig, cache: Path) -> De
     found = {chunk_id: held[key] for chunk_id, key in keys.items() if key in held}
     failed = {chunk_id: run.failed[key] for chunk_id, key in keys.items() if key in run.failed}
     return Descriptions(found, failed, len(found) - sum(keys[i] in wanted for i in found), run.asked, run.cost)
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """What a model is asked about chunks, by chunk_id, and the key under which each answer is kept."""
+
+    system: str
+    texts: dict[str, str]
+    keys: dict[str, str]
+
+
+def asked(chunks: Sequence[Chunk], config: DescribeConfig) -> Questions:
+    """The questions about every chunk with text, parents left out. Raises ConfigError when the prompt does not load."""
+    prompt = prompts.load("describe/chunk", DESCRIBE_FIELDS)
+    options = {key: value for key, value in config.options.items() if key not in _TRANSPORT}
+    profile = fingerprint(config.provider, provider_version("llm", config.provider), options, prompt.profile_id, SCHEMA)
+    passages = [chunk for chunk in chunks if chunk.chunk_text.strip() and chunk.chunk_type != "parent"]
+    texts = {chunk.chunk_id: prompt.user(section_path=_path(chunk), text=chunk.chunk_text[:MAX_CHARS]) for chunk in passages}
+    return Questions(prompt.system, texts, {chunk_id: fingerprint(profile, text, length=64) for chunk_id, text in texts.items()})
 
 
 def parsed(text: str) -> Description:
@@ -161,6 +176,21 @@ class _Run:
         return found
 
 
+def known(path: Path) -> dict[str, int]:
+    """Key to size in bytes of every kept answer; nothing where no model was ever asked."""
+    if not path.is_file():
+        return {}
+    with closing(_Cache(path)) as cache:
+        return cache.sizes()
+
+
+def forget(path: Path, keys: Sequence[str]) -> None:
+    """Drop answers, overwritten on disk."""
+    if keys:
+        with closing(_Cache(path)) as cache:
+            cache.remove(keys)
+
+
 class _Cache:
     """Checked answers by the fingerprint of everything that was asked; safe between threads and processes."""
 
@@ -185,6 +215,16 @@ class _Cache:
     def put(self, key: str, answer: str, model: str) -> None:
         with self._lock:
             self._db.execute("INSERT OR REPLACE INTO descriptions VALUES (?, ?, ?)", (key, answer, model))
+
+    def sizes(self) -> dict[str, int]:
+        with self._lock:
+            return dict(self._db.execute("SELECT key, length(answer) FROM descriptions").fetchall())
+
+    def remove(self, keys: Sequence[str]) -> None:
+        with self._lock:
+            self._db.execute("PRAGMA secure_delete=ON")
+            self._db.execute("DELETE FROM descriptions WHERE key IN (SELECT value FROM json_each(?))", (json.dumps(keys),))
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
         self._db.close()

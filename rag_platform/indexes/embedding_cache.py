@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +17,9 @@ from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
 
 SCHEMA_VERSION = 1
+Space = tuple[str, str, str]  # embedder id, embedder version, text_norm_profile_id
 _IN_CLAUSE = 500
+_EMPTY_SHARE = 0.25  # of the pages, above which the file is written anew
 
 
 class EmbeddingCache:
@@ -77,6 +80,30 @@ class EmbeddingCache:
         with self._lock, self._transaction():
             self._db.executemany("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?)", rows)
 
+    def entries(self) -> Iterator[tuple[Space, str, int]]:
+        """(space, content_hash, bytes) of every vector."""
+        with self._lock:
+            rows = self._db.execute(
+                "SELECT embedder_id, embedder_version, text_norm_profile_id, content_hash, length(vector) FROM embeddings JOIN spaces"
+                " USING (space_id)"
+            ).fetchall()
+        return (((row[0], row[1], row[2]), row[3], row[4]) for row in rows)
+
+    def remove(self, entries: Iterable[tuple[Space, str]]) -> None:
+        """Forget vectors in one commit, overwritten on disk; the file shrinks when much of it is empty."""
+        rows = [(*space, content_hash) for space, content_hash in entries]
+        with self._lock:
+            self._db.execute("PRAGMA secure_delete=ON")
+            with self._transaction():
+                self._db.executemany(
+                    "DELETE FROM embeddings WHERE space_id = (SELECT space_id FROM spaces WHERE embedder_id = ? AND embedder_version = ?"
+                    " AND text_norm_profile_id = ?) AND content_hash = ?", rows,
+                )  # fmt: skip
+            empty, pages = (self._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_count"))
+            if empty > _EMPTY_SHARE * pages:
+                self._db.execute("VACUUM")
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
     def rate(self, info: EmbedderInfo) -> float | None:
         """UTF-8 bytes per second and process as last measured on this machine, None before the first measurement."""
         with self._lock:
@@ -125,4 +152,5 @@ class EmbeddingCache:
         except BaseException:
             self._db.execute("ROLLBACK")
             raise
+        sys.audit("rag_platform.commit", str(self.path))
         self._db.execute("COMMIT")

@@ -38,7 +38,7 @@ EVENT_KINDS = frozenset(
         "query.normalized", "retrieval.plan", "retrieval.candidates", "fusion.ranked", "filter.applied", "rerank.ranked",
         "context.final", "generation.summary", "response.envelope", "query.fallback",
         "release.built", "release.checked", "release.published", "release.rolled_back", "release.opened",
-        "eval.case", "eval.metrics", "gate.verdict", "job.state", "model.call", "stage.summary", "stage.error",
+        "document.deleted", "garbage.collected", "eval.case", "eval.metrics", "gate.verdict", "job.state", "model.call", "stage.summary", "stage.error",
     }
 )  # fmt: skip
 UNKNOWN_EVENT = "event.unknown"
@@ -139,7 +139,11 @@ class Span:
         if self.error is not None:
             return
         self.error = error_fields(error) if isinstance(error, BaseException) else {"code": code or "error", "message": error[:_MAX_MESSAGE]}
-        event("stage.error", {"stage": self.name, **self.error})
+        event("stage.error", {"stage": self.name, **self._subject(), **self.error})
+
+    def _subject(self) -> dict[str, Any]:
+        """The version that the stage is about, so that what an error quotes can be found when its document is deleted."""
+        return {key: value for key, value in self.attrs.items() if key == "version_id"}
 
     def _end(self) -> None:
         if self._trace is None:
@@ -152,7 +156,7 @@ class Span:
                   "attrs": self.attrs}  # fmt: skip
         if self.error:
             fields["error"] = self.error
-        self._trace._add_span(self.name, duration, self.error)
+        self._trace._add_span(self.name, duration, {**self._subject(), **self.error} if self.error else None)
         self._trace._write("span.end", fields)
         self._end_otel()
 

@@ -1,0 +1,40 @@
+"""Commands about what data is kept: collecting garbage, proving that a deletion left nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from rag_platform.cli_context import Context, answers, awaited, namespace_option
+from rag_platform.errors import InputError, RagError
+from rag_platform.ir import Json
+from rag_platform.retrieval import responses
+
+
+@click.command()
+@click.option("--plan", is_flag=True, help="Say what would be removed, and remove nothing.")
+@click.option("--prove", "doc", metavar="DOC", help="Count what every store still holds of a document, and remove nothing.")
+@click.option("--version", metavar="VERSION", help="With --prove: of one version alone.")
+@namespace_option
+@answers(own_trace=True)
+def gc(context: Context, plan: bool, doc: str | None, version: str | None, namespace: str | None) -> Json:
+    """Remove what no document, release or draft needs any more, in all namespaces."""
+    from rag_platform.assets.collecting import partition_keys
+    from rag_platform.indexes.collecting import collect, start_gc
+    from rag_platform.indexes.proving import prove
+
+    parts: dict[str, Any] = {"settings": context.settings, "store": context.store, "ledger": context.ledger}
+    if version and not doc:
+        raise InputError("--version goes with --prove DOC", code="usage")
+    if doc:
+        with partition_keys(context.store) as keys:
+            proof = prove(context.namespace(namespace), doc, version, partitions=keys.keys(), **parts)
+        return responses.envelope(proof.data(), "")
+    if plan:
+        with partition_keys(context.store) as keys:
+            return responses.envelope(collect(partitions=keys, plan=True, **parts).data(), "")
+    job = awaited(context, *start_gc(**parts))
+    if job.state == "failed":
+        return responses.failure(RagError(job.reason, code="gc_failed", job_id=job.job_id), job.trace_id, local=True)
+    return responses.envelope({**job.result, "job_id": job.job_id}, job.trace_id, [job.reason] if job.reason else [])

@@ -1,0 +1,406 @@
+"""Garbage collection: what no document, release or draft needs any more leaves every store.
+
+What goes is found by looking at the stores, not by a list, so a collection that was killed is finished by the next one. Whatever marks
+something as complete goes first: a folder is renamed before it is emptied, a version is called purged before its data is touched.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+from rag_platform import jobs
+from rag_platform.config import Settings, Strategy, stage_profiles, text_norm_profile_id
+from rag_platform.documents import describing
+from rag_platform.indexes import release as releases
+from rag_platform.indexes.belongings import Belongings, Record, edition_of, of_versions, profile_of, write_record
+from rag_platform.indexes.catalog import CatalogReader
+from rag_platform.indexes.deleting import recorded, strategies_of
+from rag_platform.indexes.embedding_cache import EmbeddingCache, Space
+from rag_platform.indexes.manifest import Manifest, embedder_info
+from rag_platform.indexes.retaining import condemned, kept_versions
+from rag_platform.indexes.updating import retain
+from rag_platform.ir import Json, Version
+from rag_platform.ledger import Ledger
+from rag_platform.ledger_rows import Job
+from rag_platform.ledger_tables import now
+from rag_platform.observability import erasing, tracing
+from rag_platform.store import Store, directory_bytes, read_json
+
+OnProgress = Callable[[str, int, int], None]
+
+_TRASH = ".trash-"
+_TEMPORARY_SECONDS = 3600  # what was begun longer ago and has no name yet belongs to a process that died
+_GRACE_SECONDS = 2.0  # a query that began before the pointer moved may still open files of the release before
+
+
+class Partitions(Protocol):
+    """The partition keys of document versions, wherever they are kept."""
+
+    def keys(self) -> set[str]:
+        """Every key there is."""
+        ...
+
+    def drop(self, keys: Collection[str], *, history: bool) -> None:
+        """Remove keys, and with `history` what was recorded under them."""
+        ...
+
+
+@dataclass
+class Collected:
+    """What a collection removed, or would remove: store to count and bytes; `left` says what it could not remove, and why."""
+
+    removed: dict[str, dict[str, int]] = field(default_factory=dict)
+    left: list[str] = field(default_factory=list)
+
+    def add(self, name: str, count: int, size: int = 0) -> None:
+        """Count what goes from one store."""
+        if count:
+            known = self.removed.setdefault(name, {"count": 0, "bytes": 0})
+            self.removed[name] = {"count": known["count"] + count, "bytes": known["bytes"] + size}
+
+    def data(self) -> Json:
+        """The `gc` payload of the public contract."""
+        rows = sorted(self.removed.items())
+        total = sum(item["bytes"] for _, item in rows)
+        lines = [f"- {name}: {item['count']:,} ({item['bytes']:,} bytes)" for name, item in rows]
+        return {
+            "markdown": "\n".join([*(lines or ["nothing to remove"]), *self.left]),
+            "removed": dict(rows),
+            "bytes": total,
+            "left": self.left,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a collection must not touch."""
+
+    versions: Mapping[str, Version]
+    profiles: Mapping[str, frozenset[str]]  # namespace to the profiles of stages that its strategy or a kept release uses
+    editions: frozenset[str]
+    belongings: Belongings
+    facts: frozenset[Path]
+    spaces: frozenset[Space]
+    partitions: frozenset[str]
+
+
+def start_gc(*, settings: Settings, store: Store, ledger: Ledger) -> tuple[Job, subprocess.Popen[bytes]]:
+    """The launched job that collects the garbage of the whole data root, and its process."""
+    job = ledger.add_job("gc", "", {})
+    return job, jobs.launch(job, settings, store)
+
+
+@contextmanager
+def alone(store: Store, namespaces: Iterable[str], owner: str, *, wait: float) -> Iterator[None]:
+    """Nobody receives, writes or collects inside the block. Raises BusyError naming who does."""
+    with ExitStack() as held:
+        held.enter_context(store.collecting(owner, wait=wait))
+        for namespace in sorted(namespaces):
+            held.enter_context(store.writer(namespace, owner, wait=wait))
+        yield
+
+
+def collect(
+    *,
+    settings: Settings,
+    store: Store,
+    ledger: Ledger,
+    partitions: Partitions | None = None,
+    scope: Record | None = None,
+    force: bool = False,
+    plan: bool = False,
+    on_progress: OnProgress = lambda step, done, total: None,
+) -> Collected:
+    """What was removed from every store, or with `plan` what would be; `scope` limits it to what one hard deletion took.
+
+    Releases that hold what was deleted hard go too, pinned ones only with `force`, the published one never. The caller holds `alone`.
+    """
+    work = _Collection(settings, store, ledger, partitions, scope, force, plan)
+    steps: Sequence[tuple[str, Callable[[], None]]] = (
+        ("releases", work.releases),
+        ("versions", work.versions),
+        ("facts", work.facts),
+        ("raw", work.raw),
+        ("media", work.media),
+        ("cache", work.caches),
+        ("rest", work.rest),
+        ("deletions", work.deletions),
+    )
+    for number, (name, step) in enumerate(steps):
+        on_progress(name, number, len(steps))
+        step()
+    on_progress("done", len(steps), len(steps))
+    tracing.event("garbage.collected", {"removed": work.result.removed, "plan": plan, "left": len(work.result.left)})
+    return work.result
+
+
+class _Collection:
+    """One call of `collect`."""
+
+    def __init__(
+        self, settings: Settings, store: Store, ledger: Ledger, partitions: Partitions | None, scope: Record | None, force: bool, plan: bool
+    ) -> None:
+        self.settings, self.store, self.ledger, self.partitions = settings, store, ledger, partitions
+        self.scope, self.force, self.plan = scope, force, plan
+        self.result = Collected()
+        self.namespaces = sorted(ledger.namespaces())
+        self.due = [record for record in ([scope] if scope else self._hard_deletions()) if not record.purged_at]
+        self.manifests: dict[str, list[Manifest]] = {}
+
+    def _hard_deletions(self) -> list[Record]:
+        stones = [stone for name in self.namespaces for stone in self.ledger.tombstones(name, since=0) if stone.mode == "hard"]
+        return [
+            recorded(stone, settings=self.settings, store=self.store, ledger=self.ledger, write=not self.plan) for stone in stones
+        ]  # fmt: skip
+
+    # --- the steps, in order -------------------------------------------------------------------------------------------
+
+    def releases(self) -> None:
+        """Drop what retention does not keep, and what holds something that was deleted hard; then find what must stay of the rest."""
+        for namespace in self.namespaces:
+            rows = self.ledger.releases(namespace)
+            pinned = {row.release_id for row in rows if row.pinned}
+            surplus = [] if self.scope else releases.surplus(self.store, namespace, self.settings.releases.keep, pinned)
+            gone = {path.name for path in surplus}
+            published = releases.current(self.store, namespace)
+            self.manifests[namespace] = []
+            for manifest in releases.list_releases(self.store, namespace):
+                if manifest.release_id in gone:
+                    continue
+                if deleted := self._deleted_in(manifest):
+                    if manifest.release_id != published and (self.force or manifest.release_id not in pinned):
+                        surplus.append(self.store.release_dir(namespace, manifest.release_id))
+                        continue
+                    remedy = "build one without it with `rag rebuild`" if manifest.release_id == published else "unpin it, or use --force"
+                    what = "published" if manifest.release_id == published else "pinned"
+                    self.result.left.append(f"release {manifest.release_id} of {namespace} is {what} and holds {deleted}: {remedy}")
+                self.manifests[namespace].append(manifest)
+            for path in surplus:
+                self.result.add("releases", 1, directory_bytes([path]))
+            if not self.plan:
+                self._drop_releases(namespace, surplus)
+        self.kept = self._kept()
+
+    def _deleted_in(self, manifest: Manifest) -> str:
+        """The doc_id of something deleted hard that a release holds, empty without."""
+        for record in self.due:
+            if record.namespace == manifest.namespace and self._gone(record) & manifest.versions.keys():
+                return record.doc_id
+        return ""
+
+    def _gone(self, record: Record) -> set[str]:
+        """The versions of a hard deletion that did not come again since."""
+        stones = [stone for stone in self.ledger.tombstones(record.namespace, since=0) if stone.sequence == record.sequence]
+        document = self.ledger.document(record.namespace, record.doc_id)
+        used = {document.live_version, document.wanted_version}
+        versions = self.ledger.versions(record.namespace, record.doc_id)
+        return {version.version_id for version in versions if condemned(version, stones, used)}
+
+    def _drop_releases(self, namespace: str, surplus: Sequence[Path]) -> None:
+        if surplus and (pointer := self.store.current_path(namespace)).is_file():
+            time.sleep(max(0.0, min(_GRACE_SECONDS, pointer.stat().st_mtime + _GRACE_SECONDS - time.time())))
+        for path in surplus:
+            releases.drop(path)
+        retain(namespace, settings=self.settings, store=self.store, ledger=self.ledger)  # the ledger says which are gone
+
+    def _kept(self) -> Kept:
+        kept: dict[str, Version] = {}
+        profiles: dict[str, frozenset[str]] = {}
+        facts: set[Path] = set()
+        spaces: set[Space] = set()
+        partitions: set[str] = set()
+        editions: set[str] = set()
+        belongings = Belongings()
+        for namespace in self.namespaces:
+            strategies = self._strategies(namespace)
+            manifests = self.manifests[namespace]
+            used = [stage_profiles(strategies[0]), *(manifest.profiles for manifest in manifests)]
+            profiles[namespace] = frozenset(profile for each in used for profile in each.values())
+            documents = self.ledger.documents(namespace)
+            versions = {version.version_id: version for version in self.ledger.versions(namespace)}
+            ids = kept_versions(
+                documents,
+                list(versions.values()),
+                self.ledger.tombstones(namespace, since=0),
+                held={version_id for manifest in manifests for version_id in manifest.versions},
+                drafted={draft.version_id for draft in self.ledger.drafts(namespace)},
+                retention=self.settings.retention,
+                now=datetime.now(UTC),
+            )
+            own = {version_id: versions[version_id] for version_id in sorted(ids)}
+            kept |= own
+            facts |= {self.store.facts_dir(version, each["facts"]) for version in own.values() for each in used if "facts" in each}
+            spaces |= set(_spaces(strategies[0], manifests))
+            editions |= {version.edition for version in own.values()} | self._editions(manifests)
+            partitions |= {d.live_version or "" for d in documents} | {d.wanted_version or "" for d in documents}
+            belongings |= of_versions(self.store, own.values(), profiles[namespace], strategies)
+        return Kept(kept, profiles, frozenset(editions - {""}), belongings, frozenset(facts), frozenset(spaces), frozenset(partitions))
+
+    def _strategies(self, namespace: str) -> list[Strategy]:
+        return strategies_of(namespace, self.settings, self.ledger, self.manifests[namespace])
+
+    def _editions(self, manifests: Iterable[Manifest]) -> set[str]:
+        found: set[str] = set()
+        for manifest in manifests:
+            catalog = CatalogReader(self.store.release_dir(manifest.namespace, manifest.release_id) / "catalog.sqlite")
+            found |= {version.edition for version in catalog.versions().values()}
+            catalog.close()
+        return found
+
+    def versions(self) -> None:
+        """Purge versions that are not kept, and the outputs of kept ones under profiles that nothing uses."""
+        known = [version for namespace in self.namespaces for version in self.ledger.versions(namespace)]
+        lost = [
+            v.version_id for v in known if v.version_id not in self.kept.versions and v.status != "purged" and self._meant(v.version_id)
+        ]
+        if self.partitions is not None:
+            keys = {key for key in self.partitions.keys() - self.kept.partitions if self._meant(key)}
+            self.result.add("partitions", len(keys))
+            if not self.plan:
+                self.partitions.drop(keys, history=False)
+        self.result.add("ledger", len(lost))
+        if not self.plan:
+            self.ledger.purge(lost)
+        folders = {self.store.version_dir(version): version for version in self.kept.versions.values()}
+        documents = [self.store.version_dir(v).parent for v in known if self._meant(v.version_id)] if self.scope else None
+        for document in sorted(set(documents)) if documents is not None else self.store.area("versions").glob("*/*"):
+            for folder in sorted(document.iterdir()) if document.is_dir() else ():
+                if folder not in folders:
+                    self._remove("versions", folder)
+                elif not self.scope:
+                    self._old_outputs(folder, self.kept.profiles[folders[folder].namespace])
+
+    def _old_outputs(self, folder: Path, profiles: Collection[str]) -> None:
+        """Outputs of a kept version under other profiles and editions; the edits go last, for sections are complete only with them."""
+        for path in sorted(folder.glob("*/*.parquet"), key=lambda path: (path.parent.name == "edits", path)):
+            edition = edition_of(path)
+            if not path.name.startswith(".") and (profile_of(path) not in profiles or (edition and edition not in self.kept.editions)):
+                self._remove("versions", path)
+
+    def facts(self) -> None:
+        """Facts of bytes or profiles that nothing uses."""
+        for path in sorted(self.store.area("facts").glob("*/*/*")):
+            if path not in self.kept.facts and self._ours("file_sha256s", path.parent.name):
+                self._remove("facts", path)
+
+    def raw(self) -> None:
+        """Bytes that no kept version has."""
+        for path in sorted(self.store.area("raw").glob("*/*")):
+            if (
+                not path.name.startswith(".")
+                and path.name not in self.kept.belongings.file_sha256s
+                and self._ours("file_sha256s", path.name)
+            ):
+                self._remove("raw", path)
+
+    def media(self) -> None:
+        """Images that no kept version shows, and descriptions made for surroundings that are gone."""
+        for path in sorted(self.store.area("media").glob("*")):
+            if not self._ours("asset_ids", path.name.removeprefix(_TRASH)):
+                continue
+            if path.name not in self.kept.belongings.asset_ids:
+                self._remove("media", path)
+                continue
+            for text in sorted(path.glob("texts/caption-*.json")):
+                context = read_json(text).get("context_hash", "")
+                if context and context not in self.kept.belongings.context_hashes:
+                    self._remove("media_texts", text)
+
+    def caches(self) -> None:
+        """Vectors and descriptions of texts that no kept version has, and what servers said of URLs that are no documents."""
+        held = self.kept.belongings
+        if self.store.embeddings_path.is_file():
+            with EmbeddingCache(self.store.embeddings_path) as cache:
+                rows = [
+                    (space, content_hash, size)
+                    for space, content_hash, size in cache.entries()
+                    if (content_hash not in held.content_hashes or (not self.scope and space not in self.kept.spaces))
+                    and self._ours("content_hashes", content_hash)
+                ]
+                self.result.add("embeddings", len(rows), sum(size for _, _, size in rows))
+                if not self.plan:
+                    cache.remove([(space, content_hash) for space, content_hash, _ in rows])
+        answers = describing.known(self.store.descriptions_path)
+        idle = [key for key in answers if key not in held.description_keys and self._ours("description_keys", key)]
+        self.result.add("descriptions", len(idle), sum(answers[key] for key in idle))
+        if not self.plan:
+            describing.forget(self.store.descriptions_path, idle)
+        wanted = {version.source_uri for version in self.kept.versions.values()}
+        for path in sorted(self.store.downloads_dir.glob("[!.]*.json")):
+            url = read_json(path).get("url", "")
+            if url not in wanted and (self.scope is None or url == self._source_uri(self.scope)):
+                self._remove("downloads", path)
+
+    def rest(self) -> None:
+        """What crashes left, and folders in which nothing is left."""
+        areas = [self.store.area(name) for name in ("raw", "facts", "versions", "media", "cache", "deletions")]
+        before = time.time() - _TEMPORARY_SECONDS
+        unnamed = [path for area in areas for path in area.rglob(".*") if path.is_file()]
+        spooled = [path for path in self.store.spool_dir.rglob("*") if path.is_file()]
+        for path in sorted({*unnamed, *spooled}) if not self.scope else ():
+            if path.stat().st_mtime < before:
+                self._remove("temporary", path)
+        for area in areas if not self.plan else ():
+            for folder, _, _ in os.walk(area, topdown=False):
+                if folder != str(area) and not os.listdir(folder):
+                    os.rmdir(folder)
+
+    def deletions(self) -> None:
+        """Finish hard deletions: no word of theirs stays in ledger, logs and event history."""
+        for record in self.due if not self.plan else ():
+            gone = self._gone(record)
+            own = record.belongings - self.kept.belongings
+            stone = next(s for s in self.ledger.tombstones(record.namespace, since=0) if s.sequence == record.sequence)
+            whole = stone.version_id is None and not stone.lifted_at
+            if self.partitions is not None:
+                self.partitions.drop(gone, history=True)
+            words = [record.doc_id, self._source_uri(record)] if whole else sorted(gone)
+            self.result.add("logs", erasing.erase(self.store.logs_dir, erasing.Names(words, own.chunk_ids | own.asset_ids)))
+            self.ledger.scrub(record.namespace, record.doc_id, sorted(gone), whole=whole)
+            if not any(self._gone(record) & m.versions.keys() for m in self.manifests[record.namespace]):
+                write_record(self.store, replace(record, purged_at=now()))
+
+    # --- the parts of a step -------------------------------------------------------------------------------------------
+
+    def _source_uri(self, record: Record) -> str:
+        return self.ledger.document(record.namespace, record.doc_id).source_uri
+
+    def _meant(self, version_id: str) -> bool:
+        return self.scope is None or version_id in self.scope.version_ids
+
+    def _ours(self, kind: str, name: str) -> bool:
+        return self.scope is None or name in getattr(self.scope.belongings, kind)
+
+    def _remove(self, name: str, path: Path) -> None:
+        """Remove a file, or a folder, which loses its name before its content."""
+        folder = path.is_dir()
+        self.result.add(name, 1, directory_bytes([path]) if folder else path.stat().st_size)
+        if self.plan:
+            return
+        if not folder:
+            path.unlink()
+            return
+        if not path.name.startswith(_TRASH):
+            trash = path.with_name(_TRASH + path.name)
+            os.replace(path, trash)
+            path = trash
+        shutil.rmtree(path)
+
+
+def _spaces(strategy: Strategy, manifests: Sequence[Manifest]) -> Iterator[Space]:
+    """The spaces of vectors that a namespace uses."""
+    for config, info in [
+        (strategy, embedder_info(strategy)),
+        *((Strategy.model_validate(m.strategy_config), m.embedder) for m in manifests),
+    ]:
+        if info is not None:
+            yield info.embedder_id, info.version, text_norm_profile_id(config.cleaning)

@@ -1,0 +1,200 @@
+"""Deleting a document or a version: hidden at once from every reader, then released without it, then, if asked, purged.
+
+The tombstone comes first: from its transaction on every running server and every older release hides what it names (seed 000 E-9, E-11).
+What the deletion takes is recorded by hashes and ids before anything is purged, so that the proof can count afterwards.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+
+from rag_platform import jobs
+from rag_platform.config import Settings, Strategy, load_strategy
+from rag_platform.documents.naming import named_document, named_version
+from rag_platform.errors import InputError, ReleaseError
+from rag_platform.indexes import release as releases
+from rag_platform.indexes.belongings import Belongings, Record, of_versions, read_record, write_record
+from rag_platform.indexes.catalog import CatalogReader
+from rag_platform.indexes.manifest import Manifest
+from rag_platform.ir import Document, Json
+from rag_platform.ledger import Ledger
+from rag_platform.ledger_rows import Job, JobItem, Tombstone
+from rag_platform.observability import tracing
+from rag_platform.store import Store
+
+MODES = ("soft", "hard")
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A deletion that is in force, and the job that carries it through."""
+
+    tombstone: Tombstone
+    document: Document
+    version_ids: tuple[str, ...]
+    affected: dict[str, int]
+    job: Job
+    process: subprocess.Popen[bytes]
+
+
+def start_delete(
+    namespace: str,
+    doc: str,
+    version: str | None = None,
+    *,
+    mode: str = "soft",
+    force: bool = False,
+    settings: Settings,
+    store: Store,
+    ledger: Ledger,
+) -> Started:
+    """Hide a document, or one version of it, from now on, and launch the job that releases without it and, if `hard`, purges its data.
+
+    Names are those of `documents.naming`. `soft` keeps the data until retention ends; a hard deletion that was interrupted is taken up
+    again. Raises NotFoundError for what is unknown, InputError for what is deleted already, ReleaseError `pinned_releases` for a hard
+    deletion of what pinned releases hold.
+    """
+    if mode not in MODES:
+        raise InputError(f"unknown mode {mode!r}; known: {', '.join(MODES)}", code="bad_mode")
+    document = named_document(ledger, namespace, doc)
+    versions = ledger.versions(namespace, document.doc_id)
+    if version is not None:
+        versions = [named_version(document, versions, version)]
+    doc_id, version_id = document.doc_id, versions[0].version_id if version is not None else None
+    holding = releases_holding(store, namespace, [version.version_id for version in versions])
+    pinned = {row.release_id for row in ledger.releases(namespace) if row.pinned} & {manifest.release_id for manifest in holding}
+    if mode == "hard" and pinned and not force:
+        raise ReleaseError(
+            f"{len(pinned)} pinned releases hold it: {', '.join(sorted(pinned))}; unpin them, or delete with --force, which drops them",
+            code="pinned_releases", releases=sorted(pinned),
+        )  # fmt: skip
+    was_live = document.live_version in {version.version_id for version in versions}
+    with (
+        tracing.trace("ingestion", logs_dir=store.logs_dir, namespace=namespace) as trace,
+        tracing.span("stage.delete", provider_type="ledger", provider_id="tombstone") as span,
+    ):
+        stone = _in_force(document, version_id, mode, ledger) or ledger.delete(namespace, doc_id, version_id, mode)
+        record = recorded(stone, settings=settings, store=store, ledger=ledger)
+        affected = {"versions": len(versions), "releases": len(holding), **_sizes(record.belongings)}
+        span.set(doc_id=doc_id, mode=mode, **affected)
+        tracing.event("document.deleted", {"doc_id": doc_id, "version_ids": list(record.version_ids), "mode": mode, "affected": affected})
+    args = {
+        "doc_id": doc_id,
+        "version_id": version_id,
+        "version_ids": list(record.version_ids),
+        "mode": mode,
+        "force": force,
+        "sequence": stone.sequence,
+        "affected": affected,
+        "was_live": was_live,
+        # what is deleted hard must not linger in files that a release takes over from its parent
+        "release": bool(holding) or was_live,
+        "full": mode == "hard",
+    }
+    job = ledger.add_job("delete", namespace, args, [JobItem(document.source_uri, doc_id, version_id or "", "delete")])
+    ledger.update_job(job.job_id, trace_id=trace.trace_id)
+    return Started(stone, document, record.version_ids, affected, job, jobs.launch(job, settings, store))
+
+
+def _in_force(document: Document, version_id: str | None, mode: str, ledger: Ledger) -> Tombstone | None:
+    """The tombstone of a hard deletion that is asked for again, None where a new one is due. Raises InputError `already_deleted`."""
+    named = [
+        stone
+        for stone in ledger.tombstones(document.namespace)
+        if stone.doc_id == document.doc_id and stone.version_id in (None, version_id)
+    ]
+    hard = [stone for stone in named if stone.mode == "hard"]
+    if mode == "hard":
+        return hard[-1] if hard else None
+    if named:
+        what = f"version {version_id}" if version_id else f"document {document.doc_id}"
+        remedy = "it is purged" if hard else "its data stays until retention ends; `--mode hard` purges it now"
+        raise InputError(f"{what} was deleted on {named[-1].created_at}; {remedy}", code="already_deleted")
+    return None
+
+
+def releases_holding(store: Store, namespace: str, version_ids: Iterable[str]) -> list[Manifest]:
+    """The finished releases that hold any of the versions, newest first."""
+    wanted = set(version_ids)
+    return [manifest for manifest in releases.list_releases(store, namespace) if wanted & manifest.versions.keys()]
+
+
+def recorded(stone: Tombstone, *, settings: Settings, store: Store, ledger: Ledger, write: bool = True) -> Record:
+    """The record of a deletion, made from the stage files and the releases where there is none yet."""
+    if (known := read_record(store, stone.namespace, stone.sequence)) is not None:
+        return known
+    versions = [
+        version for version in ledger.versions(stone.namespace, stone.doc_id) if stone.version_id in (None, version.version_id)
+    ]  # fmt: skip
+    manifests = releases.list_releases(store, stone.namespace)
+    held = of_versions(store, versions, strategies=strategies_of(stone.namespace, settings, ledger, manifests))
+    for earlier in ledger.tombstones(stone.namespace, since=0):
+        if earlier.doc_id == stone.doc_id and (before := read_record(store, stone.namespace, earlier.sequence)) is not None:
+            held |= before.belongings
+    version_ids = tuple(version.version_id for version in versions)
+    for manifest in manifests:
+        held |= of_release(store, manifest, version_ids)
+    record = Record(stone.sequence, stone.namespace, stone.doc_id, version_ids, stone.mode, stone.created_at, held)
+    if write:
+        write_record(store, record)
+    return record
+
+
+def strategies_of(namespace: str, settings: Settings, ledger: Ledger, manifests: Iterable[Manifest]) -> list[Strategy]:
+    """The namespace's strategy as it is now, first, and those that its releases were built with, each once."""
+    found = [load_strategy(settings, ledger.namespaces().get(namespace))]
+    for manifest in manifests:
+        strategy = Strategy.model_validate(manifest.strategy_config)
+        if strategy not in found:
+            found.append(strategy)
+    return found
+
+
+def of_release(store: Store, manifest: Manifest, version_ids: Sequence[str]) -> Belongings:
+    """What a release holds of versions; its chunks may be older than the stage files that are left."""
+    catalog = CatalogReader(store.release_dir(manifest.namespace, manifest.release_id) / "catalog.sqlite")
+    try:
+        inside = [version_id for version_id in version_ids if version_id in manifest.versions]
+        entries = [entry for version_id in inside for entry in catalog.entries_of_version(version_id)]
+        texts = [text for version_id in inside for text in catalog.media_texts(version_id)]
+        return Belongings(
+            chunk_ids=frozenset(entry.chunk.chunk_id for entry in entries),
+            content_hashes=frozenset(entry.content_hash for entry in entries) - {""},
+            asset_ids=frozenset(asset_id for entry in entries for asset_id in entry.chunk.asset_ids),
+            context_hashes=frozenset(text.context_hash for text in texts) - {""},
+        )
+    finally:
+        catalog.close()
+
+
+def _sizes(held: Belongings) -> dict[str, int]:
+    names = {"file_sha256s": "raw", "chunk_ids": "chunks", "content_hashes": "embeddings", "asset_ids": "media"}
+    return {names[f.name]: len(getattr(held, f.name)) for f in fields(Belongings) if f.name in names}
+
+
+def delete_data(job: Job, *, store: Store) -> Json:
+    """The `delete` payload of the public contract, from a job in its final state."""
+    args = job.args
+    data: Json = {
+        "doc_id": args["doc_id"],
+        "version_ids": args["version_ids"],
+        "mode": args["mode"],
+        "affected": args["affected"],
+        "job_id": job.job_id,
+        "release_id": releases.current(store, job.namespace),
+        "removed": job.result.get("removed", {}),
+    }
+    what = f"version {args['version_id']}" if args["version_id"] else f"document {args['doc_id']}"
+    lines = [f"{what} is deleted: no reader of namespace {job.namespace!r} shows it any more, nor will after a rollback."]
+    if args["version_id"] and args["was_live"]:
+        lines.append(f"The document has no live version until `rag docs live {args['doc_id']} VERSION` names another, or its file changes.")
+    counted = ", ".join(f"{count} {name}" for name, count in args["affected"].items() if count)
+    lines.append(f"It had {counted}." if counted else "It had no data.")
+    if args["mode"] == "soft":
+        lines.append("Its data stays until retention ends; `--mode hard` purges it.")
+    elif data["removed"]:
+        bytes_ = sum(item["bytes"] for item in data["removed"].values())
+        lines.append(f"Purged: {bytes_:,} bytes. `rag gc --prove {args['doc_id']}` counts what is left.")
+    return {"markdown": "\n".join(lines), **data}
