@@ -116,6 +116,7 @@ class Settings(_Model):
     jobs: JobPolicy = JobPolicy()
     server: ServerSettings = ServerSettings()
     nightly_cron: str = "0 3 * * *"
+    inbox_settle_seconds: float = Field(default=5.0, ge=0)  # a file of the inbox that changed within this time may still be written
     embedding_processes: int = 0  # 0: one per core
 
 

@@ -7,9 +7,9 @@ from rag_platform.assets.resources import Platform
 
 defs = dg.Definitions(
     assets=[ingestion.ingestion, release.candidate, release.published_release],
-    jobs=[automation.ingest_job, automation.release_job],
+    jobs=[automation.ingest_job, automation.release_job, automation.sync_job],
     sensors=[automation.inbox, automation.release_after_success, automation.release_after_failure],
-    schedules=[automation.nightly, automation.nightly_release],
+    schedules=[automation.nightly],
     resources={"platform": Platform()},
     executor=dg.in_process_executor,  # a run is one chain of steps: a process for each would only cost its start
 )

@@ -61,7 +61,7 @@ def write_config(folder: Path, **strategies: str) -> Path:
     """A config folder with the shipped logging and prompts, settings whose default strategy is `tiny`, and the given strategies."""
     (folder / "strategies").mkdir(parents=True)
     (folder / "settings.yaml").write_text(
-        "schema_version: 1\ndefault_strategy: tiny\nembedding_processes: 1\njobs: {lock_seconds: 0.2, backoff_seconds: 0.01}\n",
+        "schema_version: 1\ndefault_strategy: tiny\nembedding_processes: 1\ninbox_settle_seconds: 0\njobs: {lock_seconds: 0.2, backoff_seconds: 0.01}\n",
         encoding="utf-8",
     )
     for name, text in {"tiny": TINY, **strategies}.items():

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import dagster as dg
 
+from rag_platform import jobs
 from rag_platform.assets.partitions import JOB_TAG, RANGE_END, RANGE_START, contiguous, document_versions, namespaces
 from rag_platform.assets.resources import Platform
-from rag_platform.config import INGESTION_STAGES, load_settings, stage_profiles
+from rag_platform.config import INGESTION_STAGES, load_settings
 from rag_platform.documents.finding import Input, synced_inputs
-from rag_platform.documents.receiving import ReceiveOptions, Reception, given_up, left_alone, receive
+from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
 from rag_platform.errors import RagError
-from rag_platform.indexes.ingesting import stale_versions
+from rag_platform.indexes.starting import start_ingest
 from rag_platform.indexes.updating import unfinished
-from rag_platform.ledger_rows import Source
+from rag_platform.ledger_rows import Job, Source
 
 ingest_job = dg.define_asset_job(
     "ingest",
@@ -46,6 +47,7 @@ def inbox(context: dg.SensorEvaluationContext, platform: Platform) -> dg.SensorR
     requests: list[dg.RunRequest] = []
     keys: list[str] = []
     problems: list[str] = []
+    taken: list[str] = []
     for name in changed:
         try:
             reception = _receive(platform, name, [platform.store.inbox_dir / name])
@@ -53,6 +55,10 @@ def inbox(context: dg.SensorEvaluationContext, platform: Platform) -> dg.SensorR
             problems.append(f"{name}: {error.message}")
             folders.pop(name)
             continue
+        taken.append(name)
+        if arriving := [item.source_uri for item in reception.items if item.code == "arriving"]:
+            problems.append(f"{name}: {len(arriving)} files may still be written, e.g. {arriving[0]}")
+            folders.pop(name)
         problems += [f"{item.source_uri}: [{item.code}] {item.reason}" for item in reception.items if item.decision == "refused"]
         keys += reception.to_process
         requests += _ingest_requests(context.instance, reception.to_process, name)
@@ -60,7 +66,7 @@ def inbox(context: dg.SensorEvaluationContext, platform: Platform) -> dg.SensorR
             requests.append(dg.RunRequest(job_name="release", partition_key=name, tags={"rag/namespace": name}))
     for problem in problems:
         context.log.warning(problem)
-    additions = [document_versions.build_add_request(keys), namespaces.build_add_request([name for name in changed if name in folders])]
+    additions = [document_versions.build_add_request(keys), namespaces.build_add_request(taken)]
     skip = None if requests else dg.SkipReason("; ".join(problems) or "what changed is held already")
     return dg.SensorResult(run_requests=requests, skip_reason=skip, cursor=json.dumps(folders), dynamic_partitions_requests=additions)
 
@@ -87,58 +93,63 @@ def release_after_failure(context: dg.RunStatusSensorContext, platform: Platform
     yield from _release_requests(context, platform)
 
 
-@dg.schedule(
-    job=ingest_job,
-    cron_schedule=load_settings().nightly_cron,
-    default_status=dg.DefaultScheduleStatus.STOPPED,
-    description="Syncs every folder source and rebuilds what another config left stale; releases follow.",
+@dg.op(
+    description="Syncs every source of every namespace and rebuilds what another config left stale; each namespace is a job of the ledger."
 )
-def nightly(context: dg.ScheduleEvaluationContext, platform: Platform) -> Sequence[dg.RunRequest] | dg.SkipReason:
-    """Run requests for the versions of every namespace that are new, changed or stale."""
-    requests: list[dg.RunRequest] = []
-    for namespace, due in _due(context, platform).items():
-        context.instance.add_dynamic_partitions(document_versions.name or "", due)
-        requests += _ingest_requests(context.instance, due, namespace)
-    return requests or dg.SkipReason("no document of any namespace has to be processed")
-
-
-@dg.schedule(
-    job=release_job,
-    cron_schedule=load_settings().nightly_cron,
-    default_status=dg.DefaultScheduleStatus.STOPPED,
-    description="Releases what needs no ingest run: documents that are gone, and releases that were interrupted.",
-)
-def nightly_release(context: dg.ScheduleEvaluationContext, platform: Platform) -> Sequence[dg.RunRequest] | dg.SkipReason:
-    """Run requests for every namespace with nothing to process whose release is behind. A schedule has one job, hence the second one."""
-    behind = [
-        name
-        for name, due in _due(context, platform).items()
-        if not due and unfinished(name, platform.settings, platform.store, platform.ledger)
-    ]
-    context.instance.add_dynamic_partitions(namespaces.name or "", behind)
-    requests = [dg.RunRequest(partition_key=name, tags={"rag/namespace": name}) for name in behind]
-    return requests or dg.SkipReason("no namespace is behind for want of a release alone")
-
-
-def _due(context: dg.ScheduleEvaluationContext, platform: Platform) -> dict[str, list[str]]:
-    """Namespace to the versions that must be processed, after every folder and list of URLs was synced; asking twice changes nothing."""
-    found: dict[str, list[str]] = {}
+def sync_sources(context: dg.OpExecutionContext, platform: Platform) -> None:
+    """What is due in every namespace, done one after the other; fails at its end when a namespace could not be brought up to date."""
+    problems: list[str] = []
     for namespace in platform.ledger.namespaces():
         try:
-            due: list[str] = []
-            for source in platform.ledger.sources(namespace):
-                if (source.kind == "folder" and Path(source.root).is_dir()) or _has_urls(platform, namespace, source):
-                    due += _receive(platform, namespace, synced_inputs(platform.ledger, namespace, source.name)).to_process
-            profile = stage_profiles(platform.strategy(namespace))["embeddings"]
-            for version in stale_versions(platform.ledger, namespace, profile):
-                if given_up(version, profile):
-                    context.log.warning(f"{version.source_uri}: {left_alone(version).reason}")
-                elif version.version_id not in due:
-                    due.append(version.version_id)
-            found[namespace] = due
+            job = _synced(context, platform, namespace)
         except RagError as error:  # one namespace must never stop the others
-            context.log.error(f"namespace {namespace}: [{error.code}] {error.message}")
-    return found
+            problems.append(f"{namespace}: [{error.code}] {error.message}")
+            continue
+        context.log.info(f"{namespace}: job {job.job_id} is {job.state}. {job.reason}")
+        if job.state != "done":
+            problems.append(f"{namespace}: job {job.job_id} is {job.state}: {job.reason}")
+    if problems:
+        raise dg.Failure("\n".join(problems), allow_retries=False)
+
+
+@dg.job(name="sync", description="Syncs every source, rebuilds what is stale, releases.")
+def sync_job() -> None:
+    """The work of the night."""
+    sync_sources()
+
+
+@dg.schedule(
+    job=sync_job,
+    cron_schedule=load_settings().nightly_cron,
+    default_status=dg.DefaultScheduleStatus.STOPPED,
+    description="Syncs every folder and list of URLs, rebuilds what another config left stale, releases.",
+)
+def nightly(_context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
+    """The run of the night; nothing is hashed or fetched in the tick itself."""
+    return dg.RunRequest()
+
+
+def _synced(context: dg.OpExecutionContext, platform: Platform, namespace: str) -> Job:
+    """The job that brought a namespace up to date, in its final state; folders that are away are left alone."""
+    inputs: list[Input] = []
+    for source in platform.ledger.sources(namespace):
+        if source.kind == "folder" and not Path(source.root).is_dir():
+            context.log.warning(f"{namespace}: the folder of source {source.name!r} is away; its documents stay as they are")
+        elif source.kind == "folder" or _has_urls(platform, namespace, source):
+            inputs += synced_inputs(platform.ledger, namespace, source.name)
+    started = start_ingest(
+        inputs,
+        namespace,
+        settings=platform.settings,
+        strategy=platform.strategy(namespace),
+        store=platform.store,
+        ledger=platform.ledger,
+        options=ReceiveOptions(sync=True),
+        wait=platform.settings.jobs.lock_seconds,
+    )
+    if started.process is None:
+        return started.job
+    return jobs.wait(started.job.job_id, started.process, platform.ledger, platform.store)
 
 
 def _has_urls(platform: Platform, namespace: str, source: Source) -> bool:
@@ -153,7 +164,7 @@ def _receive(platform: Platform, namespace: str, inputs: Sequence[Input]) -> Rec
         settings=platform.settings,
         store=platform.store,
         ledger=platform.ledger,
-        options=ReceiveOptions(sync=True),
+        options=ReceiveOptions(sync=True, settle_seconds=platform.settings.inbox_settle_seconds),
     )
 
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
 import pytest
 
+from rag_platform import jobs
 from rag_platform.assets.instance import prepare
+from rag_platform.assets.launch import run_job
 from rag_platform.assets.partitions import JOB_TAG, RANGE_END, RANGE_START, document_versions, namespaces
 from rag_platform.assets.resources import Platform
+from rag_platform.config import Settings
 from rag_platform.definitions import defs
-from rag_platform.ledger_rows import Source
+from rag_platform.ledger_rows import Job, Source
+from rag_platform.store import Store
 
 pytestmark = pytest.mark.integration
 
@@ -174,59 +179,86 @@ def test_runs_that_a_job_started_are_left_to_it(desk: Any, instance: dg.DagsterI
 # --- the night ---------------------------------------------------------------------------------------------------------------
 
 
-def night(instance: dg.DagsterInstance) -> list[Any]:
-    """What the two schedules of the night ask for."""
-    asked: list[Any] = []
-    for name in ("nightly", "nightly_release"):
-        with dg.build_schedule_context(
-            instance_ref=instance.get_ref(), repository_def=defs.get_repository_def(), resources={"platform": Platform()}
-        ) as context:
-            asked += defs.resolve_schedule_def(name).evaluate_tick(context).run_requests or []
-    return asked
+@pytest.fixture
+def night(desk: Any, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
+    """Runs what the schedule of the night asks for, its jobs in this process, and gives the result."""
+
+    def launch(job: Job, settings: Settings, store: Store) -> Any:
+        code = run_job(job.job_id)
+        return SimpleNamespace(poll=lambda: code, returncode=code)
+
+    monkeypatch.setattr(jobs, "launch", launch)
+
+    def run() -> Any:
+        with dg.build_schedule_context(instance_ref=instance.get_ref(), repository_def=defs.get_repository_def()) as context:
+            (request,) = defs.resolve_schedule_def("nightly").evaluate_tick(context).run_requests or []
+        return defs.resolve_job_def("sync").execute_in_process(instance=instance, tags=dict(request.tags), raise_on_error=False)
+
+    return run
 
 
-def test_the_night_syncs_and_rebuilds_what_is_stale(desk: Any, instance: dg.DagsterInstance) -> None:
-    assert night(instance) == []
+def worked(desk: Any) -> list[tuple[str, list[str]]]:
+    """(state, source_uris that were processed) of every job of the ledger but the first, oldest first."""
+    with desk.ledger() as ledger:
+        rows = list(reversed(ledger.jobs()))[1:]
+        return [
+            (job.state, [i.source_uri for i in ledger.job_items(job.job_id) if i.version_id in job.args["version_ids"]]) for job in rows
+        ]
+
+
+def test_the_night_syncs_rebuilds_what_is_stale_and_releases(desk: Any, night: Callable[[], Any]) -> None:
     desk.write(gate=GATE, dock=DOCK)
     desk.call("ingest", desk.docs)
-    assert night(instance) == []
+    assert night().success and worked(desk) == [("done", [])]
 
     desk.write(dock=DOCK.replace("12", "14"))
     desk.write(ramp="# Ramp\n\nThe ramp carries 8 tons.\n")
-    asked = night(instance)
-    assert len(asked) == 1 and len(covered(instance, asked)) == 2
-    assert execute(instance, asked[0], "ingest").success
-    (request,) = night(instance)  # ingested, not released: nothing else happened since
-    assert request.partition_key == "default"
-    assert execute(instance, request, "release").success
+    assert night().success
+    assert worked(desk)[1:] == [("done", ["docs/dock.md", "docs/ramp.md"])]
     assert "14 trucks" in desk.call("query", "How many trucks?", "--mode", "sparse").data["answer_markdown"]
-    assert night(instance) == []
 
-    # another config: every live version is stale, and only those ranges are asked for
+    # another config: every live version is stale
     strategy = desk.folder / "config" / "strategies" / "tiny.yaml"
     strategy.write_text(strategy.read_text(encoding="utf-8").replace("chunk_size: 400", "chunk_size: 300"), encoding="utf-8")
-    assert sorted(covered(instance, night(instance))) == live(desk, "default")
+    assert night().success
+    assert worked(desk)[2:] == [("done", ["docs/dock.md", "docs/gate.md", "docs/ramp.md"])]
 
 
-def test_the_night_retires_what_is_gone_but_not_a_folder_that_is_away(desk: Any, instance: dg.DagsterInstance) -> None:
+def test_the_night_retires_what_is_gone_but_not_a_folder_that_is_away(desk: Any, night: Callable[[], Any]) -> None:
     desk.write(gate=GATE, dock=DOCK)
     desk.call("ingest", desk.docs)
     (desk.docs / "dock.md").unlink()
-    (request,) = night(instance)
-    assert request.partition_key == "default" and len(live(desk, "default")) == 1
-    assert execute(instance, request, "release").success
+    assert night().success and len(live(desk, "default")) == 1
+    assert [d["filename"] for d in desk.call("docs", "list").data["groups"][0]["documents"]] == ["gate.md"]
     desk.docs.rename(desk.folder / "unplugged")
-    assert night(instance) == [] and len(live(desk, "default")) == 1
+    assert night().success and len(live(desk, "default")) == 1
 
 
-def test_the_night_goes_on_after_a_source_it_cannot_read(desk: Any, instance: dg.DagsterInstance) -> None:
+def test_the_night_goes_on_after_a_source_it_cannot_read(desk: Any, night: Callable[[], Any]) -> None:
     desk.write(gate=GATE)
     desk.call("ingest", desk.docs)
     with desk.ledger() as ledger:
         ledger.bind_strategy("broken", "gone", "scfg_0")
         ledger.put_source(Source("broken", "docs", "folder", str(desk.docs)))
     desk.write(dock=DOCK)
-    assert len(covered(instance, night(instance))) == 1
+    result = night()
+    (failure,) = [event.step_failure_data.user_failure_data for event in result.all_events if event.is_step_failure]
+    assert "broken: [unknown_strategy]" in failure.description
+    assert len(live(desk, "default")) == 2
+
+
+def test_a_file_that_is_still_written_waits_for_a_later_tick(desk: Any, instance: dg.DagsterInstance) -> None:
+    settings = desk.folder / "config" / "settings.yaml"
+    settled = settings.read_text(encoding="utf-8")
+    settings.write_text(settled.replace("inbox_settle_seconds: 0", "inbox_settle_seconds: 3600"), encoding="utf-8")
+    folder = desk.store.inbox_dir / "yard"
+    folder.mkdir(parents=True)
+    (folder / "gate.md").write_text(GATE, encoding="utf-8")
+    tick = Ticks("inbox", instance)
+    assert tick().skip_message == "yard: 1 files may still be written, e.g. yard/gate.md"
+    settings.write_text(settled, encoding="utf-8")
+    assert len(covered(instance, tick().run_requests)) == 1
+    assert "nothing changed" in tick().skip_message
 
 
 def test_the_cursor_holds_no_paths(desk: Any, instance: dg.DagsterInstance) -> None:

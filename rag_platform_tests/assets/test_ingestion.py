@@ -71,9 +71,9 @@ def test_definitions_load() -> None:
     graph = defs.resolve_asset_graph()
     names = {key.to_user_string() for key in graph.get_all_asset_keys()}
     assert names == {*INGESTION_STAGES, "catalog", "lexical_index", "dense_index", "published_release"}
-    assert {job.name for job in defs.jobs or []} >= {"ingest", "release"}
+    assert {job.name for job in defs.jobs or []} >= {"ingest", "release", "sync"}
     assert {sensor.name for sensor in defs.sensors or []} == {"inbox", "release_after_success", "release_after_failure"}
-    assert {schedule.name for schedule in defs.schedules or []} == {"nightly", "nightly_release"}
+    assert {schedule.name for schedule in defs.schedules or []} == {"nightly"}
     upstream = {spec.key.to_user_string(): [dep.asset_key.to_user_string() for dep in spec.deps] for spec in specs()}
     assert upstream == {
         "raw_document": [], "facts": ["raw_document"], "media": ["facts"], "sections": ["media"], "chunks": ["sections"],
