@@ -36,8 +36,7 @@ class Edition:
 
 def base_of(work: VersionBuild) -> Base:
     """What a draft of this version is made over; its stages up to chunks must be there."""
-    own = read_records(work.path("chunks"), Chunk) if work.path("chunks").is_file() else work.chunks
-    return Base(work.version.doc_id, own, work.normalised, Places(work.facts), work.links, work.strategy.cleaning)
+    return Base(work.version.doc_id, work.chunks, work.normalised, Places(work.facts), work.links, work.strategy.cleaning)
 
 
 def edition_name(operations: Sequence[Json], chunks_profile: str) -> str:
