@@ -61,7 +61,7 @@ def start_ingest(
         reception, trace_id = _received(inputs, namespace, settings, strategy, store, ledger, options)
         profile = stage_profiles(strategy)["embeddings"]
         told = {item.source_uri for item in reception.items}
-        stale = _stale(ledger, namespace, profile, {item.version_id for item in reception.items})
+        stale = _stale(ledger, namespace, profile, {item.version_id for item in reception.items if item.decision != "kept"})
         version_ids = [*(item.version_id for item in stale if item.state == "queued"), *reception.to_process]
         release = bool(version_ids or reception.retired or reception.changed) or unfinished(namespace, settings, store, ledger)
         args = {
