@@ -358,7 +358,11 @@ def _require_embedder(manifest: Manifest, strategy: Strategy) -> None:
     raise ReleaseError(
         f"release {manifest.release_id} of {manifest.namespace!r} holds vectors of {held.embedder_id} {held.version} (dim {held.dim}), "
         f"strategy {strategy.name!r} asks with {asked.embedder_id} {asked.version} (dim {asked.dim}); "
-        f"use strategy {manifest.strategy!r}, or rebuild with `rag rebuild --strategy {strategy.name}`",
+        + (
+            f"use strategy {manifest.strategy!r}, or rebuild with `rag rebuild --strategy {strategy.name}`"
+            if strategy.name != manifest.strategy
+            else "rebuild with `rag rebuild`"
+        ),
         code="embedder_mismatch",
     )
 
