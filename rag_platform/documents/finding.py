@@ -86,7 +86,7 @@ def find(
     """
     sources = {source.name: source for source in known}
     homes = {document.source_uri: document.source for document in documents}
-    origins = {document.origin: document.source_uri for document in documents if document.source == "files"}
+    origins = {document.origin: document.source_uri for document in documents if document.source == "files" and document.origin}
     taken = set(origins.values())
     finds = Finds()
     for given in inputs:

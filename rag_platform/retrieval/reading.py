@@ -231,14 +231,15 @@ def get_document(
 
     `md` is the facts text with the recorded `asset://` targets and nothing else. At most `max_chars` characters of text are shown; without
     it the text is cut where the data would exceed `max_tokens`. A cut is said in `warnings`, `truncated` and `total_chars`. Raises
-    NotFoundError for an unknown document (naming near ones) and for a version that is not live (naming the live one).
+    NotFoundError for an unknown document (naming near ones), for one that was deleted (saying when), and for a version that is not live
+    (naming the live one).
     """
     if format not in FORMS:
         raise InputError(f"unknown format {format!r}; known: {', '.join(FORMS)}", code="unknown_format")
     if max_chars is not None and max_chars < 1:
         raise InputError(f"max_chars {max_chars} is less than 1", code="bad_limit")
     with library.lease(namespace) as lease:
-        found = _find(lease, doc_id, version_id, library.hidden_names(lease))
+        found = _find(lease, doc_id, version_id, library.hidden_names(lease), library.store)
         part, markdown = FORMS[format](lease, library.store, found, max_chars, max_tokens)
     data: DocumentData = {"markdown": markdown, "document": part}
     if part["truncated"]:
@@ -254,10 +255,12 @@ def _cut_notice(part: DocumentPart, max_chars: int | None) -> str:
     return f"{shown}: {bound} is used up; raise max_chars, or take format=outline and query with filters {{doc_id, section_path}}"
 
 
-def _find(lease: Lease, doc_id: str, version_id: str | None, hidden: frozenset[str]) -> Found:
+def _find(lease: Lease, doc_id: str, version_id: str | None, hidden: frozenset[str], store: Store) -> Found:
     reader = lease.release.catalog
     document = reader.document(doc_id)
     if document is None or document.doc_id in hidden or document.live_version in hidden:
+        if deleted := _deleted(store, lease.namespace, doc_id):
+            raise NotFoundError(f"document {doc_id!r} was deleted on {deleted}", code="document_deleted", deleted_at=deleted)
         raise _unknown_document(reader, doc_id, lease.namespace, hidden)
     version = reader.version(document.live_version or "")
     if version is None:
@@ -269,6 +272,14 @@ def _find(lease: Lease, doc_id: str, version_id: str | None, hidden: frozenset[s
         )  # fmt: skip
     assets = dict.fromkeys(link.asset_id for link in reader.media(doc_id) if link.asset_id)
     return Found(document, version, list(assets))
+
+
+def _deleted(store: Store, namespace: str, doc_id: str) -> str:
+    """When a document, or the version of it that was live, was deleted; empty when it was not, or is there again."""
+    if not store.ledger_path.is_file():
+        return ""
+    with closing(Ledger(store.ledger_path)) as ledger:
+        return next((stone.created_at for stone in reversed(ledger.tombstones(namespace)) if stone.doc_id == doc_id), "")
 
 
 def _unknown_document(reader: CatalogReader, doc_id: str, namespace: str, hidden: frozenset[str]) -> NotFoundError:
