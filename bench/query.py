@@ -123,7 +123,7 @@ def raw_words(release: OpenRelease, k: int) -> Callable[[str], object]:
 def raw_scan(release: OpenRelease, k: int) -> Callable[[Vectors], object]:
     """A bare numpy scan of the same matrix: the ids and scores of the k best."""
     dense: Any = release.dense
-    matrix, ids = dense._matrix, dense._ids
+    matrix, ids = dense._base, dense._ids
 
     def search(vector: Vectors) -> object:
         scores = matrix @ vector

@@ -124,9 +124,9 @@ class DenseReader(Protocol):
 class DenseIndex(Protocol):
     """An approximate nearest-neighbour engine over one directory.
 
-    Files are shared between releases by hard links. One whose readers write into a file names it in `REWRITTEN_ON_OPEN: ClassVar[tuple[str,
-    ...]]`, and it is copied instead; before `update` is called every file is given bytes of its own, unless `REPLACES_FILES: ClassVar[bool]`
-    says that none is ever changed in place.
+    Releases share files by hard links. A file that even readers write is named in `REWRITTEN_ON_OPEN: ClassVar[tuple[str, ...]]` and
+    copied instead. Before `update` is called every file is given bytes of its own, unless `REPLACES_FILES: ClassVar[bool]` says that
+    none is ever changed in place.
     """
 
     def update(self, directory: Path, *, removed: Collection[str], ids: Sequence[str], vectors: Vectors) -> None:

@@ -141,13 +141,13 @@ def lexical_index(request: pytest.FixtureRequest) -> LexicalIndex:
     ],
 )  # fmt: skip
 def test_lexical_finds_words_identifiers_and_chinese(lexical_index: LexicalIndex, tmp_path: Path, query: str, expected: list[str]) -> None:
-    lexical_index.update(tmp_path / "index", removed=(), rows=ROWS)
+    lexical_index.update(tmp_path / "index", removed={}, rows=ROWS)
     assert [hit.chunk_id for hit in lexical_index.open(tmp_path / "index").search(query, 10)] == expected
 
 
 def test_lexical_orders_by_score_then_id_also_at_the_cut(lexical_index: LexicalIndex, tmp_path: Path) -> None:
     rows = [LexicalRow(f"c{number:03}", "d", "same words", "") for number in range(99, -1, -1)]
-    lexical_index.update(tmp_path / "index", removed=(), rows=rows)
+    lexical_index.update(tmp_path / "index", removed={}, rows=rows)
     reader = lexical_index.open(tmp_path / "index")
     assert [hit.chunk_id for hit in reader.search("words", 3)] == ["c000", "c001", "c002"]
     scores = [hit.score for hit in reader.search("same words", 100)]
@@ -156,7 +156,7 @@ def test_lexical_orders_by_score_then_id_also_at_the_cut(lexical_index: LexicalI
 
 
 def test_lexical_filters_have_one_meaning(lexical_index: LexicalIndex, tmp_path: Path) -> None:
-    lexical_index.update(tmp_path / "index", removed=(), rows=ROWS)
+    lexical_index.update(tmp_path / "index", removed={}, rows=ROWS)
     reader = lexical_index.open(tmp_path / "index")
 
     def found(**filters: list[str]) -> list[str]:
@@ -171,7 +171,7 @@ def test_lexical_filters_have_one_meaning(lexical_index: LexicalIndex, tmp_path:
 
 def test_lexical_large_filter_equals_a_small_one(lexical_index: LexicalIndex, tmp_path: Path) -> None:
     rows = [LexicalRow(f"c{number:05}", "d", f"word{number % 7} common", "") for number in range(7000)]
-    lexical_index.update(tmp_path / "index", removed=(), rows=rows)
+    lexical_index.update(tmp_path / "index", removed={}, rows=rows)
     reader = lexical_index.open(tmp_path / "index")
     allowed = {row.chunk_id for row in rows[1:6000]}
     large = [hit.chunk_id for hit in reader.search("word3 common", 20, chunk_ids=allowed)]
@@ -181,10 +181,10 @@ def test_lexical_large_filter_equals_a_small_one(lexical_index: LexicalIndex, tm
 
 
 def test_lexical_update_removes_replaces_and_leaves_open_readers_alone(lexical_index: LexicalIndex, tmp_path: Path) -> None:
-    lexical_index.update(tmp_path / "index", removed=(), rows=ROWS)
+    lexical_index.update(tmp_path / "index", removed={}, rows=ROWS)
     before = lexical_index.open(tmp_path / "index")
     replaced = dataclasses.replace(ROWS[1], text="Release v2.0 is out.")
-    lexical_index.update(tmp_path / "index", removed=["c2", "c3", "never-there"], rows=[replaced])
+    lexical_index.update(tmp_path / "index", removed={"c2": "d1", "c3": "d2", "never-there": "d9"}, rows=[replaced])
     after = lexical_index.open(tmp_path / "index")
     assert (after.count(), after.ids()) == (4, {"c1", "c2", "c4", "c5"})
     assert after.search("faster 年假", 5) == []
@@ -193,7 +193,7 @@ def test_lexical_update_removes_replaces_and_leaves_open_readers_alone(lexical_i
 
 
 def test_lexical_empty_index_opens_and_a_missing_one_is_an_error(lexical_index: LexicalIndex, tmp_path: Path) -> None:
-    lexical_index.update(tmp_path / "index", removed=(), rows=())
+    lexical_index.update(tmp_path / "index", removed={}, rows=())
     reader = lexical_index.open(tmp_path / "index")
     assert (reader.count(), reader.ids(), reader.search("word", 5)) == (0, set(), [])
     with pytest.raises(ProviderError, match="rag rebuild"):
@@ -203,11 +203,11 @@ def test_lexical_empty_index_opens_and_a_missing_one_is_an_error(lexical_index: 
 @pytest.mark.parametrize(("built", "asked"), [("pairs", "words"), ("words", "pairs")])
 def test_tantivy_refuses_an_index_whose_chinese_was_cut_the_other_way(tmp_path: Path, built: str, asked: str) -> None:
     made, other = build("lexical_index", "tantivy", {"chinese": built}), build("lexical_index", "tantivy", {"chinese": asked})
-    made.update(tmp_path / "index", removed=(), rows=ROWS)
+    made.update(tmp_path / "index", removed={}, rows=ROWS)
     with pytest.raises(ProviderError, match=r"schema does not match.*rag rebuild"):
         other.open(tmp_path / "index")
     with pytest.raises(ProviderError, match=r"schema does not match.*rag rebuild"):
-        other.update(tmp_path / "index", removed=["c1"], rows=())
+        other.update(tmp_path / "index", removed={"c1": "d1"}, rows=())
     assert made.open(tmp_path / "index").count() == 5
 
 
@@ -215,7 +215,7 @@ def test_tantivy_cuts_chinese_as_its_option_says(tmp_path: Path) -> None:
     def found(chinese: str, query: str) -> list[str]:
         index: LexicalIndex = build("lexical_index", "tantivy", {"chinese": chinese})
         if not (tmp_path / chinese).exists():
-            index.update(tmp_path / chinese, removed=(), rows=[LexicalRow("c1", "d", "南京市长江大桥", "")])
+            index.update(tmp_path / chinese, removed={}, rows=[LexicalRow("c1", "d", "南京市长江大桥", "")])
         return [hit.chunk_id for hit in index.open(tmp_path / chinese).search(query, 5)]
 
     assert found("pairs", "市长") == ["c1"]  # across the words
@@ -231,7 +231,7 @@ def test_lexical_takes_huge_and_odd_input(lexical_index: LexicalIndex, tmp_path:
         LexicalRow("c2", "d", "word " * 20_000, ""),
         LexicalRow("c3", "d", "\0 \u2028", ""),
     ]
-    lexical_index.update(tmp_path / "index", removed=(), rows=rows)
+    lexical_index.update(tmp_path / "index", removed={}, rows=rows)
     reader = lexical_index.open(tmp_path / "index")
     assert reader.count() == 3
     assert [hit.chunk_id for hit in reader.search("end " * 4000, 5)] == ["c1"]

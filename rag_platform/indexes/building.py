@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,19 +48,29 @@ class Building:
         finally:
             if reader is not None:
                 reader.close()
-        if self.parent_directory is not None:
-            deltas.copy_parent(self.parent_directory, self.directory)
-        self._report("read", 0)
-        rows = {version.version_id: self._load(number, version) for number, version in enumerate(self.delta.changed, 1)}
-        vectors, failed = self._vectors(rows)
-        new = {entry.chunk.chunk_id: entry for version in rows.values() for entry in version.entries(failed)}
-        self._report("catalog", 0)
-        self._write_catalog(rows, failed)
-        self._report("lexical", 0)
-        stale_lexical = self._write_lexical(rows, new) if self.strategy.builds_lexical else 0
-        self._report("dense", 0)
-        stale_dense = self._write_dense(vectors, new) if self.strategy.builds_dense else 0
-        self._summarise(new, stale_lexical, stale_dense)
+        self.seconds: dict[str, float] = {}
+        with self._step("copy"):
+            if self.parent_directory is not None:
+                deltas.copy_parent(self.parent_directory, self.directory, dense.rewritten_on_open(self.strategy.dense))
+        with self._step("read"):
+            rows = {version.version_id: self._load(number, version) for number, version in enumerate(self.delta.changed, 1)}
+            vectors, failed = self._vectors(rows)
+            new = {entry.chunk.chunk_id: entry for version in rows.values() for entry in version.entries(failed)}
+        with self._step("catalog"):
+            self._write_catalog(rows, failed)
+        with self._step("lexical"):
+            if self.strategy.builds_lexical:
+                self._write_lexical(rows, new)
+        with self._step("dense"):
+            stale = self._write_dense(vectors, new) if self.strategy.builds_dense else 0
+        self._summarise(new, stale)
+
+    @contextmanager
+    def _step(self, name: str) -> Iterator[None]:
+        self._report(name, 0)
+        started = time.perf_counter()
+        yield
+        self.seconds[name] = round(time.perf_counter() - started, 3)
 
     def _load(self, number: int, version: Version) -> deltas.VersionRows:
         rows = deltas.load_version(self.store, version, self.profiles)
@@ -92,48 +103,29 @@ class Building:
             for version in rows.values():
                 catalog.add_version(version.version, version.sections, version.entries(failed), version.links, version.texts)
 
-    def _write_lexical(self, rows: Mapping[str, deltas.VersionRows], new: Mapping[str, Entry]) -> int:
-        """Bring the word index up to date; returns how many deleted chunks its statistics still count."""
+    def _write_lexical(self, rows: Mapping[str, deltas.VersionRows], new: Mapping[str, Entry]) -> None:
+        """Bring the word index up to date."""
         removed, added = deltas.lexical_change(self.delta.old, new)
-        stale = self._count("lexical_stale") + len(removed)
-        live_rows = self._count("lexical") - len(removed) + len(added)
-        directory, config = self.directory / "lexical", self.strategy.lexical
-        if self.origin is None or ((removed or added) and lexical.needs_full_build(live_rows, stale)):
-            shutil.rmtree(directory, ignore_errors=True)
-            everything = [row for version in rows.values() for row in version.lexical_rows()]
-            for version in self.delta.unchanged:
-                everything += deltas.load_version(self.store, version, self.profiles).lexical_rows()
-            lexical.update(config, directory, removed=(), rows=everything)
-            return 0
-        if removed or added:
+        if self.origin is None or removed or added:
             wanted = (row for version in rows.values() for row in version.lexical_rows() if row.chunk_id in added)
-            lexical.update(config, directory, removed=removed, rows=wanted)
-        return stale
+            gone = {chunk_id: self.delta.old[chunk_id].chunk.doc_id for chunk_id in removed}
+            lexical.update(self.strategy.lexical, self.directory / "lexical", removed=gone, rows=wanted)
 
     def _write_dense(self, vectors: Mapping[str, Vectors], new: Mapping[str, Entry]) -> int:
-        """Bring matrix and approximate index up to date; returns how many deleted rows the latter still carries."""
+        """Bring the vectors up to date; returns how many deleted rows the approximate index still carries."""
         removed, added = deltas.dense_change(self.delta.old, new)
-        stale = self._count("dense_stale") + len(removed)
+        stale = self._count("dense_stale")
         info = embedder_info(self.strategy)
         assert info is not None
-        directory, config = self.directory / "dense", self.strategy.dense
         if self.origin is None or removed or added:
             rows = {chunk_id: vectors[new[chunk_id].content_hash] for chunk_id in added}
-            rebuild = self.origin is not None and stale > dense.STALE_SHARE * (self._count("dense") - len(removed) + len(added))
-            if rebuild:
-                dense.write_matrix(
-                    directory, dim=info.dim, removed=removed, ids=sorted(rows), vectors=dense.stacked(rows, info.dim)
-                )  # fmt: skip
-                shutil.rmtree(directory / dense.ANN_DIRECTORY, ignore_errors=True)
-                dense.rebuild_ann(config, directory)
-                return 0
-            dense.update(config, directory, dim=info.dim, removed=removed, added=rows)
+            return dense.update(self.strategy.dense, self.directory / "dense", dim=info.dim, removed=removed, added=rows, stale=stale)
         return stale
 
     def _count(self, key: str) -> int:
         return int(self.origin.counts.get(key, 0)) if self.origin is not None else 0
 
-    def _summarise(self, new: Mapping[str, Entry], stale_lexical: int, stale_dense: int) -> None:
+    def _summarise(self, new: Mapping[str, Entry], stale: int) -> None:
         catalog = CatalogReader(self.directory / "catalog.sqlite")
         try:
             counts = catalog.counts()
@@ -144,7 +136,7 @@ class Building:
             counts["lexical"] = 0
         if not self.strategy.builds_dense:
             counts["dense"] = 0
-        self.counts: Json = {**counts, "lexical_stale": stale_lexical, "dense_stale": stale_dense}
+        self.counts: Json = {**counts, "dense_stale": stale}
         old = self.delta.old
         self.summary: Json = {
             "full_build": self.origin is None,

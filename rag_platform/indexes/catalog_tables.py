@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import operator
 import sqlite3
+import sys
 import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -88,13 +90,14 @@ def _decoders(types: Mapping[str, Any]) -> list[tuple[int, str]]:
 
 FIELDS = {record: _types(record) for record in _RECORDS.values()}
 _DECODERS = {record: _decoders(types) for record, types in FIELDS.items()}
+_GETTERS = {record: operator.attrgetter(*types) for record, types in FIELDS.items()}
 
 
 def _stored(value: Any) -> Any:
     if isinstance(value, tuple):
-        return json.dumps(value, ensure_ascii=False)
+        return json.dumps(value, ensure_ascii=False) if value else "[]"
     if isinstance(value, dict):
-        return json.dumps(value, ensure_ascii=False, sort_keys=True)
+        return json.dumps(value, ensure_ascii=False, sort_keys=True) if value else "{}"
     return int(value) if isinstance(value, bool) else value
 
 
@@ -126,7 +129,11 @@ def _insert(table: str, extra: int = 0) -> str:
 
 
 def _values(record: Any) -> list[Any]:
-    return [_stored(getattr(record, name)) for name in FIELDS[type(record)]]
+    kind = type(record)
+    values = list(_GETTERS[kind](record))
+    for position, _ in _DECODERS[kind]:
+        values[position] = _stored(values[position])
+    return values
 
 
 # --- writing -------------------------------------------------------------------------------------------------------------
@@ -137,6 +144,7 @@ class CatalogWriter:
 
     def __init__(self, path: Path) -> None:
         fresh = not path.exists()
+        self._path = path
         self._db = sqlite3.connect(path, isolation_level=None)
         self._db.execute("PRAGMA journal_mode=MEMORY")  # a crash discards the whole candidate, so no journal file may stay behind
         self._db.execute("PRAGMA synchronous=OFF")  # the builder syncs the finished file once
@@ -150,6 +158,8 @@ class CatalogWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            sys.audit("rag_platform.commit", str(self._path))
         self._db.execute("ROLLBACK" if kind else "COMMIT")
         self._db.close()
 
@@ -164,8 +174,12 @@ class CatalogWriter:
 
     def replace_documents(self, documents: Iterable[Document]) -> None:
         """Make the table of documents hold exactly these; a changed title or tag reaches filters without touching a chunk."""
-        self._db.execute("DELETE FROM documents")
-        self._db.executemany(_insert("documents"), (_values(item) for item in documents))
+        wanted = {document.doc_id: _values(document) for document in documents}
+        key = list(FIELDS[Document]).index("doc_id")
+        held = {row[key]: list(row) for row in self._db.execute(f"SELECT {columns(Document)} FROM documents")}
+        changed = [doc_id for doc_id in {**held, **wanted} if held.get(doc_id) != wanted.get(doc_id)]
+        self._db.executemany("DELETE FROM documents WHERE doc_id = ?", ((doc_id,) for doc_id in changed))
+        self._db.executemany(_insert("documents"), (wanted[doc_id] for doc_id in changed if doc_id in wanted))
 
     def drop_versions(self, version_ids: Collection[str]) -> None:
         """Remove the rows of these versions from every table; images that no version shows any more go with them."""

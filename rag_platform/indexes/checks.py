@@ -11,13 +11,13 @@ import numpy as np
 
 from rag_platform.config import Strategy
 from rag_platform.documents.drift import MOVED
-from rag_platform.documents.provenance import verify_version
+from rag_platform.documents.provenance import edited_count, verify_version
 from rag_platform.indexes import dense, lexical
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.manifest import CheckResult
 from rag_platform.ir import StageOutcome, Version
-from rag_platform.protocols import DenseIndex
-from rag_platform.registry import build, provider_class
+from rag_platform.protocols import DenseIndex, Vectors
+from rag_platform.registry import build
 from rag_platform.store import Store, sha256_file
 
 CHECKS: dict[str, str] = {
@@ -62,6 +62,8 @@ class Candidate:
     live: Collection[str]  # version ids
     to_prove: Sequence[Version]  # versions whose provenance no earlier release has proved
     files: Mapping[str, str]  # relative path: sha256
+    parent: str | None = None  # the release that the carried files were proved with
+    carried: Collection[str] = ()  # files that are the parent's own
 
     def results(self) -> list[CheckResult]:
         """The outcome of every check of CHECKS, in that order."""
@@ -85,17 +87,24 @@ class Candidate:
         if self.strategy.builds_lexical:
             reader = lexical.open_reader(self.strategy.lexical, self.directory / "lexical")
             wrong += _difference("word index", in_lexical, reader.ids(), reader.count())
-        if self.strategy.builds_dense:
-            ids, _ = dense.read_matrix(self.directory / "dense")
-            wrong += _difference("vectors", in_dense, set(ids), len(ids))
-            index: DenseIndex = build("dense_index", self.strategy.dense.provider, self.strategy.dense.options)
-            ann = index.open(self.directory / "dense" / dense.ANN_DIRECTORY)
-            if ann.count() != len(in_dense):
-                wrong.append(f"approximate index: {ann.count()} vectors, expected {len(in_dense)}")
-            if close := getattr(ann, "close", None):
-                close()
         held = f"{counts['chunks']} chunks of {counts['documents']} documents"
+        if self.strategy.builds_dense:
+            parts = dense.read_parts(self.directory / "dense")
+            ids = [chunk_id for chunk_id in parts.ids if chunk_id not in parts.gone] + parts.fresh_ids
+            wrong += _difference("vectors", in_dense, set(ids), len(ids))
+            if f"dense/{dense.BASE_IDS}" in self.carried:
+                held += f"; the approximate index over {len(parts.ids)} of them as in release {self.parent}"
+            elif (count := self._ann_count()) != len(parts.ids):
+                wrong.append(f"approximate index: {count} vectors, expected {len(parts.ids)}")
         return CheckResult("counts_agree", not wrong, "; ".join(wrong) or held)
+
+    def _ann_count(self) -> int:
+        index: DenseIndex = build("dense_index", self.strategy.dense.provider, self.strategy.dense.options)
+        reader = index.open(self.directory / "dense" / dense.ANN_DIRECTORY)
+        try:
+            return reader.count()
+        finally:
+            reader.close()
 
     def _embeddings_complete(self, catalog: CatalogReader) -> CheckResult:
         if not self.strategy.builds_dense:
@@ -109,13 +118,13 @@ class Candidate:
     def _vectors_valid(self) -> CheckResult:
         if not self.strategy.builds_dense:
             return CheckResult("vectors_valid", True, "the strategy builds no vectors")
-        ids, matrix = dense.read_matrix(self.directory / "dense")
-        bad: list[str] = []
-        for start in range(0, len(ids), _ROWS_AT_ONCE):
-            block = matrix[start : start + _ROWS_AT_ONCE]
-            norms = np.sqrt(np.einsum("ij,ij->i", block, block))
-            bad += [ids[start + int(row)] for row in np.flatnonzero(~(np.abs(norms - 1.0) <= 1e-3))]
-        details = f"{len(ids)} vectors of length 1" if not bad else f"{len(bad)} vectors are not of length 1: {', '.join(bad[:_SHOWN])}"
+        parts = dense.read_parts(self.directory / "dense")
+        bad, details = _bad_rows(parts.fresh_ids, parts.fresh), f"{parts.count()} vectors of length 1"
+        if f"dense/{dense.BASE}" in self.carried:
+            details = f"{len(parts.fresh_ids)} vectors of length 1, {len(parts.ids)} in the file that was proved with release {self.parent}"
+        else:
+            bad += [chunk_id for chunk_id in _bad_rows(parts.ids, parts.base) if chunk_id not in parts.gone]
+        details = f"{len(bad)} vectors are not of length 1: {', '.join(bad[:_SHOWN])}" if bad else details
         return CheckResult("vectors_valid", not bad, details)
 
     def _versions_complete(self, catalog: CatalogReader) -> CheckResult:
@@ -127,14 +136,16 @@ class Candidate:
         return CheckResult("versions_complete", not wrong, details)
 
     def _provenance_proved(self, catalog: CatalogReader) -> CheckResult:
-        failures, proved = [], 0
+        failures, proved, edited = [], 0, 0
         for version in self.to_prove:
             chunks = catalog.chunks_of_version(version.version_id)
             found = verify_version(self.store, version, self.profiles, chunks)
             failures += found
             proved += len(chunks) - len(found)
+            edited += edited_count(chunks)
         shown = "; ".join(f"{item.source_uri} {item.chunk_id}: {item.reason}" for item in failures[:_SHOWN])
         details = f"{len(failures)} chunks not proved: {shown}" if failures else f"{proved} chunks of {len(self.to_prove)} new versions"
+        details += f"; {edited} of them edited by hand, proved are the texts they were edited from" if edited and not failures else ""
         return CheckResult("provenance_proved", not failures, details)
 
     def _files_intact(self) -> CheckResult:
@@ -142,10 +153,13 @@ class Candidate:
         return CheckResult("files_intact", not wrong, f"missing {wrong[:_SHOWN]}" if wrong else f"{len(self.files)} files")
 
 
-def hash_files(directory: Path, strategy: Strategy, parent: Path | None, parent_hashes: Mapping[str, str]) -> dict[str, str]:
-    """sha256 by relative path of every file that readers never write; those linked to the parent's keep its hash."""
-    rewritten = set(getattr(provider_class("dense_index", strategy.dense.provider), "REWRITTEN_ON_OPEN", ()))
+def hash_files(
+    directory: Path, strategy: Strategy, parent: Path | None, parent_hashes: Mapping[str, str]
+) -> tuple[dict[str, str], set[str]]:
+    """(sha256 by relative path of every file that readers never write, those that are the parent's own); these keep their hash."""
+    rewritten = dense.rewritten_on_open(strategy.dense)
     hashes: dict[str, str] = {}
+    carried: set[str] = set()
     fresh: list[str] = []
     for path in sorted(directory.rglob("*")):
         name = path.relative_to(directory).as_posix()
@@ -155,16 +169,27 @@ def hash_files(directory: Path, strategy: Strategy, parent: Path | None, parent_
         linked = original is not None and original.is_file() and path.samefile(original)
         if linked:
             hashes[name] = parent_hashes[name]
+            carried.add(name)
         else:
             fresh.append(name)
     with ThreadPoolExecutor() as pool:  # hashing releases the interpreter lock
         hashes.update(zip(fresh, pool.map(lambda name: sha256_file(directory / name), fresh), strict=True))
-    return hashes
+    return hashes, carried
 
 
 def changed_files(directory: Path, files: Mapping[str, str]) -> list[str]:
     """Names of the files that are gone or no longer have their recorded sha256."""
     return [name for name, expected in files.items() if not (directory / name).is_file() or sha256_file(directory / name) != expected]
+
+
+def _bad_rows(ids: Sequence[str], matrix: Vectors) -> list[str]:
+    """Ids of the rows whose length is not 1."""
+    bad: list[str] = []
+    for start in range(0, len(ids), _ROWS_AT_ONCE):
+        block = matrix[start : start + _ROWS_AT_ONCE]
+        norms = np.sqrt(np.einsum("ij,ij->i", block, block))
+        bad += [ids[start + int(row)] for row in np.flatnonzero(~(np.abs(norms - 1.0) <= 1e-3))]
+    return bad
 
 
 def _difference(what: str, expected: set[str], found: set[str], count: int) -> list[str]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +14,7 @@ from rag_platform.indexes import lexical
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import Entry
 from rag_platform.ir import Chunk, Document, LexicalRow, MediaLink, MediaText, Section, Version, View
-from rag_platform.store import Store, read_records
+from rag_platform.store import Store, copy_file, link_or_copy, read_records
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,21 +100,25 @@ def dense_change(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> tuple[se
     return _change({i: _vector_hash(e) for i, e in old.items()}, {i: _vector_hash(e) for i, e in new.items()})
 
 
-def copy_parent(parent: Path, directory: Path) -> None:
-    """Copy a release so that changing the copy cannot change the original; files that are never written in place are linked."""
+def copy_parent(parent: Path, directory: Path, rewritten: Collection[str]) -> None:
+    """Take over a release so that changing the new one cannot change it.
+
+    Its files are linked, for whoever changes one gives it bytes of its own first; those named `rewritten`, which even readers write,
+    and the catalog, of which every release changes something, are copied.
+    """
     for source in sorted(parent.rglob("*")):
         relative = source.relative_to(parent)
         target = directory / relative
         if source.is_dir():
             target.mkdir(parents=True, exist_ok=True)
-        elif relative.parts[0] == "lexical" and source.suffix not in (".json", ".lock"):
-            _link(source, target)  # segments are written once
-        elif source.suffix == ".sqlite3":
+        elif relative.parts == ("manifest.json",) or source.suffix == ".lock" or source.name.endswith(("-journal", "-wal", "-shm")):
+            continue  # a journal belongs to one database; the copy below holds what it says
+        elif source.name in rewritten and source.suffix == ".sqlite3":
             _copy_database(source, target)
-        elif relative.parts != ("manifest.json",) and source.suffix != ".lock":
-            target.parent.mkdir(parents=True, exist_ok=True)
-            # The matrix is replaced, not changed.
-            _link(source, target) if relative.parts[:-1] == ("dense",) else shutil.copyfile(source, target)
+        elif source.name in rewritten or relative.parts == ("catalog.sqlite",):
+            copy_file(source, target)
+        else:
+            link_or_copy(source, target)
 
 
 def _entry(chunk: Chunk, view: View, failed: Mapping[str, str]) -> Entry:
@@ -136,14 +138,6 @@ def _change(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[set[str], s
     removed = {chunk_id for chunk_id, value in old.items() if value and new.get(chunk_id, "") != value}
     added = {chunk_id for chunk_id, value in new.items() if value and old.get(chunk_id, "") != value}
     return removed, added
-
-
-def _link(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(source, target)
-    except OSError:  # a file system without hard links
-        shutil.copyfile(source, target)
 
 
 def _copy_database(source: Path, target: Path) -> None:

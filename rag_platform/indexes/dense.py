@@ -1,45 +1,81 @@
-"""The vectors of a release: a matrix that is scanned exactly, and an approximate index beside it for large libraries.
+"""The vectors of a release: matrices that are scanned exactly, and an approximate index beside them for large libraries.
 
-dense/vectors.npy   float32 [n, dim], unit rows in ascending order of chunk id, memory-mapped by readers
-dense/ids.txt       the chunk ids of the rows
-dense/ann/          the approximate index of the strategy's dense provider
+dense/vectors.npy   the base: float32 [n, dim], unit rows in ascending order of chunk id, memory-mapped by readers
+dense/ids.txt       the chunk ids of its rows
+dense/ann/          the approximate index over the base, of the strategy's dense provider
+dense/gone.txt      ids of the base that no longer hold; absent while the release is one base, as every full build is
+dense/fresh.npy     rows that came since the base was written, in ascending order of chunk id; absent likewise
+dense/fresh.txt     the chunk ids of its rows
+
+A small change writes the last three files and leaves the base as it is, so that releases share it on disk. When fresh and gone rows
+outgrow FRESH_ROWS and FRESH_SHARE, a new base is written and the approximate index brought up to it.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
+import shutil
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rag_platform.config import ProviderConfig
 from rag_platform.errors import IntegrityError, ProviderError, RagError
 from rag_platform.ir import Candidate
 from rag_platform.protocols import DenseIndex, DenseReader, Vectors
-from rag_platform.registry import build
-from rag_platform.store import atomic_path, write_text
+from rag_platform.registry import build, provider_class
+from rag_platform.store import atomic_path, own_copies, write_text
 
 ANN_DIRECTORY = "ann"
+FRESH_ROWS = 1_000  # so many fresh and gone rows are always scanned beside the base; above, this share of it
+FRESH_SHARE = 0.05
 STALE_SHARE = 0.3  # an approximate index with so many deleted rows is built anew, for its recall
+BASE, BASE_IDS = "vectors.npy", "ids.txt"
+_FRESH, _FRESH_IDS, _GONE = "fresh.npy", "fresh.txt", "gone.txt"
 _SCORE_DIGITS = 6  # equal vectors tie whatever kernel multiplied them
 _MORE = 2  # the approximate index is asked for so many times k, because its order is not exact
 
 _log = logging.getLogger(__name__)
 
+Rows = NDArray[np.int64]
 
-def update(config: ProviderConfig, directory: Path, *, dim: int, removed: Collection[str], added: Mapping[str, Vectors]) -> None:
-    """Bring matrix and approximate index in `directory` up to date: delete `removed`, then add `added`."""
-    ids = sorted(added)
-    vectors = stacked(added, dim)
-    index: DenseIndex = build("dense_index", config.provider, config.options)
+
+# --- writing -------------------------------------------------------------------------------------------------------------
+
+
+def update(
+    config: ProviderConfig, directory: Path, *, dim: int, removed: Collection[str], added: Mapping[str, Vectors], stale: int = 0
+) -> int:
+    """Delete `removed`, then add `added`; returns how many deleted rows the approximate index carries, `stale` before the change."""
+    first = not (directory / BASE_IDS).is_file()
+    parts = _empty(dim) if first else read_parts(directory)
+    ids, vectors = sorted(added), stacked(added, dim)
+    _require_fitting(parts, removed, ids, vectors)
+    left_out = (set(removed) & set(parts.ids)) | parts.gone
+    kept = [row for row, chunk_id in enumerate(parts.fresh_ids) if chunk_id not in set(removed)]
+    fresh = {parts.fresh_ids[row]: parts.fresh[row] for row in kept} | dict(zip(ids, vectors, strict=True))
+    if not first and len(fresh) + len(left_out) <= max(FRESH_ROWS, FRESH_SHARE * len(parts.ids)):
+        _write_matrix(directory, _FRESH, _FRESH_IDS, [(sorted(fresh), stacked(fresh, dim), frozenset())], dim)
+        write_text(directory / _GONE, "".join(f"{chunk_id}\n" for chunk_id in sorted(left_out)))
+        return stale
+    stale += len(left_out)
+    anew = first or stale > STALE_SHARE * (len(parts.ids) - len(left_out) + len(fresh))
     with ThreadPoolExecutor(max_workers=1) as pool:  # the engine works outside the interpreter lock
-        growing = pool.submit(index.update, directory / ANN_DIRECTORY, removed=sorted(removed), ids=ids, vectors=vectors)
+        growing = None if anew else pool.submit(_grow_ann, config, directory, sorted(left_out), sorted(fresh), stacked(fresh, dim))
         write_matrix(directory, dim=dim, removed=removed, ids=ids, vectors=vectors)
-        growing.result()
+        if growing is not None:
+            growing.result()
+    if anew:
+        shutil.rmtree(directory / ANN_DIRECTORY, ignore_errors=True)
+        base_ids, base = read_matrix(directory)
+        _grow_ann(config, directory, [], base_ids, base)
+    return 0 if anew else stale
 
 
 def stacked(vectors: Mapping[str, Vectors], dim: int) -> Vectors:
@@ -47,47 +83,119 @@ def stacked(vectors: Mapping[str, Vectors], dim: int) -> Vectors:
     return np.stack([vectors[chunk_id] for chunk_id in sorted(vectors)]) if vectors else np.zeros((0, dim), dtype=np.float32)
 
 
-def rebuild_ann(config: ProviderConfig, directory: Path) -> None:
-    """Fill an empty approximate index from the matrix."""
-    ids, matrix = read_matrix(directory)
+def write_matrix(directory: Path, *, dim: int, removed: Collection[str], ids: Sequence[str], vectors: Vectors) -> None:
+    """Make one base of all rows in `directory` without the removed ones and of sorted new rows; its bytes do not depend on the history."""
+    parts = read_parts(directory) if (directory / BASE_IDS).is_file() else _empty(dim)
+    _require_fitting(parts, removed, ids, vectors)
+    gone = frozenset(removed)
+    sources = [(parts.ids, parts.base, parts.gone | gone), (parts.fresh_ids, parts.fresh, gone), (ids, vectors, frozenset[str]())]
+    _write_matrix(directory, BASE, BASE_IDS, sources, dim)
+    del parts, sources
+    for name in (_FRESH, _FRESH_IDS, _GONE):
+        (directory / name).unlink(missing_ok=True)
+
+
+def _write_matrix(
+    directory: Path, name: str, ids_name: str, sources: Sequence[tuple[Sequence[str], Vectors, Collection[str]]], dim: int
+) -> None:
+    """Write the rows of (ids, rows, ids that are left out), merged by id."""
+    merged = sorted(
+        (chunk_id, source, row) for source, (ids, _, out) in enumerate(sources) for row, chunk_id in enumerate(ids) if chunk_id not in out
+    )
+    with atomic_path(directory / name) as temporary, open(temporary, "wb") as target:
+        header = {"descr": "<f4", "fortran_order": False, "shape": (len(merged), dim)}
+        np.lib.format.write_array_header_1_0(target, header)
+        # Rows that stand together in their source are written together, straight from it.
+        for _, run in itertools.groupby(enumerate(merged), key=lambda item: (item[1][1], item[1][2] - item[0])):
+            rows = [(source, row) for _, (_, source, row) in run]
+            (source, start), (_, end) = rows[0], rows[-1]
+            target.write(np.ascontiguousarray(sources[source][1][start : end + 1], dtype="<f4").data)
+    write_text(directory / ids_name, "".join(f"{chunk_id}\n" for chunk_id, _, _ in merged))
+
+
+def rewritten_on_open(config: ProviderConfig) -> frozenset[str]:
+    """Names of the files that readers of the approximate index write; they are never shared, and their hashes prove nothing."""
+    return frozenset(getattr(provider_class("dense_index", config.provider), "REWRITTEN_ON_OPEN", ()))
+
+
+def _grow_ann(config: ProviderConfig, directory: Path, removed: Sequence[str], ids: Sequence[str], vectors: Vectors) -> None:
     index: DenseIndex = build("dense_index", config.provider, config.options)
-    index.update(directory / ANN_DIRECTORY, removed=(), ids=ids, vectors=matrix)
+    if not getattr(index, "REPLACES_FILES", False):
+        own_copies(directory / ANN_DIRECTORY)
+    index.update(directory / ANN_DIRECTORY, removed=removed, ids=ids, vectors=vectors)
 
 
-def write_matrix(directory: Path, *, dim: int, removed: Collection[str], ids: list[str], vectors: Vectors) -> None:
-    """Merge sorted new rows into the matrix of `directory`, without the removed ones; the result does not depend on the history."""
-    old_ids, old = read_matrix(directory) if (directory / "ids.txt").is_file() else ([], np.zeros((0, dim), dtype=np.float32))
-    if old.shape[1] != dim or vectors.shape != (len(ids), dim):
-        raise IntegrityError(f"vectors {vectors.shape} do not fit {len(ids)} ids and a matrix {old.shape}")
-    gone = set(removed)
-    kept = [(chunk_id, True, row) for row, chunk_id in enumerate(old_ids) if chunk_id not in gone]
-    merged = sorted([*kept, *((chunk_id, False, row) for row, chunk_id in enumerate(ids))], key=lambda item: item[0])
-    names = [chunk_id for chunk_id, _, _ in merged]
-    if len(set(names)) < len(names):
-        twice = next(one for one, other in itertools.pairwise(names) if one == other)
-        raise IntegrityError(f"chunk {twice} would have two vectors")
-    with atomic_path(directory / "vectors.npy") as temporary:
-        with open(temporary, "wb") as target:
-            header = {"descr": "<f4", "fortran_order": False, "shape": (len(merged), dim)}
-            np.lib.format.write_array_header_1_0(target, header)
-            # Rows that stand together in their source are written together, straight from it.
-            for (is_old, _), run in itertools.groupby(enumerate(merged), key=lambda item: (item[1][1], item[1][2] - item[0])):
-                rows = [row for _, (_, _, row) in run]
-                source = old if is_old else vectors
-                target.write(np.ascontiguousarray(source[rows[0] : rows[-1] + 1], dtype="<f4").data)
-        del old
-    write_text(directory / "ids.txt", "".join(f"{chunk_id}\n" for chunk_id in names))
+def _require_fitting(parts: Parts, removed: Collection[str], ids: Sequence[str], vectors: Vectors) -> None:
+    dim = parts.base.shape[1]
+    if vectors.shape != (len(ids), dim):
+        raise IntegrityError(f"vectors {vectors.shape} do not fit {len(ids)} ids and a matrix {parts.base.shape}")
+    held = (set(parts.ids) - parts.gone) | set(parts.fresh_ids)
+    if twice := (held - set(removed)).intersection(ids):
+        raise IntegrityError(f"chunk {min(twice)} would have two vectors")
 
 
-def read_matrix(directory: Path) -> tuple[list[str], Vectors]:
-    """The ids and the memory-mapped float32 matrix [n, dim]. Raises IntegrityError when they do not belong together."""
-    ids = (directory / "ids.txt").read_text(encoding="utf-8").split()
-    path = directory / "vectors.npy"
+# --- reading -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The rows of a release as they lie on disk."""
+
+    ids: list[str]
+    base: Vectors  # memory-mapped
+    gone: frozenset[str]  # ids of the base that no longer hold
+    fresh_ids: list[str]
+    fresh: Vectors
+
+    def count(self) -> int:
+        """Number of rows that hold."""
+        return len(self.ids) - len(self.gone) + len(self.fresh_ids)
+
+
+def _empty(dim: int) -> Parts:
+    nothing = np.zeros((0, dim), dtype=np.float32)
+    return Parts([], nothing, frozenset(), [], nothing)
+
+
+def read_parts(directory: Path) -> Parts:
+    """The base, what of it no longer holds, and what is fresh. Raises IntegrityError when ids and rows do not belong together."""
+    ids, base = _read(directory / BASE_IDS, directory / BASE)
+    if not (directory / _GONE).is_file():
+        return Parts(ids, base, frozenset(), [], base[:0])
+    fresh_ids, fresh = _read(directory / _FRESH_IDS, directory / _FRESH)
+    gone = frozenset((directory / _GONE).read_text(encoding="utf-8").split())
+    if fresh.shape[1] != base.shape[1] or not gone.issubset(ids):
+        raise IntegrityError(f"fresh vectors {fresh.shape} or {len(gone)} ids do not belong to a matrix {base.shape}; {_REBUILD}")
+    return Parts(ids, base, gone, fresh_ids, fresh)
+
+
+_REBUILD = "rebuild the release with `rag rebuild`"
+
+
+def _read(ids_path: Path, path: Path) -> tuple[list[str], Vectors]:
+    ids = ids_path.read_text(encoding="utf-8").split()
     # An array without rows cannot be mapped.
     matrix: Vectors = np.asarray(np.load(path, mmap_mode="r") if ids else np.load(path))
     if matrix.ndim != 2 or len(matrix) != len(ids):
-        raise IntegrityError(f"{len(ids)} ids for a matrix {matrix.shape}; rebuild the release with `rag rebuild`")
+        raise IntegrityError(f"{len(ids)} ids for a matrix {matrix.shape}; {_REBUILD}")
     return ids, matrix
+
+
+def read_matrix(directory: Path) -> tuple[list[str], Vectors]:
+    """The ids in ascending order and their float32 rows [n, dim], memory-mapped where they are one base."""
+    parts = read_parts(directory)
+    if not parts.gone and not parts.fresh_ids:
+        return parts.ids, parts.base
+    rows = [row for row, chunk_id in enumerate(parts.ids) if chunk_id not in parts.gone]
+    ids = [*(parts.ids[row] for row in rows), *parts.fresh_ids]
+    order = sorted(range(len(ids)), key=ids.__getitem__)
+    return [ids[row] for row in order], np.concatenate([parts.base[rows], parts.fresh])[order]
+
+
+def stored_ids(directory: Path) -> set[str]:
+    """Every chunk id of which some file holds a vector, those that no longer hold included."""
+    parts = read_parts(directory)
+    return {*parts.ids, *parts.fresh_ids}
 
 
 class DenseVectors:
@@ -98,7 +206,13 @@ class DenseVectors:
     """
 
     def __init__(self, directory: Path, config: ProviderConfig) -> None:
-        self._ids, self._matrix = read_matrix(directory)
+        parts = read_parts(directory)
+        self._ids = [*parts.ids, *parts.fresh_ids]  # by row: those of the base, then the fresh ones
+        self._base, self._fresh = parts.base, parts.fresh
+        self._holding: Rows | None = None  # the rows that hold, None where all do
+        if parts.gone:
+            self._holding = np.array([n for n, i in enumerate(self._ids) if n >= len(parts.ids) or i not in parts.gone], dtype=np.int64)
+        self._count = parts.count()
         self._directory = directory
         self._config = config
         self._rows: dict[str, int] | None = None
@@ -107,11 +221,11 @@ class DenseVectors:
 
     def count(self) -> int:
         """Number of vectors held."""
-        return len(self._ids)
+        return self._count
 
     def ids(self) -> list[str]:
         """Every chunk id held, ascending."""
-        return list(self._ids)
+        return sorted(self._row_of())
 
     def search(
         self, vector: Vectors, k: int, *, chunk_ids: Collection[str] | None = None, exact_rows: int = 30_000
@@ -121,56 +235,64 @@ class DenseVectors:
         `vector` is a unit vector of the release's embedder; `chunk_ids` restricts what may match, unknown ids in it are ignored.
         """
         query = np.asarray(vector, dtype=np.float32).reshape(-1)
-        if query.shape[0] != self._matrix.shape[1] or not np.isfinite(query).all():
-            raise ProviderError(f"the query vector has {query.shape[0]} numbers, the index {self._matrix.shape[1]}; or it is not finite")
-        if k <= 0 or not self._ids:
+        if query.shape[0] != self._base.shape[1] or not np.isfinite(query).all():
+            raise ProviderError(f"the query vector has {query.shape[0]} numbers, the index {self._base.shape[1]}; or it is not finite")
+        if k <= 0 or not self._count:
             return [], "exact"
         if chunk_ids is not None:
             known = self._row_of()
             rows = np.array(sorted(known[chunk_id] for chunk_id in chunk_ids if chunk_id in known), dtype=np.int64)
             return self._scan(query, k, rows), "exact"
-        if len(self._ids) <= exact_rows:
-            return self._scan(query, k, None), "exact"
+        if self._count <= exact_rows:
+            return self._scan(query, k, self._holding), "exact"
         try:
-            proposed = self._open_ann().search(query, k * _MORE)
+            proposed = self._proposed(query, k * _MORE)
         except RagError as error:
-            _log.warning("the approximate index failed, scanning all %d vectors instead: %s", len(self._ids), error.message)
-            return self._scan(query, k, None), "exact_after_ann_error"
-        known = self._row_of()
-        rows = np.array(sorted(known[hit.chunk_id] for hit in proposed if hit.chunk_id in known), dtype=np.int64)
-        return self._scan(query, k, rows), "ann"
+            _log.warning("the approximate index failed, scanning all %d vectors instead: %s", self._count, error.message)
+            return self._scan(query, k, self._holding), "exact_after_ann_error"
+        fresh = range(len(self._base), len(self._ids))
+        return self._scan(query, k, np.array(sorted({*proposed, *fresh}), dtype=np.int64)), "ann"
 
     def close(self) -> None:
         """Let go of the approximate index's files."""
         with self._lock:
             reader, self._ann = self._ann, None
-        close: Callable[[], None] | None = getattr(reader, "close", None)
-        if close is not None:
-            close()
+        if reader is not None:
+            reader.close()
 
-    def _scan(self, query: Vectors, k: int, rows: np.ndarray[tuple[int], np.dtype[np.int64]] | None) -> list[Candidate]:
+    def _proposed(self, query: Vectors, wanted: int) -> list[int]:
+        """Rows that hold near the query, by the approximate index; it is asked for more where it proposes gone ones."""
+        known, asked = self._row_of(), wanted
+        while True:
+            hits = self._open_ann().search(query, asked)
+            found = [known[hit.chunk_id] for hit in hits if hit.chunk_id in known]
+            if len(found) >= wanted or len(hits) < asked:
+                return found
+            asked *= 4
+
+    def _scan(self, query: Vectors, k: int, rows: Rows | None) -> list[Candidate]:
+        """The best of the rows, which ascend; of all where they are None."""
         if rows is None or len(rows) > len(self._ids) // 2:
-            scores = _products(self._matrix, query)
-            if rows is not None:
-                scores = scores[rows]
+            scores = np.concatenate([_products(self._base, query), _products(self._fresh, query)])
+            scores = scores if rows is None else scores[rows]
         else:
-            scores = _products(self._matrix[rows], query)
+            cut = int(np.searchsorted(rows, len(self._base)))
+            parts = (self._base[rows[:cut]], self._fresh[rows[cut:] - len(self._base)])
+            scores = np.concatenate([_products(part, query) for part in parts])
         scores = np.round(scores, _SCORE_DIGITS)
         if len(scores) > k:
             floor = np.partition(scores, len(scores) - k)[len(scores) - k]
             best = np.flatnonzero(scores >= floor)  # ties with the k-th included, so that the cut does not depend on the partition
         else:
             best = np.arange(len(scores))
-        order = best[np.argsort(-scores[best], kind="stable")][:k]  # stable over rows that stand in order of chunk id
-        numbers = order if rows is None else rows[order]
-        return [
-            Candidate(self._ids[row], round(float(score), _SCORE_DIGITS), "dense")
-            for row, score in zip(numbers, scores[order], strict=True)
-        ]
+        numbers = best if rows is None else rows[best]
+        found = sorted((-float(score), self._ids[row]) for row, score in zip(numbers, scores[best], strict=True))
+        return [Candidate(chunk_id, round(-negative, _SCORE_DIGITS), "dense") for negative, chunk_id in found[:k]]
 
     def _row_of(self) -> dict[str, int]:
         if self._rows is None:
-            self._rows = {chunk_id: row for row, chunk_id in enumerate(self._ids)}
+            rows = range(len(self._ids)) if self._holding is None else self._holding.tolist()
+            self._rows = {self._ids[row]: row for row in rows}
         return self._rows
 
     def _open_ann(self) -> DenseReader:

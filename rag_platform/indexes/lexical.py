@@ -1,8 +1,8 @@
-"""The word index of a release: what goes into it, and when a delta gives way to a full build."""
+"""The word index of a release: what goes into it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rag_platform.config import ProviderConfig, fingerprint
@@ -10,11 +10,7 @@ from rag_platform.ir import Chunk, LexicalRow, View
 from rag_platform.protocols import LexicalIndex, LexicalReader
 from rag_platform.providers import segmentation
 from rag_platform.registry import build
-
-# Deleted chunks stay in the statistics of an index until it is built anew. Very small libraries always are, which makes their scores
-# independent of history; others when the deleted chunks reach a tenth of the live ones.
-FULL_BUILD_ROWS = 300
-STALE_SHARE = 0.1
+from rag_platform.store import own_copies
 
 
 def row_of(chunk: Chunk, view: View) -> LexicalRow | None:
@@ -29,15 +25,12 @@ def row_hash(row: LexicalRow | None) -> str:
     return "" if row is None else fingerprint(row.text, row.headings)
 
 
-def needs_full_build(rows: int, stale: int) -> bool:
-    """True when an index of `rows` live chunks with `stale` deleted ones still in its statistics should be built from nothing."""
-    return rows <= FULL_BUILD_ROWS or stale > STALE_SHARE * rows
-
-
-def update(config: ProviderConfig, directory: Path, *, removed: Collection[str], rows: Iterable[LexicalRow]) -> None:
-    """Bring the index in `directory` up to date; rows go in by chunk_id, so that equal input gives an equal index."""
+def update(config: ProviderConfig, directory: Path, *, removed: Mapping[str, str], rows: Iterable[LexicalRow]) -> None:
+    """Bring the index in `directory` up to date: delete `removed` (chunk id: doc id), then add `rows`."""
     index: LexicalIndex = build("lexical_index", config.provider, config.options)
-    index.update(directory, removed=sorted(removed), rows=sorted(rows, key=lambda row: row.chunk_id))
+    if not getattr(index, "REPLACES_FILES", False):
+        own_copies(directory)
+    index.update(directory, removed=removed, rows=sorted(rows, key=lambda row: row.chunk_id))
 
 
 def open_reader(config: ProviderConfig, directory: Path) -> LexicalReader:

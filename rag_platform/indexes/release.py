@@ -89,9 +89,10 @@ def build(
     directory.mkdir(parents=True)
     work = Building(store, strategy, live, directory, origin, cache, processes, on_progress)
     work.run()
-    files = checking.hash_files(directory, strategy, work.parent_directory, origin.files if origin else {})
+    files, carried = checking.hash_files(directory, strategy, work.parent_directory, origin.files if origin else {})
     profiles = stage_profiles(strategy)
-    candidate = checking.Candidate(directory, store, strategy, profiles, {v.version_id for _, v in live}, work.delta.changed, files)
+    live_ids = {version.version_id for _, version in live}
+    candidate = checking.Candidate(directory, store, strategy, profiles, live_ids, work.delta.changed, files, parent, carried)
     checks = candidate.results()
     manifest = Manifest(
         release_id=release_id,

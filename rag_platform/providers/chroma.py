@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,6 +46,7 @@ class Chroma:
         through = {"batch_size": 1, "sync_threshold": 1}
         with _client(directory) as client:
             collection = client.get_or_create_collection(COLLECTION, embedding_function=None, configuration={"hnsw": {**graph, **through}})
+            sys.audit("rag_platform.commit", str(directory))
             gone = list(removed)
             for start in range(0, len(gone), _BATCH):
                 collection.delete(ids=gone[start : start + _BATCH])

@@ -1,4 +1,4 @@
-"""What goes into the word index, and when it is built anew."""
+"""What goes into the word index."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.indexes.lexical import analyse, needs_full_build, row_hash, row_of
+from rag_platform.indexes.lexical import analyse, row_hash, row_of
 from rag_platform.ir import Chunk, LexicalRow, View
 from rag_platform.providers.segmentation import CHINESE, MAX_TERM_CHARS, Chinese, dictionary_terms, is_identifier, terms
 
@@ -26,11 +26,6 @@ def test_row_hash_changes_with_text_and_headings_only() -> None:
     assert row_hash(None) == ""
     assert row_hash(row) == row_hash(LexicalRow("other", "d2", "text", "Guide"))
     assert len({row_hash(row), row_hash(LexicalRow("c", "d", "text!", "Guide")), row_hash(LexicalRow("c", "d", "text", "Guide!"))}) == 3
-
-
-@pytest.mark.parametrize(("rows", "stale", "full"), [(300, 0, True), (301, 0, False), (50_000, 5_000, False), (50_000, 5_001, True)])
-def test_full_build_when_small_or_when_a_tenth_is_stale(rows: int, stale: int, full: bool) -> None:
-    assert needs_full_build(rows, stale) is full
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,8 @@ def content(store: Store, release_id: str) -> dict[str, object]:
         "sections": {d.doc_id: opened.catalog.sections(d.doc_id) for d in opened.catalog.documents()},
         "lexical": {query: opened.lexical.search(query, 10) for query in queries},
         "dense ids": opened.dense.ids(),
-        "matrix": (store.release_dir("default", release_id) / "dense" / "vectors.npy").read_bytes(),
+        "matrix": np.array(dense.read_matrix(store.release_dir("default", release_id) / "dense")[1]).tobytes(),
+        "words": {path.name: path.read_bytes() for path in (store.release_dir("default", release_id) / "lexical").glob("[!.]*")},
         "counts": {key: value for key, value in opened.manifest.counts.items() if not key.endswith("_stale")},
     }
     opened.close()
@@ -133,26 +134,27 @@ def test_delta_gives_what_a_full_build_gives(store: Store, make: Callable[..., L
 
 
 @pytest.mark.integration
-def test_delta_without_small_library_rule_gives_the_same_chunks(
-    store: Store, make: Callable[..., Live], grow: Callable[..., Manifest], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rag_platform.indexes.lexical.FULL_BUILD_ROWS", 0)
-    monkeypatch.setattr("rag_platform.indexes.lexical.STALE_SHARE", 10.0)
-    monkeypatch.setattr("rag_platform.indexes.dense.STALE_SHARE", 10.0)
+def test_a_delta_shares_what_it_does_not_change_and_says_so(store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]) -> None:
     guide, handbook = make("guide", GUIDE), make("handbook", HANDBOOK)
     grow([guide, handbook], "r1")
     edited = make("guide", GUIDE.replace("8080", "9090"))
     manifest = grow([edited, handbook], "r2", "r1")
-    assert (manifest.counts["lexical_stale"], manifest.counts["dense_stale"]) == (1, 1)
     assert manifest.delta["chunks_added"] == manifest.delta["chunks_removed"] == 1
-    assert all(check.passed for check in manifest.checks)
+    first, second = store.release_dir("default", "r1"), store.release_dir("default", "r2")
+    for name in ("dense/vectors.npy", "dense/ids.txt", *(name for name in manifest.files if "/ann/" in name)):
+        assert (first / name).samefile(second / name), name
+    assert not (first / "dense/ann/chroma.sqlite3").samefile(second / "dense/ann/chroma.sqlite3")
+    details = {check.name: check.details for check in manifest.checks}
+    assert details["vectors_valid"] == "1 vectors of length 1, 4 in the file that was proved with release r1"
+    assert details["counts_agree"].endswith("the approximate index over 4 of them as in release r1")
+    whole = {check.name: check.details for check in release.check(store, "default", "r2")}
+    assert whole["vectors_valid"] == "4 vectors of length 1" and "release r1" not in whole["counts_agree"]
     opened = release.open_release(store, "default")
     assert opened.lexical is not None
     assert opened.lexical.search("8080", 5) == [] and len(opened.lexical.search("9090", 5)) == 1
     opened.close()
-    again = grow([guide, handbook], "r3", "r2")  # A, B, A: no text was ever embedded twice
-    assert content(store, "r3")["chunks"] == content(store, "r1")["chunks"]
-    assert again.counts["lexical_stale"] == 2
+    grow([guide, handbook], "r3", "r2")  # A, B, A
+    assert content(store, "r3") == content(store, "r1")
 
 
 @pytest.mark.integration

@@ -59,7 +59,7 @@ def make_release(store: Store, strategy: Strategy, namespace: str, documents: di
             versions[version_id] = len(entries)
             catalog.add_version(version, [], entries, [])
     if strategy.builds_lexical:
-        lexical.update(strategy.lexical, directory / "lexical", removed=(), rows=rows)
+        lexical.update(strategy.lexical, directory / "lexical", removed={}, rows=rows)
     info = embedder_info(strategy)
     if info is not None:
         embedder = build("embedder", strategy.embedding.provider, strategy.embedding.options)
