@@ -99,7 +99,8 @@ def revise(before: Parts, after: Parts) -> Revision:
 
 
 def _section_hashes(parts: Parts) -> dict[str, str]:
-    return {s.section_id: hashlib.sha256(parts.text[s.norm_start : s.norm_end].encode()).hexdigest() for s in parts.sections}
+    """Of the text without what surrounds it: a section that is no longer the last one has not changed by that."""
+    return {s.section_id: hashlib.sha256(parts.text[s.norm_start : s.norm_end].strip().encode()).hexdigest() for s in parts.sections}
 
 
 def _at_places(chunks: Sequence[Chunk], common: set[str]) -> dict[tuple[str, str, str], list[Chunk]]:

@@ -300,12 +300,16 @@ def ingest_data(job: Job, *, store: Store, ledger: Ledger, seconds: float) -> Js
         "continued": sum(i.decision == "continue" for i in landed),
         "skipped": sum(i.decision == "skip" for i in landed),
         "retired": len(job.args.get("retired", [])),
+        "kept": sum(i.decision == "kept" for i in items),
         "failed": len(failures),
         "unprocessed": sum(i.state in ("queued", "cancelled") for i in items),
         "ignored": len(ignored),
         "documents": [
-            {"source_uri": i.source_uri, "doc_id": i.doc_id, "version_id": i.version_id, "decision": i.decision} for i in landed if i.doc_id
+            {"source_uri": i.source_uri, "doc_id": i.doc_id, "version_id": i.version_id, "decision": i.decision}
+            for i in landed
+            if i.doc_id and i.decision != "ignored"
         ],
+        "notes": [{"source_uri": i.source_uri, "decision": i.decision, "reason": i.reason} for i in items if i.reason and not i.code],
         "failures": failures,
         "ignored_files": ignored,
         "warnings": job.result.get("warnings", []),
@@ -318,7 +322,7 @@ def ingest_data(job: Job, *, store: Store, ledger: Ledger, seconds: float) -> Js
 
 
 def _ingest_markdown(data: Json, job: Job) -> str:
-    kinds = ("new", "new_versions", "continued", "skipped", "retired", "failed", "unprocessed", "ignored")
+    kinds = ("new", "new_versions", "continued", "skipped", "retired", "kept", "failed", "unprocessed", "ignored")
     told = ", ".join(f"{data[kind]} {kind.replace('_', ' ')}" for kind in kinds if data[kind]) or "nothing to do"
     done = job.result.get("documents", 0)
     rate = f" ({done / data['seconds']:.1f} documents a second)" if done and data["seconds"] else ""
@@ -326,6 +330,7 @@ def _ingest_markdown(data: Json, job: Job) -> str:
     if done:
         lines.append(f"{data['chunks']} chunks, {data['embeddings_computed']} embeddings computed, {data['embeddings_reused']} reused.")
     lines += [f"- failed: {f['source_uri']}: [{f['code']}] {f['reason']}" for f in data["failures"]]
+    lines += [f"- {note['decision'].replace('_', ' ')}: {note['source_uri']}: {note['reason']}" for note in data["notes"]]
     reasons = Counter(_short_reason(item) for item in data["ignored_files"])
     lines += [f"- ignored: {count} ({reason})" for reason, count in reasons.most_common(10)]
     lines.append(
