@@ -152,8 +152,7 @@ class Library:
     def _open(self, namespace: str, release_id: str) -> Lease:
         manifest = manifest_of(self.store, namespace, release_id)
         recorded = Strategy.model_validate(manifest.strategy_config)
-        configured = self.strategy(recorded.name) if recorded.name in strategy_names(self.settings) else recorded
-        release = open_release(self.store, namespace, configured, release_id)
+        release = open_release(self.store, namespace, recorded, release_id)
         tracing.event("release.opened", {"namespace": namespace, "release_id": release_id})
         return Lease(namespace, release_id, release, recorded)
 
@@ -203,13 +202,14 @@ class Library:
         """The strategy of one call: the release's ingestion part, and the query part as the file of `name` has it now.
 
         `name` is by default the release's own strategy, whose query part may be tuned without a rebuild; without its file the recorded
-        one counts. Raises InputError when `name` embeds otherwise than the release, naming both.
+        one counts. A release answers with the embedder it was built with, also while its strategy's file names another and the next one is
+        built. Raises InputError when another strategy than its own embeds otherwise than the release, naming both.
         """
         own = lease.strategy
         if name in (None, own.name) and own.name not in strategy_names(self.settings):
             return own
         asked = self.strategy(name or own.name)
-        if own.builds_dense and asked.builds_dense and not _same_space(own.embedding, asked.embedding):
+        if asked.name != own.name and own.builds_dense and asked.builds_dense and not _same_space(own.embedding, asked.embedding):
             raise InputError(
                 f"strategy {asked.name!r} embeds with {asked.embedding.provider}, release {lease.release_id} was built with "
                 f"{own.embedding.provider}; ask with a strategy of the same embedder, or run `rag rebuild --strategy {asked.name}`",

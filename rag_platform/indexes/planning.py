@@ -1,0 +1,218 @@
+"""What a rebuild would do before it is done: which outputs exist under the config as it is now, what must be built, and what kind of
+release follows. Looking changes nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rag_platform.config import Settings, Strategy, stage_profiles, text_norm_profile_id
+from rag_platform.documents.cleaning import canonical
+from rag_platform.documents.metadata import effective
+from rag_platform.documents.receiving import given_up
+from rag_platform.documents.versions import STAGES, VersionBuild, marker
+from rag_platform.errors import NotFoundError
+from rag_platform.indexes import release as releases
+from rag_platform.indexes.catalog import CatalogReader
+from rag_platform.indexes.embedding import estimate
+from rag_platform.indexes.embedding_cache import EmbeddingCache
+from rag_platform.indexes.ingesting import text_bytes
+from rag_platform.indexes.manifest import embedder_info
+from rag_platform.ir import Document, Json, Version, View
+from rag_platform.ledger import Ledger
+from rag_platform.store import Store, read_records, to_json
+
+# Rough costs on two slow cores beside the embedding, as measured with bench/ingest.py; a plan says "about".
+_START_SECONDS = 5.0  # a process with Dagster in it
+_DOCUMENT_SECONDS = 0.05
+_PAGE_SECONDS = 0.7  # reading a page of a PDF on one core
+_CHUNK_SECONDS = 0.001  # of a release that is built whole
+_DELTA_SECONDS = 2.0
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class StagePlan:
+    """For how many live versions a stage's output is there, and for how many it must be built."""
+
+    stage: str
+    profile: str
+    reused: int
+    built: int
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildPlan:
+    """The least that brings a namespace to its config: what a rebuild processes, computes and releases."""
+
+    namespace: str
+    strategy: str
+    moves_from: str  # the strategy that the namespace leaves, empty when it stays
+    documents: int  # live ones
+    stages: tuple[StagePlan, ...]
+    version_ids: tuple[str, ...]  # live versions that a job must take through the stages
+    given_up: tuple[str, ...]  # source_uris of live documents that failed too often under this config: they stop the release
+    embeddings: int  # texts without a vector, among those that are known
+    uncut: int  # versions whose texts are known only when they are cut: their embeddings come on top
+    release: str  # nothing | delta | full
+    reason: str  # why that kind
+    seconds: float  # about
+
+    @property
+    def empty(self) -> bool:
+        """True when everything is as the config wants it."""
+        return self.release == "nothing" and not self.version_ids and not self.given_up
+
+    def data(self) -> Json:
+        """The plan as data, with `markdown` that says it in words."""
+        return {"markdown": _markdown(self), **to_json(self)}
+
+
+def plan(
+    namespace: str, *, settings: Settings, strategy: Strategy, store: Store, ledger: Ledger, full: bool = False
+) -> RebuildPlan:  # fmt: skip
+    """What `rag rebuild` would do with this strategy; `full` builds the release whole whatever its parent is.
+
+    Embeddings are counted exactly where the texts are known; a version that must be cut anew brings `uncut`. Raises NotFoundError
+    `unknown_namespace`.
+    """
+    bound = ledger.namespaces().get(namespace)
+    if bound is None:
+        raise NotFoundError(f"unknown namespace {namespace!r}; `rag ingest --namespace {namespace}` makes it", code="unknown_namespace")
+    live = ledger.live(namespace)
+    profiles = stage_profiles(strategy)
+    works = {v.version_id: VersionBuild(v, strategy, settings, store) for _, v in live}
+    stale = [v for _, v in live if v.counts.get("profile") != profiles["embeddings"]]
+    dead = [v for v in stale if given_up(v, profiles["embeddings"])]
+    due = [v for v in stale if v not in dead]
+    there = {stage: {key for key, work in works.items() if marker(stage, work).is_file()} for stage in STAGES}
+    release, reason = _release(namespace, live, due, strategy, bound, store, ledger, full)
+    asked = [v for _, v in live] if release == "full" else due  # a whole build needs every vector
+    views = {v.version_id: _views(works[v.version_id]) for v in asked if v.version_id in there["views"]}
+    with EmbeddingCache(store.embeddings_path) as cache:
+        missing = _missing(views, strategy, cache)
+        uncut = [v for v in asked if v.version_id not in views]
+        size = sum(len(text.encode()) for text in missing.values()) + sum(map(text_bytes, uncut))
+        embedding = (
+            estimate(size, strategy.embedding, cache, processes=settings.embedding_processes) if size and strategy.builds_dense else 0
+        )
+    lacking = {v.version_id for v in uncut} | {key for key, found in views.items() if any(view.content_hash in missing for view in found)}
+    embedded = there["views"] - lacking if strategy.builds_dense else there["views"]
+    unread = [v for v in due if v.version_id not in there["facts"]]
+    stages = [*((stage, there[stage]) for stage in STAGES), ("embeddings", embedded)]
+    return RebuildPlan(
+        namespace=namespace,
+        strategy=strategy.name,
+        moves_from=bound if bound != strategy.name else "",
+        documents=len(live),
+        stages=tuple(StagePlan(stage, profiles[stage], len(found), len(live) - len(found)) for stage, found in stages),
+        version_ids=tuple(v.version_id for v in due),
+        given_up=tuple(v.source_uri for v in dead),
+        embeddings=len(missing),
+        uncut=len(uncut),
+        release=release,
+        reason=reason,
+        seconds=_seconds(due, unread, live, release, embedding),
+    )
+
+
+def _release(
+    namespace: str,
+    live: Sequence[tuple[Document, Version]],
+    due: Sequence[Version],
+    strategy: Strategy,
+    bound: str,
+    store: Store,
+    ledger: Ledger,
+    full: bool,
+) -> tuple[str, str]:
+    """(nothing | delta | full, why)."""
+    published = releases.current(store, namespace)
+    if not live and published is None:
+        return "nothing", "the namespace holds no document"
+    if full:
+        return "full", "asked for"
+    if reason := releases.why_full(store, namespace, strategy, published):
+        return "full", reason
+    assert published is not None
+    if bound != strategy.name:
+        return "delta", f"the namespace moves from strategy {bound!r} to {strategy.name!r}"
+    if due:
+        return "delta", f"{len(due)} documents were built under another config"
+    wanted = {version.version_id: version.edition for _, version in live}
+    if releases.is_behind(store, namespace, wanted, {row.release_id for row in ledger.releases(namespace) if row.published_at}):
+        return "delta", f"release {published} does not hold exactly the live versions"
+    if releases.manifest_of(store, namespace, published).contents != wanted:
+        return "nothing", f"somebody went back to release {published}; `rag releases forward` publishes the newest again"
+    if _retold(live, CatalogReader(store.release_dir(namespace, published) / "catalog.sqlite")):
+        return "delta", "titles, tags or metadata of documents changed"
+    return "nothing", f"release {published} holds what the config asks for"
+
+
+def _retold(live: Sequence[tuple[Document, Version]], catalog: CatalogReader) -> bool:
+    """True when a release that holds what is live has other words about a document than the ledger now."""
+    try:
+        held = {document.doc_id: _words(document) for document in catalog.documents()}
+    finally:
+        catalog.close()
+    return any(_words(effective(document, version)) != held[document.doc_id] for document, version in live)
+
+
+def _words(document: Document) -> tuple[object, ...]:
+    return document.title, document.tags, document.categories, document.metadata
+
+
+def _views(work: VersionBuild) -> list[View]:
+    """The views of a version, and those of its edition where it is read in one."""
+    views = list(work.views)
+    path = work.path("views", edition=work.version.edition)
+    return [*views, *read_records(path, View)] if work.version.edition and path.is_file() else views
+
+
+def _missing(views: Mapping[str, Iterable[View]], strategy: Strategy, cache: EmbeddingCache) -> dict[str, str]:
+    """content_hash to text of what has no vector of the strategy's embedder."""
+    info = embedder_info(strategy)
+    if info is None:
+        return {}
+    found = (view for rows in views.values() for view in rows if view.dense_text.strip())
+    texts = {view.content_hash: canonical(view.dense_text, strategy.cleaning) for view in found}
+    known = cache.known(texts, info, text_norm_profile_id(strategy.cleaning))
+    return {key: text for key, text in texts.items() if key not in known}
+
+
+def _seconds(
+    due: Sequence[Version], unread: Sequence[Version], live: Sequence[tuple[Document, Version]], release: str, embedding: float
+) -> float:  # fmt: skip
+    if release == "nothing" and not due:
+        return 0.0
+    pages = sum(int(version.counts.get("pages", 0)) for version in unread)
+    chunks = sum(int(version.counts.get("chunks", 0)) for _, version in live)
+    reading = pages * _PAGE_SECONDS / max(1, min(4, os.cpu_count() or 1))
+    releasing = chunks * _CHUNK_SECONDS + _DELTA_SECONDS if release == "full" else _DELTA_SECONDS
+    return round(_START_SECONDS + len(due) * _DOCUMENT_SECONDS + reading + embedding + releasing, 1)
+
+
+def _markdown(found: RebuildPlan) -> str:
+    lines = [f"Namespace {found.namespace!r}, strategy {found.strategy!r}, {found.documents} live documents."]
+    if found.moves_from:
+        lines[0] += f" It moves from strategy {found.moves_from!r}."
+    if found.empty:
+        return f"{lines[0]}\nNothing to do: {found.reason}."
+    lines += ["", "| stage | there already | to build |", "|---|---|---|"]
+    lines += [f"| {stage.stage} | {stage.reused} | {stage.built} |" for stage in found.stages]
+    more = f", and those of {found.uncut} documents that must be cut first" if found.uncut else ""
+    lines += [
+        "",
+        f"Through the stages: {len(found.version_ids)} documents.",
+        f"Embeddings to compute: {'at least ' if found.uncut else ''}{found.embeddings}{more}.",
+        f"Release: {found.release} ({found.reason}). The published one serves until the new one passed its checks.",
+        f"About {found.seconds:.0f} s.",
+    ]
+    if found.given_up:
+        shown = ", ".join(found.given_up[:_SHOWN]) + (", …" if len(found.given_up) > _SHOWN else "")
+        lines.append(
+            f"Failed too often under this config and left alone: {len(found.given_up)} ({shown}). They stop the release: put the config "
+            "back, delete them with `rag docs delete DOC`, or try them again with `rag jobs retry --all`."
+        )
+    return "\n".join(lines)
