@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -309,7 +310,7 @@ def test_invariants_hold_after_any_operations(request: pytest.FixtureRequest, wh
     for kind in ("parent", "child"):
         quotes = [p.chunk for p in edited.pieces if not p.chunk.edited_from and p.chunk.chunk_type == kind]
         spans = sorted((c.norm_start, c.norm_end) for c in quotes)
-        assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))  # no character twice
+        assert all(end <= start for (_, end), (start, _) in pairwise(spans))  # no character twice
     for piece in edited.pieces:
         chunk = piece.chunk
         assert {*chunk.edited_from, *piece.origins} <= own and chunk.chunk_text.strip()
