@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import click
 
 from rag_platform.cli_context import Context, answers, awaited, namespace_option, pairs
 from rag_platform.config import load_strategy
-from rag_platform.errors import InputError, RagError
+from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.ir import Document, Json
 from rag_platform.retrieval import responses
 
@@ -38,16 +39,19 @@ def docs_list(context: Context, namespace: str | None, group_by: str, filters: t
 
 
 @docs.command("show")
-@click.argument("doc_id")
+@click.argument("doc", metavar="DOC")
 @namespace_option
 @click.option("--version", "version_id", help="A version_id; the live one if not given.")
 @click.option("--format", "form", type=click.Choice(["md", "sections", "chunks", "outline"]), default="outline")
 @click.option("--max-chars", type=click.IntRange(1), help="Cut the text after so many characters.")
 @answers()
-def docs_show(context: Context, doc_id: str, namespace: str | None, version_id: str | None, form: str, max_chars: int | None) -> Json:
+def docs_show(context: Context, doc: str, namespace: str | None, version_id: str | None, form: str, max_chars: int | None) -> Json:
     """One document: its outline, sections, chunks or whole text."""
     from rag_platform.retrieval.reading import get_document
 
+    doc_id = doc
+    with suppress(NotFoundError):  # a data root may have releases and no ledger
+        doc_id = _named(context, namespace, doc).doc_id
     data = get_document(context.library, context.namespace(namespace), doc_id, version_id=version_id, format=form, max_chars=max_chars)
     return responses.envelope(data, "", data.pop("warnings", ()))
 
@@ -135,9 +139,13 @@ def docs_edit(context: Context, doc: str, namespace: str | None, metadata: tuple
 @answers(own_trace=True)
 def docs_delete(context: Context, doc: str, version: str | None, mode: str, force: bool, namespace: str | None) -> Json:
     """Hide a document or a version from every reader at once, and release without it."""
+    from rag_platform.documents.naming import named_version
     from rag_platform.indexes.deleting import delete_data, start_delete
 
-    started = start_delete(context.namespace(namespace), doc, version, mode=mode, force=force, settings=context.settings,
+    document = _named(context, namespace, doc)
+    versions = context.ledger.versions(document.namespace, document.doc_id)
+    version_id = named_version(document, versions, version).version_id if version else None
+    started = start_delete(document.namespace, document.doc_id, version_id, mode=mode, force=force, settings=context.settings,
                            store=context.store, ledger=context.ledger)  # fmt: skip
     job = awaited(context, started.job, started.process)
     data = delete_data(job, store=context.store)

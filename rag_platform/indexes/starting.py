@@ -31,6 +31,7 @@ from rag_platform.store import Store
 
 _DOCUMENT_JOBS = ("ingest", "rebuild")
 _BAD_STATES = ("failed", "dead")
+_SHOWN_NOTES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +168,9 @@ def start_retry(job_id: str, *, settings: Settings, store: Store, ledger: Ledger
         before = ledger.job_items(job_id)
         items = _undone(before, job.namespace, stage_profiles(strategy)["embeddings"], ledger)
         inputs = _inputs(before, job, ledger)
-        release = job.state in ("failed", "cancelled") and bool(job.args.get("release"))
+        since = any(row.published_at >= job.created_at for row in ledger.releases(job.namespace))
+        undone = job.state in ("failed", "cancelled") and bool(job.args.get("release")) and not since
+        release = undone or unfinished(job.namespace, settings, store, ledger)
         if not (items or inputs or release):
             raise NotFoundError(
                 f"nothing to retry: every document of job {job_id} is done, was replaced or deleted since, or has no place to be read from",
@@ -330,7 +333,8 @@ def _ingest_markdown(data: Json, job: Job) -> str:
     if done:
         lines.append(f"{data['chunks']} chunks, {data['embeddings_computed']} embeddings computed, {data['embeddings_reused']} reused.")
     lines += [f"- failed: {f['source_uri']}: [{f['code']}] {f['reason']}" for f in data["failures"]]
-    lines += [f"- {note['decision'].replace('_', ' ')}: {note['source_uri']}: {note['reason']}" for note in data["notes"]]
+    notes = [f"- {note['decision'].replace('_', ' ')}: {note['source_uri']}: {note['reason']}" for note in data["notes"]]
+    lines += [*notes[:_SHOWN_NOTES], *([f"- and {len(notes) - _SHOWN_NOTES} more"] if len(notes) > _SHOWN_NOTES else [])]
     reasons = Counter(_short_reason(item) for item in data["ignored_files"])
     lines += [f"- ignored: {count} ({reason})" for reason, count in reasons.most_common(10)]
     lines.append(
