@@ -34,10 +34,8 @@ from typing import Any
 from crash_points import Ended, Point, Watch, forked, side_by_side
 from small_library import NAMESPACE, NOTHING, Place, State, files_of, picture, state_of
 
-from rag_platform.config import strategy_config_id
 from rag_platform.indexes import release as releases
-from rag_platform.indexes.manifest import read_manifest
-from rag_platform.indexes.updating import roll_back
+from rag_platform.store import disk_full
 
 LIMITS = "\n\n## Limits\n\n| tier | requests per minute |\n| --- | --- |\n| pro | 600 |\n"
 BEFORE = {
@@ -90,19 +88,11 @@ def _updated(place: Place) -> None:
 
 
 def _go_back(place: Place) -> None:
-    first = releases.list_releases(place.store, NAMESPACE)[-1].release_id
-    with place.store.writer(NAMESPACE, "rollback"):
-        roll_back(NAMESPACE, first, store=place.store, ledger=place.ledger)
+    place.roll_back(releases.list_releases(place.store, NAMESPACE)[-1].release_id)
 
 
 def _other_strategy(place: Place) -> None:
-    moved = Place(place.folder, place.home, "smaller")
-    with moved.store.writer(NAMESPACE, "rebuild"):
-        moved.ledger.rebind_strategy(NAMESPACE, "smaller", strategy_config_id(moved.strategy))
-        moved.ingest(moved.receive())
-        published = releases.current(moved.store, NAMESPACE) or ""
-        if read_manifest(moved.store.release_dir(NAMESPACE, published)).strategy != "smaller":
-            moved.publish()
+    Place(place.folder, place.home, "smaller").move()
 
 
 SCENARIOS = [
@@ -227,13 +217,19 @@ def try_point(trial: Trial, worker: int, point: Point, fault: str) -> dict[str, 
 
     def disturbed() -> None:
         place.enter()
-        Watch(place.home, **{fault: point}).install()
-        trial.scenario.work(place)
+        watch = Watch(place.home, **{fault: point}).install()
+        try:
+            trial.scenario.work(place)
+        except Exception as error:  # a job tells the error in the ledger by this
+            watch.refusing = False
+            raise disk_full(error, place.home) or error from error
 
     ended = forked(disturbed)
-    found["ended"] = f"signal {ended.signal}" if ended.signal else ended.raised or "nothing happened"
+    found["ended"] = f"signal {ended.signal}" if ended.signal else ended.raised.split(":")[0] or "nothing happened"
     if ended.error.startswith("hung"):
         return {**found, "wrong": ended.error}
+    if ended.raised and not ended.raised.startswith("StorageError [disk_full]"):
+        return {**found, "wrong": f"another error than that the disk is full: {ended.raised}", "stack": ended.error}
 
     def looked() -> str:
         state = state_of(place.enter())

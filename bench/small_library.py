@@ -7,6 +7,7 @@ import io
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rag_platform.config import Settings, Strategy, load_settings, load_strategy, stage_profiles
+from rag_platform.config import Settings, Strategy, index_profile, load_settings, load_strategy, stage_profiles, strategy_config_id
 from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
 from rag_platform.indexes import release as releases
 from rag_platform.indexes.catalog import CatalogReader
@@ -22,7 +23,7 @@ from rag_platform.indexes.checks import changed_files
 from rag_platform.indexes.dense import read_matrix
 from rag_platform.indexes.ingesting import ingest_versions, stale_versions
 from rag_platform.indexes.manifest import Manifest, read_manifest
-from rag_platform.indexes.updating import build_candidate, publish_candidate, settle, unfinished
+from rag_platform.indexes.updating import build_candidate, publish_candidate, roll_back, settle, unfinished
 from rag_platform.indexes.verifying import verify_release
 from rag_platform.ir import QueryRequest
 from rag_platform.ledger import Ledger
@@ -148,13 +149,31 @@ class Place:
         publish_candidate(NAMESPACE, manifest.release_id, settings=self.settings, store=self.store, ledger=self.ledger)
         return manifest
 
-    def update(self) -> None:
+    def update(self, *inputs: Path) -> None:
         """Everything from the watched folder to the published release, as a job does it; nothing where nothing is to do."""
         with self.store.writer(NAMESPACE, "update"):
             settle(NAMESPACE, self.store, self.ledger)
-            self.ingest(self.receive())
-            if unfinished(NAMESPACE, self.settings, self.store, self.ledger):
+            self.ingest(self.receive(*inputs))
+            if self.behind():
                 self.publish()
+
+    def behind(self) -> bool:
+        """True when the published release is not what the live documents and the config make."""
+        published = releases.current(self.store, NAMESPACE)
+        if published and read_manifest(self.store.release_dir(NAMESPACE, published)).index_profile != index_profile(self.strategy):
+            return True
+        return unfinished(NAMESPACE, self.settings, self.store, self.ledger)
+
+    def move(self) -> None:
+        """Give the namespace the strategy of this place, rebuild what that leaves stale, and publish."""
+        with self.store.writer(NAMESPACE, "rebuild"):
+            self.ledger.rebind_strategy(NAMESPACE, self.strategy.name, strategy_config_id(self.strategy))
+            self.update()
+
+    def roll_back(self, to: str) -> None:
+        """Publish an older release again."""
+        with self.store.writer(NAMESPACE, "rollback"):
+            roll_back(NAMESPACE, to, store=self.store, ledger=self.ledger)
 
 
 @dataclass(frozen=True)
@@ -175,10 +194,10 @@ class State:
 NOTHING = State("", (), "", "", ())
 
 
-def state_of(place: Place) -> State:
-    """What readers see now, and proof that it is whole. Raises AssertionError with what is wrong."""
+def state_of(place: Place, release_id: str = "", queries: Sequence[str] = QUERIES) -> State:
+    """What readers see of the published release, or of another, and proof that it is whole. Raises AssertionError with what is wrong."""
     store = place.store
-    release_id = releases.current(store, NAMESPACE) or ""
+    release_id = release_id or releases.current(store, NAMESPACE) or ""
     if not release_id:
         return NOTHING
     directory = store.release_dir(NAMESPACE, release_id)
@@ -186,9 +205,9 @@ def state_of(place: Place) -> State:
     changed = changed_files(directory, manifest.files)
     assert not changed, f"files of {release_id} changed after it was built: {changed}"
     library = place.library()
-    with library.lease(NAMESPACE) as lease:
+    with library.lease(NAMESPACE, release_id) as lease:
         hidden = tuple(sorted(library.hidden_names(lease)))
-        found = hits_of(library)
+        found = hits_of(library, queries, release_id)
         chunks = pairs_of(directory)
         unknown = {hit[0] for hits in found for hit in hits} - {chunk_id for chunk_id, _ in chunks}
         assert not unknown, f"answers hold chunks that are not in {release_id}: {unknown}"
@@ -197,17 +216,18 @@ def state_of(place: Place) -> State:
     digest = hashlib.sha256()
     for chunk_id, row in zip(ids, matrix, strict=True):
         digest.update(chunk_id.encode() + np.asarray(row, dtype="<f4").tobytes())
-    proved = verify_release(store, NAMESPACE)
-    assert not proved.failures, f"quotes that cannot be proved: {proved.failures[:3]}"
+    if release_id == releases.current(store, NAMESPACE):
+        proved = verify_release(store, NAMESPACE)
+        assert not proved.failures, f"quotes that cannot be proved: {proved.failures[:3]}"
     return State(release_id, tuple(chunks), digest.hexdigest(), hashlib.sha256(json.dumps(found).encode()).hexdigest(), hidden)
 
 
-def hits_of(library: Library, queries: tuple[str, ...] = QUERIES) -> list[list[tuple[str, str, float]]]:
+def hits_of(library: Library, queries: Sequence[str], release_id: str | None = None) -> list[list[tuple[str, str, float]]]:
     """(chunk_id, version_id, score) of the hits of every query in each mode."""
     found = []
     for mode in ("dense", "sparse", "hybrid"):
         for query in queries:
-            result = answer(library, QueryRequest(query, NAMESPACE, top_k=10, mode=mode, answer=False))
+            result = answer(library, QueryRequest(query, NAMESPACE, top_k=10, mode=mode, release_id=release_id, answer=False))
             assert not result.warnings, result.warnings
             found.append([(hit.chunk_id, hit.version_id, hit.score) for hit in result.hits])
     return found
