@@ -50,8 +50,9 @@ def docs_show(context: Context, doc: str, namespace: str | None, version_id: str
     from rag_platform.retrieval.reading import get_document
 
     doc_id = doc
-    with suppress(NotFoundError):  # a data root may have releases and no ledger
-        doc_id = _named(context, namespace, doc).doc_id
+    if context.store.ledger_path.is_file():  # a data root may have releases and no ledger
+        with suppress(NotFoundError):
+            doc_id = _named(context, namespace, doc).doc_id
     data = get_document(context.library, context.namespace(namespace), doc_id, version_id=version_id, format=form, max_chars=max_chars)
     return responses.envelope(data, "", data.pop("warnings", ()))
 
