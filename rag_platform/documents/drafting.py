@@ -238,7 +238,7 @@ def _said(base: Base, piece: Piece, text: str) -> Piece:
 
 
 def _joined(base: Base, first: Piece, second: Piece) -> Piece:
-    """Both as one: a slice where they stand side by side in the document, else their texts with a blank line between."""
+    """Both as one: a slice where they overlap or one follows the other in the document, else their texts with a blank line between."""
     left, right = first.chunk, second.chunk
     images = tuple(dict.fromkeys((*left.asset_ids, *right.asset_ids)))
     origins = tuple(dict.fromkeys((*first.origins, *second.origins)))
@@ -247,9 +247,9 @@ def _joined(base: Base, first: Piece, second: Piece) -> Piece:
         return replace(told, chunk=replace(told.chunk, asset_ids=images), origins=origins)
     piece = replace(first, chunk=replace(left, asset_ids=images), origins=origins)
     start, end = min(left.norm_start, right.norm_start), max(left.norm_end, right.norm_end)
-    ordered = left.norm_start <= right.norm_start and left.norm_end <= right.norm_end
-    beside = ordered and not base.normalised.text[left.norm_end : right.norm_start].strip()
-    if beside and not left.edited_from and not right.edited_from:
+    overlapping = max(left.norm_start, right.norm_start) < min(left.norm_end, right.norm_end)
+    beside = left.norm_end <= right.norm_start and not base.normalised.text[left.norm_end : right.norm_start].strip()
+    if (beside or overlapping) and not left.edited_from and not right.edited_from:
         return _slice(base, piece, start, end)
     spanning = _slice(base, piece, start, end)
     return replace(

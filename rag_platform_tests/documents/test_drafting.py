@@ -151,6 +151,17 @@ def test_merging_what_does_not_stand_together_is_an_edit(base: Base) -> None:
     assert (chunk.byte_start, chunk.byte_end) == (base.chunks[0].byte_start, base.chunks[-1].byte_end)
 
 
+def test_merging_what_overlaps_repeats_nothing(tmp_path: Path) -> None:
+    text = "# T\n\n" + " ".join(f"word{n}" for n in range(40)) + "\n"
+    base = base_over(tmp_path, text, Recursive(chunk_size=100, chunk_overlap=40))
+    first, second = base.chunks[0], base.chunks[1]
+    assert second.norm_start < first.norm_end
+    halves = does(base, {"op": "split_at", "chunk_id": first.chunk_id, "offset": first.text_len - 4})
+    merged = extended(base, halves, {"op": "merge_with_next", "chunk_id": halves.chunks[1].chunk_id}).chunks[1]
+    assert merged.edited_from == () and (merged.norm_start, merged.norm_end) == (second.norm_start, second.norm_end)
+    assert merged.chunk_id == second.chunk_id
+
+
 def test_a_merge_joins_what_was_edited(base: Base) -> None:
     first, second = base.chunks[0].chunk_id, base.chunks[1].chunk_id
     edited = does(base, {"op": "edit_text", "chunk_id": second, "text": "New."})
