@@ -25,8 +25,9 @@ def main() -> None:
     """Documents in, cited answers out."""
 
 
-for command in (cli_write.ingest, cli_write.rebuild, cli_jobs.jobs, cli_releases.releases, cli_docs.docs, cli_read.sources,
-                cli_lifecycle.gc, cli_drafts.drafts, cli_read.preview, cli_read.query, cli_read.verify, cli_read.trace):  # fmt: skip
+for command in (cli_write.ingest, cli_write.rebuild, cli_jobs.jobs, cli_releases.releases, cli_releases.namespaces, cli_docs.docs,
+                cli_read.sources, cli_lifecycle.gc, cli_drafts.drafts, cli_read.preview, cli_read.query, cli_read.verify,
+                cli_read.trace):  # fmt: skip
     main.add_command(command)
 
 

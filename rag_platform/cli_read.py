@@ -19,16 +19,22 @@ from rag_platform.retrieval import responses
 @click.option("--top-k", type=click.IntRange(1, 100), help="How many results.")
 @click.option("--mode", type=click.Choice(["dense", "sparse", "hybrid"]), help="Which legs are asked.")
 @click.option("--filter", "filters", multiple=True, metavar="K=V", help="Only chunks whose field has the value; repeatable.")
+@click.option("--tag", "tags", multiple=True, help="Only documents with the tag; of several one suffices.")
+@click.option("--doc", "documents", multiple=True, metavar="DOC", help="Only this document; of several each is asked.")
 @click.option("--release", "release_id", metavar="ID", help="Ask a retained release instead of the published one.")
 @click.option("--full", is_flag=True, help="Show the results too, not only the answer.")
 @answers(own_trace=True)
 def query(context: Context, text: str, namespace: str | None, top_k: int | None, mode: str | None, filters: tuple[str, ...],
-          release_id: str | None, full: bool) -> Json:  # fmt: skip
+          tags: tuple[str, ...], documents: tuple[str, ...], release_id: str | None, full: bool) -> Json:  # fmt: skip
     """Ask a question; the answer names its sources."""
+    from rag_platform.documents.naming import named_document
     from rag_platform.ir import QueryRequest
     from rag_platform.retrieval.engine import answer
+    from rag_platform.retrieval.scopes import Scope
 
-    request = QueryRequest(text, context.namespace(namespace), top_k, mode, pairs(filters, "--filter"), release_id)
+    name = context.namespace(namespace)
+    scope = Scope((name,), tuple(named_document(context.ledger, name, document).doc_id for document in documents), tags)
+    request = QueryRequest(text, name, top_k, mode, scope.filters(pairs(filters, "--filter")), release_id)
     result = answer(context.library, request)
     detail = "full" if full or context.json_output else "brief"
     data, warnings = responses.fit_query(result, detail=detail, max_tokens=context.settings.server.result_tokens)

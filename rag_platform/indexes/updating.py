@@ -16,12 +16,12 @@ from rag_platform.errors import NotFoundError, ReleaseError
 from rag_platform.indexes import release as releases
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.indexes.manifest import CheckResult, Manifest, read_manifest
-from rag_platform.ir import Version
+from rag_platform.ir import Json, Version
 from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import Release
 from rag_platform.ledger_tables import now
 from rag_platform.observability import tracing
-from rag_platform.store import Store
+from rag_platform.store import Store, to_json
 
 _LOCK_SECONDS = 1.0  # moving the pointer takes milliseconds: whoever holds the lock longer is a job
 
@@ -146,6 +146,32 @@ def go_forward(namespace: str, *, store: Store, ledger: Ledger) -> Release:
             raise ReleaseError(f"namespace {namespace!r} has no newer release that was published once; `rag releases list` shows all",
                                code="nothing_to_go_forward")  # fmt: skip
         return roll_back(namespace, newest.release_id, store=store, ledger=ledger)
+
+
+def history(namespace: str, *, store: Store, ledger: Ledger) -> list[Json]:
+    """Releases, newest first: the ledger's row, whether readers see it, its size on disk and what it changed; nothing of what is gone.
+
+    The pointer decides which one is `published`: a crash may have come before the ledger was told.
+    """
+    published = releases.current(store, namespace)
+    kept = {manifest.release_id: manifest for manifest in releases.list_releases(store, namespace)}
+    found: list[Json] = []
+    for row in ledger.releases(namespace):
+        manifest = kept.get(row.release_id)
+        state = "published" if row.release_id == published else "retired" if row.state == "published" else row.state
+        held, alone = releases.sizes(store, namespace, row.release_id)
+        found.append(
+            {
+                **to_json(row),
+                "state": "lost" if state == "published" and manifest is None else state,
+                "documents": int(row.counts.get("documents", 0)),
+                "chunks": int(row.counts.get("chunks", 0)),
+                "bytes": held,
+                "bytes_alone": alone,
+                "delta": dict(manifest.delta) if manifest else {},
+            }
+        )
+    return found
 
 
 def pin_release(namespace: str, release_id: str, pinned: bool, *, store: Store, ledger: Ledger) -> Release:

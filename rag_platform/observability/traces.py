@@ -11,6 +11,7 @@ from typing import Any
 
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.ir import Json
+from rag_platform.observability.erasing import ERASED
 
 _FILE_NAME = re.compile(r"(\d{4}-\d{2}-\d{2})-(\d+)\.jsonl")
 _HEAD = re.compile(rb'\{"schema_version":\d+,"line":"([a-z.]+)","trace_id":"(trc_[0-9a-f]{32})","trace_type":"([^"]*)","ts":"([^"]*)"')
@@ -43,6 +44,33 @@ def list_traces(logs_dir: Path, limit: int = 20, trace_type: str | None = None) 
                 started = {"trace_id": trace_id, "trace_type": head[3].decode(), "started_at": head[4].decode()}
                 found[trace_id] = _summary({**started, "status": _open_status(pid)})
     return sorted(found.values(), key=lambda item: (item["started_at"], item["trace_id"]), reverse=True)[: max(limit, 0)]
+
+
+def asked_questions(logs_dir: Path, namespace: str, limit: int) -> tuple[list[Json], int]:
+    """(the requests of at most `limit` different questions to what a namespace had published, newest first; traces without their words).
+
+    Questions that differ in filters or mode are different ones.
+    """
+    found: dict[str, Json] = {}
+    wordless, day = 0, ""
+    for path, date, _ in _files(logs_dir):
+        if day and date != day and len(found) >= limit:
+            break
+        day = date
+        for line in _lines(path, b'"line":"trace.end"'):
+            record = _parsed(line)
+            if record is None or record.get("trace_type") != "query" or record.get("namespace") != namespace:
+                continue
+            request = record.get("attrs", {}).get("request") or {}
+            if not request.get("text") or request["text"].startswith(ERASED):
+                wordless += 1
+            elif request.get("release_id") is None:
+                key = json.dumps([" ".join(request["text"].split()).lower(), request.get("filters"), request.get("mode")], sort_keys=True)
+                found[key] = max(
+                    found.get(key, {}), {"asked_at": record["started_at"], **request}, key=lambda item: item.get("asked_at", "")
+                )
+    newest = sorted(found.values(), key=lambda item: str(item["asked_at"]), reverse=True)
+    return newest[: max(limit, 0)], wordless
 
 
 def show(logs_dir: Path, trace_id: str) -> Json:

@@ -11,13 +11,13 @@ from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
 from rag_platform.config import ServerSettings
-from rag_platform.errors import InputError
 from rag_platform.ir import QueryRequest
 from rag_platform.retrieval import reading
 from rag_platform.retrieval.contract import DocumentData, DocumentsData, QueryData, StatusData
 from rag_platform.retrieval.engine import MAX_TOP_K, answer
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.responses import fit_query
+from rag_platform.retrieval.scopes import Scope
 from rag_platform.retrieval.status import status
 from rag_platform.server.calls import Answer, Arguments, LibraryTool, tool
 
@@ -129,13 +129,8 @@ def tools(library: Library, settings: ServerSettings) -> list[LibraryTool]:
 
 def namespace_of(library: Library, collections: str | list[str] | None) -> str:
     """The one namespace a call names, or the default one. Raises InputError for more than one."""
-    names = [collections] if isinstance(collections, str) else list(dict.fromkeys(collections or ()))
-    if len(names) > 1:
-        told = ", ".join(names)
-        raise InputError(
-            f"{len(names)} collections were named ({told}); a call reads one: ask one after the other", code="too_many_collections"
-        )
-    return names[0] if names else library.settings.default_namespace
+    names = (collections,) if isinstance(collections, str) else tuple(collections or ())
+    return Scope(names).namespace(library.settings.default_namespace)
 
 
 def query(library: Library, arguments: QueryArguments) -> Answer:

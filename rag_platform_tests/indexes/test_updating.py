@@ -1,0 +1,202 @@
+"""Releases of a namespace over time: back, forward, pinned, dropped; and what no crash and no second writer may do to them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rag_platform.config import ReleasePolicy
+from rag_platform.errors import BusyError, NotFoundError, ReleaseError
+from rag_platform.indexes import release as releases
+from rag_platform.indexes.manifest import read_manifest
+from rag_platform.indexes.updating import (
+    build_candidate,
+    go_forward,
+    history,
+    newest_candidate,
+    pin_release,
+    publish_candidate,
+    roll_back,
+    unfinished,
+)
+from rag_platform.ir import QueryRequest
+from rag_platform.retrieval.engine import answer
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def rest(shelf: Any) -> dict[str, Any]:
+    """What moving the pointer takes."""
+    return {"store": shelf.store, "ledger": shelf.ledger}
+
+
+@pytest.fixture
+def take(shelf: Any, tmp_path: Path) -> Callable[..., str]:
+    """Publishes a release that holds these texts besides what was there; gives its id."""
+
+    def publish(sync: bool = False, **texts: str) -> str:
+        folder = tmp_path / "docs"
+        folder.mkdir(exist_ok=True)
+        for name, text in texts.items():
+            (folder / f"{name}.md").write_text(text, encoding="utf-8")
+        release_id: str = shelf.ingest(folder, sync=sync)
+        return release_id
+
+    return publish
+
+
+def read(shelf: Any) -> str | None:
+    return releases.current(shelf.store, "default")
+
+
+def states(shelf: Any) -> dict[str, str]:
+    return {row.release_id: row.state for row in shelf.ledger.releases("default")}
+
+
+def behind(shelf: Any) -> bool:
+    return unfinished("default", shelf.settings, shelf.store, shelf.ledger)
+
+
+def found(shelf: Any, question: str) -> set[str]:
+    """The documents that answer a question now."""
+    library = shelf.library()
+    try:
+        return {hit.filename for hit in answer(library, QueryRequest(question, mode="sparse", answer=False)).hits}
+    finally:
+        library.close()
+
+
+def test_back_and_forward(shelf: Any, take: Any, rest: dict[str, Any]) -> None:
+    """Nothing goes forward by itself: an unchanged folder leaves the release that somebody went back to."""
+    first = take(a="# Gate\n\nOpens at five.\n")
+    second = take(b="# Dock\n\nHolds trucks.\n")
+    with pytest.raises(ReleaseError) as raised:
+        go_forward("default", **rest)
+    assert raised.value.code == "nothing_to_go_forward" and read(shelf) == second
+
+    back = roll_back("default", None, **rest)
+    assert (back.release_id, back.state, read(shelf)) == (first, "published", first)
+    assert states(shelf) == {second: "retired", first: "published"} and not behind(shelf)
+    assert found(shelf, "gate trucks") == {"a.md"}
+
+    forward = go_forward("default", **rest)
+    assert (forward.release_id, read(shelf)) == (second, second) and states(shelf) == {second: "published", first: "retired"}
+    assert found(shelf, "gate trucks") == {"a.md", "b.md"}
+
+
+def test_an_edit_after_going_back_holds_everything_live(shelf: Any, take: Any, rest: dict[str, Any]) -> None:
+    first = take(a="# Gate\n\nOpens at five.\n")
+    second = take(b="# Dock\n\nHolds trucks.\n")
+    roll_back("default", first, **rest)
+    third = take(a="# Gate\n\nOpens at six.\n")
+    manifest = read_manifest(shelf.store.release_dir("default", third))
+    assert manifest.parent == first and len(manifest.versions) == 2 and read(shelf) == third
+    assert found(shelf, "gate trucks") == {"a.md", "b.md"} and states(shelf)[second] == "retired"
+
+
+def test_a_pinned_release_outlives_retention_and_the_others_are_dropped(shelf: Any, take: Any, rest: dict[str, Any]) -> None:
+    settings = shelf.settings.model_copy(update={"releases": ReleasePolicy(keep=2)})
+    few = type(shelf)(settings, shelf.store, shelf.ledger)
+    folder = shelf.store.home / "in"
+    folder.mkdir()
+
+    def publish(number: int) -> str:
+        (folder / "a.md").write_text(f"# Gate\n\nOpens at {number}.\n", encoding="utf-8")
+        release_id: str = few.ingest(folder)
+        return release_id
+
+    ids = [publish(0)]
+    pin_release("default", ids[0], True, **rest)
+    ids += [publish(number) for number in range(1, 5)]
+    kept = {row["release_id"]: (row["state"], row["pinned"], row["bytes"] > 0) for row in history("default", **rest)}
+    assert kept == {
+        ids[4]: ("published", False, True), ids[3]: ("retired", False, True), ids[2]: ("dropped", False, False),
+        ids[1]: ("dropped", False, False), ids[0]: ("retired", True, True),
+    }  # fmt: skip
+    assert roll_back("default", ids[0], **rest).pinned and found(shelf, "gate") == {"a.md"}
+    go_forward("default", **rest)
+    pin_release("default", ids[0], False, **rest)
+    publish(5)
+    assert states(shelf)[ids[0]] == "dropped" and not shelf.store.release_dir("default", ids[0]).exists()
+    with pytest.raises(NotFoundError):
+        pin_release("default", ids[0], True, **rest)
+
+
+def test_a_candidate_is_not_published_over_another_release(shelf: Any, take: Any, tiny: Any, rest: dict[str, Any]) -> None:
+    """Somebody goes back between the build and the publication of a run in the UI: the candidate does not undo it."""
+    first = take(a="# Gate\n\nOpens at five.\n")
+    take(b="# Dock\n\nHolds trucks.\n")
+    parts = {"settings": shelf.settings, **rest}
+    late, _ = build_candidate("default", strategy=tiny, **parts)
+    roll_back("default", first, **rest)
+    with pytest.raises(ReleaseError, match=f"{first} was published since") as raised:
+        publish_candidate("default", late.release_id, **parts)
+    assert raised.value.code == "outdated_candidate" and read(shelf) == first
+    assert roll_back("default", late.release_id, **rest).release_id == read(shelf) == late.release_id  # on purpose it can be
+
+
+def test_a_candidate_older_than_a_release_that_was_public_is_history(shelf: Any, take: Any, tiny: Any, rest: dict[str, Any]) -> None:
+    first = take(a="# Gate\n\nOpens at five.\n")
+    build_candidate("default", strategy=tiny, settings=shelf.settings, **rest)  # and nobody published it
+    take(b="# Dock\n\nHolds trucks.\n")
+    roll_back("default", first, **rest)
+    with pytest.raises(NotFoundError, match="no candidate"):
+        newest_candidate("default", shelf.ledger)
+
+
+def test_a_crash_between_the_pointer_and_the_ledger_is_mended(shelf: Any, take: Any, tiny: Any, rest: dict[str, Any]) -> None:
+    first = take(a="# Gate\n\nOpens at five.\n")
+    take(b="# Dock\n\nHolds trucks.\n")
+    roll_back("default", first, **rest)
+    third, _ = build_candidate("default", strategy=tiny, settings=shelf.settings, **rest)
+    releases.publish(shelf.store, "default", third.release_id)  # and then the process died
+    assert {row["release_id"]: row["state"] for row in history("default", **rest)}[third.release_id] == "published"
+    with pytest.raises(ReleaseError, match="no newer release"):
+        go_forward("default", **rest)
+    roll_back("default", first, **rest)
+    assert states(shelf)[third.release_id] == "retired" and not behind(shelf)  # it was public once
+    assert go_forward("default", **rest).release_id == third.release_id
+
+
+def test_a_published_release_that_is_lost(shelf: Any, take: Any, tiny: Any, rest: dict[str, Any]) -> None:
+    """Readers are told what can be done; naming a kept release mends it, and so does the next build."""
+    first = take(a="# Gate\n\nOpens at five.\n")
+    second = take(b="# Dock\n\nHolds trucks.\n")
+    shutil.rmtree(shelf.store.release_dir("default", second))
+    for ask in (lambda: found(shelf, "gate"), lambda: roll_back("default", None, **rest)):
+        with pytest.raises(ReleaseError, match=f"gone from disk.*rag releases rollback.*kept: {first}") as raised:
+            ask()
+        assert raised.value.code == "release_lost"
+    assert history("default", **rest)[0]["state"] == "lost" and behind(shelf)
+    roll_back("default", first, **rest)
+    assert found(shelf, "gate trucks") == {"a.md"} and behind(shelf)
+
+    take(c="# Yard\n\nHolds crates.\n")
+    shutil.rmtree(shelf.store.release_dir("default", str(read(shelf))))
+    assert releases.why_full(shelf.store, "default", tiny, read(shelf)).endswith("is gone from disk")
+    take(a="# Gate\n\nOpens at seven.\n")
+    assert found(shelf, "gate trucks crates") == {"a.md", "b.md", "c.md"} and states(shelf)[second] == "dropped"
+
+
+def test_the_pointer_moves_only_for_who_holds_the_lock(shelf: Any, take: Any, rest: dict[str, Any], elsewhere: Any) -> None:
+    first = take(a="# Gate\n\nOpens at five.\n")
+    second = take(b="# Dock\n\nHolds trucks.\n")
+    with elsewhere(shelf.store.writer("default", "ingest job_1")):
+        for move in (lambda: roll_back("default", first, **rest), lambda: pin_release("default", first, True, **rest)):
+            with pytest.raises(BusyError, match="ingest job_1"):
+                move()
+    assert read(shelf) == second and not any(row.pinned for row in shelf.ledger.releases("default"))
+
+
+def test_the_list_tells_sizes_and_what_changed(shelf: Any, take: Any, rest: dict[str, Any]) -> None:
+    take(a="# Gate\n\nOpens at five.\n")
+    take(a="# Gate\n\nOpens at six.\n", b="# Dock\n\nHolds trucks.\n")
+    newest, oldest = history("default", **rest)
+    assert (newest["documents"], newest["chunks"], newest["state"], oldest["state"]) == (2, 2, "published", "retired")
+    assert (newest["delta"]["chunks_added"], newest["delta"]["chunks_removed"], oldest["delta"]["full_build"]) == (2, 1, True)
+    assert 0 < newest["bytes_alone"] <= newest["bytes"] and newest["published_at"] >= oldest["published_at"]
