@@ -27,6 +27,7 @@ from rag_platform.documents.places import Places, attached_images
 from rag_platform.errors import InputError
 from rag_platform.ir import Chunk, Json, MediaLink
 
+MAX_CHARS = 100_000  # of an edited text: a chunk is read whole by people and models
 BETWEEN = "\n\n"  # joined texts that do not stand side by side in the document
 
 
@@ -129,6 +130,8 @@ def _edit_text(base: Base, pieces: list[Piece], at: int, operation: Json) -> tup
         raise InputError(f"a chunk without text cannot be found; leave {piece.chunk.chunk_id} out with disable instead", code="blank_text")
     if bad := next((letter for letter in text if letter == "\x00" or "\ud800" <= letter <= "\udfff"), None):
         raise InputError(f"the text holds {bad!r}, which no file can store; leave it out", code="bad_text")
+    if len(text) > MAX_CHARS:
+        raise InputError(f"the text has {len(text)} characters, above {MAX_CHARS}; ingest what is a document as one", code="text_too_long")
     return _replaced(base, pieces, {at: [_said(base, piece, text)]}), {**operation, "text": text}
 
 

@@ -14,6 +14,7 @@ from rag_platform import jobs
 from rag_platform.config import Settings, Strategy, stage_profiles
 from rag_platform.documents.drafting import Base, Edited, apply, extended
 from rag_platform.documents.editions import base_of, conflicts_of, draft_of, edition_name, published_operations, whole
+from rag_platform.documents.naming import named_document
 from rag_platform.documents.versions import VersionBuild
 from rag_platform.errors import InputError, NotFoundError, ReleaseError
 from rag_platform.indexes import release as releases
@@ -62,8 +63,12 @@ class Drafts:
     ledger: Ledger
 
     def open(self, doc_id: str) -> Opened:
-        """The draft of a document, or a new one that is not stored. Raises NotFoundError, ReleaseError `stale_versions`."""
-        document = self.ledger.document(self.namespace, doc_id)
+        """The draft of a document, or a new one that is not stored; what names one document may stand for its id.
+
+        Raises NotFoundError, InputError `ambiguous`, ReleaseError `stale_versions`.
+        """
+        document = named_document(self.ledger, self.namespace, doc_id)
+        doc_id = document.doc_id
         if document.live_version is None:
             raise NotFoundError(f"document {doc_id} has no live version ({document.status}); ingest it first", code="not_live")
         version = self.ledger.version(document.live_version)

@@ -260,6 +260,7 @@ def test_children_follow_a_parent_that_is_cut_joined_or_left_out(family: Base) -
         ({"op": "edit_text", "chunk_id": "chk_of_another", "text": "x"}, "unknown_chunk"),
         ({"op": "edit_text", "chunk_id": "0", "text": " \n"}, "blank_text"),
         ({"op": "edit_text", "chunk_id": "0", "text": "a\ud800"}, "bad_text"),
+        ({"op": "edit_text", "chunk_id": "0", "text": "a" * 100_001}, "text_too_long"),
         ({"op": "split_at", "chunk_id": "0", "offset": 0}, "bad_offset"),
         ({"op": "split_at", "chunk_id": "0", "offset": -3}, "bad_offset"),
         ({"op": "split_at", "chunk_id": "0", "offset": 9999}, "bad_offset"),
