@@ -177,8 +177,10 @@ class Ledger(Database):
     def live(self, namespace: str) -> list[tuple[Document, Version]]:
         """Active documents with their live version, by doc_id; what the next release holds."""
         documents = {d.live_version: d for d in self.documents(namespace, status="active") if d.live_version}
-        versions = {v.version_id: v for v in self.versions(namespace) if v.version_id in documents}
-        return sorted(((documents[key], version) for key, version in versions.items()), key=lambda pair: pair[0].doc_id)
+        living = "version_id IN (SELECT live_version FROM documents WHERE status = 'active')"  # not the whole history
+        versions = self._select(Version, "versions", {"namespace": namespace}, "version_id", living)
+        pairs = ((documents[version.version_id], version) for version in versions if version.version_id in documents)
+        return sorted(pairs, key=lambda pair: pair[0].doc_id)
 
     # --- deletions ---------------------------------------------------------------------------------------------------
 

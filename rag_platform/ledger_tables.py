@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import sqlite3
 import sys
@@ -134,12 +135,13 @@ class Database:
         with self._write() as db:
             put(db, table, record, keys)
 
-    def _select(self, record: type[RecordT], table: str, where: dict[str, Any], order: str) -> list[RecordT]:
+    def _select(self, record: type[RecordT], table: str, where: dict[str, Any], order: str, condition: str = "1") -> list[RecordT]:
         given = {key: value for key, value in where.items() if value is not None}
         names = [f.name for f in dataclasses.fields(cast(Any, record))]
-        clause = " AND ".join(f"{key} = ?" for key in given) or "1"
+        clause = " AND ".join([condition, *(f"{key} = ?" for key in given)])
         rows = self._db().execute(f"SELECT {', '.join(names)} FROM {table} WHERE {clause} ORDER BY {order}", tuple(given.values()))
-        return [_record(record, names, row) for row in rows]
+        kinds = _kinds(cast(Any, record))
+        return [_record(record, kinds, row) for row in rows]
 
 
 def put(db: sqlite3.Connection, table: str, record: Any, keys: Sequence[str], keep: Sequence[str] = ()) -> None:
@@ -155,15 +157,21 @@ def stored(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, tuple, list)) else value
 
 
-def _record(record: type[RecordT], names: Sequence[str], row: Sequence[Any]) -> RecordT:
-    values = {}
-    for field, value in zip(dataclasses.fields(cast(Any, record)), row, strict=True):
-        kind = str(field.type)
-        if kind.startswith("tuple"):
-            value = () if value == "[]" else tuple(json.loads(value))  # most are empty, and a library has thousands
+@functools.cache
+def _kinds(record: Any) -> list[tuple[int, str]]:
+    """Positions of the fields whose stored form is not their value, and what they are."""
+    kinds = ((position, str(field.type).partition("[")[0]) for position, field in enumerate(dataclasses.fields(record)))
+    return [(position, kind) for position, kind in kinds if kind in ("tuple", "Json", "bool")]
+
+
+def _record(record: type[RecordT], kinds: Sequence[tuple[int, str]], row: Sequence[Any]) -> RecordT:
+    values = list(row)
+    for position, kind in kinds:
+        value = values[position]
+        if kind == "tuple":
+            values[position] = () if value == "[]" else tuple(json.loads(value))  # most are empty, and a library has thousands
         elif kind == "Json":
-            value = {} if value == "{}" else json.loads(value)
-        elif kind == "bool":
-            value = bool(value)
-        values[field.name] = value
-    return record(**values)
+            values[position] = {} if value == "{}" else json.loads(value)
+        else:
+            values[position] = bool(value)
+    return record(*values)

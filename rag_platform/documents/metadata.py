@@ -86,6 +86,8 @@ def _plain(line: str) -> str:
 def effective(document: Document, version: Version) -> Document:
     """The document as readers see it: the tags, categories and metadata of its live version's file behind those that users gave it."""
     said = version.counts.get("metadata") or {}
+    if not said:
+        return document
     plain = {key: value for key, value in said.items() if key not in ("tags", "categories")}
     return replace(
         document,

@@ -250,6 +250,11 @@ class CatalogReader:
         rows = self._db().execute(f"SELECT {columns(Version)} FROM versions ORDER BY version_id")
         return {version.version_id: version for version in (restored(Version, row) for row in rows)}
 
+    def version_ids(self) -> tuple[set[str], set[str]]:
+        """Ids of the versions held, and of those that the documents name as live; the same in a whole release."""
+        held, named = (self._db().execute(sql) for sql in ("SELECT version_id FROM versions", "SELECT live_version FROM documents"))
+        return {row[0] for row in held}, {str(row[0]) for row in named}
+
     def versions_with(self, status: str) -> set[str]:
         """Ids of the versions that have a chunk of this status."""
         return {row[0] for row in self._db().execute("SELECT DISTINCT version_id FROM chunks WHERE status = ?", (status,))}

@@ -128,10 +128,9 @@ class Candidate:
         return CheckResult("vectors_valid", not bad, details)
 
     def _versions_complete(self, catalog: CatalogReader) -> CheckResult:
-        held, live = set(catalog.versions()), set(self.live)
-        documents = {document.live_version for document in catalog.documents()}
+        (held, documents), live = catalog.version_ids(), set(self.live)
         wrong = [f"missing {item}" for item in sorted(live - held)] + [f"not live {item}" for item in sorted(held - live)]
-        wrong += [f"document without version {item}" for item in sorted(map(str, documents - held))]
+        wrong += [f"document without version {item}" for item in sorted(documents - held)]
         details = "; ".join(wrong[:_SHOWN]) if wrong else f"{len(held)} live versions"
         return CheckResult("versions_complete", not wrong, details)
 

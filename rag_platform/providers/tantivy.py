@@ -15,6 +15,7 @@ buckets of the changed documents anew; the others stay the same files. Scores an
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import shutil
 import sys
@@ -215,8 +216,12 @@ def _rearranged(
     for number in range(min(before, after), max(before, after)):  # split off, or given up
         for moved in (_home(number, before), _home(number, after), number) if held else ():
             take(moved)
-    changed: dict[int, list[LexicalRow]] = {_home(number, after): [] for number in pool} if held else {n: [] for n in range(after)}
-    for row in (*(row for rows in pool.values() for row in rows), *new):
+    if before == after:
+        changed, moving = pool, new
+    else:
+        changed = {_home(number, after): [] for number in pool} if held else {number: [] for number in range(after)}
+        moving = [*(row for rows in pool.values() for row in rows), *new]
+    for row in moving:
         changed.setdefault(bucket_of(row.doc_id, after), []).append(row)
     return changed, after
 
@@ -266,10 +271,8 @@ def _start(directory: Path, rows: Sequence[LexicalRow], chinese: segmentation.Ch
 
 
 def _content_name(rows: Sequence[LexicalRow]) -> str:
-    digest = hashlib.sha256()
-    for row in rows:
-        digest.update("\0".join((row.chunk_id, row.doc_id, row.text, row.headings, "")).encode())
-    return digest.hexdigest()[:32]
+    fields = itertools.chain.from_iterable((row.chunk_id, row.doc_id, row.text, row.headings) for row in rows)
+    return hashlib.sha256("\0".join(fields).encode()).hexdigest()[:32]
 
 
 def _renamed(source: Path, target: Path, name: str, segments: Sequence[Json]) -> tuple[Json, ...]:
