@@ -87,7 +87,7 @@ def ingestion(context: dg.AssetExecutionContext, platform: Platform) -> Iterator
         if outcome.stage in selected:
             events.add(materialization(version, outcome, code_versions[outcome.stage]))
             for result in document_checks(outcome):
-                context.log_event(evaluation(version, outcome, result))
+                events.judge(evaluation(version, outcome, result))
 
     def on_embedded(versions: Sequence[Version]) -> None:
         events.log()
@@ -147,8 +147,10 @@ class EventBatch:
     """
 
     def __init__(self, context: dg.AssetExecutionContext) -> None:
+        self._context = context
         self._step = context.op_execution_context._step_execution_context
         self._pending: list[dg.AssetMaterialization] = []
+        self._judged: list[dg.AssetCheckEvaluation] = []
         self._since = time.monotonic()
 
     def add(self, event: dg.AssetMaterialization) -> None:
@@ -158,12 +160,19 @@ class EventBatch:
         if len(self._pending) >= _EVENTS_AT_ONCE or time.monotonic() - self._since > _SHOWN_AFTER_SECONDS:
             self.log()
 
+    def judge(self, evaluation: dg.AssetCheckEvaluation) -> None:
+        """Keep the result of a check until the materialisation it judges is stored: one that came before would look outdated."""
+        self._judged.append(evaluation)
+
     def log(self) -> None:
         """Store what was added, as `context.log_event` does for one event."""
         pending, self._pending = self._pending, []
         batch_id = uuid.uuid4().hex
         for number, event in enumerate(pending, 1):
             DagsterEvent.asset_materialization(self._step, event, DagsterEventBatchMetadata(batch_id, number == len(pending)))
+        judged, self._judged = self._judged, []
+        for evaluation in judged:
+            self._context.log_event(evaluation)
 
 
 def materialization(version: Version, outcome: StageOutcome, code_version: str) -> dg.AssetMaterialization:

@@ -13,7 +13,7 @@ import pytest
 from rag_platform.assets.code_versions import stage_code_versions
 from rag_platform.assets.ingestion import specs
 from rag_platform.assets.partitions import RANGE_END, RANGE_START, document_versions
-from rag_platform.config import INGESTION_STAGES, load_settings, stage_profiles
+from rag_platform.config import INGESTION_STAGES, load_settings, load_strategy, stage_profiles
 from rag_platform.definitions import defs
 from rag_platform.documents.receiving import ReceiveOptions, receive
 
@@ -226,3 +226,59 @@ def two_pages(tmp_path: Path) -> Path:
         document.new_page()
         document.save(tmp_path / "two.pdf")
     return tmp_path / "two.pdf"
+
+
+LONG = "# A\n\n" + "\n\n".join(f"Paragraph {number} says that gate {number} opens at noon and closes before night." for number in range(12))
+
+
+def stability(instance: dg.DagsterInstance) -> list[tuple[str | None, str, str]]:
+    """(partition, status, details) of every evaluation of chunks_stable, oldest first."""
+    key = dg.AssetCheckKey(dg.AssetKey("chunks"), "chunks_stable")
+    rows = []
+    for record in reversed(instance.event_log_storage.get_asset_check_execution_history(key, limit=10)):
+        assert record.event is not None and record.event.dagster_event is not None
+        if record.status.value == "PLANNED":
+            continue
+        evaluation = record.event.dagster_event.asset_check_evaluation_data
+        rows.append((record.partition, record.status.value, str(evaluation.metadata["details"].value)))
+        assert evaluation.severity == dg.AssetCheckSeverity.WARN
+    return rows
+
+
+def test_a_check_warns_when_chunks_move_under_an_unchanged_text(
+    instance: dg.DagsterInstance, received: Any, shelf: Any, tiny: Any, config_folder: Path
+) -> None:
+    keys = received(a=LONG, b="# B\n\nShort.\n")
+    assert run(instance, keys[0], keys[-1]).success and stability(instance) == []
+    old = stage_profiles(tiny)["chunks"]
+    strategy = config_folder / "strategies" / "tiny.yaml"
+    strategy.write_text(strategy.read_text(encoding="utf-8").replace("chunk_size: 400", "chunk_size: 200"), encoding="utf-8")
+    new = stage_profiles(load_strategy(shelf.settings, "tiny"))["chunks"]
+    assert run(instance, keys[0], keys[-1]).success  # a warning, not a failure
+
+    (long, moved, why), (short, stayed, _) = stability(instance)
+    assert (long, moved, short, stayed) == (keys[0], "FAILED", keys[1], "SUCCEEDED")
+    assert "the text is the same; sections stayed" in why and f"under {old}" in why and f"under {new}" in why
+    last = {event.partition: event.metadata["drift"].value for event in events(instance, "chunks")[-2:]}
+    assert last == dict(zip(keys, ("length", "none"), strict=True))
+    recorded = shelf.ledger.version(keys[0]).counts["drift"]
+    assert (recorded["kind"], recorded["against"], recorded["chunks"]) == ("length", keys[0], [old, new])
+
+    # the same once more has nothing new to say, and a changed text is no drift
+    assert run(instance, keys[0], keys[0]).success and len(stability(instance)) == 2
+    assert shelf.ledger.version(keys[0]).counts["drift"] == recorded
+    *_, changed = received(b="# B\n\nLonger.\n")
+    assert run(instance, changed, changed).success and len(stability(instance)) == 2
+    assert shelf.ledger.version(changed).counts["drift"]["kind"] == "content"
+
+
+def test_another_structure_of_the_same_text_is_structure_drift(
+    instance: dg.DagsterInstance, received: Any, shelf: Any, config_folder: Path
+) -> None:
+    (key,) = received(a="# A\n\nOne.\n\n## B\n\nTwo.\n")
+    assert run(instance, key, key).success
+    strategy = config_folder / "strategies" / "tiny.yaml"
+    strategy.write_text(strategy.read_text(encoding="utf-8").replace("max_section_level: 2", "max_section_level: 1"), encoding="utf-8")
+    assert run(instance, key, key).success
+    ((partition, outcome, why),) = stability(instance)
+    assert (partition, outcome) == (key, "FAILED") and "sections moved: 2 under" in why
