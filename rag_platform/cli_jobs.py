@@ -28,8 +28,10 @@ def jobs() -> None:
 def jobs_list(context: Context, namespace: str | None, everywhere: bool, state: str | None, limit: int) -> Json:
     """Jobs, newest first."""
     work.end_orphans(context.ledger)
-    found = context.ledger.jobs(None if everywhere else context.namespace(namespace), limit, state=state)
-    rows = [work.summary(job) for job in found]
+    # jobs over the whole data root have no namespace
+    names = [None] if everywhere else [context.namespace(namespace), ""]
+    found = [job for name in names for job in context.ledger.jobs(name, limit, state=state)]
+    rows = [work.summary(job) for job in sorted(found, key=lambda job: job.created_at, reverse=True)[:limit]]
     lines = [
         f"{row['job_id']}  {row['kind']:<8} {row['state']:<10} {row['created_at']}  {row['namespace']}  {_going(row)}{row['reason']}"
         for row in rows

@@ -140,31 +140,29 @@ def _alive(pid: int, job_id: str) -> bool:
     """True while the process with this id is the one of the job: after a crash the number may be somebody else's."""
     if pid == os.getpid():
         return True
-    command = _command(pid)
-    if command is not None:
-        return job_id in command
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:
-        return True
-    return True
+    except PermissionError:  # somebody else's
+        return False
+    return job_id in _command(pid, job_id)
 
 
-def _command(pid: int) -> str | None:
-    """The command line of a process, empty when it is gone or only waits to be collected; None where the system does not tell."""
-    if Path("/proc/self/cmdline").is_file():
+def _command(pid: int, unknown: str) -> str:
+    """The command line of a process, empty when it is dead and only waits to be collected; `unknown` where the system does not tell."""
+    if Path("/proc/self/stat").is_file():
         try:
-            return Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace")
-        except (FileNotFoundError, ProcessLookupError):
-            return ""
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace")
+            state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
         except OSError:
-            return None
+            return ""
+        return command or ("" if state in "ZX" else unknown)  # for a moment after its start a process has none
     try:
-        return subprocess.run(["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, timeout=5).stdout
+        asked = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
+        return subprocess.run(asked, capture_output=True, text=True, timeout=5, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
-        return None
+        return unknown
 
 
 # --- cancelling ----------------------------------------------------------------------------------------------------------
@@ -231,6 +229,8 @@ class Progress:
         with self._lock:
             at = datetime.now(UTC).isoformat(timespec="milliseconds")
             known = self._stages.get(stage)
+            if known is None:  # earlier stages may have been told by others
+                self._stages = {**self._ledger.job(self._job_id).progress.get("stages", {}), **self._stages}
             began = known["since"] if known and known["done"] <= done else at  # fewer than before: it began anew
             self._stages[stage] = {"done": done, "total": total, "since": began, "at": at}
             if known and done < total and time.monotonic() - self._written < _PROGRESS_SECONDS:
@@ -304,7 +304,7 @@ def _markdown(data: Json) -> str:
         lines.append("Documents: " + ", ".join(f"{count} {state}" for state, count in counts.items()) + ".")
     if figures := {key: value for key, value in data["result"].items() if isinstance(value, (int, float))}:
         lines.append("Result: " + ", ".join(f"{value} {key.replace('_', ' ')}" for key, value in figures.items()) + ".")
-    wrong = [item for item in data["items"] if item["state"] in ("failed", "dead", "cancelled")]
+    wrong = [item for item in data["items"] if item["state"] in ("failed", "dead")]
     lines += [f"- {item['state']}: {item['source_uri']}: [{item['code']}] {item['reason']}" for item in wrong]
     return "\n".join(lines)
 

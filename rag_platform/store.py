@@ -193,7 +193,7 @@ class Store:
 # --- a full disk -------------------------------------------------------------------------------------------------------
 
 _FULL_ERRNO = (errno.ENOSPC, errno.EDQUOT)
-_FULL_WORDS = ("no space left on device", "database or disk is full", "disk quota exceeded")
+_FULL_WORDS = ("the disk is full:", "no space left on device", "database or disk is full", "disk quota exceeded")
 
 
 def disk_full(error: BaseException, home: Path) -> StorageError | None:

@@ -19,7 +19,7 @@ from rag_platform.assets.collecting import run_collection
 from rag_platform.assets.instance import prepare
 from rag_platform.assets.partitions import JOB_TAG, RANGE_END, RANGE_START, contiguous, document_versions, namespaces
 from rag_platform.config import Settings, load_settings
-from rag_platform.errors import BusyError, RagError, StorageError
+from rag_platform.errors import BusyError, RagError
 from rag_platform.indexes.drafts import no_longer_live
 from rag_platform.indexes.release import current
 from rag_platform.indexes.revising import go_live
@@ -62,7 +62,7 @@ def run_job(job_id: str) -> int:
     store = Store(settings.home)
     try:
         ledger = Ledger(store.ledger_path)
-        if not ledger.update_job(job_id, only_from=("queued",), state="running", pid=os.getpid(), started_at=now(), result={}):
+        if not ledger.update_job(job_id, only_from=("queued",), state="running", pid=os.getpid(), started_at=now(), progress={}, result={}):
             _say(f"job {job_id} is {ledger.job(job_id).state}, not queued: it is not run")
             return 1
         state, reason = _outcome(ledger.job(job_id), settings, store, ledger)
@@ -70,8 +70,7 @@ def run_job(job_id: str) -> int:
             jobs.record_cancelled(job_id, ledger)
         else:
             ledger.update_job(job_id, state=state, reason=reason, ended_at=now())
-        if reason:
-            _say(reason)
+        _say(f"{state}: {reason}" if reason else state)
     except Exception as error:
         if (full := disk_full(error, store.home)) is None:
             raise
@@ -257,8 +256,9 @@ def _execute(work: Work, job_name: str, tags: dict[str, str], partition_key: str
     failures = [event.step_failure_data for event in result.all_events if event.is_step_failure]
     if any(failure.error_source == ErrorSource.INTERRUPT for failure in failures) or _told_to_stop(work):
         raise KeyboardInterrupt
-    if any(link.cls_name == StorageError.__name__ for failure in failures for link in _links(failure.error)):
-        raise StorageError(_last_error(result), code="disk_full")
+    for link in (link for failure in failures for link in _links(failure.error)):
+        if full := disk_full(Exception(link.message), work.store.home):
+            raise full
     return result
 
 

@@ -164,6 +164,7 @@ class _Run:
         self._batch = _Batch()
         self._embedding: deque[_Batch] = deque()
         self._unembedded: dict[str, str] = {}  # content_hash: reason
+        self._embedded_texts, self._to_embed, self._lock = 0, 0, threading.Lock()
         self._largest = _FIRST_BATCH
         self._ahead = sum(map(text_bytes, versions))
         self._cache = EmbeddingCache(store.embeddings_path)
@@ -355,12 +356,26 @@ class _Run:
                     processes=self.settings.embedding_processes,
                     pool=self._pool,
                     expected=expected,
-                    on_progress=lambda done, total: self.on_progress("embeddings", done, total, "embedding"),
+                    on_progress=self._counted(),
                 )
             span.set(**report.figures())
             batch = {"batches": report.calls, "hit": report.hits, "miss": report.misses, "failed": list(report.failed)[:50]}
             tracing.event("ingest.embedding_batch", batch)
         return report
+
+    def _counted(self) -> Callable[[int, int], None]:
+        """Tells how far embedding is over all batches of the round, of which two may be under way."""
+        known = 0
+
+        def tell(done: int, total: int) -> None:
+            nonlocal known
+            with self._lock:
+                self._to_embed += total if known == 0 else 0
+                self._embedded_texts += done - known
+                known = done
+                self.on_progress("embeddings", self._embedded_texts, self._to_embed, "embedding")
+
+        return tell
 
     def _complete(self, batch: _Batch, report: EmbeddingReport) -> None:
         """Make the versions of an embedded batch live, but for those with a text that could not be embedded."""

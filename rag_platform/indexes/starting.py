@@ -168,7 +168,7 @@ def start_retry(job_id: str, *, settings: Settings, store: Store, ledger: Ledger
         before = ledger.job_items(job_id)
         items = _undone(before, job.namespace, stage_profiles(strategy)["embeddings"], ledger)
         inputs = _inputs(before, job, ledger)
-        since = any(row.published_at >= job.created_at for row in ledger.releases(job.namespace))
+        since = any(row.published_at > job.created_at for row in ledger.releases(job.namespace))
         undone = job.state in ("failed", "cancelled") and bool(job.args.get("release")) and not since
         release = undone or unfinished(job.namespace, settings, store, ledger)
         if not (items or inputs or release):
