@@ -148,6 +148,7 @@ class CatalogWriter:
         self._db = sqlite3.connect(path, isolation_level=None)
         self._db.execute("PRAGMA journal_mode=MEMORY")  # a crash discards the whole candidate, so no journal file may stay behind
         self._db.execute("PRAGMA synchronous=OFF")  # the builder syncs the finished file once
+        self._db.execute("PRAGMA secure_delete=ON")  # what a release drops must not linger in the copy of its parent's file
         if not fresh:
             check_schema(self._db, path, (SCHEMA_VERSION,))
         self._db.execute("BEGIN")

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from rag_platform import jobs
 from rag_platform.config import Settings, Strategy, stage_profiles, text_norm_profile_id
@@ -23,7 +23,7 @@ from rag_platform.documents import describing
 from rag_platform.indexes import release as releases
 from rag_platform.indexes.belongings import Belongings, Record, edition_of, of_versions, profile_of, write_record
 from rag_platform.indexes.catalog import CatalogReader
-from rag_platform.indexes.deleting import recorded, strategies_of
+from rag_platform.indexes.deleting import lingering, recorded, strategies_of
 from rag_platform.indexes.embedding_cache import EmbeddingCache, Space
 from rag_platform.indexes.manifest import Manifest, embedder_info
 from rag_platform.indexes.retaining import condemned, kept_versions
@@ -40,6 +40,14 @@ OnProgress = Callable[[str, int, int], None]
 _TRASH = ".trash-"
 _TEMPORARY_SECONDS = 3600  # what was begun longer ago and has no name yet belongs to a process that died
 _GRACE_SECONDS = 2.0  # a query that began before the pointer moved may still open files of the release before
+
+
+class Due(NamedTuple):
+    """A hard deletion that has to be finished: the versions that go, and the chunks that go with them alone."""
+
+    record: Record
+    versions: set[str]
+    chunk_ids: frozenset[str]
 
 
 class Partitions(Protocol):
@@ -153,7 +161,7 @@ class _Collection:
         self.scope, self.force, self.plan = scope, force, plan
         self.result = Collected()
         self.namespaces = sorted(ledger.namespaces())
-        self.due = [record for record in ([scope] if scope else self._hard_deletions()) if not record.purged_at]
+        self.due = [self._due(record) for record in ([scope] if scope else self._hard_deletions()) if not record.purged_at]
         self.manifests: dict[str, list[Manifest]] = {}
 
     def _hard_deletions(self) -> list[Record]:
@@ -180,7 +188,9 @@ class _Collection:
                     if manifest.release_id != published and (self.force or manifest.release_id not in pinned):
                         surplus.append(self.store.release_dir(namespace, manifest.release_id))
                         continue
-                    remedy = "build one without it with `rag rebuild`" if manifest.release_id == published else "unpin it, or use --force"
+                    remedy = (
+                        "build one without it with `rag rebuild --full`" if manifest.release_id == published else "unpin it, or use --force"
+                    )
                     what = "published" if manifest.release_id == published else "pinned"
                     self.result.left.append(f"release {manifest.release_id} of {namespace} is {what} and holds {deleted}: {remedy}")
                 self.manifests[namespace].append(manifest)
@@ -191,11 +201,16 @@ class _Collection:
         self.kept = self._kept()
 
     def _deleted_in(self, manifest: Manifest) -> str:
-        """The doc_id of something deleted hard that a release holds, empty without."""
-        for record in self.due:
-            if record.namespace == manifest.namespace and self._gone(record) & manifest.versions.keys():
+        """The doc_id of something deleted hard that a release holds, or that lingers in its files; empty without."""
+        for record, gone, chunk_ids in self.due:
+            if record.namespace == manifest.namespace and (gone & manifest.versions.keys() or lingering(self.store, manifest, chunk_ids)):
                 return record.doc_id
         return ""
+
+    def _due(self, record: Record) -> Due:
+        gone = self._gone(record)
+        others = [v for v in self.ledger.versions(record.namespace, record.doc_id) if v.version_id not in gone and v.status != "purged"]
+        return Due(record, gone, record.belongings.chunk_ids - of_versions(self.store, others).chunk_ids)
 
     def _gone(self, record: Record) -> set[str]:
         """The versions of a hard deletion that did not come again since."""
@@ -356,8 +371,7 @@ class _Collection:
 
     def deletions(self) -> None:
         """Finish hard deletions: no word of theirs stays in ledger, logs and event history."""
-        for record in self.due if not self.plan else ():
-            gone = self._gone(record)
+        for record, gone, _ in self.due if not self.plan else ():
             own = record.belongings - self.kept.belongings
             stone = next(s for s in self.ledger.tombstones(record.namespace, since=0) if s.sequence == record.sequence)
             whole = stone.version_id is None and not stone.lifted_at
@@ -366,7 +380,7 @@ class _Collection:
             words = [record.doc_id, self._source_uri(record)] if whole else sorted(gone)
             self.result.add("logs", erasing.erase(self.store.logs_dir, erasing.Names(words, own.chunk_ids | own.asset_ids)))
             self.ledger.scrub(record.namespace, record.doc_id, sorted(gone), whole=whole)
-            if not any(self._gone(record) & m.versions.keys() for m in self.manifests[record.namespace]):
+            if not any(self._deleted_in(manifest) == record.doc_id for manifest in self.manifests[record.namespace]):
                 write_record(self.store, replace(record, purged_at=now()))
 
     # --- the parts of a step -------------------------------------------------------------------------------------------

@@ -7,18 +7,19 @@ What the deletion takes is recorded by hashes and ids before anything is purged,
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
 
 from rag_platform import jobs
 from rag_platform.config import Settings, Strategy, load_strategy
 from rag_platform.documents.naming import named_document, named_version
 from rag_platform.errors import InputError, ReleaseError
+from rag_platform.indexes import dense
 from rag_platform.indexes import release as releases
 from rag_platform.indexes.belongings import Belongings, Record, of_versions, read_record, write_record
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.manifest import Manifest
-from rag_platform.ir import Document, Json
+from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import Job, JobItem, Tombstone
 from rag_platform.observability import tracing
@@ -63,27 +64,29 @@ def start_delete(
     if version is not None:
         versions = [named_version(document, versions, version)]
     doc_id, version_id = document.doc_id, versions[0].version_id if version is not None else None
-    holding = releases_holding(store, namespace, [version.version_id for version in versions])
+    version_ids = tuple(version.version_id for version in versions)
+    held = _belongings(namespace, versions, settings, store, ledger)
+    holding = releases_holding(store, namespace, version_ids, held.chunk_ids)
     pinned = {row.release_id for row in ledger.releases(namespace) if row.pinned} & {manifest.release_id for manifest in holding}
     if mode == "hard" and pinned and not force:
         raise ReleaseError(
             f"{len(pinned)} pinned releases hold it: {', '.join(sorted(pinned))}; unpin them, or delete with --force, which drops them",
             code="pinned_releases", releases=sorted(pinned),
         )  # fmt: skip
-    was_live = document.live_version in {version.version_id for version in versions}
+    was_live = document.live_version in version_ids
     with (
         tracing.trace("ingestion", logs_dir=store.logs_dir, namespace=namespace) as trace,
         tracing.span("stage.delete", provider_type="ledger", provider_id="tombstone") as span,
     ):
         stone = _in_force(document, version_id, mode, ledger) or ledger.delete(namespace, doc_id, version_id, mode)
-        record = recorded(stone, settings=settings, store=store, ledger=ledger)
-        affected = {"versions": len(versions), "releases": len(holding), **_sizes(record.belongings)}
+        recorded(stone, held, settings=settings, store=store, ledger=ledger)
+        affected = {"versions": len(versions), "releases": len(holding), **_sizes(held)}
         span.set(doc_id=doc_id, mode=mode, **affected)
-        tracing.event("document.deleted", {"doc_id": doc_id, "version_ids": list(record.version_ids), "mode": mode, "affected": affected})
+        tracing.event("document.deleted", {"doc_id": doc_id, "version_ids": list(version_ids), "mode": mode, "affected": affected})
     args = {
         "doc_id": doc_id,
         "version_id": version_id,
-        "version_ids": list(record.version_ids),
+        "version_ids": list(version_ids),
         "mode": mode,
         "force": force,
         "sequence": stone.sequence,
@@ -95,7 +98,7 @@ def start_delete(
     }
     job = ledger.add_job("delete", namespace, args, [JobItem(document.source_uri, doc_id, version_id or "", "delete")])
     ledger.update_job(job.job_id, trace_id=trace.trace_id)
-    return Started(stone, document, record.version_ids, affected, job, jobs.launch(job, settings, store))
+    return Started(stone, document, version_ids, affected, job, jobs.launch(job, settings, store))
 
 
 def _in_force(document: Document, version_id: str | None, mode: str, ledger: Ledger) -> Tombstone | None:
@@ -115,31 +118,48 @@ def _in_force(document: Document, version_id: str | None, mode: str, ledger: Led
     return None
 
 
-def releases_holding(store: Store, namespace: str, version_ids: Iterable[str]) -> list[Manifest]:
-    """The finished releases that hold any of the versions, newest first."""
+def releases_holding(store: Store, namespace: str, version_ids: Iterable[str], chunk_ids: Collection[str]) -> list[Manifest]:
+    """The finished releases that hold any of the versions, or in whose files vectors of the chunks linger; newest first."""
     wanted = set(version_ids)
-    return [manifest for manifest in releases.list_releases(store, namespace) if wanted & manifest.versions.keys()]
+    return [
+        manifest
+        for manifest in releases.list_releases(store, namespace)
+        if wanted & manifest.versions.keys() or lingering(store, manifest, chunk_ids)
+    ]
 
 
-def recorded(stone: Tombstone, *, settings: Settings, store: Store, ledger: Ledger, write: bool = True) -> Record:
-    """The record of a deletion, made from the stage files and the releases where there is none yet."""
+def lingering(store: Store, manifest: Manifest, chunk_ids: Collection[str]) -> set[str]:
+    """Those of the chunks of which a file of the release holds a vector, live or not; releases share the files that they do not change."""
+    if manifest.embedder is None or not chunk_ids:
+        return set()
+    return dense.stored_ids(store.release_dir(manifest.namespace, manifest.release_id) / "dense").intersection(chunk_ids)
+
+
+def recorded(
+    stone: Tombstone, held: Belongings | None = None, *, settings: Settings, store: Store, ledger: Ledger, write: bool = True
+) -> Record:
+    """The record of a deletion, made of what is held, or of what is found now, where there is none yet."""
     if (known := read_record(store, stone.namespace, stone.sequence)) is not None:
         return known
-    versions = [
-        version for version in ledger.versions(stone.namespace, stone.doc_id) if stone.version_id in (None, version.version_id)
-    ]  # fmt: skip
-    manifests = releases.list_releases(store, stone.namespace)
-    held = of_versions(store, versions, strategies=strategies_of(stone.namespace, settings, ledger, manifests))
-    for earlier in ledger.tombstones(stone.namespace, since=0):
-        if earlier.doc_id == stone.doc_id and (before := read_record(store, stone.namespace, earlier.sequence)) is not None:
-            held |= before.belongings
-    version_ids = tuple(version.version_id for version in versions)
-    for manifest in manifests:
-        held |= of_release(store, manifest, version_ids)
-    record = Record(stone.sequence, stone.namespace, stone.doc_id, version_ids, stone.mode, stone.created_at, held)
+    versions = [v for v in ledger.versions(stone.namespace, stone.doc_id) if stone.version_id in (None, v.version_id)]
+    held = held or _belongings(stone.namespace, versions, settings, store, ledger)
+    ids = tuple(version.version_id for version in versions)
+    record = Record(stone.sequence, stone.namespace, stone.doc_id, ids, stone.mode, stone.created_at, held)
     if write:
         write_record(store, record)
     return record
+
+
+def _belongings(namespace: str, versions: Sequence[Version], settings: Settings, store: Store, ledger: Ledger) -> Belongings:
+    """What the versions of one document have, by their stage files, by the releases, and by what earlier deletions of it recorded."""
+    manifests = releases.list_releases(store, namespace)
+    held = of_versions(store, versions, strategies=strategies_of(namespace, settings, ledger, manifests))
+    for manifest in manifests:
+        held |= of_release(store, manifest, [version.version_id for version in versions])
+    for stone in ledger.tombstones(namespace, since=0):
+        if versions and stone.doc_id == versions[0].doc_id and (record := read_record(store, namespace, stone.sequence)) is not None:
+            held |= record.belongings
+    return held
 
 
 def strategies_of(namespace: str, settings: Settings, ledger: Ledger, manifests: Iterable[Manifest]) -> list[Strategy]:

@@ -13,7 +13,7 @@ from rag_platform.errors import RagError
 from rag_platform.indexes import dense, lexical
 from rag_platform.indexes import release as releases
 from rag_platform.indexes.belongings import Belongings, of_versions, read_record
-from rag_platform.indexes.deleting import of_release, strategies_of
+from rag_platform.indexes.deleting import lingering, of_release, strategies_of
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.indexes.manifest import Manifest
 from rag_platform.ir import Document, Json, Version
@@ -158,7 +158,7 @@ class _Count:
                 if strategy.builds_lexical:
                     counts["lexical"] += len(chunks & lexical.open_reader(strategy.lexical, directory / "lexical").ids())
                 if strategy.builds_dense:
-                    counts["vectors"] += len(chunks & set(dense.read_matrix(directory / "dense")[0]))
+                    counts["vectors"] += len(lingering(self.store, manifest, chunks))
                     counts["ann"] += len(chunks & self._ann(directory, strategy))
             except (RagError, OSError, ValueError) as error:
                 self.open.append(f"release {manifest.release_id}: {error}")

@@ -1,0 +1,106 @@
+"""Words of a document leave the logs in place, and nothing else does."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag_platform.observability import tracing
+from rag_platform.observability.erasing import Names, erase, quoting
+from rag_platform.observability.traces import list_traces, show
+
+CHUNK = "chk_0123456789abcdef0123"
+OTHER = "chk_fedcba9876543210fedc"
+
+
+def lines(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def write(folder: Path, name: str, *values: Any) -> Path:
+    folder.mkdir(exist_ok=True)
+    text = "".join(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n" for value in values)
+    (folder / name).write_text(text, encoding="utf-8")
+    return folder / name
+
+
+def test_what_quotes_it_is_overwritten_and_the_rest_stays(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    path = write(
+        logs,
+        "2026-01-01-7.jsonl",
+        {
+            "kind": "ingest.parse_summary",
+            "payload": {"version_id": "default.gate-1@abc", "blocks": 3, "warnings": ["line 3: 密码 is 4711"]},
+        },
+        {"kind": "ingest.parse_summary", "payload": {"version_id": "default.dock-2@abc", "warnings": ["line 9: odd"]}},
+        {"kind": "context.final", "payload": {"chunk_ids": [CHUNK], "citations": ["docs/gate.md#密码"]}},
+        {"kind": "context.final", "payload": {"chunk_ids": [OTHER], "citations": ["docs/dock.md#Dock"]}},
+        {"line": "log", "message": "gate-1 failed: 4711 is odd", "level": "INFO"},
+    )
+    size, torn = path.stat().st_size, '{"line":"event","payload":{"version_id":"default.gate-1@abc","text":"47'
+    with open(path, "a", encoding="utf-8") as broken:
+        broken.write(torn)
+    names = Names(["gate-1", "docs/gate.md"], [CHUNK])
+    assert quoting(logs, names) == 4 and erase(logs, names) == 4 and quoting(logs, names) == 0
+    text = path.read_text(encoding="utf-8")
+    assert path.stat().st_size == size + len(torn) and "密码" not in text and "4711" not in text
+    kept = lines(path)[:5] if text.endswith("\n") else [json.loads(line) for line in text.splitlines()[:5]]
+    assert kept[0]["payload"] == {"version_id": "default.gate-1@abc", "blocks": 3, "warnings": ["[deleted]"]}
+    assert kept[1]["payload"]["warnings"] == ["line 9: odd"] and kept[3]["payload"]["citations"] == ["docs/dock.md#Dock"]
+    assert kept[2]["payload"] == {"chunk_ids": [CHUNK], "citations": ["[deleted]"]}
+    assert kept[4] == {"line": "log", "message": "[deleted]", "level": "INFO"}
+
+
+def test_what_jobs_printed(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    path = tmp_path / "jobs" / "job_1.log"
+    path.write_text("started\ndocs/gate.md: facts failed: 4711 is odd\ndocs/dock.md: fine\n", encoding="utf-8")
+    assert erase(tmp_path, Names(["docs/gate.md"])) == 1
+    assert [line.rstrip() for line in path.read_text(encoding="utf-8").splitlines()] == ["started", "[deleted]", "docs/dock.md: fine"]
+    assert erase(tmp_path, Names(["docs/gate.md"])) == 0
+
+
+def test_beside_a_process_that_appends(tmp_path: Path) -> None:
+    path = write(tmp_path / "logs", "2026-01-01-7.jsonl", {"doc_id": "gate-1", "text": "4711 " * 9})
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
+    assert erase(path.parent, Names(["gate-1"])) == 1
+    os.write(descriptor, b'{"doc_id":"gate-1","n":1}\n')
+    os.close(descriptor)
+    assert lines(path) == [{"doc_id": "gate-1", "text": "[deleted]"}, {"doc_id": "gate-1", "n": 1}]
+
+
+def test_a_trace_is_still_shown(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="4711"), tracing.trace("ingestion", logs_dir=tmp_path) as trace:  # noqa: SIM117
+        with tracing.span("stage.loader", version_id="default.gate-1@abc"):
+            raise ValueError("line 3: 4711 is odd")
+    names = Names(["default.gate-1@abc"])
+    before = (tmp_path / next(iter(os.listdir(tmp_path)))).read_text(encoding="utf-8")
+    assert before.count("4711") == 4 and quoting(tmp_path, names) == 3  # event, span, the end's list of errors; its own error names nothing
+    erase(tmp_path, names)
+    envelope = show(tmp_path, trace.trace_id)
+    assert [span["error"]["message"] for span in envelope["spans"]] == ["[deleted]"]
+    assert list_traces(tmp_path)[0]["status"] == "error"
+    assert "4711" not in (tmp_path / next(iter(os.listdir(tmp_path)))).read_text(encoding="utf-8")
+
+
+KEYS = st.sampled_from(["text", "warnings", "error", "n", "id", "citations"]) | st.text(max_size=3)
+LEAVES = st.none() | st.booleans() | st.floats(allow_nan=False) | st.integers() | st.text()
+
+
+@given(st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner)))
+def test_no_line_grows_or_breaks(tmp_path_factory: pytest.TempPathFactory, value: Any) -> None:
+    folder = tmp_path_factory.mktemp("logs")
+    path = folder / "2026-01-01-7.jsonl"
+    line = json.dumps({"doc_id": "gate-1", "payload": value}, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+    path.write_bytes(line + b"\n")
+    erase(folder, Names(["gate-1"]))
+    after = path.read_bytes()
+    assert len(after) == len(line) + 1 and after.endswith(b"\n") and json.loads(after)["doc_id"] == "gate-1"
+    assert quoting(folder, Names(["gate-1"])) == 0
