@@ -10,7 +10,9 @@ Work runs in forked children, so that a kill costs no start: the parent imports 
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import importlib
 import json
 import os
 import select
@@ -69,9 +71,9 @@ class Point:
 class Watch:
     """Sees every change below a folder; kills the process at `kill`, or has everything that needs space fail from `full` on."""
 
-    def __init__(self, folder: Path, *, kill: Point | None = None, full: Point | None = None) -> None:
+    def __init__(self, folder: Path, *, kill: Point | int | None = None, full: Point | None = None) -> None:
         self.folder = str(folder.resolve()) + os.sep
-        self.kill, self.full = kill, full
+        self.kill, self.full = kill, full  # an int kills at that change, whatever it is
         self.seen: list[Point] = []
         self.refusing = False
         self._counts: Counter[str] = Counter()
@@ -122,7 +124,7 @@ class Watch:
             self._counts[site] += 1
             point = Point(site, self._counts[site])
             self.seen.append(point)
-            if point == self.kill:
+            if self.kill in (point, len(self.seen)):
                 os.kill(os.getpid(), signal.SIGKILL)
             self.refusing = self.refusing or point == self.full
         if self.refusing and event in _ALLOCATING:
@@ -194,6 +196,15 @@ def _end_child(write: int, function: Callable[[], Any]) -> None:
     while data:
         data = data[os.write(write, data) :]
     os._exit(0)
+
+
+def preload(modules: Sequence[str]) -> None:
+    """Import what the work imports, before it is forked off again and again."""
+    for name in modules:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    threads = [Path(f"/proc/self/task/{task}/comm").read_text(encoding="utf-8").strip() for task in os.listdir("/proc/self/task")]
+    assert set(threads[1:]) <= {"jemalloc_bg_thd"}, f"a module started threads, forks would be unsound: {threads}"  # jemalloc knows forks
 
 
 def side_by_side(function: Callable[[int, Any], Any], items: Sequence[Any], workers: int) -> Iterable[Any]:

@@ -17,8 +17,8 @@ import os
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before numpy: the parent of forks must have one thread
 
 import argparse
-import contextlib
-import importlib
+import dataclasses
+import hashlib
 import json
 import shutil
 import sqlite3
@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crash_points import Ended, Point, Watch, forked, side_by_side
+from crash_points import Ended, Point, Watch, forked, preload, side_by_side
 from small_library import NAMESPACE, NOTHING, Place, State, files_of, picture, state_of
 
 from rag_platform.indexes import release as releases
@@ -95,11 +95,22 @@ def _other_strategy(place: Place) -> None:
     Place(place.folder, place.home, "smaller").move()
 
 
+def _delete(mode: str) -> Callable[[Place], None]:
+    def delete(place: Place) -> None:
+        document = next(d for d in place.ledger.documents(NAMESPACE) if d.filename == "steps.md")
+        place.delete(document.doc_id, mode)
+
+    return delete
+
+
 SCENARIOS = [
     Scenario("first", _empty, Place.update),
     Scenario("update", _published_twice, Place.update),
     Scenario("rollback", _updated, _go_back),
     Scenario("rebuild", _updated, _other_strategy),
+    Scenario("delete", _updated, _delete("soft")),
+    Scenario("purge", _updated, _delete("hard")),
+    Scenario("gc", _updated, Place.collect),
 ]
 
 
@@ -150,15 +161,6 @@ def prepare(scenario: Scenario, folder: Path) -> Trial:
     return Trial(scenario, folder, _state(before), _state(after["state"]), after["files"], [Point(*point) for point in points])
 
 
-def preload(modules: Sequence[str]) -> None:
-    """Import what the work imports, before it is forked off again and again."""
-    for name in modules:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
-    threads = [Path(f"/proc/self/task/{task}/comm").read_text(encoding="utf-8").strip() for task in os.listdir("/proc/self/task")]
-    assert set(threads[1:]) <= {"jemalloc_bg_thd"}, f"a module started threads, forks would be unsound: {threads}"  # jemalloc knows forks
-
-
 def _prepared(scenario: Scenario, place: Place) -> Any:
     scenario.prepare(place)
     return _plain(state_of(place))
@@ -170,7 +172,7 @@ def _settled(place: Place) -> Any:
     check_ledger(place)
     collect(place)
     assert _plain(state_of(place)) == state, "collecting garbage changed what readers see"
-    return {"state": state, "files": files_of(place.home)}
+    return {"state": state, "files": [*files_of(place.home), *rows_of(place)]}
 
 
 def collect(place: Place) -> None:
@@ -178,8 +180,7 @@ def collect(place: Place) -> None:
     for path in place.home.rglob("*"):
         if path.is_file() and (path.name.startswith(".") or path.parent == place.store.spool_dir):
             os.utime(path, (0, 0))
-    with place.store.writer(NAMESPACE, "gc"):
-        releases.clean(place.store, NAMESPACE, place.settings.releases.keep)
+    place.collect()
 
 
 def check_ledger(place: Place) -> None:
@@ -195,13 +196,21 @@ def check_ledger(place: Place) -> None:
     assert not unknown, f"releases on disk that the ledger does not know: {unknown}"
 
 
+def rows_of(place: Place) -> list[str]:
+    """How many vectors the cache keeps."""
+    db = sqlite3.connect(place.store.embeddings_path)
+    count = db.execute("SELECT count(*) FROM embeddings").fetchone()[0]
+    db.close()
+    return [f"{count} vectors in the cache"]
+
+
 def _plain(state: State) -> Any:
-    return json.loads(json.dumps([state.release_id, state.chunks, state.vectors, state.answers, state.hidden]))
+    return json.loads(json.dumps(dataclasses.asdict(state)))
 
 
 def _state(value: Any) -> State:
-    release_id, chunks, vectors, answers, hidden = value
-    return State(release_id, tuple(map(tuple, chunks)), vectors, answers, tuple(hidden))
+    pairs = {name: tuple(map(tuple, value[name])) for name in ("chunks", "visible")}
+    return State(**{**value, **pairs, "hidden": tuple(value["hidden"])})
 
 
 def _value(ended: Ended) -> Any:
@@ -235,6 +244,12 @@ def try_point(trial: Trial, worker: int, point: Point, fault: str) -> dict[str, 
         state = state_of(place.enter())
         if state.content() == trial.before.content():
             return "old"
+        if state.hidden and (state.chunks, state.vectors, state.visible) == (
+            trial.before.chunks,
+            trial.before.vectors,
+            trial.after.visible,
+        ):
+            return "old with the deletion"
         assert state.content() == trial.after.content(), f"neither before nor after: {len(state.chunks)} chunks, hidden {state.hidden}"
         return "new"
 
@@ -244,7 +259,7 @@ def try_point(trial: Trial, worker: int, point: Point, fault: str) -> dict[str, 
         settled = _settled(place)
         state = _state(settled["state"])
         assert state.content() == trial.after.content(), "the work done again came to something else"
-        over = [name for name in sorted(set(settled["files"]) ^ set(trial.files)) if not ("/." in name or name.startswith("spool"))]
+        over = sorted(set(settled["files"]) ^ set(trial.files))
         assert not over, f"other files than without the fault: {over}"
 
     for step, function in (("afterwards", looked), ("done again", repaired)):
@@ -279,6 +294,7 @@ def run(scenario: Scenario, options: argparse.Namespace, folder: Path) -> tuple[
         flush=True,
     )
     items = [(point, fault) for fault in options.fault for point in points]
+    items.sort(key=lambda item: hashlib.sha256(f"{item[0]} {item[1]}".encode()).digest())  # what fits the time is a mixture
     until = began + options.seconds
 
     def attempt(worker: int, item: tuple[Point, str]) -> Any:

@@ -18,8 +18,11 @@ import numpy as np
 from rag_platform.config import Settings, Strategy, index_profile, load_settings, load_strategy, stage_profiles, strategy_config_id
 from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
 from rag_platform.indexes import release as releases
+from rag_platform.indexes.belongings import Record
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.checks import changed_files
+from rag_platform.indexes.collecting import alone, collect
+from rag_platform.indexes.deleting import recorded
 from rag_platform.indexes.dense import read_matrix
 from rag_platform.indexes.ingesting import ingest_versions, stale_versions
 from rag_platform.indexes.manifest import Manifest, read_manifest
@@ -44,6 +47,7 @@ chunker: {{provider: recursive, options: {{chunk_size: {size}, chunk_overlap: 0}
 embedding: {{provider: hashing}}
 encoding: hybrid
 fusion: {{provider: min_max, options: {{alpha: 0.3}}}}
+retrieval: {{dedupe: false}}
 """
 SETTINGS = """\
 schema_version: 1
@@ -170,6 +174,26 @@ class Place:
             self.ledger.rebind_strategy(NAMESPACE, self.strategy.name, strategy_config_id(self.strategy))
             self.update()
 
+    def delete(self, doc_id: str, mode: str) -> None:
+        """Delete a document, release without it and, when the deletion is hard, purge what it took; a deletion in force goes on."""
+        with self.store.writer(NAMESPACE, "delete"):
+            settle(NAMESPACE, self.store, self.ledger)
+            known = [stone for stone in self.ledger.tombstones(NAMESPACE) if stone.doc_id == doc_id and stone.mode == mode]
+            stone = known[-1] if known else self.ledger.delete(NAMESPACE, doc_id, None, mode)
+            record = recorded(stone, settings=self.settings, store=self.store, ledger=self.ledger)
+            if releases.current(self.store, NAMESPACE) and self.behind():
+                self.publish(full=mode == "hard")
+        if mode == "hard":
+            self.collect(record)
+
+    def collect(self, scope: Record | None = None) -> None:
+        """Collect garbage; the pointer is made old, for the collector waits until nobody reads the release before."""
+        pointer = self.store.current_path(NAMESPACE)
+        if pointer.is_file():
+            os.utime(pointer, (0, 0))
+        with alone(self.store, [NAMESPACE], "gc", wait=1):
+            collect(settings=self.settings, store=self.store, ledger=self.ledger, scope=scope)
+
     def roll_back(self, to: str) -> None:
         """Publish an older release again."""
         with self.store.writer(NAMESPACE, "rollback"):
@@ -185,13 +209,14 @@ class State:
     vectors: str  # a hash over every chunk_id and its vector
     answers: str  # a hash over the hits of every query in three modes, with their scores
     hidden: tuple[str, ...]  # doc_ids and version_ids that tombstones hide in it
+    visible: tuple[tuple[str, str], ...]  # the chunks that they do not hide
 
     def content(self) -> tuple[Any, ...]:
         """Everything but the release's name."""
         return self.chunks, self.vectors, self.answers, self.hidden
 
 
-NOTHING = State("", (), "", "", ())
+NOTHING = State("", (), "", "", (), ())
 
 
 def state_of(place: Place, release_id: str = "", queries: Sequence[str] = QUERIES) -> State:
@@ -209,8 +234,9 @@ def state_of(place: Place, release_id: str = "", queries: Sequence[str] = QUERIE
         hidden = tuple(sorted(library.hidden_names(lease)))
         found = hits_of(library, queries, release_id)
         chunks = pairs_of(directory)
-        unknown = {hit[0] for hits in found for hit in hits} - {chunk_id for chunk_id, _ in chunks}
-        assert not unknown, f"answers hold chunks that are not in {release_id}: {unknown}"
+        visible = tuple(pair for pair in chunks if not {pair[1], pair[1].rpartition("@")[0].partition(".")[2]} & set(hidden))
+        unknown = {hit[:2] for hits in found for hit in hits} - set(visible)
+        assert not unknown, f"answers hold chunks that {release_id} does not show: {unknown}"
     library.close()
     ids, matrix = read_matrix(directory / "dense")
     digest = hashlib.sha256()
@@ -219,7 +245,7 @@ def state_of(place: Place, release_id: str = "", queries: Sequence[str] = QUERIE
     if release_id == releases.current(store, NAMESPACE):
         proved = verify_release(store, NAMESPACE)
         assert not proved.failures, f"quotes that cannot be proved: {proved.failures[:3]}"
-    return State(release_id, tuple(chunks), digest.hexdigest(), hashlib.sha256(json.dumps(found).encode()).hexdigest(), hidden)
+    return State(release_id, tuple(chunks), digest.hexdigest(), hashlib.sha256(json.dumps(found).encode()).hexdigest(), hidden, visible)
 
 
 def hits_of(library: Library, queries: Sequence[str], release_id: str | None = None) -> list[list[tuple[str, str, float]]]:

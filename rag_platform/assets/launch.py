@@ -23,7 +23,7 @@ from rag_platform.errors import BusyError, RagError
 from rag_platform.indexes.drafts import no_longer_live
 from rag_platform.indexes.release import current
 from rag_platform.indexes.revising import go_live
-from rag_platform.indexes.updating import unfinished
+from rag_platform.indexes.updating import settle, unfinished
 from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import Job
 from rag_platform.ledger_tables import now
@@ -89,6 +89,7 @@ def _outcome(job: Job, settings: Settings, store: Store, ledger: Ledger) -> Outc
             store.writer(job.namespace, f"{job.kind} {job.job_id}", wait=settings.jobs.lock_seconds) if job.namespace else nullcontext(),
         ):
             end_orphans(instance, ledger)
+            settle(job.namespace, store, ledger)
             try:
                 return KINDS[job.kind](Work(job, settings, store, ledger, instance, jobs.Progress(ledger, job.job_id)))
             except _INTERRUPTS:

@@ -360,6 +360,7 @@ class _Collection:
         areas = [self.store.area(name) for name in ("raw", "facts", "versions", "media", "cache", "deletions")]
         before = time.time() - _TEMPORARY_SECONDS
         unnamed = [path for area in areas for path in area.rglob(".*") if path.is_file()]
+        unnamed += self.store.area("releases").glob("*/.CURRENT.*")
         spooled = [path for path in self.store.spool_dir.rglob("*") if path.is_file()]
         for path in sorted({*unnamed, *spooled}) if not self.scope else ():
             if path.stat().st_mtime < before:

@@ -21,7 +21,7 @@ from rag_platform.indexes import release as releases
 from rag_platform.indexes.embedding import estimate
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.indexes.ingesting import stale_versions, text_bytes
-from rag_platform.indexes.updating import unfinished
+from rag_platform.indexes.updating import settle, unfinished
 from rag_platform.ir import Json, Version
 from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import Job, JobItem
@@ -59,6 +59,7 @@ def start_ingest(
     """
     check_namespace(namespace)
     with store.writer(namespace, "an ingest that receives files", wait=wait):
+        settle(namespace, store, ledger)
         reception, trace_id = _received(inputs, namespace, settings, strategy, store, ledger, options)
         profile = stage_profiles(strategy)["embeddings"]
         told = {item.source_uri for item in reception.items}

@@ -1,0 +1,45 @@
+"""Killed at a write point, or out of disk there: the library is whole and the work can be done again (bench/crashes.py tries every point).
+
+The program runs as a process of its own: it forks for each point, which a process with pytest's threads must not do.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCH = Path(__file__).resolve().parent.parent / "bench"
+
+pytestmark = pytest.mark.integration
+
+
+def run(tmp_path: Path, *arguments: str) -> Any:
+    """What bench/crashes.py printed; its temporary data below `tmp_path`."""
+    return subprocess.run(
+        [sys.executable, str(BENCH / "crashes.py"), *arguments],
+        capture_output=True, text=True, timeout=300, check=False, env={**os.environ, "TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("scenario", "fault", "seconds"),
+    [("update", "kill", 14), ("update", "full", 6), ("rollback", "kill", 6), ("purge", "kill", 8), ("gc", "kill", 6)],
+)
+def test_every_write_point_tried_is_recovered(tmp_path: Path, scenario: str, fault: str, seconds: int) -> None:
+    ended = run(tmp_path, "--scenario", scenario, "--fault", fault, "--first-and-last", "--seconds", str(seconds))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    found = re.search(r"(\d+) faults, (\d+) recovered, 0 not", ended.stdout)
+    assert found and int(found[1]) == int(found[2]) > 0, ended.stdout
+
+
+@pytest.mark.perf
+@pytest.mark.skipif("RAG_ALL_POINTS" not in os.environ, reason="takes many minutes: set RAG_ALL_POINTS=1, or run bench/crashes.py")
+def test_every_write_point_is_recovered(tmp_path: Path) -> None:
+    ended = run(tmp_path)
+    assert ended.returncode == 0, ended.stdout
