@@ -87,11 +87,14 @@ def rebuild(context: Context, namespace: str | None, strategy: str | None, only_
         return responses.envelope(planned.data(), "")
     started = start_rebuild(name, settings=context.settings, strategy=chosen, store=context.store, ledger=context.ledger, full=full,
                             wait=wait)  # fmt: skip
-    return finished(context, started, chosen.name, started_at)
+    if planned.seconds >= _LONG_SECONDS and not context.json_output:
+        told = f"{len(planned.version_ids)} documents, {'at least ' if planned.uncut else ''}{planned.embeddings} embeddings"
+        click.echo(f"{told}, release: {planned.release}; about {_duration(planned.seconds)}", err=True)
+    return finished(context, started, "", started_at)
 
 
 def finished(context: Context, started: Any, strategy: str, started_at: float) -> Json:
-    """The envelope of a job of writing work, when it has ended."""
+    """The envelope of a job of writing work, when it has ended; what embedding with the strategy takes is told before, if one is named."""
     from rag_platform import jobs
     from rag_platform.indexes.starting import ingest_data
 
@@ -131,7 +134,7 @@ def _announce(context: Context, strategy: str, version_ids: list[str]) -> None:
     """Before long work, what it will take, and what the other strategies would."""
     from rag_platform.indexes.starting import expected_seconds
 
-    if context.json_output:
+    if context.json_output or not strategy:
         return
     expected = expected_seconds(version_ids, settings=context.settings, store=context.store, ledger=context.ledger)
     if expected.get(strategy, 0.0) >= _LONG_SECONDS:
