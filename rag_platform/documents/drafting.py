@@ -28,6 +28,7 @@ from rag_platform.errors import InputError
 from rag_platform.ir import Chunk, Json, MediaLink
 
 MAX_CHARS = 100_000  # of an edited text: a chunk is read whole by people and models
+_SHOWN = 10
 BETWEEN = "\n\n"  # joined texts that do not stand side by side in the document
 
 
@@ -146,7 +147,7 @@ def _split_at(base: Base, pieces: list[Piece], at: int, operation: Json) -> tupl
         halves = [_said(base, piece, left), _said(base, piece, right)]
     else:
         start, end = piece.chunk.norm_start, piece.chunk.norm_end
-        halves = [_slice(base, piece, start, start + len(left)), _slice(base, piece, end - len(right), end)]
+        halves = [_part(base, piece, start, start + len(left)), _part(base, piece, end - len(right), end)]
         halves = _with_own_images(base, piece, halves)
     return _replaced(base, pieces, {at: halves}), operation
 
@@ -187,8 +188,9 @@ def _reparent(base: Base, pieces: list[Piece], at: int, operation: Json) -> tupl
     if piece.chunk.chunk_type == "parent":
         raise InputError(f"{piece.chunk.chunk_id} is a parent; only a child can be given another one", code="not_a_child")
     if pieces[_position(base, pieces, parent_id)].chunk.chunk_type != "parent":
-        parents = ", ".join(p.chunk.chunk_id for p in pieces if p.chunk.chunk_type == "parent") or "none: its strategy cuts no parents"
-        raise InputError(f"{parent_id} is no parent; those of {base.doc_id} are {parents}", code="not_a_parent")
+        parents = [p.chunk.chunk_id for p in pieces if p.chunk.chunk_type == "parent"]
+        known = f"it has {', '.join(parents[:_SHOWN])}" if parents else "it has none, for its strategy cuts no parents"
+        raise InputError(f"{parent_id} is no parent of document {base.doc_id}; {known}", code="not_a_parent")
     return _with(pieces, at, replace(piece, chunk=replace(piece.chunk, parent_id=parent_id))), operation
 
 
@@ -230,6 +232,13 @@ def _with(pieces: Sequence[Piece], at: int, piece: Piece) -> list[Piece]:
 def _slice(base: Base, piece: Piece, start: int, end: int) -> Piece:
     """The piece as normalised text[start:end], which nobody edited."""
     return replace(piece, chunk=replace(piece.chunk, edited_from=(), **slice_fields(base.normalised, base.places, start, end)))
+
+
+def _part(base: Base, piece: Piece, start: int, end: int) -> Piece:
+    """A slice of the piece, which comes only from those of its origins that reach into it."""
+    own = [base.chunk(origin) for origin in piece.origins]
+    reaching = tuple(chunk.chunk_id for chunk in own if chunk is not None and chunk.norm_start < end and start < chunk.norm_end)
+    return replace(_slice(base, piece, start, end), origins=reaching)
 
 
 def _said(base: Base, piece: Piece, text: str) -> Piece:

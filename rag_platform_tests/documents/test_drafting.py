@@ -169,6 +169,15 @@ def test_a_merge_joins_what_was_edited(base: Base) -> None:
     assert chunk.chunk_text == base.chunks[0].chunk_text + "\n\nNew." and chunk.edited_from == (first, second)
 
 
+def test_an_edited_part_of_a_merged_chunk_comes_from_what_it_holds(base: Base) -> None:
+    first, second = base.chunks[0], base.chunks[1]
+    edited = does(base, {"op": "merge_with_next", "chunk_id": first.chunk_id})
+    edited = extended(base, edited, {"op": "split_at", "chunk_id": edited.chunks[0].chunk_id, "offset": 9})
+    edited = extended(base, edited, {"op": "edit_text", "chunk_id": edited.chunks[0].chunk_id, "text": "# Doors"})
+    edited = extended(base, edited, {"op": "edit_text", "chunk_id": edited.chunks[1].chunk_id, "text": "It is slow."})
+    assert [c.edited_from for c in edited.chunks[:2]] == [(first.chunk_id,), (first.chunk_id, second.chunk_id)]
+
+
 def test_halves_of_an_edited_chunk_come_from_the_same_origin(base: Base) -> None:
     origin = base.chunks[0].chunk_id
     edited = does(base, {"op": "edit_text", "chunk_id": origin, "text": "One two. Three four."})
