@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rag_platform.config import Strategy, load_strategy
+from rag_platform.documents.editions import edition_name
 from rag_platform.errors import InputError, ReleaseError
 from rag_platform.indexes.delta import load_version
 from rag_platform.indexes.draft_reports import list_data, preview_data, show_data
@@ -308,3 +309,25 @@ def test_splits_and_merges_of_a_pdf_are_quotes(shelf: Any, tiny: Strategy) -> No
     assert all(check.passed for check in checks), checks
     made = [c for c in opened.edited.chunks if c.chunk_id not in {chunk.chunk_id for chunk in chunks}]
     assert len(made) >= 2 and all(chunk.page_start and not chunk.edited_from for chunk in made)
+
+
+def test_a_document_that_comes_back_has_its_edits(case: Case) -> None:
+    case.add("edit_text", "sixty times", text="Ninety.")
+    case.publish()
+    case.shelf.ledger.retire("default", [case.doc_id])
+    case.path.write_text(GUIDE + "\nMore.\n", encoding="utf-8")
+    case.shelf.ingest(case.path)
+    version = case.shelf.ledger.live("default")[0][1]
+    assert case.row().version_id == version.version_id and case.row().state == "published"
+    assert case.ask("Ninety").hits[0].chunk_text == "Ninety."
+
+
+def test_an_interrupted_publication_is_done_again(case: Case) -> None:
+    case.add("edit_text", "sixty times", text="Ninety.")
+    opened = case.drafts.open(case.doc_id)
+    name = edition_name(opened.edited.operations, opened.work.profiles["chunks"])
+    case.shelf.ledger.put_edition(opened.version.version_id, name, opened.edited.operations)  # killed right behind it
+    assert unfinished("default", case.shelf.settings, case.shelf.store, case.shelf.ledger)
+    assert not case.drafts.open(case.doc_id).changes
+    case.publish()
+    assert (case.row().state, case.ask("Ninety").hits[0].chunk_text) == ("published", "Ninety.")
