@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import LexicalRow
@@ -120,11 +122,13 @@ ROWS = [
 
 
 # Options that change what an index holds; each is one more provider to this suite.
-LEXICAL_VARIANTS: dict[str, list[dict[str, str]]] = {"tantivy": [{"chinese": "pairs"}, {"chinese": "words"}]}
+LEXICAL_VARIANTS: dict[str, list[dict[str, Any]]] = {
+    "tantivy": [{"chinese": "pairs"}, {"chinese": "words"}, {"bucket_rows": 2, "max_buckets": 5}]
+}
 LEXICAL = [(name, options) for name in sorted(PROVIDERS["lexical_index"]) for options in LEXICAL_VARIANTS.get(name, [{}])]
 
 
-@pytest.fixture(params=LEXICAL, ids=lambda param: "-".join([param[0], *param[1].values()]))
+@pytest.fixture(params=LEXICAL, ids=lambda param: "-".join(map(str, [param[0], *param[1].values()])))
 def lexical_index(request: pytest.FixtureRequest) -> LexicalIndex:
     name, options = request.param
     built: LexicalIndex = build("lexical_index", name, options)
@@ -190,6 +194,34 @@ def test_lexical_update_removes_replaces_and_leaves_open_readers_alone(lexical_i
     assert after.search("faster 年假", 5) == []
     assert [hit.chunk_id for hit in after.search("v2.0", 5)] == ["c2"]
     assert before.count() == 5
+
+
+WORDS = ("gate", "Gate", "lock", "PPR-9087", "年假", "制度", "retry_count", "the", "")
+CHANGES = st.lists(st.dictionaries(st.integers(0, 11), st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join), max_size=6), max_size=4)
+
+
+def found(index: LexicalIndex, directory: Path) -> list[list[tuple[str, float]]]:
+    reader = index.open(directory)
+    return [[(hit.chunk_id, hit.score) for hit in reader.search(f"{word} lock 年假有几天", 50)] for word in WORDS]
+
+
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(CHANGES)
+def test_lexical_scores_do_not_depend_on_the_history(
+    lexical_index: LexicalIndex, tmp_path_factory: pytest.TempPathFactory, changes: list[dict[int, str]]
+) -> None:
+    folder = tmp_path_factory.mktemp("words")
+    held: dict[str, LexicalRow] = {}
+    for change in [{0: "gate lock", 1: "年假制度"}, *changes]:
+        # chunk n belongs to document n // 3; a text without words stands for a chunk that goes
+        new = {f"c{n:02}": LexicalRow(f"c{n:02}", f"d{n // 3}", text, "Guide / Part") for n, text in change.items()}
+        removed = {chunk_id: row.doc_id for chunk_id, row in held.items() if chunk_id in new}
+        rows = [row for row in new.values() if row.text.strip()]
+        lexical_index.update(folder / "grown", removed=removed, rows=rows)
+        held = {key: row for key, row in held.items() if key not in removed} | {row.chunk_id: row for row in rows}
+    lexical_index.update(folder / "built", removed={}, rows=held.values())
+    assert lexical_index.open(folder / "grown").ids() == set(held)
+    assert found(lexical_index, folder / "grown") == found(lexical_index, folder / "built")
 
 
 def test_lexical_empty_index_opens_and_a_missing_one_is_an_error(lexical_index: LexicalIndex, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from rag_platform.config import EmbeddingConfig, Strategy, stage_profiles, text_
 from rag_platform.documents.cleaning import canonical
 from rag_platform.documents.metadata import effective
 from rag_platform.indexes import delta as deltas
-from rag_platform.indexes import dense, lexical
+from rag_platform.indexes import dense, disk_space, lexical
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CatalogWriter, Entry
 from rag_platform.indexes.embedding import embed_texts
@@ -40,6 +41,7 @@ class Building:
 
     def run(self) -> None:
         """Fill the directory."""
+        self.seconds: dict[str, float] = {}
         self.profiles = stage_profiles(self.strategy)
         self.parent_directory = self.store.release_dir(self.origin.namespace, self.origin.release_id) if self.origin else None
         reader = CatalogReader(self.parent_directory / "catalog.sqlite") if self.parent_directory else None
@@ -48,25 +50,32 @@ class Building:
         finally:
             if reader is not None:
                 reader.close()
-        self.seconds: dict[str, float] = {}
-        with self._step("copy"):
+        self._require_space()
+        with self.step("copy"):
             if self.parent_directory is not None:
                 deltas.copy_parent(self.parent_directory, self.directory, dense.rewritten_on_open(self.strategy.dense))
-        with self._step("read"):
+        with self.step("read"):
             rows = {version.version_id: self._load(number, version) for number, version in enumerate(self.delta.changed, 1)}
             vectors, failed = self._vectors(rows)
             new = {entry.chunk.chunk_id: entry for version in rows.values() for entry in version.entries(failed)}
-        with self._step("catalog"):
-            self._write_catalog(rows, failed)
-        with self._step("lexical"):
-            if self.strategy.builds_lexical:
-                self._write_lexical(rows, new)
-        with self._step("dense"):
-            stale = self._write_dense(vectors, new) if self.strategy.builds_dense else 0
+        with ThreadPoolExecutor(max_workers=1) as pool:  # both engines, and SQLite, work outside the interpreter lock
+            words = pool.submit(self._write_lexical, rows, new)
+            with self.step("catalog"):
+                self._write_catalog(rows, failed)
+            with self.step("dense"):
+                stale = self._write_dense(vectors, new)
+            words.result()
         self._summarise(new, stale)
 
+    def _require_space(self) -> None:
+        kinds = ("chunks", "views", "sections")
+        files = [self.store.version_path(v, kind, self.profiles[kind]) for v in self.delta.changed for kind in kinds]
+        needed = disk_space.needed_bytes(files, self.delta.changed, embedder_info(self.strategy), self.parent_directory)
+        disk_space.require(self.store.home, needed)
+
     @contextmanager
-    def _step(self, name: str) -> Iterator[None]:
+    def step(self, name: str) -> Iterator[None]:
+        """Report a step and note how long the block took."""
         self._report(name, 0)
         started = time.perf_counter()
         yield
@@ -104,15 +113,20 @@ class Building:
                 catalog.add_version(version.version, version.sections, version.entries(failed), version.links, version.texts)
 
     def _write_lexical(self, rows: Mapping[str, deltas.VersionRows], new: Mapping[str, Entry]) -> None:
-        """Bring the word index up to date."""
+        """Bring the word index up to date, if the strategy builds one."""
+        if not self.strategy.builds_lexical:
+            return
         removed, added = deltas.lexical_change(self.delta.old, new)
         if self.origin is None or removed or added:
-            wanted = (row for version in rows.values() for row in version.lexical_rows() if row.chunk_id in added)
-            gone = {chunk_id: self.delta.old[chunk_id].chunk.doc_id for chunk_id in removed}
-            lexical.update(self.strategy.lexical, self.directory / "lexical", removed=gone, rows=wanted)
+            with self.step("lexical"):
+                wanted = (row for version in rows.values() for row in version.lexical_rows() if row.chunk_id in added)
+                gone = {chunk_id: self.delta.old[chunk_id].chunk.doc_id for chunk_id in removed}
+                lexical.update(self.strategy.lexical, self.directory / "lexical", removed=gone, rows=wanted)
 
     def _write_dense(self, vectors: Mapping[str, Vectors], new: Mapping[str, Entry]) -> int:
-        """Bring the vectors up to date; returns how many deleted rows the approximate index still carries."""
+        """Bring the vectors up to date, if the strategy builds any; returns how many deleted rows the approximate index still carries."""
+        if not self.strategy.builds_dense:
+            return 0
         removed, added = deltas.dense_change(self.delta.old, new)
         stale = self._count("dense_stale")
         info = embedder_info(self.strategy)

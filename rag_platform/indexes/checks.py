@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -155,7 +156,10 @@ class Candidate:
 def hash_files(
     directory: Path, strategy: Strategy, parent: Path | None, parent_hashes: Mapping[str, str]
 ) -> tuple[dict[str, str], set[str]]:
-    """(sha256 by relative path of every file that readers never write, those that are the parent's own); these keep their hash."""
+    """(sha256 by relative path of every file that readers never write, those that are the parent's own); these keep their hash.
+
+    The others are flushed to disk, too.
+    """
     rewritten = dense.rewritten_on_open(strategy.dense)
     hashes: dict[str, str] = {}
     carried: set[str] = set()
@@ -171,9 +175,15 @@ def hash_files(
             carried.add(name)
         else:
             fresh.append(name)
-    with ThreadPoolExecutor() as pool:  # hashing releases the interpreter lock
-        hashes.update(zip(fresh, pool.map(lambda name: sha256_file(directory / name), fresh), strict=True))
+    with ThreadPoolExecutor() as pool:  # hashing and flushing release the interpreter lock
+        hashes.update(zip(fresh, pool.map(lambda name: _flushed_sha256(directory / name), fresh), strict=True))
     return hashes, carried
+
+
+def _flushed_sha256(path: Path) -> str:
+    with open(path, "rb") as handle:
+        os.fsync(handle.fileno())
+    return sha256_file(path)
 
 
 def changed_files(directory: Path, files: Mapping[str, str]) -> list[str]:

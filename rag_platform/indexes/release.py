@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,7 +28,7 @@ from rag_platform.indexes.dense import DenseVectors
 from rag_platform.indexes.manifest import CheckResult, Manifest, embedder_info, read_manifest, write_manifest
 from rag_platform.ir import Document, EmbedderInfo, Version
 from rag_platform.protocols import LexicalReader
-from rag_platform.store import Store, write_text
+from rag_platform.store import Store, disk_full, write_text
 
 if TYPE_CHECKING:
     from rag_platform.indexes.building import OnProgress
@@ -74,7 +75,7 @@ def build(
 
     A parent with the same index profile is copied and the difference applied, unless `full`; otherwise everything is built. Vectors
     come from the cache; those it lacks are computed. A check that fails does not stop the build: it stands in `manifest.checks`, and
-    `publish` refuses.
+    `publish` refuses. Raises StorageError `disk_full` when there is no room for it, or not any more; what is published stays as it is.
     """
     # What only writers need is imported here, for the server opens releases and should start fast.
     from rag_platform.indexes import checks as checking
@@ -84,41 +85,56 @@ def build(
     if final.exists():
         raise ReleaseError(f"release {release_id!r} exists already; build under another id", code="release_exists")
     origin = None if full else _usable_parent(store, namespace, strategy, parent)
-    directory = final.with_name(_BUILDING + release_id)
+    with _unfinished(store, final) as directory:
+        work = Building(store, strategy, live, directory, origin, cache, processes, on_progress)
+        work.run()
+        with work.step("hash"):
+            files, carried = checking.hash_files(directory, strategy, work.parent_directory, origin.files if origin else {})
+        profiles = stage_profiles(strategy)
+        live_ids = {version.version_id for _, version in live}
+        candidate = checking.Candidate(directory, store, strategy, profiles, live_ids, work.delta.changed, files, parent, carried)
+        with work.step("check"):
+            checks = candidate.results()
+        manifest = Manifest(
+            release_id=release_id,
+            namespace=namespace,
+            parent=parent,
+            created_at=datetime.now(UTC).isoformat(timespec="microseconds"),
+            strategy=strategy.name,
+            strategy_config_id=strategy_config_id(strategy),
+            strategy_config=strategy.model_dump(mode="json"),
+            index_profile=index_profile(strategy),
+            profiles=profiles,
+            encoding=strategy.encoding,
+            embedder=embedder_info(strategy),
+            versions=work.chunk_counts,
+            counts=work.counts,
+            files=files,
+            delta={**work.summary, "seconds": work.seconds},
+            checks=tuple(checks),
+            editions={version.version_id: version.edition for _, version in live if version.edition},
+            deletions=deletions,
+        )
+        write_manifest(directory, manifest)
+        _sync(directory)
+        os.replace(directory, final)
+        _sync_directory(final.parent)
+    return manifest
+
+
+@contextmanager
+def _unfinished(store: Store, final: Path) -> Iterator[Path]:
+    """An empty directory for a candidate, removed with an error; one of a full disk is told as such."""
+    directory = final.with_name(_BUILDING + final.name)
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
-    work = Building(store, strategy, live, directory, origin, cache, processes, on_progress)
-    work.run()
-    files, carried = checking.hash_files(directory, strategy, work.parent_directory, origin.files if origin else {})
-    profiles = stage_profiles(strategy)
-    live_ids = {version.version_id for _, version in live}
-    candidate = checking.Candidate(directory, store, strategy, profiles, live_ids, work.delta.changed, files, parent, carried)
-    checks = candidate.results()
-    manifest = Manifest(
-        release_id=release_id,
-        namespace=namespace,
-        parent=parent,
-        created_at=datetime.now(UTC).isoformat(timespec="microseconds"),
-        strategy=strategy.name,
-        strategy_config_id=strategy_config_id(strategy),
-        strategy_config=strategy.model_dump(mode="json"),
-        index_profile=index_profile(strategy),
-        profiles=profiles,
-        encoding=strategy.encoding,
-        embedder=embedder_info(strategy),
-        versions=work.chunk_counts,
-        counts=work.counts,
-        files=files,
-        delta=work.summary,
-        checks=tuple(checks),
-        editions={version.version_id: version.edition for _, version in live if version.edition},
-        deletions=deletions,
-    )
-    write_manifest(directory, manifest)
-    _sync(directory)
-    os.replace(directory, final)
-    _sync_directory(final.parent)
-    return manifest
+    try:
+        yield directory
+    except BaseException as error:
+        shutil.rmtree(directory, ignore_errors=True)
+        if full := disk_full(error, store.home):
+            raise full from error
+        raise
 
 
 def _usable_parent(store: Store, namespace: str, strategy: Strategy, parent: str | None) -> Manifest | None:

@@ -20,7 +20,10 @@ _SCORE_DIGITS = 6
 
 @dataclass(frozen=True)
 class Chroma:
-    """HNSW over cosine distance (arXiv:1603.09320); larger `ef_search` finds more and takes longer."""
+    """HNSW over cosine distance (arXiv:1603.09320); larger `ef_search` finds more and takes longer.
+
+    Changes are written into the graph's files in place. Readers open these for writing too, but write nothing.
+    """
 
     max_neighbors: int = 16
     ef_construction: int = 100

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rag_platform.config import ProviderConfig
 from rag_platform.errors import IntegrityError, ProviderError
 from rag_platform.indexes import dense
+from rag_platform.indexes.delta import copy_parent
 from rag_platform.indexes.dense import DenseVectors, read_matrix, write_matrix
 
 CHROMA = ProviderConfig(provider="chroma")
@@ -110,3 +111,111 @@ def test_matrix_does_not_depend_on_its_history(tmp_path_factory: pytest.TempPath
     if steps:
         for name in ("vectors.npy", "ids.txt"):
             assert (folder / "grown" / name).read_bytes() == (folder / "built" / name).read_bytes()
+
+
+# --- the base and what differs from it -----------------------------------------------------------------------------------
+
+
+def circle(count: int) -> dict[str, np.ndarray]:
+    angles = np.arange(count) * (2 * np.pi / count)
+    rows = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    return {f"c{n:03}": row for n, row in enumerate(rows)}
+
+
+def everything(directory: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+@pytest.mark.integration
+def test_a_small_change_leaves_the_base_alone_until_it_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dense, "FRESH_ROWS", 4)
+    vectors = circle(40)
+    assert dense.update(CHROMA, tmp_path, dim=2, removed=(), added=vectors) == 0
+    before = everything(tmp_path)
+    added = {"n1": vectors["c010"], "c002": vectors["c020"]}
+    assert dense.update(CHROMA, tmp_path, dim=2, removed=["c001", "c002"], added=added) == 0
+    assert {name: data for name, data in everything(tmp_path).items() if name in before} == before
+    assert (tmp_path / "gone.txt").read_text().split() == ["c001", "c002"]
+    assert (tmp_path / "fresh.txt").read_text().split() == ["c002", "n1"]
+    reader = DenseVectors(tmp_path, CHROMA)
+    assert reader.count() == 40 and reader.ids() == sorted({*vectors, "n1"} - {"c001"})
+    near = [(hit.chunk_id, hit.score) for hit in reader.search(vectors["c010"], 2)[0]]
+    assert near == [("c010", 1.0), ("n1", 1.0)]
+    assert ids_of(reader.search(vectors["c010"], 2, exact_rows=0)) == (["c010", "n1"], "ann")
+    assert ids_of(reader.search(vectors["c020"], 2, chunk_ids=["c002", "c001", "c021"])) == (["c002", "c021"], "exact")
+    assert ids_of(reader.search(vectors["c001"], 2, exact_rows=0)) == (["c000", "c003"], "ann")
+    reader.close()
+    assert dense.update(CHROMA, tmp_path, dim=2, removed=["c003"], added={}) == 3  # a new base; its graph has three deleted nodes
+    assert not list(tmp_path.glob("fresh*")) and not (tmp_path / "gone.txt").exists()
+    ids, matrix = read_matrix(tmp_path)
+    assert ids == sorted({*vectors, "n1"} - {"c001", "c003"}) and np.array_equal(matrix[ids.index("c002")], vectors["c020"])
+    assert dense.update(CHROMA, tmp_path, dim=2, removed=ids[:12], added={}, stale=3) == 0  # too many: the graph is built anew
+
+
+@pytest.mark.integration
+def test_the_approximate_index_is_asked_for_more_where_it_proposes_what_is_gone(tmp_path: Path) -> None:
+    vectors = circle(400)
+    dense.update(CHROMA, tmp_path, dim=2, removed=(), added=vectors)
+    gone = [f"c{n:03}" for n in range(60)]
+    dense.update(CHROMA, tmp_path, dim=2, removed=gone, added={})
+    reader = DenseVectors(tmp_path, CHROMA)
+    assert ids_of(reader.search(vectors["c030"], 3, exact_rows=0)) == (["c060", "c061", "c399"], "ann")
+    assert dense.stored_ids(tmp_path) == set(vectors)
+    reader.close()
+
+
+@pytest.mark.integration
+def test_what_is_linked_elsewhere_is_never_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dense, "FRESH_ROWS", 2)
+    vectors = circle(30)
+    dense.update(CHROMA, tmp_path / "old", dim=2, removed=(), added=vectors)
+    rewritten = dense.rewritten_on_open(CHROMA)
+    assert rewritten == {"chroma.sqlite3"}
+    copy_parent(tmp_path / "old", tmp_path / "new", rewritten)
+    linked = {name for name in everything(tmp_path / "old") if (tmp_path / "old" / name).samefile(tmp_path / "new" / name)}
+    assert {Path(name).name for name in linked} == {
+        "vectors.npy", "ids.txt", "data_level0.bin", "header.bin", "length.bin", "link_lists.bin", "index_metadata.pickle"
+    }  # fmt: skip
+    before = everything(tmp_path / "old")
+    reader = DenseVectors(tmp_path / "new", CHROMA)  # readers of both names write nothing that the other would see
+    assert reader.search(vectors["c007"], 1, exact_rows=0)[0][0].chunk_id == "c007"
+    reader.close()
+    assert everything(tmp_path / "old") == before
+    dense.update(CHROMA, tmp_path / "new", dim=2, removed=["c007"], added={f"n{n}": vectors[f"c{n:03}"] for n in range(4)})
+    assert not (tmp_path / "new" / "fresh.npy").exists()
+    assert everything(tmp_path / "old") == before
+    old = DenseVectors(tmp_path / "old", CHROMA)
+    assert old.search(vectors["c007"], 1, exact_rows=0)[0][0].chunk_id == "c007"
+    old.close()
+
+
+@pytest.mark.integration
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.tuples(st.sets(st.integers(0, 30), max_size=6), st.dictionaries(st.integers(0, 30), st.integers(0, 59), max_size=6)), max_size=5
+    )
+)
+def test_answers_do_not_depend_on_the_history(
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    steps: list[tuple[set[int], dict[int, int]]],
+) -> None:
+    monkeypatch.setattr(dense, "FRESH_ROWS", 5)
+    folder, directions = tmp_path_factory.mktemp("vectors"), list(circle(60).values())
+    held: dict[str, np.ndarray] = {}
+    for remove, add in [(set[int](), {n: n for n in range(20)}), *steps]:
+        added = {f"c{n}": directions[angle] for n, angle in add.items()}
+        removed = {name for name in held if name in added or int(name[1:]) in remove}
+        dense.update(CHROMA, folder / "grown", dim=2, removed=removed, added=added)
+        held = {name: row for name, row in held.items() if name not in removed} | added
+    names = sorted(held)
+    write_matrix(folder / "built", dim=2, removed=(), ids=names, vectors=dense.stacked(held, 2))
+    grown, built = DenseVectors(folder / "grown", CHROMA), DenseVectors(folder / "built", CHROMA)
+    assert grown.ids() == built.ids() == names and grown.count() == len(names)
+    assert [np.array(part).tolist() for part in read_matrix(folder / "grown")] == [
+        np.array(part).tolist() for part in read_matrix(folder / "built")
+    ]
+    for query in directions[::7]:
+        assert grown.search(query, 6) == built.search(query, 6)
+        assert grown.search(query, 3, chunk_ids=names[::2]) == built.search(query, 3, chunk_ids=names[::2])

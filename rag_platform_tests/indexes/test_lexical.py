@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rag_platform.errors import ProviderError
 from rag_platform.indexes.lexical import analyse, row_hash, row_of
 from rag_platform.ir import Chunk, LexicalRow, View
 from rag_platform.providers.segmentation import CHINESE, MAX_TERM_CHARS, Chinese, dictionary_terms, is_identifier, terms
+from rag_platform.providers.tantivy import Tantivy, bucket_of
 
 CHUNK = Chunk("c", "s", "d", "v", 0, "text", "f", 0, 4, 0, 4, "Guide / Part")
 
@@ -131,3 +134,56 @@ def test_a_release_is_asked_as_it_was_built_whatever_its_strategy_says_now(shelf
     (tmp_path / "other.md").write_text("# 上海\n\n上海在江苏以南。\n", encoding="utf-8")
     assert shelf.ingest(tmp_path / "other.md", strategy="words") != first  # built anew: an index of the other cut takes no delta
     assert (found("长江大桥"), found("市长")) == (2, 1)
+
+
+# --- buckets -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("buckets", [1, 2, 3, 4, 5, 7, 8, 16, 47])
+def test_one_bucket_more_takes_documents_from_a_single_other_one(buckets: int) -> None:
+    moved = {
+        (before, after)
+        for before, after in ((bucket_of(f"d{n}", buckets), bucket_of(f"d{n}", buckets + 1)) for n in range(4000))
+        if before != after
+    }
+    assert len(moved) == 1 and moved.pop()[1] == buckets
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.suffix != ".lock"}
+
+
+def test_a_change_rewrites_the_buckets_of_its_documents_and_the_bytes_are_those_of_a_full_build(tmp_path: Path) -> None:
+    rng = random.Random(5)
+    vocabulary = [*"年假制度员工医生证明网关端口", *(f"word{n}" for n in range(400)), "PPR-9087", "v1.2.3"]
+
+    def row(number: int, document: int) -> LexicalRow:
+        words = (vocabulary[min(int(rng.paretovariate(0.6)), len(vocabulary)) - 1] for _ in range(rng.randrange(5, 60)))
+        return LexicalRow(f"c{number:05}", f"d{document:03}", " ".join(words), f"Guide / Part {document % 7}")
+
+    rows = {number: row(number, number // 10) for number in range(3000)}
+    index = Tantivy(bucket_rows=200)
+    index.update(tmp_path / "grown", removed={}, rows=rows.values())
+    before = files(tmp_path / "grown")
+    gone = {f"c{number:05}": f"d{number // 10:03}" for number in range(20)}
+    added = {3000 + number: row(3000 + number, number) for number in range(8)}
+    index.update(tmp_path / "grown", removed=gone, rows=added.values())
+    whole = {n: r for n, r in rows.items() if r.chunk_id not in gone} | added
+    index.update(tmp_path / "built", removed={}, rows=sorted(whole.values(), key=lambda r: r.text))
+    after = files(tmp_path / "grown")
+    assert after == files(tmp_path / "built")
+    assert sum(name in before for name in after if name.endswith(".parquet")) >= 15 - 9  # at most one bucket for each document, and a split
+    grown, built = index.open(tmp_path / "grown"), index.open(tmp_path / "built")
+    assert grown.count() == 2988 and grown.ids() == built.ids()
+    for _ in range(30):
+        query = " ".join(rng.choices(vocabulary, k=5))
+        assert grown.search(query, 40) == built.search(query, 40)
+
+
+def test_an_index_of_an_older_program_is_read_and_takes_no_change(tmp_path: Path) -> None:
+    index = Tantivy()
+    index.update(tmp_path, removed={}, rows=[LexicalRow("c1", "d1", "gate", "")])
+    (tmp_path / "buckets.json").unlink()
+    assert [hit.chunk_id for hit in index.open(tmp_path).search("gates", 5)] == ["c1"]
+    with pytest.raises(ProviderError, match=r"older program.*rag rebuild"):
+        index.update(tmp_path, removed={"c1": "d1"}, rows=[])

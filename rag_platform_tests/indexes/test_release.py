@@ -7,6 +7,9 @@ import hashlib
 import io
 import json
 import os
+import random
+import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,9 +18,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rag_platform.config import EmbeddingConfig, Settings, Strategy, stage_profiles, text_norm_profile_id
+from rag_platform.config import EmbeddingConfig, ProviderConfig, Settings, Strategy, stage_profiles, text_norm_profile_id
 from rag_platform.documents.versions import STAGES, VersionBuild, build_stage
-from rag_platform.errors import IntegrityError, NotFoundError, ReleaseError, SchemaVersionError
+from rag_platform.errors import IntegrityError, NotFoundError, ReleaseError, SchemaVersionError, StorageError
 from rag_platform.indexes import dense, release
 from rag_platform.indexes.checks import CHECKS
 from rag_platform.indexes.embedding_cache import EmbeddingCache
@@ -158,6 +161,29 @@ def test_a_delta_shares_what_it_does_not_change_and_says_so(store: Store, make: 
 
 
 @pytest.mark.integration
+def test_a_chain_of_deltas_gives_what_full_builds_give(
+    store: Store, tiny: Strategy, make: Callable[..., Live], grow: Callable[..., Manifest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dense, "FRESH_ROWS", 6)
+    small = tiny.model_copy(update={"lexical": ProviderConfig(provider="tantivy", options={"bucket_rows": 2, "max_buckets": 6})})
+    names, rng = [f"note{n}" for n in range(8)], random.Random(11)
+    texts = {name: GUIDE.replace("8080", str(n)) for n, name in enumerate(names)}
+    parent = None
+    for step in range(5):
+        live = [make(name, text, small) for name, text in sorted(texts.items())]
+        manifest = grow(live, f"r{step}", parent, small)
+        assert not manifest.failures and manifest.delta["full_build"] is (step == 0)
+        grow(live, f"full{step}", None, small, publish=False)
+        assert content(store, f"r{step}") == content(store, f"full{step}")
+        parent = f"r{step}"
+        for name in rng.sample(names, 3):
+            if name in texts and rng.random() < 0.4:
+                del texts[name]
+            else:
+                texts[name] = rng.choice([GUIDE, HANDBOOK, NOTES]) + f"\nNumber {rng.randrange(100)}.\n"
+
+
+@pytest.mark.integration
 def test_nothing_live_is_an_empty_release(store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]) -> None:
     grow([make("guide", GUIDE)], "r1")
     manifest = grow([], "r2", "r1")
@@ -274,6 +300,63 @@ def test_a_lost_cache_costs_time_only(store: Store, tiny: Strategy, make: Callab
     with EmbeddingCache(store.embeddings_path) as cache:
         assert cache.rate(info) is None
         assert len(cache.known([guide[1].file_sha256], info, text_norm_profile_id(tiny.cleaning))) == 0
+
+
+# --- a full disk ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.integration
+def test_a_release_is_not_begun_without_room_for_it(
+    store: Store, make: Callable[..., Live], grow: Callable[..., Manifest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guide = make("guide", GUIDE)
+    grow([guide], "r1")
+    usage = shutil.disk_usage(store.home)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=20_000_000))
+    with pytest.raises(StorageError, match=r"may take \d+ MB and 20 MB are free.*rag gc") as caught:
+        grow([guide, make("notes", NOTES)], "r2", "r1")
+    assert caught.value.code == "disk_full" and caught.value.details["needed"] > caught.value.details["free"] == 20_000_000
+    assert release.current(store, "default") == "r1"
+    assert sorted(path.name for path in store.releases_dir("default").iterdir()) == ["CURRENT", "r1"]
+
+
+FULL = """
+import sys
+from rag_platform.config import load_settings, load_strategy
+from rag_platform.errors import StorageError
+from rag_platform.indexes import disk_space, release
+from rag_platform.indexes.embedding_cache import EmbeddingCache
+from rag_platform.ir import Document, Version
+from rag_platform.store import Store, from_json, read_json
+disk_space.RESERVE = 0
+settings = load_settings()
+live = [(from_json(Document, d), from_json(Version, v)) for d, v in read_json(settings.home / "live.json")]
+store = Store(settings.home)
+with EmbeddingCache(store.embeddings_path) as cache:
+    try:
+        release.build(store, "default", load_strategy(settings), live, release_id="r2", parent="r1", cache=cache)
+    except StorageError as error:
+        print(error.code, [path.name for path in sorted(store.releases_dir("default").iterdir())], release.current(store, "default"))
+"""
+
+
+@pytest.mark.integration
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="mounting a small disk takes root")
+def test_a_disk_that_fills_up_leaves_the_old_release_live(store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]) -> None:
+    from rag_platform.store import write_json
+
+    grow([make("guide", GUIDE)], "r1")
+    write_json(store.home / "live.json", [make("guide", GUIDE), make("notes", NOTES)])
+    home = shlex.quote(str(store.home))
+    inodes = sum(1 for _ in store.home.rglob("*")) + 25  # enough for a copy of the home, too few for another release
+    script = (
+        f"cp -a {home} {home}.kept && mount -t tmpfs -o size=64m,nr_inodes={inodes} none {home} && cp -a {home}.kept/. {home}/ && "
+        f"exec {shlex.quote(sys.executable)} -c {shlex.quote(FULL)}"
+    )
+    done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, check=False)
+    if "unshare" in done.stderr or "mount" in done.stderr:
+        pytest.skip(f"no small disk can be mounted here: {done.stderr.strip()}")
+    assert done.stdout.strip() == "disk_full ['CURRENT', 'r1'] r1", done.stderr
 
 
 # --- publishing ----------------------------------------------------------------------------------------------------------
