@@ -15,8 +15,9 @@ from rag_platform.documents.receiving import ReceiveOptions, Reception, document
 from rag_platform.ledger import Ledger
 from rag_platform.store import Store
 
-NAMES = ("a.md", "b.md", "c.md")
-TEXTS = ("# One\n", "# Two\n", "# Three\n")
+NAMES = ("a.md", "b.md")
+TEXTS = ("# One\n", "# Two\n")
+OUTCOMES = st.sampled_from(["done", "done", "fail", "leave"])
 NAME, TEXT = st.sampled_from(NAMES), st.sampled_from(TEXTS)
 STRATEGY = Strategy.model_validate(
     {"name": "tiny", "loading": {"loaders": [{"provider": "markdown"}]}, "embedding": {"provider": "hashing"}}
@@ -100,15 +101,21 @@ class Receptions(RuleBasedStateMachine):
     def the_folder_is_a_source(self) -> None:
         self.receive(self.docs, sync=True)
 
+    @rule(name=NAME, text=TEXT, outcome=OUTCOMES)
+    def write_and_sync(self, name: str, text: str, outcome: str) -> None:
+        self.write(name, text)
+        self.sync(outcome)
+
     @rule(name=NAME, text=TEXT)
     def write(self, name: str, text: str) -> None:
         (self.docs / name).write_text(text, encoding="utf-8")
         self.model[name].file = text
 
     @rule(name=NAME)
-    def remove(self, name: str) -> None:
+    def remove_and_sync(self, name: str) -> None:
         (self.docs / name).unlink(missing_ok=True)
         self.model[name].file = None
+        self.sync("done")
 
     @rule(name=NAME, to=NAME)
     def move(self, name: str, to: str) -> None:
@@ -116,7 +123,7 @@ class Receptions(RuleBasedStateMachine):
             (self.docs / name).rename(self.docs / to)
             self.model[to].file, self.model[name].file = self.model[name].file, None
 
-    @rule(outcome=st.sampled_from(["done", "done", "fail", "leave"]))
+    @rule(outcome=OUTCOMES)
     def sync(self, outcome: str) -> None:
         queued = {}
         for name, model in self.model.items():
@@ -158,7 +165,8 @@ class Receptions(RuleBasedStateMachine):
     @rule(name=NAME, text=TEXT)
     def pin(self, name: str, text: str) -> None:
         model = self.model[name]
-        if text in model.ready and not model.deleted and not self.ledger.tombstones("lib"):
+        deleted = {stone.doc_id for stone in self.ledger.tombstones("lib")}
+        if text in model.ready and document_id("lib", f"docs/{name}") not in deleted:
             self.ledger.pin("lib", document_id("lib", f"docs/{name}"), self.version(name, text))
             model.live, model.pinned = text, True
 
@@ -186,6 +194,6 @@ class Receptions(RuleBasedStateMachine):
 
 
 Receptions.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 TestReceptions = Receptions.TestCase
