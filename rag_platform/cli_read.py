@@ -53,11 +53,12 @@ def sources_list(context: Context, namespace: str | None) -> Json:
     """Sources with their documents counted."""
     name = context.namespace(namespace)
     rows = [
-        {"name": s.name, "kind": s.kind, "include": list(s.include), "exclude": list(s.exclude),
+        {"name": s.name, "kind": s.kind, "include": list(s.include), "exclude": list(s.exclude), "on_gone": s.on_gone,
          "documents": len(context.ledger.documents(name, source=s.name, status="active"))}
         for s in context.ledger.sources(name)
     ]  # fmt: skip
-    lines = [f"{row['name']}  {row['kind']}, {row['documents']} documents" for row in rows]
+    keeps = {"keep": ", keeps what is gone", "retire": ""}
+    lines = [f"{row['name']}  {row['kind']}, {row['documents']} documents{keeps[row['on_gone']]}" for row in rows]
     return responses.envelope({"markdown": "\n".join(lines) or f"no sources in namespace {name!r}", "sources": rows}, "")
 
 
