@@ -4,7 +4,7 @@ release follows. Looking changes nothing."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rag_platform.config import Settings, Strategy, stage_profiles, text_norm_profile_id
@@ -133,6 +133,10 @@ def _release(
         return "nothing", "the namespace holds no document"
     if full:
         return "full", "asked for"
+    wanted = {version.version_id: version.edition for _, version in live}
+    once_public = {row.release_id for row in ledger.releases(namespace) if row.published_at}
+    if not due and bound == strategy.name and (newer := _left_behind(namespace, wanted, once_public, strategy, store)):
+        return "nothing", f"release {newer} holds it, and somebody went back from it: `rag releases forward` publishes it again"
     if reason := releases.why_full(store, namespace, strategy, published):
         return "full", reason
     assert published is not None
@@ -140,14 +144,24 @@ def _release(
         return "delta", f"the namespace moves from strategy {bound!r} to {strategy.name!r}"
     if due:
         return "delta", f"{len(due)} documents were built under another config"
-    wanted = {version.version_id: version.edition for _, version in live}
-    if releases.is_behind(store, namespace, wanted, {row.release_id for row in ledger.releases(namespace) if row.published_at}):
-        return "delta", f"release {published} does not hold exactly the live versions"
     if releases.manifest_of(store, namespace, published).contents != wanted:
-        return "nothing", f"somebody went back to release {published}; `rag releases forward` publishes the newest again"
+        return "delta", f"release {published} does not hold exactly the live versions"
     if _retold(live, CatalogReader(store.release_dir(namespace, published) / "catalog.sqlite")):
         return "delta", "titles, tags or metadata of documents changed"
     return "nothing", f"release {published} holds what the config asks for"
+
+
+def _left_behind(
+    namespace: str, wanted: Mapping[str, str], once_public: Collection[str], strategy: Strategy, store: Store
+) -> str:  # fmt: skip
+    """The newest release that was public after the published one was built and holds what is wanted as the config asks, empty without."""
+    for manifest in releases.list_releases(store, namespace):
+        if manifest.release_id == releases.current(store, namespace):
+            break
+        public = manifest.release_id in once_public and manifest.contents == wanted
+        if public and not releases.why_full(store, namespace, strategy, manifest.release_id):
+            return manifest.release_id
+    return ""
 
 
 def _retold(live: Sequence[tuple[Document, Version]], catalog: CatalogReader) -> bool:

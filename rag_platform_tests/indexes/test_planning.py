@@ -187,6 +187,14 @@ def test_what_needs_no_stage_but_a_release(library: Any) -> None:
     gone_back = told(library)
     assert gone_back["release"] == "nothing" and "rag releases forward" in gone_back["reason"]
 
+    configure(library, chunker={"provider": "recursive", "options": {"chunk_size": 30, "chunk_overlap": 0}})
+    assert library.call("rebuild").exit_code == 0
+    assert library.call("releases", "rollback").exit_code == 0  # the same versions, cut otherwise
+    gone_back = told(library)
+    assert gone_back["release"] == "nothing" and "rag releases forward" in gone_back["reason"]
+    configure(library)
+    assert told(library)["release"] == "delta"  # the release that is read has the config's index, its documents are another's
+
 
 def test_an_unknown_namespace(library: Any, tmp_path: Path) -> None:
     refused = library.call("rebuild", "--plan", "--namespace", "nowhere")
