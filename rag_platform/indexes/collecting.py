@@ -10,25 +10,24 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from rag_platform import jobs
-from rag_platform.config import Settings, Strategy, stage_profiles, text_norm_profile_id
+from rag_platform.config import Settings
 from rag_platform.documents import describing
+from rag_platform.indexes import keeping
 from rag_platform.indexes import release as releases
-from rag_platform.indexes.belongings import Belongings, Record, edition_of, of_versions, profile_of, write_record
-from rag_platform.indexes.catalog import CatalogReader
-from rag_platform.indexes.deleting import lingering, recorded, strategies_of
-from rag_platform.indexes.embedding_cache import EmbeddingCache, Space
-from rag_platform.indexes.manifest import Manifest, embedder_info
-from rag_platform.indexes.retaining import condemned, kept_versions
+from rag_platform.indexes.belongings import Record, edition_of, of_versions, profile_of, write_record
+from rag_platform.indexes.deleting import lingering, recorded
+from rag_platform.indexes.embedding_cache import EmbeddingCache
+from rag_platform.indexes.manifest import Manifest
+from rag_platform.indexes.retaining import condemned
 from rag_platform.indexes.updating import retain
-from rag_platform.ir import Json, Version
+from rag_platform.ir import Json
 from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import Job
 from rag_platform.ledger_tables import now
@@ -39,7 +38,7 @@ OnProgress = Callable[[str, int, int], None]
 
 _TRASH = ".trash-"
 _TEMPORARY_SECONDS = 3600  # what was begun longer ago and has no name yet belongs to a process that died
-_GRACE_SECONDS = 2.0  # a query that began before the pointer moved may still open files of the release before
+GRACE_SECONDS = 2.0  # a query that began before the pointer moved may still open files of the release before
 
 
 class Due(NamedTuple):
@@ -88,19 +87,6 @@ class Collected:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """What a collection must not touch."""
-
-    versions: Mapping[str, Version]
-    profiles: Mapping[str, frozenset[str]]  # namespace to the profiles of stages that its strategy or a kept release uses
-    editions: frozenset[str]
-    belongings: Belongings
-    facts: frozenset[Path]
-    spaces: frozenset[Space]
-    partitions: frozenset[str]
-
-
 def start_gc(*, settings: Settings, store: Store, ledger: Ledger) -> tuple[Job, subprocess.Popen[bytes]]:
     """The launched job that collects the garbage of the whole data root, and its process."""
     job = ledger.add_job("gc", "", {})
@@ -131,7 +117,9 @@ def collect(
     """What was removed from every store, or with `plan` what would be; `scope` limits it to what one hard deletion took.
 
     Releases that hold what was deleted hard go too, pinned ones only with `force`, the published one never. The caller holds `alone`.
+    Raises IntegrityError, before anything is touched, when releases hold what the ledger does not know.
     """
+    keeping.require_known(store, ledger)
     work = _Collection(settings, store, ledger, partitions, scope, force, plan)
     steps: Sequence[tuple[str, Callable[[], None]]] = (
         ("releases", work.releases),
@@ -198,14 +186,17 @@ class _Collection:
                 self.result.add("releases", 1, directory_bytes([path]))
             if not self.plan:
                 self._drop_releases(namespace, surplus)
-        self.kept = self._kept()
+        self.kept = keeping.survey(self.manifests, settings=self.settings, store=self.store, ledger=self.ledger)
 
     def _deleted_in(self, manifest: Manifest) -> str:
-        """The doc_id of something deleted hard that a release holds, or that lingers in its files; empty without."""
-        for record, gone, chunk_ids in self.due:
-            if record.namespace == manifest.namespace and (gone & manifest.versions.keys() or lingering(self.store, manifest, chunk_ids)):
-                return record.doc_id
-        return ""
+        """The doc_id of something deleted hard that a release holds, empty without."""
+        return next((due.record.doc_id for due in self.due if self._holds(manifest, due)), "")
+
+    def _holds(self, manifest: Manifest, due: Due) -> bool:
+        """True when a release holds what was deleted, or it lingers in the release's files."""
+        if manifest.namespace != due.record.namespace:
+            return False
+        return bool(due.versions & manifest.versions.keys() or lingering(self.store, manifest, due.chunk_ids))
 
     def _due(self, record: Record) -> Due:
         gone = self._gone(record)
@@ -222,54 +213,10 @@ class _Collection:
 
     def _drop_releases(self, namespace: str, surplus: Sequence[Path]) -> None:
         if surplus and (pointer := self.store.current_path(namespace)).is_file():
-            time.sleep(max(0.0, min(_GRACE_SECONDS, pointer.stat().st_mtime + _GRACE_SECONDS - time.time())))
+            time.sleep(max(0.0, min(GRACE_SECONDS, pointer.stat().st_mtime + GRACE_SECONDS - time.time())))
         for path in surplus:
             releases.drop(path)
         retain(namespace, settings=self.settings, store=self.store, ledger=self.ledger)  # the ledger says which are gone
-
-    def _kept(self) -> Kept:
-        kept: dict[str, Version] = {}
-        profiles: dict[str, frozenset[str]] = {}
-        facts: set[Path] = set()
-        spaces: set[Space] = set()
-        partitions: set[str] = set()
-        editions: set[str] = set()
-        belongings = Belongings()
-        for namespace in self.namespaces:
-            strategies = self._strategies(namespace)
-            manifests = self.manifests[namespace]
-            used = [stage_profiles(strategies[0]), *(manifest.profiles for manifest in manifests)]
-            profiles[namespace] = frozenset(profile for each in used for profile in each.values())
-            documents = self.ledger.documents(namespace)
-            versions = {version.version_id: version for version in self.ledger.versions(namespace)}
-            ids = kept_versions(
-                documents,
-                list(versions.values()),
-                self.ledger.tombstones(namespace, since=0),
-                held={version_id for manifest in manifests for version_id in manifest.versions},
-                drafted={draft.version_id for draft in self.ledger.drafts(namespace)},
-                retention=self.settings.retention,
-                now=datetime.now(UTC),
-            )
-            own = {version_id: versions[version_id] for version_id in sorted(ids)}
-            kept |= own
-            facts |= {self.store.facts_dir(version, each["facts"]) for version in own.values() for each in used if "facts" in each}
-            spaces |= set(_spaces(strategies[0], manifests))
-            editions |= {version.edition for version in own.values()} | self._editions(manifests)
-            partitions |= {d.live_version or "" for d in documents} | {d.wanted_version or "" for d in documents}
-            belongings |= of_versions(self.store, own.values(), profiles[namespace], strategies)
-        return Kept(kept, profiles, frozenset(editions - {""}), belongings, frozenset(facts), frozenset(spaces), frozenset(partitions))
-
-    def _strategies(self, namespace: str) -> list[Strategy]:
-        return strategies_of(namespace, self.settings, self.ledger, self.manifests[namespace])
-
-    def _editions(self, manifests: Iterable[Manifest]) -> set[str]:
-        found: set[str] = set()
-        for manifest in manifests:
-            catalog = CatalogReader(self.store.release_dir(manifest.namespace, manifest.release_id) / "catalog.sqlite")
-            found |= {version.edition for version in catalog.versions().values()}
-            catalog.close()
-        return found
 
     def versions(self) -> None:
         """Purge versions that are not kept, and the outputs of kept ones under profiles that nothing uses."""
@@ -372,7 +319,8 @@ class _Collection:
 
     def deletions(self) -> None:
         """Finish hard deletions: no word of theirs stays in ledger, logs and event history."""
-        for record, gone, _ in self.due if not self.plan else ():
+        for due in self.due if not self.plan else ():
+            record, gone, _ = due
             own = record.belongings - self.kept.belongings
             stone = next(s for s in self.ledger.tombstones(record.namespace, since=0) if s.sequence == record.sequence)
             whole = stone.version_id is None and not stone.lifted_at
@@ -381,7 +329,7 @@ class _Collection:
             words = [record.doc_id, self._source_uri(record)] if whole else sorted(gone)
             self.result.add("logs", erasing.erase(self.store.logs_dir, erasing.Names(words, own.chunk_ids | own.asset_ids)))
             self.ledger.scrub(record.namespace, record.doc_id, sorted(gone), whole=whole)
-            if not any(self._deleted_in(manifest) == record.doc_id for manifest in self.manifests[record.namespace]):
+            if not any(self._holds(manifest, due) for manifest in self.manifests[record.namespace]):
                 write_record(self.store, replace(record, purged_at=now()))
 
     # --- the parts of a step -------------------------------------------------------------------------------------------
@@ -409,13 +357,3 @@ class _Collection:
             os.replace(path, trash)
             path = trash
         shutil.rmtree(path)
-
-
-def _spaces(strategy: Strategy, manifests: Sequence[Manifest]) -> Iterator[Space]:
-    """The spaces of vectors that a namespace uses."""
-    for config, info in [
-        (strategy, embedder_info(strategy)),
-        *((Strategy.model_validate(m.strategy_config), m.embedder) for m in manifests),
-    ]:
-        if info is not None:
-            yield info.embedder_id, info.version, text_norm_profile_id(config.cleaning)

@@ -13,7 +13,8 @@ from PIL import Image
 
 from rag_platform.config import load_settings, load_strategy
 from rag_platform.documents.downloading import Downloaded
-from rag_platform.errors import BusyError
+from rag_platform.errors import BusyError, IntegrityError
+from rag_platform.indexes import collecting
 from rag_platform.indexes import release as releases
 from rag_platform.indexes.belongings import Belongings, Record, read_record, write_record
 from rag_platform.indexes.collecting import Collected, alone, collect
@@ -23,6 +24,7 @@ from rag_platform.indexes.ingesting import ingest_versions
 from rag_platform.indexes.proving import Proof, prove
 from rag_platform.indexes.updating import build_candidate, pin_release, publish_candidate
 from rag_platform.indexes.verifying import verify_release
+from rag_platform.ledger import Ledger
 from rag_platform.store import write_json
 
 GATE = "# Gate\n\nThe north gate opens at 05:30.\n\n## Night\n\nAt night the gate is locked with PORT-9087.\n"
@@ -30,7 +32,8 @@ DOCK = "# Dock\n\nThe south dock holds 12 trucks.\n"
 
 
 @pytest.fixture
-def bench(shelf: Any, tmp_path: Path) -> Any:
+def bench(shelf: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(collecting, "GRACE_SECONDS", 0)  # nobody reads here
     return Bench(shelf, tmp_path / "docs")
 
 
@@ -294,6 +297,7 @@ def test_what_crashes_left_goes(bench: Bench) -> None:
 def test_nobody_writes_or_receives_meanwhile(bench: Bench, elsewhere: Any) -> None:
     bench.write(gate=GATE)
     bench.ingest()
+
     def be_alone() -> Any:
         return alone(bench.store, ["default"], "gc", wait=0)
 
@@ -315,6 +319,17 @@ def test_nobody_writes_or_receives_meanwhile(bench: Bench, elsewhere: Any) -> No
         thread.start()
         thread.join()
         assert "garbage is being collected by gc" in str(seen[0])
+
+
+def test_a_ledger_that_does_not_belong_to_the_data_costs_nothing(bench: Bench, tmp_path: Path) -> None:
+    bench.write(gate=GATE)
+    bench.ingest()
+    before = bench.files()
+    stranger = Ledger(tmp_path / "other.sqlite")
+    with pytest.raises(IntegrityError, match="versions that the ledger does not know"):
+        collect(settings=bench.settings(), store=bench.store, ledger=stranger)
+    stranger.close()
+    assert bench.files() == before
 
 
 def test_a_record_comes_back_as_it_was(bench: Bench) -> None:
