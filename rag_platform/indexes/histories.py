@@ -113,7 +113,7 @@ def difference(document: Document, before: str | None, after: str | None, *, str
     new = named_version(document, versions, after or document.live_version or (versions[-1].version_id if versions else ""))
     old = named_version(document, versions, before) if before else _before(document, new, versions)
     for version in (old, new):
-        _require_kept(version, document, ledger)
+        require_kept(version, document, ledger)
     profiles = _common_profiles((old, new), strategy, store)
     revision = revise(_parts(old, profiles, store), _parts(new, profiles, store))
     data: Json = {
@@ -128,6 +128,16 @@ def difference(document: Document, before: str | None, after: str | None, *, str
     return {"markdown": f"{head}\n\n{revision.markdown(_SHOWN_CHUNKS)}", **data}
 
 
+def require_kept(version: Version, document: Document, ledger: Ledger) -> None:
+    """Nothing for a version that may be read. Raises NotFoundError: `version_deleted`, or `outputs_gone` where its data was collected."""
+    for stone in ledger.tombstones(document.namespace):
+        if stone.doc_id == document.doc_id and stone.version_id in (None, version.version_id):
+            raise NotFoundError(f"{version.version_id} was deleted on {stone.created_at[:10]}; ingest its file by name to have it again",
+                                code="version_deleted")  # fmt: skip
+    if version.status == "purged":
+        raise NotFoundError(f"the data of {version.version_id} was collected; ingest that file again to have it", code="outputs_gone")
+
+
 def _before(document: Document, new: Version, versions: Sequence[Version]) -> Version:
     """The version received before `new`, else the one after it."""
     others = [version for version in versions if version.version_id != new.version_id]
@@ -136,16 +146,6 @@ def _before(document: Document, new: Version, versions: Sequence[Version]) -> Ve
                             code="unknown_version")  # fmt: skip
     place = [version.version_id for version in versions].index(new.version_id)
     return others[max(0, place - 1)]
-
-
-def _require_kept(version: Version, document: Document, ledger: Ledger) -> None:
-    """Raises NotFoundError for a version that was deleted, or whose data is gone."""
-    for stone in ledger.tombstones(document.namespace):
-        if stone.doc_id == document.doc_id and stone.version_id in (None, version.version_id):
-            raise NotFoundError(f"{version.version_id} was deleted on {stone.created_at[:10]}; ingest its file by name to have it again",
-                                code="version_deleted")  # fmt: skip
-    if version.status == "purged":
-        raise NotFoundError(f"the data of {version.version_id} was collected; ingest that file again to have it", code="outputs_gone")
 
 
 def _common_profiles(versions: Sequence[Version], strategy: Strategy, store: Store) -> Mapping[str, str]:

@@ -15,7 +15,8 @@ from rag_platform.config import Settings, Strategy, stage_profiles
 from rag_platform.documents.metadata import document_title
 from rag_platform.documents.naming import named_version
 from rag_platform.documents.versions import load_facts
-from rag_platform.errors import InputError, NotFoundError
+from rag_platform.errors import InputError
+from rag_platform.indexes.histories import require_kept
 from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import Job, JobItem
@@ -57,7 +58,7 @@ def start_live(
         target = next((v for v in versions if v.version_id == wanted and v.status != "purged"), None)
     else:
         target = named_version(document, versions, version)
-        _require_pinnable(document, target, ledger)
+        require_kept(target, document, ledger)
     build = [target] if target is not None and not _complete(target, strategy) else []
     version_ids = [one.version_id for one in build]
     ledger.revive(version_ids)
@@ -77,15 +78,6 @@ def go_live(job: Job, ledger: Ledger) -> None:
         ledger.pin(job.namespace, job.args["doc_id"], version_id)
     else:
         ledger.unpin(job.namespace, job.args["doc_id"])
-
-
-def _require_pinnable(document: Document, version: Version, ledger: Ledger) -> None:
-    for stone in ledger.tombstones(document.namespace):
-        if stone.doc_id == document.doc_id and stone.version_id in (None, version.version_id):
-            raise NotFoundError(f"{version.version_id} was deleted on {stone.created_at[:10]}; ingest its file by name to have it again",
-                                code="version_deleted")  # fmt: skip
-    if version.status == "purged":
-        raise NotFoundError(f"the data of {version.version_id} was collected; ingest that file again to have it", code="outputs_gone")
 
 
 def _complete(version: Version, strategy: Strategy) -> bool:
