@@ -295,7 +295,7 @@ def run(scenario: Scenario, options: argparse.Namespace, folder: Path) -> tuple[
     )
     items = [(point, fault) for fault in options.fault for point in points]
     items.sort(key=lambda item: hashlib.sha256(f"{item[0]} {item[1]}".encode()).digest())  # what fits the time is a mixture
-    until = began + options.seconds
+    until = time.monotonic() + options.seconds
 
     def attempt(worker: int, item: tuple[Point, str]) -> Any:
         return None if time.monotonic() > until else try_point(trial, worker, *item)

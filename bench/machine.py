@@ -172,6 +172,7 @@ class Life(RuleBasedStateMachine):
     """One library from its first file on."""
 
     until = float("inf")
+    clean = False  # nothing was published since garbage was collected
 
     @initialize(files=st.dictionaries(names, contents, min_size=1))
     def begin(self, files: dict[str, Content]) -> None:
@@ -335,12 +336,14 @@ class Life(RuleBasedStateMachine):
             self.model.current = ended.value
         self.agree(self.look())
 
+    @precondition(lambda self: not self.clean)
     @rule()
     def gc(self) -> None:
         """Collect garbage: readers notice nothing."""
         before = self.look()
         self.child("gc", self.place.collect)
         assert self.look() == before, "collecting garbage changed what readers see"
+        self.clean = True
 
     # checking
 
@@ -375,6 +378,7 @@ class Life(RuleBasedStateMachine):
     def step(self, name: str, work: Callable[[], Any]) -> None:
         """Do what may publish, then compare with the model and, where something was published, with a full build."""
         self.child(name, work)
+        self.clean = False
         seen = self.look()
         if seen["current"] != self.model.current:
             self.publishes(seen["current"])

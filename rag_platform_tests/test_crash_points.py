@@ -27,15 +27,12 @@ def run(tmp_path: Path, *arguments: str) -> Any:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("scenario", "fault", "seconds"),
-    [("update", "kill", 14), ("update", "full", 6), ("rollback", "kill", 6), ("purge", "kill", 8), ("gc", "kill", 6)],
-)
-def test_every_write_point_tried_is_recovered(tmp_path: Path, scenario: str, fault: str, seconds: int) -> None:
-    ended = run(tmp_path, "--scenario", scenario, "--fault", fault, "--first-and-last", "--seconds", str(seconds))
+def test_every_write_point_tried_is_recovered(tmp_path: Path) -> None:
+    """A mixture of the first and last occurrences of every site, as many as the time allows."""
+    ended = run(tmp_path, "--scenario", "update", "rollback", "purge", "gc", "--first-and-last", "--seconds", "8")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     found = re.search(r"(\d+) faults, (\d+) recovered, 0 not", ended.stdout)
-    assert found and int(found[1]) == int(found[2]) > 0, ended.stdout
+    assert found and int(found[1]) == int(found[2]) >= 8, ended.stdout
 
 
 @pytest.mark.perf
