@@ -90,7 +90,7 @@ def all_in_one(folder: Path, word: str) -> None:
     """Put a word into every paragraph of one document."""
     path = sorted(folder.rglob("*.md"))[len(word)]
     lines = path.read_text(encoding="utf-8").split("\n")
-    path.write_text("\n".join(f"{line} {word}" if line.endswith((".", "。", word)) else line for line in lines), encoding="utf-8")
+    path.write_text("\n".join(f"{line} {word}" if line and line[0] not in "#|" else line for line in lines), encoding="utf-8")
 
 
 def shelf_at(root: Path, chunks: int) -> libraries.Shelf:
