@@ -155,7 +155,7 @@ def test_an_older_candidate_is_not_published_by_mistake(take: Any, shelf: Any, p
     publish_candidate("default", new.release_id, **rest)
     assert [(row.release_id, row.state) for row in shelf.ledger.releases("default")] == [
         (new.release_id, "published"),
-        (old.release_id, "candidate"),
+        (old.release_id, "dropped"),
     ]
     with pytest.raises(NotFoundError, match="no candidate"):
         newest_candidate("default", shelf.ledger)
