@@ -80,7 +80,7 @@ def start_delete(
     ):
         stone = _in_force(document, version_id, mode, ledger) or ledger.delete(namespace, doc_id, version_id, mode)
         recorded(stone, held, settings=settings, store=store, ledger=ledger)
-        affected = {"versions": len(versions), "releases": len(holding), **_sizes(held)}
+        affected = {"versions": len(versions), "releases": len(holding), **_rows(store, holding, version_ids), **_sizes(held)}
         span.set(doc_id=doc_id, mode=mode, **affected)
         tracing.event("document.deleted", {"doc_id": doc_id, "version_ids": list(version_ids), "mode": mode, "affected": affected})
     args = {
@@ -187,6 +187,19 @@ def of_release(store: Store, manifest: Manifest, version_ids: Sequence[str]) -> 
         )
     finally:
         catalog.close()
+
+
+def _rows(store: Store, manifests: Iterable[Manifest], version_ids: Sequence[str]) -> dict[str, int]:
+    """How many rows of versions the stores of releases hold."""
+    counts = {"catalog": 0, "lexical": 0, "vectors": 0}
+    for manifest in manifests:
+        catalog = CatalogReader(store.release_dir(manifest.namespace, manifest.release_id) / "catalog.sqlite")
+        for entry in (entry for version_id in version_ids for entry in catalog.entries_of_version(version_id)):
+            counts["catalog"] += 1
+            counts["lexical"] += entry.indexed[0]
+            counts["vectors"] += entry.indexed[1]
+        catalog.close()
+    return counts
 
 
 def _sizes(held: Belongings) -> dict[str, int]:

@@ -205,6 +205,6 @@ class _Count:
 
     def ledger_words(self, *, whole: bool) -> int:
         """Rows of the ledger with words of the document in them."""
-        versions = [version for version in self.mine if version.counts or version.reason]
+        versions = [version for version in self.mine if version.counts or version.reason or version.edition]
         document = self.document
         return len(versions) + int(whole and bool(document.title or document.tags or document.categories or document.metadata))

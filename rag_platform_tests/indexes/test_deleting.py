@@ -65,7 +65,8 @@ def test_a_server_that_was_running_hides_it_from_its_next_query(shelf: Any, fold
     assert "05:30" in chunk_text(server, gate.chunk_id) and get_document(server, "default", gate.doc_id)
 
     started = delete("gate.md")
-    assert started.affected == {"versions": 1, "releases": 1, "raw": 1, "chunks": 1, "embeddings": 1, "media": 0}
+    stores = ("versions", "releases", "catalog", "lexical", "vectors", "raw", "chunks", "embeddings")
+    assert started.affected == {**dict.fromkeys(stores, 1), "media": 0}
     assert all(found(server, mode) == {"dock.md"} for mode in ("dense", "sparse", "hybrid"))
     assert found(server, "hybrid", filters={"doc_id": gate.doc_id}) == set()
     with pytest.raises(NotFoundError, match="was deleted on 20") as refused:
