@@ -25,7 +25,7 @@ from rag_platform.config import (
     strategy_config_id,
     strategy_names,
 )
-from rag_platform.errors import InputError, NotFoundError
+from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.indexes.manifest import read_manifest
 from rag_platform.indexes.release import OpenRelease, manifest_of, open_release
 from rag_platform.observability import tracing
@@ -117,7 +117,7 @@ class Library:
     @contextmanager
     def lease(self, namespace: str, release_id: str | None = None) -> Iterator[Lease]:
         """The opened release for the length of the block: the published one, or a retained one by id."""
-        opened = self._acquire(namespace, release_id or self.current(namespace))
+        opened = self._acquire(namespace, release_id) if release_id else self._published(namespace)
         try:
             yield opened
         finally:
@@ -126,6 +126,16 @@ class Library:
                 done = opened.retired and not opened.readers
             if done:
                 opened.release.close()
+
+    def _published(self, namespace: str) -> Lease:
+        """The published release, opened; when it was replaced and removed before it could be, the one that replaced it."""
+        while True:
+            release_id = self.current(namespace)
+            try:
+                return self._acquire(namespace, release_id)
+            except (RagError, OSError):
+                if self.current(namespace) == release_id:
+                    raise
 
     def _acquire(self, namespace: str, release_id: str) -> Lease:
         key = (namespace, release_id)
@@ -153,6 +163,9 @@ class Library:
         manifest = manifest_of(self.store, namespace, release_id)
         recorded = Strategy.model_validate(manifest.strategy_config)
         release = open_release(self.store, namespace, recorded, release_id)
+        if not self.store.release_dir(namespace, release_id).is_dir():  # removed meanwhile, so an index may be missing
+            release.close()
+            manifest_of(self.store, namespace, release_id)
         tracing.event("release.opened", {"namespace": namespace, "release_id": release_id})
         return Lease(namespace, release_id, release, recorded)
 
