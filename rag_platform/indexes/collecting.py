@@ -149,7 +149,8 @@ class _Collection:
         self.scope, self.force, self.plan = scope, force, plan
         self.result = Collected()
         self.namespaces = sorted(ledger.namespaces())
-        self.due = [self._due(record) for record in ([scope] if scope else self._hard_deletions()) if not record.purged_at]
+        # one that is asked for again is gone through again, others once
+        self.due = [self._due(scope)] if scope else [self._due(record) for record in self._hard_deletions() if not record.purged_at]
         self.manifests: dict[str, list[Manifest]] = {}
 
     def _hard_deletions(self) -> list[Record]:
@@ -176,11 +177,9 @@ class _Collection:
                     if manifest.release_id != published and (self.force or manifest.release_id not in pinned):
                         surplus.append(self.store.release_dir(namespace, manifest.release_id))
                         continue
-                    remedy = (
-                        "build one without it with `rag rebuild --full`" if manifest.release_id == published else "unpin it, or use --force"
-                    )
-                    what = "published" if manifest.release_id == published else "pinned"
-                    self.result.left.append(f"release {manifest.release_id} of {namespace} is {what} and holds {deleted}: {remedy}")
+                    public = ("published", "build one without it with `rag rebuild --full`")
+                    state, remedy = public if manifest.release_id == published else ("pinned", "unpin it, or use --force")
+                    self.result.left.append(f"release {manifest.release_id} of {namespace} is {state} and holds {deleted}: {remedy}")
                 self.manifests[namespace].append(manifest)
             for path in surplus:
                 self.result.add("releases", 1, directory_bytes([path]))
@@ -221,9 +220,8 @@ class _Collection:
     def versions(self) -> None:
         """Purge versions that are not kept, and the outputs of kept ones under profiles that nothing uses."""
         known = [version for namespace in self.namespaces for version in self.ledger.versions(namespace)]
-        lost = [
-            v.version_id for v in known if v.version_id not in self.kept.versions and v.status != "purged" and self._meant(v.version_id)
-        ]
+        data = [version.version_id for version in known if version.status != "purged" and self._meant(version.version_id)]
+        lost = [version_id for version_id in data if version_id not in self.kept.versions]
         if self.partitions is not None:
             keys = {key for key in self.partitions.keys() - self.kept.partitions if self._meant(key)}
             self.result.add("partitions", len(keys))
@@ -232,17 +230,18 @@ class _Collection:
         self.result.add("ledger", len(lost))
         if not self.plan:
             self.ledger.purge(lost)
-        folders = {self.store.version_dir(version): version for version in self.kept.versions.values()}
-        documents = [self.store.version_dir(v).parent for v in known if self._meant(v.version_id)] if self.scope else None
-        for document in sorted(set(documents)) if documents is not None else self.store.area("versions").glob("*/*"):
-            for folder in sorted(document.iterdir()) if document.is_dir() else ():
-                if folder not in folders:
-                    self._remove("versions", folder)
-                elif not self.scope:
-                    self._old_outputs(folder, self.kept.profiles[folders[folder].namespace])
+        kept = {self.store.version_dir(version): version for version in self.kept.versions.values()}
+        ours = {self.store.version_dir(version) for version in known if self._meant(version.version_id)}
+        for folder in sorted(self.store.area("versions").glob("*/*/*")):
+            if folder in kept:
+                self._old_outputs(folder, self.kept.profiles[kept[folder].namespace])
+            elif self.scope is None or folder.with_name(folder.name.removeprefix(_TRASH)) in ours:
+                self._remove("versions", folder)
 
     def _old_outputs(self, folder: Path, profiles: Collection[str]) -> None:
         """Outputs of a kept version under other profiles and editions; the edits go last, for sections are complete only with them."""
+        if self.scope is not None:
+            return
         for path in sorted(folder.glob("*/*.parquet"), key=lambda path: (path.parent.name == "edits", path)):
             edition = edition_of(path)
             if not path.name.startswith(".") and (profile_of(path) not in profiles or (edition and edition not in self.kept.editions)):
@@ -256,12 +255,8 @@ class _Collection:
 
     def raw(self) -> None:
         """Bytes that no kept version has."""
-        for path in sorted(self.store.area("raw").glob("*/*")):
-            if (
-                not path.name.startswith(".")
-                and path.name not in self.kept.belongings.file_sha256s
-                and self._ours("file_sha256s", path.name)
-            ):
+        for path in sorted(self.store.area("raw").glob("*/[!.]*")):
+            if path.name not in self.kept.belongings.file_sha256s and self._ours("file_sha256s", path.name):
                 self._remove("raw", path)
 
     def media(self) -> None:

@@ -239,10 +239,14 @@ def test_one_version_deleted_hard(bench: Bench) -> None:
     bench.write(gate=GATE.replace("05:30", "06:45"))
     bench.ingest()
     old, new = (version.version_id for version in bench.versions("gate.md"))
+    bench.write(gate=GATE.replace("05:30", "07:15"))
+    bench.ingest()
+    middle, new = new, bench.versions("gate.md")[-1].version_id
     record = bench.delete("gate.md", old)
     assert bench.prove("gate.md", old).remaining["catalog"] == 2  # the release before
     bench.collect(record)
     assert bench.prove("gate.md", old).total == 0
+    assert bench.ledger.version(middle).status == "ready" and bench.prove("gate.md", middle).remaining["stage_files"] == 5
     assert bench.ledger.document("default", bench.doc_id("gate.md")).live_version == new
     assert bench.prove("gate.md").remaining["catalog"] == 2 and bench.proved() == 3
 

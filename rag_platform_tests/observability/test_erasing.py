@@ -82,7 +82,7 @@ def test_a_trace_is_still_shown(tmp_path: Path) -> None:
             raise ValueError("line 3: 4711 is odd")
     names = Names(["default.gate-1@abc"])
     before = (tmp_path / next(iter(os.listdir(tmp_path)))).read_text(encoding="utf-8")
-    assert before.count("4711") == 4 and quoting(tmp_path, names) == 3  # event, span, the end's list of errors; its own error names nothing
+    assert before.count("4711") >= 4 and quoting(tmp_path, names) == 3  # event, span, the end's list of errors; its own error names nothing
     erase(tmp_path, names)
     envelope = show(tmp_path, trace.trace_id)
     assert [span["error"]["message"] for span in envelope["spans"]] == ["[deleted]"]
