@@ -83,22 +83,23 @@ def plan(
     live = ledger.live(namespace)
     profiles = stage_profiles(strategy)
     works = {v.version_id: VersionBuild(v, strategy, settings, store) for _, v in live}
+    for work in works.values():
+        work.profiles = profiles  # telling them takes longer than all the rest of a document
     stale = [v for _, v in live if v.counts.get("profile") != profiles["embeddings"]]
     dead = [v for v in stale if given_up(v, profiles["embeddings"])]
     due = [v for v in stale if v not in dead]
     there = {stage: {key for key, work in works.items() if marker(stage, work).is_file()} for stage in STAGES}
     release, reason = _release(namespace, live, due, strategy, bound, store, ledger, full)
     asked = [v for _, v in live] if release == "full" else due  # a whole build needs every vector
+    asked = asked if strategy.builds_dense else []
     views = {v.version_id: _views(works[v.version_id]) for v in asked if v.version_id in there["views"]}
     with EmbeddingCache(store.embeddings_path) as cache:
         missing = _missing(views, strategy, cache)
         uncut = [v for v in asked if v.version_id not in views]
         size = sum(len(text.encode()) for text in missing.values()) + sum(map(text_bytes, uncut))
-        embedding = (
-            estimate(size, strategy.embedding, cache, processes=settings.embedding_processes) if size and strategy.builds_dense else 0
-        )
+        embedding = estimate(size, strategy.embedding, cache, processes=settings.embedding_processes) if size else 0.0
     lacking = {v.version_id for v in uncut} | {key for key, found in views.items() if any(view.content_hash in missing for view in found)}
-    embedded = there["views"] - lacking if strategy.builds_dense else there["views"]
+    embedded = there["views"] - lacking
     unread = [v for v in due if v.version_id not in there["facts"]]
     stages = [*((stage, there[stage]) for stage in STAGES), ("embeddings", embedded)]
     return RebuildPlan(

@@ -165,6 +165,10 @@ def test_a_move_to_another_strategy(library: Any) -> None:
     assert (same["release"], same["version_ids"], same["moves_from"]) == ("delta", [], "tiny")
     words = told(library, "--strategy", "words")
     assert (words["release"], len(words["version_ids"]), words["embeddings"]) == ("full", 2, 0)
+    (folder / "words.yaml").write_text(
+        text.replace("encoding: hybrid", "encoding: sparse_only").replace("chunk_size: 400", "chunk_size: 30")
+    )
+    assert told(library, "--strategy", "words")["uncut"] == 0  # nothing of what is cut will be embedded
     with library.ledger() as ledger:
         assert ledger.namespaces() == {"default": "tiny"}
     assert library.call("rebuild", "--strategy", "same").exit_code == 0
