@@ -101,3 +101,26 @@ def test_power_cut_during_ingestion(desk: Any) -> None:
     with desk.ledger() as ledger:
         assert ledger.job(job.job_id).state == "failed" and "gone" in ledger.job(job.job_id).reason
     assert not open_runs(job.job_id)
+
+
+def test_killed_between_the_candidate_and_its_publication(desk: Any) -> None:
+    """Two steps of one Dagster run: the candidate is built and recorded, then the process is gone."""
+    desk.write(gate=GATE)
+    first = desk.call("ingest", desk.docs).data["release_id"]
+    desk.write(dock=DOCK)
+    process = desk.start("ingest", desk.docs)
+    job = wait_for(lambda: running_job(desk), process)
+    with desk.ledger() as ledger:
+        candidate = wait_for(lambda: next((row for row in ledger.releases("default") if row.release_id != first), None), process)
+        os.killpg(job.pid, signal.SIGKILL)
+        process.communicate(timeout=30)
+        live = desk.store.current_path("default").read_text(encoding="utf-8").strip()
+        assert live in (first, candidate.release_id)  # the pointer may have moved between the look and the kill
+
+        repaired = desk.call("ingest", desk.docs).data
+        states = {row.release_id: row.state for row in ledger.releases("default")}
+    assert "12 trucks" in answer(desk, "How many trucks?") and repaired["embeddings_computed"] == 0
+    assert [release_id for release_id, state in states.items() if state == "published"] == [repaired["release_id"]]
+    if live == first:
+        assert repaired["release_id"] != candidate.release_id and states[candidate.release_id] == "dropped"
+        assert not desk.store.release_dir("default", candidate.release_id).exists()
