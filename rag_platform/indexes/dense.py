@@ -57,9 +57,10 @@ def update(
     parts = _empty(dim) if first else read_parts(directory)
     ids, vectors = sorted(added), stacked(added, dim)
     _require_fitting(parts, removed, ids, vectors)
-    left_out = (set(removed) & set(parts.ids)) | parts.gone
-    kept = [row for row, chunk_id in enumerate(parts.fresh_ids) if chunk_id not in set(removed)]
-    fresh = {parts.fresh_ids[row]: parts.fresh[row] for row in kept} | dict(zip(ids, vectors, strict=True))
+    gone = frozenset(removed)
+    left_out = gone.intersection(parts.ids) | parts.gone
+    kept = {chunk_id: row for chunk_id, row in zip(parts.fresh_ids, parts.fresh, strict=True) if chunk_id not in gone}
+    fresh = kept | dict(zip(ids, vectors, strict=True))
     if not first and len(fresh) + len(left_out) <= max(FRESH_ROWS, FRESH_SHARE * len(parts.ids)):
         _write_matrix(directory, _FRESH, _FRESH_IDS, [(sorted(fresh), stacked(fresh, dim), frozenset())], dim)
         write_text(directory / _GONE, "".join(f"{chunk_id}\n" for chunk_id in sorted(left_out)))

@@ -49,11 +49,12 @@ class Chroma:
         through = {"batch_size": 1, "sync_threshold": 1}
         with _client(directory) as client:
             collection = client.get_or_create_collection(COLLECTION, embedding_function=None, configuration={"hnsw": {**graph, **through}})
-            sys.audit("rag_platform.commit", str(directory))
             gone = list(removed)
             for start in range(0, len(gone), _BATCH):
+                sys.audit("rag_platform.commit", str(directory))
                 collection.delete(ids=gone[start : start + _BATCH])
             for start in range(0, len(ids), _BATCH):
+                sys.audit("rag_platform.commit", str(directory))
                 collection.add(ids=list(ids[start : start + _BATCH]), embeddings=vectors[start : start + _BATCH])
 
     def open(self, directory: Path) -> ChromaReader:
