@@ -203,8 +203,9 @@ class Ledger(Database):
 
     def tombstones(self, namespace: str, *, since: int | None = None) -> list[Tombstone]:
         """Deletions in force, oldest first; with `since` those after that sequence, lifted ones too: what a release of then must hide."""
-        found = self._select(Tombstone, "deletions", {"namespace": namespace}, "sequence")
-        return [t for t in found if (not t.lifted_at if since is None else t.sequence > since)]
+        if since is None:
+            return self._select(Tombstone, "deletions", {"namespace": namespace, "lifted_at": ""}, "sequence")
+        return self._select(Tombstone, "deletions", {"namespace": namespace}, "sequence", above=("sequence", since))
 
     def deletion_sequence(self, namespace: str) -> int:
         """The sequence of the newest deletion, 0 without one; a release records it before it reads what is live."""
