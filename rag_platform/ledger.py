@@ -205,7 +205,7 @@ class Ledger(Database):
         """Deletions in force, oldest first; with `since` those after that sequence, lifted ones too: what a release of then must hide."""
         if since is None:
             return self._select(Tombstone, "deletions", {"namespace": namespace, "lifted_at": ""}, "sequence")
-        return self._select(Tombstone, "deletions", {"namespace": namespace}, "sequence", above=("sequence", since))
+        return self._select(Tombstone, "deletions", {"namespace": namespace}, "sequence", f"sequence > {int(since)}")
 
     def deletion_sequence(self, namespace: str) -> int:
         """The sequence of the newest deletion, 0 without one; a release records it before it reads what is live."""
