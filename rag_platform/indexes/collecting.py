@@ -162,11 +162,11 @@ class _Collection:
     # --- the steps, in order -------------------------------------------------------------------------------------------
 
     def releases(self) -> None:
-        """Drop what retention does not keep, and what holds something that was deleted hard; then find what must stay of the rest."""
+        """Drop what retention does not keep, as every publication does, then what holds something deleted hard; find what must stay."""
         for namespace in self.namespaces:
             rows = self.ledger.releases(namespace)
             pinned = {row.release_id for row in rows if row.pinned}
-            surplus = [] if self.scope else releases.surplus(self.store, namespace, self.settings.releases.keep, pinned)
+            surplus = releases.surplus(self.store, namespace, self.settings.releases.keep, pinned)
             gone = {path.name for path in surplus}
             published = releases.current(self.store, namespace)
             self.manifests[namespace] = []
