@@ -225,15 +225,24 @@ def try_point(trial: Trial, worker: int, point: Point, fault: str) -> dict[str, 
     found: dict[str, Any] = {"point": str(point), "kind": point.kind, "fault": fault, "wrong": "", "live": "", "ended": ""}
 
     def disturbed() -> None:
-        place.enter()
-        watch = Watch(place.home, **{fault: point}).install()
-        try:
-            trial.scenario.work(place)
-        except Exception as error:  # a job tells the error in the ledger by this
-            watch.refusing = False
-            raise disk_full(error, place.home) or error from error
+        watch = Watch(place.enter().home, **{fault: point}).install()
+        work(trial, place, watch)
 
-    ended = forked(disturbed)
+    return judged(trial, place, forked(disturbed), found)
+
+
+def work(trial: Trial, place: Place, watch: Watch | None = None) -> None:
+    """Do the scenario's work. Raises StorageError, as a job tells it, when the disk is full through whatever library."""
+    try:
+        trial.scenario.work(place)
+    except Exception as error:
+        if watch is not None:
+            watch.refusing = False
+        raise disk_full(error, place.home) or error from error
+
+
+def judged(trial: Trial, place: Place, ended: Ended, found: dict[str, Any]) -> dict[str, Any]:
+    """`found` with what became of the library after a fault, and what is wrong with it."""
     found["ended"] = f"signal {ended.signal}" if ended.signal else ended.raised.split(":")[0] or "nothing happened"
     if ended.error.startswith("hung"):
         return {**found, "wrong": ended.error}

@@ -193,6 +193,8 @@ class Store:
 # --- a full disk -------------------------------------------------------------------------------------------------------
 
 _FULL_ERRNO = (errno.ENOSPC, errno.EDQUOT)
+# a database in WAL mode whose shared memory file cannot grow says only "disk I/O error"
+_FULL_SQLITE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
 _FULL_WORDS = ("the disk is full:", "no space left on device", "database or disk is full", "disk quota exceeded")
 
 
@@ -205,7 +207,7 @@ def disk_full(error: BaseException, home: Path) -> StorageError | None:
         if isinstance(link, StorageError):
             return link
         full = isinstance(link, OSError) and link.errno in _FULL_ERRNO
-        full = full or (isinstance(link, sqlite3.Error) and getattr(link, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL)
+        full = full or (isinstance(link, sqlite3.Error) and getattr(link, "sqlite_errorcode", 0) in _FULL_SQLITE)
         if full or (not isinstance(link, RagError) and any(words in str(link).lower() for words in _FULL_WORDS)):
             return full_disk(home, getattr(link, "filename", None))
         link = link.__cause__ or link.__context__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,10 +13,12 @@ from typing import Any, ClassVar
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Candidate
 from rag_platform.protocols import Vectors
+from rag_platform.store import full_disk
 
 COLLECTION = "chunks"
 _BATCH = 5_000  # Chroma refuses more than 5,461 rows a call
 _SCORE_DIGITS = 6
+_NO_ROOM = 1024 * 1024  # with less free a failed write is a full disk
 
 
 @dataclass(frozen=True)
@@ -96,11 +99,16 @@ class ChromaReader:
 
 @contextmanager
 def _client(directory: Path) -> Iterator[Any]:
-    client = _connect(directory)
     try:
-        yield client
-    finally:
-        client.close()  # writes back what the database still holds, so that a copy of the directory is complete
+        client = _connect(directory)
+        try:
+            yield client
+        finally:
+            client.close()  # writes back what the database still holds, so that a copy of the directory is complete
+    except Exception as error:
+        if shutil.disk_usage(directory).free < _NO_ROOM:  # the engine does not say so
+            raise full_disk(directory) from error
+        raise
 
 
 def _connect(directory: Path) -> Any:
