@@ -51,15 +51,17 @@ class Building:
             if reader is not None:
                 reader.close()
         self._require_space()
-        with self.step("copy"):
-            if self.parent_directory is not None:
-                deltas.copy_parent(self.parent_directory, self.directory, dense.rewritten_on_open(self.strategy.dense))
         with self.step("read"):
             rows = {version.version_id: self._load(number, version) for number, version in enumerate(self.delta.changed, 1)}
             vectors, failed = self._vectors(rows)
             new = {entry.chunk.chunk_id: entry for version in rows.values() for entry in version.entries(failed)}
-        with ThreadPoolExecutor(max_workers=1) as pool:  # both engines, and SQLite, work outside the interpreter lock
+        with self.step("link"):
+            own = dense.rewritten_on_open(self.strategy.dense)
+            left = deltas.link_parent(self.parent_directory, self.directory, own) if self.parent_directory else []
+        with ThreadPoolExecutor(max_workers=1) as pool:  # engines, SQLite and the disk work outside the interpreter lock
             words = pool.submit(self._write_lexical, rows, new)
+            with self.step("copy"):
+                deltas.copy_files(left)
             with self.step("catalog"):
                 self._write_catalog(rows, failed)
             with self.step("dense"):

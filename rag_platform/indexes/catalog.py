@@ -221,8 +221,10 @@ class CatalogReader:
 
     def indexed_ids(self) -> tuple[set[str], set[str]]:
         """Ids of the chunks that the word index and the vectors must hold."""
-        rows = self._db().execute("SELECT chunk_id, in_lexical, in_dense FROM main.chunks INDEXED BY chunks_state").fetchall()
-        return {row[0] for row in rows if row[1]}, {row[0] for row in rows if row[2]}
+        sql = "SELECT chunk_id FROM main.chunks INDEXED BY chunks_state WHERE "
+        one, other = (self._db().execute(f"{sql} in_lexical = {n} AND in_dense = {1 - n}").fetchall() for n in (1, 0))
+        both = {row[0] for row in self._db().execute(f"{sql} in_lexical AND in_dense")}  # most often all of them
+        return both.union(row[0] for row in one), both.union(row[0] for row in other)
 
     # documents, versions, sections, images
 

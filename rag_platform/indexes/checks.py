@@ -62,7 +62,7 @@ class Candidate:
     profiles: Mapping[str, str]
     live: Collection[str]  # version ids
     to_prove: Sequence[Version]  # versions whose provenance no earlier release has proved
-    files: Mapping[str, str]  # relative path: sha256
+    files: Collection[str]  # relative paths
     parent: str | None = None  # the release that the carried files were proved with
     carried: Collection[str] = ()  # files that are the parent's own
 
@@ -153,16 +153,12 @@ class Candidate:
         return CheckResult("files_intact", not wrong, f"missing {wrong[:_SHOWN]}" if wrong else f"{len(self.files)} files")
 
 
-def hash_files(
+def release_files(
     directory: Path, strategy: Strategy, parent: Path | None, parent_hashes: Mapping[str, str]
-) -> tuple[dict[str, str], set[str]]:
-    """(sha256 by relative path of every file that readers never write, those that are the parent's own); these keep their hash.
-
-    The others are flushed to disk, too.
-    """
+) -> tuple[dict[str, str], list[str]]:
+    """Relative paths of the files that readers never write: with their sha256 those that are the parent's own, and the others."""
     rewritten = dense.rewritten_on_open(strategy.dense)
-    hashes: dict[str, str] = {}
-    carried: set[str] = set()
+    carried: dict[str, str] = {}
     fresh: list[str] = []
     for path in sorted(directory.rglob("*")):
         name = path.relative_to(directory).as_posix()
@@ -171,13 +167,16 @@ def hash_files(
         original = parent / name if parent is not None and name in parent_hashes else None
         linked = original is not None and original.is_file() and path.samefile(original)
         if linked:
-            hashes[name] = parent_hashes[name]
-            carried.add(name)
+            carried[name] = parent_hashes[name]
         else:
             fresh.append(name)
+    return carried, fresh
+
+
+def hash_files(directory: Path, names: Sequence[str]) -> dict[str, str]:
+    """sha256 by relative path of files that are flushed to disk first."""
     with ThreadPoolExecutor() as pool:  # hashing and flushing release the interpreter lock
-        hashes.update(zip(fresh, pool.map(lambda name: _flushed_sha256(directory / name), fresh), strict=True))
-    return hashes, carried
+        return dict(zip(names, pool.map(lambda name: _flushed_sha256(directory / name), names), strict=True))
 
 
 def _flushed_sha256(path: Path) -> str:

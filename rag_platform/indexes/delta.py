@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,25 +100,31 @@ def dense_change(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> tuple[se
     return _change({i: _vector_hash(e) for i, e in old.items()}, {i: _vector_hash(e) for i, e in new.items()})
 
 
-def copy_parent(parent: Path, directory: Path, rewritten: Collection[str]) -> None:
-    """Take over a release so that changing the new one cannot change it.
+def link_parent(parent: Path, directory: Path, rewritten: Collection[str]) -> list[tuple[Path, Path]]:
+    """Take over a release's files so that changing the new one cannot change it; (source, target) of those that `copy_files` must copy.
 
-    Its files are linked, for whoever changes one gives it bytes of its own first; those named `rewritten`, which even readers write,
-    and the catalog, of which every release changes something, are copied.
+    Files are linked, for whoever changes one gives it bytes of its own first; those named `rewritten`, which even readers write, and the
+    catalog, of which every release changes something, are to be copied.
     """
+    left: list[tuple[Path, Path]] = []
     for source in sorted(parent.rglob("*")):
         relative = source.relative_to(parent)
         target = directory / relative
         if source.is_dir():
             target.mkdir(parents=True, exist_ok=True)
         elif relative.parts == ("manifest.json",) or source.suffix == ".lock" or source.name.endswith(("-journal", "-wal", "-shm")):
-            continue  # a journal belongs to one database; the copy below holds what it says
-        elif source.name in rewritten and source.suffix == ".sqlite3":
-            _copy_database(source, target)
+            continue  # a journal belongs to one database; the copy of that holds what it says
         elif source.name in rewritten or relative.parts == ("catalog.sqlite",):
-            copy_file(source, target)
+            left.append((source, target))
         else:
             link_or_copy(source, target)
+    return left
+
+
+def copy_files(files: Iterable[tuple[Path, Path]]) -> None:
+    """Copy each source to its target; a database that readers write, while they do."""
+    for source, target in files:
+        _copy_database(source, target) if source.suffix == ".sqlite3" else copy_file(source, target)
 
 
 def _entry(chunk: Chunk, view: View, failed: Mapping[str, str]) -> Entry:

@@ -13,6 +13,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -88,13 +89,16 @@ def build(
     with _unfinished(store, final) as directory:
         work = Building(store, strategy, live, directory, origin, cache, processes, on_progress)
         work.run()
-        with work.step("hash"):
-            files, carried = checking.hash_files(directory, strategy, work.parent_directory, origin.files if origin else {})
         profiles = stage_profiles(strategy)
-        live_ids = {version.version_id for _, version in live}
-        candidate = checking.Candidate(directory, store, strategy, profiles, live_ids, work.delta.changed, files, parent, carried)
-        with work.step("check"):
-            checks = candidate.results()
+        carried, fresh = checking.release_files(directory, strategy, work.parent_directory, origin.files if origin else {})
+        live_ids, names = {version.version_id for _, version in live}, [*carried, *fresh]
+        candidate = checking.Candidate(directory, store, strategy, profiles, live_ids, work.delta.changed, names, parent, carried)
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            hashing = pool.submit(checking.hash_files, directory, fresh)
+            with work.step("check"):
+                checks = candidate.results()
+            with work.step("hash"):
+                files = dict(sorted({**carried, **hashing.result()}.items()))
         manifest = Manifest(
             release_id=release_id,
             namespace=namespace,

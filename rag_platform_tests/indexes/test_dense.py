@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rag_platform.config import ProviderConfig
 from rag_platform.errors import IntegrityError, ProviderError
 from rag_platform.indexes import dense
-from rag_platform.indexes.delta import copy_parent
+from rag_platform.indexes.delta import copy_files, link_parent
 from rag_platform.indexes.dense import DenseVectors, read_matrix, write_matrix
 
 CHROMA = ProviderConfig(provider="chroma")
@@ -171,7 +171,9 @@ def test_what_is_linked_elsewhere_is_never_changed(tmp_path: Path, monkeypatch: 
     dense.update(CHROMA, tmp_path / "old", dim=2, removed=(), added=vectors)
     rewritten = dense.rewritten_on_open(CHROMA)
     assert rewritten == {"chroma.sqlite3"}
-    copy_parent(tmp_path / "old", tmp_path / "new", rewritten)
+    left = link_parent(tmp_path / "old", tmp_path / "new", rewritten)
+    assert [source.name for source, _ in left] == ["chroma.sqlite3"]
+    copy_files(left)
     linked = {name for name in everything(tmp_path / "old") if (tmp_path / "old" / name).samefile(tmp_path / "new" / name)}
     assert {Path(name).name for name in linked} == {
         "vectors.npy", "ids.txt", "data_level0.bin", "header.bin", "length.bin", "link_lists.bin", "index_metadata.pickle"
