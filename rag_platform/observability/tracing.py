@@ -38,7 +38,8 @@ EVENT_KINDS = frozenset(
         "query.normalized", "retrieval.plan", "retrieval.candidates", "fusion.ranked", "filter.applied", "rerank.ranked",
         "context.final", "generation.summary", "response.envelope", "query.fallback",
         "release.built", "release.checked", "release.published", "release.rolled_back", "release.opened",
-        "document.deleted", "garbage.collected", "eval.case", "eval.metrics", "gate.verdict", "job.state", "model.call", "stage.summary", "stage.error",
+        "document.deleted", "garbage.collected", "eval.case", "eval.metrics", "gate.verdict", "job.state", "model.call",
+        "stage.summary", "stage.error",
     }
 )  # fmt: skip
 UNKNOWN_EVENT = "event.unknown"
