@@ -60,7 +60,8 @@ class Doc:
     live: Content | None = None
     wanted: Content | None = None
     pinned: bool = False
-    deleted: bool = False
+    deleted: bool = False  # and its file is left alone
+    stone: str = ""  # soft or hard, until it is received again
 
 
 @dataclass
@@ -86,7 +87,7 @@ class Model:
 
     def take(self, doc: Doc, content: Content) -> None:
         """A document's file was received."""
-        doc.wanted, doc.deleted = content, False
+        doc.wanted, doc.deleted, doc.stone = content, False, ""
         if not doc.pinned:
             doc.live = content
 
@@ -94,9 +95,13 @@ class Model:
         """What the next release holds."""
         return {name: doc.live for name, doc in self.docs.items() if doc.live is not None}
 
-    def delete(self, name: str) -> None:
+    def deletable(self, mode: str) -> list[str]:
+        """Documents that can be deleted: what was deleted softly can still be purged."""
+        return sorted(name for name, doc in self.docs.items() if not doc.stone or (doc.stone, mode) == ("soft", "hard"))
+
+    def delete(self, name: str, mode: str) -> None:
         """A document is deleted: gone from every release there is, too."""
-        self.docs[name] = Doc(deleted=True)
+        self.docs[name] = Doc(deleted=True, stone=mode)
         for shown in self.releases.values():
             shown.pop(name, None)
 
@@ -161,7 +166,7 @@ def content_of(place: Place, version_id: str) -> list[int]:
 # --- the machine ---------------------------------------------------------------------------------------------------------
 
 contents = st.lists(st.integers(0, PARAGRAPHS - 1), min_size=1, max_size=4).map(tuple)
-names = st.sampled_from(FILES)
+file_names = st.sampled_from(FILES)
 
 
 class OverError(BaseException):
@@ -174,7 +179,7 @@ class Life(RuleBasedStateMachine):
     until = float("inf")
     clean = False  # nothing was published since garbage was collected
 
-    @initialize(files=st.dictionaries(names, contents, min_size=1))
+    @initialize(files=st.dictionaries(file_names, contents, min_size=1))
     def begin(self, files: dict[str, Content]) -> None:
         """A folder with files, published."""
         if time.monotonic() > self.until:
@@ -195,7 +200,7 @@ class Life(RuleBasedStateMachine):
 
     # files
 
-    @rule(name=names, content=contents)
+    @rule(name=file_names, content=contents)
     def write(self, name: str, content: Content) -> None:
         """Add a file, or change it."""
         path = self.place.docs / name
@@ -212,7 +217,7 @@ class Life(RuleBasedStateMachine):
         del self.model.files[name]
 
     @precondition(lambda self: self.model.files)
-    @rule(data=st.data(), to=names)
+    @rule(data=st.data(), to=file_names)
     def rename(self, data: st.DataObject, to: str) -> None:
         """Give a file another name, over whatever has it."""
         name = data.draw(st.sampled_from(sorted(self.model.files)))
@@ -258,12 +263,13 @@ class Life(RuleBasedStateMachine):
 
     # documents
 
-    @precondition(lambda self: any(not doc.deleted for doc in self.model.docs.values()))
     @rule(data=st.data(), mode=st.sampled_from(("soft", "hard")))
     def delete(self, data: st.DataObject, mode: str) -> None:
         """Delete a document; its file stays where it is."""
-        name = data.draw(st.sampled_from(sorted(name for name, doc in self.model.docs.items() if not doc.deleted)))
-        self.model.delete(name)
+        if not (names := self.model.deletable(mode)):
+            return
+        name = data.draw(st.sampled_from(names))
+        self.model.delete(name, mode)
         self.step(f"delete {mode}", lambda: self.place.delete(self.doc_id(name), mode))
 
     @precondition(lambda self: any(doc.deleted and name in self.model.files for name, doc in self.model.docs.items()))

@@ -172,7 +172,8 @@ def ask_server(place: Place, texts: Sequence[str], over: threading.Event) -> lis
                         continue
                     hits = said["data"]["results"]
                     found = tuple((hit["chunk_id"], hit["citation"]["version_id"], hit["citation"]["doc_id"]) for hit in hits)
-                    answers.append(Answer(began, seconds, said["data"]["release_id"], found, "; ".join(said["warnings"])))
+                    fallen = "" if said["data"]["effective_mode"] == "hybrid" else f"one leg failed: {said['warnings']}"
+                    answers.append(Answer(began, seconds, said["data"]["release_id"], found, fallen))
 
     anyio.run(talk)
     return answers
