@@ -163,15 +163,37 @@ def progress_bar(quiet: bool) -> Iterator[Advance]:
 
 
 def awaited(context: Context, job: Job, process: Any) -> Job:
-    """A launched job in its final state, its progress shown until then; `process` is None for one that had nothing to do."""
+    """A launched job in its final state, its progress shown until then; `process` is None for one that had nothing to do.
+
+    Whoever interrupts the waiting is told that the job goes on.
+    """
     from rag_platform import jobs
 
     if process is None:
         return job
-    with progress_bar(context.json_output) as advance:
-        return jobs.wait(job.job_id, process, context.ledger, context.store, lambda now: advance(*_progress(now)))
+
+    def show(now: Job) -> None:
+        for stage, figures in now.progress.get("stages", {}).items():
+            advance(stage, int(figures["done"]), int(figures["total"]))
+
+    try:
+        with progress_bar(context.json_output) as advance:
+            return jobs.wait(job.job_id, process, context.ledger, context.store, show)
+    except KeyboardInterrupt:
+        told = f"job {job.job_id} goes on; `rag jobs show {job.job_id}` tells how far it is, `rag jobs cancel {job.job_id}` ends it"
+        raise RagError(told, code="interrupted", job_id=job.job_id) from None
 
 
-def _progress(job: Job) -> tuple[str, int, int]:
-    progress = job.progress
-    return str(progress.get("stage", "starting")), int(progress.get("done", 0)), int(progress.get("total", 0))
+def finished(context: Context, started: Any, started_at: float) -> Json:
+    """The envelope of a job of writing work, when it has ended."""
+    from rag_platform import jobs
+    from rag_platform.indexes.starting import DOCUMENT_JOBS, ingest_data
+
+    job = awaited(context, started.job, started.process)
+    if job.kind in DOCUMENT_JOBS:
+        data = ingest_data(job, store=context.store, ledger=context.ledger, seconds=time.perf_counter() - started_at)
+    else:
+        data = jobs.report(job, context.ledger.job_items(job.job_id), context.store)
+    if job.state in ("failed", "cancelled"):
+        return responses.failure(RagError(job.reason, code=f"{job.kind}_{job.state}", **data), job.trace_id, local=True)
+    return responses.envelope(data, job.trace_id, data.get("warnings", ()))

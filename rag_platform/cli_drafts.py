@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from rag_platform.cli_context import Context, answers, namespace_option, progress_bar
+from rag_platform.cli_context import Context, answers, awaited, namespace_option
 from rag_platform.config import load_strategy
 from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.ir import Json
@@ -216,15 +216,9 @@ def drafts_revert(context: Context, doc_id: str, namespace: str | None) -> Json:
 
 def _ended(context: Context, job: Job, process: subprocess.Popen[bytes], began: float) -> Json:
     """The envelope of a publication, when its job has ended."""
-    from rag_platform import jobs
     from rag_platform.indexes.draft_reports import published_data
 
-    with progress_bar(context.json_output) as advance:
-
-        def follow(now: Job) -> None:
-            advance(str(now.progress.get("stage", "starting")), int(now.progress.get("done", 0)), int(now.progress.get("total", 0)))
-
-        job = jobs.wait(job.job_id, process, context.ledger, context.store, follow)
+    job = awaited(context, job, process)
     data = published_data(job, store=context.store, ledger=context.ledger, seconds=time.perf_counter() - began)
     if job.state != "done":
         return responses.failure(RagError(job.reason, code="draft_failed", **data), job.trace_id, local=True)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from rag_platform import jobs as work
-from rag_platform.cli_context import Context, answers, namespace_option, wait_option
+from rag_platform.cli_context import Context, answers, finished, namespace_option, wait_option
 from rag_platform.errors import InputError, RagError
 from rag_platform.ir import Json
 from rag_platform.retrieval import responses
@@ -78,7 +78,6 @@ def jobs_cancel(context: Context, job_id: str) -> Json:
 @answers(own_trace=True)
 def jobs_retry(context: Context, job_id: str | None, namespace: str | None, everything: bool, wait: float) -> Json:
     """Do again what a job left undone: its failed, given up, cancelled and unprocessed documents alone."""
-    from rag_platform.cli_write import finished
     from rag_platform.indexes.starting import start_retry, start_retry_all
 
     started_at = time.perf_counter()
@@ -86,5 +85,4 @@ def jobs_retry(context: Context, job_id: str | None, namespace: str | None, ever
         raise InputError("name one job, or give --all for every document that failed", code="usage")
     parts: dict[str, Any] = {"settings": context.settings, "store": context.store, "ledger": context.ledger, "wait": wait}
     started = start_retry(job_id, **parts) if job_id else start_retry_all(context.namespace(namespace), **parts)
-    strategy = context.ledger.namespaces().get(started.job.namespace, context.settings.default_strategy)
-    return finished(context, started, strategy, started_at)
+    return finished(context, started, started_at)

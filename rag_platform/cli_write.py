@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -10,11 +9,10 @@ from typing import Any
 
 import click
 
-from rag_platform.cli_context import Context, answers, namespace_option, pairs, progress_bar, wait_option
+from rag_platform.cli_context import Context, answers, finished, namespace_option, pairs, wait_option
 from rag_platform.config import load_strategy
-from rag_platform.errors import InputError, RagError
+from rag_platform.errors import InputError
 from rag_platform.ir import Json
-from rag_platform.ledger_rows import Job
 from rag_platform.retrieval import responses
 
 _LONG_SECONDS = 15.0
@@ -64,7 +62,8 @@ def ingest(context: Context, inputs: tuple[str, ...], namespace: str | None, sou
         options=options,
         wait=wait,
     )
-    return finished(context, started, chosen.name, started_at)
+    _announce(context, chosen.name, started)
+    return finished(context, started, started_at)
 
 
 @click.command()
@@ -90,53 +89,19 @@ def rebuild(context: Context, namespace: str | None, strategy: str | None, only_
     if planned.seconds >= _LONG_SECONDS and not context.json_output:
         told = f"{len(planned.version_ids)} documents, {'at least ' if planned.uncut else ''}{planned.embeddings} embeddings"
         click.echo(f"{told}, release: {planned.release}; about {_duration(planned.seconds)}", err=True)
-    return finished(context, started, "", started_at)
-
-
-def finished(context: Context, started: Any, strategy: str, started_at: float) -> Json:
-    """The envelope of a job of writing work, when it has ended; what embedding with the strategy takes is told before, if one is named."""
-    from rag_platform import jobs
-    from rag_platform.indexes.starting import ingest_data
-
-    job = started.job
-    if started.process is not None:
-        _announce(context, strategy, job.args.get("version_ids", []))
-        job = followed(context, job, started.process)
-    if job.kind in ("ingest", "rebuild"):
-        data = ingest_data(job, store=context.store, ledger=context.ledger, seconds=time.perf_counter() - started_at)
-    else:
-        data = jobs.report(job, context.ledger.job_items(job.job_id), context.store)
-    if job.state in ("failed", "cancelled"):
-        return responses.failure(RagError(job.reason, code=f"{job.kind}_{job.state}", **data), job.trace_id, local=True)
-    return responses.envelope(data, job.trace_id, data.get("warnings", ()))
-
-
-def followed(context: Context, job: Job, process: subprocess.Popen[bytes]) -> Job:
-    """The job in its final state, its progress shown meanwhile; whoever interrupts this leaves the job at work and is told so."""
-    from rag_platform import jobs
-
-    def show(now: Job) -> None:
-        for stage, figures in now.progress.get("stages", {}).items():
-            advance(stage, int(figures["done"]), int(figures["total"]))
-
-    try:
-        with progress_bar(context.json_output) as advance:
-            return jobs.wait(job.job_id, process, context.ledger, context.store, show)
-    except KeyboardInterrupt:
-        told = f"job {job.job_id} goes on; `rag jobs show {job.job_id}` tells how far it is, `rag jobs cancel {job.job_id}` ends it"
-        raise RagError(told, code="interrupted", job_id=job.job_id) from None
+    return finished(context, started, started_at)
 
 
 # --- progress ----------------------------------------------------------------------------------------------------------
 
 
-def _announce(context: Context, strategy: str, version_ids: list[str]) -> None:
+def _announce(context: Context, strategy: str, started: Any) -> None:
     """Before long work, what it will take, and what the other strategies would."""
     from rag_platform.indexes.starting import expected_seconds
 
-    if context.json_output or not strategy:
+    if context.json_output or started.process is None:
         return
-    expected = expected_seconds(version_ids, settings=context.settings, store=context.store, ledger=context.ledger)
+    expected = expected_seconds(started.job.args["version_ids"], settings=context.settings, store=context.store, ledger=context.ledger)
     if expected.get(strategy, 0.0) >= _LONG_SECONDS:
         others = ", ".join(f"{name!r} about {_duration(seconds)}" for name, seconds in expected.items() if name != strategy)
         click.echo(f"embedding with strategy {strategy!r} takes about {_duration(expected[strategy])} here ({others})", err=True)

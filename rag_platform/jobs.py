@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from rag_platform.config import Settings, config_dir
-from rag_platform.errors import NotFoundError
+from rag_platform.errors import NotFoundError, RagError
 from rag_platform.ir import Json
 from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import Job, JobItem
@@ -32,7 +32,7 @@ FINAL_STATES = ("done", "partly", "failed", "cancelled")
 OPEN_STATES = ("queued", "running", "cancelling")
 DISK_FULL_EXIT = os.EX_IOERR  # of a job's process that could not even write why it ended
 LAUNCH_SECONDS = 60.0  # a queued job without a process after so long lost the one that was to start it
-STOP_SECONDS = 8.0  # a job that is told to stop has so long to end its run properly
+STOP_SECONDS = 10.0  # a job that is told to stop has so long to end its run properly
 _POLL_SECONDS = 0.1
 _PROGRESS_SECONDS = 0.2
 
@@ -128,7 +128,13 @@ def end_orphans(ledger: Ledger) -> list[str]:
 def _at_work(job: Job) -> bool:
     if not job.pid:
         return job.state == "queued" and _age(job.created_at) < LAUNCH_SECONDS
-    return _alive(job.pid, job.job_id)
+    # what Dagster's own processes are called is its own business
+    return _alive(job.pid, "python" if _run_id(job) else job.job_id)
+
+
+def _run_id(job: Job) -> str:
+    """The Dagster run that a job is the record of; empty for a job that has a process of its own."""
+    return str(job.args.get("run_id", ""))
 
 
 def _age(since: str) -> float:
@@ -136,8 +142,8 @@ def _age(since: str) -> float:
     return (datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds()
 
 
-def _alive(pid: int, job_id: str) -> bool:
-    """True while the process with this id is the one of the job: after a crash the number may be somebody else's."""
+def _alive(pid: int, mark: str) -> bool:
+    """True while a process with this id has the mark in its command: after a crash the number may be somebody else's."""
     if pid == os.getpid():
         return True
     try:
@@ -146,7 +152,7 @@ def _alive(pid: int, job_id: str) -> bool:
         return False
     except PermissionError:  # somebody else's
         return False
-    return job_id in _command(pid, job_id)
+    return mark in _command(pid, mark)
 
 
 def _command(pid: int, unknown: str) -> str:
@@ -175,6 +181,8 @@ def cancel(job_id: str, ledger: Ledger, *, seconds: float = STOP_SECONDS) -> Job
     Raises NotFoundError `nothing_to_cancel` for a job that has ended.
     """
     end_orphans(ledger)
+    if run_id := _run_id(ledger.job(job_id)):
+        raise RagError(f"job {job_id} is Dagster run {run_id}: terminate that in the Dagster UI", code="dagster_run")
     if not ledger.update_job(job_id, only_from=OPEN_STATES, state="cancelling"):
         state = ledger.job(job_id).state
         raise NotFoundError(f"job {job_id} has ended already ({state}): there is nothing to cancel", code="nothing_to_cancel")
@@ -261,7 +269,7 @@ def seconds_left(job: Job) -> float | None:
 
 
 def summary(job: Job) -> Json:
-    """A job as programs read it, without its documents: the ledger's row, `rate_per_s`, `seconds_left`, `seconds`, `retry_of`.
+    """A job as programs read it, without its documents: the ledger's row, `rate_per_s`, `seconds_left`, `seconds`, `retry_of`, `run_id`.
 
     Arguments are left out: they hold paths of this machine.
     """
@@ -274,6 +282,7 @@ def summary(job: Job) -> Json:
         "seconds_left": None if left is None else round(left, 1),
         "seconds": (ended - datetime.fromisoformat(job.started_at)).total_seconds() if job.started_at else 0.0,
         "retry_of": job.args.get("retry_of", ""),
+        "run_id": _run_id(job),
     }
 
 
@@ -290,6 +299,8 @@ def _markdown(data: Json) -> str:
     about = [f"**{data['job_id']}**: {data['kind']} of namespace {data['namespace']!r}, {data['state']}"]
     if data["retry_of"]:
         about.append(f"a retry of {data['retry_of']}")
+    if data["run_id"]:
+        about.append(f"Dagster run {data['run_id']}")
     lines = ["; ".join(about) + "."]
     if data["reason"]:
         lines.append(f"Reason: {data['reason']}")

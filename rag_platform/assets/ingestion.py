@@ -4,11 +4,13 @@ A run takes any number of versions, logs one materialisation for each (version, 
 failed: the UI then shows exactly the failed partitions, and a retry of those clears them. One run per partition would cost seconds each.
 """
 
+import os
 import time
 import uuid
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import dagster as dg
@@ -18,13 +20,15 @@ from rag_platform.assets.code_versions import stage_code_versions, stage_tags
 from rag_platform.assets.partitions import JOB_TAG, document_versions
 from rag_platform.assets.resources import Platform
 from rag_platform.config import INGESTION_STAGES, load_settings, strategy_config_id
+from rag_platform.errors import RagError
 from rag_platform.indexes.checks import DOCUMENT_CHECKS, document_checks
 from rag_platform.indexes.ingesting import IngestionTotals, OnProgress, ingest_versions
 from rag_platform.indexes.manifest import CheckResult
 from rag_platform.ir import StageOutcome, Version
 from rag_platform.jobs import Progress
 from rag_platform.ledger import Ledger
-from rag_platform.ledger_rows import Job
+from rag_platform.ledger_rows import Job, JobItem
+from rag_platform.ledger_tables import now
 from rag_platform.observability import tracing
 
 _EVENTS_AT_ONCE = 128
@@ -76,10 +80,6 @@ def ingestion(context: dg.AssetExecutionContext, platform: Platform) -> Iterator
     ledger = platform.ledger
     selected = {key.to_user_string() for key in context.selected_asset_keys}
     last = max(INGESTION_STAGES.index(stage) for stage in selected)
-    job_id = context.run.tags.get(JOB_TAG)
-    job = ledger.job(job_id) if job_id else None
-    forced = job.args.get("forced", []) if job else []
-
     events = EventBatch(context)
     code_versions = stage_code_versions(platform.settings)  # as the files are now: a server may have read older ones
 
@@ -91,28 +91,27 @@ def ingestion(context: dg.AssetExecutionContext, platform: Platform) -> Iterator
 
     def on_embedded(versions: Sequence[Version]) -> None:
         events.log()
-        if job:
-            for version in versions:
-                ledger.update_job_item(job.job_id, version.version_id, "done")
+        for version in versions:
+            ledger.update_job_item(job.job_id, version.version_id, "done")
 
     def on_failure(version: Version, stage: str, code: str, reason: str) -> None:
         events.log()
         state = ledger.version(version.version_id).status
         context.log.error(f"{version.source_uri}: {stage} failed: [{code}] {reason}" + (" (given up)" if state == "dead" else ""))
-        if job:
-            ledger.update_job_item(job.job_id, version.version_id, "dead" if state == "dead" else "failed", code, reason)
+        ledger.update_job_item(job.job_id, version.version_id, "dead" if state == "dead" else "failed", code, reason)
 
     failures: list[tuple[str, str, str]] = []
     for namespace, versions in _by_namespace(context.partition_keys, platform).items():
         strategy = platform.strategy(namespace)
         with (
+            _job(context, ledger, namespace, versions) as job,
             platform.store.writer(namespace, f"ingest run {context.run.run_id}", wait=platform.settings.jobs.lock_seconds),
             tracing.trace(
                 "ingestion",
                 logs_dir=platform.store.logs_dir,
                 namespace=namespace,
                 strategy_config_id=strategy_config_id(strategy),
-                job_id=job_id,
+                job_id=job.job_id,
             ) as trace,
         ):
             totals = ingest_versions(
@@ -121,8 +120,8 @@ def ingestion(context: dg.AssetExecutionContext, platform: Platform) -> Iterator
                 strategy=strategy,
                 store=platform.store,
                 ledger=ledger,
-                forced=forced,
-                drafted=job.args.get("drafted") if job else None,
+                forced=job.args.get("forced", ()),
+                drafted=job.args.get("drafted"),
                 stages=INGESTION_STAGES[: last + 1],
                 on_outcome=on_outcome,
                 on_failure=on_failure,
@@ -130,13 +129,35 @@ def ingestion(context: dg.AssetExecutionContext, platform: Platform) -> Iterator
                 on_progress=_progress(ledger, job),
             )
             events.log()
-        failures += totals.failures
-        if job:
             ledger.update_job(job.job_id, trace_id=trace.trace_id, result=add_totals(ledger.job(job.job_id).result, totals))
+        failures += totals.failures
     yield from ()  # nothing: a result would mark every partition of the run as done, the failed ones too
     if failures:
         listed = "\n".join(f"{uri}: [{code}] {reason}" for uri, code, reason in failures[:200])
         raise dg.Failure(f"{len(failures)} of {len(context.partition_keys)} documents failed:\n{listed}", allow_retries=False)
+
+
+@contextmanager
+def _job(context: dg.AssetExecutionContext, ledger: Ledger, namespace: str, versions: Sequence[Version]) -> Iterator[Job]:
+    """The job that started this run; for a run from the UI or a sensor one that begins and ends with it, so that none goes unrecorded."""
+    if job_id := context.run.tags.get(JOB_TAG):
+        yield ledger.job(job_id)
+        return
+    items = [JobItem(version.source_uri, version.doc_id, version.version_id, "continue") for version in versions]
+    args = {"version_ids": [version.version_id for version in versions], "run_id": context.run.run_id}
+    job = ledger.add_job("ingest", namespace, args, items)
+    ledger.update_job(job.job_id, state="running", pid=os.getpid(), started_at=now())
+    try:
+        yield job
+    except BaseException as error:
+        reason = error.message if isinstance(error, RagError) else f"{type(error).__name__}: {error}"
+        state = "failed" if isinstance(error, Exception) else "cancelled"
+        ledger.update_job(job.job_id, state=state, reason=reason, ended_at=now())
+        raise
+    ledger.settle_job_items(job.job_id, "done", "", "")  # in a run that ends before embeddings
+    failed = sum(item.state in ("failed", "dead") for item in ledger.job_items(job.job_id))
+    reason = f"{failed} documents failed; `rag jobs retry {job.job_id}` tries them again" if failed else ""
+    ledger.update_job(job.job_id, state="partly" if failed else "done", reason=reason, ended_at=now())
 
 
 class EventBatch:
@@ -226,10 +247,8 @@ def _by_namespace(keys: Sequence[str], platform: Platform) -> dict[str, list[Ver
     return found
 
 
-def _progress(ledger: Ledger, job: Job | None) -> OnProgress:
+def _progress(ledger: Ledger, job: Job) -> OnProgress:
     """Tells a job's progress; documents are counted over all runs of the job, one for each range of partitions."""
-    if job is None:
-        return lambda stage, done, total, message: None
     tell = Progress(ledger, job.job_id)
     wanted = job.args.get("version_ids", ())
     before = sum(item.state != "queued" for item in ledger.job_items(job.job_id) if item.version_id in wanted)

@@ -25,7 +25,7 @@ from rag_platform.indexes.release import current
 from rag_platform.indexes.revising import go_live
 from rag_platform.indexes.updating import settle, unfinished
 from rag_platform.ledger import Ledger
-from rag_platform.ledger_rows import Job
+from rag_platform.ledger_rows import Job, JobItem
 from rag_platform.ledger_tables import now
 from rag_platform.store import Store, disk_full
 
@@ -140,18 +140,15 @@ def _cancel_runs(instance: dg.DagsterInstance, job_id: str) -> None:
 
 def ingest(work: Work) -> Outcome:
     """Process the job's versions, then release what is live."""
-    run_documents(work)
-    failed = [item for item in work.ledger.job_items(work.job.job_id) if item.state in ("failed", "dead")]
+    failed = run_documents(work)
     if reason := release(work):
         return "failed", reason
     return ("partly", f"{len(failed)} documents failed; `rag jobs retry {work.job.job_id}` tries them again") if failed else ("done", "")
 
 
-def run_documents(work: Work) -> None:
-    """Run the ingest job over the job's versions; a document whose run broke before its turn is recorded as failed with that reason."""
+def run_documents(work: Work) -> list[JobItem]:
+    """Run the ingest job over the job's versions; its failed documents, among them those whose run broke before their turn."""
     wanted = list(work.job.args["version_ids"])
-    if not wanted:
-        return
     name = document_versions.name or ""
     work.instance.add_dynamic_partitions(name, wanted)
     broken = ""
@@ -161,6 +158,7 @@ def run_documents(work: Work) -> None:
     if broken:
         reason = f"the ingest run broke before this document was done: {broken}"
         work.ledger.settle_job_items(work.job.job_id, "failed", "run_failed", reason[:2000])
+    return [item for item in work.ledger.job_items(work.job.job_id) if item.state in ("failed", "dead")]
 
 
 def release(work: Work) -> str:
@@ -193,8 +191,7 @@ def run_release(work: Work) -> str:
 
 def live(work: Work) -> Outcome:
     """Build the version that is to be live where the config left it stale, pin it or let its document go, then release."""
-    run_documents(work)
-    failed = [item for item in work.ledger.job_items(work.job.job_id) if item.state in ("failed", "dead")]
+    failed = run_documents(work)
     if failed and work.job.args["live"]:
         return "failed", f"nothing was pinned: {failed[0].version_id} failed: [{failed[0].code}] {failed[0].reason}"
     go_live(work.job, work.ledger)
@@ -207,9 +204,7 @@ def draft(work: Work) -> Outcome:
     """Make the edition of the version that a draft was made over, then release it."""
     if gone := no_longer_live(work.job, work.ledger):
         return "failed", gone
-    run_documents(work)
-    failed = [item for item in work.ledger.job_items(work.job.job_id) if item.state in ("failed", "dead")]
-    if failed:
+    if failed := run_documents(work):
         return "failed", f"nothing was published: [{failed[0].code}] {failed[0].reason}"
     reason = release(work)
     return ("failed", reason) if reason else ("done", "")

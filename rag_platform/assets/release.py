@@ -59,7 +59,7 @@ def candidate(context: dg.AssetExecutionContext, platform: Platform) -> Iterator
     job = platform.ledger.job(job_id) if job_id else None
     strategy = platform.strategy(namespace)
     with (
-        platform.store.writer(namespace, context.run.run_id),
+        platform.store.writer(namespace, f"release run {context.run.run_id}", wait=platform.settings.jobs.lock_seconds),
         tracing.trace(
             "ingestion",
             logs_dir=platform.store.logs_dir,
@@ -102,7 +102,7 @@ def published_release(context: dg.AssetExecutionContext, platform: Platform) -> 
     """Publish the namespace's newest candidate."""
     namespace = context.partition_key
     before = current(platform.store, namespace)
-    with platform.store.writer(namespace, context.run.run_id):
+    with platform.store.writer(namespace, f"release run {context.run.run_id}", wait=platform.settings.jobs.lock_seconds):
         release = publish_candidate(namespace, newest_candidate(namespace, platform.ledger), settings=platform.settings,
                                     store=platform.store, ledger=platform.ledger)  # fmt: skip
     metadata = {"release_id": release.release_id, "previous": before or "", **release.counts}

@@ -29,7 +29,7 @@ from rag_platform.ledger_tables import now
 from rag_platform.observability import tracing
 from rag_platform.store import Store
 
-_DOCUMENT_JOBS = ("ingest", "rebuild")
+DOCUMENT_JOBS = ("ingest", "rebuild")
 _BAD_STATES = ("failed", "dead")
 _SHOWN_NOTES = 20
 
@@ -162,7 +162,7 @@ def start_retry(job_id: str, *, settings: Settings, store: Store, ledger: Ledger
     job = ledger.job(job_id)
     if job.state not in jobs.FINAL_STATES:
         raise BusyError(f"job {job_id} is {job.state}; wait for its end, or end it with `rag jobs cancel {job_id}`", code="job_not_over")
-    if job.kind not in _DOCUMENT_JOBS:
+    if job.kind not in DOCUMENT_JOBS:
         return _anew(job, settings, store, ledger)
     with store.writer(job.namespace, f"a retry of {job_id}", wait=wait):
         strategy = load_strategy(settings, ledger.namespaces().get(job.namespace))

@@ -139,6 +139,21 @@ def test_a_retry_of_the_failed_partition_clears_it(instance: dg.DagsterInstance,
     assert (shelf.ledger.version(keys[1]).status, len(shelf.ledger.live("default"))) == ("ready", 3)
 
 
+def test_a_run_from_the_ui_is_a_job_too(instance: dg.DagsterInstance, received: Any, shelf: Any, elsewhere: Any) -> None:
+    """Found with its documents and figures; one that finds the namespace taken says by whom; what failed is retried like any job's."""
+    keys = received(a="# A\n\nOne.\n", b=b"")
+    result = run(instance, keys[0], keys[-1])
+    (job,) = shelf.ledger.jobs("default")
+    assert (job.kind, job.state, job.args["run_id"]) == ("ingest", "partly", result.run_id)
+    assert {item.source_uri: item.state for item in shelf.ledger.job_items(job.job_id)} == {"default/a.md": "done", "default/b.md": "failed"}
+    assert job.result["documents"] == 1 and job.ended_at and "1 documents failed" in job.reason
+    with elsewhere(shelf.store.writer("default", "ingest job_4711")):
+        assert not run(instance, keys[0], keys[0]).success
+    assert "being written by ingest job_4711" in shelf.ledger.jobs("default")[0].reason
+    assert run(instance, keys[0], keys[0], ("raw_document", "facts")).success
+    assert shelf.ledger.jobs("default")[0].state == "done"
+
+
 def test_bytes_that_changed_on_disk_are_refused(instance: dg.DagsterInstance, received: Any, shelf: Any) -> None:
     (key,) = received(a="# A\n\nOne.\n")
     shelf.store.raw_path(shelf.ledger.version(key).file_sha256).write_bytes(b"# A\n\nAnother.\n")
