@@ -52,7 +52,7 @@ def sources() -> None:
 def sources_list(context: Context, namespace: str | None) -> Json:
     """Sources with their documents counted."""
     name = context.namespace(namespace)
-    rows = [
+    rows: list[Json] = [
         {"name": s.name, "kind": s.kind, "include": list(s.include), "exclude": list(s.exclude), "on_gone": s.on_gone,
          "documents": len(context.ledger.documents(name, source=s.name, status="active"))}
         for s in context.ledger.sources(name)
