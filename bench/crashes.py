@@ -34,8 +34,8 @@ from typing import Any
 from crash_points import Ended, Point, Watch, forked, preload, side_by_side
 from small_library import NAMESPACE, NOTHING, Place, State, files_of, picture, state_of
 
+from rag_platform.errors import disk_full
 from rag_platform.indexes import release as releases
-from rag_platform.store import disk_full
 
 LIMITS = "\n\n## Limits\n\n| tier | requests per minute |\n| --- | --- |\n| pro | 600 |\n"
 BEFORE = {

@@ -15,13 +15,13 @@ from typing import Any
 import click
 
 from rag_platform.config import Settings, load_settings
-from rag_platform.errors import InputError, RagError
+from rag_platform.errors import InputError, RagError, disk_full
 from rag_platform.ir import Json
 from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import Job
 from rag_platform.observability import tracing
 from rag_platform.retrieval import responses
-from rag_platform.store import Store, disk_full
+from rag_platform.store import Store
 
 
 @dataclass

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from rag_platform.config import Settings, config_dir
-from rag_platform.errors import NotFoundError, RagError
+from rag_platform.errors import NotFoundError, RagError, disk_full, full_disk
 from rag_platform.ir import Json
 from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import Job, JobItem
 from rag_platform.ledger_tables import now
-from rag_platform.store import Store, disk_full, full_disk, to_json
+from rag_platform.store import Store, to_json
 
 FINAL_STATES = ("done", "partly", "failed", "cancelled")
 OPEN_STATES = ("queued", "running", "cancelling")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import functools
 import hashlib
 import json
 import os
 import re
 import shutil
-import sqlite3
 import tempfile
 import types
 import typing
@@ -19,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from rag_platform.errors import IntegrityError, RagError, SchemaVersionError, StorageError
+from rag_platform.errors import FULL_ERRNO, IntegrityError, SchemaVersionError
 from rag_platform.ir import Version
 from rag_platform.locks import locked
 
@@ -188,41 +186,6 @@ class Store:
             return digest.hexdigest(), size
         finally:
             Path(temporary).unlink(missing_ok=True)
-
-
-# --- a full disk -------------------------------------------------------------------------------------------------------
-
-_FULL_ERRNO = (errno.ENOSPC, errno.EDQUOT)
-# a database in WAL mode whose shared memory file cannot grow says only "disk I/O error"
-_FULL_SQLITE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
-_FULL_WORDS = ("the disk is full:", "no space left on device", "database or disk is full", "disk quota exceeded")
-
-
-def disk_full(error: BaseException, home: Path) -> StorageError | None:
-    """The StorageError that an error comes down to when the disk is full, through whatever library it came; None for every other error."""
-    link: BaseException | None = error
-    for _ in range(20):
-        if link is None:
-            return None
-        if isinstance(link, StorageError):
-            return link
-        full = isinstance(link, OSError) and link.errno in _FULL_ERRNO
-        full = full or (isinstance(link, sqlite3.Error) and getattr(link, "sqlite_errorcode", 0) in _FULL_SQLITE)
-        if full or (not isinstance(link, RagError) and any(words in str(link).lower() for words in _FULL_WORDS)):
-            return full_disk(home, getattr(link, "filename", None))
-        link = link.__cause__ or link.__context__
-    return None
-
-
-def full_disk(home: Path, path: str | None = None) -> StorageError:
-    """The error of a full disk under the data root: how much is free, and what to do."""
-    free = shutil.disk_usage(home).free
-    where = f" ({path} could not be written)" if path else ""
-    return StorageError(
-        f"the disk is full: {free / 1e6:.1f} MB are free under {home}{where}; what is published stays as it is. "
-        "Free some space (`rag gc` removes what nothing needs), then `rag jobs retry JOB`",
-        code="disk_full",
-    )
 
 
 # --- atomic files ------------------------------------------------------------------------------------------------------
@@ -478,7 +441,7 @@ def copy_file(source: Path, target: Path) -> None:
             while os.copy_file_range(reading.fileno(), writing.fileno(), 1 << 30):
                 pass
         except (AttributeError, OSError) as error:
-            if isinstance(error, OSError) and error.errno in _FULL_ERRNO:
+            if isinstance(error, OSError) and error.errno in FULL_ERRNO:
                 raise
             reading.seek(0)
             writing.seek(0)

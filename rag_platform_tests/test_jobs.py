@@ -19,9 +19,8 @@ import pytest
 from rag_platform import jobs
 from rag_platform.assets.launch import run_job
 from rag_platform.assets.partitions import JOB_TAG
-from rag_platform.errors import NotFoundError, RagError, StorageError
+from rag_platform.errors import NotFoundError, RagError, StorageError, disk_full
 from rag_platform.ledger_rows import Job, JobItem
-from rag_platform.store import disk_full
 
 GATE = "# Gate\n\nThe gate opens at 05:30.\n"
 DOCK = "# Dock\n\nThe dock holds 12 trucks.\n"

@@ -19,7 +19,7 @@ from rag_platform.assets.collecting import run_collection
 from rag_platform.assets.instance import prepare
 from rag_platform.assets.partitions import JOB_TAG, RANGE_END, RANGE_START, contiguous, document_versions, namespaces
 from rag_platform.config import Settings, load_settings
-from rag_platform.errors import BusyError, RagError
+from rag_platform.errors import BusyError, RagError, disk_full
 from rag_platform.indexes.drafts import no_longer_live
 from rag_platform.indexes.release import current
 from rag_platform.indexes.revising import go_live
@@ -27,7 +27,7 @@ from rag_platform.indexes.updating import settle, unfinished
 from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import Job, JobItem
 from rag_platform.ledger_tables import now
-from rag_platform.store import Store, disk_full
+from rag_platform.store import Store
 
 # The module that workspace.yaml names: a job runs exactly what the UI shows.
 _DEFINITIONS = "rag_platform.definitions"

@@ -17,12 +17,12 @@ from rag_platform.config import Settings, Strategy, stage_profiles, strategy_con
 from rag_platform.documents.downloading import download, is_url
 from rag_platform.documents.finding import Asked, Found, Input, find
 from rag_platform.documents.loading import choose, named_loader, sniff
-from rag_platform.errors import DocumentError, FetchError, InputError, IntegrityError
+from rag_platform.errors import DocumentError, FetchError, InputError, IntegrityError, disk_full
 from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import JobItem, Source
 from rag_platform.ledger_tables import now
-from rag_platform.store import Store, disk_full, sha256_file
+from rag_platform.store import Store, sha256_file
 
 _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _HEAD_BYTES = 4096

@@ -22,14 +22,14 @@ from rag_platform.documents.cleaning import canonical
 from rag_platform.documents.drift import drifted
 from rag_platform.documents.metadata import document_title, file_metadata
 from rag_platform.documents.versions import STAGES, VersionBuild, build_stage, read_facts, read_in_child
-from rag_platform.errors import DocumentError, ProviderError, RagError
+from rag_platform.errors import DocumentError, ProviderError, RagError, disk_full
 from rag_platform.indexes.embedding import EmbeddingReport, embed_texts
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.indexes.embedding_workers import EmbeddingPool
 from rag_platform.ir import Json, StageOutcome, Version
 from rag_platform.ledger import Ledger
 from rag_platform.observability import tracing
-from rag_platform.store import Store, disk_full
+from rag_platform.store import Store
 
 # Text in a PDF, as a share of its bytes: a rough figure, files full of pictures have less.
 _PDF_TEXT_SHARE = 0.03

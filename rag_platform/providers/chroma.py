@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rag_platform.errors import ProviderError
+from rag_platform.errors import ProviderError, full_disk
 from rag_platform.ir import Candidate
 from rag_platform.protocols import Vectors
-from rag_platform.store import full_disk
 
 COLLECTION = "chunks"
 _BATCH = 5_000  # Chroma refuses more than 5,461 rows a call
