@@ -22,6 +22,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 from small_library import NAMESPACE, Place, state_of
 
+from rag_platform.documents.receiving import Reception
 from rag_platform.indexes import release as releases
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.indexes.retaining import condemned
@@ -109,7 +111,7 @@ class Model:
 # --- what children do ----------------------------------------------------------------------------------------------------
 
 
-def look(place: Place, release_id: str = "") -> dict[str, Any]:
+def look(place: Place) -> dict[str, Any]:
     """The published release, and the paragraphs that are found in each file by their own word."""
     current = releases.current(place.store, NAMESPACE) or ""
     shown: dict[str, list[int]] = {}
@@ -359,8 +361,6 @@ class Life(RuleBasedStateMachine):
 
     def release(self) -> None:
         """Build what is stale and publish what is live, as a job without a sync does."""
-        from rag_platform.documents.receiving import Reception
-
         with self.place.store.writer(NAMESPACE, "release"):
             self.place.ingest(Reception(NAMESPACE, (), (), (), (), False))
             if self.place.behind():
@@ -447,8 +447,6 @@ def main() -> int:
             run(options.sequences, options.steps, options.seed, options.shrink)
             differences = 0
         except AssertionError:
-            import traceback
-
             traceback.print_exc()
             differences = 1
     done = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()) if name not in ("sequences", "look", "ask"))
