@@ -181,9 +181,8 @@ def _take(
     earlier = books.versions.get(version.version_id)
     decision = "new" if again else _decide(known, version, earlier, books.profile, options.policy)
     if earlier:
-        # what the last build came to stays known until the next one is compared with it
-        record = {key: value for key, value in earlier.counts.items() if key in ("built", "drift", "failed_profile")}
-        version = replace(version, revision=earlier.revision + (decision == "new_version"), counts=record)
+        # what the last build came to stays known: the next one is compared with it, and if that fails, what is live is read by it
+        version = replace(version, revision=earlier.revision + (decision == "new_version"), counts=earlier.counts)
     if decision == "continue" and earlier and not file.explicit and given_up(earlier, books.profile):
         return _Taken(left_alone(earlier), (document, earlier))
     reason = ""

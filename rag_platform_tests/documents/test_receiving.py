@@ -344,7 +344,7 @@ def test_what_a_build_came_to_is_known_when_its_bytes_return(library: Library) -
     path.write_text("# A", encoding="utf-8")
     library.receive()
     version = library.ledger.version(version_id)
-    assert (version.status, version.counts) == ("received", {"built": {"chunk_count": 1}})
+    assert (version.status, version.counts) == ("received", {"profile": "p", "built": {"chunk_count": 1}, "chunks": 1})
 
 
 def test_a_moved_file_is_a_new_document_and_keeps_nothing_silently(library: Library) -> None:

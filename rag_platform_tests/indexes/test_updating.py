@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rag_platform.config import ReleasePolicy
+from rag_platform.documents.receiving import ReceiveOptions, receive
 from rag_platform.errors import BusyError, NotFoundError, ReleaseError
 from rag_platform.indexes import release as releases
 from rag_platform.indexes.manifest import read_manifest
@@ -200,3 +201,14 @@ def test_the_list_tells_sizes_and_what_changed(shelf: Any, take: Any, rest: dict
     assert (newest["documents"], newest["chunks"], newest["state"], oldest["state"]) == (2, 2, "published", "retired")
     assert (newest["delta"]["chunks_added"], newest["delta"]["chunks_removed"], oldest["delta"]["full_build"]) == (2, 1, True)
     assert 0 < newest["bytes_alone"] <= newest["bytes"] and newest["published_at"] >= oldest["published_at"]
+
+
+def test_a_live_version_that_fails_when_it_is_run_again_is_released_as_it_was(
+    take: Callable[..., str], shelf: Any, tmp_path: Path, tiny: Any, rest: dict[str, Any]
+) -> None:
+    take(gate="# Gate\n\nThe gate opens at 05:30.\n")
+    parts = {"settings": shelf.settings, "strategy": tiny, **rest}
+    [again] = receive([tmp_path / "docs"], "default", options=ReceiveOptions(policy="new_version"), **parts).to_process
+    shelf.ledger.fail(again, "timeout", "the reader took too long")
+    manifest, checks = build_candidate("default", **parts)
+    assert not [check for check in checks if not check.passed] and list(manifest.versions) == [again]
