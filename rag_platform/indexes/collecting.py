@@ -185,7 +185,8 @@ class _Collection:
                 self.result.add("releases", 1, directory_bytes([path]))
             if not self.plan:
                 self._drop_releases(namespace, surplus)
-        self.kept = keeping.survey(self.manifests, settings=self.settings, store=self.store, ledger=self.ledger)
+        only = self.scope.version_ids if self.scope else None
+        self.kept = keeping.survey(self.manifests, settings=self.settings, store=self.store, ledger=self.ledger, only=only)
 
     def _deleted_in(self, manifest: Manifest) -> str:
         """The doc_id of something deleted hard that a release holds, empty without."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,11 +45,18 @@ class Kept:
         )
 
 
-def survey(manifests: Mapping[str, Sequence[Manifest]], *, settings: Settings, store: Store, ledger: Ledger) -> Kept:
-    """What stays of every namespace, given the releases of each that stay."""
+def survey(
+    manifests: Mapping[str, Sequence[Manifest]],
+    *,
+    settings: Settings,
+    store: Store,
+    ledger: Ledger,
+    only: Collection[str] | None = None,
+) -> Kept:
+    """What stays of every namespace, given the releases of each that stay; with `only`, of versions no others than these may go."""
     kept = Kept()
     for namespace, held in manifests.items():
-        kept |= _of_namespace(namespace, held, settings, store, ledger)
+        kept |= _of_namespace(namespace, held, settings, store, ledger, only)
     return kept
 
 
@@ -67,7 +74,9 @@ def require_known(store: Store, ledger: Ledger) -> None:
             )
 
 
-def _of_namespace(namespace: str, manifests: Sequence[Manifest], settings: Settings, store: Store, ledger: Ledger) -> Kept:
+def _of_namespace(
+    namespace: str, manifests: Sequence[Manifest], settings: Settings, store: Store, ledger: Ledger, only: Collection[str] | None
+) -> Kept:
     strategies = strategies_of(namespace, settings, ledger, manifests)
     used = [stage_profiles(strategies[0]), *(manifest.profiles for manifest in manifests)]
     profiles = frozenset(profile for each in used for profile in each.values())
@@ -82,13 +91,15 @@ def _of_namespace(namespace: str, manifests: Sequence[Manifest], settings: Setti
         retention=settings.retention,
         now=datetime.now(UTC),
     )
+    if only is not None:  # bytes that they share with one of these stay theirs
+        ids |= {version.version_id for version in versions if version.status != "purged" and version.version_id not in only}
     kept = {version.version_id: version for version in versions if version.version_id in ids}
     editions = [*(version.edition for version in kept.values()), *(e for manifest in manifests for e in manifest.editions.values())]
     return Kept(
         kept,
         {namespace: profiles},
         frozenset(edition for edition in editions if edition),
-        of_versions(store, kept.values(), profiles, strategies),
+        of_versions(store, kept.values(), profiles if only is None else None, strategies),
         frozenset(store.facts_dir(version, each["facts"]) for version in kept.values() for each in used if "facts" in each),
         _spaces(strategies[0], manifests),
         frozenset(key for document in documents for key in (document.live_version, document.wanted_version) if key),

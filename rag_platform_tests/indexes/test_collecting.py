@@ -206,6 +206,27 @@ def test_a_hard_deletion_leaves_nothing_and_takes_nothing_of_others(bench: Bench
     assert again and again.purged_at and bench.collect().removed == {}
 
 
+def test_a_hard_deletion_leaves_the_bytes_of_a_retired_document(bench: Bench) -> None:
+    """Two files of equal bytes; one is gone from its folder and in no release: its version can still be pinned, so its bytes stay."""
+    bench.write(gate=GATE, copy=GATE, dock=DOCK)
+    bench.ingest()
+    (bench.docs / "copy.md").unlink()
+    bench.ingest(sync=True)
+    record = bench.delete("gate.md")
+    bench.collect(record)
+    assert bench.prove("gate.md").total == 0
+    (version,) = bench.versions("copy.md")
+    assert version.status == "ready" and bench.store.raw_path(version.file_sha256).is_file()
+    bench.ledger.pin("default", version.doc_id, version.version_id)
+    bench.release(full=False)
+    assert bench.proved() == 3
+    bench.ledger.unpin("default", version.doc_id)
+    for _ in range(2):  # releases without it, until none that is kept holds it
+        bench.release(full=False)
+    bench.collect()
+    assert bench.versions("copy.md")[0].status == "purged" and not bench.store.raw_path(version.file_sha256).exists()
+
+
 def test_a_pinned_release_holds_on_until_forced(bench: Bench) -> None:
     bench.write(gate=GATE, dock=DOCK)
     first = bench.ingest()
