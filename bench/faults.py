@@ -24,7 +24,7 @@ from pathlib import Path
 
 from faults_rules import Outcome, problem
 
-from rag_platform.config import EmbeddingConfig, LoadingConfig, Settings, Strategy, load_settings, load_strategy, stage_profiles
+from rag_platform.config import EmbeddingConfig, LoadingConfig, Settings, Strategy, load_settings, load_strategy
 from rag_platform.documents.cleaning import apply_edits
 from rag_platform.documents.provenance import verify_version
 from rag_platform.documents.receiving import ReceiveOptions, receive
@@ -33,6 +33,7 @@ from rag_platform.indexes.ingesting import ingest_versions
 from rag_platform.ir import Chunk, Edit, MediaLink, Section, StageOutcome, Version, View
 from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import JobItem
+from rag_platform.profiles import stage_profiles
 from rag_platform.store import Store, read_records
 
 IMAGES = (".png", ".bmp", ".jpg", ".gif", ".svg")

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rag_platform.config import Settings, Strategy, index_profile, load_settings, load_strategy, stage_profiles, strategy_config_id
+from rag_platform.config import Settings, Strategy, load_settings, load_strategy
 from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
 from rag_platform.indexes import release as releases
 from rag_platform.indexes.belongings import Record
@@ -30,6 +30,7 @@ from rag_platform.indexes.updating import build_candidate, publish_candidate, ro
 from rag_platform.indexes.verifying import verify_release
 from rag_platform.ir import QueryRequest
 from rag_platform.ledger import Ledger
+from rag_platform.profiles import index_profile, stage_profiles, strategy_config_id
 from rag_platform.retrieval.engine import answer
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.reading import hidden_by_ledger

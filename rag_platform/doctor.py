@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from rag_platform.config import Settings, load_strategy, strategy_config_id, strategy_names
+from rag_platform.config import Settings, load_strategy, strategy_names
 from rag_platform.errors import RagError
 from rag_platform.indexes.manifest import read_manifest
 from rag_platform.indexes.release import current
 from rag_platform.ledger import Ledger
+from rag_platform.profiles import strategy_config_id
 from rag_platform.registry import build
 from rag_platform.store import Store, sha256_file
 

@@ -60,10 +60,14 @@ PICTURE = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAIAAAACCAIAAAD91JpzAAAAFklE
 def write_config(folder: Path, **strategies: str) -> Path:
     """A config folder with the shipped logging and prompts, settings whose default strategy is `tiny`, and the given strategies."""
     (folder / "strategies").mkdir(parents=True)
-    (folder / "settings.yaml").write_text(
-        "schema_version: 1\ndefault_strategy: tiny\nembedding_processes: 1\ninbox_settle_seconds: 0\njobs: {lock_seconds: 0.2, backoff_seconds: 0.01}\n",
-        encoding="utf-8",
+    lines = (
+        "schema_version: 1",
+        "default_strategy: tiny",
+        "embedding_processes: 1",
+        "inbox_settle_seconds: 0",
+        "jobs: {lock_seconds: 0.2, backoff_seconds: 0.01}",
     )
+    (folder / "settings.yaml").write_text("\n".join(lines) + "\n", encoding="utf-8")
     for name, text in {"tiny": TINY, **strategies}.items():
         (folder / "strategies" / f"{name}.yaml").write_text(text, encoding="utf-8")
     shutil.copy(REPOSITORY / "config" / "logging.yaml", folder / "logging.yaml")

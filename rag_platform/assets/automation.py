@@ -10,13 +10,14 @@ import dagster as dg
 from rag_platform import jobs
 from rag_platform.assets.partitions import JOB_TAG, RANGE_END, RANGE_START, contiguous, document_versions, namespaces
 from rag_platform.assets.resources import Platform
-from rag_platform.config import INGESTION_STAGES, load_settings
+from rag_platform.config import load_settings
 from rag_platform.documents.finding import Input, synced_inputs
 from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
 from rag_platform.errors import RagError
 from rag_platform.indexes.starting import start_ingest
 from rag_platform.indexes.updating import unfinished
 from rag_platform.ledger_rows import Job, Source
+from rag_platform.profiles import INGESTION_STAGES
 
 ingest_job = dg.define_asset_job(
     "ingest",

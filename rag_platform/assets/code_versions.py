@@ -8,18 +8,10 @@ nothing else makes a partition stale: events tell Dagster not to compare their i
 
 from collections.abc import Iterable, Sequence
 
-from rag_platform.config import (
-    INGESTION_STAGES,
-    Settings,
-    Strategy,
-    index_profile,
-    load_strategy,
-    stage_profiles,
-    store_profiles,
-    strategy_names,
-)
+from rag_platform.config import Settings, Strategy, load_strategy, strategy_names
 from rag_platform.ir import Version
 from rag_platform.ledger import Ledger
+from rag_platform.profiles import INGESTION_STAGES, index_profile, stage_profiles, store_profiles
 from rag_platform.store import Store
 
 CODE_VERSION = "dagster/code_version"

@@ -8,12 +8,13 @@ import dagster as dg
 
 from rag_platform.assets.instance import prepare
 from rag_platform.assets.partitions import document_versions
-from rag_platform.config import INGESTION_STAGES, Settings
+from rag_platform.config import Settings
 from rag_platform.indexes.belongings import read_record
 from rag_platform.indexes.collecting import Collected, OnProgress, alone, collect
 from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import Job
 from rag_platform.observability import tracing
+from rag_platform.profiles import INGESTION_STAGES
 from rag_platform.store import Store
 
 

@@ -19,7 +19,7 @@ from dagster._core.events import DagsterEvent, DagsterEventBatchMetadata
 from rag_platform.assets.code_versions import stage_code_versions, stage_tags
 from rag_platform.assets.partitions import JOB_TAG, document_versions
 from rag_platform.assets.resources import Platform
-from rag_platform.config import INGESTION_STAGES, load_settings, strategy_config_id
+from rag_platform.config import load_settings
 from rag_platform.errors import RagError
 from rag_platform.indexes.checks import DOCUMENT_CHECKS, document_checks
 from rag_platform.indexes.ingesting import IngestionTotals, OnProgress, ingest_versions
@@ -30,6 +30,7 @@ from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import Job, JobItem
 from rag_platform.ledger_tables import now
 from rag_platform.observability import tracing
+from rag_platform.profiles import INGESTION_STAGES, strategy_config_id
 
 _EVENTS_AT_ONCE = 128
 _SHOWN_AFTER_SECONDS = 2.0

@@ -12,11 +12,12 @@ import dagster as dg
 from rag_platform.assets.code_versions import CODE_VERSION, release_code_versions, unread_inputs
 from rag_platform.assets.partitions import JOB_TAG, namespaces
 from rag_platform.assets.resources import Platform
-from rag_platform.config import load_settings, strategy_config_id
+from rag_platform.config import load_settings
 from rag_platform.indexes.checks import CHECKS
 from rag_platform.indexes.release import current
 from rag_platform.indexes.updating import build_candidate, newest_candidate, publish_candidate
 from rag_platform.observability import tracing
+from rag_platform.profiles import strategy_config_id
 
 _ALL = dg.AllPartitionMapping()
 _CODE_VERSIONS = release_code_versions(load_settings())

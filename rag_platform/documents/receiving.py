@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rag_platform.config import Settings, Strategy, stage_profiles, strategy_config_id
+from rag_platform.config import Settings, Strategy
 from rag_platform.documents.downloading import download, is_url
 from rag_platform.documents.finding import Asked, Found, Input, find
 from rag_platform.documents.loading import choose, named_loader, sniff
@@ -22,6 +22,7 @@ from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import JobItem, Source
 from rag_platform.ledger_tables import now
+from rag_platform.profiles import stage_profiles, strategy_config_id
 from rag_platform.store import Store, sha256_file
 
 _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 
-from rag_platform.config import STAGE_CODE_VERSIONS, Settings, Strategy, stage_profiles, text_norm_profile_id
+from rag_platform.config import Settings, Strategy
 from rag_platform.documents import chunking, cleaning, describing, enrichment, image_reading, loading, media, sections
 from rag_platform.documents.chunk_quality import chunk_quality
 from rag_platform.errors import ConfigError, IntegrityError
@@ -37,6 +37,7 @@ from rag_platform.ir import (
     View,
 )
 from rag_platform.observability import tracing
+from rag_platform.profiles import STAGE_CODE_VERSIONS, stage_profiles, text_norm_profile_id
 from rag_platform.registry import build, provider_class, provider_version
 from rag_platform.store import Store, Writes, from_json, read_json, read_records, sha256_file
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rag_platform.config import EmbeddingConfig, Strategy, stage_profiles, text_norm_profile_id
+from rag_platform.config import EmbeddingConfig, Strategy
 from rag_platform.documents.cleaning import canonical
 from rag_platform.documents.metadata import effective
 from rag_platform.indexes import delta as deltas
@@ -20,6 +20,7 @@ from rag_platform.indexes.embedding import embed_texts
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.indexes.manifest import Manifest, embedder_info
 from rag_platform.ir import Document, Json, Version
+from rag_platform.profiles import stage_profiles, text_norm_profile_id
 from rag_platform.protocols import Vectors
 from rag_platform.store import Store
 

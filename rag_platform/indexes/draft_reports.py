@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 
 from rag_platform import jobs
-from rag_platform.config import text_norm_profile_id
 from rag_platform.documents import chunking, describing
 from rag_platform.documents.cleaning import canonical
 from rag_platform.documents.drafting import Edited, Piece, apply
@@ -18,6 +17,7 @@ from rag_platform.indexes.manifest import embedder_info, read_manifest
 from rag_platform.ir import Chunk, Json
 from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import Job
+from rag_platform.profiles import text_norm_profile_id
 from rag_platform.store import Store
 
 _SNIPPET = 70

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rag_platform import jobs
-from rag_platform.config import Settings, Strategy, stage_profiles
+from rag_platform.config import Settings, Strategy
 from rag_platform.documents.drafting import Base, Edited, apply, extended
 from rag_platform.documents.editions import base_of, conflicts_of, draft_of, edition_name, published_operations, whole
 from rag_platform.documents.naming import named_document
@@ -22,6 +22,7 @@ from rag_platform.indexes.manifest import read_manifest
 from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import Draft, Job, JobItem
+from rag_platform.profiles import stage_profiles
 from rag_platform.store import Store
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from rag_platform.config import Strategy, stage_profiles
+from rag_platform.config import Strategy
 from rag_platform.documents.cleaning import apply_edits
 from rag_platform.documents.naming import named_version
 from rag_platform.documents.revisions import Parts, revise
@@ -14,6 +14,7 @@ from rag_platform.indexes.release import list_releases
 from rag_platform.ir import Chunk, Document, Edit, Json, Section, Version
 from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import Tombstone
+from rag_platform.profiles import stage_profiles
 from rag_platform.store import Store, read_records
 
 _PARTS = ("facts", "sections", "chunks")  # stages whose outputs a difference is read from

@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rag_platform.config import INGESTION_STAGES, CleaningConfig, Settings, Strategy, stage_profiles, text_norm_profile_id
+from rag_platform.config import CleaningConfig, Settings, Strategy
 from rag_platform.documents import editions
 from rag_platform.documents.child_pool import pool
 from rag_platform.documents.cleaning import canonical
@@ -29,6 +29,7 @@ from rag_platform.indexes.embedding_workers import EmbeddingPool
 from rag_platform.ir import Json, StageOutcome, Version
 from rag_platform.ledger import Ledger
 from rag_platform.observability import tracing
+from rag_platform.profiles import INGESTION_STAGES, stage_profiles, text_norm_profile_id
 from rag_platform.store import Store
 
 # Text in a PDF, as a share of its bytes: a rough figure, files full of pictures have less.

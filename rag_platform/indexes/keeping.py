@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rag_platform.config import Settings, Strategy, stage_profiles, text_norm_profile_id
+from rag_platform.config import Settings, Strategy
 from rag_platform.errors import IntegrityError
 from rag_platform.indexes import release as releases
 from rag_platform.indexes.belongings import Belongings, of_versions
@@ -17,6 +17,7 @@ from rag_platform.indexes.manifest import Manifest, embedder_info
 from rag_platform.indexes.retaining import kept_versions
 from rag_platform.ir import Version
 from rag_platform.ledger import Ledger
+from rag_platform.profiles import stage_profiles, text_norm_profile_id
 from rag_platform.store import Store
 
 

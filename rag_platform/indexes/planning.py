@@ -7,7 +7,7 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rag_platform.config import Settings, Strategy, stage_profiles, text_norm_profile_id
+from rag_platform.config import Settings, Strategy
 from rag_platform.documents.cleaning import canonical
 from rag_platform.documents.metadata import effective
 from rag_platform.documents.receiving import given_up
@@ -21,6 +21,7 @@ from rag_platform.indexes.ingesting import text_bytes
 from rag_platform.indexes.manifest import embedder_info
 from rag_platform.ir import Document, Json, Version, View
 from rag_platform.ledger import Ledger
+from rag_platform.profiles import stage_profiles, text_norm_profile_id
 from rag_platform.store import Store, read_records, to_json
 
 # Rough costs on two slow cores beside the embedding, as measured with bench/ingest.py; a plan says "about".

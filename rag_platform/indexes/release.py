@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from rag_platform.config import Strategy, index_profile, stage_profiles, strategy_config_id
+from rag_platform.config import Strategy
 from rag_platform.errors import NotFoundError, ProviderError, RagError, ReleaseError, SchemaVersionError, disk_full
 from rag_platform.indexes import lexical
 from rag_platform.indexes.catalog import CatalogReader
@@ -28,6 +28,7 @@ from rag_platform.indexes.catalog_tables import SCHEMA_VERSION
 from rag_platform.indexes.dense import DenseVectors
 from rag_platform.indexes.manifest import CheckResult, Manifest, embedder_info, read_manifest, write_manifest
 from rag_platform.ir import Document, EmbedderInfo, Version
+from rag_platform.profiles import index_profile, stage_profiles, strategy_config_id
 from rag_platform.protocols import LexicalReader
 from rag_platform.store import Store, write_text
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rag_platform import jobs
-from rag_platform.config import Settings, Strategy, stage_profiles
+from rag_platform.config import Settings, Strategy
 from rag_platform.documents.metadata import document_title
 from rag_platform.documents.naming import named_version
 from rag_platform.documents.versions import load_facts
@@ -21,6 +21,7 @@ from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import Job, JobItem
 from rag_platform.ledger_tables import now
+from rag_platform.profiles import stage_profiles
 from rag_platform.store import Store
 
 Launched = tuple[Job, subprocess.Popen[bytes] | None]  # without a process the job had nothing to do

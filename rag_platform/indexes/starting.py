@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from rag_platform import jobs
-from rag_platform.config import Settings, Strategy, load_strategy, stage_profiles, strategy_config_id, strategy_names
+from rag_platform.config import Settings, Strategy, load_strategy, strategy_names
 from rag_platform.documents.downloading import is_url
 from rag_platform.documents.finding import Input
 from rag_platform.documents.receiving import ReceiveOptions, Reception, check_namespace, given_up, left_alone, receive
@@ -27,6 +27,7 @@ from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import Job, JobItem
 from rag_platform.ledger_tables import now
 from rag_platform.observability import tracing
+from rag_platform.profiles import stage_profiles, strategy_config_id
 from rag_platform.store import Store
 
 DOCUMENT_JOBS = ("ingest", "rebuild")

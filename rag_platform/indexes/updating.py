@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import takewhile
 
-from rag_platform.config import Settings, Strategy, index_profile, stage_profiles, strategy_config_id
+from rag_platform.config import Settings, Strategy
 from rag_platform.errors import NotFoundError, ReleaseError
 from rag_platform.indexes import release as releases
 from rag_platform.indexes.embedding_cache import EmbeddingCache
@@ -21,6 +21,7 @@ from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import Release
 from rag_platform.ledger_tables import now
 from rag_platform.observability import tracing
+from rag_platform.profiles import index_profile, stage_profiles, strategy_config_id
 from rag_platform.store import Store, to_json
 
 _LOCK_SECONDS = 1.0  # moving the pointer takes milliseconds: whoever holds the lock longer is a job

@@ -22,13 +22,13 @@ from rag_platform.config import (
     canonical_json,
     fingerprint,
     load_strategy,
-    strategy_config_id,
     strategy_names,
 )
 from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.indexes.manifest import read_manifest
 from rag_platform.indexes.release import OpenRelease, manifest_of, open_release
 from rag_platform.observability import tracing
+from rag_platform.profiles import strategy_config_id
 from rag_platform.protocols import Embedder, Vectors
 from rag_platform.store import Store
 

@@ -13,9 +13,10 @@ import pytest
 from rag_platform.assets.code_versions import stage_code_versions
 from rag_platform.assets.ingestion import specs
 from rag_platform.assets.partitions import RANGE_END, RANGE_START, document_versions
-from rag_platform.config import INGESTION_STAGES, load_settings, load_strategy, stage_profiles
+from rag_platform.config import load_settings, load_strategy
 from rag_platform.definitions import defs
 from rag_platform.documents.receiving import ReceiveOptions, receive
+from rag_platform.profiles import INGESTION_STAGES, stage_profiles
 
 pytestmark = pytest.mark.integration
 

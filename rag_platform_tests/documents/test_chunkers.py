@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rag_platform.chunk_embedders import chunk_tokens
-from rag_platform.config import ProviderConfig, Strategy, stage_profiles
+from rag_platform.config import ProviderConfig, Strategy
 from rag_platform.documents.chunkers_parent_child import ParentChild
 from rag_platform.documents.chunkers_qa import QuestionAnswer
 from rag_platform.documents.chunkers_recursive import Recursive
@@ -23,6 +23,7 @@ from rag_platform.documents.sentences import sentence_ends
 from rag_platform.errors import ConfigError
 from rag_platform.indexes.verifying import verify_release
 from rag_platform.ir import Chunk
+from rag_platform.profiles import stage_profiles
 from rag_platform.providers.usem3 import Usem3
 from rag_platform.registry import build
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageDraw
 
-from rag_platform.config import CaptionConfig, MediaConfig, MediaTextConfig, ProviderConfig, Settings, Strategy, stage_profiles
+from rag_platform.config import CaptionConfig, MediaConfig, MediaTextConfig, ProviderConfig, Settings, Strategy
 from rag_platform.documents import child_pool
 from rag_platform.documents.image_reading import counts_of, read_images, warnings_of
 from rag_platform.documents.media import keep
@@ -19,6 +19,7 @@ from rag_platform.documents.versions import STAGES, VersionBuild, build_stage
 from rag_platform.errors import ConfigError
 from rag_platform.ir import Chunk, Facts, MediaLink, MediaText, ParseSummary
 from rag_platform.ledger import Ledger
+from rag_platform.profiles import stage_profiles
 from rag_platform.store import Store
 from rag_platform_tests.chat_server import chat_server, said
 

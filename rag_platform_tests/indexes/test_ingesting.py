@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from rag_platform.config import INGESTION_STAGES, LoadingConfig, ProviderConfig, Settings, Strategy
+from rag_platform.config import LoadingConfig, ProviderConfig, Settings, Strategy
 from rag_platform.documents.child_pool import pool
 from rag_platform.documents.receiving import ReceiveOptions, receive
 from rag_platform.indexes import ingesting
 from rag_platform.indexes.ingesting import ingest_versions
 from rag_platform.ir import Version
 from rag_platform.ledger import Ledger
+from rag_platform.profiles import INGESTION_STAGES
 from rag_platform.store import Store
 
 

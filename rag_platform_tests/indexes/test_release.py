@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rag_platform.config import EmbeddingConfig, ProviderConfig, Settings, Strategy, stage_profiles, text_norm_profile_id
+from rag_platform.config import EmbeddingConfig, ProviderConfig, Settings, Strategy
 from rag_platform.documents.versions import STAGES, VersionBuild, build_stage
 from rag_platform.errors import IntegrityError, NotFoundError, ReleaseError, SchemaVersionError, StorageError
 from rag_platform.indexes import dense, release
@@ -26,6 +26,7 @@ from rag_platform.indexes.checks import CHECKS
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.indexes.manifest import Manifest, embedder_info, read_manifest
 from rag_platform.ir import Document, Version
+from rag_platform.profiles import stage_profiles, text_norm_profile_id
 from rag_platform.store import Store
 
 Live = tuple[Document, Version]
