@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import release
 from ingest import NAMESPACE, Root, new_root, remove
 
 from rag_platform.documents.cleaning import canonical
@@ -200,6 +201,8 @@ def main() -> int:
     findings = Findings()
     for folder in options.folders:
         run(folder, options.strategy, findings)
+    if options.edits:
+        release.main(["--chunks", *map(str, options.edits)])
     print(f"\n{findings.wrong} findings are wrong")
     return 1 if findings.wrong else 0
 
