@@ -29,6 +29,7 @@ from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
 from rag_platform.documents.versions import VersionBuild
 from rag_platform.indexes.ingesting import IngestionTotals, ingest_versions
 from rag_platform.ir import Version
+from rag_platform.jobs import Progress
 from rag_platform.ledger import Ledger
 from rag_platform.registry import build
 from rag_platform.store import Store
@@ -126,12 +127,13 @@ def run_dagster(root: Root, ids: Sequence[str]) -> float:
 
     import rag_platform.definitions  # noqa: F401
     from rag_platform.assets.instance import prepare
-    from rag_platform.assets.launch import run_ingest
+    from rag_platform.assets.launch import Work, run_documents
 
     prepare(root.store)
     job = root.ledger.add_job("ingest", NAMESPACE, {"version_ids": list(ids)})
     with dg.DagsterInstance.get() as instance:
-        return timed(lambda: run_ingest(job, instance))[0]
+        work = Work(job, root.settings, root.store, root.ledger, instance, Progress(root.ledger, job.job_id))
+        return timed(lambda: run_documents(work))[0]
 
 
 def remove(root: Root) -> None:
