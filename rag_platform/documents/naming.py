@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from pathlib import PurePosixPath
 
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.ir import Document, Version
@@ -15,13 +16,18 @@ _SHOWN = 5
 def named_document(ledger: Ledger, namespace: str, name: str) -> Document:
     """The document of that doc_id or source_uri, or the only one whose id begins with the name or whose source_uri ends with it.
 
+    A file may be named without its suffix.
+
     Retired and deleted ones are found too. Raises NotFoundError `unknown_document` naming near ones, InputError `ambiguous` listing those
     that may be meant.
     """
     documents = ledger.documents(namespace)
     exact = [document for document in documents if name in (document.doc_id, document.source_uri)]
     tail = "/" + name.lstrip("/")
-    meant = exact or [d for d in documents if name and (d.doc_id.startswith(name) or d.source_uri.endswith(tail))]
+    meant = exact or [
+        d for d in documents
+        if name and (d.doc_id.startswith(name) or d.source_uri.endswith(tail) or PurePosixPath(d.source_uri).stem == name)
+    ]  # fmt: skip
     if len(meant) == 1:
         return meant[0]
     if meant:

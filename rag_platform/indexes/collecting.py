@@ -63,8 +63,9 @@ class Partitions(Protocol):
 
 @dataclass
 class Collected:
-    """What a collection removed, or would remove: store to count and bytes; `left` says what it could not remove, and why."""
+    """What a collection removed, or with `plan` would remove: store to count and bytes; `left` says what it could not remove, and why."""
 
+    plan: bool = False
     removed: dict[str, dict[str, int]] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
 
@@ -79,6 +80,7 @@ class Collected:
         rows = sorted(self.removed.items())
         total = sum(item["bytes"] for _, item in rows)
         lines = [f"- {name}: {item['count']:,} ({item['bytes']:,} bytes)" for name, item in rows]
+        lines[:0] = ["would be removed:" if self.plan else "removed:"] if rows else []
         return {
             "markdown": "\n".join([*(lines or ["nothing to remove"]), *self.left]),
             "removed": dict(rows),
@@ -147,7 +149,7 @@ class _Collection:
     ) -> None:
         self.settings, self.store, self.ledger, self.partitions = settings, store, ledger, partitions
         self.scope, self.force, self.plan = scope, force, plan
-        self.result = Collected()
+        self.result = Collected(plan)
         self.namespaces = sorted(ledger.namespaces())
         # one that is asked for again is gone through again, others once
         self.due = [self._due(scope)] if scope else [self._due(record) for record in self._hard_deletions() if not record.purged_at]

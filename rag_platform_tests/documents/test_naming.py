@@ -32,6 +32,7 @@ def shelf_of_three(ledger: Ledger) -> Ledger:
         ("docs/old/guide.md", "old-guide-bb22"),
         ("old/guide.md", "old-guide-bb22"),
         ("ports.md", "docs-ports-cc33"),
+        ("ports", "docs-ports-cc33"),
     ],
 )
 def test_a_document_by_id_place_or_a_part_of_either(shelf_of_three: Ledger, name: str, doc_id: str) -> None:
