@@ -14,8 +14,19 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 
+from rag_platform.config_query import (
+    AnswererConfig,
+    ContextConfig,
+    FilterConfig,
+    ProviderConfig,
+    QueryConfig,
+    RerankConfig,
+    RetrievalConfig,
+    Section,
+    SummaryConfig,
+)
 from rag_platform.errors import ConfigError, NotFoundError
 from rag_platform.patterns import compiled
 
@@ -23,21 +34,10 @@ from rag_platform.patterns import compiled
 DESCRIBE_FIELDS = ("section_path", "text")
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+ModelT = TypeVar("ModelT", bound=Section)
 
 
-ModelT = TypeVar("ModelT", bound=_Model)
-
-
-class ProviderConfig(_Model):
-    """A provider's registry name and its options."""
-
-    provider: str
-    options: dict[str, Any] = Field(default_factory=dict)
-
-
-class Limits(_Model):
+class Limits(Section):
     """Bounds on what one document may cost."""
 
     max_bytes: int = 200 * 1024 * 1024
@@ -55,7 +55,7 @@ class Limits(_Model):
     max_query_chars: int = 4000
 
 
-class FetchLimits(_Model):
+class FetchLimits(Section):
     """Bounds on one download."""
 
     seconds: float = Field(default=30.0, gt=0)  # from the first look-up to the last byte
@@ -64,13 +64,13 @@ class FetchLimits(_Model):
     allow: tuple[str, ...] = ()  # host:port that may be private or on another port than 80 and 443; never link-local or metadata
 
 
-class ReleasePolicy(_Model):
+class ReleasePolicy(Section):
     """How many releases are kept."""
 
     keep: int = Field(default=5, ge=2)
 
 
-class JobPolicy(_Model):
+class JobPolicy(Section):
     """How often work is tried again, and how long a job waits for another one."""
 
     max_attempts: int = Field(default=3, ge=1)  # failed runs after which a version is dead until somebody asks for it
@@ -78,14 +78,33 @@ class JobPolicy(_Model):
     lock_seconds: float = Field(default=30.0, ge=0)  # a launched job waits so long for the one that writes its namespace
 
 
-class Retention(_Model):
+class Retention(Section):
     """What `gc` keeps of documents beside what is live or held by a kept release."""
 
     versions: int = Field(default=3, ge=0)  # of each document, newest first
     days: float = Field(default=30.0, ge=0)  # since a version was received, a document was deleted softly or retired
 
 
-class ServerSettings(_Model):
+class CacheSettings(Section):
+    """What the read side remembers; keys hold the release and the strategy, so a publication makes old entries unreachable."""
+
+    query_vectors: int = Field(default=512, ge=0)
+    retrievals: int = Field(default=256, ge=0)
+    responses: int = Field(default=0, ge=0)  # 0: off
+    seconds: float = Field(default=300.0, gt=0)  # an entry lives so long
+
+
+class LoadSettings(Section):
+    """What is given up first when too many questions run at once, in this order; each switches at its number of running questions."""
+
+    skip_rerank_at: int = Field(default=16, ge=1)
+    smaller_pool_at: int = Field(default=32, ge=1)
+    extractive_at: int = Field(default=48, ge=1)
+    refuse_at: int = Field(default=128, ge=1)
+    provider_calls: int = Field(default=4, ge=1)  # calls of one outside provider at once; the others wait within their deadline
+
+
+class ServerSettings(Section):
     """How the MCP server presents itself."""
 
     name: str = "rag-platform"
@@ -93,7 +112,7 @@ class ServerSettings(_Model):
     result_tokens: int = 8000
 
 
-class Settings(_Model):
+class Settings(Section):
     """Everything that does not change what an index contains."""
 
     schema_version: Literal[1] = 1
@@ -107,18 +126,20 @@ class Settings(_Model):
     retention: Retention = Retention()
     jobs: JobPolicy = JobPolicy()
     server: ServerSettings = ServerSettings()
+    caches: CacheSettings = CacheSettings()
+    load: LoadSettings = LoadSettings()
     nightly_cron: str = "0 3 * * *"
     inbox_settle_seconds: float = Field(default=5.0, ge=0)  # a file of the inbox that changed within this time may still be written
     embedding_processes: int = 0  # 0: one per core
 
 
-class LoadingConfig(_Model):
+class LoadingConfig(Section):
     """Loaders in the order in which they may claim a file."""
 
     loaders: tuple[ProviderConfig, ...]
 
 
-class MediaConfig(_Model):
+class MediaConfig(Section):
     """Which images are kept; another value builds the links anew, and all that follows from them."""
 
     fetch_remote: bool = False
@@ -128,7 +149,7 @@ class MediaConfig(_Model):
     page_pixels: int = 4_000_000  # larger pages are drawn smaller
 
 
-class CaptionConfig(_Model):
+class CaptionConfig(Section):
     """Which model describes images, and what it is told (seed 000 §3.6.5-3.6.7)."""
 
     provider: str = "none"  # a provider of the kind `llm`
@@ -143,7 +164,7 @@ class CaptionConfig(_Model):
     parallel: int = Field(default=2, ge=1, le=16)
 
 
-class MediaTextConfig(_Model):
+class MediaTextConfig(Section):
     """What models read in images; only views follow from it."""
 
     ocr: ProviderConfig = ProviderConfig(provider="none")
@@ -154,7 +175,7 @@ class MediaTextConfig(_Model):
     captions: CaptionConfig = CaptionConfig()
 
 
-class NoiseRule(_Model):
+class NoiseRule(Section):
     """Text that says nothing: what matches reads `replacement` in the normalised text, never in the facts."""
 
     pattern: str  # `^` and `$` are the ends of lines
@@ -171,7 +192,7 @@ class NoiseRule(_Model):
         return pattern
 
 
-class CleaningConfig(_Model):
+class CleaningConfig(Section):
     """Normalisation before cutting, and the canonical form behind fingerprints.
 
     Every rule is an edit of the normalised text, so chunks read without what it removes, facts keep it, and citations map back to it.
@@ -186,13 +207,13 @@ class CleaningConfig(_Model):
     noise: tuple[NoiseRule, ...] = Field(default=(), max_length=50)
 
 
-class Stopwords(_Model):
+class Stopwords(Section):
     """Words that are never keyphrases, beside the built-in ones."""
 
     path: str = ""  # UTF-8, one word a line, `#` starts a comment; relative to the config folder
 
 
-class KeyphraseConfig(_Model):
+class KeyphraseConfig(Section):
     """How the keyphrases of chunks and questions are found; keybert asks the strategy's embedder once a chunk, which is slow."""
 
     method: Literal["textrank", "light", "keybert", "none"] = "textrank"
@@ -201,7 +222,7 @@ class KeyphraseConfig(_Model):
     stopwords: Stopwords = Stopwords()
 
 
-class QualityWeights(_Model):
+class QualityWeights(Section):
     """The parts of the quality score; the formula stands in documents/quality.py."""
 
     garbled: float = Field(default=0.4, ge=0)
@@ -210,7 +231,7 @@ class QualityWeights(_Model):
     ocr: float = Field(default=0.2, ge=0)
 
 
-class QualityObservability(_Model):
+class QualityObservability(Section):
     """When a low score is said aloud."""
 
     enabled: bool = True
@@ -219,7 +240,7 @@ class QualityObservability(_Model):
     sample_rate: float = Field(default=0.01, ge=0, le=1)  # share of the low chunks that are logged one by one
 
 
-class QualityConfig(_Model):
+class QualityConfig(Section):
     """How the quality of a chunk is scored."""
 
     min_len: int = Field(default=20, ge=0)
@@ -228,7 +249,7 @@ class QualityConfig(_Model):
     observability: QualityObservability = QualityObservability()
 
 
-class DescribeConfig(_Model):
+class DescribeConfig(Section):
     """Which language model writes a title, a summary and tags for each chunk; none by default."""
 
     provider: str = "none"  # a provider of the kind `llm`
@@ -236,7 +257,7 @@ class DescribeConfig(_Model):
     parallel: int = Field(default=4, ge=1, le=32)
 
 
-class ViewConfig(_Model):
+class ViewConfig(Section):
     """Templates of the retrieval texts, and what is found out about each chunk.
 
     Known fields: `{text}`, `{headings}`, `{terms}`, `{keyphrases}`, and `{title}`, `{summary}`, `{tags}` where `describe` names a model.
@@ -250,7 +271,7 @@ class ViewConfig(_Model):
     describe: DescribeConfig = DescribeConfig()
 
 
-class EmbeddingConfig(_Model):
+class EmbeddingConfig(Section):
     """Which embedder, and how it is called."""
 
     provider: str
@@ -259,32 +280,7 @@ class EmbeddingConfig(_Model):
     price_per_million_tokens: float | None = None  # for the estimated cost; None where embedding costs nothing
 
 
-class FilterConfig(_Model):
-    """The version of the filter rules."""
-
-    rules: Literal["v1"] = "v1"
-
-
-class RetrievalConfig(_Model):
-    """How many candidates flow through the query path."""
-
-    mode: Literal["dense", "sparse", "hybrid"] = "hybrid"
-    top_k: int = Field(default=8, ge=1, le=100)
-    pool_k: int = Field(default=50, ge=1, le=1000)
-    exact_scan_rows: int = 30_000  # up to so many rows the memory-mapped vectors are scanned, above the ANN index is asked
-    stage_seconds: float = 10.0
-    max_per_document: int = 0  # 0: no limit
-    dedupe: bool = True  # of hits with equal text only the best one is shown
-
-
-class ContextConfig(_Model):
-    """The evidence handed to the answerer."""
-
-    max_tokens: int = 3000
-    max_chunks: int = 8
-
-
-class Strategy(_Model):
+class Strategy(Section):
     """One way to ingest and to query; its canonical JSON is its identity."""
 
     name: str
@@ -300,12 +296,15 @@ class Strategy(_Model):
     embedding: EmbeddingConfig
     lexical: ProviderConfig = ProviderConfig(provider="tantivy")
     dense: ProviderConfig = ProviderConfig(provider="chroma")
+    query: QueryConfig = QueryConfig()
     filters: FilterConfig = FilterConfig()
     retrieval: RetrievalConfig = RetrievalConfig()
     fusion: ProviderConfig = ProviderConfig(provider="min_max")
-    reranker: ProviderConfig = ProviderConfig(provider="none")
+    reranker: RerankConfig = RerankConfig()
     context: ContextConfig = ContextConfig()
-    answerer: ProviderConfig = ProviderConfig(provider="extractive")
+    answerer: AnswererConfig = AnswererConfig()
+    summary: SummaryConfig = SummaryConfig()
+    llm: ProviderConfig = ProviderConfig(provider="none")  # of every part of the query path that names none of its own
 
     @property
     def builds_dense(self) -> bool:

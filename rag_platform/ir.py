@@ -294,7 +294,14 @@ class QueryIR:
     query_hash: str  # of normalized_query
     language: str  # zh | ja | ko | en | und
     intent: str = "search"  # search | summarize | compare | metadata_filter | tool_call
-    filters: Json = field(default_factory=dict)
+    filters: Json = field(default_factory=dict)  # the caller's and the inferred ones
+    keywords: tuple[str, ...] = ()  # the words that carry the meaning, as the one keyphrase service finds them
+    identifiers: tuple[str, ...] = ()  # as written: PPR-9087, foo_bar, v1.2.3
+    phrases: tuple[str, ...] = ()  # what stood in quotation marks or book-title marks
+    expansions: tuple[tuple[str, float], ...] = ()  # synonyms and aliases with their weight, the question's own words weighing 1
+    rewrites: tuple[str, ...] = ()  # further questions that are searched beside this one
+    preferences: tuple[str, ...] = ()  # prefer_recent, prefer_official, prefer_has_image, as the words of the question say
+    inferred: Json = field(default_factory=dict)  # the part of `filters` that was told from the words of the question
     query_profile_id: str = ""
     rewrite_profile_id: str = ""
 
@@ -330,6 +337,7 @@ class Hit:
     locator: str = ""
     picture_text: str = ""  # of a hit without text of its own: what models read in its picture; shown as such, never quoted
     edited_from: tuple[str, ...] = ()  # chunk ids; a hit edited by hand is no quote of its source
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,11 +356,13 @@ class Citation:
     line_range: tuple[int, int] | None = None
     locator: str = ""
     edited_from: tuple[str, ...] = ()
+    namespace: str = ""
+    spans: tuple[tuple[int, int], ...] = ()  # what of `text` the answer rests on, half open; empty: all of it
 
 
 @dataclass(frozen=True, slots=True)
 class QueryRequest:
-    """One question to one namespace."""
+    """One question to one namespace, or to several."""
 
     text: str
     namespace: str = "default"
@@ -364,6 +374,9 @@ class QueryRequest:
     answer: bool = True  # False stops after the hits: no evidence, no answer
     score_threshold: float | None = None  # hits below it are dropped; what scores mean depends on the fusion
     max_per_document: int | None = None  # None takes the strategy's, 0 is no limit
+    namespaces: tuple[str, ...] = ()  # more than one: each is asked, and the hits are merged; empty: `namespace` alone
+    rerank: bool = True  # False leaves the order of the fusion
+    infer: bool | None = None  # whether filters are told from the words of the question; None takes the strategy's
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,6 +394,9 @@ class QueryResult:
     trace_id: str
     warnings: tuple[str, ...] = ()
     flags: Json = field(default_factory=dict)
+    answered: bool = False  # False: `answer_markdown` says that the library does not know, and names the nearest evidence
+    releases: Json = field(default_factory=dict)  # namespace to release_id, of every namespace that answered
+    usage: Json = field(default_factory=dict)  # of model calls: calls, input_tokens, output_tokens, cost
 
 
 # --- 6. results of writing and checking ---------------------------------------------------------------------------------

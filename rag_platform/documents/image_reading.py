@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Callable, Sequence
 
-from rag_platform.config import MediaTextConfig, ProviderConfig, fingerprint
+from rag_platform.config import MediaTextConfig, fingerprint
+from rag_platform.config_query import ProviderConfig
 from rag_platform.documents.captioning import Captioned, captions
 from rag_platform.documents.media import display_path, is_page_picture
 from rag_platform.documents.picture_children import read_apart

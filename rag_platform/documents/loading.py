@@ -8,7 +8,8 @@ from pathlib import Path, PurePath
 from typing import Any, cast
 
 from rag_platform import registry
-from rag_platform.config import Limits, ProviderConfig, Strategy
+from rag_platform.config import Limits, Strategy
+from rag_platform.config_query import ProviderConfig
 from rag_platform.errors import ConfigError, DocumentError
 from rag_platform.ir import Facts
 from rag_platform.loaders.archives import zip_kind

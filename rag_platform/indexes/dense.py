@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_platform.config import ProviderConfig
+from rag_platform.config_query import ProviderConfig
 from rag_platform.errors import IntegrityError, ProviderError, RagError
 from rag_platform.ir import Candidate
 from rag_platform.protocols import DenseIndex, DenseReader, Vectors

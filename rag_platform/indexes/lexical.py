@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from rag_platform.config import ProviderConfig, fingerprint
+from rag_platform.config import fingerprint
+from rag_platform.config_query import ProviderConfig
 from rag_platform.ir import Chunk, LexicalRow, View
 from rag_platform.protocols import LexicalIndex, LexicalReader
 from rag_platform.providers import segmentation

@@ -14,16 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rag_platform import registry
-from rag_platform.config import (
-    EmbeddingConfig,
-    ProviderConfig,
-    Settings,
-    Strategy,
-    canonical_json,
-    fingerprint,
-    load_strategy,
-    strategy_names,
-)
+from rag_platform.config import EmbeddingConfig, Settings, Strategy, canonical_json, fingerprint, load_strategy, strategy_names
+from rag_platform.config_query import ProviderConfig
 from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.indexes.manifest import read_manifest
 from rag_platform.indexes.release import OpenRelease, manifest_of, open_release
@@ -35,7 +27,7 @@ from rag_platform.store import Store
 _RETAINED_OPEN = 3  # releases other than the published ones that stay open
 _QUERY_VECTORS = 512
 _FILTERS = 32
-_QUERY_PART = ("retrieval", "fusion", "reranker", "context", "answerer", "filters")
+_QUERY_PART = ("query", "retrieval", "fusion", "reranker", "context", "answerer", "summary", "llm", "filters")
 
 Hidden = Callable[[str, int], frozenset[str]]
 

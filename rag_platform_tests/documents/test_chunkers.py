@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from rag_platform.chunk_embedders import chunk_tokens
-from rag_platform.config import ProviderConfig, Strategy
+from rag_platform.config import Strategy
+from rag_platform.config_query import ProviderConfig
 from rag_platform.documents.chunkers_parent_child import ParentChild
 from rag_platform.documents.chunkers_qa import QuestionAnswer
 from rag_platform.documents.chunkers_recursive import Recursive

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageDraw
 
-from rag_platform.config import CaptionConfig, MediaConfig, MediaTextConfig, ProviderConfig, Settings, Strategy
+from rag_platform.config import CaptionConfig, MediaConfig, MediaTextConfig, Settings, Strategy
+from rag_platform.config_query import ProviderConfig
 from rag_platform.documents import child_pool
 from rag_platform.documents.image_reading import counts_of, read_images, warnings_of
 from rag_platform.documents.media import keep

@@ -13,7 +13,8 @@ from pathlib import Path
 import pymupdf
 import pytest
 
-from rag_platform.config import Limits, LoadingConfig, ProviderConfig, Strategy, load_settings, load_strategy
+from rag_platform.config import Limits, LoadingConfig, Strategy, load_settings, load_strategy
+from rag_platform.config_query import ProviderConfig
 from rag_platform.documents import child_pool, isolation
 from rag_platform.documents.loading import choose, limited_options, load, named_loader, sniff
 from rag_platform.errors import ConfigError, DocumentError

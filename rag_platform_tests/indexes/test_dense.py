@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rag_platform.config import ProviderConfig
+from rag_platform.config_query import ProviderConfig
 from rag_platform.errors import IntegrityError, ProviderError
 from rag_platform.indexes import dense
 from rag_platform.indexes.delta import copy_files, link_parent

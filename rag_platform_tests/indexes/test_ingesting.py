@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rag_platform.config import LoadingConfig, ProviderConfig, Settings, Strategy
+from rag_platform.config import LoadingConfig, Settings, Strategy
+from rag_platform.config_query import ProviderConfig
 from rag_platform.documents.child_pool import pool
 from rag_platform.documents.receiving import ReceiveOptions, receive
 from rag_platform.indexes import ingesting

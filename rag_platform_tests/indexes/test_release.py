@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rag_platform.config import EmbeddingConfig, ProviderConfig, Settings, Strategy
+from rag_platform.config import EmbeddingConfig, Settings, Strategy
+from rag_platform.config_query import ProviderConfig
 from rag_platform.documents.versions import STAGES, VersionBuild, build_stage
 from rag_platform.errors import IntegrityError, NotFoundError, ReleaseError, SchemaVersionError, StorageError
 from rag_platform.indexes import dense, release

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from rag_platform.config import EmbeddingConfig, LoadingConfig, ProviderConfig, Strategy
+from rag_platform.config import EmbeddingConfig, LoadingConfig, Strategy
+from rag_platform.config_query import ProviderConfig
 from rag_platform.documents.child_pool import pool
 from rag_platform.documents.receiving import ReceiveOptions, given_up, left_alone, receive
 from rag_platform.errors import DocumentError, FetchError, ProviderError, StorageError

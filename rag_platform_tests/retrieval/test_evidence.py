@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rag_platform.config import ContextConfig
+from rag_platform.config_query import ContextConfig
 from rag_platform.ir import Hit
 from rag_platform.retrieval.evidence import estimate_tokens, select
 from rag_platform.retrieval.reranking import NoReranking, boosted, renumbered

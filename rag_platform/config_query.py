@@ -1,0 +1,137 @@
+"""The sections of a strategy that decide how a question is answered; none of them changes what an index holds.
+
+Each may name a language model of its own; where its `llm` is absent the strategy's counts.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Section(BaseModel):
+    """A part of the configuration: unknown keys are refused, values never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ProviderConfig(Section):
+    """A provider's registry name and its options."""
+
+    provider: str
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+# --- the question --------------------------------------------------------------------------------------------------------
+
+
+class RewriteConfig(Section):
+    """Whether a language model rewrites the question; off by default."""
+
+    enabled: bool = False
+    llm: ProviderConfig | None = None
+    queries: int = Field(default=0, ge=0, le=3)  # further questions that are searched beside the own one
+    timeout_ms: int = Field(default=3_000, ge=1)
+
+
+class InferenceConfig(Section):
+    """Filters told from the words of a question (seed 004, WhereBuilder): only these fields, nothing relaxed."""
+
+    enabled: bool = True
+    fields: tuple[str, ...] = ("lang", "media_type", "content_type", "created_at", "quality_score", "tags", "source")
+    language_aliases: dict[str, str] = Field(default_factory=dict)  # "中文,简体中文,zh": zh; beside the built-in ones
+    media_type_by_keyword: dict[str, str] = Field(default_factory=dict)
+    relax_once: bool = False  # a question whose inferred filter matches nothing is asked again without it
+    sample_rate: float = Field(default=0.01, ge=0, le=1)  # share of such misses that are logged
+
+
+class QueryConfig(Section):
+    """How a question is prepared for the legs."""
+
+    synonyms: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # word to what it may be called as well
+    synonyms_path: str = ""  # a YAML file of the same form, relative to the config folder
+    expansion_weight: float = Field(default=0.4, ge=0, le=1)  # of a synonym, the question's own words weighing 1
+    max_expansions: int = Field(default=12, ge=0, le=100)
+    rewrite: RewriteConfig = RewriteConfig()
+    inference: InferenceConfig = InferenceConfig()
+
+
+class FilterConfig(Section):
+    """The version of the filter rules."""
+
+    rules: Literal["v1"] = "v1"
+
+
+# --- candidates and hits -------------------------------------------------------------------------------------------------
+
+
+class RetrievalConfig(Section):
+    """How many candidates flow through the query path (names and meaning of seed 002)."""
+
+    mode: Literal["dense", "sparse", "hybrid"] = "hybrid"
+    top_k: int = Field(default=8, ge=1, le=100)  # results at most, after reranking, grouping and de-duplication
+    pool_k: int = Field(default=50, ge=1, le=1000)  # candidates of each leg
+    rerank_k: int = Field(default=0, ge=0, le=1000)  # candidates that go on after reranking; 0: all
+    score_threshold: float | None = Field(default=None, ge=0, le=1)  # of the dense leg's score, mapped to 0..1; None: no threshold
+    exact_scan_rows: int = 30_000  # up to so many rows the memory-mapped vectors are scanned, above the ANN index is asked
+    max_per_document: int = Field(default=0, ge=0)  # 0: no limit
+    dedupe: bool = True  # of hits with equal text only the best one is shown
+    dedupe_threshold: float = Field(default=0.0, ge=0, le=1)  # hits as similar as this are one too; 0: only equal ones
+    mmr_lambda: float = Field(default=1.0, ge=0, le=1)  # weight of relevance against novelty; 1: relevance alone
+    stage_seconds: float = Field(default=10.0, gt=0)
+    query_seconds: float = Field(default=60.0, gt=0)
+
+
+class RerankConfig(ProviderConfig):
+    """Which reranker, what it sees and how its scores are shown (seeds 002 and 004)."""
+
+    provider: str = "none"
+    top_n: int = Field(default=30, ge=1, le=1000)  # candidates that it reads; the others follow in their former order
+    timeout_ms: int = Field(default=800, ge=1)
+    batch_size: int = Field(default=16, ge=1)
+    score_mode: Literal["rank", "normalize", "raw"] = "raw"
+    normalize: Literal["min_max", "sigmoid", "softmax", "zscore"] = "min_max"
+    score_threshold: float | None = None  # hits below it, after normalisation, are dropped
+    only_below_confidence: float | None = Field(default=None, ge=0, le=1)  # reranks only when the fusion is less sure than that
+    preference_weight: float = Field(default=0.1, ge=0, le=1)  # of each soft preference, as a share of the score range
+
+
+# --- evidence and answer -------------------------------------------------------------------------------------------------
+
+
+class ContextConfig(Section):
+    """The evidence handed to the answerer."""
+
+    max_tokens: int = Field(default=3000, ge=1)
+    max_chunks: int = Field(default=8, ge=1)
+    mode: Literal["chunk", "parent", "neighbours"] = "parent"  # parent: a child hit brings the text of its parent where it has one
+    neighbours: int = Field(default=1, ge=0, le=5)  # chunks before and after, in the mode neighbours
+    order: Literal["rank", "document"] = "rank"
+    group_by: Literal["none", "document", "section"] = "none"
+    dedupe_threshold: float = Field(
+        default=0.9, ge=0, le=1
+    )  # share of common word pairs above which two texts are one; 0: equal texts only
+    max_per_document: int = Field(default=0, ge=0)
+    format: Literal["markdown", "xml", "plain"] = "markdown"
+    tokenizer: str = "estimate"  # estimate, or a tokenizer that the module of tokens knows
+
+
+class AnswererConfig(ProviderConfig):
+    """Who writes the answer, and when none is given."""
+
+    provider: str = "extractive"
+    llm: ProviderConfig | None = None
+    prompt: str = "retrieval/answer"
+    min_confidence: float = Field(default=0.3, ge=0, le=1)  # below it the library says that it does not know, with the nearest evidence
+    timeout_ms: int = Field(default=30_000, ge=1)
+    flag_unsupported: bool = True
+
+
+class SummaryConfig(Section):
+    """How documents are summarised."""
+
+    method: Literal["auto", "llm", "textrank"] = "auto"  # auto: the language model where one is configured
+    llm: ProviderConfig | None = None
+    timeout_ms: int = Field(default=120_000, ge=1)
+    max_sections: int = Field(default=200, ge=1)

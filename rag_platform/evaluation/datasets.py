@@ -1,0 +1,99 @@
+"""Retrieval sets: texts, questions, and which texts answer which question."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rag_platform.errors import InputError, NotFoundError
+from rag_platform.ir import Json
+
+FILES = ("corpus.jsonl", "queries.jsonl", "qrels.tsv")
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A text of a set, with its title where it has one."""
+
+    passage_id: str
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievalSet:
+    """A set in the layout of BEIR (Thakur et al., NeurIPS 2021): `qrels[query_id][passage_id]` is the grade, 0 for a known miss.
+
+    `queries` holds only what has a grade above 0: a question that nothing answers cannot be scored.
+    """
+
+    name: str
+    passages: tuple[Passage, ...]
+    queries: Mapping[str, str]
+    qrels: Mapping[str, Mapping[str, int]] = field(repr=False)
+
+
+def is_retrieval_set(folder: Path) -> bool:
+    """True for a folder that holds the three files of a set."""
+    return all(_file(folder, name).is_file() for name in FILES)
+
+
+def read_retrieval_set(folder: Path, *, corpus: Path | None = None) -> RetrievalSet:
+    """The set in a folder; its texts from another folder with the same ids where `corpus` names one (questions in another language).
+
+    `qrels` may lie in `qrels/test.tsv` as well, as BEIR's own archives have it. Raises NotFoundError naming a missing file, InputError
+    naming the line that cannot be read and every grade that points at no text.
+    """
+    passages = tuple(
+        Passage(str(row["_id"]), str(row.get("title") or ""), str(row.get("text") or ""))
+        for row in _rows(_file(corpus or folder, FILES[0]), ("_id", "text"))
+    )
+    texts = {str(row["_id"]): str(row["text"]) for row in _rows(_file(folder, FILES[1]), ("_id", "text"))}
+    known = {passage.passage_id for passage in passages}
+    qrels = _qrels(_file(folder, FILES[2]))
+    if stray := sorted({passage_id for grades in qrels.values() for passage_id in grades} - known):
+        raise InputError(f"{folder.name}/{FILES[2]} names {len(stray)} texts that are not in the corpus, first {stray[0]!r}")
+    if unasked := sorted(set(qrels) - set(texts)):
+        raise InputError(f"{folder.name}/{FILES[2]} grades {len(unasked)} questions that do not exist, first {unasked[0]!r}")
+    name = folder.name if corpus is None else f"{folder.name}>{corpus.name}"
+    answered = {query_id: text for query_id, text in texts.items() if any(grade > 0 for grade in qrels.get(query_id, {}).values())}
+    return RetrievalSet(name, passages, answered, {query_id: qrels[query_id] for query_id in answered})
+
+
+def _file(folder: Path, name: str) -> Path:
+    direct = folder / name
+    return folder / "qrels" / "test.tsv" if name == FILES[2] and not direct.is_file() else direct
+
+
+def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[Json]:
+    if not path.is_file():
+        raise NotFoundError(f"{path.parent.name} has no {path.name}; a set holds {', '.join(FILES)}", code="no_dataset")
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise InputError(f"{path.parent.name}/{path.name}, line {number} is not JSON: {error}") from error
+            if not isinstance(row, dict) or (missing := [name for name in needed if name not in row]):
+                raise InputError(f"{path.parent.name}/{path.name}, line {number} lacks {needed if not isinstance(row, dict) else missing}")
+            yield row
+
+
+def _qrels(path: Path) -> dict[str, dict[str, int]]:
+    if not path.is_file():
+        raise NotFoundError(f"{path.parent.name} has no {path.name}; a set holds {', '.join(FILES)}", code="no_dataset")
+    grades: dict[str, dict[str, int]] = {}
+    with path.open(encoding="utf-8", newline="") as lines:
+        for number, row in enumerate(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE), 1):
+            if not row or (number == 1 and not row[-1].lstrip("-").isdigit()):  # the line of names
+                continue
+            # query-id, corpus-id, score; TREC's own files have a column without meaning between
+            if len(row) not in (3, 4) or not row[-1].lstrip("-").isdigit():
+                raise InputError(f"{path.parent.name}/{path.name}, line {number}: {row!r} is not query-id, corpus-id, score")
+            grades.setdefault(row[0], {})[row[-2]] = int(row[-1])
+    return grades
