@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_platform.ir import Candidate, Chunk, EmbedderInfo, Facts, Hit, Json, LexicalRow, Section
+from rag_platform.ir import Candidate, Chunk, EmbedderInfo, Facts, Hit, Json, LexicalRow, QueryIR, Section
 
 Vectors = NDArray[np.float32]
 
@@ -45,6 +45,16 @@ class Completion:
     cost: float | None = None  # in the currency of the configured prices, None without prices
     retries: int = 0
     seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What an answerer wrote; empty text says that the evidence holds no answer."""
+
+    text: str
+    completion: Completion | None = None
+    warnings: tuple[str, ...] = ()
+    prompt_profile_id: str = ""
 
 
 class Loader(Protocol):
@@ -188,10 +198,13 @@ class Reranker(Protocol):
 
 
 class Answerer(Protocol):
-    """Writes an answer from evidence."""
+    """Writes an answer from evidence; one that asks a language model declares `USES_LLM: ClassVar[bool] = True` and has a field `llm`."""
 
-    def answer(self, query: str, evidence: Sequence[Hit]) -> str:
-        """Markdown whose [n] marks point at evidence[n-1]; empty when the evidence holds no answer."""
+    def answer(self, query: QueryIR, evidence: Sequence[Hit], *, on_text: Callable[[str], None] | None = None) -> Written:
+        """Markdown whose [n] marks point at evidence[n-1]; empty text when the evidence holds no answer.
+
+        `on_text` is given the parts of the text as they come; whatever it raises stops the writing and is raised.
+        """
         ...
 
 
@@ -207,9 +220,19 @@ class LLM(Protocol):
     """A language model behind an endpoint."""
 
     def generate(
-        self, messages: Sequence[Message], *, mode: str = "online", max_tokens: int | None = None, json_schema: Json | None = None
+        self,
+        messages: Sequence[Message],
+        *,
+        mode: str = "online",
+        max_tokens: int | None = None,
+        json_schema: Json | None = None,
+        on_text: Callable[[str], None] | None = None,
     ) -> Completion:
-        """The completion; with a schema its text is JSON, which the caller still checks. Raises ProviderError with a structured code."""
+        """The completion; with a schema its text is JSON, which the caller still checks. Raises ProviderError with a structured code.
+
+        With `on_text` the answer is streamed: each part is handed over as it comes, and whatever `on_text` raises closes the stream and is
+        raised. A stream that breaks after its first part is not asked again; the error has what came in `details["text"]`.
+        """
         ...
 
 

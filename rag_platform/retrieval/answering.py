@@ -7,16 +7,21 @@ its chunk followed by its mark [n].
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from rag_platform import registry
+from rag_platform.config_query import AnswererConfig
+from rag_platform.errors import ConfigError
 from rag_platform.indexes.lexical import analyse
-from rag_platform.ir import Hit
+from rag_platform.ir import Hit, QueryIR
+from rag_platform.protocols import LLM, Answerer, Written
 from rag_platform.providers.segmentation import is_identifier
 from rag_platform.retrieval.citing import cited_numbers
 from rag_platform.retrieval.passages import Unit, units
@@ -50,13 +55,17 @@ class Extractive:
     min_coverage: float = 0.22  # weighted share of the question's words that the best quote and its headings must hold
     keep_ratio: float = 0.6  # a further quote needs this share of the best one's score
 
-    def answer(self, query: str, evidence: Sequence[Hit]) -> str:
+    def answer(self, query: QueryIR | str, evidence: Sequence[Hit], *, on_text: Callable[[str], None] | None = None) -> Written:
         """Markdown whose [n] marks point at evidence[n-1]; empty when no unit says enough about the question."""
-        asked = query_terms(query)
-        scored = _scored(query, asked, evidence)
+        question = query if isinstance(query, str) else query.original_query
+        asked = query_terms(question)
+        scored = _scored(question, asked, evidence)
         if not scored or scored[0].coverage < self.min_coverage:
-            return ""
-        return _rendered(self._chosen(scored, evidence), evidence)
+            return Written("")
+        text = _rendered(self._chosen(scored, evidence), evidence)
+        if on_text is not None:
+            on_text(text)
+        return Written(text)
 
     def _chosen(self, scored: Sequence[_Scored], evidence: Sequence[Hit]) -> list[_Scored]:
         chosen: list[_Scored] = []
@@ -69,6 +78,24 @@ class Extractive:
                 seen.add(text)
                 chosen.append(item)
         return chosen
+
+
+def build(config: AnswererConfig, llm: LLM | None) -> Answerer:
+    """The answerer of that config, with its prompt and the language model where it asks one. Raises ConfigError when it has none."""
+    made: Any = registry.build("answerer", config.provider, config.options)
+    if not getattr(made, "USES_LLM", False):
+        return made  # type: ignore[no-any-return]
+    if llm is None:
+        raise ConfigError(
+            f"answerer {config.provider!r} needs a language model; set answerer.llm or llm in the strategy, or take `extractive`",
+            code="no_model",
+        )
+    return dataclasses.replace(made, llm=llm, prompt=config.prompt)  # type: ignore[no-any-return]
+
+
+def refuses(sure: float, config: AnswererConfig) -> bool:
+    """True when an answer of this confidence is better not given (`answerer.min_confidence`)."""
+    return sure < config.min_confidence
 
 
 def query_terms(query: str) -> list[str]:

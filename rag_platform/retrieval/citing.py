@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from rag_platform.ir import Citation, Hit
+from rag_platform.protocols import Written
 from rag_platform.retrieval.rendering import shown_text
 
 _CLOSEST = 3
@@ -39,8 +41,33 @@ def citation(number: int, hit: Hit) -> Citation:
     )  # fmt: skip
 
 
-def cited(answer: str, evidence: Sequence[Hit]) -> tuple[str, tuple[Citation, ...]]:
+@dataclass(frozen=True, slots=True)
+class Unsupported:
+    """A sentence of an answer that the cited passages do not bear out."""
+
+    sentence: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cited:
+    """A checked answer: marks [1], [2], ... in order of appearance, one citation each."""
+
+    text: str
+    citations: tuple[Citation, ...]
+    warnings: tuple[str, ...] = ()  # what was removed or added, and what is not supported, for the caller of the query
+    unsupported: tuple[Unsupported, ...] = ()
+
+
+def checked(text: str, evidence: Sequence[Hit]) -> Cited:
+    """The answer with its marks checked against the evidence, their citations with spans, and what is not supported."""
+    shown, citations = cited(text, evidence)
+    return Cited(shown, citations)
+
+
+def cited(answer: str | Written, evidence: Sequence[Hit]) -> tuple[str, tuple[Citation, ...]]:
     """The answer with its marks renumbered 1, 2, 3, ... in order of appearance, and the citation of each."""
+    answer = answer if isinstance(answer, str) else answer.text
     numbers = {old: new for new, old in enumerate(cited_numbers(answer, len(evidence)), 1)}
     return renumbered_marks(answer, numbers), tuple(citation(new, evidence[old - 1]) for old, new in numbers.items())
 

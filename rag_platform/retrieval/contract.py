@@ -166,6 +166,22 @@ class DocumentData(TypedDict):
     warnings: NotRequired[list[str]]  # for the envelope: whoever wraps the data moves them there
 
 
+class SummaryData(TypedDict):
+    """A summary of one document, readable alone in `markdown`."""
+
+    markdown: str
+    doc_id: str
+    version_id: str
+    title: str
+    style: str  # short | bullet | detailed
+    method: str  # llm | textrank: the latter quotes sentences of the document as they stand
+    sections: list[str]  # paths of the sections that the summary names
+    prompt_profile_id: str  # empty without a language model
+    usage: dict[str, Any]  # calls, input_tokens, output_tokens, cost
+    release_id: str
+    warnings: NotRequired[list[str]]  # for the envelope, as in DocumentData
+
+
 class NamespaceStatus(TypedDict):
     """One library: what is published, and how it was made."""
 

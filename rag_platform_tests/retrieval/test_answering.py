@@ -32,29 +32,29 @@ EVIDENCE = [UPLOADS, TABLE, CHINESE]
     ],
 )  # fmt: skip
 def test_the_matching_unit_is_quoted_with_its_mark(query: str, answer: str) -> None:
-    assert Extractive().answer(query, EVIDENCE) == answer
+    assert Extractive().answer(query, EVIDENCE).text == answer
 
 
 @pytest.mark.parametrize("query", ["Who painted the Mona Lisa?", "火星上有生命吗", "???"])
 def test_without_a_match_there_is_no_answer(query: str) -> None:
-    assert Extractive().answer(query, EVIDENCE) == ""
-    assert Extractive().answer(query, []) == ""
+    assert Extractive().answer(query, EVIDENCE).text == ""
+    assert Extractive().answer(query, []).text == ""
 
 
 def test_a_sentence_that_two_chunks_share_is_quoted_once() -> None:
     again = hit(2, "Larger files are refused with code 413. Ask the administrator.")
-    assert Extractive().answer("Which code refuses larger files?", [UPLOADS, again]).count("413") == 1
+    assert Extractive().answer("Which code refuses larger files?", [UPLOADS, again]).text.count("413") == 1
 
 
 def test_a_list_item_is_understood_by_the_line_above_it() -> None:
     chunk = hit(1, "Supported formats:\n\n- PDF and DOCX\n- Markdown\n\nOther things are said here about weather.")
-    answer = Extractive().answer("supported formats markdown", [chunk])
+    answer = Extractive().answer("supported formats markdown", [chunk]).text
     assert answer.startswith("- Markdown [1]")
 
 
 def test_two_rows_of_one_table_share_its_header() -> None:
     chunk = hit(1, "| Plan | Price |\n|---|---|\n| team monthly | 10 |\n| team yearly | 100 |\n| solo | 1 |")
-    assert Extractive().answer("price of the team plan", [chunk]) == (
+    assert Extractive().answer("price of the team plan", [chunk]).text == (
         "| Plan | Price |\n| --- | --- |\n| team monthly | 10 |\n| team yearly | 100 |\n\n[1]"
     )
 
@@ -62,7 +62,7 @@ def test_two_rows_of_one_table_share_its_header() -> None:
 @given(st.lists(st.text(alphabet="ab size 大小最。.|-\n`*1", max_size=80), max_size=4), st.sampled_from(["max size", "最大 大小", "a b"]))
 def test_every_quote_is_a_verbatim_slice(texts: list[str], query: str) -> None:
     evidence = [hit(n, text) for n, text in enumerate(texts, 1)]
-    answer = Extractive(min_coverage=0.0).answer(query, evidence)
+    answer = Extractive(min_coverage=0.0).answer(query, evidence).text
     for part in re.split(r"\s*\[\d+\](?:\n\n|$)", answer):
         lines = [line for line in part.splitlines() if not re.fullmatch(r"[|\s-]+", line)]
         for line in lines:
