@@ -271,6 +271,16 @@ class LexicalRow:
 
 
 @dataclass(frozen=True, slots=True)
+class EmbedderPart:
+    """One of the embedders that a joined embedder puts beside each other, and its weight."""
+
+    embedder_id: str
+    version: str
+    dim: int
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
 class EmbedderInfo:
     """The fingerprint of an embedder; vectors of two fingerprints are never compared."""
 
@@ -278,6 +288,7 @@ class EmbedderInfo:
     version: str
     dim: int
     max_tokens: int = 512
+    parts: tuple[EmbedderPart, ...] = ()  # of a joined embedder: whose vectors its own are made of
 
 
 # --- 5. retrieval ------------------------------------------------------------------------------------------------------
@@ -338,6 +349,7 @@ class Hit:
     picture_text: str = ""  # of a hit without text of its own: what models read in its picture; shown as such, never quoted
     edited_from: tuple[str, ...] = ()  # chunk ids; a hit edited by hand is no quote of its source
     namespace: str = ""
+    parent_id: str = ""  # of a child chunk, whose evidence may be the text of its parent
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,7 @@ class Completion:
     cost: float | None = None  # in the currency of the configured prices, None without prices
     retries: int = 0
     seconds: float = 0.0
+    finish: str = ""  # stop | length: why the model ended, as far as the endpoint says
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,10 +191,14 @@ class Fusion(Protocol):
 
 
 class Reranker(Protocol):
-    """Reorders joined hits."""
+    """Judges joined hits; retrieval.reranking makes an order of its scores.
 
-    def rerank(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
-        """The same hits in a new order with new scores."""
+    One that judges every hit by itself declares `POINTWISE: ClassVar[bool] = True` and is asked in batches. `APPLIES = False` is for the
+    one that leaves the order alone.
+    """
+
+    def score(self, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
+        """One finite number a hit, the higher the better; only their order within one call must mean something. Raises ProviderError."""
         ...
 
 

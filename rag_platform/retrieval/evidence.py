@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from rag_platform.config_query import ContextConfig
+from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.ir import Hit
-
-_WIDE = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef\U00020000-\U0003ffff]")
-
+from rag_platform.protocols import Vectors
+from rag_platform.retrieval.tokens import counter
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
@@ -24,24 +24,20 @@ class Evidence:
     warnings: tuple[str, ...] = ()
 
 
-def estimate_tokens(text: str) -> int:
-    """About how many tokens a model counts in mixed Chinese and English text, meant to be a little too high.
-
-    One for each CJK character (current vocabularies need 0.6 to 1.1), one for each started four characters of every other run
-    between blanks (English averages 4 to 4.5 characters a token; a short word still costs one).
-    """
-    wide = 0
-    if not text.isascii():
-        text, wide = _WIDE.subn(" ", text)
-    return wide + sum([(len(run) + 3) // 4 for run in text.split()])
-
-
-def select(hits: Sequence[Hit], config: ContextConfig, count_tokens: Callable[[str], int] = estimate_tokens) -> Evidence:
+def select(
+    hits: Sequence[Hit],
+    config: ContextConfig,
+    catalogs: Mapping[str, CatalogReader] = MappingProxyType({}),
+    vectors: Callable[[Sequence[Hit]], Vectors] | None = None,
+    *,
+    count: Callable[[str], int] | None = None,
+) -> Evidence:
     """The evidence within `config.max_tokens` and `config.max_chunks`, in the order of the hits.
 
     Chunks are taken whole; one that does not fit is left out and a later, shorter one may still come in. Only the first hit is
     cut when it alone exceeds the budget: at the last line end that fits, or, in one long line, at the last character.
     """
+    count_tokens = count or counter(config.tokenizer)
     chosen: list[Hit] = []
     seen: set[str] = set()
     warnings: list[str] = []
@@ -73,3 +69,8 @@ def _cut(text: str, budget: int, count_tokens: Callable[[str], int]) -> str:
         low, high = (middle, high) if count_tokens(text[:middle]) <= budget else (low, middle - 1)
     line_end = text.rfind("\n", 0, low)
     return text[:line_end] if line_end > 0 else text[:low]
+
+
+def rendered(hits: Sequence[Hit], format: str = "markdown") -> str:
+    """The evidence as a prompt quotes it, numbered [1], [2], ... in the order of the hits."""
+    return "\n\n".join(f"[{n}] {hit.source_uri}\n{hit.chunk_text}" for n, hit in enumerate(hits, 1))

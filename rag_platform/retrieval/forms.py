@@ -8,9 +8,9 @@ from typing import Literal, NamedTuple
 
 from rag_platform.ir import Chunk, Document, Edit, Version
 from rag_platform.retrieval.contract import ChunkPart, DocumentPart, SectionPart
-from rag_platform.retrieval.evidence import estimate_tokens
 from rag_platform.retrieval.library import Lease
 from rag_platform.retrieval.rendering import chunks_markdown, sections_markdown
+from rag_platform.retrieval.tokens import estimate_tokens
 from rag_platform.store import Store, read_records
 
 Format = Literal["md", "sections", "chunks", "outline"]

@@ -10,10 +10,10 @@ from rag_platform.indexes.catalog import CatalogReader, ChunkRow
 from rag_platform.ir import Candidate, Hit
 
 
-def joined(candidates: Sequence[Candidate], rows: Mapping[str, ChunkRow]) -> list[Hit]:
-    """The hits of the candidates that the catalog knows, in their order, ranks from 1."""
+def joined(candidates: Sequence[Candidate], rows: Mapping[str, ChunkRow], namespace: str = "") -> list[Hit]:
+    """The hits of the candidates that the catalog of the namespace knows, in their order, ranks from 1."""
     known = [candidate for candidate in candidates if candidate.chunk_id in rows]
-    return [_hit(rank, candidate, rows[candidate.chunk_id]) for rank, candidate in enumerate(known, 1)]
+    return [hit_of(candidate, rows[candidate.chunk_id], rank=rank, namespace=namespace) for rank, candidate in enumerate(known, 1)]
 
 
 def with_picture_texts(hits: Sequence[Hit], catalog: CatalogReader) -> list[Hit]:
@@ -26,7 +26,9 @@ def _read_in(hit: Hit, catalog: CatalogReader) -> str:
     return "\n".join(part for text in texts for part in (text.ocr_text, text.caption) if part)
 
 
-def limited(hits: Sequence[Hit], top_k: int, *, dedupe: bool, max_per_document: int) -> list[Hit]:
+def limited(
+    hits: Sequence[Hit], top_k: int, *, dedupe: bool, max_per_document: int, dedupe_threshold: float = 0.0, mmr_lambda: float = 1.0
+) -> list[Hit]:
     """The first `top_k` hits once equal texts and the surplus of a document are left out; `max_per_document=0` is no limit."""
     shown: list[Hit] = []
     texts: set[str] = set()
@@ -55,14 +57,15 @@ def preferred(preferences: Sequence[str], rows: Mapping[str, ChunkRow]) -> dict[
     return {name: signals[name] for name in preferences}
 
 
-def _hit(rank: int, candidate: Candidate, row: ChunkRow) -> Hit:
+def hit_of(candidate: Candidate, row: ChunkRow, *, rank: int, namespace: str = "") -> Hit:
+    """The hit of one candidate."""
     chunk = row.chunk
     return Hit(
         rank=rank, chunk_id=chunk.chunk_id, score=candidate.score, source=candidate.source, doc_id=chunk.doc_id,
         version_id=chunk.version_id, source_uri=row.source_uri, filename=row.filename, doc_title=row.doc_title,
         section_path=chunk.section_path, chunk_index=chunk.chunk_index, chunk_text=chunk.chunk_text,
         page_range=_range(chunk.page_start, chunk.page_end), line_range=_range(chunk.line_start, chunk.line_end), asset_ids=chunk.asset_ids,
-        locator=chunk.locator, edited_from=chunk.edited_from,
+        locator=chunk.locator, edited_from=chunk.edited_from, namespace=namespace, parent_id=chunk.parent_id,
     )  # fmt: skip
 
 

@@ -15,10 +15,10 @@ from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.ir import Document, Version
 from rag_platform.ledger import Ledger
 from rag_platform.retrieval.contract import DocumentData, DocumentGroup, DocumentPart, DocumentsData, ListedDocument
-from rag_platform.retrieval.evidence import estimate_tokens
 from rag_platform.retrieval.forms import FORMS, Found
 from rag_platform.retrieval.library import Hidden, Lease, Library
 from rag_platform.retrieval.rendering import documents_markdown, listed_line
+from rag_platform.retrieval.tokens import estimate_tokens
 from rag_platform.store import Store
 
 GroupBy = Literal["tags", "categories", "source"]

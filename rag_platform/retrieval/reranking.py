@@ -1,14 +1,22 @@
-"""The last order of the hits: a reranker's, or the fusion's where none is configured, with soft preferences on top."""
+"""The last order of the hits: a reranker's, or the fusion's where none is configured, with soft preferences on top.
+
+A reranker only scores. What its scores do to the list is decided here, once for all of them: who is read, how ties fall, what is shown.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import math
+from bisect import bisect_left, insort
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rag_platform.ir import Hit
-from rag_platform.retrieval.fusion import min_max
+from rag_platform.config_query import RerankConfig
+from rag_platform.errors import ProviderError
+from rag_platform.ir import Hit, Json, QueryIR
+from rag_platform.protocols import Reranker
+from rag_platform.retrieval.fusion import min_max, z_score
 
 
 @dataclass(frozen=True)
@@ -18,9 +26,93 @@ class NoReranking:
     VERSION: ClassVar[str] = "1"
     APPLIES: ClassVar[bool] = False
 
-    def rerank(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
-        """The hits as they came."""
-        return list(hits)
+    def score(self, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
+        """The scores that the hits came with."""
+        return [hit.score for hit in hits]
+
+
+def reranked(reranker: Reranker, config: RerankConfig, query: QueryIR, hits: Sequence[Hit], *, rerank_k: int = 0) -> list[Hit]:
+    """The hits in the reranker's order, ranks from 1, at most `rerank_k` of them (0: all).
+
+    It reads the first `config.top_n` hits, `config.batch_size` at a time where it judges each by itself; the others follow in their former
+    order and are shown with the lowest score that was given, for nothing more is known of them. Ties keep the former order, then go by
+    chunk_id. Scores are shown as `config.score_mode` says: `raw` as given, `normalize` as `config.normalize` maps them, `rank` as
+    1 / rank; hits below `config.score_threshold` are dropped. Raises what the reranker raises, and ProviderError `bad_output` when it does
+    not give one finite number a hit.
+    """
+    if not getattr(reranker, "APPLIES", True) or not hits:
+        return renumbered(hits[:rerank_k] if rerank_k else hits)
+    read, rest = list(hits[: config.top_n]), hits[config.top_n :]
+    scores = _scores(reranker, config.batch_size, query, read)
+    order = sorted(range(len(read)), key=lambda i: (-round(scores[i], 12), read[i].rank, read[i].chunk_id))
+    visible = _shown(scores, config)
+    shown = [visible[i] for i in order]
+    ordered = [*(read[i] for i in order), *rest]
+    if config.score_mode == "rank":
+        shown = [1 / rank for rank in range(1, len(ordered) + 1)]
+    else:
+        shown += [shown[-1]] * len(rest)
+    found = [dataclasses.replace(hit, score=score) for hit, score in zip(ordered, shown, strict=True)]
+    if (threshold := config.score_threshold) is not None:
+        found = [hit for hit in found if hit.score >= threshold]
+    return renumbered(found[:rerank_k] if rerank_k else found)
+
+
+def _scores(reranker: Reranker, batch: int, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
+    step = batch if getattr(reranker, "POINTWISE", False) else len(hits)
+    scores: list[float] = []
+    for start in range(0, len(hits), step):
+        part = hits[start : start + step]
+        given = list(reranker.score(query, part))
+        if len(given) != len(part) or not all(isinstance(score, (int, float)) and math.isfinite(score) for score in given):
+            bad = next((score for score in given if not isinstance(score, (int, float)) or not math.isfinite(score)), None)
+            told = f"{len(given)} scores for {len(part)} hits" if bad is None else f"the score {bad!r}"
+            raise ProviderError(f"the reranker {type(reranker).__name__} gave {told}; every hit needs one finite number", code="bad_output")
+        scores += map(float, given)
+    return scores
+
+
+def _shown(scores: Sequence[float], config: RerankConfig) -> list[float]:
+    """Scores as they are shown; every mapping keeps the order."""
+    return list(scores) if config.score_mode != "normalize" else NORMALIZERS[config.normalize](scores)
+
+
+def sigmoid(scores: Sequence[float]) -> list[float]:
+    """1 / (1 + exp(-s)) of each: 0 to 1, whatever the others are."""
+    return [1 / (1 + math.exp(-score)) if score >= 0 else math.exp(score) / (1 + math.exp(score)) for score in scores]
+
+
+def softmax(scores: Sequence[float]) -> list[float]:
+    """exp(s) over the sum of all exp(s): shares that add up to 1."""
+    top = max(scores)
+    weights = [math.exp(score - top) for score in scores]
+    return [weight / math.fsum(weights) for weight in weights]
+
+
+NORMALIZERS = {"min_max": min_max, "sigmoid": sigmoid, "softmax": softmax, "zscore": z_score}
+
+
+def movement(before: Sequence[str], after: Sequence[str]) -> Json:
+    """How far the order moved, over the ids that both lists hold: `moved` (how many), `max_up`, `max_down` (places), `kendall_tau`.
+
+    Kendall's tau is 1 for the same order, -1 for the reverse one, 1 for less than two ids (Kendall, Biometrika 1938).
+    """
+    kept = set(after)
+    old = {chunk_id: place for place, chunk_id in enumerate(item for item in before if item in kept)}
+    places = [old[chunk_id] for chunk_id in after if chunk_id in old]
+    shifts = [place - now for now, place in enumerate(places)]  # above 0: it rose
+    pairs = len(places) * (len(places) - 1) // 2
+    seen: list[int] = []
+    swapped = 0
+    for place in places:
+        swapped += len(seen) - bisect_left(seen, place)
+        insort(seen, place)
+    return {
+        "moved": sum(shift != 0 for shift in shifts),
+        "max_up": max(shifts, default=0),
+        "max_down": -min(shifts, default=0),
+        "kendall_tau": round(1 - 2 * swapped / pairs, 4) if pairs else 1.0,
+    }
 
 
 def boosted(hits: Sequence[Hit], signals: Mapping[str, Collection[str]], weight: float = 0.1) -> list[Hit]:

@@ -13,8 +13,8 @@ from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.ir import Citation, Hit, Json, QueryResult
 from rag_platform.retrieval import citing
 from rag_platform.retrieval.contract import CitationPart, QueryData, ResultPart
-from rag_platform.retrieval.evidence import estimate_tokens
 from rag_platform.retrieval.rendering import counted, edited, place, shown_text
+from rag_platform.retrieval.tokens import estimate_tokens
 from rag_platform.store import to_json
 
 DETAILS = ("full", "brief")
