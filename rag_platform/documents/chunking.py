@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rag_platform import registry
-from rag_platform.chunk_embedders import chunk_tokens, chunking_embedder, embedder_window
+from rag_platform.chunk_embedders import chunk_tokens, chunking_embedder, embedder_window, tokens_seen
 from rag_platform.config import Strategy
 from rag_platform.documents.boundaries import estimated_tokens
 from rag_platform.documents.chunk_sizes import Span
@@ -53,10 +53,12 @@ def beyond_window(chunks: Sequence[Chunk], strategy: Strategy) -> BeyondWindow:
     longest = max((chunk.token_count for chunk in chunks if chunk.chunk_type != "parent"), default=0)
     if not strategy.builds_dense or longest == 0 or longest <= (window := embedder_window(strategy)):
         return BeyondWindow(0)
-    count = sum(chunk.token_count > window for chunk in chunks if chunk.chunk_type != "parent")
-    if getattr(registry.provider_class("embedder", strategy.embedding.provider), "READS_ALL", False):
+    seen = tokens_seen(strategy)
+    lengths = [chunk.token_count for chunk in chunks if chunk.chunk_type != "parent"]
+    count, cut_short = sum(length > window for length in lengths), sum(seen is not None and length > seen for length in lengths)
+    if not cut_short:
         return BeyondWindow(count)
-    said = f"{count} chunks are longer than the embedder's {window} tokens: of code and table rows kept whole, vectors see only a part"
+    said = f"{cut_short} chunks are longer than the embedder's {seen} tokens: of code and table rows kept whole, vectors see only a part"
     return BeyondWindow(count, (said,))
 
 

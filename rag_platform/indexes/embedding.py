@@ -6,6 +6,7 @@ version, namespace or release costs nothing.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import queue
@@ -21,6 +22,7 @@ import numpy as np
 
 from rag_platform.config import EmbeddingConfig
 from rag_platform.errors import ConfigError, IntegrityError, ProviderError, RagError
+from rag_platform.indexes import embedding_cache
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.indexes.embedding_workers import EmbeddingPool, EmbeddingWorker
 from rag_platform.ir import EmbedderInfo, Json
@@ -126,6 +128,9 @@ def embed_texts(
     started = time.perf_counter()
     embedder: Embedder = build("embedder", embedding.provider, embedding.options)
     info = embedder.info()
+    if info.parts:
+        call = _PartCall(cache, text_norm_profile, processes, pool, expected)
+        return _embed_by_part(items, info, embedding, call, on_progress)
     known = cache.known(items, info, text_norm_profile)
     missing = [(key, text) for key, text in items.items() if key not in known]
     if not missing:
@@ -173,13 +178,29 @@ def embed_texts(
     )
 
 
-def estimate(size: int, embedding: EmbeddingConfig, cache: EmbeddingCache | None = None, *, processes: int = 0) -> float:
-    """Seconds that embedding `size` UTF-8 bytes of text will take, from the last measured rate, else from the provider's declared one."""
-    embedder: Embedder = build("embedder", embedding.provider, embedding.options)
-    rate = _rate(embedding, cache, embedder.info())
-    alone = size / rate
-    workers = _workers(alone, embedding, processes, max(1, size))
-    return alone / workers + _start_seconds(embedding) if workers else alone + _load_seconds(embedding)
+def estimate(
+    size: int,
+    embedding: EmbeddingConfig,
+    cache: EmbeddingCache | None = None,
+    *,
+    processes: int = 0,
+    texts: Mapping[str, str] | None = None,
+    text_norm_profile: str = "",
+) -> float:
+    """Seconds that embedding `size` UTF-8 bytes of text will take, from the last measured rate, else from the provider's declared one.
+
+    Those of `texts` (content_hash: canonical text) that lack a vector come on top; of a joined embedder, every part counts its own.
+    """
+    found = 0.0
+    infos = embedding_cache.parts_of(build("embedder", embedding.provider, embedding.options).info())
+    for part, info in zip(_parts(embedding), infos, strict=True):
+        known = cache.known(texts, info, text_norm_profile) if cache is not None and texts else set()
+        part_size = size + sum(len(text.encode("utf-8", "replace")) for key, text in (texts or {}).items() if key not in known)
+        if part_size:
+            alone = part_size / _rate(part, cache, info)
+            workers = _workers(alone, part, processes, part_size)
+            found += alone / workers + _start_seconds(part) if workers else alone + _load_seconds(part)
+    return found
 
 
 def check_weights(embedder: Embedder, marker: Path) -> None:
@@ -208,6 +229,81 @@ def check_weights(embedder: Embedder, marker: Path) -> None:
         fresh[key] = found
     if fresh != checked:
         write_json(marker, fresh)
+
+
+# --- joined embedders ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _PartCall:
+    """What every part of a joined embedder is run with."""
+
+    cache: EmbeddingCache
+    profile: str
+    processes: int
+    pool: EmbeddingPool | None
+    expected: int
+
+
+def _parts(embedding: EmbeddingConfig) -> list[EmbeddingConfig]:
+    """The config of each embedder that is really called: the parts of a joined one, else itself."""
+    parts_of = getattr(provider_class("embedder", embedding.provider), "parts_of", None)
+    if parts_of is None:
+        return [embedding]
+    return [embedding.model_copy(update={"provider": name, "options": options}) for name, options in parts_of(embedding.options)]
+
+
+def _embed_by_part(
+    items: Mapping[str, str], info: EmbedderInfo, embedding: EmbeddingConfig, call: _PartCall, on_progress: OnProgress | None
+) -> EmbeddingReport:
+    """The report over the parts of a joined embedder, one after the other; only what a part lacks is computed.
+
+    A hit is a text that every part knew. A text that fails with one part is not given to the next. The figures of batches are those of
+    the slowest part.
+    """
+    started = time.perf_counter()
+    lacking = [set(items) - call.cache.known(items, part, call.profile) for part in embedding_cache.parts_of(info)]
+    missing, total, done = set().union(*lacking), sum(map(len, lacking)), 0
+    failed: dict[str, str] = {}
+    reports: list[EmbeddingReport] = []
+    for part, lacks in zip(_parts(embedding), lacking, strict=True):
+        before = done + len(lacks & failed.keys())
+        report = embed_texts(
+            {key: items[key] for key in items if key in lacks and key not in failed},
+            part,
+            call.cache,
+            text_norm_profile=call.profile,
+            processes=call.processes,
+            pool=None if call.pool is None else call.pool.part(part.provider, part.options),
+            expected=call.expected,
+            on_progress=None if on_progress is None else functools.partial(_told_by_part, on_progress, before, total),
+        )
+        reports.append(report)
+        failed.update(report.failed)
+        done += len(lacks)
+    costs = [report.estimated_cost for report in reports if report.estimated_cost is not None]
+    seconds = time.perf_counter() - started
+    return EmbeddingReport(
+        hits=len(items) - len(missing),
+        misses=len(missing),
+        calls=sum(report.calls for report in reports),
+        retries=sum(report.retries for report in reports),
+        rate_limited=sum(report.rate_limited for report in reports),
+        failed=failed,
+        passing=frozenset().union(*(report.passing for report in reports)),
+        error_types=sum((Counter(report.error_types) for report in reports), Counter()),
+        seconds=seconds,
+        processes=max(report.processes for report in reports),
+        batch_seconds_p50=max(report.batch_seconds_p50 for report in reports),
+        batch_seconds_p95=max(report.batch_seconds_p95 for report in reports),
+        texts_per_second=(len(missing) - len(failed)) / seconds,
+        estimated_tokens=sum(report.estimated_tokens for report in reports),
+        estimated_cost=sum(costs) if costs else None,
+    )
+
+
+def _told_by_part(on_progress: OnProgress, before: int, total: int, done: int, _: int) -> None:
+    on_progress(before + done, total)
 
 
 # --- how the work is divided ---------------------------------------------------------------------------------------------

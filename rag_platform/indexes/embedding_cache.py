@@ -15,11 +15,17 @@ import numpy as np
 from rag_platform.errors import IntegrityError, SchemaVersionError
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
+from rag_platform.providers.joined import joined
 
 SCHEMA_VERSION = 1
 Space = tuple[str, str, str]  # embedder id, embedder version, text_norm_profile_id
 _IN_CLAUSE = 500
 _EMPTY_SHARE = 0.25  # of the pages, above which the file is written anew
+
+
+def parts_of(info: EmbedderInfo) -> list[EmbedderInfo]:
+    """The embedders whose vectors are stored for an embedder: its parts where it is joined, else itself."""
+    return [EmbedderInfo(part.embedder_id, part.version, part.dim) for part in info.parts] or [info]
 
 
 class EmbeddingCache:
@@ -58,11 +64,28 @@ class EmbeddingCache:
         self.close()
 
     def known(self, hashes: Iterable[str], info: EmbedderInfo, text_norm_profile: str) -> set[str]:
-        """Those of the hashes that have a vector."""
-        return {row[0] for row in self._rows("content_hash", hashes, info, text_norm_profile)}
+        """Those of the hashes that have a vector; of a joined embedder, those that have one of every part."""
+        found = set(hashes)
+        for part in parts_of(info):
+            found &= {row[0] for row in self._rows("content_hash", found, part, text_norm_profile)}
+        return found
 
     def get(self, hashes: Iterable[str], info: EmbedderInfo, text_norm_profile: str) -> dict[str, Vectors]:
-        """float32 vectors [dim] by hash; absent where there is none. Raises IntegrityError for a vector of another length."""
+        """float32 vectors [dim] by hash; absent where there is none. Raises IntegrityError for a vector of another length.
+
+        Those of a joined embedder are made of its parts' own, and never stored.
+        """
+        if info.parts:
+            wanted = list(hashes)
+            found = [self.get(wanted, part, text_norm_profile) for part in parts_of(info)]
+            shared = [key for key in found[0] if all(key in vectors for vectors in found)]
+            if not shared:
+                return {}
+            whole = joined([np.stack([vectors[key] for key in shared]) for vectors in found], [part.weight for part in info.parts])
+            return dict(zip(shared, whole, strict=True))
+        return self._vectors(hashes, info, text_norm_profile)
+
+    def _vectors(self, hashes: Iterable[str], info: EmbedderInfo, text_norm_profile: str) -> dict[str, Vectors]:
         found: dict[str, Vectors] = {}
         for content_hash, blob in self._rows("content_hash, vector", hashes, info, text_norm_profile):
             vector = np.frombuffer(blob, dtype=np.float32)

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
+from rag_platform.config import canonical_json
 from rag_platform.errors import ProviderError, RagError
 from rag_platform.protocols import Vectors
 from rag_platform.registry import build
@@ -93,7 +94,13 @@ class EmbeddingPool:
         self._workers: list[EmbeddingWorker] = []
         self._idle: queue.SimpleQueue[EmbeddingWorker] = queue.SimpleQueue()
         self._lock = threading.Lock()
+        self._parts: dict[str, EmbeddingPool] = {}
         self.closed = False
+
+    def part(self, provider: str, options: Mapping[str, Any]) -> EmbeddingPool:
+        """The pool of one part of a joined embedder, which closes with this one."""
+        with self._lock:
+            return self._parts.setdefault(canonical_json([provider, options]), EmbeddingPool(provider, options))
 
     @property
     def size(self) -> int:
@@ -122,6 +129,8 @@ class EmbeddingPool:
         with self._lock:
             for worker in self._workers:
                 worker.close()
+            for part in self._parts.values():
+                part.close()
 
     def __enter__(self) -> EmbeddingPool:
         return self

@@ -12,7 +12,7 @@ from rag_platform.errors import IntegrityError
 from rag_platform.indexes import release as releases
 from rag_platform.indexes.belongings import Belongings, of_versions
 from rag_platform.indexes.deleting import strategies_of
-from rag_platform.indexes.embedding_cache import Space
+from rag_platform.indexes.embedding_cache import Space, parts_of
 from rag_platform.indexes.manifest import Manifest, embedder_info
 from rag_platform.indexes.retaining import kept_versions
 from rag_platform.ir import Version
@@ -111,4 +111,9 @@ def _spaces(strategy: Strategy, manifests: Sequence[Manifest]) -> frozenset[Spac
     """The spaces of the vectors that a namespace uses."""
     built = [(Strategy.model_validate(manifest.strategy_config), manifest.embedder) for manifest in manifests]
     pairs = [(strategy, embedder_info(strategy)), *built]
-    return frozenset((info.embedder_id, info.version, text_norm_profile_id(each.cleaning)) for each, info in pairs if info is not None)
+    return frozenset(
+        (part.embedder_id, part.version, text_norm_profile_id(each.cleaning))
+        for each, info in pairs
+        if info is not None
+        for part in parts_of(info)
+    )

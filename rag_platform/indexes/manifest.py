@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rag_platform.config import Strategy
 from rag_platform.errors import NotFoundError, SchemaVersionError
-from rag_platform.ir import EmbedderInfo, Json
+from rag_platform.ir import EmbedderInfo, EmbedderPart, Json
 from rag_platform.registry import build
 from rag_platform.store import from_json, read_json, write_json
 
@@ -89,6 +90,11 @@ def read_manifest(directory: Path) -> Manifest:
     checks = data.pop("checks")
     return Manifest(
         **data,
-        embedder=None if embedder is None else from_json(EmbedderInfo, embedder),
+        embedder=None if embedder is None else _embedder(embedder),
         checks=tuple(from_json(CheckResult, check) for check in checks),
     )
+
+
+def _embedder(data: Json) -> EmbedderInfo:
+    parts = tuple(from_json(EmbedderPart, part) for part in data.pop("parts", ()))
+    return dataclasses.replace(from_json(EmbedderInfo, data), parts=parts)

@@ -97,8 +97,10 @@ def plan(
     with EmbeddingCache(store.embeddings_path) as cache:
         missing = _missing(views, strategy, cache)
         uncut = [v for v in asked if v.version_id not in views]
-        size = sum(len(text.encode()) for text in missing.values()) + sum(map(text_bytes, uncut))
-        embedding = estimate(size, strategy.embedding, cache, processes=settings.embedding_processes) if size else 0.0
+        profile, size = text_norm_profile_id(strategy.cleaning), sum(map(text_bytes, uncut))
+        embedding = estimate(
+            size, strategy.embedding, cache, processes=settings.embedding_processes, texts=missing, text_norm_profile=profile
+        )
     lacking = {v.version_id for v in uncut} | {key for key, found in views.items() if any(view.content_hash in missing for view in found)}
     embedded = there["views"] - lacking
     unread = [v for v in due if v.version_id not in there["facts"]]

@@ -23,6 +23,7 @@ from rag_platform.indexes.embedding_workers import EmbeddingPool, EmbeddingWorke
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
 from rag_platform.providers.hashing import Hashing
+from rag_platform.registry import build
 
 INFO = EmbedderInfo("some", "1", 2)
 
@@ -258,3 +259,56 @@ def test_damaged_weights_are_named_and_good_ones_are_hashed_once(tmp_path: Path)
     weights.write_bytes(b"weights!")
     with pytest.raises(IntegrityError, match=r"weights\.bin has sha256"):
         check_weights(Weighty(good), tmp_path / "marker.json")  # type: ignore[arg-type]
+
+
+# --- joined embedders ----------------------------------------------------------------------------------------------------
+
+
+def joined_of(*parts: EmbeddingConfig) -> EmbeddingConfig:
+    listed = [
+        {"provider": part.provider, "options": part.options, "weight": weight} for part, weight in zip(parts, (3.0, 4.0), strict=True)
+    ]
+    return EmbeddingConfig(provider="joined", options={"parts": listed}, batch_size=8)
+
+
+def test_a_joined_embedder_computes_only_what_a_part_lacks(cache: EmbeddingCache, troubled: EmbeddingConfig) -> None:
+    both, texts = joined_of(troubled, EmbeddingConfig(provider="hashing", options={"dim": 8})), {"a": "good a", "b": "good b"}
+    info = build("embedder", both.provider, both.options).info()
+    embed_texts({"a": "good a"}, troubled, cache, text_norm_profile="p", processes=1)
+    seen: list[tuple[int, int]] = []
+    first = embed_texts(texts, both, cache, text_norm_profile="p", processes=1, on_progress=lambda done, total: seen.append((done, total)))
+    again = embed_texts(texts, both, cache, text_norm_profile="p", processes=1)
+    assert journal(troubled) == ["good a", "good b"]  # the text that the other strategy had embedded is not embedded again
+    assert (first.hits, first.misses, first.failed) == (0, 2, {})
+    assert (again.hits, again.misses, again.calls) == (2, 0, 0)
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+    assert {space[0] for space, _, _ in cache.entries()} == {"troubled", "hashing-8"}  # joined vectors are not stored
+    found = cache.get(texts, info, "p")
+    assert set(found) == cache.known([*texts, "c"], info, "p") == {"a", "b"}
+    assert np.allclose(found["b"], np.concatenate([0.6 * np.array([1.0, 0.0]), 0.8 * Hashing(8).embed(["good b"])[0]]))
+
+
+def test_a_text_that_one_part_refuses_fails_as_a_whole(cache: EmbeddingCache, troubled: EmbeddingConfig) -> None:
+    both = joined_of(troubled, EmbeddingConfig(provider="hashing"))
+    report = embed_texts({"g": "good", "r": "refuse"}, both, cache, text_norm_profile="p", processes=1)
+    assert report.failed == {"r": "one of the texts is refused"} and report.error_types == {"provider_error": 1}
+    assert cache.known(["g", "r"], build("embedder", both.provider, both.options).info(), "p") == {"g"}
+
+
+def test_an_estimate_of_a_joined_embedder_adds_up_what_each_part_lacks(cache: EmbeddingCache) -> None:
+    small, large = EmbeddingConfig(provider="hashing", options={"dim": 8}), EmbeddingConfig(provider="hashing", options={"dim": 16})
+    texts = {"h": "x" * 4_000_000}
+    assert estimate(4_000_000, joined_of(small, large), cache, processes=1) == pytest.approx(20.0)
+    cache.put({"h": np.ones(8, dtype=np.float32)}, Hashing(8).info(), "p")
+    assert estimate(0, joined_of(small, large), cache, processes=1, texts=texts, text_norm_profile="p") == pytest.approx(10.0)
+
+
+def test_the_pool_of_a_joined_embedder_has_processes_for_each_part(cache: EmbeddingCache) -> None:
+    both = joined_of(EmbeddingConfig(provider="hashing", options={"dim": 8}), EmbeddingConfig(provider="hashing", options={"dim": 16}))
+    items = {str(number): f"text {number}" for number in range(20)}
+    with EmbeddingPool(both.provider, both.options) as pool:
+        report = embed_texts(items, both, cache, text_norm_profile="p", processes=2, pool=pool, expected=10**9)
+        parts = [pool.part("hashing", {"dim": dim}) for dim in (8, 16)]
+        assert (report.processes, pool.size, [part.size for part in parts]) == (2, 0, [2, 2])
+    assert all(part.closed for part in parts)
+    assert len(cache.get(items, build("embedder", both.provider, both.options).info(), "p")) == 20
