@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import base64
-import os
-import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NoReturn
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import Json
 from rag_platform.observability import tracing
 from rag_platform.protocols import Completion, Message
-
-_ONLINE_RETRIES = 1  # somebody is waiting
-_MAX_WAIT = 30.0
-_CODES = {400: "bad_request", 401: "unauthorized", 403: "forbidden", 404: "model_not_found", 408: "timeout", 409: "conflict",
-          413: "too_large", 422: "bad_request", 429: "rate_limited"}  # fmt: skip
+from rag_platform.providers import openai_calls as calls
 
 
 @dataclass(frozen=True)
@@ -59,12 +54,19 @@ class OpenAIChat:
             raise ConfigError("llm 'openai': an Azure endpoint needs deployment_name and api_version too")
 
     def generate(
-        self, messages: Sequence[Message], *, mode: str = "online", max_tokens: int | None = None, json_schema: Json | None = None
+        self,
+        messages: Sequence[Message],
+        *,
+        mode: str = "online",
+        max_tokens: int | None = None,
+        json_schema: Json | None = None,
+        on_text: Callable[[str], None] | None = None,
     ) -> Completion:
-        """The completion; with a schema its text should be JSON, which the caller checks.
+        """The completion, streamed with `on_text`; with a schema its text should be JSON, which the caller checks.
 
         Raises ProviderError with code missing_key, unauthorized, forbidden, model_not_found, bad_request, too_large, content_filtered,
-        empty_reply, broken_reply, or, retryable, rate_limited, timeout, connection_failed, server_error.
+        empty_reply, broken_reply, or, retryable, rate_limited, timeout, connection_failed, server_error. A stream that breaks raises with
+        what came in `details["text"]`; usage that the endpoint does not count is estimated and says so.
         """
         started = time.perf_counter()
         body: Json = {"model": self.deployment_name or self.model, "messages": [_wire(message) for message in messages], **self.extra}
@@ -72,8 +74,22 @@ class OpenAIChat:
             body["temperature"] = self.temperature
         if (most := max_tokens or self.max_tokens) is not None:
             body["max_tokens"] = most
-        reply, tries = self._asked(body, json_schema, self.retries if mode == "offline" else min(self.retries, _ONLINE_RETRIES))
-        text, usage = self._read(reply)
+        if on_text is not None:
+            body |= {"stream": True, "stream_options": {"include_usage": True}}
+        sent: Json = {}
+
+        def call() -> Any:
+            nonlocal sent
+            sent = self._adapted(body, json_schema)
+            return self._reply(sent, on_text)
+
+        reply, tries = calls.asked(
+            call, name=body["model"], place=self._place, backoff_ms=self.backoff_ms, learns=lambda error: self._learns_from(error, sent),
+            retries=self.retries if mode == "offline" else min(self.retries, calls.ONLINE_RETRIES),
+        )  # fmt: skip
+        text, usage, finish = self._read(reply)
+        if on_text is not None and not usage:
+            usage = calls.estimated_usage("\n".join(message.text for message in messages), text)
         completion = Completion(
             text=text,
             provider=self.NAME,
@@ -81,9 +97,10 @@ class OpenAIChat:
             model_version=str(getattr(reply, "model", "") or ""),
             mode=mode,
             usage=usage,
-            cost=self._cost(usage),
+            cost=calls.cost_of(usage, self.price_input, self.price_output),
             retries=tries,
             seconds=time.perf_counter() - started,
+            finish=finish,
         )
         figures = {"model_version": completion.model_version, "mode": mode, "usage": usage, "cost": completion.cost, "retries": tries}
         tracing.event("model.call", {"provider": self.NAME, "model": completion.model, **figures})
@@ -91,25 +108,36 @@ class OpenAIChat:
 
     # --- the call ------------------------------------------------------------------------------------------------------
 
-    def _asked(self, body: Json, schema: Json | None, retries: int) -> tuple[Any, int]:
-        """(reply, how many tries failed before it); a parameter that the endpoint refuses is replaced once and remembered."""
-        import openai
+    def _reply(self, body: Json, on_text: Callable[[str], None] | None) -> Any:
+        """The endpoint's reply, a stream gathered into the form of one that came whole."""
+        made = self._client().chat.completions.create(**body)
+        if on_text is None:
+            return made
+        last: Json = {"model": "", "usage": None, "finish_reason": None, "refusal": ""}
 
-        client = self._client()
-        tries = 0
-        while True:
-            try:
-                return client.chat.completions.create(**self._adapted(body, schema)), tries
-            except openai.BadRequestError as error:
-                if not self._learns_from(error, schema is not None):
-                    self._refused(error, tries)
-            except ValueError as error:  # the body of a good status is no JSON
-                raise ProviderError(f"the reply of {body['model']!r} is not readable: {str(error)[:200]}", code="broken_reply") from error
-            except openai.APIError as error:
-                if tries >= retries or not _retryable(error):
-                    self._refused(error, tries)
-                time.sleep(self._wait(error, tries))
-                tries += 1
+        def text_of(event: Any) -> str:
+            last["model"] = getattr(event, "model", None) or last["model"]
+            last["usage"] = getattr(event, "usage", None) or last["usage"]
+            choices = getattr(event, "choices", None) or []
+            if not choices:
+                return ""
+            last["finish_reason"] = getattr(choices[0], "finish_reason", None) or last["finish_reason"]
+            delta = getattr(choices[0], "delta", None)
+            last["refusal"] += getattr(delta, "refusal", None) or ""
+            return getattr(delta, "content", None) or ""
+
+        with made:
+            text = calls.heard(made, text_of, on_text, name=body["model"], place=self._place)
+        if last["finish_reason"] is None and text:  # a server that goes away between two lines looks like one that is done
+            raise ProviderError(f"the stream of {body['model']!r} at {self._place} ended before its end",
+                                code="connection_failed", retryable=True, text=text)  # fmt: skip
+        message = SimpleNamespace(content=text, refusal=last["refusal"] or None)
+        choice = SimpleNamespace(message=message, finish_reason=last["finish_reason"])
+        return SimpleNamespace(choices=[choice], model=last["model"], usage=last["usage"])
+
+    @property
+    def _place(self) -> str:
+        return self.endpoint or self.base_url or "api.openai.com"
 
     def _adapted(self, body: Json, schema: Json | None) -> Json:
         body = {key: value for key, value in body.items() if key not in self._learnt.get("refused", ())}
@@ -119,23 +147,20 @@ class OpenAIChat:
             body["response_format"] = wanted
         return body
 
-    def _learns_from(self, error: Any, asked_json: bool) -> bool:
-        """True when the refusal names a parameter that can be asked for in another way."""
+    def _learns_from(self, error: Any, sent: Json) -> bool:
+        """True when the refusal names a parameter that was sent and can be asked for in another way, or left out."""
         said = f"{getattr(error, 'param', '') or ''} {error}".lower()
-        current = self._learnt.get("format", self.json_format)
-        if (
-            asked_json
-            and current != "text"
-            and any(word in said for word in ("response_format", "json_schema", "json_object", "json mode"))
-        ):
-            self._learnt["format"] = "object" if current == "schema" else "text"
+        asked = sent.get("response_format", {}).get("type")
+        if asked and any(word in said for word in ("response_format", "json_schema", "json_object", "json mode")):
+            self._learnt["format"] = "object" if asked == "json_schema" else "text"
             return True
-        if "max_completion_tokens" in said and not self._learnt.get("completion_tokens"):
+        if "max_completion_tokens" in said and "max_tokens" in sent:
             self._learnt["completion_tokens"] = True
             return True
-        if "temperature" in said and "temperature" not in self._learnt.get("refused", ()):
-            self._learnt["refused"] = ("temperature",)
-            return True
+        for name in ("stream_options", "temperature"):
+            if name in said and name in sent:
+                self._learnt["refused"] = (*self._learnt.get("refused", ()), name)
+                return True
         return False
 
     def _client(self) -> Any:
@@ -144,40 +169,21 @@ class OpenAIChat:
 
             if not (self.model or self.deployment_name):
                 raise ProviderError("llm 'openai' has no model; set its option `model`, or `deployment_name` on Azure", code="no_model")
-            key = os.environ.get(self.api_key_env, "") if self.api_key_env else "none"
-            if not key:
-                raise ProviderError(f"llm 'openai' needs a key in the environment variable {self.api_key_env}", code="missing_key")
+            key = calls.key_of(self.NAME, self.api_key_env)
             common: Json = {"api_key": key, "timeout": self.timeout_ms / 1000, "max_retries": 0}
             if self.endpoint:
-                self._learnt["client"] = openai.AzureOpenAI(azure_endpoint=self.endpoint, azure_deployment=self.deployment_name,
-                                                            api_version=self.api_version, **common)  # fmt: skip
+                client: Any = openai.AzureOpenAI(
+                    azure_endpoint=self.endpoint, azure_deployment=self.deployment_name, api_version=self.api_version, **common
+                )  # fmt: skip
             else:
-                self._learnt["client"] = openai.OpenAI(base_url=self.base_url or None, **common)
+                client = openai.OpenAI(base_url=self.base_url or None, **common)
+            self._learnt["client"] = calls.closed_with(self, client)
         return self._learnt["client"]
-
-    def _wait(self, error: Any, tries: int) -> float:
-        """Seconds as the endpoint asks for them, else doubled from try to try, with a quarter of chance."""
-        response = getattr(error, "response", None)
-        asked = response.headers.get("retry-after", "") if response is not None else ""
-        if asked.replace(".", "", 1).isdigit():
-            return min(_MAX_WAIT, float(asked))
-        return float(min(_MAX_WAIT, self.backoff_ms / 1000 * 2**tries) * random.uniform(0.75, 1.25))
-
-    def _refused(self, error: Any, tries: int) -> NoReturn:
-        code = _code_of(error)
-        place = self.endpoint or self.base_url or "api.openai.com"
-        name = self.deployment_name or self.model
-        raise ProviderError(
-            f"the model {name!r} at {place} did not answer ({code}, after {tries + 1} tries): {str(error)[:300]}",
-            code=code,
-            retryable=_retryable(error),
-            retries=tries,
-            status=getattr(error, "status_code", None),
-        ) from error
 
     # --- the reply -----------------------------------------------------------------------------------------------------
 
-    def _read(self, reply: Any) -> tuple[str, Json]:
+    def _read(self, reply: Any) -> tuple[str, Json, str]:
+        """(text, usage, stop | length)."""
         choices = getattr(reply, "choices", None)
         if not isinstance(choices, list) or not choices or getattr(choices[0], "message", None) is None:
             raise ProviderError(f"the reply of {self.model!r} holds no choice: {str(reply)[:200]}", code="broken_reply")
@@ -194,12 +200,7 @@ class OpenAIChat:
         if counted is not None:
             usage = {"input_tokens": int(getattr(counted, "prompt_tokens", 0) or 0),
                      "output_tokens": int(getattr(counted, "completion_tokens", 0) or 0)}  # fmt: skip
-        return text, usage
-
-    def _cost(self, usage: Json) -> float | None:
-        if not usage or self.price_input is None or self.price_output is None:
-            return None
-        return float(usage["input_tokens"] * self.price_input + usage["output_tokens"] * self.price_output) / 1_000_000
+        return text, usage, str(getattr(choice, "finish_reason", "") or "")
 
 
 _FORMATS: dict[str, Any] = {
@@ -220,25 +221,6 @@ def _wire(message: Message) -> Json:
     return {"role": message.role, "content": parts}
 
 
-def _code_of(error: Any) -> str:
-    import openai
-
-    if isinstance(error, openai.APITimeoutError):
-        return "timeout"
-    if isinstance(error, openai.APIConnectionError):
-        return "connection_failed"
-    status = getattr(error, "status_code", None)
-    if status is None or isinstance(error, openai.APIResponseValidationError):
-        return "broken_reply"
-    if status == 400 and "content_filter" in str(error):
-        return "content_filtered"
-    return _CODES.get(status, "server_error" if status >= 500 else "bad_request")
-
-
-def _retryable(error: Any) -> bool:
-    return _code_of(error) in ("timeout", "connection_failed", "rate_limited", "server_error")
-
-
 @dataclass(frozen=True)
 class NoModel:
     """No language model: whoever asks is told that none is configured."""
@@ -247,7 +229,13 @@ class NoModel:
     VERSION: ClassVar[str] = "1"
 
     def generate(
-        self, messages: Sequence[Message], *, mode: str = "online", max_tokens: int | None = None, json_schema: Json | None = None
+        self,
+        messages: Sequence[Message],
+        *,
+        mode: str = "online",
+        max_tokens: int | None = None,
+        json_schema: Json | None = None,
+        on_text: Callable[[str], None] | None = None,
     ) -> Completion:
         """Raises ProviderError `no_model`."""
         raise ProviderError("no language model is configured; name one, for example provider `openai` with its model", code="no_model")

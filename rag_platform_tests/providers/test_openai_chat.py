@@ -10,7 +10,7 @@ from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.protocols import Message, Picture
 from rag_platform.providers.openai_chat import OpenAIChat
 from rag_platform.registry import build
-from rag_platform_tests.chat_server import chat_server, refused, said
+from rag_platform_tests.chat_server import Reply, chat_server, refused, said, streamed
 
 ASK = (Message("system", "Be short."), Message("user", "What is it?"))
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
@@ -176,3 +176,70 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_endpoint_without_keys_needs_none() -> None:
     with chat_server(lambda body, number: said("ok")) as server:
         assert OpenAIChat(model="llama", base_url=server.url, api_key_env="").generate(ASK).text == "ok"
+
+
+# --- streams ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_is_handed_over_part_by_part_with_its_usage() -> None:
+    parts: list[str] = []
+    with chat_server(lambda body, number: streamed(["A ", "lamp", "。"])) as server:
+        found = model(server.url, price_input=2.0, price_output=10.0).generate(ASK, on_text=parts.append)
+    assert parts == ["A ", "lamp", "。"]
+    assert (found.text, found.model_version, found.finish) == ("A lamp。", "seeing-1.5", "stop")
+    assert (found.usage, found.cost) == ({"input_tokens": 10, "output_tokens": 5}, pytest.approx((10 * 2 + 5 * 10) / 1e6))
+    assert (server.requests[0]["stream"], server.requests[0]["stream_options"]) == (True, {"include_usage": True})
+
+
+def test_usage_that_a_stream_does_not_count_is_estimated_and_says_so() -> None:
+    def answer(body: dict[str, object], number: int) -> Reply:
+        return refused(400, "unknown field stream_options") if "stream_options" in body else streamed(["eight ch", "灯"], usage=False)
+
+    with chat_server(answer) as server:
+        found = model(server.url).generate((Message("user", "abcd"),), on_text=lambda part: None)
+    assert found.usage == {"input_tokens": 1, "output_tokens": 3, "estimated": True}
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("status", [429, 500])
+def test_a_stream_that_was_refused_is_asked_for_again(status: int) -> None:
+    with chat_server(lambda body, number: streamed(["ok"]) if number else refused(status, "later")) as server:
+        assert model(server.url).generate(ASK, on_text=lambda part: None).retries == 1
+
+
+@pytest.mark.parametrize(
+    ("reply", "code"),
+    [
+        (streamed(["A lamp"], broken='data: {"choices": [{]}\n\n'), "broken_reply"),
+        (streamed(["A lamp"], broken='data: {"error": {"message": "overloaded", "type": "server_error"}}\n\n'), "server_error"),
+        (streamed(["A lamp"], finish=None), "connection_failed"),
+        ((*streamed(["A lamp"], finish=None)[:2], {"Content-Type": "text/event-stream", "cut": "50"}), "connection_failed"),
+    ],
+)
+def test_a_stream_that_breaks_raises_with_what_came_and_is_not_asked_again(reply: Reply, code: str) -> None:
+    parts: list[str] = []
+    with chat_server(lambda body, number: reply) as server:
+        with pytest.raises(ProviderError) as caught:
+            model(server.url).generate(ASK, mode="offline", on_text=parts.append)
+        assert len(server.requests) == 1
+    assert (parts, caught.value.code, caught.value.details["text"]) == (["A lamp"], code, "A lamp")
+
+
+def test_whoever_listens_can_stop_the_stream() -> None:
+    def stop(part: str) -> None:
+        raise ValueError(f"enough after {part}")
+
+    with chat_server(lambda body, number: streamed(["A ", "lamp"])) as server:
+        with pytest.raises(ValueError, match="enough after A "):
+            model(server.url).generate(ASK, mode="offline", on_text=stop)
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("reply", "code"),
+    [(streamed([]), "empty_reply"), (streamed(["no"], finish="content_filter"), "content_filtered"), ((200, "", {}), "empty_reply")],
+)
+def test_streams_without_an_answer_have_names(reply: Reply, code: str) -> None:
+    with chat_server(lambda body, number: reply) as server, pytest.raises(ProviderError) as caught:
+        model(server.url).generate(ASK, on_text=lambda part: None)
+    assert caught.value.code == code

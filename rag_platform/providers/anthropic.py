@@ -1,0 +1,200 @@
+"""Language models behind Anthropic's messages API, or an endpoint that speaks it."""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import json
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+from rag_platform.errors import ProviderError
+from rag_platform.ir import Json
+from rag_platform.observability import tracing
+from rag_platform.protocols import Completion, Message
+from rag_platform.providers import openai_calls as calls
+
+_URL = "https://api.anthropic.com"
+_FENCE = re.compile(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*", re.DOTALL)
+_FINISH = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "model_context_window_exceeded": "length"}
+_AS_JSON = "Answer with one JSON value that fits this JSON schema, without any text around it:\n"
+
+
+@dataclass(frozen=True)
+class Anthropic:
+    """A model by `model`, at Anthropic itself or at `base_url`; the key is in the environment variable that `api_key_env` names.
+
+    What is tried again, and how often, is said at providers.openai_calls. A JSON schema is written into the system text, for the
+    protocol has no answer format of its own; `max_tokens` is what it wants said with every call. Prices are per million tokens.
+    """
+
+    model: str = ""
+    base_url: str = ""
+    api_key_env: str = "ANTHROPIC_API_KEY"
+    timeout_ms: int = 60_000
+    retries: int = 4
+    backoff_ms: int = 500
+    temperature: float | None = 0.0
+    max_tokens: int = 2048
+    price_input: float | None = None
+    price_output: float | None = None
+    extra: Json = field(default_factory=dict)  # more fields of the request body
+
+    NAME: ClassVar[str] = "anthropic"
+    VERSION: ClassVar[str] = "1"
+
+    _learnt: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if importlib.util.find_spec("anthropic") is None:
+            raise ImportError("the package anthropic is not installed")
+
+    def generate(
+        self,
+        messages: Sequence[Message],
+        *,
+        mode: str = "online",
+        max_tokens: int | None = None,
+        json_schema: Json | None = None,
+        on_text: Callable[[str], None] | None = None,
+    ) -> Completion:
+        """The completion, streamed with `on_text`; with a schema its text should be JSON, which the caller checks.
+
+        Raises ProviderError with the codes of the provider `openai`.
+        """
+        started = time.perf_counter()
+        if not self.model:
+            raise ProviderError("llm 'anthropic' has no model; set its option `model`", code="no_model")
+        body = self._body(messages, max_tokens or self.max_tokens, json_schema)
+        sent: Json = {}
+
+        def call() -> Any:
+            nonlocal sent
+            sent = {key: value for key, value in body.items() if key not in self._learnt.get("refused", ())}
+            return self._reply(sent, on_text)
+
+        reply, tries = calls.asked(
+            call, name=self.model, place=self._place, backoff_ms=self.backoff_ms, learns=lambda error: self._learns_from(error, sent),
+            retries=self.retries if mode == "offline" else min(self.retries, calls.ONLINE_RETRIES),
+        )  # fmt: skip
+        text, usage, finish = self._read(reply)
+        if json_schema is not None and (fenced := _FENCE.fullmatch(text)):
+            text = fenced[1]
+        completion = Completion(
+            text=text,
+            provider=self.NAME,
+            model=self.model,
+            model_version=str(getattr(reply, "model", "") or ""),
+            mode=mode,
+            usage=usage,
+            cost=calls.cost_of(usage, self.price_input, self.price_output),
+            retries=tries,
+            seconds=time.perf_counter() - started,
+            finish=finish,
+        )
+        figures = {"model_version": completion.model_version, "mode": mode, "usage": usage, "cost": completion.cost, "retries": tries}
+        tracing.event("model.call", {"provider": self.NAME, "model": completion.model, **figures})
+        return completion
+
+    # --- the call ------------------------------------------------------------------------------------------------------
+
+    def _body(self, messages: Sequence[Message], max_tokens: int, schema: Json | None) -> Json:
+        system = [message.text for message in messages if message.role == "system"]
+        if schema is not None:
+            system.append(_AS_JSON + json.dumps(schema, ensure_ascii=False))
+        turns = [_wire(message) for message in messages if message.role != "system"]
+        body: Json = {"model": self.model, "max_tokens": max_tokens, "messages": turns}
+        if system:
+            body["system"] = "\n\n".join(system)
+        if self.temperature is not None:
+            body["temperature"] = self.temperature
+        return body
+
+    def _learns_from(self, error: Exception, sent: Json) -> bool:
+        """True when the refusal names the temperature, which some models do not take."""
+        if "temperature" not in str(error).lower() or "temperature" not in sent:
+            return False
+        self._learnt["refused"] = ("temperature",)
+        return True
+
+    def _reply(self, body: Json, on_text: Callable[[str], None] | None) -> Any:
+        """The endpoint's reply, a stream gathered into the form of one that came whole."""
+        # the body says everything: the SDK's own arguments vary with its version, and it refuses long answers that are not streamed
+        made = self._client().messages.create(
+            model=body["model"], max_tokens=body["max_tokens"], messages=body["messages"], stream=on_text is not None,
+            timeout=self.timeout_ms / 1000, extra_body={**{k: v for k, v in body.items() if k not in _NAMED}, **self.extra},
+        )  # fmt: skip
+        if on_text is None:
+            return made
+        seen: Json = {"model": "", "input": 0, "output": 0, "stop_reason": None, "ended": False}
+
+        def text_of(event: Any) -> str:
+            if event.type == "message_start":
+                seen.update(model=event.message.model, input=event.message.usage.input_tokens, output=event.message.usage.output_tokens)
+            elif event.type == "message_delta":
+                seen.update(stop_reason=event.delta.stop_reason, output=event.usage.output_tokens)
+                seen["input"] = getattr(event.usage, "input_tokens", None) or seen["input"]
+            elif event.type == "message_stop":
+                seen["ended"] = True
+            elif event.type == "content_block_delta" and event.delta.type == "text_delta":
+                return str(event.delta.text)
+            return ""
+
+        with made:
+            text = calls.heard(made, text_of, on_text, name=self.model, place=self._place)
+        if not seen["ended"]:  # a server that goes away between two lines looks like one that is done
+            raise ProviderError(f"the stream of {self.model!r} at {self._place} ended before its end",
+                                code="connection_failed", retryable=True, text=text)  # fmt: skip
+        usage = SimpleNamespace(input_tokens=seen["input"], output_tokens=seen["output"])
+        block = SimpleNamespace(type="text", text=text)
+        return SimpleNamespace(content=[block], model=seen["model"], stop_reason=seen["stop_reason"], usage=usage)
+
+    @property
+    def _place(self) -> str:
+        return self.base_url or _URL
+
+    def _client(self) -> Any:
+        if "client" not in self._learnt:
+            import anthropic
+
+            key = calls.key_of(self.NAME, self.api_key_env)
+            client = anthropic.Anthropic(api_key=key, base_url=self._place, max_retries=0)
+            self._learnt["client"] = calls.closed_with(self, client)
+        return self._learnt["client"]
+
+    # --- the reply -----------------------------------------------------------------------------------------------------
+
+    def _read(self, reply: Any) -> tuple[str, Json, str]:
+        """(text, usage, stop | length)."""
+        blocks = getattr(reply, "content", None)
+        if not isinstance(blocks, list):
+            raise ProviderError(f"the reply of {self.model!r} holds no content: {str(reply)[:200]}", code="broken_reply")
+        reason = str(getattr(reply, "stop_reason", "") or "")
+        if reason == "refusal":
+            raise ProviderError(f"the model {self.model!r} refused to answer", code="content_filtered")
+        text = "".join(str(block.text) for block in blocks if getattr(block, "type", "") == "text")
+        if not text.strip():
+            raise ProviderError(f"the model {self.model!r} answered nothing (stop_reason {reason!r})", code="empty_reply")
+        usage: Json = {}
+        if (counted := getattr(reply, "usage", None)) is not None:
+            usage = {"input_tokens": int(getattr(counted, "input_tokens", 0) or 0),
+                     "output_tokens": int(getattr(counted, "output_tokens", 0) or 0)}  # fmt: skip
+        return text, usage, _FINISH.get(reason, reason)
+
+
+_NAMED = ("model", "max_tokens", "messages")
+
+
+def _wire(message: Message) -> Json:
+    """The message as the endpoint reads it; pictures travel in base64 before the text, where these models read them best."""
+    if not message.pictures:
+        return {"role": message.role, "content": message.text}
+    parts: list[Json] = []
+    for picture in message.pictures:
+        data = base64.b64encode(picture.data).decode("ascii")
+        parts.append({"type": "image", "source": {"type": "base64", "media_type": picture.mime, "data": data}})
+    return {"role": message.role, "content": [*parts, {"type": "text", "text": message.text}]}

@@ -1,0 +1,195 @@
+"""What calls to model endpoints share, whatever protocol they speak: names of failures, which are tried again, and how streams are heard.
+
+The SDKs of OpenAI and Anthropic come from one generator, so their errors have the same names; told apart by name, neither is imported here.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from rag_platform.errors import ProviderError
+from rag_platform.ir import Json
+
+R = TypeVar("R")
+ONLINE_RETRIES = 1  # somebody is waiting
+MAX_WAIT = 30.0
+RETRYABLE = ("timeout", "connection_failed", "rate_limited", "server_error")
+_CODES = {400: "bad_request", 401: "unauthorized", 402: "unauthorized", 403: "forbidden", 404: "model_not_found", 408: "timeout",
+          409: "conflict", 413: "too_large", 422: "bad_request", 429: "rate_limited"}  # fmt: skip
+# An error may also come inside a stream whose status was 200; then only its type tells what it is.
+_TYPES = {
+    "overloaded_error": "server_error",
+    "api_error": "server_error",
+    "server_error": "server_error",
+    "rate_limit_error": "rate_limited",
+    "rate_limit_exceeded": "rate_limited",
+    "timeout_error": "timeout",
+    "authentication_error": "unauthorized",
+    "permission_error": "forbidden",
+    "not_found_error": "model_not_found",
+    "request_too_large": "too_large",
+    "invalid_request_error": "bad_request",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a call failed: our code, the HTTP status where there was one, and the seconds that the endpoint asks to wait."""
+
+    code: str
+    status: int | None = None
+    wait: float | None = None
+
+    @property
+    def retryable(self) -> bool:
+        """True when the same call may succeed later."""
+        return self.code in RETRYABLE
+
+
+class StoppedByListener(Exception):
+    """Carries what `on_text` raised past the rules for failed calls."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def failure_of(error: Exception) -> Failure | None:
+    """What an SDK's or HTTP client's error means; None for an error that no call to an endpoint raises."""
+    names = {cls.__name__ for cls in type(error).__mro__}
+    if names & {"APITimeoutError", "TimeoutException"}:
+        return Failure("timeout")
+    if names & {"APIConnectionError", "TransportError"}:
+        return Failure("connection_failed")
+    if isinstance(error, ValueError) or "APIResponseValidationError" in names:  # the body of a good status is not readable
+        return Failure("broken_reply")
+    if "APIError" not in names:
+        return None
+    status = getattr(error, "status_code", None)
+    if status == 400 and "content_filter" in str(error):
+        return Failure("content_filtered", status)
+    if status is None or status < 400:
+        return Failure(_TYPES.get(_type_of(error), "broken_reply"), status)
+    code = _CODES.get(status, "server_error" if status >= 500 else "bad_request")
+    response = getattr(error, "response", None)
+    asked = response.headers.get("retry-after", "") if response is not None else ""
+    return Failure(code, status, float(asked) if asked.replace(".", "", 1).isdigit() else None)
+
+
+def _type_of(error: Exception) -> str:
+    body = getattr(error, "body", None)
+    inner = body.get("error", body) if isinstance(body, dict) else {}
+    inner = inner if isinstance(inner, dict) else {}
+    return str(getattr(error, "type", None) or inner.get("type") or inner.get("code") or "")
+
+
+def asked(
+    call: Callable[[], R],
+    *,
+    name: str,
+    place: str,
+    retries: int,
+    backoff_ms: int,
+    learns: Callable[[Exception], bool] = lambda error: False,
+) -> tuple[R, int]:
+    """(what `call` returns, how many tries failed before it).
+
+    Rate limits, server errors, lost connections and timeouts are tried again, `retries` times at most, after the wait that the endpoint
+    asks for, else after one that doubles from try to try, with a quarter of chance. Nothing else is. `learns` is shown every refusal first
+    and says whether the call would now be another one. Raises ProviderError naming model, place and code.
+    """
+    tries = 0
+    while True:
+        try:
+            return call(), tries
+        except StoppedByListener as stopped:
+            raise stopped.error from None
+        except ProviderError:
+            raise
+        except Exception as error:
+            failure = failure_of(error)
+            if failure is None:
+                raise
+            if failure.code == "bad_request" and learns(error):
+                continue
+            if tries >= retries or not failure.retryable:
+                raise refused(error, failure, name=name, place=place, tries=tries) from error
+            wait = failure.wait if failure.wait is not None else backoff_ms / 1000 * 2**tries * random.uniform(0.75, 1.25)
+            time.sleep(min(MAX_WAIT, wait))
+            tries += 1
+
+
+def refused(error: Exception, failure: Failure, *, name: str, place: str, tries: int = 0, **details: Any) -> ProviderError:
+    """The error of a call that failed for good."""
+    how = "its reply is not readable" if failure.code == "broken_reply" else "did not answer"
+    return ProviderError(
+        f"the model {name!r} at {place}: {how} ({failure.code}, after {tries + 1} tries): {str(error)[:300]}",
+        code=failure.code, retryable=failure.retryable, retries=tries, status=failure.status, **details,
+    )  # fmt: skip
+
+
+def heard(events: Iterable[Any], text_of: Callable[[Any], str], on_text: Callable[[str], None], *, name: str, place: str) -> str:
+    """The whole text of a stream, each part handed to `on_text` as it comes.
+
+    A stream that breaks before its first part raises as it is, so that it can be asked again; later it raises ProviderError with what
+    came in `details["text"]`. What `on_text` raises is carried in StoppedByListener; closing the stream is the caller's.
+    """
+    parts: list[str] = []
+    following = iter(events)
+    while True:
+        try:
+            event = next(following, None)
+            part = "" if event is None else text_of(event)
+        except ProviderError as error:
+            error.details.setdefault("text", "".join(parts))
+            raise
+        except Exception as error:
+            failure = failure_of(error)
+            if failure is None or not parts:
+                raise
+            raise refused(error, failure, name=name, place=place, text="".join(parts)) from error
+        if event is None:
+            return "".join(parts)
+        if part:
+            parts.append(part)
+            try:
+                on_text(part)
+            except Exception as error:
+                raise StoppedByListener(error) from error
+
+
+def closed_with(owner: object, client: Any) -> Any:
+    """The client, whose connections are closed when its owner is let go; its own finaliser may come after theirs."""
+    weakref.finalize(owner, client.close)
+    return client
+
+
+def key_of(provider: str, variable: str) -> str:
+    """The key in an environment variable; `none` for an endpoint without keys. Raises ProviderError `missing_key`."""
+    key = os.environ.get(variable, "") if variable else "none"
+    if not key:
+        raise ProviderError(f"llm {provider!r} needs a key in the environment variable {variable}", code="missing_key")
+    return key
+
+
+def cost_of(usage: Json, price_input: float | None, price_output: float | None) -> float | None:
+    """What a call cost at prices per million tokens; None without usage or prices."""
+    if not usage or price_input is None or price_output is None:
+        return None
+    return float(usage["input_tokens"] * price_input + usage["output_tokens"] * price_output) / 1_000_000
+
+
+def estimated_usage(asked_text: str, answered: str) -> Json:
+    """Usage where the endpoint counts none, marked `estimated`: a token for each wide character and each four others."""
+    return {"input_tokens": _estimate(asked_text), "output_tokens": _estimate(answered), "estimated": True}
+
+
+def _estimate(text: str) -> int:
+    wide = sum(char >= "\u2e80" for char in text)
+    return wide + (len(text) - wide + 3) // 4
