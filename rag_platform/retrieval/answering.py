@@ -13,36 +13,17 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar
 
 from rag_platform import registry
 from rag_platform.config_query import AnswererConfig
 from rag_platform.errors import ConfigError
-from rag_platform.indexes.lexical import analyse
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.protocols import LLM, Answerer, Written
-from rag_platform.providers.segmentation import is_identifier
 from rag_platform.retrieval.citing import cited_numbers
 from rag_platform.retrieval.passages import Unit, units
+from rag_platform.retrieval.wording import ASKS_NUMBER, DIGIT, coverage, kind_weight, query_terms, terms
 
-_STOP_WORDS = """
-a about all also an and any are as at be been but by can could did do does for from had has have how i if in into is it its may me my
-no not of on or our please shall should so tell than that the their them then there these they this those to under us use used using
-was we were what what's when where which while who whom whose why will with would you your
-什么 怎么 如何 怎样 多少 为何 可以 能够 需要 应该 没有 告诉 一个 时候 有没 为什
-"""
-_STOP = frozenset(_STOP_WORDS.split())
-# Terms of Chinese are pairs of characters: one with a function word in it crosses a word boundary.
-_FUNCTION = re.compile("[的了是在和与及或就都而也着把被让给向从到对为于之其这那哪个些吗呢吧啊呀么怎请问我你他她它们由谁几所]")
-_ASKS_NUMBER = re.compile(
-    r"\bhow (?:many|much|long|large|big|often|far|old|high|fast)\b|\b(?:max|min)(?:imum)?\b|\b(?:limit|size|port|version)\b"
-    r"|多少|几|多大|多长|多久|多高|上限|最大|最小|端口"
-    r"|\bwhen\b|\bwhat (?:year|date|day|time)\b|何时|什么时候|哪一?年|哪天|日期"
-)
-_DIGIT = re.compile(r"\d|[一二三四五六七八九十百千万两]+[个次年月日号天小时分秒元人名种]")
-_ORDER_SUFFIXES = (("ies", "y"), ("sses", "ss"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""))
-IDENTIFIER_WEIGHT = 3.0
 CONTEXT_WEIGHT = 0.4  # a word that stands only in the heading or header above the unit
 
 
@@ -98,20 +79,6 @@ def refuses(sure: float, config: AnswererConfig) -> bool:
     return sure < config.min_confidence
 
 
-def query_terms(query: str) -> list[str]:
-    """The distinct words of a question that carry meaning; all of its words when it has no others."""
-    found = list(dict.fromkeys(_stemmed(query)))
-    return [term for term in found if term not in _STOP and not _FUNCTION.search(term)] or found
-
-
-def coverage(query: str, texts: Sequence[str]) -> float:
-    """The share of the question's words, by weight, that stand in the texts; 0 without texts."""
-    asked = query_terms(query)
-    have = {term for text in texts for term in _terms(text)}
-    total = sum(map(_kind_weight, asked))
-    return sum(_kind_weight(term) for term in asked if term in have) / total if total else 0.0
-
-
 def confidence(query: str, answer: str, evidence: Sequence[Hit], hits: Sequence[Hit], *, legs: int) -> float:
     """How far to trust the answer, 0 to 1: 0.65 x coverage + 0.35 x agreement; at most 0.2 without an answer, 0 without hits.
 
@@ -142,56 +109,28 @@ class _Scored:
 def _scored(query: str, asked: Sequence[str], evidence: Sequence[Hit]) -> list[_Scored]:
     """Units that hold a word of the question, best first; ties in reading order."""
     found = [(n, unit) for n, hit in enumerate(evidence) for unit in units(hit.chunk_text)]
-    held = [frozenset(_terms(evidence[n].chunk_text[unit.start : unit.end])) for n, unit in found]
+    held = [frozenset(terms(evidence[n].chunk_text[unit.start : unit.end])) for n, unit in found]
     frequency = Counter(term for have in held for term in have if term in set(asked))
-    weight = {term: _kind_weight(term) * math.log(1 + (len(found) + 1) / (frequency[term] + 0.5)) for term in asked}
+    weight = {term: kind_weight(term) * math.log(1 + (len(found) + 1) / (frequency[term] + 0.5)) for term in asked}
     total = sum(weight.values())
-    wants_digit = bool(_ASKS_NUMBER.search(query.lower()))
+    wants_digit = bool(ASKS_NUMBER.search(query.lower()))
     scored: list[_Scored] = []
     for i, ((n, unit), have) in enumerate(zip(found, held, strict=True)):
         hit = evidence[n]
         before = held[i - 1] if i and found[i - 1][0] == n and unit.kind == "sentence" else frozenset()  # "It ..." speaks of the last one
-        around = (frozenset(_terms(f"{unit.context}\n{hit.section_path}\n{hit.doc_title}")) | before) - have
+        around = (frozenset(terms(f"{unit.context}\n{hit.section_path}\n{hit.doc_title}")) | before) - have
         own = sum(weight[term] for term in asked if term in have)
         context = sum(weight[term] for term in asked if term in around)
         text = hit.chunk_text[unit.start : unit.end]
         if own == 0 or (text.endswith((":", "：")) and unit.kind == "sentence"):
             continue
         score = own + CONTEXT_WEIGHT * context
-        score *= 1.2 if wants_digit and _DIGIT.search(text) else 1.0
+        score *= 1.2 if wants_digit and DIGIT.search(text) else 1.0
         score /= 1 + 0.1 * n  # the search's own order holds what words cannot tell
         score /= 1 + max(0, len(have) - 40) / 80  # a very long unit holds many words by chance
         score *= 0.5 if text.rstrip().endswith(("?", "？")) else 1.0  # a question is seldom its own answer
         scored.append(_Scored(score, (own + context) / total, n, unit))
     return sorted(scored, key=lambda item: (-round(item.score, 9), item.hit, item.unit.start))
-
-
-def _terms(text: str) -> tuple[str, ...]:
-    return _cached_terms(text) if len(text) <= 2000 else _stemmed(text)
-
-
-@lru_cache(maxsize=4096)
-def _cached_terms(text: str) -> tuple[str, ...]:
-    return _stemmed(text)
-
-
-def _stemmed(text: str) -> tuple[str, ...]:
-    """The terms of the word index, stemmed; single characters of Chinese say too little to choose a sentence by."""
-    return tuple(_stem(term) for term in analyse(text) if len(term) > 1 or term.isascii())
-
-
-@lru_cache(maxsize=16_384)
-def _stem(term: str) -> str:
-    """An English word without its most common endings; other terms as they are."""
-    if len(term) > 3 and term.isascii() and term.isalpha():
-        for suffix, instead in _ORDER_SUFFIXES:
-            if term.endswith(suffix) and len(term) - len(suffix) >= 3 and not term.endswith(("ss", "us", "is")):
-                return term[: -len(suffix)] + instead
-    return term
-
-
-def _kind_weight(term: str) -> float:
-    return IDENTIFIER_WEIGHT if is_identifier(term) else 1.0
 
 
 # --- writing -------------------------------------------------------------------------------------------------------------

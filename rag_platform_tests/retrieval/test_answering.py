@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_platform.ir import Hit
-from rag_platform.retrieval.answering import Extractive, confidence, coverage, query_terms
+from rag_platform.retrieval.answering import Extractive, confidence
 from rag_platform.retrieval.citing import cited, cited_numbers, passages, renumbered_marks
+from rag_platform.retrieval.wording import coverage, query_terms
 
 
 def hit(rank: int, text: str, section: str = "", source: str = "hybrid") -> Hit:
