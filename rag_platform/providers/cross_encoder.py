@@ -1,0 +1,109 @@
+"""Cross-encoders in the format of sentence-transformers: a model that reads question and passage together; an extra (`models`)."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rag_platform.errors import ConfigError, ProviderError
+from rag_platform.ir import Hit, QueryIR
+from rag_platform.providers.rerank_texts import passage
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+_lock = threading.Lock()  # one model at a time computes
+_models: dict[tuple[str, str, str, int], Any] = {}
+
+
+@dataclass(frozen=True)
+class CrossEncoderReranker:
+    """A cross-encoder: a folder (give the absolute path), or a hub name whose files lie in the local Hugging Face cache, such as
+    BAAI/bge-reranker-base. Nothing is fetched, code that comes with a model is never run, weights are read from safetensors.
+
+    Scores are the model's logits, so `score_mode: normalize` with `sigmoid` shows what such models call their score. The model must
+    have one output. `max_tokens` shortens its window for question and passage together; 0 means its own.
+    """
+
+    model: str = ""
+    revision: str = ""
+    max_tokens: int = 0
+    max_chars: int = 4_000  # of a passage; far above the window of such models, it bounds what a broken chunk can cost
+    batch_size: int = 16
+    device: str = "cpu"
+    threads: int = 1  # of torch, for the whole process
+
+    VERSION: ClassVar[str] = "1"
+    POINTWISE: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        for package in ("torch", "sentence_transformers"):
+            if importlib.util.find_spec(package) is None:
+                raise ImportError(f"the package {package} is not installed")
+        if not self.model:
+            raise ValueError("`model` must name a folder or a hub model, such as BAAI/bge-reranker-base")
+        for name, least in (("max_tokens", 0), ("max_chars", 1), ("batch_size", 1), ("threads", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
+
+    def score(self, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
+        """The logit of each pair of question and passage. Raises ConfigError `model_not_found` or `model_unusable` with the remedy."""
+        if not hits:
+            return []
+        pairs = [(_encodable(query.dense_query_text), _encodable(passage(hit, self.max_chars))) for hit in hits]
+        with _lock:
+            model = self._loaded()
+            try:
+                scores = model.predict(pairs, batch_size=self.batch_size, show_progress_bar=False)
+            except (RuntimeError, ValueError, IndexError) as error:  # of torch: out of memory, a token without an embedding
+                raise ProviderError(f"{self.model!r} failed on {len(pairs)} passages: {error}", code="model_failed") from error
+        return [float(score) for score in scores]
+
+    def _loaded(self) -> Any:
+        key = (self.model, self.revision, self.device, self.max_tokens)
+        if key not in _models:
+            import torch
+            from sentence_transformers import CrossEncoder
+
+            torch.set_num_threads(self.threads)
+            try:
+                model = CrossEncoder(
+                    self._place(),
+                    revision=self.revision or None,
+                    device=self.device,
+                    trust_remote_code=False,
+                    local_files_only=True,
+                    max_length=self.max_tokens or None,
+                    activation_fn=torch.nn.Identity(),
+                    model_kwargs={"use_safetensors": True, "dtype": "float32"},
+                )
+            except ConfigError:
+                raise
+            except Exception as error:  # whatever the model's files lead to
+                raise ConfigError(
+                    f"the model {self.model!r} cannot be loaded on {self.device!r}: {type(error).__name__}: {error}; "
+                    f"fetch it once with `hf download {self.model}`, or name a folder that holds it",
+                    code="model_unusable",
+                ) from error
+            if model.num_labels != 1:
+                raise ConfigError(f"the model {self.model!r} has {model.num_labels} outputs; a reranker has one", code="model_unusable")
+            _models[key] = model
+        return _models[key]
+
+    def _place(self) -> str:
+        folder = Path(self.model).expanduser()
+        if folder.is_dir():
+            return str(folder.resolve())
+        if _HUB_NAME.fullmatch(self.model):
+            return self.model
+        raise ConfigError(f"there is no model folder {self.model!r}; give the absolute path of a folder, or the name of a hub model, such "
+                          "as BAAI/bge-reranker-base", code="model_not_found")  # fmt: skip
+
+
+def _encodable(text: str) -> str:
+    # The tokenizer needs valid Unicode; NUL is no text.
+    return text.replace("\0", " ").encode("utf-8", "ignore").decode("utf-8")

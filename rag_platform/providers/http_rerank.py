@@ -1,0 +1,142 @@
+"""Reranking models behind an endpoint that speaks the JSON of Cohere (v2/rerank) and Jina (v1/rerank), as vLLM and others do."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from rag_platform.errors import ConfigError, ProviderError
+from rag_platform.ir import Hit, Json, QueryIR
+from rag_platform.observability import tracing
+from rag_platform.providers.rerank_texts import passage
+
+_CODES = {401: "unauthorized", 403: "forbidden", 404: "model_not_found", 408: "timeout", 413: "too_large", 429: "rate_limited"}
+_AGAIN = ("timeout", "connection_failed", "rate_limited", "server_error")
+
+
+@dataclass(frozen=True)
+class HttpReranker:
+    """A rerank endpoint by its full `url`; it is sent {model, query, documents, top_n} and must answer results[{index, relevance_score}].
+
+    The key is read from the environment variable that `api_key_env` names; empty means an endpoint without keys. Rate limits, server
+    errors, lost connections and timeouts are tried again up to `retries` times while `timeout_ms` lasts, which bounds all tries together.
+    """
+
+    url: str = ""
+    model: str = ""
+    api_key_env: str = "RERANK_API_KEY"
+    timeout_ms: int = 800
+    retries: int = 1
+    backoff_ms: int = 100
+    max_chars: int = 4_000  # of a passage
+
+    NAME: ClassVar[str] = "http"
+    VERSION: ClassVar[str] = "1"
+    REMOTE: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not self.url.startswith(("http://", "https://")):
+            raise ValueError(f"`url` must be the whole address, such as https://api.cohere.com/v2/rerank, not {self.url!r}")
+        for name, least in (("timeout_ms", 1), ("retries", 0), ("backoff_ms", 0), ("max_chars", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
+
+    def score(self, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
+        """The endpoint's relevance of each hit.
+
+        Raises ProviderError with code missing_key, unauthorized, forbidden, model_not_found, bad_request, too_large, bad_output, or,
+        retryable, rate_limited, timeout, connection_failed, server_error.
+        """
+        if not hits:
+            return []
+        documents = [_encodable(passage(hit, self.max_chars)) for hit in hits]
+        body: Json = {"model": self.model, "query": _encodable(query.dense_query_text), "documents": documents, "top_n": len(documents)}
+        reply, tries = self._asked(body)
+        scores = self._read(reply, len(hits))
+        tracing.event(
+            "model.call", {"provider": self.NAME, "model": self.model, "mode": "online", "usage": _usage(reply), "retries": tries}
+        )
+        return scores
+
+    def _asked(self, body: Json) -> tuple[Any, int]:
+        """(the reply, how many tries failed before it)."""
+        import httpx
+
+        headers = self._headers()
+        ends = time.monotonic() + self.timeout_ms / 1000
+        tries = 0
+        with httpx.Client(trust_env=False) as client:
+            while True:
+                status, wait = None, 0.0
+                try:
+                    response = client.post(self.url, json=body, headers=headers, timeout=max(0.001, ends - time.monotonic()))
+                    status = response.status_code
+                    if status < 300:
+                        return response.json(), tries
+                    code = _CODES.get(status, "server_error" if status >= 500 else "bad_request")
+                    said = response.text[:300]
+                    wait = _seconds(response.headers.get("retry-after", ""))
+                except httpx.TimeoutException as error:
+                    code, said = "timeout", str(error) or f"no answer within {self.timeout_ms} ms"
+                except httpx.TransportError as error:
+                    code, said = "connection_failed", str(error)
+                except (ValueError, httpx.DecodingError) as error:  # the body of a good status is no JSON
+                    raise self._bad(f"no JSON ({error})") from error
+                wait = max(wait, self.backoff_ms / 1000 * 2**tries)
+                if code not in _AGAIN or tries >= self.retries or time.monotonic() + wait >= ends:
+                    raise ProviderError(
+                        f"the rerank endpoint {self.url} did not answer ({code}, after {tries + 1} tries): {said}",
+                        code=code, retryable=code in _AGAIN, retries=tries, status=status,
+                    )  # fmt: skip
+                time.sleep(wait)
+                tries += 1
+
+    def _headers(self) -> dict[str, str]:
+        if not self.api_key_env:
+            return {}
+        key = os.environ.get(self.api_key_env, "")
+        if not key:
+            raise ProviderError(f"the reranker 'http' needs a key in the environment variable {self.api_key_env}; "
+                                "set api_key_env to '' for an endpoint without keys", code="missing_key")  # fmt: skip
+        if not key.isascii() or not key.isprintable():
+            raise ConfigError(f"the key in {self.api_key_env} holds characters that no header may have")
+        return {"Authorization": f"Bearer {key}"}
+
+    def _read(self, reply: Any, count: int) -> list[float]:
+        """One finite score for each of the documents, every index once."""
+        results = reply.get("results") if isinstance(reply, dict) else None
+        if not isinstance(results, list):
+            raise self._bad("no list of results")
+        scores: dict[int, float] = {}
+        for item in results:
+            index, score = (item.get("index"), item.get("relevance_score")) if isinstance(item, dict) else (None, None)
+            if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < count or index in scores:
+                raise self._bad(f"the index {index!r}, of {count} documents")
+            if isinstance(score, bool) or not isinstance(score, (int, float)) or not math.isfinite(score):
+                raise self._bad(f"the relevance_score {score!r}")
+            scores[index] = float(score)
+        if len(scores) != count:
+            raise self._bad(f"{len(scores)} results for {count} documents")
+        return [scores[index] for index in range(count)]
+
+    def _bad(self, what: str) -> ProviderError:
+        return ProviderError(f"the rerank endpoint {self.url} answered with {what}", code="bad_output")
+
+
+def _usage(reply: Json) -> Json:
+    """What was billed, as the endpoint says it: Jina under `usage`, Cohere under `meta`."""
+    meta = reply.get("meta")
+    found = reply.get("usage") or (meta.get("billed_units") if isinstance(meta, dict) else None)
+    return dict(found) if isinstance(found, dict) else {}
+
+
+def _seconds(asked: str) -> float:
+    return float(asked) if asked.replace(".", "", 1).isdigit() else 0.0
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "ignore").decode("utf-8")  # a lone surrogate has no UTF-8
