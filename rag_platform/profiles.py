@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 from rag_platform import prompts
 from rag_platform.chunk_embedders import owed_to_embedders
 from rag_platform.config import DESCRIBE_FIELDS, CleaningConfig, Strategy, ViewConfig, config_dir, fingerprint
-from rag_platform.registry import provider_version
+from rag_platform.registry import provider_class, provider_version
 
 INGESTION_STAGES = ("raw_document", "facts", "media", "sections", "chunks", "views", "embeddings")
 
@@ -78,8 +79,15 @@ def _media_texts_parts(strategy: Strategy) -> list[Any]:
 def index_profile(strategy: Strategy) -> str:
     """The identity of what a release holds: stage profiles, encoding and index providers. Another one forces a full build."""
     dump = strategy.model_dump(mode="json", include={"encoding", "lexical", "dense"})
-    return fingerprint(dump, provider_version("lexical_index", strategy.lexical.provider),
+    return fingerprint(dump, *_outside_lexical(strategy), provider_version("lexical_index", strategy.lexical.provider),
                        provider_version("dense_index", strategy.dense.provider), stage_profiles(strategy)["embeddings"])  # fmt: skip
+
+
+def _outside_lexical(strategy: Strategy) -> list[str]:
+    """What the word index hangs on beside its config, such as the words of a dictionary file."""
+    outside: Callable[[dict[str, Any]], str] | None = getattr(provider_class("lexical_index", strategy.lexical.provider), "outside", None)
+    found = outside(strategy.lexical.options) if outside is not None else ""
+    return [found] if found else []
 
 
 def store_profiles(strategy: Strategy) -> dict[str, str]:
@@ -88,7 +96,8 @@ def store_profiles(strategy: Strategy) -> dict[str, str]:
     Another index profile builds all three anew, for they are one directory; these tell which of them would hold something else.
     """
     stages, dump = stage_profiles(strategy), strategy.model_dump(mode="json", include={"lexical", "dense"})
-    lexical = [dump["lexical"], provider_version("lexical_index", strategy.lexical.provider), stages["views"]]
+    version = provider_version("lexical_index", strategy.lexical.provider)
+    lexical = [dump["lexical"], *_outside_lexical(strategy), version, stages["views"]]
     dense = [dump["dense"], provider_version("dense_index", strategy.dense.provider), stages["embeddings"]]
     return {
         "catalog": fingerprint(stages["embeddings"], strategy.encoding, length=12),

@@ -153,9 +153,20 @@ class LexicalReader(Protocol):
     """An opened word index."""
 
     def search(
-        self, query: str, k: int, *, chunk_ids: Collection[str] | None = None, doc_ids: Collection[str] | None = None
+        self,
+        query: str,
+        k: int,
+        *,
+        expansions: Sequence[tuple[str, float]] = (),
+        phrases: Sequence[str] = (),
+        chunk_ids: Collection[str] | None = None,
+        doc_ids: Collection[str] | None = None,
     ) -> list[Candidate]:
-        """At most k candidates, best first, BM25 scores; the id sets restrict what may match."""
+        """At most k candidates, best first, BM25 scores above 0; the id sets restrict what may match.
+
+        Expansions are further texts with the weight of their words, the question's own weighing 1. What holds a phrase word by word
+        comes above what holds its words in another way; the words of a phrase stand in the question, too.
+        """
         ...
 
     def count(self) -> int:

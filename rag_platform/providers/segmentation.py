@@ -46,6 +46,19 @@ def terms(text: str, chinese: Chinese = "pairs") -> list[str]:
     return found
 
 
+def sequence(text: str) -> list[str]:
+    """Lower-case terms of `text` in order, one a place, by which phrases are found: words and identifiers whole, the rest by character.
+
+    >>> sequence("Set maxRetryCount: 重试次数")
+    ['set', 'maxretrycount', '重', '试', '次', '数']
+    """
+    found: list[str] = []
+    for match in _TOKEN.finditer(unicodedata.normalize("NFKC", text)):
+        token = match.group().lower()
+        found += [token.replace("’", "'")[:MAX_TERM_CHARS]] if match.lastgroup == "word" else token
+    return found
+
+
 def run_terms(run: str) -> list[str]:
     """Each character of an unspaced run, and each pair of neighbours."""
     return [*run, *(run[i : i + 2] for i in range(len(run) - 1))]

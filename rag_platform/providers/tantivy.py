@@ -4,6 +4,7 @@ No query language is parsed: a question becomes an OR of its terms, so operators
 
     meta.json             which segments are searched, as tantivy reads it
     buckets.json          which bucket each of them belongs to
+    dictionary.json       the words that are kept whole; absent where there are none
     <segment>.idx, ...    what tantivy wrote of one bucket
     <segment>.parquet     the terms of the bucket's chunks, so that it can be written again without its texts
 
@@ -14,13 +15,14 @@ buckets of the changed documents anew; the others stay the same files. Scores an
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import itertools
+import math
 import os
 import shutil
 import sys
 import uuid
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,14 +31,15 @@ from typing import Any, ClassVar
 
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Candidate, Json, LexicalRow
-from rag_platform.providers import segmentation
+from rag_platform.providers import dictionaries, segmentation
+from rag_platform.providers.term_analysis import Analysis, IndexedRow, phrase_bonus
 from rag_platform.store import read_json, read_records, write_json, write_records
 
 # The index's own schema says by this name how its terms were cut, so it cannot be opened, or added to, with another cut.
 _TOKENIZERS: dict[segmentation.Chinese, str] = {"pairs": "terms", "words": "terms_words"}
 _WRITER_BYTES = 96 * 1024 * 1024  # a bucket with more terms than fit becomes several segments, which changes nothing but its speed
 _WRITERS = 4  # buckets written side by side
-_BUCKETS = "buckets.json"
+_BUCKETS, _DICTIONARY = "buckets.json", "dictionary.json"
 # Above so many ids, which are also a good share of the index, testing hits against the set is faster than compiling it into the query
 # (100,000 chunks on a busy machine: 1,000 ids 145 against 20 ms, 5,000 ids 90 against 123 ms, 10,000 ids 41 against 350 ms).
 _LARGE_SET = 2_000
@@ -45,13 +48,15 @@ _LARGE_SHARE = 0.05
 
 @dataclass(frozen=True)
 class Tantivy:
-    """BM25 (k1 = 1.2, b = 0.75) over text and headings, with English stemming and accents folded.
+    """BM25 (k1 = 1.2, b = 0.75) over text and headings, with English stemming and accents folded; phrases by their places.
 
-    Chinese is indexed and asked as characters and pairs, or as the words of a dictionary; another choice needs a new index. There is
-    a bucket for every `bucket_rows` chunks, but at most `max_buckets`: more of them make edits cheaper and questions dearer.
+    Chinese is indexed and asked as characters and pairs, or as the words of a dictionary; another choice needs a new index. The words of
+    `dictionary`, a list or a file beside the settings with one word a line, are terms besides. There is a bucket for every `bucket_rows`
+    chunks, but at most `max_buckets`: more of them make edits cheaper and questions dearer.
     """
 
     chinese: segmentation.Chinese = "pairs"
+    dictionary: Sequence[str] | str = ()
     headings_boost: float = 0.5  # Cranfield nDCG@10: 0.504 without, 0.526 with 0.5, 0.510 with 1.0
     identifier_boost: float = 2.0
     bucket_rows: int = 1_000
@@ -60,7 +65,7 @@ class Tantivy:
     )
 
     NAME: ClassVar[str] = "tantivy"
-    VERSION: ClassVar[str] = "2"  # changes with the terms of `segmentation`, the schema below and the files of the directory
+    VERSION: ClassVar[str] = "3"  # changes with the terms of `segmentation`, the schema below and the files of the directory
     REPLACES_FILES: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -72,27 +77,30 @@ class Tantivy:
     def update(self, directory: Path, *, removed: Mapping[str, str], rows: Iterable[LexicalRow]) -> None:
         """Delete `removed` (chunk id: doc id), then add `rows`; files are replaced, never changed, so they may be linked elsewhere."""
         directory.mkdir(parents=True, exist_ok=True)
-        held = _read_buckets(directory, self.chinese)
-        analyzer = _analyzer()
-        new = [self._terms(row, analyzer) for row in rows]
-        changed, after = _rearranged(directory, held, removed, new, self._buckets_for)
+        words = dictionaries.load(self.dictionary)
+        held = _read_buckets(directory, self.chinese, words)
+        analysis = Analysis(self.chinese, words)
+        changed, after = _rearranged(directory, held, removed, [analysis.row(row) for row in rows], self._buckets_for)
         if changed:
+            if words.words:
+                write_json(directory / _DICTIONARY, words.words)
             _write_buckets(directory, held, changed, after, self.chinese)
 
     def _buckets_for(self, rows: int) -> int:
         return min(self.max_buckets, max(1, rows // self.bucket_rows))
 
-    def _terms(self, row: LexicalRow, analyzer: Any) -> LexicalRow:
-        text, headings = (" ".join(analyzer.analyze(" ".join(segmentation.terms(part, self.chinese)))) for part in (row.text, row.headings))
-        return LexicalRow(row.chunk_id, row.doc_id, text, headings)
-
     def open(self, directory: Path) -> TantivyReader:
         """A reader of a finished directory. Raises ProviderError when there is no index."""
         return TantivyReader(directory, self)
 
+    @staticmethod
+    def outside(options: Mapping[str, Any]) -> str:
+        """What the index hangs on beside its options: the words of the dictionary file, as a fingerprint; empty without a file."""
+        return dictionaries.profile(options.get("dictionary", ()))
+
 
 class TantivyReader:
-    """An opened word index; safe between threads."""
+    """An opened word index; safe between threads. It cuts questions by the dictionary that its own words were cut by."""
 
     def __init__(self, directory: Path, options: Tantivy) -> None:
         self._options = options
@@ -100,7 +108,8 @@ class TantivyReader:
         self._index.config_reader(reload_policy="manual")  # the directory never changes, so nothing needs to watch it
         self._index.reload()
         self._searcher = self._index.searcher()
-        self._analyzer = _analyzer()
+        self._analysis = Analysis(options.chinese, dictionaries.Dictionary(_words_of(directory)))
+        self._has_places = _has_places(directory)
 
     def count(self) -> int:
         """Number of chunks held."""
@@ -113,10 +122,21 @@ class TantivyReader:
         return {chunk_id for chunk_id, _ in self._hits(tantivy.Query.all_query(), max(1, self.count()))}
 
     def search(
-        self, query: str, k: int, *, chunk_ids: Collection[str] | None = None, doc_ids: Collection[str] | None = None
+        self,
+        query: str,
+        k: int,
+        *,
+        expansions: Sequence[tuple[str, float]] = (),
+        phrases: Sequence[str] = (),
+        chunk_ids: Collection[str] | None = None,
+        doc_ids: Collection[str] | None = None,
     ) -> list[Candidate]:
-        """At most k candidates by BM25 score, equal scores by chunk_id; the id sets restrict what may match."""
-        words = self._words(query)
+        """At most k candidates by BM25 score, equal scores by chunk_id; the id sets restrict what may match.
+
+        What holds a phrase comes above what holds its words in another way, but for an index that an older program wrote: it knows no
+        places of words.
+        """
+        words = self._words(query, expansions, phrases)
         if k <= 0 or words is None or (chunk_ids is not None and not chunk_ids) or (doc_ids is not None and not doc_ids):
             return []
         allowed: Collection[str] | None = None
@@ -126,18 +146,34 @@ class TantivyReader:
         hits = self._best(restricted, k, (lambda chunk_id: True) if allowed is None else allowed.__contains__)
         return [Candidate(chunk_id, score, "sparse") for chunk_id, score in hits]
 
-    def _words(self, text: str) -> Any | None:
+    def _words(self, text: str, expansions: Sequence[tuple[str, float]], phrases: Sequence[str]) -> Any | None:
         import tantivy
 
-        query, should = tantivy.Query, tantivy.Occur.Should
-        weights = Counter(self._analyzer.analyze(" ".join(segmentation.terms(text, self._options.chinese))))
-        clauses = []
-        for term, repeats in weights.items():
-            weight = repeats * (self._options.identifier_boost if segmentation.is_identifier(term) else 1.0)
-            for name, boost in (("text", 1.0), ("headings", self._options.headings_boost)):
-                if boost > 0:
-                    clauses.append((should, query.boost_query(query.term_query(self._index.schema, name, term, "freq"), weight * boost)))
+        query, should, schema = tantivy.Query, tantivy.Occur.Should, self._index.schema
+        weights = self._analysis.weights(text, expansions, identifier_boost=self._options.identifier_boost)
+        clauses = [
+            (should, query.boost_query(query.term_query(schema, name, term, "freq"), weight * boost))
+            for term, weight in weights.items()
+            for name, boost in self._fields()
+        ]
+        for phrase in phrases if self._has_places else ():
+            terms = self._analysis.phrase(phrase)
+            if terms:
+                found = query.phrase_query(schema, "sequence", terms) if len(terms) > 1 else query.term_query(schema, "sequence", terms[0])
+                clauses.append((should, query.const_score_query(found, self._bonus(phrase, weights))))
         return query.boolean_query(clauses) if clauses else None
+
+    def _fields(self) -> list[tuple[str, float]]:
+        return [("text", 1.0), ("headings", self._options.headings_boost)][: 2 if self._options.headings_boost > 0 else 1]
+
+    def _bonus(self, phrase: str, weights: Mapping[str, float]) -> float:
+        own = {term: weights[term] for term in self._analysis.terms(phrase) if term in weights}
+        return phrase_bonus(own, [sum(boost * self._rarity(name, term) for name, boost in self._fields()) for term in own])
+
+    def _rarity(self, field: str, term: str) -> float:
+        """The idf of a term as BM25 counts it here."""
+        number, holding = self.count(), self._searcher.doc_freq(field, term)
+        return math.log(1.0 + (number - holding + 0.5) / (holding + 0.5))
 
     def _restricted(self, words: Any, sets: dict[str, Collection[str] | None]) -> Any:
         import tantivy
@@ -190,27 +226,39 @@ def _home(bucket: int, buckets: int) -> int:
     return bucket
 
 
-def _read_buckets(directory: Path, chinese: segmentation.Chinese) -> list[_Bucket]:
+def _read_buckets(directory: Path, chinese: segmentation.Chinese, words: dictionaries.Dictionary) -> list[_Bucket]:
     """What the directory holds, nothing for an empty one."""
     if not (directory / "meta.json").is_file():
         return []
     _index(directory, chinese, create=False)  # refuses an index of terms that were cut otherwise
-    if not (directory / _BUCKETS).is_file():
+    if not _has_places(directory) or not (directory / _BUCKETS).is_file():
         raise ProviderError("the word index was written by an older program and takes no changes; rebuild the release with `rag rebuild`")
+    if _words_of(directory) != words.words:
+        raise ProviderError("the word index was cut by another dictionary and takes no changes; rebuild the release with `rag rebuild`")
     return [_Bucket(item["rows"], item["name"], tuple(item["segments"])) for item in read_json(directory / _BUCKETS)]
 
 
+def _words_of(directory: Path) -> tuple[str, ...]:
+    path = directory / _DICTIONARY
+    return tuple(read_json(path)) if path.is_file() else ()
+
+
+def _has_places(directory: Path) -> bool:
+    """False for an index of version 2 and before."""
+    return any(field["name"] == "sequence" for field in read_json(directory / "meta.json")["schema"])
+
+
 def _rearranged(
-    directory: Path, held: Sequence[_Bucket], removed: Mapping[str, str], new: Sequence[LexicalRow], buckets_for: Callable[[int], int]
-) -> tuple[dict[int, list[LexicalRow]], int]:
+    directory: Path, held: Sequence[_Bucket], removed: Mapping[str, str], new: Sequence[IndexedRow], buckets_for: Callable[[int], int]
+) -> tuple[dict[int, list[IndexedRow]], int]:
     """The rows of every bucket that is not as it was, and how many buckets there are now."""
     before = len(held)
     gone = {*removed, *(row.chunk_id for row in new)}
-    pool: dict[int, list[LexicalRow]] = {}
+    pool: dict[int, list[IndexedRow]] = {}
 
     def take(number: int) -> None:
         if number < before and number not in pool:
-            rows = read_records(directory / f"{held[number].name}.parquet", LexicalRow) if held[number].rows else []
+            rows = read_records(directory / f"{held[number].name}.parquet", IndexedRow) if held[number].rows else []
             pool[number] = [row for row in rows if row.chunk_id not in gone]
 
     for doc_id in {*removed.values(), *(row.doc_id for row in new)} if held else ():
@@ -231,7 +279,7 @@ def _rearranged(
 
 
 def _write_buckets(
-    directory: Path, held: Sequence[_Bucket], changed: Mapping[int, list[LexicalRow]], after: int, chinese: segmentation.Chinese
+    directory: Path, held: Sequence[_Bucket], changed: Mapping[int, list[IndexedRow]], after: int, chinese: segmentation.Chinese
 ) -> None:
     """Write the changed buckets, then the files that name all buckets; what belongs to none of them goes."""
     scratch = directory / ".scratch"
@@ -246,13 +294,19 @@ def _write_buckets(
     all_segments = [segment for bucket in buckets for segment in bucket.segments]
     write_json(directory / _BUCKETS, buckets)
     write_json(directory / "meta.json", {**meta, "segments": all_segments, "opstamp": 0})
-    named = {"meta", "buckets", *(bucket.name for bucket in buckets), *(_file_stem(segment["segment_id"]) for segment in all_segments)}
+    named = {
+        "meta",
+        "buckets",
+        "dictionary",
+        *(bucket.name for bucket in buckets),
+        *(_file_stem(segment["segment_id"]) for segment in all_segments),
+    }
     for path in directory.iterdir():
         if path.name.split(".")[0] not in named:
             path.unlink()
 
 
-def _written(scratch: Path, directory: Path, rows: list[LexicalRow], chinese: segmentation.Chinese) -> tuple[_Bucket, Json]:
+def _written(scratch: Path, directory: Path, rows: list[IndexedRow], chinese: segmentation.Chinese) -> tuple[_Bucket, Json]:
     """The bucket of these rows, written into `scratch` and moved to `directory`, and the meta.json of the index that it was alone."""
     import tantivy
 
@@ -260,7 +314,7 @@ def _written(scratch: Path, directory: Path, rows: list[LexicalRow], chinese: se
     scratch.mkdir(parents=True)
     writer = _index(scratch, chinese, create=True).writer(heap_size=_WRITER_BYTES, num_threads=1)  # one thread: equal rows, equal files
     for row in rows:
-        writer.add_document(tantivy.Document(chunk_id=row.chunk_id, doc_id=row.doc_id, text=row.text, headings=row.headings))
+        writer.add_document(tantivy.Document(**{field.name: getattr(row, field.name) for field in dataclasses.fields(row)}))
     sys.audit("rag_platform.commit", str(scratch))
     writer.commit()
     writer.wait_merging_threads()
@@ -268,12 +322,12 @@ def _written(scratch: Path, directory: Path, rows: list[LexicalRow], chinese: se
     if not rows:
         return _Bucket(), meta
     name = _content_name(rows)
-    write_records(directory / f"{name}.parquet", LexicalRow, rows)
+    write_records(directory / f"{name}.parquet", IndexedRow, rows)
     return _Bucket(len(rows), name, _renamed(scratch, directory, name, meta["segments"])), meta
 
 
-def _content_name(rows: Sequence[LexicalRow]) -> str:
-    fields = itertools.chain.from_iterable((row.chunk_id, row.doc_id, row.text, row.headings) for row in rows)
+def _content_name(rows: Sequence[IndexedRow]) -> str:
+    fields = itertools.chain.from_iterable((row.chunk_id, row.doc_id, row.text, row.headings, row.sequence) for row in rows)
     return hashlib.sha256("\0".join(fields).encode()).hexdigest()[:32]
 
 
@@ -298,7 +352,7 @@ def _index(directory: Path, chinese: segmentation.Chinese, create: bool) -> Any:
     if not create and not (directory / "meta.json").is_file():
         raise ProviderError(f"no word index in {directory.name}; rebuild the release with `rag rebuild`", code="no_lexical_index")
     try:
-        index = tantivy.Index(_schema(_TOKENIZERS[chinese]), path=str(directory))
+        index = tantivy.Index(_schema(_TOKENIZERS[chinese], places=create or _has_places(directory)), path=str(directory))
     except (ValueError, OSError) as error:
         raise ProviderError(f"the word index cannot be opened: {error}; rebuild the release with `rag rebuild`") from error
     # Terms are folded and stemmed before they reach the engine.
@@ -306,7 +360,7 @@ def _index(directory: Path, chinese: segmentation.Chinese, create: bool) -> Any:
     return index
 
 
-def _schema(tokenizer: str) -> Any:
+def _schema(tokenizer: str, *, places: bool) -> Any:
     import tantivy
 
     builder = tantivy.SchemaBuilder()
@@ -314,11 +368,6 @@ def _schema(tokenizer: str) -> Any:
     builder.add_text_field("doc_id", tokenizer_name="raw", index_option="basic")
     builder.add_text_field("text", tokenizer_name=tokenizer, index_option="freq")
     builder.add_text_field("headings", tokenizer_name=tokenizer, index_option="freq")
+    if places:
+        builder.add_text_field("sequence", tokenizer_name=tokenizer, index_option="position")
     return builder.build()
-
-
-def _analyzer() -> Any:
-    import tantivy
-
-    builder = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace())
-    return builder.filter(tantivy.Filter.ascii_fold()).filter(tantivy.Filter.stemmer("english")).build()

@@ -1,0 +1,92 @@
+"""What word indexes hold of a text and ask of a question: the same terms for both, and for every engine."""
+
+from __future__ import annotations
+
+import functools
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rag_platform.ir import LexicalRow
+from rag_platform.providers import segmentation
+from rag_platform.providers.dictionaries import Dictionary
+
+BREAK = "¶"  # between headings and text, so that no phrase reaches from one into the other; no term is written so
+_K1 = 1.2  # of BM25, in every engine here
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedRow:
+    """What a word index holds of a chunk: terms separated by spaces."""
+
+    chunk_id: str
+    doc_id: str
+    text: str
+    headings: str
+    sequence: str  # headings and text with one term a place, for phrases
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """How texts become terms: English stemmed, accents folded, Chinese cut as told, words of the dictionary whole besides."""
+
+    chinese: segmentation.Chinese = "pairs"
+    dictionary: Dictionary = field(default_factory=Dictionary)
+
+    def row(self, row: LexicalRow) -> IndexedRow:
+        """What is indexed of a row."""
+        text, headings = (" ".join(self.terms(part)) for part in (row.text, row.headings))
+        sequence = " ".join([*self.phrase(row.headings), BREAK, *self.phrase(row.text)])
+        return IndexedRow(row.chunk_id, row.doc_id, text, headings, sequence)
+
+    def terms(self, text: str) -> list[str]:
+        """The terms of a text, repeated as it repeats them."""
+        found = segmentation.terms(text, self.chinese)
+        if self.dictionary.words:
+            found += self.dictionary.terms(unicodedata.normalize("NFKC", text))
+        stemmed: list[str] = _stemmer().analyze(" ".join(found))
+        return stemmed
+
+    def phrase(self, text: str) -> list[str]:
+        """The terms of a phrase as they must follow each other, neither stemmed nor cut into parts."""
+        folded: list[str] = _folder().analyze(" ".join(segmentation.sequence(text)))
+        return folded
+
+    def weights(self, question: str, expansions: Sequence[tuple[str, float]] = (), *, identifier_boost: float = 1.0) -> dict[str, float]:
+        """The weight of each term that is asked for; terms that only expansions bring weigh what the heaviest of these does."""
+        found = {term: count * _importance(term, identifier_boost) for term, count in Counter(self.terms(question)).items()}
+        own = set(found)
+        for text, weight in expansions:
+            for term in self.terms(text) if weight > 0 else ():
+                if term not in own:
+                    found[term] = max(found.get(term, 0.0), weight * _importance(term, identifier_boost))
+        return found
+
+
+def phrase_bonus(weights: dict[str, float], rarities: Sequence[float]) -> float:
+    """More than the words of a phrase can ever add to a BM25 score, given their weights and, in the same order, their idf.
+
+    A term adds at most weight * idf * (k1 + 1), so what holds the phrase comes above what holds its words in any other way.
+    """
+    return (_K1 + 1) * sum(weight * idf for weight, idf in zip(weights.values(), rarities, strict=True)) + 1.0
+
+
+def _importance(term: str, identifier_boost: float) -> float:
+    return identifier_boost if segmentation.is_identifier(term) else 1.0
+
+
+@functools.cache
+def _stemmer() -> Any:
+    import tantivy
+
+    builder = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace())
+    return builder.filter(tantivy.Filter.ascii_fold()).filter(tantivy.Filter.stemmer("english")).build()
+
+
+@functools.cache
+def _folder() -> Any:
+    import tantivy
+
+    return tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).filter(tantivy.Filter.ascii_fold()).build()
