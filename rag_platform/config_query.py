@@ -39,7 +39,9 @@ class InferenceConfig(Section):
     """Filters told from the words of a question (seed 004, WhereBuilder): only these fields, nothing relaxed."""
 
     enabled: bool = True
-    fields: tuple[str, ...] = ("lang", "media_type", "content_type", "created_at", "quality_score", "tags", "source")
+    fields: tuple[str, ...] = (
+        "lang", "media_type", "content_type", "created_at", "doc_date", "quality_score", "tags", "source",
+    )  # fmt: skip
     language_aliases: dict[str, str] = Field(default_factory=dict)  # "中文,简体中文,zh": zh; beside the built-in ones
     media_type_by_keyword: dict[str, str] = Field(default_factory=dict)
     relax_once: bool = False  # a question whose inferred filter matches nothing is asked again without it
@@ -74,7 +76,8 @@ class RetrievalConfig(Section):
     pool_k: int = Field(default=50, ge=1, le=1000)  # candidates of each leg
     rerank_k: int = Field(default=0, ge=0, le=1000)  # candidates that go on after reranking; 0: all
     score_threshold: float | None = Field(default=None, ge=0, le=1)  # of the dense leg's score, mapped to 0..1; None: no threshold
-    exact_scan_rows: int = 30_000  # up to so many rows the memory-mapped vectors are scanned, above the ANN index is asked
+    exact_scan_rows: int | None = None  # up to so many vectors are scanned, above the ANN index is asked; None: by cost and measured recall
+    ann_recall: float = Field(default=0.95, ge=0, le=1)  # recall@10 against the scan below which a release's ANN index is not asked
     max_per_document: int = Field(default=0, ge=0)  # 0: no limit
     dedupe: bool = True  # of hits with equal text only the best one is shown
     dedupe_threshold: float = Field(default=0.0, ge=0, le=1)  # hits as similar as this are one too; 0: only equal ones
@@ -109,9 +112,9 @@ class ContextConfig(Section):
     neighbours: int = Field(default=1, ge=0, le=5)  # chunks before and after, in the mode neighbours
     order: Literal["rank", "document"] = "rank"
     group_by: Literal["none", "document", "section"] = "none"
-    dedupe_threshold: float = Field(
-        default=0.9, ge=0, le=1
-    )  # share of common word pairs above which two texts are one; 0: equal texts only
+    dedupe_threshold: float = Field(default=0.9, ge=0, le=1)  # share of a text's word pairs that a better one has; 0: equal texts only
+    dedupe_cosine: float = Field(default=0.97, ge=0, le=1)  # the same by vectors, where the caller has them
+    mmr_lambda: float = Field(default=1.0, ge=0, le=1)  # weight of relevance against novelty; 1: relevance alone
     max_per_document: int = Field(default=0, ge=0)
     format: Literal["markdown", "xml", "plain"] = "markdown"
     tokenizer: str = "estimate"  # estimate, or a tokenizer that the module of tokens knows

@@ -303,7 +303,7 @@ class QueryIR:
     dense_query_text: str
     sparse_query_expr: str
     query_hash: str  # of normalized_query
-    language: str  # zh | ja | ko | en | und
+    language: str  # ISO 639-1 as documents.languages tells it, or und
     intent: str = "search"  # search | summarize | compare | metadata_filter | tool_call
     filters: Json = field(default_factory=dict)  # the caller's and the inferred ones
     keywords: tuple[str, ...] = ()  # the words that carry the meaning, as the one keyphrase service finds them
@@ -313,6 +313,7 @@ class QueryIR:
     rewrites: tuple[str, ...] = ()  # further questions that are searched beside this one
     preferences: tuple[str, ...] = ()  # prefer_recent, prefer_official, prefer_has_image, as the words of the question say
     inferred: Json = field(default_factory=dict)  # the part of `filters` that was told from the words of the question
+    warnings: tuple[str, ...] = ()  # what was told from the words of the question, and what of a rewrite was left out
     query_profile_id: str = ""
     rewrite_profile_id: str = ""
 

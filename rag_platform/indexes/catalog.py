@@ -76,6 +76,7 @@ FILTERABLE: Mapping[str, FilterField] = {
     "line_range": FilterField("c.line_start", "span", "c.line_end"),
     "locator": FilterField("c.locator", "text"),
     "asset_ids": FilterField("c.asset_ids", "list"),
+    "has_image": FilterField("(c.asset_ids != '[]')", "flag"),
     "image_caption": FilterField(_of_images("caption"), "text"),
     "ocr_text": FilterField(_of_images("ocr_text"), "text"),
     "keyphrases": FilterField("c.keyphrases", "list"),
@@ -94,6 +95,7 @@ FILTERABLE: Mapping[str, FilterField] = {
     "modified": FilterField("json_extract(d.metadata, '$.modified')", "text"),
     "created_at": FilterField("v.received_at", "text"),
     "updated_at": FilterField("d.updated_at", "text"),
+    "doc_date": FilterField("coalesce(json_extract(d.metadata, '$.created'), v.received_at)", "text"),  # its own date where it has one
 }
 
 

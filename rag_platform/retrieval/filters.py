@@ -2,17 +2,19 @@
 
     {"source": "handbook", "page_start": {"$gte": 3}, "$or": [{"lang": "zh"}, {"tags": {"$contains": "api"}}]}
 
-A value is a scalar (equal), a list (any of) or an object of operators (all of): $eq $ne $in $nin $gt $gte $lt $lte $contains, and
-`$missing: include | exclude`, which says what happens to a chunk without the field. `section_path` matches as a prefix, dates by
-year, month or day as well, and a range of pages or lines by any number in it. Everything is bound as parameters; no text of the caller
-becomes SQL. The phases and the policy for missing fields follow seed 000 §3.2.5.
+A value is a scalar (equal), a list (any of) or an object of operators (all of): $eq $ne $in $nin $gt $gte $lt $lte $contains;
+`$missing: include | exclude` says what happens to a chunk without the field. `$soft: true` makes of a condition a preference: chunks that
+satisfy it are lifted, none is removed, one without the field stays where it is. `section_path` matches as a prefix, dates by year, month
+or day as well, and a range of pages or lines by any number in it. Everything is bound as parameters; no text of the caller becomes SQL.
+The phases and the policy for missing fields follow seed 000 §3.2.5: a condition runs before the search where SQL can tell it, after the
+search where its field is patchy, and as a feature of the order where it is soft.
 """
 
 from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -30,6 +32,7 @@ MISSING: Mapping[str, str] = {
     "access_level": "exclude",
     "section_path": "include",
     "created_at": "include",
+    "doc_date": "include",
     "source": "include",
     "tags": "include",
     "keyphrases": "include",
@@ -47,7 +50,7 @@ POST_FIELDS = frozenset({"keyphrases", "image_caption", "ocr_text", "view_title"
 SOFT_FIELDS = ("prefer_recent", "prefer_official", "prefer_has_image")
 
 _PREFIX_FIELDS = frozenset({"section_path"})
-_DATE_FIELDS = frozenset({"created", "modified", "created_at", "updated_at"})
+_DATE_FIELDS = frozenset({"created", "modified", "created_at", "updated_at", "doc_date"})
 _FOLDED_FIELDS = frozenset({"keyphrases", "view_tags"})  # stored in lower case and NFKC
 _ORDER = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 _OPERATORS = ("$eq", "$ne", "$in", "$nin", *_ORDER, "$contains")
@@ -75,14 +78,25 @@ class FilterField(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Favour:
+    """A soft condition: chunks for which `where` holds are lifted."""
+
+    name: str
+    where: str
+    params: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class FilterPlan:
-    """What runs where. `where` holds for the chunks to search; `drop` for the candidates to remove afterwards."""
+    """What runs where. `where` holds for the chunks to search, `drop` for the candidates to remove afterwards, `favours` and `soft` for
+    those to lift."""
 
     where: str = ""
     params: tuple[Any, ...] = ()
     drop: str = ""
     drop_params: tuple[Any, ...] = ()
-    soft: tuple[str, ...] = ()
+    soft: tuple[str, ...] = ()  # the switches of SOFT_FIELDS that are on
+    favours: tuple[Favour, ...] = ()
     fields: tuple[str, ...] = ()  # of `where`, in order of appearance
     post_fields: tuple[str, ...] = ()
     missing_included: tuple[str, ...] = ()
@@ -93,7 +107,7 @@ class FilterPlan:
     @property
     def execution(self) -> dict[str, list[str]]:
         """The `filter_execution_plan`: field names by phase."""
-        return {"pre": list(self.fields), "post": list(self.post_fields), "rerank": list(self.soft)}
+        return {"pre": list(self.fields), "post": list(self.post_fields), "rerank": [*self.soft, *(favour.name for favour in self.favours)]}
 
 
 def plan(filters: Mapping[str, Any] | None, known: Mapping[str, FilterField]) -> FilterPlan:
@@ -107,19 +121,22 @@ def plan(filters: Mapping[str, Any] | None, known: Mapping[str, FilterField]) ->
         return FilterPlan(filter_profile_id=profile)
     if not isinstance(filters, Mapping):
         raise InputError(f"filters must be an object of field names, not {type(filters).__name__}", code="invalid_filter")
-    hard = {key: value for key, value in filters.items() if key not in POST_FIELDS and key not in SOFT_FIELDS}
-    post = {key: value for key, value in filters.items() if key in POST_FIELDS}
-    pre, after = _Compiler(known), _Compiler(known, keep_missing=True)
-    where, params = pre.all_of(hard, 0)
-    keep, keep_params = after.all_of(post, 0)
+    conditions = list(_conjuncts(filters, 0))
+    soft = [(key, value) for key, value in conditions if _is_soft(key, value)]
+    hard = [(key, value) for key, value in conditions if key not in SOFT_FIELDS and not _is_soft(key, value)]
+    pre, after, lift = _Compiler(known), _Compiler(known), _Compiler(known, missing="exclude")
+    where, params = pre.all_of([(key, value) for key, value in hard if key not in POST_FIELDS], 0)
+    keep, keep_params = after.all_of([(key, value) for key, value in hard if key in POST_FIELDS], 0)
+    favours = [(key, *lift.field(key, {k: v for k, v in value.items() if k != "$soft"})) for key, value in soft]
     return FilterPlan(
         where=where,
         params=tuple(params),
-        drop=f"NOT ({keep})" if keep else "",
+        drop=f"({keep}) IS NOT TRUE" if keep else "",
         drop_params=tuple(keep_params),
-        soft=tuple(key for key in SOFT_FIELDS if _switch(filters, key)),
+        soft=tuple(dict.fromkeys(key for key, value in conditions if key in SOFT_FIELDS and _is_on(key, value))),
+        favours=tuple(Favour(name, sql, tuple(values)) for name, sql, values in favours),
         fields=tuple(dict.fromkeys(pre.fields)),
-        post_fields=tuple(post),
+        post_fields=tuple(dict.fromkeys(after.fields)),
         missing_included=tuple(dict.fromkeys(pre.missing_included)),
         versions=tuple(dict.fromkeys(pre.versions)),
         applied=dict(filters),
@@ -127,8 +144,32 @@ def plan(filters: Mapping[str, Any] | None, known: Mapping[str, FilterField]) ->
     )
 
 
-def _switch(filters: Mapping[str, Any], key: str) -> bool:
-    value = filters.get(key, False)
+def _conjuncts(filters: Mapping[str, Any], depth: int) -> Iterator[tuple[str, Any]]:
+    """The conditions that must all hold, those of `$and` among them, so that each runs in its own phase."""
+    for key, value in filters.items():
+        if key == "$and":
+            for item in _listed(key, value, depth):
+                yield from _conjuncts(item, depth + 1)
+        else:
+            yield key, value
+
+
+def _listed(key: str, value: Any, depth: int) -> Sequence[Mapping[str, Any]]:
+    if depth >= _MAX_DEPTH:
+        raise InputError(f"the filter is nested more than {_MAX_DEPTH} deep; flatten it", code="invalid_filter")
+    if not isinstance(value, Sequence) or isinstance(value, str) or not value or not all(isinstance(v, Mapping) and v for v in value):
+        raise InputError(f"{key} takes a list of filter objects that are not empty, not {value!r}", code="invalid_filter")
+    return value
+
+
+def _is_soft(key: str, value: Any) -> bool:
+    soft = value.get("$soft", False) if isinstance(value, Mapping) and key != "$or" else False
+    if not isinstance(soft, bool):
+        raise InputError(f"filter {key!r}: $soft must be true or false, not {soft!r}", code="invalid_filter")
+    return soft
+
+
+def _is_on(key: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise InputError(f"filter {key!r} is a preference: true or false, not {value!r}", code="invalid_filter")
     return value
@@ -140,31 +181,32 @@ def to_drop(chunk_ids: Sequence[str], plan: FilterPlan) -> tuple[str, list[Any]]
     return f"chunk_id IN (SELECT c.chunk_id FROM chunks c WHERE {inside} AND {plan.drop})", [json.dumps(list(chunk_ids)), *plan.drop_params]
 
 
+def favoured(chunk_ids: Sequence[str], plan: FilterPlan) -> list[tuple[str, str, list[Any]]]:
+    """(name, condition on the table of chunks, parameters) of every soft condition; it holds for those of `chunk_ids` that are lifted."""
+    ids = json.dumps(list(chunk_ids))
+    inside = (
+        "chunk_id IN (SELECT c.chunk_id FROM chunks c JOIN documents d ON d.doc_id = c.doc_id"
+        " JOIN versions v ON v.version_id = c.version_id WHERE c.chunk_id IN (SELECT value FROM json_each(?)) AND "
+    )
+    return [(favour.name, f"{inside}{favour.where})", [ids, *favour.params]) for favour in plan.favours]
+
+
 class _Compiler:
     """Collects what a plan needs to know while conditions are compiled."""
 
-    def __init__(self, known: Mapping[str, FilterField], keep_missing: bool = False) -> None:
+    def __init__(self, known: Mapping[str, FilterField], missing: str = "") -> None:
         self.known = known
-        self.keep_missing = keep_missing
+        self.missing = missing  # the policy of every field, whatever is asked for
         self.fields: list[str] = []
         self.missing_included: list[str] = []
         self.versions: list[str] = []
 
-    def all_of(self, filters: Mapping[str, Any], depth: int) -> tuple[str, list[Any]]:
-        if depth > _MAX_DEPTH:
-            raise InputError(f"the filter is nested more than {_MAX_DEPTH} deep; flatten it", code="invalid_filter")
-        parts: list[str] = []
-        params: list[Any] = []
-        for key, value in filters.items():
-            sql, values = self.joined(key, value, depth) if key in ("$and", "$or") else self.field(key, value)
-            parts.append(sql)
-            params += values
-        return " AND ".join(parts), params
+    def all_of(self, conditions: Iterable[tuple[str, Any]], depth: int) -> tuple[str, list[Any]]:
+        compiled = [self.joined(key, value, depth) if key in ("$and", "$or") else self.field(key, value) for key, value in conditions]
+        return " AND ".join(sql for sql, _ in compiled), [value for _, values in compiled for value in values]
 
     def joined(self, key: str, value: Any, depth: int) -> tuple[str, list[Any]]:
-        if not isinstance(value, Sequence) or isinstance(value, str) or not value or not all(isinstance(v, Mapping) and v for v in value):
-            raise InputError(f"{key} takes a list of filter objects that are not empty, not {value!r}", code="invalid_filter")
-        parts = [self.all_of(item, depth + 1) for item in value]
+        parts = [self.all_of(item.items(), depth + 1) for item in _listed(key, value, depth)]
         word = " AND " if key == "$and" else " OR "
         return f"({word.join(f'({sql})' for sql, _ in parts)})", [p for _, values in parts for p in values]
 
@@ -175,6 +217,9 @@ class _Compiler:
                              code="unknown_filter", filter=name)  # fmt: skip
         operators = dict(value) if isinstance(value, Mapping) else {"$in": value} if _is_list(value) else {"$eq": value}
         missing = operators.pop("$missing", MISSING.get(name, "exclude"))
+        if operators.pop("$soft", False):
+            raise InputError(f"filter {name!r}: inside $or no condition can be soft; make the whole of it a filter of its own",
+                             code="invalid_filter")  # fmt: skip
         if missing not in MISSING_POLICIES:
             raise InputError(f"filter {name!r}: $missing must be include or exclude, not {missing!r}", code="invalid_filter")
         if not operators:
@@ -189,7 +234,7 @@ class _Compiler:
             parts.append(sql)
             params += values
         condition = " AND ".join(parts)
-        if missing == "include" or self.keep_missing:
+        if (self.missing or missing) == "include":
             self.missing_included.append(name)
             condition = f"{_absent(spec)} OR ({condition})"
         return f"({condition})", params
@@ -197,7 +242,9 @@ class _Compiler:
 
 def _condition(name: str, spec: FilterField, operator: str, operand: Any) -> tuple[str, list[Any]]:
     if operator not in _OPERATORS:
-        raise InputError(f"filter {name!r}: unknown operator {operator!r}; known: {', '.join(_OPERATORS)}, $missing", code="unknown_filter")
+        raise InputError(
+            f"filter {name!r}: unknown operator {operator!r}; known: {', '.join(_OPERATORS)}, $missing, $soft", code="unknown_filter"
+        )
     if operator in ("$in", "$nin") and not (_is_list(operand) and operand):
         raise InputError(f"filter {name!r}: {operator} takes a list that is not empty, not {operand!r}", code="invalid_filter")
     values = [_checked(name, spec, item) for item in _as_list(operand)]

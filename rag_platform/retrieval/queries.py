@@ -1,34 +1,180 @@
-"""A question as the legs want it: cleaned, normalised, its language and intent told from its characters and words."""
+"""A question as the legs want it: cleaned, its words told apart, its filters told from its wording; by rules alone (seed 000 §3.2.3)."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 import unicodedata
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from typing import Any
 
-from rag_platform.config import Limits
+from rag_platform.config import KeyphraseConfig, Limits, fingerprint
+from rag_platform.config_query import QueryConfig
+from rag_platform.documents import languages
+from rag_platform.documents.keyphrases import keyphrases as found_keyphrases
 from rag_platform.errors import InputError
 from rag_platform.ir import Json, QueryIR
+from rag_platform.providers.segmentation import is_identifier
+from rag_platform.retrieval.filters import SOFT_FIELDS
+from rag_platform.retrieval.inference import Inferred, inferred
+from rag_platform.retrieval.vocabulary import Vocabulary, changed, vocabulary
 
-QUERY_PROFILE = "query_plain-v1"  # changes when the same text would give another QueryIR
+RULES = 2  # of everything below; another number when the same text would give another QueryIR
+PLAIN_PROFILE = f"query_plain-v{RULES}"
 REWRITE_PROFILE = "none"
+_QUERY, _KEYPHRASES = QueryConfig(), KeyphraseConfig()
+MAX_PHRASES = 8
+MAX_IDENTIFIERS = 32
+MAX_MARKS = 4  # combining marks on one letter; scripts that need them need fewer
 
-_HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
-_KANA = re.compile(r"[\u3040-\u30ff\u31f0-\u31ff]")
-_HANGUL = re.compile(r"[\u1100-\u11ff\uac00-\ud7af]")
-_LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]")
+_MARKS = re.compile(r"[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]{5,}")
+# Signs of a sentence; those inside a word (3.5, foo:bar, it's) and before one (.net) belong to it.
+_ENDING = re.compile(r"[.,;:!?'’`…]+(?!\w)|(?<!\w)[,;:!?'‘`…]+|[\"“”„«»。、，；：！？「」『』《》〈〉【】〔〕（）()\[\]{}|*~^—–·]+")
+_REPEATED = re.compile(r"([!?。，、…~*.])\1{3,}")
+_PHRASE = re.compile(r"\"([^\"]{2,100})\"|“([^“”]{2,100})”|「([^「」]{2,100})」|『([^『』]{2,100})』|《([^《》]{2,100})》|«([^«»]{2,100})»")
+_HAN = r"\u3005\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_PART = rf"[^\W{_HAN}]{{1,120}}"
+_TOKEN = re.compile(rf"(?:(?<![\w.])\.)?{_PART}(?:[._\-/\\:@+#&]{{1,3}}{_PART}){{0,40}}(?:\+\+|#(?!\w))?")
+_OBJECT = r"(?:documents?|files?|folders?|collections?|librar(?:y|ies)|releases?|ind(?:ex|exes|ices)|versions?|sources?)"
+_OBJECT_ZH = r"(?:文档|文件|资料|文件夹|知识库|文档库|索引|版本|来源|发布)"
+# The first that matches counts; in lower case.
 _INTENTS = (
-    ("compare", re.compile(r"\b(compare|comparison|versus|vs|differences? between)\b|对比|比较|区别|有何不同|有什么不同|差异")),
-    ("summarize", re.compile(r"\b(summari[sz]e|summary of|overview of|tl;dr)\b|总结|概括|概述|摘要|归纳")),
-)
+    ("tool_call", re.compile(
+        rf"^(?:please |now |can you |could you )?(?:delete|remove|ingest|upload|import|add|re-?index|rebuild|publish|verify|roll ?back)"
+        rf" (?:(?:the|this|that|these|all|my|our|following|new) ){{0,3}}(?:[\w.-]{{1,60}} )?{_OBJECT}\b"
+        rf"|^(?:请|麻烦|帮我|请帮我)?(?:你)?(?:删除|移除|上传|导入|入库|重建|重新索引|发布|回滚|校验)(?:一下)?[^,，。?？]{{0,40}}{_OBJECT_ZH}[。!！]?$"
+        rf"|^(?:请|麻烦|帮我|请帮我)?把.{{1,60}}(?:删除|移除|删掉|上传|导入|入库|发布|回滚)(?:一下|了|到.{{1,20}})?[。!！]?$")),
+    ("compare", re.compile(r"\b(?:compare|comparison|versus|vs|differences? between)\b|对比|比较|区别|有何不同|有什么不同|差异")),
+    ("summarize", re.compile(r"\b(?:summari[sz]e|summary of|overview of|tl;dr)\b|总结|概括|概述|摘要|归纳")),
+    ("metadata_filter", re.compile(
+        rf"^(?:please )?(?:list|show|find)(?: me)?(?: all| the){{0,2}} {_OBJECT}\b"
+        rf"|^(?:请)?(?:列出|显示|找出|有哪些|有没有)[^,，。]{{0,30}}{_OBJECT_ZH}[?？。]?$")),
+)  # fmt: skip
 
 
-def prepare(text: str, limits: Limits, filters: Json | None = None) -> QueryIR:
-    """The QueryIR of a question.
+def prepare(
+    text: str,
+    limits: Limits,
+    filters: Mapping[str, Any] | None = None,
+    *,
+    config: QueryConfig = _QUERY,
+    keyphrases: KeyphraseConfig = _KEYPHRASES,
+    infer: bool | None = None,
+    today: date | None = None,
+) -> QueryIR:
+    """The QueryIR of a question, without a model: what the caller filters by, and what the words of the question ask for besides.
 
+    `infer` says whether filters are told from the words, None leaves it to the configuration; a field that the caller filters by himself
+    is never inferred. `today` (UTC) is what `近一周` is counted from. Keyphrases are those of `light`, whatever method ingest uses.
     Raises InputError `empty_query` when nothing but blanks and control characters is there, `query_too_long` above
-    `limits.max_query_chars`, `invalid_query` when it is no text.
+    `limits.max_query_chars`, `invalid_query` when it is no text, `invalid_filter` when filters are no object; ConfigError for synonyms
+    that cannot be read.
     """
+    clean = _checked(text, limits)
+    asked = _own(filters)
+    rules = _rules(config, keyphrases)
+    told = (
+        inferred(clean, today=today or datetime.now(UTC).date(), config=config.inference)
+        if _infers(config, infer)
+        else Inferred(rest=clean)
+    )
+    rest, hard = told.rest, told.filters
+    if taken := [name for name in hard if name in _names_in(asked)]:
+        # the words of a filter that does not count are words of the question
+        hard = {name: condition for name, condition in hard.items() if name not in taken}
+        rest = rest if hard else clean
+    preferences = tuple(name for name in SOFT_FIELDS if asked.get(name, name in told.preferences) is True)
+    own = {**hard, **{name: True for name in preferences if name not in asked}}
+    normalized = normalised(clean)
+    language = languages.language(clean)
+    return QueryIR(
+        original_query=text,
+        normalized_query=normalized,
+        dense_query_text=rest,
+        sparse_query_expr=rest,  # keeps its case: the word analysis splits camelCase before it lowers
+        query_hash=hashlib.sha256(normalized.encode()).hexdigest()[:16],
+        language="und" if language == languages.UNKNOWN else language,
+        intent=_intent(clean.lower(), hard and rest == clean),
+        filters={**asked, **own},
+        keywords=found_keyphrases(rest, language, rules.keyphrases),
+        identifiers=identifiers(rest),
+        phrases=phrases(rest),
+        expansions=rules.vocabulary.expansions(rest, config.expansion_weight, config.max_expansions),
+        preferences=preferences,
+        inferred=own,
+        warnings=tuple(f"{said}; ask with `infer` off to search without it" for said in told.said) if hard else (),
+        query_profile_id=rules.profile_id,
+        rewrite_profile_id=REWRITE_PROFILE,
+    )
+
+
+def plain(query: QueryIR) -> QueryIR:
+    """The question as it was asked: normalised, with the caller's own filters, and nothing that was added or told (seed 000 §3.2.8.1)."""
+    clean = cleaned(query.original_query)
+    return replace(
+        query, dense_query_text=clean, sparse_query_expr=clean, filters=_given(query), expansions=(), rewrites=(),
+        preferences=tuple(name for name in query.preferences if name not in query.inferred), inferred={}, warnings=(),
+        query_profile_id=PLAIN_PROFILE, rewrite_profile_id=REWRITE_PROFILE,
+    )  # fmt: skip
+
+
+def relaxed(query: QueryIR) -> QueryIR:
+    """The question without its inferred filters and with their words searched again; preferences stay (seed 004, relaxed once)."""
+    clean = cleaned(query.original_query)
+    own = {name: value for name, value in query.inferred.items() if name in SOFT_FIELDS}
+    return replace(query, dense_query_text=clean, sparse_query_expr=clean, filters={**_given(query), **own}, inferred=own, warnings=())
+
+
+# --- the text ------------------------------------------------------------------------------------------------------------
+
+
+def cleaned(text: str) -> str:
+    """The question on one line in NFKC (full and half width become one), without control, format and surrogate characters.
+
+    Runs of a sign are cut to three, heaps of combining marks to four.
+    """
+    if text.isascii() and text.isprintable():
+        return _cut(" ".join(text.split()))
+    composed = _MARKS.sub(_few, unicodedata.normalize("NFKC", text))
+    kept = (" " if char.isspace() else char for char in composed if char.isspace() or unicodedata.category(char) not in ("Cc", "Cf", "Cs"))
+    # a dropped joiner may leave two characters side by side that compose
+    return _cut(" ".join(_MARKS.sub(_few, unicodedata.normalize("NFKC", "".join(kept))).split()))
+
+
+def _few(match: re.Match[str]) -> str:
+    return match.group()[:MAX_MARKS]
+
+
+def _cut(text: str) -> str:
+    return _REPEATED.sub(r"\1\1\1", text)
+
+
+def normalised(clean: str) -> str:
+    """A cleaned question in lower case without the signs of sentences; a question of nothing but signs as it is."""
+    lowered = clean.lower()
+    return " ".join(_ENDING.sub(" ", lowered).split()) or lowered
+
+
+def identifiers(text: str) -> tuple[str, ...]:
+    """What names one thing exactly, as it is written: `PPR-9087`, `foo_bar`, `v1.2.3`, `etc/hosts`; each once."""
+    found = (match.group() for match in _TOKEN.finditer(text))
+    return tuple(dict.fromkeys(token for token in found if is_identifier(token.lower())))[:MAX_IDENTIFIERS]
+
+
+def phrases(text: str) -> tuple[str, ...]:
+    """What stands in quotation marks or in the marks of Chinese titles; each once."""
+    found = ("".join(filter(None, match.groups())).strip() for match in _PHRASE.finditer(text))
+    return tuple(dict.fromkeys(phrase for phrase in found if any(map(str.isalnum, phrase))))[:MAX_PHRASES]
+
+
+def _intent(lowered: str, only_filters: object) -> str:
+    found = next((name for name, pattern in _INTENTS if pattern.search(lowered)), "search")
+    return "metadata_filter" if found == "search" and only_filters else found
+
+
+def _checked(text: str, limits: Limits) -> str:
     if not isinstance(text, str):
         raise InputError(f"the question must be text, not {type(text).__name__}", code="invalid_query")
     if len(text) > limits.max_query_chars:
@@ -36,39 +182,69 @@ def prepare(text: str, limits: Limits, filters: Json | None = None) -> QueryIR:
             f"the question has {len(text)} characters, the limit is {limits.max_query_chars}; shorten it or raise limits.max_query_chars",
             code="query_too_long", length=len(text), limit=limits.max_query_chars,
         )  # fmt: skip
-    clean = cleaned(text)
-    if not clean:
+    if not (clean := cleaned(text)):
         raise InputError("the question is empty; give at least one word", code="empty_query")
-    normalized = clean.lower()
-    return QueryIR(
-        original_query=text,
-        normalized_query=normalized,
-        dense_query_text=clean,
-        sparse_query_expr=clean,  # keeps its case: the word analysis splits camelCase before it lowers
-        query_hash=hashlib.sha256(normalized.encode()).hexdigest()[:16],
-        language=language(clean),
-        intent=next((name for name, pattern in _INTENTS if pattern.search(normalized)), "search"),
-        filters=filters or {},
-        query_profile_id=QUERY_PROFILE,
-        rewrite_profile_id=REWRITE_PROFILE,
-    )
+    return clean
 
 
-def cleaned(text: str) -> str:
-    """NFKC (full and half width become one), control, format and surrogate characters dropped, white space runs made one space."""
-    composed = unicodedata.normalize("NFKC", text)
-    kept = (" " if char.isspace() else char for char in composed if char.isspace() or unicodedata.category(char) not in ("Cc", "Cf", "Cs"))
-    # a dropped joiner may leave two characters side by side that compose
-    return " ".join(unicodedata.normalize("NFKC", "".join(kept)).split())
+# --- filters -------------------------------------------------------------------------------------------------------------
 
 
-def language(text: str) -> str:
-    """zh, ja, ko, en for Latin script, or und, by the share of the scripts; one Han character weighs as much as three letters."""
-    han, kana, hangul, latin = (len(pattern.findall(text)) for pattern in (_HAN, _KANA, _HANGUL, _LATIN))
-    if kana and kana * 5 >= han:
-        return "ja"
-    if hangul and hangul * 3 >= latin:
-        return "ko"
-    if han and han * 3 >= latin:
-        return "zh"
-    return "en" if latin else "und"
+def _own(filters: Mapping[str, Any] | None) -> Json:
+    if filters is not None and not isinstance(filters, Mapping):
+        raise InputError(f"filters must be an object of field names, not {type(filters).__name__}", code="invalid_filter")
+    return dict(filters or {})
+
+
+def _given(query: QueryIR) -> Json:
+    return {name: value for name, value in query.filters.items() if name not in query.inferred}
+
+
+def _names_in(filters: object) -> set[str]:
+    """Every field that a filter names, at any depth that the filters allow."""
+    return set(_named(filters, 0))
+
+
+def _named(filters: object, depth: int) -> Iterator[str]:
+    if isinstance(filters, Mapping) and depth < 8:
+        for name, value in filters.items():
+            if name in ("$and", "$or") and isinstance(value, list | tuple):
+                for item in value:
+                    yield from _named(item, depth + 1)
+            else:
+                yield str(name)
+
+
+def _infers(config: QueryConfig, infer: bool | None) -> bool:
+    return config.inference.enabled if infer is None else infer
+
+
+# --- rules -----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """What follows from the configuration alone; it holds the sections it was made of, so that their ids are not used again."""
+
+    sections: tuple[QueryConfig, KeyphraseConfig]
+    keyphrases: KeyphraseConfig
+    vocabulary: Vocabulary
+    profile_id: str
+
+
+_MADE: dict[tuple[int, int, int], _Rules] = {}
+_KEPT = 16
+
+
+def _rules(config: QueryConfig, keyphrases: KeyphraseConfig) -> _Rules:
+    key = (id(config), id(keyphrases), changed(config))
+    made = _MADE.get(key)
+    if made is None:
+        words = vocabulary(config)
+        light = keyphrases if keyphrases.method == "none" else keyphrases.model_copy(update={"method": "light"})
+        said = config.model_dump(mode="json", exclude={"rewrite"})
+        profile = f"query-{fingerprint(RULES, said, light.model_dump(mode='json'), words.digest, length=12)}"
+        if len(_MADE) >= _KEPT:
+            _MADE.clear()
+        made = _MADE[key] = _Rules((config, keyphrases), light, words, profile)
+    return made

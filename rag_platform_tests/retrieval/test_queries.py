@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rag_platform.config import Limits
 from rag_platform.errors import InputError
-from rag_platform.retrieval.queries import cleaned, language, prepare
+from rag_platform.retrieval.queries import cleaned, prepare
 
 LIMITS = Limits(max_query_chars=50)
 
@@ -15,9 +15,9 @@ def test_a_question_is_cleaned_lowered_and_hashed() -> None:
     query = prepare("\u3000Ｗｈａｔ  is\tmaxRetry\x00Count\u200b？\n", LIMITS)
     assert query.original_query == "\u3000Ｗｈａｔ  is\tmaxRetry\x00Count\u200b？\n"
     assert query.dense_query_text == query.sparse_query_expr == "What is maxRetryCount?"
-    assert query.normalized_query == "what is maxretrycount?"
+    assert query.normalized_query == "what is maxretrycount"
     assert query.query_hash == prepare("what IS maxretrycount?", LIMITS).query_hash
-    assert (query.language, query.intent, query.query_profile_id) == ("en", "search", "query_plain-v1")
+    assert (query.language, query.intent) == ("en", "search")
 
 
 @pytest.mark.parametrize("text", ["", "   ", "\n\t", "\u200b\ufeff", "\x00"])
@@ -40,7 +40,7 @@ def test_a_long_question_is_refused_with_both_numbers() -> None:
      ("파일 크기", "ko"), ("déjà vu", "en"), ("1234 ?", "und")],
 )  # fmt: skip
 def test_language_by_script(text: str, expected: str) -> None:
-    assert language(text) == expected
+    assert prepare(text, LIMITS).language == expected
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,228 @@
+"""The wordings by which a question asks for a filter or a preference; each rule tells little rather than too much.
+
+Every pattern has a group `said`, the words that are taken out of the question. Repetitions are bounded, so that no text makes one slow.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+Names = tuple[tuple[str, ...], tuple[str, ...]]  # names of languages, names of types
+
+# A clause of its own begins and ends here.
+_L = r"(?:^|(?<=[,，。.;；:!！?？(（\[【|])|(?<=\s[-–—]\s))\s*"
+_R = r"(?=\s*(?:$|[,，。.;；:!！?？)）\]】|]))"
+_END = r"(?=\s*[?？。.!！)）]?\s*$)"
+# A question about how things are done speaks of its nouns and asks for no documents.
+_NO_HOW = (
+    r"(?!.*(?:如何|怎么|怎样|为什么|为何|能否|能不能|可以|是否|步骤|方法|\bhow\b|\bwhy\b|\bcan\b|\bcould\b|\btranslat|\bcontribut))"
+    r"(?!(?:is|are|was|were|does|do|did|will|would|should|has|have)\b)"
+)
+_NO_USE = r"(?!.*\b(?:supports?|accepts?|speaks?|available|releas|publish|works?|allow|reads?|opens?|export|import|upload|convert|convers))"
+_SAYS = r"(?=.*\b(?:say|says|said|mention|describ|find|search|look|documented|covered?|explain|stated?|about|tell|read))"
+_BUILDS = r"(?!.*\b(?:build|built|install|compil|run|deploy|packag|open))"
+
+# Before a noun of documents: then something is done with them.
+_NOT_DONE = "".join(
+    f"(?<!{verb})"
+    for verb in (
+        "打开 创建 新建 编辑 转换 转为 转成 生成 导出 导入 上传 下载 读取 解析 保存 处理 打印 加密 合并 拆分 制作 支持 使用 输出 插入"
+    ).split()
+)
+
+_DOC = r"(?:文档|文件|资料|材料|文章|手册|笔记|报告)"
+_DOC_LOOSE = rf"(?:{_DOC}|页面|文献|记录|内容)"
+_DOCS = r"(?:documents|docs|files|pages|articles|notes|papers|reports|entries|guides|manuals|sources|slides)"
+_DOC_EN = rf"(?:{_DOCS}|file|document|documentation|page|results|ones|texts?|content|material)"
+_FORM = r"\s*(?:格式|类型|版)?的?\s*"
+_SEEK = r"(?=\s*(?:查|搜|找|检索|有没有|怎么说|如何说|提到|讲|说))"
+
+_NUMBER = r"(?P<count>\d{1,3}|[一两二三四五六七八九十]{1,3}|半)"
+_PERIOD = rf"(?:最近|近|过去)这?\s*{_NUMBER}\s*(?P<unit>个?月|天|日|周|个?星期|个?礼拜|年)(?:之?内|以来|里)?"
+_ADDED = r"(?:新增|更新|上传|入库|收录|导入|添加)"
+_PERIOD_EN = (
+    r"(?:(?:in|from|within|over|during|of)\s+)?(?:the\s+)?(?:last|past)\s+"
+    r"(?P<count>\d{1,3}|one|two|three|four|five|six|seven|eight|nine|ten)\s+(?P<unit>days?|weeks?|months?|years?)\b"
+)
+_ADDED_EN = r"(?:(?:that\s+(?:were|are)\s+)?(?:newly\s+)?(?:added|updated|uploaded|ingested|received|changed)\s+)"
+_YEAR = r"(?P<year>(?:19|20)\d\d)"
+_DATE_ZH = (
+    rf"{_YEAR}\s*年\s*(?:(?P<month>\d{{1,2}})\s*月份?\s*(?:(?P<day>\d{{1,2}})\s*[日号])?)?\s*"
+    r"(?P<bound>以来|以后|之后|后|起|以前|之前|前)?\s*(?:发布|更新|上传|新增|创建|编写)?\s*的?"
+)
+_ISO = rf"{_YEAR}(?:-(?P<month>\d\d)(?:-(?P<day>\d\d))?)?(?![\w-])"
+_MONTH = (
+    r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?"
+    r"|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
+)
+_DATE_EN = r"(?:(?:that\s+(?:were|are)\s+)?(?:dated|written|created|published|updated|added|uploaded)\s+)?"
+_BOUND_EN = r"(?:(?P<bound>since|after|before|until|from)|in|of|dated)\s+"
+
+_MORE = r">=|≥|>"
+_MORE_ZH = r"大于等于|不低于|不小于|大于|高于|超过|至少为?"
+_MORE_EN = r"(?:of\s+)?at least|above|over|greater than|higher than|more than|better than|not below|no less than"
+_SCORE = r"(?P<value>0?\.\d{1,4}|1(?:\.0{1,4})?|0(?:\.\d{1,4})?|\d{1,3}(?=\s?%))(?!\d|\.\d)\s?(?P<percent>%)?"
+_QUALITY = r"质量(?:分数?|评分|得分)?\s*"
+_NO_UNIT = r"(?!\s*(?:[kmµ]?g\b|千克|公斤|毫?克|吨|斤|倍|太阳|地球|lbs?\b|u\b|Da\b))"
+
+_QUOTED = r"[\"“「'](?P<quoted>[^\"”」'\n]{1,60})[\"”」']"
+_VALUE_ZH = r"(?P<value>(?![^\s]{0,30}(?:怎么|如何|什么|哪|吗|多少))[^\s,，。;；:?？!！()（）\"'“”「」的]{1,30})"
+_VALUE = r"(?P<value>[\w.+#/-]{1,60})"
+_APART = r"(?:^|(?<=[\s,，。;；(（]))"
+_NO_TAG = r"(?!(?:include|define|ifdef|ifndef|endif|pragma|undef|error|import|region|endregion|[0-9a-f]{3}|[0-9a-f]{6}|[0-9a-f]{8})\b)"
+_NO_SOURCE = r"(?!(?:code|codes|control|files?|trees?|repos?|repository|data|images?|ip|ips|url|urls|text|documents?|tables?|maps?|to)\b)"
+
+
+_BESIDE_NAMES = tuple("只 仅 限 文 资料 材料 手册 笔记 报告 only just limit restrict the our my all".split())
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The wordings that one reader reads; a text in lower case that holds none of `needs`, one of each, is none of them."""
+
+    reader: str
+    needs: tuple[tuple[str, ...], ...]
+    wordings: tuple[re.Pattern[str], ...]
+
+    def may_match(self, lowered: str) -> bool:
+        """False for the many questions that the wordings need not be tried on."""
+        return all(any(word in lowered for word in words) for words in self.needs)
+
+
+@functools.lru_cache(maxsize=8)
+def rules(names: Names) -> tuple[Rule, ...]:
+    """The rules in the order in which they are tried, with these names of languages and types."""
+    languages, types = names
+    every = (*languages, *types)
+    named = (*_named(_any(every)), *_named_languages(_any(languages)), *_named_types(_any(types)))
+    return (
+        _rule("tag", _TAGS, ("标签", "tag", "#")),
+        _rule("source", _SOURCES, ("来源", "source")),
+        _rule("quality", _QUALITIES, ("质量", "quality"), tuple("0123456789")),
+        _rule("recent", _RECENT, ("近", "过去", "last", "past")),
+        _rule("dated", _DATED, ("19", "20")),
+        _rule("name", named, every, _BESIDE_NAMES),
+    )  # fmt: skip
+
+
+def _rule(reader: str, wordings: Iterable[str], *needs: tuple[str, ...]) -> Rule:
+    return Rule(reader, needs, tuple(re.compile(wording, re.IGNORECASE) for wording in wordings))
+
+
+def _any(names: Iterable[str]) -> str:
+    """One of the names as the group `name`; those in Latin letters as whole words, also in the plural."""
+    ordered = sorted(names, key=lambda name: (-len(name), name))
+    latin = "|".join(re.escape(name) for name in ordered if name.isascii())
+    other = "|".join(re.escape(name) for name in ordered if not name.isascii())
+    whole = rf"(?<![A-Za-z0-9_-])(?:{latin})s?(?![A-Za-z0-9_])" if latin else ""
+    return f"(?P<name>{'|'.join(filter(None, (other, whole))) or '(?!)'})"
+
+
+def _named(name: str) -> tuple[str, ...]:
+    """Wordings for languages and types alike."""
+    only = r"(?:只看|只查|只搜索?|只找|只检索|仅看|仅查|仅搜索?|仅检索|仅限于?|限定为?|限于)"
+    verb = r"(?:(?:search|look|show|list|find|use|check|read|return|give|answer|limit|restrict)\s+(?:me\s+|it\s+|to\s+)?)?"
+    return (
+        rf"{_L}(?P<said>请?(?:帮我)?{only}\s*[在从]?\s*{name}{_FORM}(?:{_DOC_LOOSE}(?:里面?|中|内)?的?|{_R}|(?=\s)))",
+        rf"{_L}(?P<said>请?(?:只要|仅|限|只用|只需要?|只在)\s*{name}{_FORM}{_DOC_LOOSE}?(?:里面?|中|内)?){_R}",
+        rf"^(?P<said>请?[在从]?(?:搜索?|查找?|检索)?\s*{name}{_FORM}{_DOC_LOOSE}(?:里面?|中|内)?\s*:)",
+        rf"(?:哪些|哪几?份|哪个)\s*(?P<said>{name}{_FORM}{_DOC})(?=[里中]?(?:提到|提及|讲|说|写|包含|涉及|介绍|规定|描述))",
+        rf"^{_NO_HOW}.{{0,200}}?(?:(?:关于|有关).{{1,80}}的|相关的|有没有|有哪些|找|给我|列出|搜索)(?P<said>\s*{name}{_FORM}{_DOC})"
+        r"(?:有哪些|有吗|吗)?" + _END,
+        rf"^{_NO_HOW}.{{0,200}}[\u4e00-\u9fff]{_NOT_DONE}\s+(?P<said>{name}{_FORM}{_DOC})$",
+        rf"{_L}(?P<said>(?:please\s+)?{verb}(?:only|just)\s+(?:(?:in|from|at|to|through)\s+)?(?:the\s+|our\s+)?{name}(?:\s+{_DOC_EN})?"
+        rf"(?:\s+please)?){_R}",
+        rf"{_L}(?P<said>(?:limit(?:ed)?|restrict(?:ed)?)\s+to\s+(?:the\s+)?{name}(?:\s+{_DOC_EN})?){_R}",
+        rf"{_L}(?P<said>(?:please\s+)?(?:(?:in|from)\s+)?(?:the\s+)?{name}(?:\s+{_DOC_EN})?\s+only(?:\s+please)?){_R}",
+        rf"^{_NO_HOW}{_NO_USE}.{{0,80}}\w\s+(?P<said>{name}(?:\s+{_DOC_EN})?\s+only){_END}",
+        rf"^(?P<said>(?:please\s+)?(?:search|look|check|show|list|find|give)\s+(?:me\s+)?only\s+(?:(?:in|through|at)\s+)?(?:the\s+)?{name}"
+        rf"(?:\s+{_DOC_EN})?(?:\s+for)?)\s",
+    )
+
+
+def _named_languages(name: str) -> tuple[str, ...]:
+    within = rf"(?:in|from|among|across|within)\s+(?:the|our|my|all)\s+{name}\s+(?:{_DOCS}|documentation)"
+    return (
+        rf"^(?P<said>请?(?:帮我)?[在从]\s*{name}{_FORM}{_DOC_LOOSE}(?:里面?|中|内)){_SEEK}",
+        rf"^(?P<said>请?[在从]\s*{name}{_FORM}{_DOC_LOOSE}(?:里面?|中|内)),",
+        rf"^(?P<said>{within}\s*[,:])",
+        rf"^{_NO_HOW}.{{1,400}}?\b(?P<said>{within}){_END}",
+    )
+
+
+def _named_types(name: str) -> tuple[str, ...]:
+    within = rf"(?:in|from|among|across|within)\s+(?:the|our|my|all)\s+{name}\s+{_DOCS}"
+    return (rf"^{_NO_HOW}{_SAYS}(?P<said>{within}\s*[,:])", rf"^{_NO_HOW}{_SAYS}.{{1,400}}?\b(?P<said>{within}){_END}")
+
+
+_TAGS = (
+    rf"(?:{_APART}|(?<=带)|(?<=有)|(?<=打了))(?P<said>标签\s*[:=]\s*(?:{_QUOTED}|{_VALUE_ZH})(?:的(?=\s*{_DOC_LOOSE})|的?(?=\s*$))?)",
+    rf"(?P<said>标签[为是]\s*(?:{_QUOTED}|{_VALUE_ZH})的)(?=\s*{_DOC_LOOSE})",
+    rf"{_APART}(?P<said>tags?\s?[:=](?:\s?{_QUOTED}|{_VALUE}))",
+    rf"^(?P<said>#{_NO_TAG}(?P<value>[^\W\d_]\w{{1,39}}))(?=\s)",
+    rf"(?<=\s)(?P<said>#{_NO_TAG}(?P<value>[^\W\d_]\w{{1,39}}))(?=\s*[?？。.!！]?$)",
+    rf"\b(?P<said>(?:tagged(?:\s+(?:with|as))?|with\s+(?:the\s+)?tag)\s+{_QUOTED})",
+    rf"\b{_DOCS}\s+(?P<said>(?:tagged(?:\s+(?:with|as))?|with\s+the\s+tag)\s+(?P<value>[\w.+#-]{{2,40}}))"
+    r"(?=\s*(?:$|[,.;?!)]|(?:about|on|for|that|which|mention|describ|explain)))",
+)
+_SOURCES = (
+    rf"{_APART}(?P<said>来源\s*[:=]\s*(?:{_QUOTED}|{_VALUE_ZH})(?:的(?=\s*{_DOC_LOOSE}))?)",
+    rf"{_APART}(?P<said>来源\s+{_NO_SOURCE}(?P<value>[A-Za-z0-9][\w.-]{{1,59}})){_R}",
+    rf"(?P<said>来源[为是]\s*(?:{_QUOTED}|{_VALUE_ZH})的)(?=\s*{_DOC_LOOSE})",
+    rf"{_APART}(?P<said>source[:=](?:\s?{_QUOTED}|{_VALUE}))",
+    rf"\b(?P<said>(?:only\s+)?(?:in|from)\s+(?:the\s+)?source\s+{_QUOTED})",
+    rf"^{_BUILDS}(?P<said>(?:only\s+)?(?:in|from)\s+(?:the\s+)?source\s+{_NO_SOURCE}(?P<value>[A-Za-z0-9][\w.-]{{1,59}}))\s*[,:]",
+    rf"^{_BUILDS}.{{1,400}}?\b(?P<said>(?:only\s+)?(?:in|from)\s+(?:the\s+)?source\s+{_NO_SOURCE}(?P<value>[A-Za-z0-9][\w-]{{1,59}})){_END}",
+)
+_QUALITIES = (
+    rf"(?P<said>{_QUALITY}(?P<operator>{_MORE})\s*{_SCORE}{_NO_UNIT}(?:以上)?的?)"
+    rf"(?:(?<=的)\s*(?={_DOC_LOOSE})|(?<!的)(?=\s)|(?<!的){_R})",
+    rf"(?P<said>{_QUALITY}(?P<operator>{_MORE_ZH})\s*{_SCORE}{_NO_UNIT}(?:以上)?的?)(?:(?<=的)\s*(?={_DOC_LOOSE})|(?<!的){_R})",
+    rf"(?:{_L}|\b{_DOC_EN}\s+|\b(?=with\s))"
+    rf"(?P<said>(?:with\s+)?(?:a\s+)?quality(?:[_ ]score)?\s*(?P<operator>{_MORE}|{_MORE_EN})\s*{_SCORE})"
+    rf"(?![\w.]){_NO_UNIT}",
+)
+_RECENT = (
+    rf"(?P<said>{_PERIOD}\s*的?\s*(?:{_ADDED}[了过]?的?\s*)?{_DOC}[里中内]面?的?)",
+    rf"(?P<said>{_PERIOD}\s*的?\s*(?:{_ADDED}[了过]?的?\s*)?)(?={_DOC}(?!综述))",
+    rf"(?P<said>{_PERIOD}\s*{_ADDED})(?=[了过]?(?:哪些|什么|的?\s*{_DOC_LOOSE})|\s|[,，?？。]|$)",
+    rf"^(?P<said>{_PERIOD})(?=[\s,，].*(?:文档|资料|文件|材料|手册))",
+    rf"^(?=.*(?:文档|资料|文件|材料|手册)).{{1,400}}?[\s,，](?P<said>{_PERIOD}){_END}",
+    rf"^{_NO_HOW}(?P<said>{_PERIOD}的?)(?=.{{1,40}}(?:文档|资料|文件|材料)\s*[?？]?$)",
+    rf"\b{_DOCS}\s+(?P<said>{_ADDED_EN}?{_PERIOD_EN})",
+    rf"\b(?P<said>(?:added|updated|uploaded|ingested)\s+{_PERIOD_EN}){_END}",
+    rf"[,;(]\s*(?P<said>only\s+{_PERIOD_EN}){_END}",
+    r"[,;(]\s*(?P<said>(?:the\s+)?(?:last|past)\s+(?P<count>\d{1,3})\s+(?P<unit>days|weeks))" + _END,
+)
+_DATED = (
+    rf"(?P<said>{_DATE_ZH})(?=\s*(?:文档|资料|文件|材料|笔记))",
+    rf"\b{_DOCS}\s+(?P<said>{_DATE_EN}{_BOUND_EN}{_ISO})",
+    rf"\b{_DOCS}\s+(?P<said>{_DATE_EN}{_BOUND_EN}(?P<month>{_MONTH})\s+{_YEAR})\b",
+    rf"^(?=.*\b{_DOCS}\b).{{1,400}}?\b(?P<said>(?P<bound>since)\s+{_ISO}){_END}",
+    rf"[,;(]\s*(?P<said>(?:only\s+)?(?P<bound>since|after|before)\s+{_ISO}){_END}",
+)
+
+_OFFICIAL = (
+    r"(?:docs?|documentation|documents?|guides?|guidelines?|sources?|manuals?|references?|tutorials?|handbooks?|announcements?|statements?)"
+)
+_PICTURE = r"(?:pictures?|images?|figures?|diagrams?|screenshots?|photos?|illustrations?)"
+_RECENT_WORDS = (
+    rf"最新|(?<![离距与])最近的?(?:{_DOC}|更新|规定|政策|公告|通知)"
+    r"|(?<!at )\bthe latest\b|^latest\b|\bnewest\b|\bmost recent\b"
+)
+_OFFICIAL_WORDS = (
+    r"官方(?:发布|文档|资料|手册|来源|网站|说明|指南|公告|渠道|答复|解释|教程|版本的)|优先官方"
+    rf"|\bofficial\s+{_OFFICIAL}\b"
+)
+_PICTURE_WORDS = (
+    r"带有?图|有图的|配图的|附图|图文并茂|含有?图片|包含(?:图片|截图|示意图)的"
+    rf"|\bwith\s+(?:an?\s+|some\s+)?{_PICTURE}{_END}|\b{_DOC_EN}\s+with\s+{_PICTURE}\b"
+)
+PREFERENCES: tuple[Rule, ...] = (
+    _rule("prefer_recent", (_RECENT_WORDS,), ("最新", "最近", "latest", "newest", "recent")),
+    _rule("prefer_official", (_OFFICIAL_WORDS,), ("官方", "official")),
+    _rule("prefer_has_image", (_PICTURE_WORDS,), ("图", " with ")),
+)
