@@ -52,6 +52,7 @@ PROVIDERS: dict[str, dict[str, str]] = {
     },
     "lexical_index": {
         "tantivy": "rag_platform.providers.tantivy:Tantivy",
+        "fts5": "rag_platform.providers.fts5:Fts5",
     },
     "dense_index": {
         "chroma": "rag_platform.providers.chroma:Chroma",
@@ -79,6 +80,7 @@ PROVIDERS: dict[str, dict[str, str]] = {
     },
     "answerer": {
         "extractive": "rag_platform.retrieval.answering:Extractive",
+        "llm": "rag_platform.retrieval.generating:Generative",
     },
 }
 

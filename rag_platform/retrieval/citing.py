@@ -37,7 +37,7 @@ _MARKS = re.compile(r"(?:\s*(?<!\\)\[\d{1,3}\])+")
 _LOOSE_MARK = re.compile(
     r"(?<!\\)(?:\[|【)\^?(?:passage |source |来源|段落)?(\d{1,3}(?:\s*[,，、;]\s*\d{1,3})*)(?:†[^\]】]*)?(?:\]|】)(?:\([^()\s]*\))?"
 )
-_URL = r"(?:https?|ftp|wss?)://[^\s<>()\[\]\"'`，。；、！？（）《》“”]+"
+_URL = r"(?:(?:https?|ftp|wss?)://|www\.)[^\s<>()\[\]\"'`，。；、！？（）《》“”]+"
 _PLAIN_URL = re.compile(_URL, re.IGNORECASE)
 _LINK = re.compile(r"(!?)\[([^\]\n]*)\]\(\s*<?([^\s()<>]*(?:\([^\s()]*\)[^\s()<>]*)*)>?(?:\s+[\"'(][^\n]*?[\"')])?\s*\)")
 _DEFINITION = re.compile(r"^[ ]{0,3}\[[^\]\n]+\]:[ \t]*\S+[^\n]*$", re.MULTILINE)
@@ -90,6 +90,11 @@ def checked(text: str, evidence: Sequence[Hit]) -> Cited:
         dataclasses.replace(citation(new, evidence[old - 1]), spans=merged(spans.get(old, ()))) for old, new in numbers.items()
     )
     return Cited(renumbered_marks(text, numbers), citations, tuple(warnings), tuple(unsupported))
+
+
+def presentable(text: str, evidence: Sequence[Hit]) -> str:
+    """A part of an answer that is still being written, without what `checked` would remove; marks keep the numbers of the evidence."""
+    return without_foreign_links(_valid_marks(text, len(evidence))[0], evidence)[0]
 
 
 def without_foreign_links(text: str, evidence: Sequence[Hit]) -> tuple[str, list[str]]:
