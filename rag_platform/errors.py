@@ -11,6 +11,7 @@ RagError                    code, message with the value and the remedy, optiona
 ├── StorageError            the disk is full, or a file under the data root cannot be written
 ├── ReleaseError            a release cannot be built, opened, published or rolled back
 ├── ProviderError           an engine or model behind a provider failed; `retryable` says if waiting may help
+├── CancelledError          the caller no longer waits for what it asked
 └── BusyError               another process holds a lock; details `owner`, `pid`, `since` say which
 """
 
@@ -106,6 +107,12 @@ class ProviderError(RagError):
     def retryable(self) -> bool:
         """True when the same call may succeed later (timeouts, rate limits, server errors)."""
         return bool(self.details.get("retryable", False))
+
+
+class CancelledError(RagError):
+    """The caller no longer waits for what it asked."""
+
+    default_code = "cancelled"
 
 
 class BusyError(RagError):

@@ -16,7 +16,8 @@ from rag_platform.store import to_json
 
 TOP_K = 10
 _SHOWN = 20
-_REQUEST_FIELDS = frozenset(field.name for field in dataclasses.fields(QueryRequest)) - {"namespace", "top_k", "release_id", "answer"}
+_NOT_ASKED = {"namespace", "namespaces", "top_k", "release_id", "answer"}
+_REQUEST_FIELDS = frozenset(field.name for field in dataclasses.fields(QueryRequest)) - _NOT_ASKED
 
 
 @dataclass(frozen=True, slots=True)

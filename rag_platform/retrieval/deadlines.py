@@ -1,16 +1,20 @@
-"""Run a call beside the caller, within the caller's trace, and stop waiting for it when its time is up."""
+"""Run a call beside the caller, within the caller's trace, and stop waiting for it when its time is up or nobody wants it any more."""
 
 from __future__ import annotations
 
+import contextvars
 import os
 import queue
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TypeVar
 
-from rag_platform.errors import ProviderError
+from rag_platform.errors import CancelledError, ProviderError
 from rag_platform.observability import tracing
 
 R = TypeVar("R")
@@ -67,16 +71,77 @@ def start(function: Callable[[], R]) -> Future[R]:
     return future
 
 
-def wait(future: Future[R], seconds: float, stage: str) -> R:
-    """The result of the call, or its exception raised. Raises ProviderError `deadline` after `seconds`; the call runs on unheard."""
+# --- how long ------------------------------------------------------------------------------------------------------------
+
+_POLL = 0.02  # seconds between two looks at whether the caller still waits
+_caller: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar("rag_cancelled", default=None)
+
+
+@contextmanager
+def cancellable() -> Iterator[threading.Event]:
+    """An event that is set when the block is left, however: work begun inside it, in other threads too, then knows that nobody waits."""
+    event = threading.Event()
+    token = _caller.set(event)
     try:
-        return future.result(timeout=seconds)
-    except FutureTimeout as error:
-        if future.done():  # the call itself raised a TimeoutError
-            raise
-        raise ProviderError(f"{stage} took longer than {seconds:g} s (retrieval.stage_seconds)", code="deadline", stage=stage) from error
+        yield event
+    finally:
+        event.set()
+        _caller.reset(token)
 
 
-def within(seconds: float, stage: str, function: Callable[[], R]) -> R:
-    """The result of `function`, waited for at most `seconds`."""
-    return wait(start(function), seconds, stage)
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """The moment at which a query must have ended, and the event by which its caller takes it back."""
+
+    at: float  # of time.monotonic()
+    cancelled: threading.Event | None = None
+
+    @classmethod
+    def after(cls, seconds: float, cancelled: threading.Event | None = None) -> Deadline:
+        """The deadline that many seconds from now, cancelled by the event or, without one, by that of `cancellable`."""
+        return cls(time.monotonic() + seconds, cancelled or _caller.get())
+
+    def left(self, most: float | None = None) -> float:
+        """The seconds that are left, at least 0 and at most `most`."""
+        left = max(0.0, self.at - time.monotonic())
+        return left if most is None else min(most, left)
+
+    def check(self, stage: str = "the query") -> None:
+        """Raises CancelledError when nobody waits any more."""
+        if self.cancelled is not None and self.cancelled.is_set():
+            raise CancelledError(f"{stage} was cancelled by its caller", code="cancelled")
+
+
+def wait(future: Future[R], seconds: float, stage: str, deadline: Deadline | None = None) -> R:
+    """The result of the call, or its exception raised.
+
+    Raises ProviderError `deadline` after `seconds` or at the deadline of the query, and CancelledError when its caller takes it back; the
+    call runs on unheard.
+    """
+    asked = deadline.left(seconds) if deadline is not None else seconds
+    ends = time.monotonic() + asked
+    polls = deadline is not None and deadline.cancelled is not None
+    while True:
+        left = max(0.0, ends - time.monotonic())
+        try:
+            return future.result(timeout=min(_POLL, left) if polls else left)
+        except FutureTimeout as error:
+            if future.done():
+                if future.exception() is error:  # the call itself raised a TimeoutError
+                    raise
+                continue
+            if deadline is not None:
+                deadline.check(stage)
+            if time.monotonic() >= ends:
+                told = "retrieval.stage_seconds" if asked == seconds else "retrieval.query_seconds left no more"
+                raise ProviderError(f"{stage} took longer than {asked:.3g} s ({told})", code="deadline", stage=stage) from error
+
+
+def within(seconds: float, stage: str, function: Callable[[], R], deadline: Deadline | None = None) -> R:
+    """The result of `function`, waited for at most `seconds` and no longer than the deadline of the query."""
+    if deadline is not None:
+        deadline.check(stage)
+        if not deadline.left():
+            raise ProviderError(f"{stage} was not begun, for the time of the query is up (retrieval.query_seconds)", code="deadline",
+                                stage=stage)  # fmt: skip
+    return wait(start(function), seconds, stage, deadline)

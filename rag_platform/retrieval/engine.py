@@ -1,53 +1,100 @@
 """The query path: one function that reads as the pipeline, the same for server, command line, pages and evaluation.
 
-    query_norm -> filter -> retrieve_dense || retrieve_sparse -> fusion -> filter -> rerank -> context_build -> generate -> format_response
+    search of each namespace (query_norm -> filter -> retrieve -> fusion -> filter -> rerank) -> merge
+        -> context_build -> generate -> format_response
 
 Each is a span `stage.<name>`. A failing stage falls back as in seed 000 §3.2.8; what happened stands in `flags`, `warnings` and the
-trace. Only a wrong argument, a missing release and a hard filter that cannot run stop a query.
+trace. Only a wrong argument, a missing release, a hard filter that cannot run and a caller who no longer waits stop a query. All of it
+has one deadline (`retrieval.query_seconds`); each stage may take its own time and never more than is left.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import threading
+from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-from rag_platform.config import Strategy
-from rag_platform.errors import InputError, ProviderError, RagError
-from rag_platform.indexes.catalog import FILTERABLE, ChunkRow
-from rag_platform.ir import Candidate, Citation, Hit, Json, QueryIR, QueryRequest, QueryResult
+from rag_platform.config import Strategy, canonical_json
+from rag_platform.errors import CancelledError, InputError, RagError
+from rag_platform.ir import Citation, Hit, Json, QueryRequest, QueryResult
 from rag_platform.observability import tracing
-from rag_platform.retrieval import citing, deadlines, evidence, filters, legs, queries
-from rag_platform.retrieval.answering import confidence
-from rag_platform.retrieval.filters import FilterPlan
-from rag_platform.retrieval.hits import joined, limited, preferred, with_picture_texts
-from rag_platform.retrieval.legs import Access, Retrieved
+from rag_platform.prompts import wording
+from rag_platform.protocols import Written
+from rag_platform.retrieval import answering, budgets, citing, deadlines, evidence, merging
+from rag_platform.retrieval.budgets import Budget
+from rag_platform.retrieval.deadlines import Deadline
+from rag_platform.retrieval.hits import limited
 from rag_platform.retrieval.library import Lease, Library
-from rag_platform.retrieval.reranking import boosted, renumbered
+from rag_platform.retrieval.searching import MAX_TOP_K, Found, Search, search
 
-MODES = ("dense", "sparse", "hybrid")
-MAX_TOP_K = 100
-_ENCODED = {"sparse_only": "sparse", "dense_only": "dense"}  # what a release with one index is asked by default
-# So many hidden chunks are searched and dropped again; above it the search is restricted to the others, which costs more.
-MAX_OVERFETCH = 500
+__all__ = ["MAX_TOP_K", "answer"]
+
+# Mistakes of the caller that no namespace can answer; every other error of one namespace leaves the others.
+_CALLERS = frozenset({"empty_query", "query_too_long", "invalid_query", "unknown_filter", "invalid_filter", "invalid_mode", "invalid_top_k",
+                      "unknown_namespace", "unknown_strategy", "cancelled"})  # fmt: skip
+OnText = Callable[[str], None]
 
 
-def answer(library: Library, request: QueryRequest, *, request_id: str | None = None) -> QueryResult:
+def answer(
+    library: Library,
+    request: QueryRequest,
+    *,
+    request_id: str | None = None,
+    on_text: OnText | None = None,
+    cancelled: threading.Event | None = None,
+) -> QueryResult:
     """The hits, the answer with its citations, and how they came about.
 
-    Raises InputError (`empty_query`, `query_too_long`, `unknown_filter`, `invalid_filter`, `invalid_mode`, `invalid_top_k`,
-    `version_not_live`, `embedder_mismatch`), NotFoundError (`unknown_namespace`, `no_release`, `unknown_strategy`), ReleaseError, and
-    ProviderError `filter_failed`; each carries the `trace_id` in its details.
+    `on_text` is given the parts of a generated answer as they come, before its citations are checked; `cancelled`, once set, ends the
+    query early. Raises InputError (`empty_query`, `query_too_long`, `unknown_filter`, `invalid_filter`, `invalid_mode`, `invalid_top_k`,
+    `version_not_live`, `embedder_mismatch`, `release_of_several`), NotFoundError (`unknown_namespace`, `no_release`, `unknown_strategy`),
+    ReleaseError, ProviderError (`filter_failed`, `overloaded`), and CancelledError; each carries the `trace_id` in its details.
     """
-    with tracing.trace("query", logs_dir=library.store.logs_dir, namespace=request.namespace, request_id=request_id) as trace:
+    names = tuple(dict.fromkeys(request.namespaces)) or (request.namespace,)
+    with tracing.trace("query", logs_dir=library.store.logs_dir, namespace=names[0], request_id=request_id) as trace:
+        leases = _Leases(library)
         try:
-            with library.lease(request.namespace, request.release_id) as lease:
-                strategy = library.query_strategy(lease, request.strategy)
-                trace.header["strategy_config_id"] = library.config_id(strategy)
-                trace.set(release_id=lease.release_id, request=dataclasses.asdict(request))
-                return _answer(_Query(library, lease, strategy, request, trace))
+            if len(names) > 1 and request.release_id:
+                raise InputError(f"a release belongs to one namespace; {len(names)} were named", code="release_of_several")
+            with library.load.question() as without:
+                return _answer(_Query(library, names, request, trace, leases, without, on_text, cancelled))
         except RagError as error:
             error.details.setdefault("trace_id", trace.trace_id)
             raise
+        finally:
+            leases.close()
+
+
+class _Leases:
+    """The releases that a query reads, let go together at its end, also by a thread that comes after it."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self._held: list[AbstractContextManager[Lease]] = []
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def open(self, namespace: str, release_id: str | None) -> Lease:
+        """The opened release."""
+        lent = self._library.lease(namespace, release_id)
+        lease = lent.__enter__()
+        with self._lock:
+            late = self._closed
+            if not late:
+                self._held.append(lent)
+        if late:
+            lent.__exit__(None, None, None)
+            raise CancelledError(f"the query ended before namespace {namespace!r} was open")
+        return lease
+
+    def close(self) -> None:
+        """Let go of all of them."""
+        with self._lock:
+            held, self._held, self._closed = self._held, [], True
+        for lent in held:
+            lent.__exit__(None, None, None)
 
 
 @dataclass
@@ -55,165 +102,124 @@ class _Query:
     """What every stage sees; `flags` and `warnings` grow as stages fall back."""
 
     library: Library
-    lease: Lease
-    strategy: Strategy
+    names: tuple[str, ...]
     request: QueryRequest
     trace: tracing.Trace
+    leases: _Leases
+    without: tuple[str, ...]
+    on_text: OnText | None
+    cancelled: threading.Event | None
     flags: Json = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
-    def fall_back(self, flag: str, warning: str) -> None:
-        """Record that a stage failed and the query went on without it."""
-        self.flags[flag] = True
-        self.warnings.append(warning)
-        tracing.event("query.fallback", {"flag": flag, "message": warning})
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The text, its citations, how far to trust it, and whether it answers; `degraded` when something went wrong on the way."""
+
+    text: str = ""
+    citations: tuple[Citation, ...] = ()
+    confidence: float = 0.0
+    answered: bool = False
+    warnings: tuple[str, ...] = ()
+    degraded: bool = False
 
 
 def _answer(q: _Query) -> QueryResult:
-    query, plan, mode, top_k = _query_norm(q)
-    access, matched_count = _pre_filter(q, plan)
-    found = legs.retrieve(q.library, q.lease, q.strategy, query, mode, access, max(q.strategy.retrieval.pool_k, top_k))
-    q.flags.update(found.flags)
-    q.warnings += found.warnings
-    fused = _fusion(q, found)
-    candidates = _post_filter(q, plan, fused)
-    hits = _rerank(q, query, plan, candidates, found, top_k)
-    context = _context_build(q, hits) if q.request.answer else []
-    text, citations = _generate(q, query, hits, context, found) if q.request.answer else ("", ())
-    return _format_response(q, query, plan, found, hits, context, text, citations, matched_count)
+    first = q.leases.open(q.names[0], q.request.release_id) if len(q.names) == 1 else None
+    strategy = _strategy(q, first)
+    with budgets.spending(Budget(Deadline.after(strategy.retrieval.query_seconds, q.cancelled))) as budget:
+        found = [_search(q, first, strategy, budget.deadline)] if first is not None else _search_all(q, budget.deadline)
+        hits = _merge(q, found)
+        context = _context_build(q, found, hits) if q.request.answer else []
+        written = _generate(q, found, hits, context, budget.deadline) if q.request.answer else _unwritten(found, hits)
+        return _format_response(q, found, hits, written, budget)
+
+
+def _strategy(q: _Query, lease: Lease | None) -> Strategy:
+    """The strategy of the one namespace; of several the one that was asked for or the default one, whose time limit holds for all."""
+    if lease is not None:
+        return q.library.query_strategy(lease, q.request.strategy)
+    return q.library.strategy(q.request.strategy or q.library.settings.default_strategy)
 
 
 # --- stages --------------------------------------------------------------------------------------------------------------
 
 
-def _query_norm(q: _Query) -> tuple[QueryIR, FilterPlan, str, int]:
-    """The prepared question, the filter's plan, mode and top_k; nothing has been searched yet."""
-    with tracing.span("stage.query_norm", provider_type="query", provider_id="plain", profile_id=queries.QUERY_PROFILE) as span:
-        query = queries.prepare(q.request.text, q.library.settings.limits, q.request.filters)
-        mode = q.request.mode or _ENCODED.get(q.lease.release.manifest.encoding) or q.strategy.retrieval.mode
-        if mode not in MODES:
-            raise InputError(f"mode {mode!r} is unknown; use one of {', '.join(MODES)}", code="invalid_mode")
-        top_k = q.strategy.retrieval.top_k if q.request.top_k is None else q.request.top_k
-        if isinstance(top_k, bool) or not isinstance(top_k, int) or not 1 <= top_k <= MAX_TOP_K:
-            raise InputError(f"top_k = {top_k!r} must be a number from 1 to {MAX_TOP_K}", code="invalid_top_k")
-        plan = filters.plan(q.request.filters, FILTERABLE)
-        q.library.check_versions(q.lease, plan.versions)
-        span.set(query_hash=query.query_hash, language=query.language, intent=query.intent, rewrite_used=False, mode=mode, top_k=top_k)
-        tracing.event("query.normalized", {"query_norm": query.normalized_query[:200], "query_hash": query.query_hash})
-        return query, plan, mode, top_k
+def _search(q: _Query, lease: Lease, strategy: Strategy, deadline: Deadline) -> Found:
+    """What one namespace holds for the question; what it says goes into the query's flags and warnings."""
+    config_id = q.library.config_id(strategy)
+    if not q.trace.header["strategy_config_id"]:
+        q.trace.header["strategy_config_id"] = config_id
+        q.trace.set(release_id=lease.release_id, request=dataclasses.asdict(q.request))
+    found = search(Search(q.library, lease, strategy, q.request, q.trace, deadline, q.without))
+    if len(q.names) == 1:
+        q.flags.update(found.flags)
+        q.warnings += found.warnings
+    return found
 
 
-def _pre_filter(q: _Query, plan: FilterPlan) -> tuple[Access, int | None]:
-    """What may be searched, and how many chunks that is when a filter was given."""
-    catalog = q.lease.release.catalog
-    with tracing.span("stage.filter", provider_type="filter", provider_id=filters.RULES, profile_id=plan.filter_profile_id) as span:
-        hidden = q.library.hidden_chunks(q.lease)
-        allowed: frozenset[str] | None = None
-        if plan.where:
-            try:
-                allowed = q.library.matching_chunks(q.lease, plan.where, plan.params) - hidden
-            except Exception as error:
-                q.trace.set(flags={"filter_failed": True})
-                raise ProviderError(f"the filter on {', '.join(plan.fields)} could not be run ({error}); nothing was searched, because an "
-                                    "unfiltered answer would be a wrong one", code="filter_failed") from error  # fmt: skip
-            if plan.missing_included:
-                q.warnings.append(f"chunks without {', '.join(plan.missing_included)} match as well; add \"$missing\": \"exclude\" to a "
-                                  "condition to leave them out")  # fmt: skip
-        elif len(hidden) > MAX_OVERFETCH:
-            allowed, hidden = frozenset(catalog.chunk_ids()) - hidden, frozenset()
-        matched = len(allowed) if allowed is not None and plan.where else None
-        span.set(phase="pre", filter_execution_plan=plan.execution, matched_count=matched, hidden=len(hidden))
-        if plan.applied:
-            tracing.event("filter.applied", {"filters": plan.applied, "filter_execution_plan": plan.execution, "matched_count": matched})
-        everything = matched is not None and matched + len(hidden) >= sum(q.lease.release.manifest.versions.values())
-        return Access(None if everything else allowed, hidden), matched
+def _search_all(q: _Query, deadline: Deadline) -> list[Found]:
+    """What each namespace that can be asked holds, all asked at once, in the order they were named; the others are warnings.
+
+    Raises the caller's own mistakes, and the first error when no namespace answers.
+    """
+
+    def one(namespace: str) -> Found:
+        with tracing.span("namespace.search", namespace=namespace):
+            lease = q.leases.open(namespace, None)
+            return _search(q, lease, q.library.query_strategy(lease, q.request.strategy), deadline)
+
+    started = {namespace: deadlines.start(lambda namespace=namespace: one(namespace)) for namespace in q.names}  # type: ignore[misc]
+    found: list[Found] = []
+    errors: dict[str, Exception] = {}
+    for namespace, future in started.items():
+        try:
+            found.append(deadlines.wait(future, deadline.left(), f"the search of namespace {namespace}", deadline))
+        except Exception as error:
+            if getattr(error, "code", "") in _CALLERS:
+                raise
+            errors[namespace] = error
+    if not found:
+        raise next(iter(errors.values()))
+    by_name = {item.lease.namespace: item for item in found}
+    for namespace in q.names:
+        if namespace in errors:
+            q.warnings.append(f"{namespace}: could not be asked ({errors[namespace]}); the others answered")
+            tracing.event("query.fallback", {"namespace": namespace, **tracing.error_fields(errors[namespace])})
+        else:
+            q.warnings += [f"{namespace}: {warning}" for warning in by_name[namespace].warnings]
+    q.flags.update({name: value for item in reversed(found) for name, value in item.flags.items()})  # of the first one where they differ
+    q.flags["namespaces"] = {item.lease.namespace: item.flags for item in found}
+    if errors:
+        q.flags["namespaces_failed"] = {namespace: tracing.error_fields(error)["code"] for namespace, error in errors.items()}
+    return found
 
 
-def _fusion(q: _Query, found: Retrieved) -> list[Candidate]:
-    """One order of all candidates; that of the only leg when one ran."""
-    built = q.library.provider("fusion", q.strategy.fusion)
-    both = len(found.ran) == 2
-    with tracing.span("stage.fusion", **built.span) as span:
-        fused: list[Candidate] = built.instance.fuse(found.dense, found.sparse) if both else [*found.dense, *found.sparse]
-        span.set(fusion_id=q.strategy.fusion.provider, fusion_applied=both, k_out=len(fused))
-        tracing.event("fusion.ranked", {"ranked": legs.listed(fused)})
-    q.trace.count(candidates_dense=len(found.dense), candidates_sparse=len(found.sparse))
-    if both:
-        q.trace.set(dense_topk_overlap_sparse=legs.overlap(found.dense, found.sparse))
-    return fused
+def _merge(q: _Query, found: list[Found]) -> list[Hit]:
+    """The hits of all namespaces, at most top_k of them; those of the only one as they are."""
+    if len(found) == 1:
+        return list(found[0].hits)
+    with tracing.span("stage.merge", provider_type="merge", provider_id="by_namespace") as span:
+        merged = merging.by_namespace(found[0].query.original_query, [item.hits for item in found])
+        config, asked = found[0].strategy.retrieval, q.request.max_per_document
+        hits = limited(merged, found[0].top_k, dedupe=config.dedupe, dedupe_threshold=config.dedupe_threshold,
+                       max_per_document=config.max_per_document if asked is None else asked)  # fmt: skip
+        span.set(k_in=len(merged), k_out=len(hits), namespaces=[item.lease.namespace for item in found])
+        return [dataclasses.replace(hit, rank=rank) for rank, hit in enumerate(hits, 1)]
 
 
-def _post_filter(q: _Query, plan: FilterPlan, fused: list[Candidate]) -> list[Candidate]:
-    """The candidates but for those that have an inferred field and do not match it; all of them when that cannot be told."""
-    with tracing.span("stage.filter", provider_type="filter", provider_id=filters.RULES, profile_id=plan.filter_profile_id) as span:
-        kept, effective = fused, plan.execution
-        if plan.drop and fused:
-            try:
-                where, params = filters.to_drop([candidate.chunk_id for candidate in fused], plan)
-                dropped = set(q.lease.release.catalog.chunk_ids(where, params))
-                kept = [candidate for candidate in fused if candidate.chunk_id not in dropped]
-            except Exception as error:
-                span.fail(error)
-                effective = {**effective, "post": []}
-                q.fall_back("filter_failed", f"the filter on {', '.join(plan.post_fields)} failed and was left out ({error})")
-        if (threshold := q.request.score_threshold) is not None:
-            kept = [candidate for candidate in kept if candidate.score >= threshold]
-        counts = [len(fused), len(kept)]
-        span.set(phase="post", candidate_count_before_after_filter=counts, filter_execution_plan_effective=effective)
-        q.trace.set(candidate_count_before_after_filter=counts)
-        if plan.applied:
-            q.flags["filter_execution_plan_effective"] = effective
-        return kept
-
-
-def _rerank(q: _Query, query: QueryIR, plan: FilterPlan, candidates: list[Candidate], found: Retrieved, top_k: int) -> list[Hit]:
-    """At most top_k hits, counted after reranking, preferences, de-duplication and the limit per document."""
-    built = q.library.provider("reranker", q.strategy.reranker)
-    applies = bool(getattr(built.instance, "APPLIES", True))
-    former = "fusion" if len(found.ran) == 2 else f"{found.mode}-only"
-    with tracing.span("stage.rerank", **built.span) as span:
-        source = former
-        hits, rows = _joined(q, candidates, len(candidates) if applies or plan.soft else top_k, top_k)
-        before = [hit.chunk_id for hit in hits]
-        if applies and hits:
-            try:
-                ranked: list[Hit] = deadlines.within(q.strategy.retrieval.stage_seconds, "stage.rerank",
-                                                     lambda: built.instance.rerank(query.normalized_query, hits))  # fmt: skip
-                if sorted(hit.chunk_id for hit in ranked) != sorted(before):
-                    raise ProviderError("the reranker returned other hits than it was given", code="bad_output")
-                hits, source = list(ranked), "rerank"
-            except Exception as error:
-                span.fail(error)
-                q.fall_back("rerank_failed", f"reranking failed, the order of {former} stands ({error})")
-        hits = renumbered(_limited(q, boosted(hits, preferred(plan.soft, rows)), top_k))
-        q.flags.update(rerank_applied=source == "rerank", effective_rank_source=source)
-        span.set(reranker_id=q.strategy.reranker.provider, rerank_applied=source == "rerank", effective_rank_source=source, k_out=len(hits))
-        tracing.event("rerank.ranked", {"before": before[:top_k], "after": [hit.chunk_id for hit in hits]})
-        return with_picture_texts(hits, q.lease.release.catalog)
-
-
-def _joined(q: _Query, candidates: list[Candidate], step: int, top_k: int) -> tuple[list[Hit], dict[str, ChunkRow]]:
-    """Hits in the order of the candidates, `step` of them at a time until top_k remain; joining the whole pool would cost more."""
-    rows: dict[str, ChunkRow] = {}
-    hits: list[Hit] = []
-    for start in range(0, len(candidates), max(step, 1)):
-        rows.update(q.lease.release.catalog.rows(candidate.chunk_id for candidate in candidates[start : start + step]))
-        hits = joined(candidates[: start + step], rows)
-        if len(_limited(q, hits, top_k)) == top_k:
-            break
-    return hits, rows
-
-
-def _limited(q: _Query, hits: list[Hit], top_k: int) -> list[Hit]:
-    config, asked = q.strategy.retrieval, q.request.max_per_document
-    return limited(hits, top_k, dedupe=config.dedupe, max_per_document=config.max_per_document if asked is None else asked)
-
-
-def _context_build(q: _Query, hits: list[Hit]) -> list[Hit]:
+def _context_build(q: _Query, found: list[Found], hits: list[Hit]) -> list[Hit]:
     """The evidence within the token budget."""
-    config = q.strategy.context
+    config = found[0].strategy.context
     with tracing.span("stage.context_build", provider_type="context", provider_id="budget", max_tokens=config.max_tokens) as span:
-        chosen = evidence.select(hits, config)
+        try:
+            chosen = evidence.select(hits, config, {item.lease.namespace: item.lease.release.catalog for item in found})
+        except Exception as error:  # parents and neighbours may be unreadable: the hits themselves are evidence
+            span.fail(error)
+            plain = config.model_copy(update={"mode": "chunk", "tokenizer": "estimate"})
+            chosen = evidence.select(hits, plain)
+            _fall_back(q, "context_failed", f"the context was made of the hits alone ({error})")
         q.warnings += chosen.warnings
         span.set(context_k=len(chosen.hits), final_context_tokens=chosen.tokens, repeated=chosen.repeated, dropped=chosen.dropped)
         places = [f"{hit.source_uri}#{hit.section_path}" for hit in chosen.hits]
@@ -223,50 +229,135 @@ def _context_build(q: _Query, hits: list[Hit]) -> list[Hit]:
         return list(chosen.hits)
 
 
-def _generate(q: _Query, query: QueryIR, hits: list[Hit], context: list[Hit], found: Retrieved) -> tuple[str, tuple[Citation, ...]]:
-    """Markdown and its citations: the answerer's, or plain words and the closest passages where it has nothing or fails."""
-    built = q.library.provider("answerer", q.strategy.answerer)
-    with tracing.span("stage.generate", **built.span) as span:
-        kind = "unreachable" if found.mode == "none" else "no_answer" if context or hits else "nothing"
-        text = ""
-        citations: tuple[Citation, ...] = ()
-        if context:
-            try:
-                written = deadlines.within(q.strategy.retrieval.stage_seconds, "stage.generate",
-                                           lambda: built.instance.answer(query.original_query, context))  # fmt: skip
-                text, citations = citing.cited(written, context)
-            except Exception as error:
-                span.fail(error)
-                kind = "failed"
-                q.fall_back("generation_failed", f"the answer could not be written ({error}); the passages found are listed instead")
-                q.flags["fallback_mode"] = "structured_response"
-        answered = bool(text.strip())
-        q.flags["answered"] = answered
-        if not answered:
-            text, citations = citing.passages(kind, query.language, context or hits, q.flags.get("error", {}).get("message", ""))
-        span.set(llm_provider_id=q.strategy.answerer.provider, model_id=q.strategy.answerer.options.get("model", ""), answered=answered)
-        tracing.event("generation.summary", {"output_chars": len(text), "citations_used": len(citations), "fallback_used": not answered})
-        return text, citations
+def _generate(q: _Query, found: list[Found], hits: list[Hit], context: list[Hit], deadline: Deadline) -> _Answer:
+    """The answerer's text with checked citations, or plain words and the closest passages where it has nothing, is unsure or fails."""
+    first = found[0]
+    config = first.strategy.answerer
+    with tracing.span("stage.generate", provider_type="answerer", provider_id=config.provider) as span:
+        key = _response_key(q, found)
+        known: _Answer | None = q.library.responses.get(key) if key is not None else None
+        if known is not None and q.on_text is not None:
+            q.on_text(known.text)
+        written = known or _written(q, first, sum(item.legs for item in found), hits, context, deadline, span)
+        span.set(cache_hit=known is not None)
+        q.flags["answered"] = written.answered
+        q.warnings += written.warnings
+        if key is not None and known is None and not written.degraded:
+            q.library.responses.put(key, written)
+        span.set(model_id=config.options.get("model", ""), answered=written.answered, confidence=written.confidence)
+        tracing.event("generation.summary", {"output_chars": len(written.text), "citations_used": len(written.citations),
+                                             "fallback_used": not written.answered})  # fmt: skip
+        return written
 
 
-def _format_response(
-    q: _Query, query: QueryIR, plan: FilterPlan, found: Retrieved, hits: list[Hit], context: list[Hit], text: str,
-    citations: tuple[Citation, ...], matched_count: int | None,
-) -> QueryResult:  # fmt: skip
+def _response_key(q: _Query, found: list[Found]) -> Hashable | None:
+    """All that the answer depends on: the searches, the answerer, its prompts and model; None when answers are not remembered."""
+    if not q.library.responses or any(item.key is None for item in found):
+        return None
+    strategy = found[0].strategy
+    parts = [strategy.answerer.model_dump(mode="json"), strategy.llm.model_dump(mode="json"), strategy.context.model_dump(mode="json")]
+    return (*(item.key for item in found), canonical_json(parts), wording("retrieval"))
+
+
+def _written(
+    q: _Query, first: Found, legs: int, hits: list[Hit], context: list[Hit], deadline: Deadline, span: tracing.Span
+) -> _Answer:  # fmt: skip
+    query, config = first.query, first.strategy.answerer
+    degraded = False
+    written = Written("")
+    if context:
+        written, degraded = _text(q, first, context, deadline, span)
+    sure = answering.confidence(query.original_query, written.text, context, hits, legs=legs)
+    if written.text.strip() and not answering.refuses(sure, config):
+        cited = citing.checked(written.text, context)
+        if cited.unsupported and config.flag_unsupported:
+            q.flags["unsupported"] = [{"sentence": item.sentence, "reason": item.reason} for item in cited.unsupported]
+        return _Answer(cited.text, cited.citations, sure, True, (*written.warnings, *cited.warnings), degraded)
+    unreachable = "error" in q.flags
+    kind = "unreachable" if unreachable else "failed" if degraded else "no_answer" if context or hits else "nothing"
+    text, citations = citing.passages(kind, query.language, context or hits, q.flags["error"]["message"] if unreachable else "")
+    unsure = answering.confidence(query.original_query, "", context, hits, legs=legs)
+    return _Answer(text, citations, unsure, False, written.warnings, degraded)
+
+
+def _text(q: _Query, first: Found, context: list[Hit], deadline: Deadline, span: tracing.Span) -> tuple[Written, bool]:
+    """What the answerer wrote and whether it was spared or failed; then it is what can be quoted without it."""
+    config = first.strategy.answerer
+    heard = _Heard(q.on_text, deadline)
+    try:
+        built = q.library.models.answerer(first.strategy)
+        span.provider.update(built.span)
+        if budgets.MODEL not in q.without or not getattr(built.instance, "USES_LLM", False):
+            written: Written = deadlines.within(
+                config.timeout_ms / 1000, "stage.generate",
+                lambda: built.instance.answer(first.query, context, on_text=heard if q.on_text is not None else None), deadline,
+            )  # fmt: skip
+            span.set(prompt_profile_id=written.prompt_profile_id)
+            return written, False
+        q.flags["load_shed"] = [*q.flags.get("load_shed", ()), budgets.MODEL]
+        q.warnings.append(f"the answer only quotes, because {q.library.load.running} questions run at once")
+    except Exception as error:
+        span.fail(error)
+        deadline.check()
+        _fall_back(q, "generation_failed", f"the answer could not be written ({error}); what was found is quoted instead")
+        q.flags["fallback_mode"] = "structured_response"
+    finally:
+        heard.ended = True
+    if config.provider == "extractive" and "generation_failed" in q.flags and deadline.left():
+        return Written(""), True  # it would fail again
+    return answering.Extractive().answer(first.query, context), True
+
+
+@dataclass
+class _Heard:
+    """Hands the parts of an answer on; once the query went on without them it stops whoever still writes."""
+
+    on_text: OnText | None
+    deadline: Deadline
+    ended: bool = False
+
+    def __call__(self, part: str) -> None:
+        if self.ended:
+            raise CancelledError("the answer is no longer waited for")
+        self.deadline.check("the answer")
+        if self.on_text is not None:
+            self.on_text(part)
+
+
+def _unwritten(found: list[Found], hits: list[Hit]) -> _Answer:
+    sure = answering.confidence(found[0].query.original_query, "", [], hits, legs=sum(item.legs for item in found))
+    return _Answer(confidence=sure)
+
+
+def _format_response(q: _Query, found: list[Found], hits: list[Hit], written: _Answer, budget: Budget) -> QueryResult:
     """The result, and in the trace everything a replay needs."""
+    first = found[0]
     with tracing.span("stage.format_response", provider_type="response", provider_id="query_result") as span:
-        sure = confidence(query.original_query, text if q.flags.get("answered") else "", context, hits, legs=len(found.ran))
         shown = {name: q.trace.stage_ms(f"stage.{stage}") for name, stage in _LATENCIES.items()}
-        q.trace.count(citations_count=len(citations), assets_referenced=len({asset for hit in hits for asset in hit.asset_ids}))
-        q.trace.set(effective_mode=found.mode, query_hash=query.query_hash, flags=q.flags, warnings=q.warnings,
+        modes = {item.mode for item in found} - {"none"}
+        mode = modes.pop() if len(modes) == 1 else "mixed" if modes else "none"
+        counts = [item.matched_count for item in found if item.matched_count is not None]
+        releases = {item.lease.namespace: item.lease.release_id for item in found}
+        usage = budget.usage()
+        assets = {asset for hit in hits for asset in hit.asset_ids}
+        q.trace.count(citations_count=len(written.citations), assets_referenced=len(assets))
+        q.trace.set(effective_mode=mode, query_hash=first.query.query_hash, flags=q.flags, warnings=q.warnings, usage=usage,
                     ranked_chunk_ids=[hit.chunk_id for hit in hits], **shown)  # fmt: skip
-        span.set(hits=len(hits), citations=len(citations), confidence=sure)
+        if len(q.names) > 1:
+            q.trace.set(releases=releases)
+        span.set(hits=len(hits), citations=len(written.citations), confidence=written.confidence)
         tracing.event("response.envelope", {"ok": "error" not in q.flags, "warnings": q.warnings})
         return QueryResult(
-            answer_markdown=text, citations=citations, hits=tuple(hits), confidence=sure, effective_mode=found.mode,
-            applied_filters=plan.applied or {}, matched_count=matched_count, release_id=q.lease.release_id, trace_id=q.trace.trace_id,
-            warnings=tuple(q.warnings), flags=q.flags,
+            answer_markdown=written.text, citations=written.citations, hits=tuple(hits), confidence=written.confidence, effective_mode=mode,
+            applied_filters=first.plan.applied or {}, matched_count=sum(counts) if counts else None, release_id=first.lease.release_id,
+            trace_id=q.trace.trace_id, warnings=tuple(q.warnings), flags=q.flags, answered=written.answered, releases=releases, usage=usage,
         )  # fmt: skip
+
+
+def _fall_back(q: _Query, flag: str, warning: str) -> None:
+    q.flags[flag] = True
+    q.warnings.append(warning)
+    tracing.event("query.fallback", {"flag": flag, "message": warning})
 
 
 _LATENCIES = {

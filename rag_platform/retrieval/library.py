@@ -13,19 +13,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from rag_platform import registry
-from rag_platform.config import EmbeddingConfig, Settings, Strategy, canonical_json, fingerprint, load_strategy, strategy_names
-from rag_platform.config_query import ProviderConfig
+from rag_platform.config import EmbeddingConfig, Settings, Strategy, canonical_json, load_strategy, strategy_names
 from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.indexes.manifest import read_manifest
 from rag_platform.indexes.release import OpenRelease, manifest_of, open_release
+from rag_platform.ir import Json
 from rag_platform.observability import tracing
 from rag_platform.profiles import strategy_config_id
-from rag_platform.protocols import Embedder, Vectors
+from rag_platform.protocols import Vectors
+from rag_platform.retrieval.budgets import Load
+from rag_platform.retrieval.caching import Cache
+from rag_platform.retrieval.models import Models
 from rag_platform.store import Store
 
 _RETAINED_OPEN = 3  # releases other than the published ones that stay open
-_QUERY_VECTORS = 512
 _FILTERS = 32
 _QUERY_PART = ("query", "retrieval", "fusion", "reranker", "context", "answerer", "summary", "llm", "filters")
 
@@ -46,14 +47,6 @@ class Lease:
     filtered: dict[tuple[str, tuple[Any, ...]], frozenset[str]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Built:
-    """A provider and the fields by which spans name it."""
-
-    instance: Any
-    span: dict[str, str]
-
-
 class Library:
     """Reads every namespace under one data root; safe for any number of threads.
 
@@ -63,14 +56,15 @@ class Library:
     def __init__(self, settings: Settings, store: Store, hidden: Hidden | None = None) -> None:
         self.settings = settings
         self.store = store
+        self.models = Models(settings)
+        self.load = Load(settings.load)
+        self.retrievals: Cache[Any] = Cache(settings.caches.retrievals, settings.caches.seconds)
+        self.responses: Cache[Any] = Cache(settings.caches.responses, settings.caches.seconds)
         self._hidden = hidden
         self._lock = threading.Lock()
         self._opening: dict[tuple[str, str], threading.Lock] = {}
         self._current: dict[str, tuple[tuple[int, int, int], str]] = {}
         self._leases: OrderedDict[tuple[str, str], Lease] = OrderedDict()
-        self._embedders: dict[str, Embedder] = {}
-        self._vectors: OrderedDict[tuple[str, str], Vectors] = OrderedDict()
-        self._providers: dict[tuple[str, str, str], Built] = {}
         self._derived: dict[tuple[int, int], tuple[Strategy, Strategy, Strategy]] = {}
         self._config_ids: dict[int, tuple[Strategy, str]] = {}
         self._strategies: dict[str, tuple[int, Strategy]] = {}
@@ -236,35 +230,15 @@ class Library:
             self._config_ids = {**dict(list(self._config_ids.items())[-_RETAINED_OPEN * 4 :]), id(strategy): found}
         return found[1]
 
-    def provider(self, kind: str, config: ProviderConfig) -> Built:
-        """The provider of that config, built once, with what its span says of it."""
-        key = (kind, config.provider, canonical_json(config.options))
-        found = self._providers.get(key)
-        if found is None:
-            options = dict(config.options)
-            version = registry.provider_version(kind, config.provider)
-            span = {"provider_type": kind, "provider_id": config.provider, "provider_version": version,
-                    "profile_id": fingerprint(kind, config.provider, options, length=12)}  # fmt: skip
-            found = self._providers.setdefault(key, Built(registry.build(kind, config.provider, options), span))
-        return found
-
     def query_vector(self, config: EmbeddingConfig, text: str) -> tuple[Vectors, bool]:
         """(unit vector [dim], whether it was remembered) of a question. Raises what the embedder raises."""
-        space = canonical_json([config.provider, config.options])
-        key = (space, text)
-        with self._lock:
-            if (vector := self._vectors.get(key)) is not None:
-                self._vectors.move_to_end(key)
-                return vector, True
-            embedder = self._embedders.get(space)
-            if embedder is None:
-                embedder = self._embedders.setdefault(space, registry.build("embedder", config.provider, config.options))
-        vector = embedder.embed([text], query=True)[0]
-        with self._lock:
-            self._vectors[key] = vector
-            if len(self._vectors) > _QUERY_VECTORS:
-                self._vectors.popitem(last=False)
-        return vector, False
+        vectors, remembered = self.models.query_vectors(config, [text])
+        return vectors[0], remembered
+
+    def cache_figures(self) -> Json:
+        """Of each cache what `Cache.figures` says: `query_vectors`, `retrievals`, `responses`."""
+        caches = {"query_vectors": self.models.vectors, "retrievals": self.retrievals, "responses": self.responses}
+        return {name: cache.figures() for name, cache in caches.items()}
 
     def check_versions(self, lease: Lease, version_ids: Sequence[str]) -> None:
         """Raises InputError `version_not_live` for a version that the release does not hold, naming the live one and its holders."""

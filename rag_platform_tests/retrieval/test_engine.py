@@ -13,9 +13,9 @@ import pytest
 
 from rag_platform.config import Settings
 from rag_platform.errors import InputError, NotFoundError, ProviderError
-from rag_platform.ir import EmbedderInfo, Hit, QueryRequest
+from rag_platform.ir import EmbedderInfo, Hit, QueryIR, QueryRequest
 from rag_platform.observability import traces
-from rag_platform.protocols import Vectors
+from rag_platform.protocols import Vectors, Written
 from rag_platform.providers.hashing import Hashing
 from rag_platform.providers.tantivy import Tantivy
 from rag_platform.retrieval.engine import answer
@@ -63,32 +63,32 @@ class UnreadableReader:
 class SlowReranker:
     """Outlives every deadline of these tests."""
 
-    def rerank(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
+    def score(self, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
         threading.Event().wait(5)
-        return list(hits)
+        return [0.0] * len(hits)
 
 
 @dataclass(frozen=True)
 class Reversing:
     """Turns the order around."""
 
-    def rerank(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
-        return list(reversed(hits))
+    def score(self, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
+        return [float(rank) for rank, _ in enumerate(hits)]
 
 
 @dataclass(frozen=True)
 class Forgetful:
     """Loses a hit."""
 
-    def rerank(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
-        return list(hits)[1:]
+    def score(self, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
+        return [1.0] * (len(hits) - 1)
 
 
 @dataclass(frozen=True)
 class BrokenAnswerer:
     """Fails for every question."""
 
-    def answer(self, query: str, evidence: Sequence[Hit]) -> str:
+    def answer(self, query: QueryIR, evidence: Sequence[Hit], **options: Any) -> Written:
         raise ProviderError("quota exceeded", code="rate_limited")
 
 
@@ -323,7 +323,7 @@ def test_an_encoding_without_vectors_answers_sparse_without_being_a_failure(publ
     assert (asked.effective_mode, asked.flags["dense_failed"]) == ("sparse", True)
 
 
-@pytest.mark.parametrize(("reranker", "says"), [("SlowReranker", "longer than 0.2 s"), ("Forgetful", "other hits")])
+@pytest.mark.parametrize(("reranker", "says"), [("SlowReranker", "longer than 0.2 s"), ("Forgetful", "gave 4 scores for 5 hits")])
 def test_a_failing_reranker_leaves_the_order_of_the_fusion(guide: Any, vary: Any, library: Library, reranker: str, says: str) -> None:
     plain = answer(library, QueryRequest("maximum upload size"))
     name = vary("ranked", f"reranker: {{provider: '{HERE}:{reranker}'}}\nretrieval: {{stage_seconds: 0.2}}\n")
@@ -340,7 +340,7 @@ def test_a_reranker_decides_the_order(guide: Any, vary: Any, library: Library) -
     assert result.flags["rerank_applied"] is True
 
 
-def test_a_failing_answerer_lists_the_passages(guide: Any, vary: Any, library: Library) -> None:
+def test_a_failing_answerer_is_replaced_by_quotes(guide: Any, vary: Any, library: Library) -> None:
     name = vary("mute", f"answerer: {{provider: '{HERE}:BrokenAnswerer'}}\n")
     result = answer(library, QueryRequest("maximum upload size", strategy=name))
     assert (result.flags["generation_failed"], result.flags["fallback_mode"]) == (True, "structured_response")

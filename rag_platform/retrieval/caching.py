@@ -1,0 +1,69 @@
+"""A bounded memory of what was computed: least recently used out first, each entry for a limited time, safe between threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+from rag_platform.ir import Json
+
+V = TypeVar("V")
+
+
+class Cache(Generic[V]):
+    """At most `size` values, each for `seconds`; a size of 0 remembers nothing.
+
+    Keys name all that a value depends on, so nothing is ever invalidated: a new release or another strategy asks under other keys, and
+    the old entries are pushed out.
+    """
+
+    def __init__(self, size: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._size = size
+        self._seconds = seconds
+        self._clock = clock
+        self._entries: OrderedDict[Hashable, tuple[float, V]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._hits = 0
+        self._misses = 0
+
+    def __bool__(self) -> bool:
+        return self._size > 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: Hashable) -> V | None:
+        """The value under the key, None where there is none or its time is over."""
+        if not self._size:
+            return None
+        with self._lock:
+            found = self._entries.get(key)
+            if found is not None and found[0] < self._clock():
+                del self._entries[key]
+                found = None
+            if found is None:
+                self._misses += 1
+                return None
+            self._entries.move_to_end(key)
+            self._hits += 1
+            return found[1]
+
+    def put(self, key: Hashable, value: V) -> None:
+        """Remember the value."""
+        if not self._size:
+            return
+        with self._lock:
+            self._entries[key] = (self._clock() + self._seconds, value)
+            self._entries.move_to_end(key)
+            if len(self._entries) > self._size:
+                self._entries.popitem(last=False)
+
+    def figures(self) -> Json:
+        """`size` and `entries`, `hits` and `misses` since the start, and their `hit_rate` (0 before the first look)."""
+        with self._lock:
+            asked = self._hits + self._misses
+            return {"size": self._size, "entries": len(self._entries), "hits": self._hits, "misses": self._misses,
+                    "hit_rate": round(self._hits / asked, 4) if asked else 0.0}  # fmt: skip

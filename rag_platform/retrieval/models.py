@@ -1,0 +1,105 @@
+"""The providers of the read side: each built once and kept, language models metered, those behind an endpoint limited in calls at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from rag_platform import registry
+from rag_platform.config import EmbeddingConfig, Settings, Strategy, canonical_json, fingerprint
+from rag_platform.config_query import ProviderConfig
+from rag_platform.errors import ConfigError
+from rag_platform.protocols import LLM, Embedder, Vectors
+from rag_platform.retrieval.budgets import Gate, Metered
+from rag_platform.retrieval.caching import Cache
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A provider and the fields by which spans name it."""
+
+    instance: Any
+    span: dict[str, str]
+
+
+class Models:
+    """Builds providers from their configuration; safe for any number of threads."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.vectors: Cache[Vectors] = Cache(settings.caches.query_vectors, float("inf"))  # the same for ever, so only their number counts
+        self._calls = settings.load.provider_calls
+        self._built: dict[tuple[str, ...], Built] = {}
+        self._gates: dict[str, Gate] = {}
+
+    def provider(self, kind: str, config: ProviderConfig | EmbeddingConfig) -> Built:
+        """The provider of that config. Raises ConfigError when its name, package or options are wrong."""
+        return self._kept(kind, config, "", lambda: registry.build(kind, config.provider, config.options))
+
+    def llm(self, config: ProviderConfig | None, strategy: Strategy) -> LLM | None:
+        """The language model of a section, by default the strategy's; None where none is configured. Its calls are counted and limited."""
+        config = config or strategy.llm
+        if config.provider == "none":
+            return None
+        model = self.provider("llm", config).instance
+        return Metered(model, self._gate(f"language model {config.provider!r}", config))
+
+    def reranker(self, strategy: Strategy) -> Built:
+        """The strategy's reranker; one that asks a language model gets the one of its option `llm` or else the strategy's."""
+        config = strategy.reranker
+        if not getattr(registry.provider_class("reranker", config.provider), "USES_LLM", False):
+            return self.provider("reranker", config)
+        options = dict(config.options)
+        own = options.pop("llm", None)
+        chosen = ProviderConfig.model_validate(own) if own else None
+        if (model := self.llm(chosen, strategy)) is None:
+            raise ConfigError(
+                f"reranker {config.provider!r} needs a language model; set its option llm, or llm in the strategy", code="no_model"
+            )
+        named = canonical_json((chosen or strategy.llm).model_dump(mode="json"))
+        return self._kept("reranker", config, named, lambda: registry.build("reranker", config.provider, {**options, "model": model}))
+
+    def answerer(self, strategy: Strategy) -> Built:
+        """The strategy's answerer, with its prompt and language model. Raises ConfigError `no_model` when it needs one and has none."""
+        from rag_platform.retrieval import answering
+
+        config = strategy.answerer
+        llm = config.llm or strategy.llm
+        named = canonical_json([llm.model_dump(mode="json"), config.prompt])
+        return self._kept("answerer", config, named, lambda: answering.build(config, self.llm(config.llm, strategy)))
+
+    def limited(self, kind: str, built: Built, config: ProviderConfig) -> Any:
+        """A context in which the provider may be called; it waits for a place where the provider is on another machine."""
+        return self._gate(f"{kind} {config.provider!r}", config).entered() if getattr(built.instance, "REMOTE", False) else nullcontext()
+
+    def query_vectors(self, config: EmbeddingConfig, texts: Sequence[str]) -> tuple[list[Vectors], bool]:
+        """(a unit vector [dim] for each question, whether all were remembered), in one call. Raises what the embedder raises."""
+        space = canonical_json([config.provider, config.options])
+        known = {text: self.vectors.get((space, text)) for text in dict.fromkeys(texts)}
+        missing = [text for text, vector in known.items() if vector is None]
+        if missing:
+            built = self.provider("embedder", config)
+            embedder: Embedder = built.instance
+            with self.limited("embedder", built, ProviderConfig(provider=config.provider, options=config.options)):
+                made = embedder.embed(missing, query=True)
+            for text, vector in zip(missing, made, strict=True):
+                known[text] = vector
+                self.vectors.put((space, text), vector)
+        return [vector for text in texts if (vector := known[text]) is not None], not missing
+
+    def _kept(self, kind: str, config: ProviderConfig | EmbeddingConfig, more: str, make: Callable[[], Any]) -> Built:
+        key = (kind, config.provider, canonical_json(config.options), more)
+        found = self._built.get(key)
+        if found is None:
+            version = registry.provider_version(kind, config.provider)
+            span = {"provider_type": kind, "provider_id": config.provider, "provider_version": version,
+                    "profile_id": fingerprint(kind, config.provider, config.options, length=12)}  # fmt: skip
+            found = self._built.setdefault(key, Built(make(), span))
+        return found
+
+    def _gate(self, name: str, config: ProviderConfig) -> Gate:
+        """The gate of an endpoint: one for all configurations of a provider with the same options."""
+        key = canonical_json([name, config.options])
+        found = self._gates.get(key)
+        return found if found is not None else self._gates.setdefault(key, Gate(name, self._calls))

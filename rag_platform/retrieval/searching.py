@@ -1,0 +1,412 @@
+"""A question to one namespace: from its words to at most top_k hits, each stage a span, each failure a fallback that is told.
+
+    query_norm -> filter -> retrieve_dense || retrieve_sparse -> fusion -> filter -> rerank
+
+What was found is remembered under all that it depends on; a search in which something failed or was given up is not.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
+
+from rag_platform.config import Strategy, canonical_json
+from rag_platform.errors import InputError, ProviderError, RagError
+from rag_platform.indexes.catalog import FILTERABLE, ChunkRow
+from rag_platform.ir import Candidate, Hit, Json, QueryIR, QueryRequest
+from rag_platform.observability import tracing
+from rag_platform.retrieval import budgets, deadlines, filters, legs, merging, queries, reranking
+from rag_platform.retrieval.answering import confidence
+from rag_platform.retrieval.deadlines import Deadline
+from rag_platform.retrieval.filters import FilterPlan
+from rag_platform.retrieval.hits import joined, limited, preferred, with_picture_texts
+from rag_platform.retrieval.legs import Access, Retrieved
+from rag_platform.retrieval.library import Lease, Library
+
+MODES = ("dense", "sparse", "hybrid")
+MAX_TOP_K = 100
+_ENCODED = {"sparse_only": "sparse", "dense_only": "dense"}  # what a release with one index is asked by default
+# So many hidden chunks are searched and dropped again; above it the search is restricted to the others, which costs more.
+MAX_OVERFETCH = 500
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Search:
+    """What every stage sees; `flags` and `warnings` grow as stages fall back."""
+
+    library: Library
+    lease: Lease
+    strategy: Strategy
+    request: QueryRequest
+    trace: tracing.Trace
+    deadline: Deadline
+    without: tuple[str, ...] = ()  # what is given up for the load, as `budgets.shed` names it
+    flags: Json = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def fall_back(self, flag: str, warning: str) -> None:
+        """Record that a stage failed and the query went on without it. Raises CancelledError when nobody waits for it."""
+        self.deadline.check()
+        self.flags[flag] = True
+        self.warnings.append(warning)
+        tracing.event("query.fallback", {"flag": flag, "message": warning})
+
+    def give_up(self, part: str, warning: str) -> None:
+        """Record that something was left out because too many questions run."""
+        self.flags["load_shed"] = [*self.flags.get("load_shed", ()), part]
+        self.warnings.append(f"{warning}, because {self.library.load.running} questions run at once")
+        tracing.event("query.fallback", {"flag": "load_shed", "part": part})
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a namespace holds for a question, best first."""
+
+    lease: Lease
+    strategy: Strategy
+    query: QueryIR
+    plan: FilterPlan
+    top_k: int
+    hits: tuple[Hit, ...]
+    mode: str  # dense | sparse | hybrid | none: what was effective
+    legs: int  # that ran
+    matched_count: int | None
+    key: Hashable  # of the retrieval cache; None for a search that must not be remembered
+    flags: Json
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Remembered:
+    hits: tuple[Hit, ...]
+    mode: str
+    legs: int
+    matched_count: int | None
+    flags: Json
+    warnings: tuple[str, ...]
+
+
+def search(s: Search) -> Found:
+    """The hits of the search's namespace. Raises what `engine.answer` says of a wrong argument, a release and a hard filter."""
+    query, plan, mode, top_k = _query_norm(s)
+    told = len(s.warnings), dict(s.flags)
+    key = _key(s, query, mode, top_k)
+    known: _Remembered | None = s.library.retrievals.get(key)
+    if known is None:
+        query, plan, known = _searched(s, query, plan, mode, top_k)
+        if any(name.endswith("_failed") or name in ("load_shed", "filter_relaxed") for name in s.flags):
+            key = None
+        else:
+            flags = {name: value for name, value in s.flags.items() if name not in told[1]}
+            s.library.retrievals.put(key, replace(known, flags=flags, warnings=tuple(s.warnings[told[0] :])))
+    else:
+        s.trace.set(cache_hit=True)
+        s.flags.update(known.flags)
+        s.warnings += known.warnings
+    return Found(s.lease, s.strategy, query, plan, top_k, known.hits, known.mode, known.legs, known.matched_count, key, s.flags,
+                 tuple(s.warnings))  # fmt: skip
+
+
+def _searched(s: Search, query: QueryIR, plan: FilterPlan, mode: str, top_k: int) -> tuple[QueryIR, FilterPlan, _Remembered]:
+    access, matched_count = _pre_filter(s, plan)
+    if matched_count == 0 and query.inferred:
+        query, plan, access, matched_count = _missed(s, query, plan, access)
+    found = _retrieve(s, query, mode, access, max(s.strategy.retrieval.pool_k, top_k))
+    fused = _fusion(s, found)
+    candidates = _post_filter(s, plan, fused)
+    hits = _rerank(s, query, plan, candidates, found, top_k)
+    return query, plan, _Remembered(tuple(hits), found.mode, len(found.ran), matched_count, {}, ())
+
+
+def _key(s: Search, query: QueryIR, mode: str, top_k: int) -> Hashable:
+    """All that the hits depend on: release, strategy, what is hidden, the question as the legs read it, and what was asked of it."""
+    asked = s.request
+    return (
+        s.lease.namespace, s.lease.release_id, s.library.config_id(s.strategy), s.library.hidden_names(s.lease), mode, top_k,
+        query.query_profile_id, query.rewrite_profile_id, query.dense_query_text, query.sparse_query_expr, query.original_query,
+        query.expansions, query.phrases, query.rewrites, query.preferences, canonical_json(query.filters), canonical_json(query.inferred),
+        asked.score_threshold, asked.max_per_document, asked.rerank,
+    )  # fmt: skip
+
+
+# --- stages --------------------------------------------------------------------------------------------------------------
+
+
+def _query_norm(s: Search) -> tuple[QueryIR, FilterPlan, str, int]:
+    """The prepared question, the filter's plan, mode and top_k; nothing has been searched yet."""
+    asked, config = s.request, s.strategy.query
+    with tracing.span("stage.query_norm", provider_type="query", provider_id="plain") as span:
+        query = _prepared(s, span)
+        mode = asked.mode or _ENCODED.get(s.lease.release.manifest.encoding) or s.strategy.retrieval.mode
+        if mode not in MODES:
+            raise InputError(f"mode {mode!r} is unknown; use one of {', '.join(MODES)}", code="invalid_mode")
+        top_k = s.strategy.retrieval.top_k if asked.top_k is None else asked.top_k
+        if isinstance(top_k, bool) or not isinstance(top_k, int) or not 1 <= top_k <= MAX_TOP_K:
+            raise InputError(f"top_k = {top_k!r} must be a number from 1 to {MAX_TOP_K}", code="invalid_top_k")
+        if config.rewrite.enabled:
+            query = _rewritten(s, query, span)
+        plan, query = _planned(s, query)
+        s.library.check_versions(s.lease, plan.versions)
+        s.warnings += query.warnings
+        span.provider["profile_id"] = query.query_profile_id
+        span.set(query_hash=query.query_hash, language=query.language, intent=query.intent, mode=mode, top_k=top_k,
+                 rewrite_used=config.rewrite.enabled and "rewrite_failed" not in s.flags, rewrite_profile_id=query.rewrite_profile_id)  # fmt: skip
+        tracing.event("query.normalized", {"query_norm": query.normalized_query[:200], "query_hash": query.query_hash})
+        return query, plan, mode, top_k
+
+
+def _prepared(s: Search, span: tracing.Span) -> QueryIR:
+    """The question as the strategy wants it prepared, or plain when its words cannot be read. Raises InputError for one that is none."""
+    asked, limits = s.request, s.library.settings.limits
+    try:
+        return queries.prepare(asked.text, limits, asked.filters, config=s.strategy.query, keyphrases=s.strategy.views.keyphrases,
+                               infer=asked.infer)  # fmt: skip
+    except InputError:
+        raise
+    except Exception as error:  # a file of synonyms that cannot be read must not take the library down
+        span.fail(error)
+        s.fall_back("rewrite_failed", f"the question could not be prepared as configured ({error}); it is asked as it is")
+        s.flags["fallback_mode"] = "query_plain"
+        return queries.prepare(asked.text, limits, asked.filters, infer=False)
+
+
+def _rewritten(s: Search, query: QueryIR, span: tracing.Span) -> QueryIR:
+    """The question as a language model reads it, or as it was asked when that fails."""
+    from rag_platform.retrieval import rewriting  # few libraries rewrite
+
+    config = s.strategy.query
+    try:
+        if budgets.MODEL in s.without:
+            s.give_up("rewrite", "the question was not rewritten")
+            return query
+        llm = s.library.models.llm(config.rewrite.llm, s.strategy)
+        if llm is None:
+            raise ProviderError("no language model is configured; set query.rewrite.llm or llm in the strategy", code="no_model")
+        seconds = min(s.strategy.retrieval.stage_seconds, config.rewrite.timeout_ms / 1000)
+        return deadlines.within(seconds, "the rewriting of the question",
+                                lambda: rewriting.rewritten(query, llm, config, infer=s.request.infer), s.deadline)  # fmt: skip
+    except Exception as error:  # whatever a model does, the question can be asked as it is
+        span.fail(error)
+        s.fall_back("rewrite_failed", f"the question could not be rewritten ({error}); it is asked as it is")
+        s.flags["fallback_mode"] = "query_plain"
+        return queries.plain(query)
+
+
+def _planned(s: Search, query: QueryIR) -> tuple[FilterPlan, QueryIR]:
+    """The plan of the caller's filters and the inferred ones; without the latter where they cannot be planned."""
+    try:
+        return filters.plan(query.filters, FILTERABLE), query
+    except InputError as error:
+        plan = filters.plan(s.request.filters, FILTERABLE)  # the caller's own mistake is raised
+        if not query.inferred:
+            raise
+        s.fall_back("filter_failed", f"filters told from the words of the question were left out ({error})")
+        return plan, replace(query, filters=dict(s.request.filters), inferred={})
+
+
+def _missed(s: Search, query: QueryIR, plan: FilterPlan, access: Access) -> tuple[QueryIR, FilterPlan, Access, int | None]:
+    """What to do when the filters told from the question's words match nothing: nothing, or, where configured, ask once without them."""
+    config = s.strategy.query.inference
+    if int(query.query_hash[:8], 16) < config.sample_rate * 0x1_0000_0000:
+        log.info("the filters %s, told from a question, match nothing in namespace %s", query.inferred, s.lease.namespace)
+    if not config.relax_once:
+        return query, plan, access, 0
+    s.flags["filter_relaxed"] = True
+    s.warnings.append(f"nothing matches {canonical_json(query.inferred)}, told from the question; asked again without it")
+    query = queries.relaxed(query)
+    plan = filters.plan(query.filters, FILTERABLE)
+    return query, plan, *_pre_filter(s, plan)
+
+
+def _pre_filter(s: Search, plan: FilterPlan) -> tuple[Access, int | None]:
+    """What may be searched, and how many chunks that is when a filter was given."""
+    catalog = s.lease.release.catalog
+    with tracing.span("stage.filter", provider_type="filter", provider_id=filters.RULES, profile_id=plan.filter_profile_id) as span:
+        hidden = s.library.hidden_chunks(s.lease)
+        allowed: frozenset[str] | None = None
+        if plan.where:
+            try:
+                allowed = s.library.matching_chunks(s.lease, plan.where, plan.params)  # the same object each time: readers know it again
+                allowed = allowed - hidden if hidden else allowed
+            except Exception as error:
+                s.trace.set(flags={"filter_failed": True})
+                raise ProviderError(f"the filter on {', '.join(plan.fields)} could not be run ({error}); nothing was searched, because an "
+                                    "unfiltered answer would be a wrong one", code="filter_failed") from error  # fmt: skip
+            if plan.missing_included:
+                s.warnings.append(f"chunks without {', '.join(plan.missing_included)} match as well; add \"$missing\": \"exclude\" to a "
+                                  "condition to leave them out")  # fmt: skip
+        elif len(hidden) > MAX_OVERFETCH:
+            allowed, hidden = frozenset(catalog.chunk_ids()) - hidden, frozenset()
+        matched = len(allowed) if allowed is not None and plan.where else None
+        span.set(phase="pre", filter_execution_plan=plan.execution, matched_count=matched, hidden=len(hidden))
+        if plan.applied:
+            tracing.event("filter.applied", {"filters": plan.applied, "filter_execution_plan": plan.execution, "matched_count": matched})
+        everything = matched is not None and matched + len(hidden) >= sum(s.lease.release.manifest.versions.values())
+        return Access(None if everything else allowed, hidden), matched
+
+
+def _retrieve(s: Search, query: QueryIR, mode: str, access: Access, pool_k: int) -> Retrieved:
+    """The candidates of both legs; those of the further questions merged in, those below the score threshold left out."""
+    config = s.strategy.retrieval
+    if budgets.POOL in s.without:
+        pool_k = max(s.request.top_k or config.top_k, pool_k // 2)
+        s.give_up("pool", f"only {pool_k} candidates of each leg were looked at")
+    least = config.score_threshold
+    asked = [query, *(replace(query, dense_query_text=text, sparse_query_expr=text, expansions=(), phrases=()) for text in query.rewrites)]
+
+    def one(question: QueryIR) -> Retrieved:
+        found = legs.retrieve(s.library, s.lease, s.strategy, question, mode, access, pool_k, deadline=s.deadline)
+        if least is not None:
+            from rag_platform.retrieval.scoring import similarity
+
+            found.dense = [candidate for candidate in found.dense if similarity(candidate.score, "cosine_similarity") >= least]
+        return found
+
+    if len(asked) == 1:
+        found = one(query)
+    else:
+        _embedded_at_once(s, asked)
+        others = [deadlines.start(lambda question=question: one(question)) for question in asked[1:]]  # type: ignore[misc]
+        found = one(query)
+        further = []
+        for future in others:
+            try:
+                further.append(deadlines.wait(future, config.stage_seconds, "a further question", s.deadline))
+            except RagError as error:
+                s.fall_back("rewrite_failed", f"a further question could not be asked ({error})")
+        found.dense = merging.by_rank([found.dense, *(other.dense for other in further)])[:pool_k]
+        found.sparse = merging.by_rank([found.sparse, *(other.sparse for other in further)])[:pool_k]
+    s.deadline.check()
+    s.flags.update(found.flags)
+    s.warnings += found.warnings
+    return found
+
+
+def _embedded_at_once(s: Search, asked: Sequence[QueryIR]) -> None:
+    """The vectors of all questions in one call, where the legs find them; they tell when that is not possible."""
+    if s.lease.release.dense is None:
+        return
+    texts = [question.dense_query_text for question in asked]
+    try:
+        deadlines.within(s.strategy.retrieval.stage_seconds, "model.embed",
+                         lambda: s.library.models.query_vectors(s.strategy.embedding, texts), s.deadline)  # fmt: skip
+    except Exception as error:
+        log.info("the questions could not be embedded in one call: %s", error)
+
+
+def _fusion(s: Search, found: Retrieved) -> list[Candidate]:
+    """One order of all candidates; that of the only leg when one ran."""
+    built = s.library.models.provider("fusion", s.strategy.fusion)
+    both = len(found.ran) == 2
+    with tracing.span("stage.fusion", **built.span) as span:
+        fused: list[Candidate] = built.instance.fuse(found.dense, found.sparse) if both else [*found.dense, *found.sparse]
+        span.set(fusion_id=s.strategy.fusion.provider, fusion_applied=both, k_out=len(fused))
+        tracing.event("fusion.ranked", {"ranked": legs.listed(fused)})
+    s.trace.count(candidates_dense=len(found.dense), candidates_sparse=len(found.sparse))
+    if both:
+        s.trace.set(dense_topk_overlap_sparse=legs.overlap(found.dense, found.sparse))
+    return fused
+
+
+def _post_filter(s: Search, plan: FilterPlan, fused: list[Candidate]) -> list[Candidate]:
+    """The candidates but for those that have a field that is tested now and do not match it; all of them when that cannot be told."""
+    with tracing.span("stage.filter", provider_type="filter", provider_id=filters.RULES, profile_id=plan.filter_profile_id) as span:
+        kept, effective = fused, plan.execution
+        if plan.drop and fused:
+            try:
+                where, params = filters.to_drop([candidate.chunk_id for candidate in fused], plan)
+                dropped = set(s.lease.release.catalog.chunk_ids(where, params))
+                kept = [candidate for candidate in fused if candidate.chunk_id not in dropped]
+            except Exception as error:
+                span.fail(error)
+                effective = {**effective, "post": []}
+                s.fall_back("filter_failed", f"the filter on {', '.join(plan.post_fields)} failed and was left out ({error})")
+        if (threshold := s.request.score_threshold) is not None:
+            kept = [candidate for candidate in kept if candidate.score >= threshold]
+        counts = [len(fused), len(kept)]
+        span.set(phase="post", candidate_count_before_after_filter=counts, filter_execution_plan_effective=effective)
+        s.trace.set(candidate_count_before_after_filter=counts)
+        if plan.applied:
+            s.flags["filter_execution_plan_effective"] = effective
+        return kept
+
+
+def _rerank(s: Search, query: QueryIR, plan: FilterPlan, candidates: list[Candidate], found: Retrieved, top_k: int) -> list[Hit]:
+    """At most top_k hits, counted after reranking, preferences, de-duplication and the limit per document."""
+    config, former = s.strategy.reranker, "fusion" if len(found.ran) == 2 else f"{found.mode}-only"
+    with tracing.span("stage.rerank", provider_type="reranker", provider_id=config.provider) as span:
+        source, built = former, None
+        try:
+            built = s.library.models.reranker(s.strategy)
+            span.provider.update(built.span)
+        except Exception as error:  # its package may be missing, its language model not configured
+            span.fail(error)
+            s.fall_back("rerank_failed", f"the reranker cannot be used, the order of {former} stands ({error})")
+        applies = built is not None and getattr(built.instance, "APPLIES", True) and s.request.rerank
+        favours = bool(plan.soft or getattr(plan, "favours", ()))
+        step = len(candidates) if favours else max(config.top_n, top_k) if applies else top_k
+        hits, rows = _joined(s, candidates, step, top_k)
+        before = [hit.chunk_id for hit in hits]
+        if built is not None and applies and hits and _worth_it(s, query, hits, len(found.ran)):
+            instance, limit = built.instance, s.library.models.limited("reranker", built, config)
+
+            def ranked() -> list[Hit]:
+                with limit:
+                    return reranking.reranked(instance, config, query, hits, rerank_k=s.strategy.retrieval.rerank_k)
+
+            try:
+                seconds = min(s.strategy.retrieval.stage_seconds, config.timeout_ms / 1000)
+                hits, source = deadlines.within(seconds, "stage.rerank", ranked, s.deadline), "rerank"
+                span.set(movement=reranking.movement(before, [hit.chunk_id for hit in hits]))
+            except Exception as error:
+                span.fail(error)
+                s.fall_back("rerank_failed", f"reranking failed, the order of {former} stands ({error})")
+        if favours:
+            hits = reranking.boosted(hits, _favoured(s, plan, rows), config.preference_weight)
+        hits = reranking.renumbered(_limited(s, hits, top_k))
+        s.flags.update(rerank_applied=source == "rerank", effective_rank_source=source)
+        span.set(reranker_id=config.provider, rerank_applied=source == "rerank", effective_rank_source=source, k_out=len(hits),
+                 mmr_lambda=s.strategy.retrieval.mmr_lambda)  # fmt: skip
+        tracing.event("rerank.ranked", {"before": before[:top_k], "after": [hit.chunk_id for hit in hits]})
+        return with_picture_texts(hits, s.lease.release.catalog)
+
+
+def _worth_it(s: Search, query: QueryIR, hits: Sequence[Hit], legs_ran: int) -> bool:
+    """False under load, and where the order is surer than `reranker.only_below_confidence`."""
+    if budgets.RERANK in s.without:
+        s.give_up("rerank", "the hits were not reranked")
+        return False
+    least = s.strategy.reranker.only_below_confidence
+    return least is None or confidence(query.original_query, "[1]", hits[:1], hits, legs=legs_ran) < least
+
+
+def _favoured(s: Search, plan: FilterPlan, rows: dict[str, ChunkRow]) -> dict[str, set[str]]:
+    """Preference to the chunk ids that have it; one that cannot be told is left out."""
+    signals = preferred(plan.soft, rows)
+    for name, where, params in filters.favoured(list(rows), plan) if hasattr(plan, "favours") else ():
+        try:
+            signals[name] = set(s.lease.release.catalog.chunk_ids(where, params))
+        except Exception as error:
+            s.fall_back("filter_failed", f"the preference {name} failed and was left out ({error})")
+    return signals
+
+
+def _joined(s: Search, candidates: list[Candidate], step: int, top_k: int) -> tuple[list[Hit], dict[str, ChunkRow]]:
+    """Hits in the order of the candidates, `step` of them at a time until top_k remain; joining the whole pool would cost more."""
+    rows: dict[str, ChunkRow] = {}
+    hits: list[Hit] = []
+    for start in range(0, len(candidates), max(step, 1)):
+        rows.update(s.lease.release.catalog.rows(candidate.chunk_id for candidate in candidates[start : start + step]))
+        hits = joined(candidates[: start + step], rows, s.lease.namespace)
+        if len(_limited(s, hits, top_k)) == top_k:
+            break
+    return hits, rows
+
+
+def _limited(s: Search, hits: list[Hit], top_k: int) -> list[Hit]:
+    config, asked = s.strategy.retrieval, s.request.max_per_document
+    return limited(hits, top_k, dedupe=config.dedupe, max_per_document=config.max_per_document if asked is None else asked,
+                   dedupe_threshold=config.dedupe_threshold, mmr_lambda=config.mmr_lambda)  # fmt: skip
