@@ -128,7 +128,8 @@ ROWS = [
 
 # Options that change what an index holds; each is one more provider to this suite.
 LEXICAL_VARIANTS: dict[str, list[dict[str, Any]]] = {
-    "tantivy": [{"chinese": "pairs"}, {"chinese": "words"}, {"bucket_rows": 2, "max_buckets": 5}]
+    "tantivy": [{"chinese": "pairs"}, {"chinese": "words"}, {"bucket_rows": 2, "max_buckets": 5}],
+    "fts5": [{"chinese": "pairs"}, {"chinese": "words"}],
 }
 LEXICAL = [(name, options) for name in sorted(PROVIDERS["lexical_index"]) for options in LEXICAL_VARIANTS.get(name, [{}])]
 

@@ -1,0 +1,223 @@
+"""A word index in one SQLite file (FTS5): the same terms as every word index here, no engine but Python's own.
+
+    words.sqlite    chunks(row, chunk_id, doc_id); words(text, headings) and sequences(terms), both FTS5; settings(key, value)
+
+Slower than tantivy: FTS5 scores every chunk that holds any word of the question. Nothing but that is different: it takes the same
+questions, and a change leaves the scores of an index built from nothing, because FTS5 counts present rows only.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rag_platform.errors import ProviderError
+from rag_platform.ir import Candidate, LexicalRow
+from rag_platform.providers import dictionaries, segmentation
+from rag_platform.providers.term_analysis import Analysis, phrase_bonus
+
+_FILE = "words.sqlite"
+_VERSION = 1
+# Terms stand between single spaces, so everything that is no space belongs to a term.
+_TOKENIZER = "unicode61 remove_diacritics 0 categories 'L* M* N* P* S* C*'"
+_TERMS_AT_ONCE = 100  # in one expression; SQLite joins at most 500 selects
+_SCORE_DIGITS = 9  # equal chunks tie however their sums were added up
+_REBUILD = "rebuild the release with `rag rebuild`"
+
+
+@dataclass(frozen=True)
+class Fts5:
+    """BM25 (k1 = 1.2, b = 0.75, as FTS5 counts it) over text and headings; options and terms are those of `tantivy`."""
+
+    chinese: segmentation.Chinese = "pairs"
+    dictionary: Sequence[str] | str = ()
+    headings_boost: float = 0.5
+    identifier_boost: float = 2.0
+
+    NAME: ClassVar[str] = "fts5"
+    VERSION: ClassVar[str] = "1"  # changes with the terms of `segmentation` and the tables
+    REPLACES_FILES: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.chinese not in segmentation.CHINESE:
+            raise ValueError(f"chinese must be one of {', '.join(segmentation.CHINESE)}, not {self.chinese!r}")
+
+    def update(self, directory: Path, *, removed: Mapping[str, str], rows: Iterable[LexicalRow]) -> None:
+        """Delete `removed` (chunk id: doc id), then add `rows`, in one commit; what is removed leaves no terms behind."""
+        directory.mkdir(parents=True, exist_ok=True)
+        analysis = Analysis(self.chinese, dictionaries.load(self.dictionary))
+        new = [analysis.row(row) for row in rows]
+        path = directory / _FILE
+        first = not path.is_file()
+        with closing(sqlite3.connect(path, isolation_level=None)) as db, _told(path):
+            db.execute("PRAGMA secure_delete=ON")
+            db.execute("BEGIN IMMEDIATE")
+            if first:
+                _create(db, self.chinese, analysis.dictionary.words)
+            _require(db, self.chinese, analysis.dictionary.words)
+            gone = [(chunk_id,) for chunk_id in sorted({*removed, *(row.chunk_id for row in new)})]
+            dropped = 0
+            for table in ("words", "sequences"):
+                dropped += db.executemany(
+                    f"DELETE FROM {table} WHERE rowid = (SELECT row FROM chunks WHERE chunk_id = ?)", [] if first else gone
+                ).rowcount  # fmt: skip
+            db.executemany("DELETE FROM chunks WHERE chunk_id = ?", gone)
+            for row in sorted(new, key=lambda row: row.chunk_id):
+                number = db.execute("INSERT INTO chunks (chunk_id, doc_id) VALUES (?, ?)", (row.chunk_id, row.doc_id)).lastrowid
+                db.execute("INSERT INTO words (rowid, text, headings) VALUES (?, ?, ?)", (number, row.text, row.headings))
+                db.execute("INSERT INTO sequences (rowid, terms) VALUES (?, ?)", (number, row.sequence))
+            if first or dropped > 0:  # FTS5 marks terms as deleted and keeps them until their segment is merged
+                for table in ("words", "sequences"):
+                    db.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
+            sys.audit("rag_platform.commit", str(path))
+            db.execute("COMMIT")
+
+    def open(self, directory: Path) -> Fts5Reader:
+        """A reader of a finished directory. Raises ProviderError when there is no index."""
+        return Fts5Reader(directory, self)
+
+    @staticmethod
+    def outside(options: Mapping[str, Any]) -> str:
+        """What the index hangs on beside its options: the words of the dictionary file, as a fingerprint; empty without a file."""
+        return dictionaries.profile(options.get("dictionary", ()))
+
+
+class Fts5Reader:
+    """An opened word index; safe between threads, of which each has a connection. It cuts questions as its own words were cut."""
+
+    def __init__(self, directory: Path, options: Fts5) -> None:
+        self._path = directory / _FILE
+        if not self._path.is_file():
+            raise ProviderError(f"no word index in {directory.name}; {_REBUILD}", code="no_lexical_index")
+        self._options = options
+        self._local = threading.local()
+        with _told(self._path):
+            words = _settings(self._db())["dictionary"]
+            _require(self._db(), options.chinese, tuple(words))
+            self._count = int(self._db().execute("SELECT count(*) FROM chunks").fetchone()[0])
+        self._analysis = Analysis(options.chinese, dictionaries.Dictionary(tuple(words)))
+
+    def count(self) -> int:
+        """Number of chunks held."""
+        return self._count
+
+    def ids(self) -> set[str]:
+        """Every chunk id held."""
+        with _told(self._path):
+            return {row[0] for row in self._db().execute("SELECT chunk_id FROM chunks")}
+
+    def search(
+        self,
+        query: str,
+        k: int,
+        *,
+        expansions: Sequence[tuple[str, float]] = (),
+        phrases: Sequence[str] = (),
+        chunk_ids: Collection[str] | None = None,
+        doc_ids: Collection[str] | None = None,
+    ) -> list[Candidate]:
+        """At most k candidates by BM25 score, equal scores by chunk_id; the id sets restrict what may match.
+
+        What holds a phrase comes above what holds its words in another way.
+        """
+        weights = self._analysis.weights(query, expansions, identifier_boost=self._options.identifier_boost)
+        with _told(self._path):
+            parts = [*self._by_words(weights), *self._by_phrases(phrases, weights)]
+            if k <= 0 or not parts or (chunk_ids is not None and not chunk_ids) or (doc_ids is not None and not doc_ids):
+                return []
+            wanted = {"chunk_id": chunk_ids, "doc_id": doc_ids}
+            filters = [
+                (f" AND {column} IN (SELECT value FROM json_each(?))", json.dumps(list(ids)))
+                for column, ids in wanted.items()
+                if ids is not None
+            ]
+            sql = (
+                f"WITH found (row, score) AS MATERIALIZED ({' UNION ALL '.join(sql for sql, _ in parts)})"
+                f" SELECT chunk_id, round(sum(score), {_SCORE_DIGITS}) AS total FROM found JOIN chunks USING (row)"
+                f" WHERE true{''.join(sql for sql, _ in filters)} GROUP BY row ORDER BY total DESC, chunk_id LIMIT ?"
+            )
+            values = [*(value for _, own in parts for value in own), *(value for _, value in filters), k]
+            return [Candidate(chunk_id, float(score), "sparse") for chunk_id, score in self._db().execute(sql, values)]
+
+    def _by_words(self, weights: Mapping[str, float]) -> Iterator[tuple[str, list[Any]]]:
+        """Selects of (row, score): one for each weight, because FTS5 weighs all words of an expression alike."""
+        by_weight: defaultdict[float, list[str]] = defaultdict(list)
+        for term, weight in weights.items():
+            by_weight[weight].append(_quoted([term]))
+        for weight, terms in by_weight.items():
+            for start in range(0, len(terms), _TERMS_AT_ONCE):
+                expression = " OR ".join(terms[start : start + _TERMS_AT_ONCE])
+                sql = "SELECT rowid, -bm25(words, 1.0, ?) * ? FROM words WHERE words MATCH ?"
+                yield sql, [self._options.headings_boost, weight, expression]
+
+    def _by_phrases(self, phrases: Sequence[str], weights: Mapping[str, float]) -> Iterator[tuple[str, list[Any]]]:
+        for phrase in phrases:
+            if terms := self._analysis.phrase(phrase):
+                own = {term: weights[term] for term in self._analysis.terms(phrase) if term in weights}
+                bonus = phrase_bonus(own, [self._rarity(term) for term in own])
+                yield "SELECT rowid, ? FROM sequences WHERE sequences MATCH ?", [bonus, _quoted(terms)]
+
+    def _rarity(self, term: str) -> float:
+        """The idf of a term as FTS5 counts it."""
+        row = self._db().execute("SELECT doc FROM terms WHERE term = ?", (term,)).fetchone()
+        holding = int(row[0]) if row else 0
+        return max(1e-6, math.log((self._count - holding + 0.5) / (holding + 0.5)))
+
+    def _db(self) -> sqlite3.Connection:
+        held: sqlite3.Connection | None = getattr(self._local, "db", None)
+        if held is None:
+            # Nothing changes a finished release, so no locks are needed, nor a place to write them.
+            held = sqlite3.connect(f"{self._path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+            held.execute("CREATE VIRTUAL TABLE temp.terms USING fts5vocab(main, words, row)")
+            self._local.db = held
+        return held
+
+
+def _create(db: sqlite3.Connection, chinese: str, words: Sequence[str]) -> None:
+    db.execute(f"PRAGMA user_version={_VERSION}")
+    db.execute("CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
+    db.executemany("INSERT INTO settings VALUES (?, ?)", [("chinese", json.dumps(chinese)), ("dictionary", json.dumps(words))])
+    db.execute("CREATE TABLE chunks (row INTEGER PRIMARY KEY, chunk_id TEXT NOT NULL UNIQUE, doc_id TEXT NOT NULL)")
+    db.execute(f'CREATE VIRTUAL TABLE words USING fts5(text, headings, tokenize="{_TOKENIZER}")')
+    db.execute(f'CREATE VIRTUAL TABLE sequences USING fts5(terms, columnsize=0, tokenize="{_TOKENIZER}")')
+
+
+def _require(db: sqlite3.Connection, chinese: str, words: tuple[str, ...]) -> None:
+    """Raises ProviderError for an index whose terms were cut otherwise, or that another version of the program wrote."""
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    if version != _VERSION:
+        raise ProviderError(f"the word index has schema {version}, this program reads {_VERSION}; {_REBUILD}")
+    held = _settings(db)
+    if held["chinese"] != chinese:
+        raise ProviderError(f"the word index's schema does not match: its Chinese was cut as {held['chinese']}, not {chinese}; {_REBUILD}")
+    if tuple(held["dictionary"]) != words:
+        raise ProviderError(f"the word index was cut by another dictionary and takes no changes; {_REBUILD}")
+
+
+def _settings(db: sqlite3.Connection) -> dict[str, Any]:
+    return {key: json.loads(value) for key, value in db.execute("SELECT key, value FROM settings")}
+
+
+def _quoted(terms: Sequence[str]) -> str:
+    """An FTS5 string: no character in it is an operator."""
+    joined = " ".join(terms).replace('"', '""')
+    return f'"{joined}"'
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        if "no such module: fts5" in str(error):
+            raise ProviderError("Python's SQLite was built without FTS5; use the word index `tantivy`", code="no_fts5") from error
+        raise ProviderError(f"the word index {path.parent.name}/{path.name} failed: {error}; {_REBUILD}") from error
