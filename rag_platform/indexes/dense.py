@@ -17,16 +17,17 @@ import itertools
 import logging
 import shutil
 import threading
+from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rag_platform.config_query import ProviderConfig
 from rag_platform.errors import IntegrityError, ProviderError, RagError
+from rag_platform.indexes.bounds import WIDTH, Heads, Rows, heads_of, survivors
 from rag_platform.ir import Candidate
 from rag_platform.protocols import DenseIndex, DenseReader, Vectors
 from rag_platform.registry import build, provider_class
@@ -40,10 +41,11 @@ BASE, BASE_IDS = "vectors.npy", "ids.txt"
 _FRESH, _FRESH_IDS, _GONE = "fresh.npy", "fresh.txt", "gone.txt"
 _SCORE_DIGITS = 6  # equal vectors tie whatever kernel multiplied them
 _MORE = 2  # the approximate index is asked for so many times k, because its order is not exact
+_NARROWED = 10_000  # from so many rows on a scan is narrowed by bounds first
+_NARROWED_MOST = 500_000  # heads of more rows would take more than 256 MB of memory
+_FILTERS = 16  # restrictions whose rows are remembered
 
 _log = logging.getLogger(__name__)
-
-Rows = NDArray[np.int64]
 
 
 # --- writing -------------------------------------------------------------------------------------------------------------
@@ -200,10 +202,11 @@ def stored_ids(directory: Path) -> set[str]:
 
 
 class DenseVectors:
-    """Nearest neighbours by the cheaper of two ways; safe between threads.
+    """Nearest neighbours in two ways; safe between threads.
 
-    A filter, or a library of at most `exact_rows` chunks, is answered by an exact scan; otherwise the approximate index proposes and the
-    matrix scores. The approximate engine is not even imported before it is asked.
+    The exact one scans the matrix, from 10,000 rows on narrowed by the bounds of `indexes.bounds` once these are computed, beside the first
+    questions: its hits are those of a scan over everything. Otherwise the approximate index proposes and the matrix scores. The approximate
+    engine is not even imported before it is asked.
     """
 
     def __init__(self, directory: Path, config: ProviderConfig) -> None:
@@ -217,8 +220,16 @@ class DenseVectors:
         self._directory = directory
         self._config = config
         self._rows: dict[str, int] | None = None
+        self._restricted: OrderedDict[int, tuple[Collection[str], Rows]] = OrderedDict()
+        self._heads: Heads | None = None
+        self._preparing = not (_NARROWED <= len(self._base) <= _NARROWED_MOST and self.dim >= 2 * WIDTH)
         self._ann: DenseReader | None = None
         self._lock = threading.Lock()
+
+    @property
+    def dim(self) -> int:
+        """Numbers of a vector."""
+        return int(self._base.shape[1])
 
     def count(self) -> int:
         """Number of vectors held."""
@@ -229,22 +240,21 @@ class DenseVectors:
         return sorted(self._row_of())
 
     def search(
-        self, vector: Vectors, k: int, *, chunk_ids: Collection[str] | None = None, exact_rows: int = 30_000
+        self, vector: Vectors, k: int, *, chunk_ids: Collection[str] | None = None, approximate: bool = False
     ) -> tuple[list[Candidate], str]:
-        """At most k candidates by cosine similarity, equal ones by chunk_id, and the plan: `exact`, `ann` or `exact_after_ann_error`.
+        """At most k candidates by cosine similarity, equal ones by chunk_id, and the way: `exact`, `ann` or `exact_after_ann_error`.
 
-        `vector` is a unit vector of the release's embedder; `chunk_ids` restricts what may match, unknown ids in it are ignored.
+        `vector` is a unit vector of the release's embedder. `chunk_ids` restricts what may match, exactly always; unknown ids in it are
+        ignored, and the rows of a frozenset are looked up once.
         """
         query = np.asarray(vector, dtype=np.float32).reshape(-1)
-        if query.shape[0] != self._base.shape[1] or not np.isfinite(query).all():
-            raise ProviderError(f"the query vector has {query.shape[0]} numbers, the index {self._base.shape[1]}; or it is not finite")
+        if query.shape[0] != self.dim or not np.isfinite(query).all():
+            raise ProviderError(f"the query vector has {query.shape[0]} numbers, the index {self.dim}; or it is not finite")
         if k <= 0 or not self._count:
             return [], "exact"
         if chunk_ids is not None:
-            known = self._row_of()
-            rows = np.array(sorted(known[chunk_id] for chunk_id in chunk_ids if chunk_id in known), dtype=np.int64)
-            return self._scan(query, k, rows), "exact"
-        if self._count <= exact_rows:
+            return self._scan(query, k, self._rows_of(chunk_ids)), "exact"
+        if not approximate:
             return self._scan(query, k, self._holding), "exact"
         try:
             proposed = self._proposed(query, k * _MORE)
@@ -253,6 +263,23 @@ class DenseVectors:
             return self._scan(query, k, self._holding), "exact_after_ann_error"
         fresh = range(len(self._base), len(self._ids))
         return self._scan(query, k, np.array(sorted({*proposed, *fresh}), dtype=np.int64)), "ann"
+
+    def prepare(self) -> None:
+        """Compute what narrows exact scans, a third of a second for 100,000 rows; without this call the first scan begins it."""
+        with self._lock:
+            if self._preparing:
+                return
+            self._preparing = True
+        self._prepare()
+
+    def vectors_of(self, chunk_ids: Sequence[str]) -> Vectors:
+        """float32 [n, dim], the stored row of each id. Raises ProviderError for a chunk without a vector."""
+        known = self._row_of()
+        if unknown := [chunk_id for chunk_id in chunk_ids if chunk_id not in known]:
+            raise ProviderError(f"chunk {unknown[0]} has no vector in this release")
+        rows, base = [known[chunk_id] for chunk_id in chunk_ids], len(self._base)
+        found = [self._base[row] if row < base else self._fresh[row - base] for row in rows]
+        return np.stack(found) if found else np.zeros((0, self.dim), dtype=np.float32)
 
     def close(self) -> None:
         """Let go of the approximate index's files."""
@@ -271,24 +298,71 @@ class DenseVectors:
                 return found
             asked *= 4
 
+    def _prepare(self) -> None:
+        try:
+            self._row_of()
+            self._heads = heads_of(self._base)
+        except Exception as error:  # questions are answered without it
+            _log.warning("scans of %d vectors are not narrowed: %s", len(self._base), error)
+
     def _scan(self, query: Vectors, k: int, rows: Rows | None) -> list[Candidate]:
         """The best of the rows, which ascend; of all where they are None."""
-        if rows is None or len(rows) > len(self._ids) // 2:
-            scores = np.concatenate([_products(self._base, query), _products(self._fresh, query)])
-            scores = scores if rows is None else scores[rows]
-        else:
-            cut = int(np.searchsorted(rows, len(self._base)))
-            parts = (self._base[rows[:cut]], self._fresh[rows[cut:] - len(self._base)])
-            scores = np.concatenate([_products(part, query) for part in parts])
-        scores = np.round(scores, _SCORE_DIGITS)
+        rows = self._narrowed(query, k, rows)
+        scores = np.round(self._scores(query, rows), _SCORE_DIGITS)
         if len(scores) > k:
             floor = np.partition(scores, len(scores) - k)[len(scores) - k]
             best = np.flatnonzero(scores >= floor)  # ties with the k-th included, so that the cut does not depend on the partition
         else:
             best = np.arange(len(scores))
         numbers = best if rows is None else rows[best]
-        found = sorted((-float(score), self._ids[row]) for row, score in zip(numbers, scores[best], strict=True))
+        found = sorted((-score, self._ids[row]) for row, score in zip(numbers.tolist(), scores[best].tolist(), strict=True))
         return [Candidate(chunk_id, round(-negative, _SCORE_DIGITS), "dense") for negative, chunk_id in found[:k]]
+
+    def _scores(self, query: Vectors, rows: Rows | None) -> Vectors:
+        """The products of the rows with the query."""
+        if rows is None or len(rows) > len(self._ids) // 2:
+            scores = np.concatenate([_products(self._base, query), _products(self._fresh, query)])
+            return scores if rows is None else scores[rows]
+        cut = int(np.searchsorted(rows, len(self._base)))
+        parts = (self._base[rows[:cut]], self._fresh[rows[cut:] - len(self._base)])
+        return np.concatenate([_products(part, query) for part in parts])
+
+    def _narrowed(self, query: Vectors, k: int, rows: Rows | None) -> Rows | None:
+        """Those of the rows that may be among the best; the rows themselves where that cannot be told cheaply."""
+        count = len(self._ids) if rows is None else len(rows)
+        if count < _NARROWED:
+            return rows
+        if self._heads is None:
+            self._begin_to_prepare()
+            return rows
+        base = len(self._base)
+        cut = base if rows is None else int(np.searchsorted(rows, base))
+        kept = survivors(self._heads, query, k, lambda some: _products(self._base[some], query), None if rows is None else rows[:cut])
+        if len(kept) > count // 4:  # gathering so many would take longer than reading them all
+            return rows
+        return np.concatenate([kept, np.arange(base, len(self._ids)) if rows is None else rows[cut:]])
+
+    def _begin_to_prepare(self) -> None:
+        with self._lock:
+            begun, self._preparing = self._preparing, True
+        if not begun:
+            threading.Thread(target=self._prepare, name="rag-bounds", daemon=True).start()
+
+    def _rows_of(self, chunk_ids: Collection[str]) -> Rows:
+        """The ascending rows of the ids that are held."""
+        key = id(chunk_ids)
+        with self._lock:
+            remembered = self._restricted.get(key)
+        if remembered is not None and remembered[0] is chunk_ids:
+            return remembered[1]
+        known = self._row_of()
+        rows = np.array(sorted(known[chunk_id] for chunk_id in chunk_ids if chunk_id in known), dtype=np.int64)
+        if isinstance(chunk_ids, frozenset):  # held, so that its id() names nothing else meanwhile
+            with self._lock:
+                self._restricted[key] = (chunk_ids, rows)
+                if len(self._restricted) > _FILTERS:
+                    self._restricted.popitem(last=False)
+        return rows
 
     def _row_of(self) -> dict[str, int]:
         if self._rows is None:

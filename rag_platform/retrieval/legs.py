@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -12,7 +13,10 @@ from rag_platform.ir import Candidate, Json, QueryIR
 from rag_platform.observability import tracing
 from rag_platform.observability.tracing import Span
 from rag_platform.registry import provider_version
+from rag_platform.retrieval import access as accesses
 from rag_platform.retrieval import deadlines
+from rag_platform.retrieval.access import AccessPlan
+from rag_platform.retrieval.deadlines import Deadline
 from rag_platform.retrieval.library import Lease, Library
 
 LEGS = {"dense": ("dense",), "sparse": ("sparse",), "hybrid": ("dense", "sparse")}
@@ -40,16 +44,20 @@ class Retrieved:
     warnings: list[str] = field(default_factory=list)
 
 
-def retrieve(library: Library, lease: Lease, strategy: Strategy, query: QueryIR, mode: str, access: Access, pool_k: int) -> Retrieved:
+def retrieve(
+    library: Library, lease: Lease, strategy: Strategy, query: QueryIR, mode: str, access: Access, pool_k: int,
+    *, deadline: Deadline | None = None,
+) -> Retrieved:  # fmt: skip
     """Candidates of the legs that `mode` asks for, at most `pool_k` each, hidden chunks left out.
 
     A leg that fails or that the release does not have falls back on the other one (seed 000 §3.2.8.2): flags `dense_failed`,
     `sparse_failed`, `retrieval_mode_effective`, and a warning. When none is left the result is empty and `flags["error"]` says why.
     """
     run: dict[str, Callable[[Span], list[Candidate]]] = {
-        "dense": lambda span: _dense(library, lease, strategy, query, access, pool_k, span),
-        "sparse": lambda span: _sparse(lease, query, access, pool_k, span),
+        "dense": lambda span: _dense(library, lease, strategy, query, access, plan, pool_k, span),
+        "sparse": lambda span: _sparse(lease, query, access, plan, pool_k, span),
     }
+    plan = _planned(lease, strategy, access, pool_k)
     has = {"dense": lease.release.dense is not None, "sparse": lease.release.lexical is not None}
     result = Retrieved()
     errors: dict[str, BaseException] = {}
@@ -60,10 +68,11 @@ def retrieve(library: Library, lease: Lease, strategy: Strategy, query: QueryIR,
         missing = "dense" if has["sparse"] else "lexical"
         result.warnings.append(f"release {lease.release_id} holds no {missing} index; asked the {wanted[0]} leg alone")
     done: list[str] = []
+    ends = time.monotonic() + strategy.retrieval.stage_seconds
     while wanted:
         futures = {leg: deadlines.start(_leg(leg, lease, strategy, run[leg], has[leg], access, pool_k)) for leg in wanted}
         for leg, future in futures.items():
-            _collect(leg, future, strategy.retrieval.stage_seconds, result, errors, done)
+            _collect(leg, future, max(0.0, ends - time.monotonic()), deadline, result, errors, done)
         wanted = [_FALLBACK[leg] for leg in errors if _FALLBACK[leg] not in (*done, *errors) and has[_FALLBACK[leg]]]
     result.ran = tuple(done)
     result.mode = "hybrid" if len(done) == 2 else done[0] if done else "none"
@@ -92,7 +101,9 @@ def _leg(
     return traced
 
 
-def _dense(library: Library, lease: Lease, strategy: Strategy, query: QueryIR, access: Access, pool_k: int, span: Span) -> list[Candidate]:
+def _dense(
+    library: Library, lease: Lease, strategy: Strategy, query: QueryIR, access: Access, plan: AccessPlan, pool_k: int, span: Span
+) -> list[Candidate]:
     index = lease.release.dense
     assert index is not None  # _leg asked
     info = lease.release.manifest.embedder
@@ -100,23 +111,56 @@ def _dense(library: Library, lease: Lease, strategy: Strategy, query: QueryIR, a
                       provider_version=provider_version("embedder", strategy.embedding.provider)) as model:  # fmt: skip
         vector, remembered = library.query_vector(strategy.embedding, query.dense_query_text)
         model.set(cache_hit=remembered)
-    found, path = index.search(vector, pool_k + len(access.hidden), chunk_ids=access.allowed, exact_rows=strategy.retrieval.exact_scan_rows)
+    found, path = index.search(vector, pool_k + len(access.hidden), chunk_ids=access.allowed, approximate=plan.dense == "ann")
     span.set(vector_index_id=strategy.dense.provider, embedder_id=info.embedder_id if info else "", access_path=path)
     return found
 
 
-def _sparse(lease: Lease, query: QueryIR, access: Access, pool_k: int, span: Span) -> list[Candidate]:
+def _sparse(lease: Lease, query: QueryIR, access: Access, plan: AccessPlan, pool_k: int, span: Span) -> list[Candidate]:
     index = lease.release.lexical
     assert index is not None  # _leg asked
-    span.set(fts_profile_id=lease.release.manifest.index_profile, access_path="all" if access.allowed is None else "chunk_ids")
-    return index.search(query.sparse_query_expr, pool_k + len(access.hidden), chunk_ids=access.allowed)
+    span.set(fts_profile_id=lease.release.manifest.index_profile, access_path=plan.sparse)
+
+    def search(k: int, chunk_ids: frozenset[str] | None = None) -> list[Candidate]:
+        found: list[Candidate] = index.search(query.sparse_query_expr, k, expansions=query.expansions, phrases=query.phrases,
+                                              chunk_ids=chunk_ids)  # fmt: skip
+        return found
+
+    wanted = pool_k + len(access.hidden)
+    if plan.sparse != "hits" or access.allowed is None:
+        return search(wanted, access.allowed)
+    return _tested(search, access.allowed, wanted, plan.fetched)
+
+
+def _tested(search: Callable[[int], list[Candidate]], allowed: frozenset[str], wanted: int, fetched: int) -> list[Candidate]:
+    """The best `wanted` of the allowed; more hits are fetched while too few of them are."""
+    while True:
+        hits = search(fetched)
+        kept = [hit for hit in hits if hit.chunk_id in allowed]
+        if len(kept) >= wanted or len(hits) < fetched:
+            return kept[:wanted]
+        fetched *= 4
+
+
+def _planned(lease: Lease, strategy: Strategy, access: Access, pool_k: int) -> AccessPlan:
+    """How the legs are asked, left in the trace."""
+    manifest = lease.release.manifest
+    allowed = None if access.allowed is None else len(access.allowed)
+    plan = accesses.plan(
+        rows=int(manifest.counts.get("dense", 0)), dim=manifest.embedder.dim if manifest.embedder else 0,
+        chunks=int(manifest.counts.get("lexical", 0)), allowed=allowed, k=pool_k + len(access.hidden),
+        recall=manifest.counts.get("ann_recall"), config=strategy.retrieval,
+    )  # fmt: skip
+    tracing.event("retrieval.plan", {"dense": plan.dense, "sparse": plan.sparse, "allowed": allowed, "estimated_ms": plan.estimates})
+    return plan
 
 
 def _collect(
-    leg: str, future: Future[list[Candidate]], seconds: float, result: Retrieved, errors: dict[str, BaseException], done: list[str]
-) -> None:
+    leg: str, future: Future[list[Candidate]], seconds: float, deadline: Deadline | None, result: Retrieved,
+    errors: dict[str, BaseException], done: list[str],
+) -> None:  # fmt: skip
     try:
-        candidates = deadlines.wait(future, seconds, f"stage.retrieve_{leg}")
+        candidates = deadlines.wait(future, seconds, f"stage.retrieve_{leg}", deadline)
     except Exception as error:  # whatever a vendor raises, the other leg must go on
         errors[leg] = error
         return

@@ -42,7 +42,7 @@ def test_scan_orders_by_cosine_then_id(vectors: DenseVectors) -> None:
 
 
 def test_filter_restricts_and_ignores_unknown_ids(vectors: DenseVectors) -> None:
-    assert ids_of(vectors.search(AXES[0], 2, chunk_ids={"b", "c", "gone"}, exact_rows=0)) == (["c", "b"], "exact")
+    assert ids_of(vectors.search(AXES[0], 2, chunk_ids={"b", "c", "gone"}, approximate=True)) == (["c", "b"], "exact")
     assert ids_of(vectors.search(AXES[0], 2, chunk_ids={"a", "b", "c", "d"})) == (["a", "c"], "exact")
     assert ids_of(vectors.search(AXES[0], 2, chunk_ids=[])) == ([], "exact")
 
@@ -54,7 +54,7 @@ def test_unusable_query_vector_is_an_error(vectors: DenseVectors, bad: np.ndarra
 
 
 def test_a_broken_approximate_index_falls_back_visibly(vectors: DenseVectors, caplog: pytest.LogCaptureFixture) -> None:
-    assert ids_of(vectors.search(AXES[0], 1, exact_rows=0)) == (["a"], "exact_after_ann_error")
+    assert ids_of(vectors.search(AXES[0], 1, approximate=True)) == (["a"], "exact_after_ann_error")
     assert "no vector index" in caplog.text
 
 
@@ -67,11 +67,11 @@ def test_approximate_index_proposes_and_the_matrix_scores(tmp_path: Path) -> Non
     reader = DenseVectors(tmp_path, CHROMA)
     assert reader.count() == 499 and reader.ids()[0] == "c001"
     exact, _ = reader.search(rows[5], 10)
-    approximate, plan = reader.search(rows[5], 10, exact_rows=100)
+    approximate, plan = reader.search(rows[5], 10, approximate=True)
     assert plan == "ann"
     assert [hit.chunk_id for hit in approximate] == [hit.chunk_id for hit in exact]
     assert [hit.score for hit in approximate] == pytest.approx([hit.score for hit in exact], abs=2e-6)
-    assert reader.search(rows[0], 1, exact_rows=100)[0][0].chunk_id == "c001"
+    assert reader.search(rows[0], 1, approximate=True)[0][0].chunk_id == "c001"
     reader.close()
 
 
@@ -141,9 +141,9 @@ def test_a_small_change_leaves_the_base_alone_until_it_grows(tmp_path: Path, mon
     assert reader.count() == 40 and reader.ids() == sorted({*vectors, "n1"} - {"c001"})
     near = [(hit.chunk_id, hit.score) for hit in reader.search(vectors["c010"], 2)[0]]
     assert near == [("c010", 1.0), ("n1", 1.0)]
-    assert ids_of(reader.search(vectors["c010"], 2, exact_rows=0)) == (["c010", "n1"], "ann")
+    assert ids_of(reader.search(vectors["c010"], 2, approximate=True)) == (["c010", "n1"], "ann")
     assert ids_of(reader.search(vectors["c020"], 2, chunk_ids=["c002", "c001", "c021"])) == (["c002", "c021"], "exact")
-    assert ids_of(reader.search(vectors["c001"], 2, exact_rows=0)) == (["c000", "c003"], "ann")
+    assert ids_of(reader.search(vectors["c001"], 2, approximate=True)) == (["c000", "c003"], "ann")
     reader.close()
     assert dense.update(CHROMA, tmp_path, dim=2, removed=["c003"], added={}) == 3  # a new base; its graph has three deleted nodes
     assert not list(tmp_path.glob("fresh*")) and not (tmp_path / "gone.txt").exists()
@@ -159,7 +159,7 @@ def test_the_approximate_index_is_asked_for_more_where_it_proposes_what_is_gone(
     gone = [f"c{n:03}" for n in range(60)]
     dense.update(CHROMA, tmp_path, dim=2, removed=gone, added={})
     reader = DenseVectors(tmp_path, CHROMA)
-    assert ids_of(reader.search(vectors["c030"], 3, exact_rows=0)) == (["c060", "c061", "c399"], "ann")
+    assert ids_of(reader.search(vectors["c030"], 3, approximate=True)) == (["c060", "c061", "c399"], "ann")
     assert dense.stored_ids(tmp_path) == set(vectors)
     reader.close()
 
@@ -180,14 +180,14 @@ def test_what_is_linked_elsewhere_is_never_changed(tmp_path: Path, monkeypatch: 
     }  # fmt: skip
     before = everything(tmp_path / "old")
     reader = DenseVectors(tmp_path / "new", CHROMA)  # readers of both names write nothing that the other would see
-    assert reader.search(vectors["c007"], 1, exact_rows=0)[0][0].chunk_id == "c007"
+    assert reader.search(vectors["c007"], 1, approximate=True)[0][0].chunk_id == "c007"
     reader.close()
     assert everything(tmp_path / "old") == before
     dense.update(CHROMA, tmp_path / "new", dim=2, removed=["c007"], added={f"n{n}": vectors[f"c{n:03}"] for n in range(4)})
     assert not (tmp_path / "new" / "fresh.npy").exists()
     assert everything(tmp_path / "old") == before
     old = DenseVectors(tmp_path / "old", CHROMA)
-    assert old.search(vectors["c007"], 1, exact_rows=0)[0][0].chunk_id == "c007"
+    assert old.search(vectors["c007"], 1, approximate=True)[0][0].chunk_id == "c007"
     old.close()
 
 
