@@ -1,4 +1,7 @@
-"""What every provider of a protocol must do, run over the whole registry: a new entry is tested by being registered."""
+"""What every provider must do, then embedders and vector indexes, run over the whole registry: a new entry is tested by being registered.
+
+Word indexes and the other protocols have suites of their own beside this one.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from rag_platform.errors import ConfigError, ProviderError
-from rag_platform.ir import LexicalRow
-from rag_platform.protocols import DenseIndex, Embedder, LexicalIndex
+from rag_platform.protocols import DenseIndex, Embedder
 from rag_platform.registry import EXTRAS, PROVIDERS, build, provider_class, provider_version
 
 ENTRIES = [(kind, name) for kind, table in PROVIDERS.items() for name in table]
@@ -113,166 +113,6 @@ def test_embedder_weights_have_their_recorded_hash(embedder: Embedder) -> None:
     for path, expected in getattr(embedder, "weights", list)():
         assert path.is_file() and len(expected) == 64
         assert expected[:8] in embedder.info().version or path.name == "sp.model"
-
-
-# --- word indexes --------------------------------------------------------------------------------------------------------
-
-ROWS = [
-    LexicalRow("c1", "d1", "The widget PPR-9087 needs a licence; set max_retry_count.", "Guide / Errors"),
-    LexicalRow("c2", "d1", "Release v1.2.3 runs faster.", "Guide / Releases"),
-    LexicalRow("c3", "d2", "员工每年有十五天带薪年假。", "制度"),
-    LexicalRow("c5", "d3", "twin text", ""),
-    LexicalRow("c4", "d4", "twin text", ""),
-]
-
-
-# Options that change what an index holds; each is one more provider to this suite.
-LEXICAL_VARIANTS: dict[str, list[dict[str, Any]]] = {
-    "tantivy": [{"chinese": "pairs"}, {"chinese": "words"}, {"bucket_rows": 2, "max_buckets": 5}],
-    "fts5": [{"chinese": "pairs"}, {"chinese": "words"}],
-}
-LEXICAL = [(name, options) for name in sorted(PROVIDERS["lexical_index"]) for options in LEXICAL_VARIANTS.get(name, [{}])]
-
-
-@pytest.fixture(params=LEXICAL, ids=lambda param: "-".join(map(str, [param[0], *param[1].values()])))
-def lexical_index(request: pytest.FixtureRequest) -> LexicalIndex:
-    name, options = request.param
-    built: LexicalIndex = build("lexical_index", name, options)
-    return built
-
-
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
-        ("PPR-9087", ["c1"]), ("ppr9087", ["c1"]), ("9087", ["c1"]), ("ＰＰＲ－９０８７", ["c1"]), ("maxRetryCount", ["c1"]),
-        ("retry", ["c1"]), ("v1.2.3", ["c2"]), ("1.2.3", ["c2"]), ("running", ["c2"]), ("年假", ["c3"]), ("带薪年假有几天", ["c3"]),
-        ("errors", ["c1"]), ("twin", ["c4", "c5"]), ("absent", []), ("", []), ("？！", []), ("twin AND NOT (\"", ["c4", "c5"]),
-        ("body:* NEAR/7 twin^9", ["c4", "c5"]),
-    ],
-)  # fmt: skip
-def test_lexical_finds_words_identifiers_and_chinese(lexical_index: LexicalIndex, tmp_path: Path, query: str, expected: list[str]) -> None:
-    lexical_index.update(tmp_path / "index", removed={}, rows=ROWS)
-    assert [hit.chunk_id for hit in lexical_index.open(tmp_path / "index").search(query, 10)] == expected
-
-
-def test_lexical_orders_by_score_then_id_also_at_the_cut(lexical_index: LexicalIndex, tmp_path: Path) -> None:
-    rows = [LexicalRow(f"c{number:03}", "d", "same words", "") for number in range(99, -1, -1)]
-    lexical_index.update(tmp_path / "index", removed={}, rows=rows)
-    reader = lexical_index.open(tmp_path / "index")
-    assert [hit.chunk_id for hit in reader.search("words", 3)] == ["c000", "c001", "c002"]
-    scores = [hit.score for hit in reader.search("same words", 100)]
-    assert len(scores) == 100 and scores == sorted(scores, reverse=True)
-    assert reader.search("words", 0) == []
-
-
-def test_lexical_filters_have_one_meaning(lexical_index: LexicalIndex, tmp_path: Path) -> None:
-    lexical_index.update(tmp_path / "index", removed={}, rows=ROWS)
-    reader = lexical_index.open(tmp_path / "index")
-
-    def found(**filters: list[str]) -> list[str]:
-        return [hit.chunk_id for hit in reader.search("twin release", 10, **filters)]
-
-    assert found() == ["c2", "c4", "c5"]
-    assert found(chunk_ids=["c5", "unknown"]) == ["c5"]
-    assert found(doc_ids=["d1", "d4"]) == ["c2", "c4"]
-    assert found(doc_ids=["d4"], chunk_ids=["c5"]) == []
-    assert found(chunk_ids=[]) == [] and found(doc_ids=[]) == []
-
-
-def test_lexical_large_filter_equals_a_small_one(lexical_index: LexicalIndex, tmp_path: Path) -> None:
-    rows = [LexicalRow(f"c{number:05}", "d", f"word{number % 7} common", "") for number in range(7000)]
-    lexical_index.update(tmp_path / "index", removed={}, rows=rows)
-    reader = lexical_index.open(tmp_path / "index")
-    allowed = {row.chunk_id for row in rows[1:6000]}
-    large = [hit.chunk_id for hit in reader.search("word3 common", 20, chunk_ids=allowed)]
-    assert large == [row.chunk_id for row in rows if row.chunk_id in allowed and "word3" in row.text][:20]
-    small = set(large[:10])
-    assert [hit.chunk_id for hit in reader.search("word3 common", 20, chunk_ids=small)] == sorted(small)
-
-
-def test_lexical_update_removes_replaces_and_leaves_open_readers_alone(lexical_index: LexicalIndex, tmp_path: Path) -> None:
-    lexical_index.update(tmp_path / "index", removed={}, rows=ROWS)
-    before = lexical_index.open(tmp_path / "index")
-    replaced = dataclasses.replace(ROWS[1], text="Release v2.0 is out.")
-    lexical_index.update(tmp_path / "index", removed={"c2": "d1", "c3": "d2", "never-there": "d9"}, rows=[replaced])
-    after = lexical_index.open(tmp_path / "index")
-    assert (after.count(), after.ids()) == (4, {"c1", "c2", "c4", "c5"})
-    assert after.search("faster 年假", 5) == []
-    assert [hit.chunk_id for hit in after.search("v2.0", 5)] == ["c2"]
-    assert before.count() == 5
-
-
-WORDS = ("gate", "Gate", "lock", "PPR-9087", "年假", "制度", "retry_count", "the", "")
-CHANGES = st.lists(st.dictionaries(st.integers(0, 11), st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join), max_size=6), max_size=4)
-
-
-def found(index: LexicalIndex, directory: Path) -> list[list[tuple[str, float]]]:
-    reader = index.open(directory)
-    return [[(hit.chunk_id, hit.score) for hit in reader.search(f"{word} lock 年假有几天", 50)] for word in WORDS]
-
-
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(CHANGES)
-def test_lexical_scores_do_not_depend_on_the_history(
-    lexical_index: LexicalIndex, tmp_path_factory: pytest.TempPathFactory, changes: list[dict[int, str]]
-) -> None:
-    folder = tmp_path_factory.mktemp("words")
-    held: dict[str, LexicalRow] = {}
-    for change in [{0: "gate lock", 1: "年假制度"}, *changes]:
-        # chunk n belongs to document n // 3; a text without words stands for a chunk that goes
-        new = {f"c{n:02}": LexicalRow(f"c{n:02}", f"d{n // 3}", text, "Guide / Part") for n, text in change.items()}
-        removed = {chunk_id: row.doc_id for chunk_id, row in held.items() if chunk_id in new}
-        rows = [row for row in new.values() if row.text.strip()]
-        lexical_index.update(folder / "grown", removed=removed, rows=rows)
-        held = {key: row for key, row in held.items() if key not in removed} | {row.chunk_id: row for row in rows}
-    lexical_index.update(folder / "built", removed={}, rows=held.values())
-    assert lexical_index.open(folder / "grown").ids() == set(held)
-    assert found(lexical_index, folder / "grown") == found(lexical_index, folder / "built")
-
-
-def test_lexical_empty_index_opens_and_a_missing_one_is_an_error(lexical_index: LexicalIndex, tmp_path: Path) -> None:
-    lexical_index.update(tmp_path / "index", removed={}, rows=())
-    reader = lexical_index.open(tmp_path / "index")
-    assert (reader.count(), reader.ids(), reader.search("word", 5)) == (0, set(), [])
-    with pytest.raises(ProviderError, match="rag rebuild"):
-        lexical_index.open(tmp_path / "nothing")
-
-
-@pytest.mark.parametrize(("built", "asked"), [("pairs", "words"), ("words", "pairs")])
-def test_tantivy_refuses_an_index_whose_chinese_was_cut_the_other_way(tmp_path: Path, built: str, asked: str) -> None:
-    made, other = build("lexical_index", "tantivy", {"chinese": built}), build("lexical_index", "tantivy", {"chinese": asked})
-    made.update(tmp_path / "index", removed={}, rows=ROWS)
-    with pytest.raises(ProviderError, match=r"schema does not match.*rag rebuild"):
-        other.open(tmp_path / "index")
-    with pytest.raises(ProviderError, match=r"schema does not match.*rag rebuild"):
-        other.update(tmp_path / "index", removed={"c1": "d1"}, rows=())
-    assert made.open(tmp_path / "index").count() == 5
-
-
-def test_tantivy_cuts_chinese_as_its_option_says(tmp_path: Path) -> None:
-    def found(chinese: str, query: str) -> list[str]:
-        index: LexicalIndex = build("lexical_index", "tantivy", {"chinese": chinese})
-        if not (tmp_path / chinese).exists():
-            index.update(tmp_path / chinese, removed={}, rows=[LexicalRow("c1", "d", "南京市长江大桥", "")])
-        return [hit.chunk_id for hit in index.open(tmp_path / chinese).search(query, 5)]
-
-    assert found("pairs", "市长") == ["c1"]  # across the words
-    assert found("words", "市长") == []
-    assert found("pairs", "大桥") == found("words", "大桥") == ["c1"]
-    with pytest.raises(ConfigError, match="chinese must be one of pairs, words, not 'letters'"):
-        build("lexical_index", "tantivy", {"chinese": "letters"})
-
-
-def test_lexical_takes_huge_and_odd_input(lexical_index: LexicalIndex, tmp_path: Path) -> None:
-    rows = [
-        LexicalRow("c1", "d", "x" * 100_000 + " end", ""),
-        LexicalRow("c2", "d", "word " * 20_000, ""),
-        LexicalRow("c3", "d", "\0 \u2028", ""),
-    ]
-    lexical_index.update(tmp_path / "index", removed={}, rows=rows)
-    reader = lexical_index.open(tmp_path / "index")
-    assert reader.count() == 3
-    assert [hit.chunk_id for hit in reader.search("end " * 4000, 5)] == ["c1"]
 
 
 # --- vector indexes ------------------------------------------------------------------------------------------------------
