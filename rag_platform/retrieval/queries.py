@@ -127,6 +127,11 @@ def relaxed(query: QueryIR) -> QueryIR:
     return replace(query, dense_query_text=clean, sparse_query_expr=clean, filters={**_given(query), **own}, inferred=own, warnings=())
 
 
+def warm() -> None:
+    """Load the dictionary that Chinese questions are cut with, so that the first of them does not wait for it."""
+    found_keyphrases("预热", "zh", KeyphraseConfig(method="light"))
+
+
 # --- the text ------------------------------------------------------------------------------------------------------------
 
 
