@@ -13,7 +13,7 @@ from rag_platform.ir import Hit, QueryIR
 from rag_platform.observability import tracing
 from rag_platform.protocols import LLM, Completion, Message, Written
 from rag_platform.retrieval.citing import presentable
-from rag_platform.retrieval.evidence import rendered
+from rag_platform.retrieval.quoting import rendered
 
 SENTINEL = "NOT_IN_PASSAGES"  # what the prompt asks for where the passages do not hold the answer
 _OVERFLOW = re.compile(
@@ -32,7 +32,7 @@ class Generative:
     llm: LLM | None = field(default=None, repr=False)
     prompt: str = "retrieval/answer"
     max_tokens: int = 1000
-    format: str = "xml"  # of the passages, as evidence.rendered knows them
+    format: str = "xml"  # of the passages, as quoting.rendered knows them
 
     def answer(self, query: QueryIR, evidence: Sequence[Hit], *, on_text: Callable[[str], None] | None = None) -> Written:
         """What the model wrote, its marks pointing at the evidence; empty text where it says that the passages hold no answer.

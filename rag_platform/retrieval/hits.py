@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rag_platform.indexes.catalog import CatalogReader, ChunkRow
-from rag_platform.ir import Candidate, Hit
+from rag_platform.ir import Candidate, Chunk, Hit
+from rag_platform.retrieval import duplicates
+from rag_platform.retrieval.fusion import min_max
 
 
 def joined(candidates: Sequence[Candidate], rows: Mapping[str, ChunkRow], namespace: str = "") -> list[Hit]:
@@ -29,20 +31,34 @@ def _read_in(hit: Hit, catalog: CatalogReader) -> str:
 def limited(
     hits: Sequence[Hit], top_k: int, *, dedupe: bool, max_per_document: int, dedupe_threshold: float = 0.0, mmr_lambda: float = 1.0
 ) -> list[Hit]:
-    """The first `top_k` hits once equal texts and the surplus of a document are left out; `max_per_document=0` is no limit."""
+    """The first `top_k` hits once repeated texts and the surplus of a document are left out; `max_per_document=0` is no limit.
+
+    With `dedupe` equal texts are one, and above 0 also those that share `dedupe_threshold` of their word pairs with a better one. Below 1
+    `mmr_lambda` weighs relevance against novelty; then every hit must be given, not only the first ones. Ranks are left as they were.
+    """
     shown: list[Hit] = []
     texts: set[str] = set()
-    documents: Counter[str] = Counter()
-    for hit in hits:
+    documents: Counter[tuple[str, str]] = Counter()
+    for hit in hits if mmr_lambda >= 1 else _novel_first(hits, mmr_lambda):
         if len(shown) == top_k:
             break
-        text = " ".join(hit.chunk_text.split())
-        if (dedupe and text and text in texts) or (max_per_document and documents[hit.doc_id] >= max_per_document):
+        text = duplicates.normalized(hit.chunk_text)
+        document = (hit.namespace, hit.doc_id)
+        if (dedupe and text and text in texts) or (max_per_document and documents[document] >= max_per_document):
+            continue
+        alike = dedupe and dedupe_threshold and text
+        if alike and any(duplicates.adds_nothing(hit.chunk_text, other.chunk_text, dedupe_threshold) for other in shown):
             continue
         texts.add(text)
-        documents[hit.doc_id] += 1
+        documents[document] += 1
         shown.append(hit)
     return shown
+
+
+def _novel_first(hits: Sequence[Hit], mmr_lambda: float) -> Iterator[Hit]:
+    relevance = min_max([hit.score for hit in hits]) if hits else []
+    order = duplicates.diversified(relevance, lambda i, j: duplicates.likeness(hits[i].chunk_text, hits[j].chunk_text), mmr_lambda)
+    return (hits[i] for i in order)
 
 
 def preferred(preferences: Sequence[str], rows: Mapping[str, ChunkRow]) -> dict[str, set[str]]:
@@ -66,6 +82,15 @@ def hit_of(candidate: Candidate, row: ChunkRow, *, rank: int, namespace: str = "
         section_path=chunk.section_path, chunk_index=chunk.chunk_index, chunk_text=chunk.chunk_text,
         page_range=_range(chunk.page_start, chunk.page_end), line_range=_range(chunk.line_start, chunk.line_end), asset_ids=chunk.asset_ids,
         locator=chunk.locator, edited_from=chunk.edited_from, namespace=namespace, parent_id=chunk.parent_id,
+    )  # fmt: skip
+
+
+def of_chunk(hit: Hit, chunk: Chunk) -> Hit:
+    """Another chunk of the hit's version in its place; rank, score and source stay those of the hit."""
+    return replace(
+        hit, chunk_id=chunk.chunk_id, section_path=chunk.section_path, chunk_index=chunk.chunk_index, chunk_text=chunk.chunk_text,
+        page_range=_range(chunk.page_start, chunk.page_end), line_range=_range(chunk.line_start, chunk.line_end), asset_ids=chunk.asset_ids,
+        locator=chunk.locator, edited_from=chunk.edited_from, parent_id=chunk.parent_id, picture_text="",
     )  # fmt: skip
 
 

@@ -1,59 +1,272 @@
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rag_platform.config_query import ContextConfig
-from rag_platform.ir import Hit
-from rag_platform.retrieval.evidence import select
-from rag_platform.retrieval.reranking import boosted, renumbered
-from rag_platform.retrieval.tokens import estimate_tokens
+from rag_platform.documents.boundaries import structure
+from rag_platform.indexes.catalog import CatalogReader
+from rag_platform.indexes.catalog_tables import CatalogWriter, Entry
+from rag_platform.ir import Chunk, Document, Hit, Version
+from rag_platform.protocols import Vectors
+from rag_platform.retrieval.evidence import Evidence, select
+from rag_platform.retrieval.quoting import rendered
 
 
-def hit(rank: int, text: str, score: float = 1.0) -> Hit:
-    return Hit(rank, f"c{rank}", score, "hybrid", "d", "n.d@1", "s/d.md", "d.md", "D", "D", rank, text)
+def hit(n: int, text: str, score: float = 0.0, *, doc: str = "d", index: int | None = None, section: str = "", parent: str = "") -> Hit:
+    return Hit(n, f"c{n}", score or 1 / n, "hybrid", doc, f"{doc}@1", f"docs/{doc}.md", f"{doc}.md", doc, section,
+               n if index is None else index, text, parent_id=parent)  # fmt: skip
 
 
 def words(text: str) -> int:
     return len(text.split())
 
 
-@pytest.mark.parametrize(("text", "tokens"), [("", 0), ("a", 1), ("word", 1), ("words", 2), ("最大连接数", 5), ("端口 8080 ok", 4)])
-def test_token_estimate_of_mixed_text(text: str, tokens: int) -> None:
-    assert estimate_tokens(text) == tokens
+def ids(found: Evidence) -> list[str]:
+    return [chosen.chunk_id for chosen in found.hits]
+
+
+PLAIN = ContextConfig(format="plain")  # a block costs two words more than its text: `[1] docs/d.md`
+
+
+# --- budget --------------------------------------------------------------------------------------------------------------
 
 
 def test_chunks_are_taken_whole_in_order_within_the_budget() -> None:
     hits = [hit(1, "a b c"), hit(2, "d e f g"), hit(3, "h i")]
-    chosen = select(hits, ContextConfig(max_tokens=6, max_chunks=8), count=words)
-    assert [h.chunk_id for h in chosen.hits] == ["c1", "c3"]
-    assert (chosen.tokens, chosen.dropped, chosen.warnings) == (5, 1, ())
+    chosen = select(hits, ContextConfig(format="plain", max_tokens=10), count=words)
+    assert ids(chosen) == ["c1", "c3"]
+    assert (chosen.tokens, chosen.dropped, chosen.warnings) == (9, 1, ())
+
+
+def test_at_most_max_chunks() -> None:
+    assert ids(select([hit(n, f"t{n}") for n in range(1, 9)], ContextConfig(max_chunks=3), count=words)) == ["c1", "c2", "c3"]
+
+
+def test_at_most_max_per_document() -> None:
+    hits = [hit(1, "one"), hit(2, "two"), hit(3, "three", doc="e"), hit(4, "four")]
+    found = select(hits, ContextConfig(max_per_document=1))
+    assert ids(found) == ["c1", "c3"]
+    assert found.dropped == 2
+
+
+def test_nothing_gives_nothing() -> None:
+    assert select([], ContextConfig()) == Evidence((), 0)
+
+
+def test_a_first_chunk_above_the_budget_is_cut_at_a_line_end_with_a_warning() -> None:
+    chosen = select(
+        [hit(1, "one two\nthree four\nfive six seven eight"), hit(2, "x")], ContextConfig(format="plain", max_tokens=9), count=words
+    )
+    assert [h.chunk_text for h in chosen.hits] == ["one two\nthree four", "x"]
+    assert chosen.tokens == 9
+    assert chosen.warnings == ("c1 was cut from 10 to at most 9 tokens (context.max_tokens)",)
+
+
+def test_a_row_that_does_not_fit_is_left_out_and_the_next_hit_comes_in() -> None:
+    row = "| a | b |\n|---|---|\n| " + "word " * 30 + "| x |\n"
+    found = select([hit(1, row), hit(2, "short text")], ContextConfig(format="plain", max_tokens=12), count=words)
+    assert ids(found) == ["c2"]
+    assert "c1 was left out" in found.warnings[0]
+
+
+# --- repetition ----------------------------------------------------------------------------------------------------------
 
 
 def test_equal_texts_count_once_and_blank_ones_never() -> None:
     hits = [hit(1, "same  text"), hit(2, " same text\n"), hit(3, "other"), hit(4, " ")]
-    chosen = select(hits, ContextConfig(), count=words)
-    assert [h.chunk_id for h in chosen.hits] == ["c1", "c3"]
+    chosen = select(hits, ContextConfig())
+    assert ids(chosen) == ["c1", "c3"]
     assert chosen.repeated == 2
 
 
-def test_at_most_max_chunks() -> None:
-    assert len(select([hit(n, f"t{n}") for n in range(1, 9)], ContextConfig(max_chunks=3), count=words).hits) == 3
+LONG = "the server refuses uploads above the limit and writes a line into its log so that the owner can see who tried it"
 
 
-def test_a_first_chunk_above_the_budget_is_cut_at_a_line_end_with_a_warning() -> None:
-    chosen = select([hit(1, "one two\nthree four\nfive six"), hit(2, "x")], ContextConfig(max_tokens=5), count=words)
-    assert [h.chunk_text for h in chosen.hits] == ["one two\nthree four", "x"]
-    assert chosen.tokens == 5
-    assert chosen.warnings == ("evidence 1 was cut from 6 to 5 tokens (context.max_tokens)",)
+def test_nearly_equal_texts_are_one_unless_a_number_or_a_negation_differs() -> None:
+    hits = [
+        hit(1, LONG + " of 50 MB"),
+        hit(2, LONG + " of  50 MB."),
+        hit(3, LONG + " of 60 MB"),
+        hit(4, LONG.replace("can see", "cannot see") + " of 50 MB"),
+    ]
+    assert ids(select(hits, ContextConfig())) == ["c1", "c3", "c4"]
+    assert ids(select(hits, ContextConfig(dedupe_threshold=0))) == ["c1", "c2", "c3", "c4"]
 
 
-def test_one_long_line_is_cut_at_a_character() -> None:
-    assert select([hit(1, "汉" * 10)], ContextConfig(max_tokens=4)).hits[0].chunk_text == "汉" * 4
+def test_a_longer_text_is_never_taken_for_the_short_one_it_contains() -> None:
+    assert ids(select([hit(1, LONG), hit(2, f"{LONG}. Administrators raise it in the settings page of the console.")], PLAIN)) == [
+        "c1",
+        "c2",
+    ]
+    assert ids(select([hit(1, f"{LONG}. Administrators raise it in the settings."), hit(2, LONG)], PLAIN)) == ["c1"]
 
 
-def test_soft_preferences_reorder_but_drop_nothing() -> None:
-    hits = [hit(1, "a", 1.0), hit(2, "b", 0.95), hit(3, "c", 0.0)]
-    assert [h.chunk_id for h in boosted(hits, {"prefer_recent": {"c2", "c3"}})] == ["c2", "c1", "c3"]
-    assert boosted(hits, {}) == hits
-    assert boosted([], {"prefer_recent": {"c1"}}) == []
-    assert [h.rank for h in renumbered(boosted(hits, {"prefer_recent": {"c2"}}))] == [1, 2, 3]
+def test_vectors_tell_paraphrases() -> None:
+    rows = {"c1": [1.0, 0.0], "c2": [0.99, 0.1411], "c3": [0.0, 1.0], "c4": [1.0, 0.0]}
+
+    def vectors(hits: object) -> Vectors:
+        return np.array([rows[h.chunk_id] for h in hits], dtype=np.float32)  # type: ignore[attr-defined]
+
+    hits = [hit(1, "a car"), hit(2, "an automobile"), hit(3, "a tree"), hit(4, "car number 7")]
+    assert ids(select(hits, ContextConfig(), vectors=vectors)) == ["c1", "c3", "c4"]  # a number more says more
+    assert ids(select(hits, ContextConfig(dedupe_cosine=0.995), vectors=vectors)) == ["c1", "c2", "c3", "c4"]
+
+
+def test_novelty_may_come_before_relevance() -> None:
+    hits = [
+        hit(1, "red apples grow here in autumn", 1.0),
+        hit(2, "red apples grow here in summer", 0.9),
+        hit(3, "the tractor is blue", 0.8),
+    ]
+    few = {"max_chunks": 2, "dedupe_threshold": 0.0}
+    assert ids(select(hits, ContextConfig(**few))) == ["c1", "c2"]
+    assert ids(select(hits, ContextConfig(**few, mmr_lambda=0.3))) == ["c1", "c3"]
+
+
+# --- parents and neighbours ------------------------------------------------------------------------------------------------
+
+
+def chunk(n: int, text: str, section: str, kind: str = "child", parent: str = "") -> Chunk:
+    return Chunk(chunk_id=f"c{n}", section_id=f"d-{section}", doc_id="d", version_id="d@1", chunk_index=n, chunk_text=text,
+                 chunk_fingerprint="", norm_start=0, norm_end=0, fact_start=0, fact_end=0, section_path=section, chunk_type=kind,
+                 parent_id=parent, line_start=n * 10, line_end=n * 10 + 5)  # fmt: skip
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> CatalogReader:
+    """Section A: a parent (1) with the children 2 and 3; section B: 4, 5, 6, which overlap; section C: 7."""
+    chunks = [
+        chunk(1, "First half of it. Second half of it.", "A", "parent"),
+        chunk(2, "First half of it.", "A", parent="c1"),
+        chunk(3, "Second half of it.", "A", parent="c1"),
+        chunk(4, "The valve opens at noon. The pump then starts slowly.", "B"),
+        chunk(5, "The pump then starts slowly. It stops in the evening.", "B"),
+        chunk(6, "It stops in the evening. Nobody works at night.", "B"),
+        chunk(7, "Something else entirely.", "C"),
+    ]
+    with CatalogWriter(tmp_path / "catalog.sqlite") as writer:
+        writer.replace_documents([Document("default", "d", "docs", "docs/d.md", "d.md", live_version="d@1")])
+        version = Version("d@1", "default", "d", "docs/d.md", "d.md", "0" * 64, 1, "text/markdown", "markdown", "tiny")
+        writer.add_version(version, [], [Entry(item, "h", "h", "ready") for item in chunks], [])
+    return CatalogReader(tmp_path / "catalog.sqlite")
+
+
+def found_in(catalog: CatalogReader, *numbers: int) -> list[Hit]:
+    chunks = catalog.chunks([f"c{n}" for n in numbers])
+    return [
+        dataclasses.replace(hit(rank, chunks[f"c{n}"].chunk_text, index=n, section=chunks[f"c{n}"].section_path), chunk_id=f"c{n}",
+                            parent_id=chunks[f"c{n}"].parent_id, namespace="default")
+        for rank, n in enumerate(numbers, 1)
+    ]  # fmt: skip
+
+
+def test_two_children_are_their_parent_once(catalog: CatalogReader) -> None:
+    found = select(found_in(catalog, 3, 7, 2), ContextConfig(), {"default": catalog})
+    assert [(h.chunk_id, h.chunk_text, h.rank, h.line_range) for h in found.hits] == [
+        ("c1", "First half of it. Second half of it.", 1, (10, 15)),
+        ("c7", "Something else entirely.", 2, None),
+    ]
+    assert found.repeated == 1
+
+
+def test_without_room_for_the_parent_the_children_stand_for_themselves(catalog: CatalogReader) -> None:
+    tight = ContextConfig(format="plain", max_tokens=12)  # the parent costs 13 words, a child 7
+    assert ids(select(found_in(catalog, 3, 2), tight, {"default": catalog}, count=words)) == ["c3"]
+    assert ids(select(found_in(catalog, 3, 2), ContextConfig(mode="chunk"), {"default": catalog})) == ["c3", "c2"]
+    assert ids(select(found_in(catalog, 3, 2), ContextConfig())) == ["c3", "c2"]  # no catalog, no parents
+
+
+def test_a_child_that_was_edited_is_not_replaced_by_its_parent(catalog: CatalogReader) -> None:
+    (child,) = found_in(catalog, 3)
+    edited = dataclasses.replace(child, chunk_text="The second half, corrected.", edited_from=("c3",))
+    assert select([edited], ContextConfig(), {"default": catalog}).hits == (edited,)
+
+
+def test_neighbours_of_the_section_are_chunks_of_their_own_and_overlaps_are_shown_once(catalog: CatalogReader) -> None:
+    found = select(found_in(catalog, 7, 5), ContextConfig(mode="neighbours", format="plain"), {"default": catalog})
+    assert ids(found) == ["c7", "c4", "c5", "c6"]
+    assert found.hits[2].chunk_text == "The pump then starts slowly. It stops in the evening."
+    assert rendered(found.hits, "plain").splitlines() == [
+        "[1] docs/d.md, C", "    Something else entirely.", "",
+        "[2] docs/d.md, B, lines 40-45", "    The valve opens at noon. The pump then starts slowly.", "",
+        "[3] docs/d.md, B", "     It stops in the evening.", "",
+        "[4] docs/d.md, B, lines 60-65", "     Nobody works at night.",
+    ]  # fmt: skip
+
+
+def test_neighbours_come_with_what_is_left_of_the_budget(catalog: CatalogReader) -> None:
+    few = ContextConfig(mode="neighbours", format="plain", max_tokens=30)
+    found = select(found_in(catalog, 5, 7), few, {"default": catalog}, count=words)
+    assert ids(found) == ["c5", "c7"]
+    assert found.dropped == 0  # a neighbour that does not fit was never promised
+
+
+# --- order ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("order", "group_by", "expected"),
+    [
+        ("rank", "none", ["c1", "c2", "c3", "c4", "c5"]),
+        ("document", "none", ["c3", "c1", "c5", "c4", "c2"]),
+        ("rank", "document", ["c1", "c3", "c5", "c2", "c4"]),
+        ("document", "document", ["c3", "c1", "c5", "c4", "c2"]),
+        ("rank", "section", ["c1", "c5", "c2", "c4", "c3"]),
+        ("document", "section", ["c1", "c5", "c4", "c2", "c3"]),
+    ],
+)
+def test_order_and_grouping(order: str, group_by: str, expected: list[str]) -> None:
+    hits = [
+        hit(1, "one", doc="a", index=5, section="S"),
+        hit(2, "two", doc="b", index=9, section="T"),
+        hit(3, "three", doc="a", index=2, section="R"),
+        hit(4, "four", doc="b", index=1, section="T"),
+        hit(5, "five", doc="a", index=6, section="S"),
+    ]
+    config = ContextConfig.model_validate({"order": order, "group_by": group_by})
+    assert ids(select(hits, config)) == expected
+
+
+# --- for every input -------------------------------------------------------------------------------------------------------
+
+PARAGRAPH = st.lists(st.sampled_from(["alpha", "beta", "第一", "7", "gamma."]), min_size=1, max_size=12).map(" ".join)
+TABLE = st.integers(1, 6).map(lambda n: "| k | v |\n|---|---|\n" + "".join(f"| row {i} | value {i} |\n" for i in range(n)))
+FENCED = st.integers(1, 8).map(lambda n: "```python\n" + "".join(f"line_{i} = {i}\n" for i in range(n)) + "```\n")
+TEXTS = st.lists(st.one_of(PARAGRAPH, PARAGRAPH.map(lambda text: f"# {text}"), TABLE, FENCED), min_size=1, max_size=4).map("\n\n".join)
+CONFIGS = st.builds(
+    lambda tokens, chunks, shape, order, group, weight: ContextConfig.model_validate(
+        {"max_tokens": tokens, "max_chunks": chunks, "format": shape, "order": order, "group_by": group, "mmr_lambda": weight}
+    ),
+    st.integers(1, 120), st.integers(1, 6), st.sampled_from(["markdown", "xml", "plain"]), st.sampled_from(["rank", "document"]),
+    st.sampled_from(["none", "document", "section"]), st.sampled_from([1.0, 0.5]),
+)  # fmt: skip
+
+
+@given(st.lists(st.tuples(TEXTS, st.sampled_from("ab")), max_size=6), CONFIGS)
+def test_whatever_comes_the_budget_holds_and_nothing_is_torn(texts: list[tuple[str, str]], config: ContextConfig) -> None:
+    hits = [hit(n, text, doc=doc) for n, (text, doc) in enumerate(texts, 1)]
+    found = select(hits, config)
+    assert found == select(hits, config)  # deterministic
+    assert found.tokens <= config.max_tokens
+    assert len(found.hits) <= config.max_chunks
+    assert len(found.hits) + found.repeated + found.dropped == len(hits)
+    known = {h.chunk_id: h.chunk_text for h in hits}
+    assert len({h.chunk_id for h in found.hits}) == len(found.hits)
+    for chosen in found.hits:
+        whole = known[chosen.chunk_id]
+        assert whole.startswith(chosen.chunk_text)
+        rest = whole[len(chosen.chunk_text) :]
+        if rest.strip():
+            at = len(chosen.chunk_text) + (len(rest) - len(rest.lstrip("\n")))
+            torn = [run for run in structure(whole) if run.start < at < run.end]
+            # only a fence that nothing but headings precedes may be cut, at a line end
+            assert all(run.kind == "fence" and not whole[: run.start].strip().strip("#").count("\n\n") for run in torn)
+            assert not torn or whole[len(chosen.chunk_text)] == "\n"
+    if config.order == "rank" and config.group_by == "none" and config.mmr_lambda == 1:
+        assert [h.rank for h in found.hits] == sorted(h.rank for h in found.hits)
