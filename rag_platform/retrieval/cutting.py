@@ -47,18 +47,14 @@ def open_fence(text: str) -> str:
 
 
 def _may_end(text: str, end: int, runs: list[Guarded]) -> bool:
-    return not _inside(runs, end) and is_grapheme_boundary(text, end) and not _headings_only(_last_block(text, end))
+    """True when a cut tears no run and no character, and leaves no heading, or a part of one, behind."""
+    last_line = text.rfind("\n", 0, len(text[:end].rstrip())) + 1
+    return not _inside(runs, end) and is_grapheme_boundary(text, end) and HEADING.match(text, last_line) is None
 
 
 def _inside(runs: list[Guarded], position: int) -> bool:
     at = bisect_right(runs, position, key=lambda run: run.start) - 1
     return at >= 0 and runs[at].start < position < runs[at].end
-
-
-def _last_block(text: str, end: int) -> str:
-    """The last line with something on it; one that is a heading must not end the text."""
-    kept = text[:end].rstrip()
-    return kept[kept.rfind("\n") + 1 :]
 
 
 def _headings_only(text: str) -> bool:
