@@ -13,7 +13,7 @@ import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, lru_cache
@@ -113,6 +113,19 @@ class Redaction:
             text = self._text({**short, "truncated": True, "preview": text[: self._max_bytes // 4]})
         return text.encode("utf-8", "backslashreplace") + b"\n"
 
+    def lines(self, values: Sequence[Mapping[str, Any]]) -> bytes:
+        """The JSON lines of the values; the look for secrets is taken at all of them at once."""
+        texts = [_encode(value) for value in values]
+        whole = "\n".join(texts)
+        lowered = whole.lower()
+        if (
+            all(len(text) <= self._max_bytes for text in texts)
+            and not any(suspect in lowered for suspect in self._suspects)
+            and not any(pattern.search(whole) for pattern in self._values)
+        ):
+            return whole.encode("utf-8", "backslashreplace") + b"\n"
+        return b"".join(self.line(value) for value in values)
+
     def _text(self, value: Any) -> str:
         text = _encode(value)
         lowered = text.lower()
@@ -128,14 +141,13 @@ class Redaction:
         return [self._without_secrets(item) for item in value] if isinstance(value, list) else value
 
 
-def _encode(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
-
-
 def _plain(value: Any) -> Any:
     if hasattr(value, "item"):  # numpy scalars
         return value.item()
     return sorted(map(str, value)) if isinstance(value, (set, frozenset)) else str(value)
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain).encode  # json.dumps makes an encoder for each call
 
 
 @cache
@@ -195,14 +207,14 @@ class _Files:
 _files = _Files()
 
 
-def append(logs_dir: Path, value: Mapping[str, Any]) -> bool:
-    """True when the line was appended; a failure is counted and never raised, whatever it is."""
+def append(logs_dir: Path, *values: Mapping[str, Any]) -> bool:
+    """True when the lines were appended, all in one write; a failure is counted and never raised, whatever it is."""
     try:
-        _files.append(logs_dir, redaction().line(value))
+        _files.append(logs_dir, redaction().lines(values))
     except Exception as error:
-        _files.failures += 1
-        if _files.failures == 1:
-            _log.warning("observability: a line could not be written to %s (%s); further failures are only counted", logs_dir, error)
+        if not _files.failures:
+            _log.warning("observability: lines could not be written to %s (%s); further failures are only counted", logs_dir, error)
+        _files.failures += len(values)
         return False
     return True
 

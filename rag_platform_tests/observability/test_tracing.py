@@ -275,3 +275,24 @@ def test_an_unknown_an_ambiguous_and_a_malformed_id_are_errors(tmp_path: Path) -
                 continue
     with pytest.raises(InputError, match="no trace id"):
         traces.show(tmp_path, "../etc")
+
+
+def test_lines_of_a_query_are_written_together_in_their_order_and_late_ones_at_once(tmp_path: Path) -> None:
+    def written() -> list[tuple[str, str]]:
+        lines = [json.loads(line) for path in tmp_path.glob("*.jsonl") for line in path.read_text(encoding="utf-8").splitlines()]
+        return [(line["line"], line.get("name") or line.get("kind", "")) for line in lines]
+
+    with tracing.trace("query", logs_dir=tmp_path) as trace:
+        with tracing.span("stage.fusion") as span:
+            tracing.event("fusion.ranked", {"authorization": "Bearer abcdefghijklmnop", "ranked": []})
+            span.set(k_out=0)
+        assert written() == []
+        late = tracing.carry(lambda: tracing.event("retrieval.candidates"))
+    assert written() == [("event", "fusion.ranked"), ("span.end", "stage.fusion"), ("trace.end", "")]
+    assert "abcdefghijklmnop" not in "".join(path.read_text(encoding="utf-8") for path in tmp_path.glob("*.jsonl"))
+    late()  # of a leg that ran past its deadline
+    assert written()[-1] == ("event", "retrieval.candidates")
+    with tracing.trace("query", logs_dir=tmp_path) as trace:
+        trace.started -= 1  # a query that takes long shows what it has done
+        tracing.event("query.normalized")
+        assert written()[-1] == ("event", "query.normalized")
