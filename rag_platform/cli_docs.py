@@ -49,11 +49,22 @@ def docs_show(context: Context, doc: str, namespace: str | None, version_id: str
     """One document: its outline, sections, chunks or whole text."""
     from rag_platform.retrieval.reading import get_document
 
-    doc_id = doc
-    if context.store.ledger_path.is_file():  # a data root may have releases and no ledger
-        with suppress(NotFoundError):
-            doc_id = _named(context, namespace, doc).doc_id
-    data = get_document(context.library, context.namespace(namespace), doc_id, version_id=version_id, format=form, max_chars=max_chars)
+    data = get_document(context.library, context.namespace(namespace), _doc_id(context, namespace, doc), version_id=version_id, format=form,
+                        max_chars=max_chars)  # fmt: skip
+    return responses.envelope(data, "", data.pop("warnings", ()))
+
+
+@docs.command("summary")
+@click.argument("doc", metavar="DOC")
+@namespace_option
+@click.option("--style", type=click.Choice(["short", "bullet", "detailed"]), default="short", help="How long, and in what form.")
+@answers()
+def docs_summary(context: Context, doc: str, namespace: str | None, style: str) -> Json:
+    """What a document says, in short; without a language model in its own sentences."""
+    from rag_platform.retrieval.summaries import summarize_document
+
+    name = context.namespace(namespace)
+    data = summarize_document(context.library, name, _doc_id(context, namespace, doc), style=style)
     return responses.envelope(data, "", data.pop("warnings", ()))
 
 
@@ -153,6 +164,14 @@ def docs_delete(context: Context, doc: str, version: str | None, mode: str, forc
     if job.state == "failed":
         return responses.failure(RagError(job.reason, code="delete_failed", **data), job.trace_id, local=True)
     return responses.envelope(data, job.trace_id, [job.reason] if job.reason else [])
+
+
+def _doc_id(context: Context, namespace: str | None, doc: str) -> str:
+    """The doc_id of a document however it is named; a data root may have releases and no ledger."""
+    if context.store.ledger_path.is_file():
+        with suppress(NotFoundError):
+            return _named(context, namespace, doc).doc_id
+    return doc
 
 
 def _named(context: Context, namespace: str | None, doc: str) -> Document:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -15,27 +16,38 @@ from rag_platform.retrieval import responses
 
 @click.command()
 @click.argument("text")
-@namespace_option
+@click.option("--namespace", "namespaces", multiple=True, metavar="NAME", help="The library; of several each is asked. Repeatable.")
 @click.option("--top-k", type=click.IntRange(1, 100), help="How many results.")
 @click.option("--mode", type=click.Choice(["dense", "sparse", "hybrid"]), help="Which legs are asked.")
 @click.option("--filter", "filters", multiple=True, metavar="K=V", help="Only chunks whose field has the value; repeatable.")
 @click.option("--tag", "tags", multiple=True, help="Only documents with the tag; of several one suffices.")
 @click.option("--doc", "documents", multiple=True, metavar="DOC", help="Only this document; of several each is asked.")
 @click.option("--release", "release_id", metavar="ID", help="Ask a retained release instead of the published one.")
+@click.option("--no-rerank", is_flag=True, help="Leave the hits in the order of the search.")
+@click.option("--no-infer", is_flag=True, help="Take no filters from the words of the question.")
+@click.option("--stream", is_flag=True, help="Show the answer as it is written, then as it was checked, with its sources.")
 @click.option("--full", is_flag=True, help="Show the results too, not only the answer.")
 @answers(own_trace=True)
-def query(context: Context, text: str, namespace: str | None, top_k: int | None, mode: str | None, filters: tuple[str, ...],
-          tags: tuple[str, ...], documents: tuple[str, ...], release_id: str | None, full: bool) -> Json:  # fmt: skip
+def query(context: Context, text: str, namespaces: tuple[str, ...], filters: tuple[str, ...], tags: tuple[str, ...],
+          documents: tuple[str, ...], no_rerank: bool, no_infer: bool, stream: bool, full: bool, **asked: Any) -> Json:  # fmt: skip
     """Ask a question; the answer names its sources."""
     from rag_platform.documents.naming import named_document
     from rag_platform.ir import QueryRequest
     from rag_platform.retrieval.engine import answer
     from rag_platform.retrieval.scopes import Scope
 
-    name = context.namespace(namespace)
-    scope = Scope((name,), tuple(named_document(context.ledger, name, document).doc_id for document in documents), tags)
-    request = QueryRequest(text, name, top_k, mode, scope.filters(pairs(filters, "--filter")), release_id)
-    result = answer(context.library, request)
+    names = tuple(dict.fromkeys(namespaces)) or (context.namespace(None),)
+    if documents and len(names) > 1:
+        raise InputError("--doc names a document of one library; name one --namespace", code="usage")
+    scope = Scope(names, tuple(named_document(context.ledger, names[0], document).doc_id for document in documents), tags)
+    request = QueryRequest(
+        text, names[0], namespaces=names if len(names) > 1 else (), filters=scope.filters(pairs(filters, "--filter")), rerank=not no_rerank,
+        infer=False if no_infer else None, **asked,
+    )  # fmt: skip
+    live = stream and not context.json_output
+    result = answer(context.library, request, on_text=(lambda part: click.echo(part, nl=False)) if live else None)
+    if live:
+        click.echo("\n")
     detail = "full" if full or context.json_output else "brief"
     data, warnings = responses.fit_query(result, detail=detail, max_tokens=context.settings.server.result_tokens)
     return responses.envelope(data, result.trace_id, warnings)

@@ -48,6 +48,8 @@ class CitationPart(TypedDict):
     edited_from: NotRequired[list[str]]  # the text was edited by hand and is no quote; ids of the file's own chunks it came from
     text: str
     score: float
+    namespace: NotRequired[str]  # the collection it stands in, where several were asked
+    spans: NotRequired[list[list[int]]]  # [start, end) of what in `text` the answer rests on; absent: all of it
 
 
 class ResultPart(TypedDict):
@@ -75,6 +77,9 @@ class QueryData(TypedDict):
     applied_filters: dict[str, Any]
     matched_count: int | None
     release_id: str
+    answered: NotRequired[bool]  # false: the answer says that the library does not know, and names what is nearest
+    releases: NotRequired[dict[str, str]]  # collection to its release, where several were asked
+    usage: NotRequired[dict[str, Any]]  # of model calls: calls, input_tokens, output_tokens, cost
 
 
 class ListedDocument(TypedDict):
@@ -199,6 +204,16 @@ class NamespaceStatus(TypedDict):
     problem: str  # why the release cannot be opened, empty when it can
 
 
+class CacheStatus(TypedDict):
+    """How full a cache is, and how often it helped since the process began."""
+
+    size: int  # entries at most; 0: off
+    entries: int
+    hits: int
+    misses: int
+    hit_rate: float
+
+
 class StatusData(TypedDict):
     """What this installation holds."""
 
@@ -210,3 +225,5 @@ class StatusData(TypedDict):
     schema_versions: dict[str, int]
     uptime_seconds: float
     namespaces: list[NamespaceStatus]
+    caches: NotRequired[dict[str, CacheStatus]]  # query_vectors, retrievals, responses
+    running_queries: NotRequired[int]

@@ -2,7 +2,7 @@
 
 Scores of two namespaces mean different things: other embedders, other word statistics, other rerankers. What can be compared is the place
 a hit has in its own list, and how much of the question its namespace speaks of at all. So the lists are interleaved by place, each
-weighted by the share of the question's words, by weight, that its best hits hold (`answering.coverage`, the same measure for all, without
+weighted by the share of the question's words, by weight, that its best hits hold (`wording.coverage`, the same measure for all, without
 a model). The order within a namespace stays; a namespace that has nothing to do with the question comes behind, one that holds its own
 keeps its turns. Equal scores go by the order in which the namespaces were named.
 """
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rag_platform.ir import Candidate, Hit
-from rag_platform.retrieval.answering import coverage
+from rag_platform.retrieval.wording import coverage
 
 RANK_CONSTANT = 60.0  # of reciprocal rank fusion, as published
 FURTHER = 0.5  # weight of the list of a further question, that of the asked one being 1

@@ -113,4 +113,8 @@ def status_markdown(data: StatusData) -> str:
             lines.append(f"  {row['pending']} not yet published, {row['failed']} failed")
     if not data["namespaces"]:
         lines.append("- nothing ingested yet; run `rag ingest PATH`")
+    used = [(name, cache) for name, cache in data.get("caches", {}).items() if cache["hits"] + cache["misses"]]
+    if used:
+        shares = [f"{name.replace('_', ' ')} {cache['hit_rate']:.0%} of {cache['hits'] + cache['misses']}" for name, cache in used]
+        lines.append(f"- answered from memory: {', '.join(shares)}")
     return "\n".join(lines)

@@ -158,9 +158,10 @@ def _numbered(result: QueryResult) -> dict[str, Citation]:
 
 def _query_data(result: QueryResult, numbered: Mapping[str, Citation], sizes: _Sizes, count: int, notes: Sequence[str]) -> QueryData:
     hits = result.hits[:count]
-    parts = {chunk_id: citation_part(citation, sizes.text) for chunk_id, citation in numbered.items()}
+    several = len(result.releases) > 1
+    parts = {chunk_id: citation_part(citation, sizes.text, named=several) for chunk_id, citation in numbered.items()}
     uncited = [numbered[hit.chunk_id] for hit in hits if numbered[hit.chunk_id] not in result.citations]
-    return {
+    data: QueryData = {
         "markdown": _query_markdown(result, uncited, sizes, notes),
         "answer_markdown": result.answer_markdown,
         "citations": [parts[citation.chunk_id] for citation in result.citations],
@@ -170,7 +171,13 @@ def _query_data(result: QueryResult, numbered: Mapping[str, Citation], sizes: _S
         "applied_filters": to_json(result.applied_filters),
         "matched_count": result.matched_count,
         "release_id": result.release_id,
+        "answered": result.answered,
     }
+    if several:
+        data["releases"] = dict(result.releases)
+    if result.usage:
+        data["usage"] = dict(result.usage)
+    return data
 
 
 def _result(hit: Hit, citation: CitationPart, sizes: _Sizes) -> ResultPart:
@@ -186,8 +193,8 @@ def _result(hit: Hit, citation: CitationPart, sizes: _Sizes) -> ResultPart:
     }
 
 
-def citation_part(citation: Citation, max_chars: int = _WHOLE) -> CitationPart:
-    """The public form of a citation; its text is the chunk's own, at most its first `max_chars` characters."""
+def citation_part(citation: Citation, max_chars: int = _WHOLE, *, named: bool = False) -> CitationPart:
+    """The public form of a citation; its text is the chunk's own, at most its first `max_chars` characters; `named` tells its namespace."""
     part: CitationPart = {
         "id": citation.id,
         "chunk_id": citation.chunk_id,
@@ -206,6 +213,10 @@ def citation_part(citation: Citation, max_chars: int = _WHOLE) -> CitationPart:
         part["locator"] = citation.locator
     if citation.edited_from:
         part["edited_from"] = list(citation.edited_from)
+    if named:
+        part["namespace"] = citation.namespace
+    if spans := [[start, end] for start, end in citation.spans if end <= max_chars]:
+        part["spans"] = spans
     return part
 
 
@@ -238,7 +249,9 @@ def _query_markdown(result: QueryResult, uncited: Sequence[Citation], sizes: _Si
         parts += ["**Also found**", _listed([(f"({c.id})", c) for c in uncited], sizes)]
     parts += [f"Note: {note}" for note in notes]
     images = len({asset_id for hit in result.hits for asset_id in hit.asset_ids})
-    facts = [f"mode {result.effective_mode}", f"confidence {result.confidence:.2f}", f"release {result.release_id}", result.trace_id]
+    several = ", ".join(f"{namespace} {release_id}" for namespace, release_id in result.releases.items())
+    release = f"releases {several}" if len(result.releases) > 1 else f"release {result.release_id}"
+    facts = [f"mode {result.effective_mode}", f"confidence {result.confidence:.2f}", release, result.trace_id]
     if images:
         facts.insert(0, f"{counted(images, 'image')} in these sources")
     if result.matched_count is not None:

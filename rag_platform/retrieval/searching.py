@@ -152,8 +152,9 @@ def _query_norm(s: Search) -> tuple[QueryIR, FilterPlan, str, int]:
         s.library.check_versions(s.lease, plan.versions)
         s.warnings += query.warnings
         span.provider["profile_id"] = query.query_profile_id
+        rewritten = config.rewrite.enabled and "rewrite_failed" not in s.flags
         span.set(query_hash=query.query_hash, language=query.language, intent=query.intent, mode=mode, top_k=top_k,
-                 rewrite_used=config.rewrite.enabled and "rewrite_failed" not in s.flags, rewrite_profile_id=query.rewrite_profile_id)  # fmt: skip
+                 rewrite_used=rewritten, rewrite_profile_id=query.rewrite_profile_id, queries=1 + len(query.rewrites))  # fmt: skip
         tracing.event("query.normalized", {"query_norm": query.normalized_query[:200], "query_hash": query.query_hash})
         return query, plan, mode, top_k
 
@@ -346,7 +347,7 @@ def _rerank(s: Search, query: QueryIR, plan: FilterPlan, candidates: list[Candid
             span.fail(error)
             s.fall_back("rerank_failed", f"the reranker cannot be used, the order of {former} stands ({error})")
         applies = built is not None and getattr(built.instance, "APPLIES", True) and s.request.rerank
-        favours = bool(plan.soft or getattr(plan, "favours", ()))
+        favours = bool(plan.soft or plan.favours)
         step = len(candidates) if favours else max(config.top_n, top_k) if applies else top_k
         hits, rows = _joined(s, candidates, step, top_k)
         before = [hit.chunk_id for hit in hits]
@@ -386,7 +387,7 @@ def _worth_it(s: Search, query: QueryIR, hits: Sequence[Hit], legs_ran: int) -> 
 def _favoured(s: Search, plan: FilterPlan, rows: dict[str, ChunkRow]) -> dict[str, set[str]]:
     """Preference to the chunk ids that have it; one that cannot be told is left out."""
     signals = preferred(plan.soft, rows)
-    for name, where, params in filters.favoured(list(rows), plan) if hasattr(plan, "favours") else ():
+    for name, where, params in filters.favoured(list(rows), plan):
         try:
             signals[name] = set(s.lease.release.catalog.chunk_ids(where, params))
         except Exception as error:

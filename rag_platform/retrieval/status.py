@@ -34,6 +34,8 @@ def status(library: Library) -> StatusData:
         },
         "uptime_seconds": round(time.monotonic() - _STARTED, 1),
         "namespaces": [_namespace_status(library, namespace) for namespace in _namespaces(library)],
+        "caches": library.cache_figures(),
+        "running_queries": library.load.running,
     }  # fmt: skip
     data["markdown"] = status_markdown(data)
     return data

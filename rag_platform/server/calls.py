@@ -18,7 +18,7 @@ from typing_extensions import TypedDict
 from rag_platform.errors import InputError, RagError
 from rag_platform.ir import Json
 from rag_platform.observability import tracing
-from rag_platform.retrieval import contract
+from rag_platform.retrieval import contract, deadlines
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.responses import envelope, failure
 
@@ -48,7 +48,8 @@ class LibraryTool(Tool):
         """The envelope as text and as structured content; the event loop stays free, and a cancelled call is no longer waited for."""
         request_id = str(getattr(context, "request_id", "") or "") or None
         call = functools.partial(self.call, arguments, request_id)
-        return result_of(await anyio.to_thread.run_sync(call, abandon_on_cancel=True))
+        with deadlines.cancellable():
+            return result_of(await anyio.to_thread.run_sync(call, abandon_on_cancel=True))
 
     def call(self, arguments: dict[str, Any], request_id: str | None = None) -> Json:
         """The envelope of one call; never raises."""

@@ -44,7 +44,7 @@ def test_query_data_holds_the_fields_of_the_contract() -> None:
     second = hit(2, "Other.", source_uri="docs/sheet.pdf", page_range=(3, 4), line_range=None)
     data = query_data(result([first, second], [0]))
     assert list(data) == ["markdown", "answer_markdown", "citations", "results", "confidence", "effective_mode", "applied_filters",
-                          "matched_count", "release_id"]  # fmt: skip
+                          "matched_count", "release_id", "answered"]  # fmt: skip
     expected = {
         "id": 1, "chunk_id": "chk_1", "doc_id": "guide-1a2b3c4d5e", "version_id": "default.guide-1a2b3c4d5e@0123456789ab",
         "source_uri": "docs/guide.md", "section_path": "Guide / Setup", "text": "# Setup\n\nPort 8080 is used.", "score": 1.0,

@@ -104,7 +104,8 @@ def test_lists_and_status(read_only_shelf: Any) -> None:
         ("query", {"query": "x", "filter": {}}, "invalid_arguments", "unknown argument 'filter'; known: query, top_k, filters"),
         ("query", {"query": "x", "filters": {"colour": "red"}}, "unknown_filter", "colour"),
         ("query", {"query": "x", "collections": "nope"}, "unknown_namespace", "known: default"),
-        ("query", {"query": "x", "collections": ["default", "other"]}, "too_many_collections", "one after the other"),
+        ("query", {"query": "x", "collections": ["default", "other"]}, "unknown_namespace", "known: default"),
+        ("get_document", {"doc_id": "x", "collections": ["default", "other"]}, "too_many_collections", "one after the other"),
         ("get_document", {"doc_id": "ports.md"}, "unknown_document", "did you mean files-ports"),
         ("list_documents", {"cursor": "?"}, "bad_cursor", "next_cursor"),
     ],
@@ -180,7 +181,8 @@ def test_underscored_names(read_only_shelf: Any) -> None:
     async def run() -> None:
         async with Client(server) as client:
             names = [item.name for item in (await client.list_tools()).tools]
-            assert names == ["library_query", "library_get_document", "library_list_documents", "library_status"]
+            tools = ("query", "get_document", "summarize_document", "list_documents", "status")
+            assert names == [f"library_{name}" for name in tools]
             assert "call library_query first" in (client.instructions or "")
             prompt = await client.get_prompt("cited_answer", {"question": "Which port?"})
             assert "Call library_query" in prompt.messages[0].content.text and "Question: Which port?" in prompt.messages[0].content.text
