@@ -1,14 +1,27 @@
+"""A question prepared by rules: what is cleaned, told apart and inferred, and what no input may break."""
+
 from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from datetime import date
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.config import Limits
+from rag_platform.config import KeyphraseConfig, Limits
+from rag_platform.config_query import InferenceConfig, QueryConfig
+from rag_platform.documents.keyphrases import keyphrases
 from rag_platform.errors import InputError
-from rag_platform.retrieval.queries import cleaned, prepare
+from rag_platform.retrieval.queries import cleaned, identifiers, normalised, phrases, plain, prepare, relaxed
 
 LIMITS = Limits(max_query_chars=50)
+TODAY = date(2026, 11, 22)
 
 
 def test_a_question_is_cleaned_lowered_and_hashed() -> None:
@@ -46,7 +59,10 @@ def test_language_by_script(text: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [("compare A and B", "compare"), ("A 和 B 的区别", "compare"), ("请总结第三章", "summarize"), ("Summarise chapter 3", "summarize"),
-     ("incomparable prices", "search")],
+     ("incomparable prices", "search"), ("请删除这份文档", "tool_call"), ("把旧手册删掉", "tool_call"),
+     ("delete the old document", "tool_call"), ("如何删除文档", "search"), ("How do I delete a file?", "search"),
+     ("list all documents", "metadata_filter"), ("有哪些文档", "metadata_filter"), ("只看中文", "metadata_filter"),
+     ("upload limits", "search"), ("What documents are needed for a visa?", "search")],
 )  # fmt: skip
 def test_intent_by_words(text: str, expected: str) -> None:
     assert prepare(text, LIMITS).intent == expected
@@ -58,3 +74,186 @@ def test_cleaning_is_idempotent_and_leaves_one_line(text: str) -> None:
     assert cleaned(once) == once
     assert "\n" not in once
     once.encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("What is FOO_bar-1?", "what is foo_bar-1"),
+        ("《红楼梦》的作者是谁？", "红楼梦 的作者是谁"),
+        ("C++, C# and .NET 3.5!", "c++ c# and .net 3.5"),
+        ("it's 50% (v1.2.3): a/b.c", "it's 50% v1.2.3 a/b.c"),
+        ("你好，世界。。。", "你好 世界"),
+        ("???", "???"),
+        ("🙂", "🙂"),
+    ],
+)
+def test_normalised_text_has_no_signs_of_sentences(text: str, expected: str) -> None:
+    assert normalised(cleaned(text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("why ERR_X-12 in /etc/hosts of v1.2.3", ("ERR_X-12", "etc/hosts", "v1.2.3")),
+        ("错误PPR-9087是什么, foo_bar 呢", ("PPR-9087", "foo_bar")),
+        ("C++ or .NET or C#", ("C++", ".NET", "C#")),
+        ("plain words, well-known ones and 2024", ()),
+    ],
+)
+def test_identifiers_stand_as_written(text: str, expected: tuple[str, ...]) -> None:
+    assert identifiers(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('the "connection pool" and “max size”', ("connection pool", "max size")),
+        ("《红楼梦》和「石头记」", ("红楼梦", "石头记")),
+        ('an "unclosed one', ()),
+        ('"" "!!" " "', ()),
+        (" ".join(f'"phrase {n}"' for n in range(20)), tuple(f"phrase {n}" for n in range(8))),
+    ],
+)
+def test_phrases_are_what_is_quoted(text: str, expected: tuple[str, ...]) -> None:
+    assert phrases(text) == expected
+
+
+def test_keywords_are_those_of_the_service_that_ingest_uses() -> None:
+    text = "如何配置连接池的最大连接数"
+    asked = KeyphraseConfig(method="textrank", topk=3)
+    assert prepare(text, LIMITS, keyphrases=asked).keywords == keyphrases(text, "zh", KeyphraseConfig(method="light", topk=3))
+    assert prepare(text, LIMITS, keyphrases=KeyphraseConfig(method="none")).keywords == ()
+
+
+def test_the_words_of_a_filter_are_not_searched_but_the_question_stays() -> None:
+    query = prepare("最新的报销流程，PDF only", LIMITS, {"tags": "api"}, today=TODAY)
+    assert query.original_query == "最新的报销流程，PDF only"
+    assert query.dense_query_text == query.sparse_query_expr == "最新的报销流程"
+    assert query.filters == {"tags": "api", "content_type": "application/pdf", "prefer_recent": True}
+    assert query.inferred == {"content_type": "application/pdf", "prefer_recent": True}
+    assert query.preferences == ("prefer_recent",)
+    assert query.warnings == ("`PDF only` asks for content_type = application/pdf; ask with `infer` off to search without it",)
+
+
+@pytest.mark.parametrize(
+    ("filters", "kept"),
+    [
+        ({"content_type": "text/html"}, {"content_type": "text/html"}),
+        ({"$or": [{"content_type": "text/html"}, {"lang": "en"}]}, {"$or": [{"content_type": "text/html"}, {"lang": "en"}]}),
+    ],
+)
+def test_a_field_that_the_caller_filters_by_is_not_inferred(filters: dict[str, Any], kept: dict[str, Any]) -> None:
+    query = prepare("报销, PDF only", LIMITS, filters)
+    assert (query.filters, query.inferred, query.dense_query_text, query.warnings) == (kept, {}, "报销, PDF only", ())
+
+
+def test_a_preference_that_the_caller_refuses_stays_off() -> None:
+    query = prepare("最新的规范", LIMITS, {"prefer_recent": False})
+    assert (query.preferences, query.filters) == ((), {"prefer_recent": False})
+    assert prepare("规范", LIMITS, {"prefer_official": True}).preferences == ("prefer_official",)
+
+
+def test_inference_is_switched_by_call_and_by_configuration() -> None:
+    off = QueryConfig(inference=InferenceConfig(enabled=False))
+    text = "报销, PDF only"
+    assert prepare(text, LIMITS, infer=False).filters == {}
+    assert prepare(text, LIMITS, config=off).filters == {}
+    assert prepare(text, LIMITS, config=off, infer=True).filters == {"content_type": "application/pdf"}
+
+
+def test_relaxed_asks_the_whole_question_without_what_was_inferred() -> None:
+    query = prepare("最新的报销, PDF only", LIMITS, {"lang": "zh"})
+    loose = relaxed(query)
+    assert loose.dense_query_text == loose.sparse_query_expr == "最新的报销, PDF only"
+    assert loose.filters == {"lang": "zh", "prefer_recent": True}
+    assert plain(query).filters == {"lang": "zh"}
+
+
+def test_the_profile_follows_rules_and_configuration_but_not_the_question() -> None:
+    one = prepare("a", LIMITS).query_profile_id
+    assert one == prepare("b", LIMITS, config=QueryConfig()).query_profile_id
+    others = {
+        prepare("a", LIMITS, config=QueryConfig(synonyms={"a": ("b",)})).query_profile_id,
+        prepare("a", LIMITS, config=QueryConfig(expansion_weight=0.1)).query_profile_id,
+        prepare("a", LIMITS, keyphrases=KeyphraseConfig(topk=3)).query_profile_id,
+    }
+    assert len(others | {one}) == 4
+
+
+@pytest.mark.parametrize("filters", ["doc_id = 1", 7, ["a"]])
+def test_filters_that_are_no_object_are_refused(filters: Any) -> None:
+    with pytest.raises(InputError) as raised:
+        prepare("x", LIMITS, filters)
+    assert raised.value.code == "invalid_filter"
+
+
+@pytest.mark.parametrize("text", [None, 7, b"bytes", ["x"]])
+def test_what_is_no_text_is_refused(text: Any) -> None:
+    with pytest.raises(InputError) as raised:
+        prepare(text, LIMITS)
+    assert raised.value.code == "invalid_query"
+
+
+HOSTILE = [
+    "???", "。。。！！！", "🙂👨\u200d👩\u200d👧", "\ud800 lone", "\u202egnp.exe\u202c", "Z\u0351\u036b\u0343\u0363\u0363\u0363\u0363algo",
+    "a\u0301" * 500, "\u0301" * 2000 + "x", "'; DROP TABLE chunks; --", 'a" OR "1"="1', "NEAR(a b) AND NOT title:x*", '"', "*", "^foo",
+    "((((((((", "\\" * 500, "\ufdfa" * 100, "%s%n{0}{query}", "<script>alert(1)</script>", "../../etc/passwd", "近一周" * 300,
+    '"a" ' * 500, "tag:" * 400, "a." * 1000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_questions_are_prepared_or_clearly_refused(text: str) -> None:
+    started = time.process_time()
+    query = prepare(text, Limits())
+    assert time.process_time() - started < 1.0
+    for made in (
+        query.normalized_query,
+        query.dense_query_text,
+        query.sparse_query_expr,
+        *query.keywords,
+        *query.identifiers,
+        *query.phrases,
+    ):
+        assert made.strip()
+        made.encode("utf-8")
+    json.dumps(query.filters)
+
+
+def test_a_hundred_thousand_characters_are_refused_before_any_work() -> None:
+    with pytest.raises(InputError) as raised:
+        prepare("近一周 only pdf " * 10_000, Limits())
+    assert raised.value.code == "query_too_long"
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_a_question_or_a_documented_refusal(text: str) -> None:
+    try:
+        query = prepare(text, Limits(), today=TODAY)
+    except InputError as error:
+        assert error.code == "empty_query"
+        assert cleaned(text) == ""
+        return
+    assert query.dense_query_text and query.normalized_query
+    assert plain(query).dense_query_text == cleaned(text)
+
+
+def test_naughty_strings_are_prepared_or_clearly_refused(material: Path) -> None:
+    found = sorted((material / "unicode").rglob("*naughty*")) or sorted((material / "unicode").rglob("*blns*"))
+    lines = [line for file in found if file.suffix in (".txt", ".json") for line in file.read_text(encoding="utf-8").splitlines()]
+    assert len(lines) > 100
+    for line in lines:
+        try:
+            prepare(line, Limits())
+        except InputError as error:
+            assert error.code in ("empty_query", "query_too_long")
+
+
+def test_preparing_an_english_question_loads_no_dictionary() -> None:
+    code = (
+        "import sys; from rag_platform.config import Limits; from rag_platform.retrieval.queries import prepare;"
+        "prepare('how large may an upload be, PDF only', Limits());"
+        "print([name for name in ('rjieba', 'openai', 'httpx', 'pyarrow', 'pandas', 'chromadb') if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
