@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from rag_platform.errors import InputError
-from rag_platform.indexes.catalog import FILTERABLE, CatalogReader
+from rag_platform.indexes.catalog import FILTERABLE, CatalogReader, FilterField
 from rag_platform.indexes.catalog_tables import CatalogWriter, Entry
 from rag_platform.ir import Chunk, Document, MediaText, Version
-from rag_platform.retrieval.filters import plan, to_drop
+from rag_platform.retrieval.filters import MISSING, SOFT_FIELDS, favoured, plan, to_drop
 
 
 def chunk(chunk_id: str, doc_id: str, **changes: Any) -> Chunk:
@@ -88,6 +88,11 @@ def found(catalog: CatalogReader, filters: dict[str, Any]) -> str:
         ({"$or": [{"lang": "zh"}, {"source": "wiki"}]}, "c1 c3"),
         ({"$and": [{"lang": "en"}, {"$or": [{"doc_id": "guide"}, {"page_start": 99}]}]}, "c2"),
         ({"doc_id": "nobody"}, ""),
+        ({"doc_date": "2024-05"}, "c1 c2"),
+        ({"doc_date": {"$gte": "2026"}}, "c3"),  # without a date of its own: when it was received
+        ({"has_image": False}, "c1 c2 c3"),
+        ({"$and": [{"lang": "en"}, {"$and": [{"doc_id": "guide"}]}]}, "c2"),
+        ({"lang": {"$eq": "en", "$soft": False}, "doc_id": "guide"}, "c2"),
     ],
 )  # fmt: skip
 def test_conditions_select_the_right_chunks(catalog: CatalogReader, filters: dict[str, Any], ids: str) -> None:
@@ -122,6 +127,11 @@ def test_every_filterable_field_compiles_and_runs(catalog: CatalogReader, name: 
         ({"$or": []}, "invalid_filter", "not empty"),
         ({"$or": {"doc_id": "a"}}, "invalid_filter", "list of filter objects"),
         ({"prefer_recent": "yes"}, "invalid_filter", "preference"),
+        ({"$and": [{"prefer_recent": 1}]}, "invalid_filter", "preference"),
+        ({"tags": {"$eq": "a", "$soft": "yes"}}, "invalid_filter", "true or false"),
+        ({"tags": {"$soft": True}}, "invalid_filter", "no condition"),
+        ({"$or": [{"tags": {"$eq": "a", "$soft": True}}, {"lang": "zh"}]}, "invalid_filter", "inside .or"),
+        ({"access_level": "public"}, "unknown_filter", "known: "),  # reserved: nothing writes it yet
         ({"$and": [{"$and": [{"$and": [{"$and": [{"$and": [{"$and": [{"doc_id": "a"}]}]}]}]}]}]}, "invalid_filter", "nested"),
     ],
 )  # fmt: skip
@@ -191,3 +201,78 @@ def test_a_large_set_of_values_is_one_parameter() -> None:
     compiled = plan({"doc_id": [f"d{n}" for n in range(5000)]}, FILTERABLE)
     assert len(compiled.params) == 1
     assert len(json.loads(compiled.params[0])) == 5000
+
+
+def test_a_picture_filter_leaves_80_of_100(tmp_path: Path) -> None:
+    """The example of seed 000 §3.2.5.2: of 100 candidates 30 show pictures, 10 of them an architecture diagram; 20 are dropped."""
+    path = tmp_path / "catalog.sqlite"
+    pictures = {f"c{n:03}": f"p{n:03}" for n in range(30)}
+    with CatalogWriter(path) as writer:
+        writer.replace_documents([Document("n", "d", "s", "s/d.md", "d.md")])
+        ids = [f"c{n:03}" for n in range(100)]
+        entries = [Entry(chunk(i, "d", asset_ids=(pictures[i],) if i in pictures else ()), "h", "h", "ready") for i in ids]
+        captions = ["系统架构图", "an Architecture Diagram of it"] * 5 + ["a cat"] * 20
+        texts = [MediaText(asset, caption=caption) for asset, caption in zip(pictures.values(), captions, strict=True)]
+        writer.add_version(version("d", "2024"), [], entries, [], texts)
+    catalog = CatalogReader(path)
+    asked = plan({"image_caption": {"$contains": "architecture diagram"}}, FILTERABLE)
+    assert (asked.where, asked.execution) == ("", {"pre": [], "post": ["image_caption"], "rerank": []})
+    dropped = set(catalog.chunk_ids(*to_drop(ids, asked)))
+    assert dropped == {i for i in ids[:30] if "Architecture" not in captions[int(i[1:])]}
+    both = plan({"$or": [{"image_caption": {"$contains": "architecture diagram"}}, {"image_caption": {"$contains": "架构图"}}]}, FILTERABLE)
+    assert len(catalog.select_ids(both.where, both.params)) == 80
+    strict = plan({"image_caption": {"$contains": "architecture diagram", "$missing": "exclude"}}, FILTERABLE)
+    assert len(ids) - len(catalog.chunk_ids(*to_drop(ids, strict))) == 5  # who asks for it loses what has no picture too
+    catalog.close()
+
+
+@pytest.mark.parametrize(
+    ("filters", "phase", "missing"),
+    [
+        ({"doc_id": "a"}, "pre", "exclude"),
+        ({"version_id": "a"}, "pre", "exclude"),
+        ({"section_path": "a"}, "pre", "include"),
+        ({"created_at": "2024"}, "pre", "include"),
+        ({"doc_date": "2024"}, "pre", "include"),
+        ({"created_at": {"$gte": "2024", "$soft": True}}, "rerank", "no_boost"),
+        ({"source": "a"}, "pre", "include"),
+        ({"tags": "a"}, "pre", "include"),
+        ({"tags": {"$eq": "a", "$soft": True}}, "rerank", "no_boost"),
+        ({"access_level": "a"}, "pre", "exclude"),
+        ({"keyphrases": "a"}, "post", "include"),
+        ({"image_caption": "a"}, "post", "include"),
+        ({"ocr_text": "a"}, "post", "include"),
+        ({"prefer_recent": True}, "rerank", "no_boost"),
+        ({"prefer_official": True}, "rerank", "no_boost"),
+        ({"prefer_has_image": True}, "rerank", "no_boost"),
+    ],
+)  # fmt: skip
+def test_the_decision_matrix(filters: dict[str, Any], phase: str, missing: str) -> None:
+    """The ten rows of seed 000 §3.2.5.2.1; access_level is reserved, so the field is given here."""
+    compiled = plan(filters, {**FILTERABLE, "access_level": FilterField("c.access_level", "text")})
+    name = next(iter(filters))
+    assert compiled.execution == {"pre": [], "post": [], "rerank": [], phase: [name]}
+    conditions = [compiled.where, compiled.drop, *(favour.where for favour in compiled.favours)]
+    assert any("IS NULL" in sql for sql in conditions) == (missing == "include")
+    if missing != "no_boost":
+        assert MISSING[name] == missing
+    assert name in FILTERABLE or name in SOFT_FIELDS or name == "access_level"
+
+
+def test_parts_of_and_run_each_in_their_own_phase() -> None:
+    nested = {"$and": [{"doc_id": "a", "keyphrases": "k"}, {"$and": [{"lang": "zh"}, {"prefer_recent": True}]}]}
+    flat = {"doc_id": "a", "lang": "zh", "keyphrases": "k", "prefer_recent": True}
+    compiled, same = plan(nested, FILTERABLE), plan(flat, FILTERABLE)
+    assert compiled.execution == same.execution == {"pre": ["doc_id", "lang"], "post": ["keyphrases"], "rerank": ["prefer_recent"]}
+    assert (compiled.where, compiled.params, compiled.drop) == (same.where, same.params, same.drop)
+
+
+def test_a_soft_condition_lifts_and_never_drops(catalog: CatalogReader) -> None:
+    compiled = plan({"tags": {"$in": ["api"], "$soft": True}, "created_at": {"$gte": "2025", "$soft": True}}, FILTERABLE)
+    assert (compiled.where, compiled.drop, compiled.soft) == ("", "", ())
+    assert compiled.execution == {"pre": [], "post": [], "rerank": ["tags", "created_at"]}
+    lifted = {name: catalog.chunk_ids(where, params) for name, where, params in favoured(["c1", "c2", "c3"], compiled)}
+    assert lifted == {"tags": ["c1", "c2"], "created_at": ["c3"]}  # c3 has no tags: no boost
+    assert [name for name, _, _ in favoured([], compiled)] == ["tags", "created_at"]
+    switched = plan({"tags": {"$eq": "api", "$soft": True}, "prefer_official": True}, FILTERABLE)
+    assert switched.execution["rerank"] == ["prefer_official", "tags"]
