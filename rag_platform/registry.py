@@ -48,6 +48,7 @@ PROVIDERS: dict[str, dict[str, str]] = {
         "usem3": "rag_platform.providers.usem3:Usem3",
         "hashing": "rag_platform.providers.hashing:Hashing",
         "joined": "rag_platform.providers.joined:Joined",
+        "openai": "rag_platform.providers.openai_embeddings:OpenAIEmbeddings",
         "sentence_transformers": "rag_platform.providers.sentence_transformers:SentenceTransformers",
     },
     "lexical_index": {

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.protocols import DenseIndex, Embedder
 from rag_platform.registry import EXTRAS, PROVIDERS, build, provider_class, provider_version
+from rag_platform_tests.embeddings_server import embeddings_server
 
 ENTRIES = [(kind, name) for kind, table in PROVIDERS.items() for name in table]
 REQUIRED: dict[str, dict[str, Any]] = {  # options without which an entry cannot be built
@@ -69,11 +71,15 @@ def test_no_engine_is_imported_before_it_is_used(kind: str, name: str) -> None:
 
 
 @pytest.fixture(params=sorted(PROVIDERS["embedder"]))
-def embedder(request: pytest.FixtureRequest) -> Embedder:
-    if request.param == "sentence_transformers":
+def embedder(request: pytest.FixtureRequest) -> Iterator[Embedder]:
+    if request.param == "openai":
+        with embeddings_server() as server:
+            yield build("embedder", "openai", {"model": "m", "dim": 256, "base_url": server.url, "api_key_env": ""})
+    elif request.param == "sentence_transformers":
         built_or_skipped("embedder", request.param)
-        return built_or_skipped("embedder", request.param, {"model": str(request.getfixturevalue("tiny_model"))})
-    return built_or_skipped("embedder", request.param)
+        yield built_or_skipped("embedder", request.param, {"model": str(request.getfixturevalue("tiny_model"))})
+    else:
+        yield built_or_skipped("embedder", request.param)
 
 
 def test_embedder_gives_unit_rows_of_its_dimension(embedder: Embedder) -> None:

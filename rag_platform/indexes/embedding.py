@@ -32,6 +32,7 @@ from rag_platform.store import read_json, sha256_file, write_json
 
 ATTEMPTS = 4
 BACK_OFF_SECONDS = 0.5
+_LONGEST_WAIT = 30.0
 _START_SECONDS = 0.4  # a fresh interpreter with numpy
 _BATCH_SECONDS = 2.0  # a crash loses, and a progress line waits for, about this much
 
@@ -434,7 +435,9 @@ def _with_retries(texts: list[str], run: _Run, call: Call) -> Vectors:
                 raise
             with run.lock:
                 run.retries += 1
-            time.sleep(BACK_OFF_SECONDS * 2**attempt)
+            # an endpoint that says how long it wants to rest is believed, within reason
+            asked = error.details.get("wait")
+            time.sleep(min(_LONGEST_WAIT, float(asked)) if isinstance(asked, (int, float)) else BACK_OFF_SECONDS * 2**attempt)
             continue
         run.latencies.append(time.perf_counter() - started)
         if vectors.shape != (len(texts), run.info.dim):

@@ -170,11 +170,11 @@ def closed_with(owner: object, client: Any) -> Any:
     return client
 
 
-def key_of(provider: str, variable: str) -> str:
+def key_of(provider: str, variable: str, *, kind: str = "llm") -> str:
     """The key in an environment variable; `none` for an endpoint without keys. Raises ProviderError `missing_key`."""
     key = os.environ.get(variable, "") if variable else "none"
     if not key:
-        raise ProviderError(f"llm {provider!r} needs a key in the environment variable {variable}", code="missing_key")
+        raise ProviderError(f"{kind} {provider!r} needs a key in the environment variable {variable}", code="missing_key")
     return key
 
 

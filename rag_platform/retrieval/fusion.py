@@ -21,22 +21,29 @@ from rag_platform.ir import Candidate
 
 @dataclass(frozen=True)
 class ReciprocalRank:
-    """Reciprocal rank fusion: score = sum over the legs of 1 / (k + rank), ranks from 1 (Cormack et al., SIGIR 2009).
+    """Reciprocal rank fusion: score = sum over the legs of weight / (k + rank), ranks from 1 (Cormack et al., SIGIR 2009).
 
-    The one exception to the rule of the lowest score: a leg adds nothing for a candidate it did not return, as published.
+    `weights` are those of the dense and of the sparse leg; equal ones are the fusion as published. The one exception to the rule of the
+    lowest score: a leg adds nothing for a candidate it did not return, as published.
     """
 
     VERSION: ClassVar[str] = "1"
     k: float = 60.0
+    weights: Sequence[float] = (1.0, 1.0)
 
     def __post_init__(self) -> None:
-        """Refuse a k that would divide by zero or turn the order around."""
+        """Refuse a k that would divide by zero or turn the order around, and weights that would."""
         if self.k < 0:
             raise ValueError(f"k = {self.k} must not be negative; 60 is usual")
+        if len(self.weights) != 2 or min(self.weights) < 0 or max(self.weights) <= 0 or not math.isfinite(sum(self.weights)):
+            raise ValueError(f"weights = {list(self.weights)} must be those of the dense and the sparse leg, not negative, one above 0")
 
     def fuse(self, dense: Sequence[Candidate], sparse: Sequence[Candidate]) -> list[Candidate]:
-        """Every candidate once, best first; scores between 0 and 2 / (k + 1)."""
-        legs = [{c.chunk_id: 1.0 / (self.k + rank) for c, rank in zip(leg, _ranks(leg), strict=True)} for leg in (dense, sparse)]
+        """Every candidate once, best first; scores between 0 and the sum of the weights / (k + 1)."""
+        legs = [
+            {c.chunk_id: weight / (self.k + rank) for c, rank in zip(leg, _ranks(leg), strict=True)}
+            for weight, leg in zip(self.weights, (dense, sparse), strict=True)
+        ]
         return _ordered(dense, sparse, lambda chunk_id: sum(leg.get(chunk_id, 0.0) for leg in legs))
 
 

@@ -24,6 +24,15 @@ def test_reciprocal_rank_adds_one_over_k_plus_rank() -> None:
     assert [c.score for c in fused] == pytest.approx([1 / 62 + 1 / 61, 1 / 61, 1 / 62, 1 / 63, 1 / 63])
 
 
+def test_reciprocal_rank_may_weigh_the_legs() -> None:
+    fused = ReciprocalRank(k=60, weights=(0.5, 2.0)).fuse(DENSE, SPARSE)
+    assert [c.chunk_id for c in fused] == ["b", "d", "e", "a", "c"]
+    assert fused[0].score == pytest.approx(0.5 / 62 + 2.0 / 61)
+    for weights in ([1.0], [1.0, -1.0], [0.0, 0.0]):
+        with pytest.raises(ConfigError, match="weights"):
+            build("fusion", "rrf", {"weights": weights})
+
+
 def test_min_max_weighs_scaled_scores_and_gives_the_missing_the_minimum() -> None:
     # dense scaled: a 1, b .75, c 0; sparse scaled: b 1, d .5, e 0
     fused = MinMax(alpha=0.5).fuse(DENSE, SPARSE)
