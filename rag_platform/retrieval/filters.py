@@ -13,6 +13,7 @@ search where its field is patchy, and as a feature of the order where it is soft
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,6 +56,7 @@ _FOLDED_FIELDS = frozenset({"keyphrases", "view_tags"})  # stored in lower case 
 _ORDER = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 _OPERATORS = ("$eq", "$ne", "$in", "$nin", *_ORDER, "$contains")
 _MAX_DEPTH = 5
+_OF_CHUNKS = re.compile(r"\bc\.")
 _LAST_CHARACTER = "\U0010ffff"
 
 
@@ -103,6 +105,11 @@ class FilterPlan:
     versions: tuple[str, ...] = ()  # version ids asked for by name
     applied: Json | None = None
     filter_profile_id: str = ""
+
+    @property
+    def of_documents(self) -> bool:
+        """True when `where` speaks of documents and versions alone, so that it holds for all chunks of a document or for none."""
+        return bool(self.where) and _OF_CHUNKS.search(self.where) is None
 
     @property
     def execution(self) -> dict[str, list[str]]:
