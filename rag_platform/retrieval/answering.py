@@ -8,9 +8,7 @@ its chunk followed by its mark [n].
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -20,10 +18,23 @@ from rag_platform.config_query import AnswererConfig
 from rag_platform.errors import ConfigError
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.protocols import LLM, Answerer, Written
-from rag_platform.retrieval.citing import cited_numbers
+from rag_platform.retrieval.citing import cited_numbers, escaped
 from rag_platform.retrieval.passages import Unit, units
-from rag_platform.retrieval.wording import ASKS_NUMBER, DIGIT, coverage, kind_weight, query_terms, terms
+from rag_platform.retrieval.wording import (
+    ASKS_CODE,
+    ASKS_MEANING,
+    ASKS_NUMBER,
+    DIGIT,
+    MEANS,
+    coverage,
+    is_wide,
+    names_coverage,
+    question_words,
+    rarity,
+    terms,
+)
 
+_DIRECTIVE = re.compile(r"\s*(?::::|\{[*!%#]|///)")  # what a documentation tool replaces
 CONTEXT_WEIGHT = 0.4  # a word that stands only in the heading or header above the unit
 
 
@@ -31,17 +42,16 @@ CONTEXT_WEIGHT = 0.4  # a word that stands only in the heading or header above t
 class Extractive:
     """Quotes the units of the evidence that hold the words of the question; empty when too few of them do."""
 
-    VERSION: ClassVar[str] = "1"
+    VERSION: ClassVar[str] = "2"
     max_quotes: int = 3
-    min_coverage: float = 0.22  # weighted share of the question's words that the best quote and its headings must hold
-    keep_ratio: float = 0.6  # a further quote needs this share of the best one's score
+    min_coverage: float = 0.48  # of the question's words by weight: mean of what the best quote with its headings, and all evidence, hold
+    keep_ratio: float = 0.7  # a further quote needs this share of the best one's score
 
     def answer(self, query: QueryIR | str, evidence: Sequence[Hit], *, on_text: Callable[[str], None] | None = None) -> Written:
         """Markdown whose [n] marks point at evidence[n-1]; empty when no unit says enough about the question."""
         question = query if isinstance(query, str) else query.original_query
-        asked = query_terms(question)
-        scored = _scored(question, asked, evidence)
-        if not scored or scored[0].coverage < self.min_coverage:
+        scored = _scored(question, evidence)
+        if not scored or _covered(question, scored, evidence) < self.min_coverage:
             return Written("")
         text = _rendered(self._chosen(scored, evidence), evidence)
         if on_text is not None:
@@ -79,20 +89,39 @@ def refuses(sure: float, config: AnswererConfig) -> bool:
     return sure < config.min_confidence
 
 
-def confidence(query: str, answer: str, evidence: Sequence[Hit], hits: Sequence[Hit], *, legs: int) -> float:
-    """How far to trust the answer, 0 to 1: 0.65 x coverage + 0.35 x agreement; at most 0.2 without an answer, 0 without hits.
+def confidence(query: QueryIR | str, answer: str, evidence: Sequence[Hit], hits: Sequence[Hit], *, legs: int) -> float:
+    """How far to trust an answer whose marks point at the evidence, 0 to 1: coverage x (0.7 + 0.2 agreement + 0.1 standing).
 
-    Coverage is the weighted share of the question's words in the quoted chunks and their headings. Agreement is the share of the
-    first three hits that both legs found; with one leg alone it is taken as one half, for nothing contradicts and nothing confirms.
-    It orders answers, it is no probability.
+    Coverage is the share of the question's words in the cited chunks and their headings, a word weighing the more the less of the
+    evidence holds it; where the cited chunks are in another language than the question, that of its identifiers and names, or one half
+    without any. Agreement is the share of the first three hits that both legs found, one half with one leg alone. Standing is where the
+    best cited score lies between the lowest and the highest. At most 0.2 without an answer, 0 without hits. It orders answers, it is no
+    probability.
     """
     if not hits:
         return 0.0
+    question = query if isinstance(query, str) else query.original_query
     cited = [evidence[n - 1] for n in cited_numbers(answer, len(evidence))]
-    covered = coverage(query, [f"{hit.doc_title}\n{hit.section_path}\n{hit.chunk_text}" for hit in cited or hits[:1]])
+    texts = [_with_headings(hit) for hit in cited or hits[:1]]
+    if is_wide(question) != is_wide(" ".join(hit.chunk_text for hit in cited or hits[:1])):
+        covered = names_coverage(question, texts)
+    else:
+        covered = coverage(question, texts, [_with_headings(hit) for hit in evidence])
     agreement = 0.5 if legs < 2 else sum(hit.source == "hybrid" for hit in hits[:3]) / len(hits[:3])
-    value = 0.65 * covered + 0.35 * agreement
+    scores = [hit.score for hit in hits]
+    low, high = min(scores), max(scores)
+    standing = (max((hit.score for hit in cited), default=low) - low) / (high - low) if high > low else 1.0
+    value = covered * (0.7 + 0.2 * agreement + 0.1 * min(1.0, max(0.0, standing)))
     return round(value if answer and cited else min(0.2, value), 3)
+
+
+def _covered(question: str, scored: Sequence[_Scored], evidence: Sequence[Hit]) -> float:
+    texts = [_with_headings(hit) for hit in evidence]
+    return (max(item.coverage for item in scored[:3]) + coverage(question, texts, texts)) / 2
+
+
+def _with_headings(hit: Hit) -> str:
+    return f"{hit.doc_title}\n{hit.section_path}\n{hit.chunk_text}"
 
 
 # --- scoring -------------------------------------------------------------------------------------------------------------
@@ -106,30 +135,47 @@ class _Scored:
     unit: Unit
 
 
-def _scored(query: str, asked: Sequence[str], evidence: Sequence[Hit]) -> list[_Scored]:
-    """Units that hold a word of the question, best first; ties in reading order."""
-    found = [(n, unit) for n, hit in enumerate(evidence) for unit in units(hit.chunk_text)]
+def _scored(question: str, evidence: Sequence[Hit]) -> list[_Scored]:
+    """Units that hold a word of the question, or stand right below a heading that does, best first; ties in reading order."""
+    words = question_words(question)
+    found = [
+        (n, unit) for n, hit in enumerate(evidence) for unit in units(hit.chunk_text) if not _DIRECTIVE.match(hit.chunk_text, unit.start)
+    ]
     held = [frozenset(terms(evidence[n].chunk_text[unit.start : unit.end])) for n, unit in found]
-    frequency = Counter(term for have in held for term in have if term in set(asked))
-    weight = {term: kind_weight(term) * math.log(1 + (len(found) + 1) / (frequency[term] + 0.5)) for term in asked}
-    total = sum(weight.values())
-    wants_digit = bool(ASKS_NUMBER.search(query.lower()))
+    weights = rarity(words, held)
+    total = sum(weights)
+    wants_digit, wants_meaning, wants_code = (bool(asks.search(question.lower())) for asks in (ASKS_NUMBER, ASKS_MEANING, ASKS_CODE))
+    wide = is_wide(question)
+    asked = {part for word in words for part in word.parts}
     scored: list[_Scored] = []
     for i, ((n, unit), have) in enumerate(zip(found, held, strict=True)):
         hit = evidence[n]
-        before = held[i - 1] if i and found[i - 1][0] == n and unit.kind == "sentence" else frozenset()  # "It ..." speaks of the last one
-        around = (frozenset(terms(f"{unit.context}\n{hit.section_path}\n{hit.doc_title}")) | before) - have
-        own = sum(weight[term] for term in asked if term in have)
-        context = sum(weight[term] for term in asked if term in around)
         text = hit.chunk_text[unit.start : unit.end]
-        if own == 0 or (text.endswith((":", "：")) and unit.kind == "sentence"):
+        if text.endswith((":", "：")) and unit.kind == "sentence":
             continue
-        score = own + CONTEXT_WEIGHT * context
+        follows = bool(i and found[i - 1][0] == n and found[i - 1][1].context == unit.context)
+        before = held[i - 1] if follows and unit.kind == "sentence" else frozenset()  # "It ..." speaks of the last one
+        heading = frozenset(terms(unit.context)) | before
+        around = heading | frozenset(terms(f"{hit.section_path}\n{hit.doc_title}"))
+        own = near = far = 0.0
+        for word, weight in zip(words, weights, strict=True):
+            inside = word.held(have)
+            close = max(inside, word.held(have | heading)) - inside
+            own += weight * inside
+            near += weight * close
+            far += weight * (max(inside + close, word.held(have | around)) - inside - close)
+        if own == 0 and (follows or near == 0):
+            continue
+        score = own + CONTEXT_WEIGHT * near + 0.5 * CONTEXT_WEIGHT * far
         score *= 1.2 if wants_digit and DIGIT.search(text) else 1.0
+        score *= 1.25 if wants_meaning and MEANS.search(text) else 1.0
+        score *= 0.6 if unit.kind == "code" and not wants_code else 1.0
+        score *= 0.4 if unit.kind in ("sentence", "code") and len(have - asked) < 2 else 1.0  # it only repeats the question
+        score *= 0.7 if is_wide(text) != wide and unit.kind != "code" else 1.0
+        score *= 0.5 if text.rstrip().endswith(("?", "？")) else 1.0  # a question is seldom its own answer
         score /= 1 + 0.1 * n  # the search's own order holds what words cannot tell
         score /= 1 + max(0, len(have) - 40) / 80  # a very long unit holds many words by chance
-        score *= 0.5 if text.rstrip().endswith(("?", "？")) else 1.0  # a question is seldom its own answer
-        scored.append(_Scored(score, (own + context) / total, n, unit))
+        scored.append(_Scored(score, (own + near + far) / total, n, unit))
     return sorted(scored, key=lambda item: (-round(item.score, 9), item.hit, item.unit.start))
 
 
@@ -167,4 +213,5 @@ def _table(rows: Sequence[_Scored], evidence: Sequence[Hit]) -> str:
 
 
 def _quote(item: _Scored, evidence: Sequence[Hit]) -> str:
-    return evidence[item.hit].chunk_text[item.unit.start : item.unit.end]
+    text = evidence[item.hit].chunk_text[item.unit.start : item.unit.end]
+    return text if item.unit.kind == "code" else escaped(text)

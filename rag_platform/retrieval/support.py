@@ -13,14 +13,11 @@ from dataclasses import dataclass
 from rag_platform.ir import Hit
 from rag_platform.providers.segmentation import is_identifier
 from rag_platform.retrieval.passages import units
-from rag_platform.retrieval.wording import kind_weight, meaning
+from rag_platform.retrieval.wording import is_wide, kind_weight, meaning
 
 MIN_SHARE = 0.5  # of a sentence's words that the passages it cites must hold
 CLEAR_SHARE = 0.75  # of a sentence without a mark that a passage must hold to be its source
 _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)*")
-_HAN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-_LATIN_WORD = re.compile(r"[A-Za-z\u00c0-\u024f]{2,}")
-_MARKUP = re.compile(r"[*_`]{1,3}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +66,7 @@ def support(sentence: str, passages: Sequence[Hit]) -> Support:
         share,
         tuple(sorted(_numbers(sentence) - known)),
         tuple(sorted(term for term in asked if _is_name(term) and term not in have and term not in lower)),
-        words_count=_is_wide(sentence) == _is_wide(body),
+        words_count=is_wide(sentence) == is_wide(body),
     )
 
 
@@ -107,9 +104,3 @@ def _numbers(text: str) -> set[str]:
 def _is_name(term: str) -> bool:
     """An identifier, but not a path or a pair of words that a sentence joins by a stroke."""
     return is_identifier(term) and not ("/" in term and all(part.isalpha() for part in term.split("/") if part))
-
-
-def _is_wide(text: str) -> bool:
-    """True for Chinese, Japanese and Korean."""
-    text = _MARKUP.sub("", text)
-    return len(_HAN.findall(text)) > len(_LATIN_WORD.findall(text))

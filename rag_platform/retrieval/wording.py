@@ -5,17 +5,20 @@ Chinese is segmented and identifiers count whole and in parts. Identifiers weigh
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from rag_platform.providers import segmentation
 from rag_platform.providers.segmentation import is_identifier
 
 _STOP_WORDS = """
-a about all also an and any are as at be been but by can could did do does for from had has have how i if in into is it its may me my
-no not of on or our please shall should so tell than that the their them then there these they this those to under us use used using
-was we were what what's when where which while who whom whose why will with would you your
+a about all also an and any are as at be been but by can could did do does for from had has have how i if in into is it its many may me
+much must my need no not of on or our please shall should so tell than that the their them then there these they this those to under us
+use used using was we were what what's when where which while who whom whose why will with would you your
 什么 怎么 如何 怎样 多少 为何 可以 能够 需要 应该 没有 告诉 一个 时候 有没 为什
 """
 _STOP = frozenset(_STOP_WORDS.split())
@@ -26,23 +29,93 @@ ASKS_NUMBER = re.compile(
     r"|多少|几|多大|多长|多久|多高|上限|最大|最小|端口"
     r"|\bwhen\b|\bwhat (?:year|date|day|time)\b|何时|什么时候|哪一?年|哪天|日期"
 )
+ASKS_MEANING = re.compile(r"\bwhat (?:is|are|does)\b|\bmean(?:ing|s)?\b|什么是|是什么|什么意思|作用|含义|用途")
+MEANS = re.compile(r"\b(?:is|are) (?:an?|the)\b|\bmeans?\b|\brefers? to\b|表示|是指|指的是|是一[种个]|意味着|用于|强制")
+ASKS_CODE = re.compile(r"\b(?:code|commands?|example|import|syntax|snippet)\b|命令|代码|示例|例子|导入|语法")
 DIGIT = re.compile(r"\d|[一二三四五六七八九十百千万两]+[个次年月日号天小时分秒元人名种]")
 _ORDER_SUFFIXES = (("ies", "y"), ("sses", "ss"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""))
 IDENTIFIER_WEIGHT = 3.0
+NAME_WEIGHT = 2.0
+_HAN_RUN = re.compile(r"[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+")
+_WIDE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_LATIN_WORD = re.compile(r"[A-Za-z\u00c0-\u024f]{2,}")
+_LATIN_TOKEN = re.compile(r"(?<![\w.])[A-Za-z][\w.+#-]*[\w+#]")
 
 
-def query_terms(query: str) -> list[str]:
-    """The distinct words of a question that carry meaning; all of its words when it has no others."""
-    found = list(dict.fromkeys(_stemmed(query)))
-    return [term for term in found if term not in _STOP and not _FUNCTION.search(term)] or found
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word of a question: the terms that a text holds of it, in whole or in part, and how much it counts."""
+
+    text: str
+    parts: tuple[str, ...]
+    weight: float
+
+    def held(self, have: Collection[str]) -> float:
+        """The share of the word that stands among the terms of a text, 0 to 1; half a word is a third of its meaning."""
+        found = sum(part in have for part in self.parts) / len(self.parts)
+        return found if found == 1 else found * 0.66
 
 
-def coverage(query: str, texts: Sequence[str]) -> float:
-    """The share of the question's words, by weight, that stand in the texts; 0 without texts."""
-    asked = query_terms(query)
+def question_words(query: str) -> list[Word]:
+    """The distinct words of a question that carry meaning; all of its terms when it has no others.
+
+    Chinese is cut by a dictionary and each word compared by its pairs of characters, so that 工作进程 is partly in a text about 进程.
+    """
+    text = unicodedata.normalize("NFKC", query)
+    names = _names(text)
+    words: dict[str, Word] = {}
+    for term in _stemmed(text):
+        if term not in _STOP and not _HAN_RUN.match(term) and not _FUNCTION.search(term):
+            weight = IDENTIFIER_WEIGHT if is_identifier(term) else NAME_WEIGHT if term in names else 1.0
+            words.setdefault(term, Word(term, (term,), weight))
+    for run in _HAN_RUN.findall(text):
+        cut = [word for word in segmentation.dictionary_terms(run) if len(word) > 1 and word not in _STOP]
+        for word in dict.fromkeys(cut):
+            inside = any(word != other and word in other for other in cut)
+            if not inside and len(_FUNCTION.sub("", word)) > 1:
+                words.setdefault(word, Word(word, tuple(word[i : i + 2] for i in range(len(word) - 1)), 1.0))
+    return list(words.values()) or [Word(term, (term,), 1.0) for term in dict.fromkeys(_stemmed(text))]
+
+
+def coverage(query: str, texts: Sequence[str], among: Sequence[str] = ()) -> float:
+    """The share of the question's words, by weight, that stands in the texts; 0 without texts.
+
+    A word weighs the more the fewer of the texts `among` which they were chosen hold it; one that none holds weighs most.
+    """
+    words = question_words(query)
     have = {term for text in texts for term in terms(text)}
-    total = sum(map(kind_weight, asked))
-    return sum(kind_weight(term) for term in asked if term in have) / total if total else 0.0
+    weights = rarity(words, [frozenset(terms(text)) for text in among])
+    total = sum(weights)
+    return sum(weight * word.held(have) for word, weight in zip(words, weights, strict=True)) / total if total else 0.0
+
+
+def names_coverage(query: str, texts: Sequence[str]) -> float:
+    """The share of the question's identifiers and names that stands in texts of any language; one half where it has none."""
+    names = [word for word in question_words(query) if word.weight > 1]
+    have = {term for text in texts for term in terms(text)}
+    return sum(word.weight * word.held(have) for word in names) / sum(word.weight for word in names) if names else 0.5
+
+
+def rarity(words: Sequence[Word], texts: Sequence[Collection[str]]) -> list[float]:
+    """The weight of each word: its own times log(1 + (N + 1) / (n + 0.5)), n of N texts holding it whole; its own without texts."""
+    if not texts:
+        return [word.weight for word in words]
+    counts = [sum(word.held(have) == 1 for have in texts) for word in words]
+    return [word.weight * math.log(1 + (len(texts) + 1) / (n + 0.5)) for word, n in zip(words, counts, strict=True)]
+
+
+def is_wide(text: str) -> bool:
+    """True for a text that is mostly Chinese, Japanese or Korean."""
+    return len(_WIDE.findall(text)) > len(_LATIN_WORD.findall(text))
+
+
+def _names(text: str) -> set[str]:
+    """The terms of proper names: capitals within an English question, every Latin word of a Chinese one."""
+    wide = is_wide(text)
+    found = (
+        match for match in _LATIN_TOKEN.finditer(text) if wide or not match[0][1:].islower() or (match[0][0].isupper() and match.start())
+    )
+    return {term for match in found if wide or not match[0].islower() for term in _stemmed(match[0])}
 
 
 def terms(text: str) -> tuple[str, ...]:

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rag_platform.config_query import AnswererConfig
 from rag_platform.ir import Hit
-from rag_platform.retrieval.answering import Extractive, confidence
-from rag_platform.retrieval.citing import cited, cited_numbers, passages, renumbered_marks
-from rag_platform.retrieval.wording import coverage, query_terms
+from rag_platform.retrieval.answering import Extractive, confidence, refuses
+from rag_platform.retrieval.citing import cited, cited_numbers, passages, renumbered_marks, unescaped
+from rag_platform.retrieval.wording import coverage, names_coverage, question_words
 
 
 def hit(rank: int, text: str, section: str = "", source: str = "hybrid") -> Hit:
@@ -65,27 +66,58 @@ def test_every_quote_is_a_verbatim_slice(texts: list[str], query: str) -> None:
     evidence = [hit(n, text) for n, text in enumerate(texts, 1)]
     answer = Extractive(min_coverage=0.0).answer(query, evidence).text
     for part in re.split(r"\s*\[\d+\](?:\n\n|$)", answer):
-        lines = [line for line in part.splitlines() if not re.fullmatch(r"[|\s-]+", line)]
+        lines = [unescaped(line) for line in part.splitlines() if not re.fullmatch(r"[|\s-]+", line)]
         for line in lines:
             text = line.removeprefix("- ")
             assert any(text in source or line in source for source in texts)
 
 
 def test_question_words_carry_no_weight() -> None:
-    assert query_terms("What is the maximum upload size?") == ["maximum", "upload", "size"]
-    assert query_terms("请问最大连接数是多少") == query_terms("最大连接数") == ["最大", "大连", "连接", "接数"]
-    assert query_terms("what is this") != []
+    assert [(word.text, word.weight) for word in question_words("What is the maximum upload size?")] == [
+        ("maximum", 1.0), ("upload", 1.0), ("size", 1.0)
+    ]  # fmt: skip
+    assert [word.text for word in question_words("请问最大连接数是多少")] == ["最大", "连接数"]
+    assert question_words("what is this") != []
     assert coverage("maximum upload weather", ["the maximum upload"]) == pytest.approx(2 / 3)
     assert coverage("PPR-9087 upload", ["PPR-9087"]) > coverage("PPR-9087 upload", ["upload"])
 
 
-def test_confidence_is_coverage_and_agreement() -> None:
+def test_names_weigh_more_than_words() -> None:
+    weights = {word.text: word.weight for word in question_words("How do I create a Laravel migration?")}
+    assert weights == {"create": 1.0, "laravel": 2.0, "migration": 1.0}
+    assert {word.text: word.weight for word in question_words("Redis 的端口")} == {"redis": 2.0, "端口": 1.0}
+    assert names_coverage("Redis 的端口", ["Redis listens on 6379"]) == 1.0
+    assert names_coverage("端口是多少", ["Redis listens on 6379"]) == 0.5
+
+
+def test_half_a_chinese_word_counts_less_than_half() -> None:
+    word = question_words("连接数")[0]
+    assert (word.held({"连接", "接数"}), word.held({"连接"}), word.held(set())) == (1.0, 0.33, 0.0)
+
+
+def test_confidence_is_coverage_agreement_and_standing() -> None:
     answer = "The maximum upload size is 50 MB. [1]"
     query = "What is the maximum upload size?"
     assert confidence(query, answer, EVIDENCE, EVIDENCE, legs=2) == 1.0
-    assert confidence(query, answer, EVIDENCE, EVIDENCE, legs=1) == pytest.approx(0.825)
+    assert confidence(query, answer, EVIDENCE, EVIDENCE, legs=1) == pytest.approx(0.9)
     assert confidence(query, "", EVIDENCE, EVIDENCE, legs=2) == 0.2
     assert confidence(query, "", [], [], legs=2) == 0.0
+    assert confidence(query, "Ducks swim. [3]", EVIDENCE, EVIDENCE, legs=2) == 0.5  # Chinese: nothing can be told from words
+
+
+def test_an_answer_below_the_threshold_is_refused() -> None:
+    assert refuses(0.29, AnswererConfig()) and not refuses(0.3, AnswererConfig())
+
+
+def test_what_a_documentation_tool_replaces_is_no_answer() -> None:
+    chunk = hit(1, "## Upload size\n\n{* ../src/upload_size.py hl[3] *}\n\n::: app.upload.size\n\nIt must not exceed 50 MB in all.")
+    assert Extractive().answer("What is the upload size?", [chunk]).text == "It must not exceed 50 MB in all. [1]"
+
+
+def test_brackets_of_a_quoted_document_are_no_marks() -> None:
+    chunk = hit(1, "The maximum upload size is 50 MB, see [2].")
+    text = Extractive().answer("What is the maximum upload size?", [chunk, UPLOADS]).text
+    assert text.startswith("The maximum upload size is 50 MB, see \\[2\\]. [1]")
 
 
 def test_marks_are_renumbered_in_order_of_appearance() -> None:
