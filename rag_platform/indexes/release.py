@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rag_platform.config import Strategy
-from rag_platform.errors import NotFoundError, ProviderError, RagError, ReleaseError, SchemaVersionError, disk_full
+from rag_platform.errors import ConfigError, NotFoundError, ProviderError, RagError, ReleaseError, SchemaVersionError, disk_full
 from rag_platform.indexes import lexical
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import SCHEMA_VERSION
@@ -329,19 +329,30 @@ def drop(path: Path) -> None:
 def open_release(store: Store, namespace: str, strategy: Strategy | None = None, release_id: str | None = None) -> OpenRelease:
     """The readers of a release, by default of the published one.
 
-    Raises NotFoundError `unknown_namespace`, `no_release` or `unknown_release`; ReleaseError `embedder_mismatch` when `strategy` asks with
-    another embedder than the release was built with, or `release_lost`; SchemaVersionError for a release of another program version.
+    An index whose files or embedder cannot be used says so at each search, and the other one answers. Raises NotFoundError
+    `unknown_namespace`, `no_release` or `unknown_release`; ReleaseError `embedder_mismatch` when `strategy` asks with another embedder than
+    the release was built with, or `release_lost`; SchemaVersionError for a release of another program version.
     """
     release_id = release_id or require_current(store, namespace)
     directory = store.release_dir(namespace, release_id)
     manifest = manifest_of(store, namespace, release_id)
     built_with = Strategy.model_validate(manifest.strategy_config)
-    _require_embedder(manifest, strategy or built_with)
+    without_embedder: ConfigError | None = None
+    try:
+        _require_embedder(manifest, strategy or built_with)
+    except ConfigError as error:  # its package is missing here, which must not keep the words from being searched
+        without_embedder = error
+
+    def vectors() -> DenseVectors:
+        if without_embedder is not None:
+            raise without_embedder
+        return DenseVectors(directory / "dense", built_with.dense)
+
     return OpenRelease(
         manifest=manifest,
         catalog=CatalogReader(directory / "catalog.sqlite"),
         lexical=_opened(lambda: lexical.open_reader(built_with.lexical, directory / "lexical")) if built_with.builds_lexical else None,
-        dense=_opened(lambda: DenseVectors(directory / "dense", built_with.dense)) if built_with.builds_dense else None,
+        dense=_opened(vectors) if built_with.builds_dense else None,
     )
 
 

@@ -180,8 +180,12 @@ def _search_all(q: _Query, deadline: Deadline) -> list[Found]:
             if getattr(error, "code", "") in _CALLERS:
                 raise
             errors[namespace] = error
+    failed = {namespace: tracing.error_fields(error)["code"] for namespace, error in errors.items()}
     if not found:
-        raise next(iter(errors.values()))
+        first = next(iter(errors.values()))
+        if isinstance(first, RagError):
+            first.details["namespaces"] = failed
+        raise first
     by_name = {item.lease.namespace: item for item in found}
     for namespace in q.names:
         if namespace in errors:
@@ -191,8 +195,8 @@ def _search_all(q: _Query, deadline: Deadline) -> list[Found]:
             q.warnings += [f"{namespace}: {warning}" for warning in by_name[namespace].warnings]
     q.flags.update({name: value for item in reversed(found) for name, value in item.flags.items()})  # of the first one where they differ
     q.flags["namespaces"] = {item.lease.namespace: item.flags for item in found}
-    if errors:
-        q.flags["namespaces_failed"] = {namespace: tracing.error_fields(error)["code"] for namespace, error in errors.items()}
+    if failed:
+        q.flags["namespaces_failed"] = failed
     return found
 
 

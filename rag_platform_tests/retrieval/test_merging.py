@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rag_platform.errors import InputError, ReleaseError
+from rag_platform.ir import Candidate, Hit, QueryRequest
+from rag_platform.observability import traces
+from rag_platform.retrieval import merging
+from rag_platform.retrieval.engine import answer
+from rag_platform.retrieval.library import Library
+from rag_platform.retrieval.responses import query_data
+from rag_platform.store import Store, write_text
+
+
+def hit(chunk_id: str, text: str, score: float = 1.0) -> Hit:
+    return Hit(rank=1, chunk_id=chunk_id, score=score, source="hybrid", doc_id=chunk_id, version_id="v", source_uri="u", filename="f",
+               doc_title="", section_path="", chunk_index=0, chunk_text=text)  # fmt: skip
+
+
+# --- lists ---------------------------------------------------------------------------------------------------------------
+
+
+def test_further_questions_add_to_the_asked_one() -> None:
+    asked = [Candidate("a", 9.0, "sparse"), Candidate("b", 8.0, "sparse")]
+    further = [Candidate("c", 7.0, "sparse"), Candidate("b", 6.0, "sparse")]
+    merged = merging.by_rank([asked, further])
+    # a: 1/61, b: 1/62 + .5/62, c: .5/61
+    assert [(c.chunk_id, c.score) for c in merged] == [("b", 0.024193548387), ("a", 0.016393442623), ("c", 0.008196721311)]
+    assert merging.by_rank([asked, []]) == asked
+    assert merging.by_rank([[], []]) == []
+
+
+def test_namespaces_are_interleaved_by_how_much_of_the_question_they_speak_of() -> None:
+    pumps = [hit("p1", "The pump needs oil."), hit("p2", "Oil the pump."), hit("p3", "pump")]
+    other = [hit("o1", "The oil price.", 900.0), hit("o2", "Nothing at all.", 800.0)]
+    merged = merging.by_namespace("pump oil", [other, pumps])
+    # weights: pumps 1, other .5; scores are weight / rank, equal ones in the order of the namespaces
+    assert [(h.chunk_id, h.rank, h.score) for h in merged] == [("p1", 1, 1.0), ("o1", 2, 0.5), ("p2", 3, 0.5), ("p3", 4, 0.333333),
+                                                              ("o2", 5, 0.25)]  # fmt: skip
+
+
+def test_without_common_words_the_lists_take_turns() -> None:
+    merged = merging.by_namespace("Pumpe", [[hit("a1", "x"), hit("a2", "x")], [hit("b1", "x"), hit("b2", "x")], []])
+    assert [h.chunk_id for h in merged] == ["a1", "b1", "a2", "b2"]
+
+
+# --- libraries -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two(publish: Any, vary: Any) -> None:
+    publish(
+        {"pump": [("Care", "The pump PX-40 needs oil every 200 hours."), ("Noise", "A loud pump has air in it.")]}, namespace="machines"
+    )
+    words = vary("words", hybrid="sparse_only")
+    publish({"leave": [("Sick", "Sick leave needs a note after 3 days."), ("Pump", "A pump room is out of bounds.")]}, namespace="people",
+            strategy=words, release_id="r7")  # fmt: skip
+
+
+BOTH = ("machines", "people")
+
+
+def test_several_namespaces_answer_one_question(two: None, library: Library, store: Store) -> None:
+    result = answer(library, QueryRequest("How often does the pump PX-40 need oil?", namespaces=BOTH))
+    assert result.hits[0].chunk_text == "The pump PX-40 needs oil every 200 hours."
+    assert "every 200 hours" in result.answer_markdown and result.answered
+    assert [h.rank for h in result.hits] == list(range(1, len(result.hits) + 1))
+    assert {h.namespace for h in result.hits} == {"machines", "people"}
+    assert result.citations[0].namespace == "machines"
+    assert (result.releases, result.release_id) == ({"machines": "r1", "people": "r7"}, "r1")
+    assert result.effective_mode == "mixed"
+    assert set(result.flags["namespaces"]) == set(BOTH)
+    trace = traces.show(store.logs_dir, result.trace_id)
+    names = [span["name"] for span in trace["spans"]]
+    assert names.count("namespace.search") == 2 and names.count("stage.query_norm") == 2 and names.count("stage.merge") == 1
+    assert trace["attrs"]["releases"] == result.releases
+    data = query_data(result)
+    assert data["citations"][0]["namespace"] == "machines" and data["releases"] == result.releases
+    assert "machines r1, people r7" in data["markdown"]
+    sick = answer(library, QueryRequest("sick leave note", namespaces=BOTH))
+    assert (sick.hits[0].doc_id, sick.citations[0].namespace) == ("leave", "people")
+
+
+def test_top_k_and_limits_count_after_the_merge(two: None, library: Library) -> None:
+    assert len(answer(library, QueryRequest("pump", namespaces=BOTH, top_k=2)).hits) == 2
+    hits = answer(library, QueryRequest("pump", namespaces=BOTH, max_per_document=1)).hits
+    assert sorted(h.doc_id for h in hits) == ["leave", "pump"]
+
+
+def test_matches_of_a_filter_are_added(two: None, library: Library) -> None:
+    assert answer(library, QueryRequest("pump", namespaces=BOTH, filters={"section_path": "Pump"})).matched_count == 1
+    assert answer(library, QueryRequest("pump", namespaces=BOTH, filters={"lang": "en"})).matched_count == 4
+
+
+def test_one_namespace_named_twice_is_one(two: None, library: Library) -> None:
+    result = answer(library, QueryRequest("pump oil", namespaces=("machines", "machines")))
+    assert result.releases == {"machines": "r1"} and result.warnings == ()
+
+
+def test_a_namespace_that_is_down_is_a_warning(two: None, library: Library, store: Store) -> None:
+    (store.release_dir("people", "r7") / "manifest.json").unlink()
+    result = answer(library, QueryRequest("pump oil", namespaces=BOTH))
+    assert result.hits[0].doc_id == "pump" and result.releases == {"machines": "r1"}
+    assert any(warning.startswith("people: could not be asked") for warning in result.warnings)
+    assert set(result.flags["namespaces_failed"]) == {"people"}
+    assert traces.show(store.logs_dir, result.trace_id)["status"] == "ok"
+
+
+def test_all_namespaces_down_is_an_error(two: None, library: Library, store: Store) -> None:
+    for namespace, release_id in (("machines", "r1"), ("people", "r7")):
+        (store.release_dir(namespace, release_id) / "manifest.json").unlink()
+    with pytest.raises(ReleaseError) as raised:
+        answer(library, QueryRequest("pump oil", namespaces=BOTH))
+    assert raised.value.code == "release_lost" and raised.value.details["trace_id"]
+    assert raised.value.details["namespaces"] == {"machines": "release_lost", "people": "release_lost"}
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (QueryRequest("pump", namespaces=("machines", "nowhere")), "unknown_namespace"),
+        (QueryRequest(" ", namespaces=BOTH), "empty_query"),
+        (QueryRequest("pump", namespaces=BOTH, filters={"colour": "red"}), "unknown_filter"),
+        (QueryRequest("pump", namespaces=BOTH, release_id="r1"), "release_of_several"),
+    ],
+)
+def test_the_callers_mistakes_are_errors(two: None, library: Library, request_: QueryRequest, code: str) -> None:
+    with pytest.raises(InputError) as raised:
+        answer(library, request_)
+    assert raised.value.code == code
+
+
+def test_a_release_that_is_swapped_is_let_go_of(two: None, publish: Any, library: Library, store: Store) -> None:
+    answer(library, QueryRequest("pump", namespaces=BOTH))
+    with library.lease("machines") as old:
+        answer(library, QueryRequest("pump", namespaces=BOTH))
+        write_text(store.current_path("machines"), "r1\n")
+        publish({"new": [("S", "A pump.")]}, namespace="machines", release_id="r2")
+        answer(library, QueryRequest("pump", namespaces=BOTH))
+        assert (old.retired, old.readers) == (True, 1)
+    assert old.readers == 0
