@@ -138,9 +138,7 @@ class _Scored:
 def _scored(question: str, evidence: Sequence[Hit]) -> list[_Scored]:
     """Units that hold a word of the question, or stand right below a heading that does, best first; ties in reading order."""
     words = question_words(question)
-    found = [
-        (n, unit) for n, hit in enumerate(evidence) for unit in units(hit.chunk_text) if not _DIRECTIVE.match(hit.chunk_text, unit.start)
-    ]
+    found = [(n, unit) for n, hit in enumerate(evidence) for unit in _quotable(hit.chunk_text)]
     held = [frozenset(terms(evidence[n].chunk_text[unit.start : unit.end])) for n, unit in found]
     weights = rarity(words, held)
     total = sum(weights)
@@ -151,8 +149,6 @@ def _scored(question: str, evidence: Sequence[Hit]) -> list[_Scored]:
     for i, ((n, unit), have) in enumerate(zip(found, held, strict=True)):
         hit = evidence[n]
         text = hit.chunk_text[unit.start : unit.end]
-        if text.endswith((":", "：")) and unit.kind == "sentence":
-            continue
         follows = bool(i and found[i - 1][0] == n and found[i - 1][1].context == unit.context)
         before = held[i - 1] if follows and unit.kind == "sentence" else frozenset()  # "It ..." speaks of the last one
         heading = frozenset(terms(unit.context)) | before
@@ -169,7 +165,7 @@ def _scored(question: str, evidence: Sequence[Hit]) -> list[_Scored]:
         score = own + CONTEXT_WEIGHT * near + 0.5 * CONTEXT_WEIGHT * far
         score *= 1.2 if wants_digit and DIGIT.search(text) else 1.0
         score *= 1.25 if wants_meaning and MEANS.search(text) else 1.0
-        score *= 0.6 if unit.kind == "code" and not wants_code else 1.0
+        score *= 0.6 if unit.kind == "code" and text[0] in "`~" and not wants_code else 1.0
         score *= 0.4 if unit.kind in ("sentence", "code") and len(have - asked) < 2 else 1.0  # it only repeats the question
         score *= 0.7 if is_wide(text) != wide and unit.kind != "code" else 1.0
         score *= 0.5 if text.rstrip().endswith(("?", "？")) else 1.0  # a question is seldom its own answer
@@ -177,6 +173,21 @@ def _scored(question: str, evidence: Sequence[Hit]) -> list[_Scored]:
         score /= 1 + max(0, len(have) - 40) / 80  # a very long unit holds many words by chance
         scored.append(_Scored(score, (own + near + far) / total, n, unit))
     return sorted(scored, key=lambda item: (-round(item.score, 9), item.hit, item.unit.start))
+
+
+def _quotable(text: str) -> list[Unit]:
+    """The units of a chunk that may answer: an introduction with the code that it introduces, and nothing that a tool replaces."""
+    found: list[Unit] = []
+    intro: Unit | None = None
+    for unit in units(text):
+        if _DIRECTIVE.match(text, unit.start):
+            continue
+        if intro is not None and unit.kind == "code" and text[unit.start : unit.end].lstrip().startswith(("`", "~")):
+            unit = dataclasses.replace(unit, start=intro.start, context=intro.context)
+        intro = unit if unit.kind in ("sentence", "item") and text[: unit.end].endswith((":", "：")) else None
+        if intro is None:
+            found.append(unit)
+    return found
 
 
 # --- writing -------------------------------------------------------------------------------------------------------------

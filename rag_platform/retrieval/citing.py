@@ -190,9 +190,10 @@ def _supported(
     unsupported: list[Unsupported] = []
     added: list[tuple[int, int]] = []
     for claim in _claims(text):
-        if not says_something(claim.text):
-            continue
+        checkable = says_something(claim.text)
         if not claim.marks:
+            if not checkable:
+                continue
             source = _source(claim.text, evidence)
             if source is None:
                 unsupported.append(Unsupported(claim.text, "it cites nothing, and no passage clearly bears it out"))
@@ -201,7 +202,7 @@ def _supported(
             if claim.kind != "code":
                 added.append((claim.end, source))
         found = support(claim.text, [evidence[number - 1] for number in claim.marks])
-        if not found.enough:
+        if checkable and not found.enough:
             unsupported.append(Unsupported(claim.text, found.reason))
         for number in claim.marks:
             if (span := best_span(claim.text, evidence[number - 1].chunk_text)) is not None:

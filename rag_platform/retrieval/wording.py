@@ -19,6 +19,7 @@ _STOP_WORDS = """
 a about all also an and any are as at be been but by can could did do does for from had has have how i if in into is it its many may me
 much must my need no not of on or our please shall should so tell than that the their them then there these they this those to under us
 use used using was we were what what's when where which while who whom whose why will with would you your
+told tells say says said get gets got give gives given make makes made know known want wants happen happens
 什么 怎么 如何 怎样 多少 为何 可以 能够 需要 应该 没有 告诉 一个 时候 有没 为什
 """
 _STOP = frozenset(_STOP_WORDS.split())
