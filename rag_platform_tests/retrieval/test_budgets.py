@@ -106,9 +106,9 @@ def test_the_calls_of_a_provider_are_limited() -> None:
 
 def test_a_call_waits_for_a_place_no_longer_than_its_question_may() -> None:
     gate = Gate("the model", 1)
-    with gate.entered(), budgets.spending(Budget(Deadline.after(0.05))), pytest.raises(ProviderError, match="1 calls running") as raised:
-        with gate.entered():
-            pass
+    budget = Budget(Deadline.after(0.05))
+    with gate.entered(), budgets.spending(budget), pytest.raises(ProviderError, match="1 calls running") as raised, gate.entered():
+        pass
     assert (raised.value.code, raised.value.retryable) == ("provider_busy", True)
     with gate.entered():
         pass
