@@ -26,14 +26,13 @@ from rag_platform.ir import Json
 RULES = "v1"
 MISSING_POLICIES = ("include", "exclude")
 
-# What a hard filter does with a chunk that lacks the field; unlisted fields exclude, as a scope must (seed 000 §3.2.5.2.1).
+# What a hard filter does with a chunk that lacks the field; unlisted fields exclude, as a scope must (seed 000 §3.2.5.2.1). Dates are
+# unlisted, for every version has one.
 MISSING: Mapping[str, str] = {
     "doc_id": "exclude",
     "version_id": "exclude",
     "access_level": "exclude",
     "section_path": "include",
-    "created_at": "include",
-    "doc_date": "include",
     "source": "include",
     "tags": "include",
     "keyphrases": "include",
@@ -55,6 +54,7 @@ _DATE_FIELDS = frozenset({"created", "modified", "created_at", "updated_at", "do
 _FOLDED_FIELDS = frozenset({"keyphrases", "view_tags"})  # stored in lower case and NFKC
 _ORDER = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 _OPERATORS = ("$eq", "$ne", "$in", "$nin", *_ORDER, "$contains")
+_PROFILE = fingerprint("filters", RULES, MISSING, sorted(POST_FIELDS), SOFT_FIELDS, _OPERATORS, sorted(_DATE_FIELDS), length=12)
 _MAX_DEPTH = 5
 _OF_CHUNKS = re.compile(r"\bc\.")
 _LAST_CHARACTER = "\U0010ffff"
@@ -123,9 +123,8 @@ def plan(filters: Mapping[str, Any] | None, known: Mapping[str, FilterField]) ->
     Raises InputError `unknown_filter` for a field or operator that does not exist, listing those that do, and `invalid_filter`
     for a value that the field cannot be compared with.
     """
-    profile = fingerprint("filters", RULES, MISSING, sorted(POST_FIELDS), SOFT_FIELDS, length=12)
     if not filters:
-        return FilterPlan(filter_profile_id=profile)
+        return FilterPlan(filter_profile_id=_PROFILE)
     if not isinstance(filters, Mapping):
         raise InputError(f"filters must be an object of field names, not {type(filters).__name__}", code="invalid_filter")
     conditions = list(_conjuncts(filters, 0))
@@ -147,7 +146,7 @@ def plan(filters: Mapping[str, Any] | None, known: Mapping[str, FilterField]) ->
         missing_included=tuple(dict.fromkeys(pre.missing_included)),
         versions=tuple(dict.fromkeys(pre.versions)),
         applied=dict(filters),
-        filter_profile_id=profile,
+        filter_profile_id=_PROFILE,
     )
 
 

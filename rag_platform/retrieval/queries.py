@@ -106,7 +106,7 @@ def prepare(
         expansions=rules.vocabulary.expansions(rest, config.expansion_weight, config.max_expansions),
         preferences=preferences,
         inferred=own,
-        warnings=tuple(f"{said}; ask with `infer` off to search without it" for said in told.said) if hard else (),
+        warnings=tuple(f"{said}; ask without inferred filters to search everything" for said in told.said) if hard else (),
         query_profile_id=rules.profile_id,
         rewrite_profile_id=REWRITE_PROFILE,
     )

@@ -133,7 +133,7 @@ def test_the_words_of_a_filter_are_not_searched_but_the_question_stays() -> None
     assert query.filters == {"tags": "api", "content_type": "application/pdf", "prefer_recent": True}
     assert query.inferred == {"content_type": "application/pdf", "prefer_recent": True}
     assert query.preferences == ("prefer_recent",)
-    assert query.warnings == ("`PDF only` asks for content_type = application/pdf; ask with `infer` off to search without it",)
+    assert query.warnings == ("`PDF only` asks for content_type = application/pdf; ask without inferred filters to search everything",)
 
 
 @pytest.mark.parametrize(
