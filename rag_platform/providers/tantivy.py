@@ -110,6 +110,7 @@ class TantivyReader:
         self._searcher = self._index.searcher()
         self._analysis = Analysis(options.chinese, dictionaries.Dictionary(_words_of(directory)))
         self._has_places = _has_places(directory)
+        self._names: dict[tuple[int, int], str] = {}  # chunk ids by place, as they were met: a stored document takes longer to read
 
     def count(self) -> int:
         """Number of chunks held."""
@@ -198,7 +199,14 @@ class TantivyReader:
 
     def _hits(self, query: Any, limit: int) -> list[tuple[str, float]]:
         found = self._searcher.search(query, limit, count=False).hits
-        return [(self._searcher.doc(address)["chunk_id"][0], float(score)) for score, address in found]
+        return [(self._name(address), score) for score, address in found]
+
+    def _name(self, address: Any) -> str:
+        place = (address.segment_ord, address.doc)
+        name = self._names.get(place)
+        if name is None:
+            name = self._names[place] = str(self._searcher.doc(address)["chunk_id"][0])
+        return name
 
 
 # --- buckets -------------------------------------------------------------------------------------------------------------
