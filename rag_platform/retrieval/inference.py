@@ -31,6 +31,7 @@ _MARGINS = _EDGES + "()（）[]【】?？!！"
 _DAYS = {"day": 1, "week": 7, "month": 30, "year": 365, "天": 1, "日": 1, "周": 7, "星期": 7, "礼拜": 7, "月": 30, "年": 365}
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _LONGEST_DAYS = 36_500
+MAX_CHARS = 400  # of a question; a longer text is a passage that somebody asks about, whose words are no conditions
 Found = tuple[str, object]  # a field and its condition
 
 
@@ -47,8 +48,10 @@ class Inferred:
 def inferred(text: str, *, today: date, config: InferenceConfig) -> Inferred:
     """The filters on `config.fields` and the preferences that a cleaned question asks for; of two for one field the first counts.
 
-    Whether anything is to be inferred (`config.enabled`) is for the caller to say.
+    Whether anything is to be inferred (`config.enabled`) is for the caller to say. A text above MAX_CHARS asks for nothing.
     """
+    if len(text) > MAX_CHARS:
+        return Inferred(rest=text)
     names = _names(tuple(config.language_aliases.items()), tuple(config.media_type_by_keyword.items()))
     filters: Json = {}
     said: list[str] = []
@@ -77,7 +80,7 @@ def _shown(found: Found) -> str:
     name, condition = found
     if not isinstance(condition, Mapping):
         return f"{name} = {condition}"
-    words = {"$gte": "from", "$lte": "to", "$gt": "above", "$lt": "before", "$contains": "with"}
+    words = {"$eq": "=", "$gte": "from", "$lte": "to", "$gt": "above", "$lt": "before", "$contains": "with"}
     return f"{name} " + " ".join(f"{words.get(key, key)} {value}" for key, value in condition.items() if key != "$missing")
 
 

@@ -69,7 +69,8 @@ _QUALITY = r"质量(?:分数?|评分|得分)?\s*"
 _NO_UNIT = r"(?!\s*(?:[kmµ]?g\b|千克|公斤|毫?克|吨|斤|倍|太阳|地球|lbs?\b|u\b|Da\b))"
 
 _QUOTED = r"[\"“「'](?P<quoted>[^\"”」'\n]{1,60})[\"”」']"
-_VALUE_ZH = r"(?P<value>(?![^\s]{0,30}(?:怎么|如何|什么|哪|吗|多少))[^\s,，。;；:?？!！()（）\"'“”「」的]{1,30})"
+_NO_QUESTION = r"(?!\S{0,30}(?:怎么|如何|什么|哪|吗|多少))"
+_VALUE_ZH = rf"(?P<value>{_NO_QUESTION}[^\s,，。.;；:?？!！()（）【】《》|\"'“”「」的]{{1,30}}+)(?!\s*:)"
 _VALUE = r"(?P<value>[\w.+#/-]{1,60})"
 _APART = r"(?:^|(?<=[\s,，。;；(（]))"
 _NO_TAG = r"(?!(?:include|define|ifdef|ifndef|endif|pragma|undef|error|import|region|endregion|[0-9a-f]{3}|[0-9a-f]{6}|[0-9a-f]{8})\b)"
@@ -162,8 +163,8 @@ _TAGS = (
     rf"(?:{_APART}|(?<=带)|(?<=有)|(?<=打了))(?P<said>标签\s*[:=]\s*(?:{_QUOTED}|{_VALUE_ZH})(?:的(?=\s*{_DOC_LOOSE})|的?(?=\s*$))?)",
     rf"(?P<said>标签[为是]\s*(?:{_QUOTED}|{_VALUE_ZH})的)(?=\s*{_DOC_LOOSE})",
     rf"{_APART}(?P<said>tags?\s?[:=](?:\s?{_QUOTED}|{_VALUE}))",
-    rf"^(?P<said>#{_NO_TAG}(?P<value>[^\W\d_]\w{{1,39}}))(?=\s)",
-    rf"(?<=\s)(?P<said>#{_NO_TAG}(?P<value>[^\W\d_]\w{{1,39}}))(?=\s*[?？。.!！]?$)",
+    rf"^(?P<said>#{_NO_TAG}{_NO_QUESTION}(?P<value>[^\W\d_]\w{{1,39}}))(?=\s)",
+    rf"(?<=\s)(?P<said>#{_NO_TAG}{_NO_QUESTION}(?P<value>[^\W\d_]\w{{1,39}}))(?=\s*[?？。.!！]?$)",
     rf"\b(?P<said>(?:tagged(?:\s+(?:with|as))?|with\s+(?:the\s+)?tag)\s+{_QUOTED})",
     rf"\b{_DOCS}\s+(?P<said>(?:tagged(?:\s+(?:with|as))?|with\s+the\s+tag)\s+(?P<value>[\w.+#-]{{2,40}}))"
     r"(?=\s*(?:$|[,.;?!)]|(?:about|on|for|that|which|mention|describ|explain)))",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rag_platform.config_query import InferenceConfig
 from rag_platform.indexes.catalog import FILTERABLE
 from rag_platform.retrieval.filters import plan
-from rag_platform.retrieval.inference import inferred
+from rag_platform.retrieval.inference import MAX_CHARS, inferred
 from rag_platform.retrieval.queries import cleaned
 
 TODAY = date(2026, 11, 22)
@@ -146,6 +146,8 @@ how to translate the English docs
 What documents were signed in 1945?
 1945年的大事
 open source: what
+时间: 2022 来源: 时间: 2023
+#密室大逃脱还有下一季吗？
 质量>=5
 the last 99999 days
 近零天的文档
@@ -191,6 +193,12 @@ def test_each_filter_is_said_in_a_sentence() -> None:
     assert inferred("标签:发票 报销", today=TODAY, config=CONFIG).said == ("`标签:发票` asks for tags with 发票",)
 
 
+def test_a_long_text_is_a_passage_and_asks_for_nothing() -> None:
+    assert told(f"{'x' * 380}, PDF only")[0] == PDF
+    text = f"{'x' * 400}, PDF only"
+    assert told(text) == ({}, text)
+
+
 def test_only_the_fields_of_the_configuration_are_told() -> None:
     assert told("报销, PDF only", InferenceConfig(fields=("tags",))) == ({}, "报销, PDF only")
 
@@ -220,19 +228,12 @@ def test_any_text_is_read_and_what_is_told_compiles(text: str) -> None:
     ["近一周", "only pdf ", "质量", "tag:a", "关于的PDF文档", "in the pdf files ", "documents since ", "2024年", "# ", "只看", '"', "a ",
      "，", "1", "来源 a"],
 )  # fmt: skip
-def test_time_grows_no_faster_than_the_length(piece: str) -> None:
-    """Twice the text takes at most about twice as long, not four times."""
-
-    def seconds(size: int) -> float:
-        text = cleaned((piece * size)[:size])
-        best = []
-        for _ in range(3):
-            start = time.process_time()
-            inferred(text, today=TODAY, config=CONFIG)
-            best.append(time.process_time() - start)
-        return min(best)
-
-    assert seconds(16_000) < 12 * seconds(4_000) + 0.02
+def test_no_wording_makes_it_slow(piece: str) -> None:
+    text = (piece * MAX_CHARS)[:MAX_CHARS]
+    inferred(text, today=TODAY, config=CONFIG)
+    started = time.process_time()
+    inferred(text, today=TODAY, config=CONFIG)
+    assert time.process_time() - started < 0.1  # under 5 ms each; a pattern that backtracks would take seconds
 
 
 def test_questions_of_public_sets_ask_for_no_filter(material: Path) -> None:
