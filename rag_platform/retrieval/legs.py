@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from rag_platform.config import Strategy
-from rag_platform.errors import ProviderError
+from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import Candidate, Json, QueryIR
 from rag_platform.observability import tracing
 from rag_platform.observability.tracing import Span
-from rag_platform.registry import provider_version
+from rag_platform.registry import provider_class, provider_version
 from rag_platform.retrieval import access as accesses
-from rag_platform.retrieval import deadlines
+from rag_platform.retrieval import deadlines, turns
 from rag_platform.retrieval.access import AccessPlan
 from rag_platform.retrieval.deadlines import Deadline
 from rag_platform.retrieval.library import Lease, Library
@@ -69,15 +70,27 @@ def retrieve(
         result.warnings.append(f"release {lease.release_id} holds no {missing} index; asked the {wanted[0]} leg alone")
     done: list[str] = []
     ends = time.monotonic() + strategy.retrieval.stage_seconds
-    while wanted:
-        futures = {leg: deadlines.start(_leg(leg, lease, strategy, run[leg], has[leg], access, pool_k)) for leg in wanted}
-        for leg, future in futures.items():
-            _collect(leg, future, max(0.0, ends - time.monotonic()), deadline, result, errors, done)
-        wanted = [_FALLBACK[leg] for leg in errors if _FALLBACK[leg] not in (*done, *errors) and has[_FALLBACK[leg]]]
+    with _turn(strategy, deadline):
+        while wanted:
+            futures = {leg: deadlines.start(_leg(leg, lease, strategy, run[leg], has[leg], access, pool_k)) for leg in wanted}
+            for leg, future in futures.items():
+                _collect(leg, future, max(0.0, ends - time.monotonic()), deadline, result, errors, done)
+            wanted = [_FALLBACK[leg] for leg in errors if _FALLBACK[leg] not in (*done, *errors) and has[_FALLBACK[leg]]]
     result.ran = tuple(done)
     result.mode = "hybrid" if len(done) == 2 else done[0] if done else "none"
     _report(mode, result, errors)
     return result
+
+
+def _turn(strategy: Strategy, deadline: Deadline | None) -> AbstractContextManager[bool]:
+    """A place among the searches that run at once; none for one that would hold it while an embedder on another machine works."""
+    try:
+        if getattr(provider_class("embedder", strategy.embedding.provider), "REMOTE", False):
+            return nullcontext(False)
+    except ConfigError:
+        pass  # the leg that asks the embedder says so
+    seconds = strategy.retrieval.stage_seconds / 4  # the rest is for the search itself
+    return turns.searches.taken(seconds if deadline is None else deadline.left(seconds))
 
 
 def _leg(

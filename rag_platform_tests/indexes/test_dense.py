@@ -221,3 +221,43 @@ def test_answers_do_not_depend_on_the_history(
     for query in directions[::7]:
         assert grown.search(query, 6) == built.search(query, 6)
         assert grown.search(query, 3, chunk_ids=names[::2]) == built.search(query, 3, chunk_ids=names[::2])
+
+
+# --- scans narrowed by bounds --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spread", [0.3, 3.0])
+def test_a_narrowed_scan_finds_what_a_scan_of_everything_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread: float) -> None:
+    monkeypatch.setattr(dense, "_NARROWED", 500)
+    monkeypatch.setattr(dense, "FRESH_ROWS", 200)
+    rng = np.random.default_rng(5)
+    centres = rng.normal(size=(20, 256)).astype(np.float32)
+    rows = centres[rng.integers(20, size=3000)] + spread * rng.normal(size=(3000, 256)).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    rows[2000:2100] = rows[7]  # as good as each other
+    named = {f"c{number:04}": row for number, row in enumerate(rows)}
+    monkeypatch.setattr(dense, "_grow_ann", lambda *_: None)
+    dense.update(CHROMA, tmp_path, dim=256, removed=(), added=dict(list(named.items())[:2900]))
+    dense.update(CHROMA, tmp_path, dim=256, removed=["c0003", "c2050"], added=dict(list(named.items())[2900:]))
+    narrowed, plain = DenseVectors(tmp_path, CHROMA), DenseVectors(tmp_path, CHROMA)
+    narrowed.prepare()
+    narrowed.prepare()  # once is enough
+    plain._preparing = True  # never begins
+    half = frozenset(list(named)[::2])
+    for query in (rows[3], rows[7], rows[2950], -rows[11], centres[0] / np.linalg.norm(centres[0])):
+        for k in (1, 50, 3000):
+            assert narrowed.search(query, k) == plain.search(query, k)
+            assert narrowed.search(query, k, chunk_ids=half) == plain.search(query, k, chunk_ids=half)
+    assert plain._heads is None and narrowed._heads is not None
+
+
+def test_rows_of_a_filter_are_looked_up_once_and_never_confused(vectors: DenseVectors) -> None:
+    for allowed in (frozenset({"a"}), frozenset({"b"}), {"c"}, frozenset({"a"}), *(frozenset({"d", str(n)}) for n in range(40))):
+        assert {hit.chunk_id for hit in vectors.search(AXES[0], 9, chunk_ids=allowed)[0]} == allowed & {"a", "b", "c", "d"}
+
+
+def test_stored_rows_are_given_by_id(vectors: DenseVectors) -> None:
+    assert vectors.vectors_of(["d", "a"]).tolist() == [[0, 0, 1, 0], [1, 0, 0, 0]]
+    assert vectors.vectors_of([]).shape == (0, 4)
+    with pytest.raises(ProviderError, match="chunk x has no vector"):
+        vectors.vectors_of(["x"])
