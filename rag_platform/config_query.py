@@ -138,3 +138,5 @@ class SummaryConfig(Section):
     llm: ProviderConfig | None = None
     timeout_ms: int = Field(default=120_000, ge=1)
     max_sections: int = Field(default=200, ge=1)
+    call_tokens: int = Field(default=6000, ge=200)  # of sections or notes in one call
+    parallel: int = Field(default=4, ge=1, le=32)  # calls at a time

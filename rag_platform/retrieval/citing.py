@@ -102,9 +102,13 @@ def without_foreign_links(text: str, evidence: Sequence[Hit]) -> tuple[str, list
 
     A link keeps its words, a picture its description. Code is left as it is: nothing in it is followed.
     """
-    source = "\n".join(hit.chunk_text for hit in evidence)
-    known = {match.rstrip(".,;:") for match in _PLAIN_URL.findall(source)} | {match[3] for match in _LINK.finditer(source)}
-    known |= {f"asset://{asset}" for hit in evidence for asset in hit.asset_ids}
+    assets = [f"asset://{asset}" for hit in evidence for asset in hit.asset_ids]
+    return without_foreign_markup(text, "\n".join(hit.chunk_text for hit in evidence), assets)
+
+
+def without_foreign_markup(text: str, source: str, allowed: Sequence[str] = ()) -> tuple[str, list[str]]:
+    """The same against one source text and the targets that are allowed besides."""
+    known = {match.rstrip(".,;:") for match in _PLAIN_URL.findall(source)} | {match[3] for match in _LINK.finditer(source)} | set(allowed)
     removed: list[str] = []
 
     def link(match: re.Match[str]) -> str:
@@ -135,7 +139,7 @@ def without_foreign_links(text: str, evidence: Sequence[Hit]) -> tuple[str, list
     if not removed:
         return text, []
     shown = ", ".join(_snippet(item, 60) for item in dict.fromkeys(removed))
-    return text, [f"links or markup that no passage holds were removed from the answer: {shown}"]
+    return text, [f"links or markup that the sources do not hold were removed: {shown}"]
 
 
 def _valid_marks(text: str, available: int) -> tuple[str, list[int]]:

@@ -1,19 +1,38 @@
-"""Summaries of a document: a language model over its sections where one is configured, else its most central sentences."""
+"""Summaries of a document: a language model over its sections where one is configured, else its most central sentences, verbatim."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from rag_platform import prompts
 from rag_platform.config_query import SummaryConfig
+from rag_platform.errors import ConfigError, InputError, NotFoundError, ProviderError
 from rag_platform.ir import Json
-from rag_platform.protocols import LLM
+from rag_platform.observability import tracing
+from rag_platform.retrieval import deadlines, textrank
+from rag_platform.retrieval.citing import without_foreign_markup
 from rag_platform.retrieval.contract import SummaryData
 from rag_platform.retrieval.library import Library
+from rag_platform.retrieval.reading import get_document
+from rag_platform.retrieval.support import missing_numbers
+from rag_platform.retrieval.tokens import estimate_tokens
+
+if TYPE_CHECKING:  # protocols need numpy, which the server's start does without
+    from rag_platform.protocols import LLM, Completion, Message
 
 Style = Literal["short", "bullet", "detailed"]
 STYLES: tuple[Style, ...] = ("short", "bullet", "detailed")
+_FORMS = {
+    "short": "one to three sentences in one paragraph",
+    "bullet": "five to eight list items, each one sentence beginning with `- `",
+    "detailed": "a paragraph of one to four sentences for each section that says something, under its name as `**Section**`",
+}
+_MAX_TOKENS = {"short": 300, "bullet": 600, "detailed": 2000}
+_NOTE_TOKENS = 500
+_PER_SECTION = 2  # sentences of a section in the style detailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +56,174 @@ class Summary:
     usage: Json = field(default_factory=dict)
 
 
-def summarise(sections: Sequence[Part], config: SummaryConfig, style: Style = "short", llm: LLM | None = None) -> Summary:
-    """The summary of a document's sections."""
-    raise NotImplementedError
+def summarise(
+    sections: Sequence[Part], config: SummaryConfig, style: Style = "short", llm: LLM | None = None, *, title: str = ""
+) -> Summary:  # fmt: skip
+    """The summary of a document's sections: by the model where `config.method` allows and there is one, else of quoted sentences.
+
+    A model that fails is said in the warnings, and the sentences stand in for it. Raises ConfigError `no_model` where the method is `llm`
+    without a model.
+    """
+    if config.method == "llm" and llm is None:
+        raise ConfigError("summary.method is llm, and no language model is configured; set summary.llm, or method: auto", code="no_model")
+    read = [part for part in sections if part.text.strip()]
+    warnings: tuple[str, ...] = ()
+    if len(read) > config.max_sections:
+        warnings = (f"only the first {config.max_sections} of {len(read)} sections were read (summary.max_sections)",)
+        read = read[: config.max_sections]
+    if llm is not None and config.method != "textrank" and read:
+        try:
+            return _written(read, config, style, llm, title, warnings)
+        except ProviderError as error:
+            warnings += (f"the language model failed ({error}); the summary quotes the document instead",)
+            tracing.event("summary.fallback", {"message": str(error)})
+    return _quoted(read, style, warnings)
 
 
 def summarize_document(
     library: Library, namespace: str, doc_id: str, *, style: str = "short", llm: LLM | None = None, config: SummaryConfig | None = None
 ) -> SummaryData:
-    """The summary of a document of the published release, as the public contract has it."""
-    raise NotImplementedError
+    """The summary of a document of the published release, as the public contract has it.
+
+    The model is by default that of the strategy's `summary`. Raises InputError `unknown_style`, and what reading the document raises.
+    """
+    known = {name: name for name in STYLES}
+    if style not in known:
+        raise InputError(f"unknown style {style!r}; known: {', '.join(STYLES)}", code="unknown_style")
+    with library.lease(namespace) as lease:
+        strategy = library.query_strategy(lease)
+        config = config or strategy.summary
+        found = get_document(library, namespace, doc_id, format="sections")["document"]
+        if lease.release_id != library.current(namespace):
+            raise NotFoundError("a new release was published while the document was read; ask again", code="release_changed")
+        model = llm or (None if config.method == "textrank" else library.models.llm(config.llm, strategy))
+        parts = [Part(row["section_path"], row.get("text", "")) for row in found.get("sections", [])]
+        name = found["title"] or found["filename"]
+        summary = summarise(parts, config, known[style], model, title=name)
+    data: SummaryData = {
+        "markdown": summary.markdown,
+        "doc_id": found["doc_id"],
+        "version_id": found["version_id"],
+        "title": name,
+        "style": style,
+        "method": summary.method,
+        "sections": list(summary.sections),
+        "prompt_profile_id": summary.prompt_profile_id,
+        "usage": summary.usage,
+        "release_id": lease.release_id,
+    }
+    if summary.warnings:
+        data["warnings"] = list(summary.warnings)
+    return data
+
+
+# --- quoted sentences ----------------------------------------------------------------------------------------------------
+
+
+def _quoted(parts: Sequence[Part], style: Style, warnings: tuple[str, ...]) -> Summary:
+    """The most central sentences as they stand, each with its section."""
+    sentences = textrank.ranked([part.text for part in parts])
+    if style == "detailed":
+        best = [item for n in range(len(parts)) for item in textrank.chosen([s for s in sentences if s.section == n], _PER_SECTION)]
+    else:
+        least, most = (1, 3) if style == "short" else (5, 8)
+        best = textrank.chosen(sentences, textrank.wanted(sentences, least, most))
+    if not best:
+        warnings += ("the document holds no sentences to quote",)
+    lines: list[str] = []
+    for n, item in enumerate(best):
+        path, quote = parts[item.section].section_path, " ".join(item.text.split())
+        if style != "detailed":
+            lines.append(f"{'- ' if style == 'bullet' else ''}{quote}" + (f" ({path})" if path else ""))
+        elif n == 0 or best[n - 1].section != item.section:
+            lines.append(f"**{path or 'Beginning'}**\n\n{quote}")
+        else:
+            lines[-1] += quote if lines[-1].endswith(("。", "！", "？")) else f" {quote}"
+    markdown = ("\n" if style == "bullet" else "\n\n").join(lines)
+    named = dict.fromkeys(parts[item.section].section_path for item in best if parts[item.section].section_path)
+    return Summary(markdown, "textrank", style, tuple(named), warnings)
+
+
+# --- by a language model -------------------------------------------------------------------------------------------------
+
+
+def _written(
+    parts: Sequence[Part], config: SummaryConfig, style: Style, llm: LLM, title: str, warnings: tuple[str, ...]
+) -> Summary:  # fmt: skip
+    """Notes on groups of sections, merged until they fit one call, then the summary; a short document is summarised at once."""
+    note, merge = prompts.load("summary/section", ("title", "text")), prompts.load("summary/merge", ("title", "form", "notes"))
+    ends = time.monotonic() + config.timeout_ms / 1000
+    usage: Json = {"calls": 0, "input_tokens": 0, "output_tokens": 0, "cost": None}
+    notes = [f"{part.section_path}\n{part.text.strip()}" for part in parts]
+    while len(groups := list(_groups(notes, config.call_tokens))) > 1:
+        asked = [_messages(note.system, note.user(title=title, text=group)) for group in groups]
+        made = _all(llm, asked, _NOTE_TOKENS, config.parallel, ends, usage)
+        if sum(map(estimate_tokens, made)) >= sum(map(estimate_tokens, notes)):
+            raise ProviderError("the notes on the sections are no shorter than the sections", code="bad_output")
+        notes = made
+    messages = _messages(merge.system, merge.user(title=title, form=_FORMS[style], notes=groups[0]))
+    text = _all(llm, [messages], _MAX_TOKENS[style], 1, ends, usage)[0].strip()
+    source = "\n".join(part.text for part in parts)
+    text, removed = without_foreign_markup(text, source)
+    if unknown := missing_numbers(text, f"{source}\n{' '.join(part.section_path for part in parts)}"):
+        removed.append(f"the summary has numbers that the document does not hold: {', '.join(unknown[:5])}")
+    named = tuple(dict.fromkeys(part.section_path for part in parts if part.section_path and part.section_path in text))
+    tracing.event("summary.written", {"prompt_profile_id": merge.profile_id, "style": style, **usage})
+    return Summary(text, "llm", style, named, (*warnings, *removed), merge.profile_id, usage)
+
+
+def _groups(notes: Sequence[str], budget: int) -> Iterator[str]:
+    """Neighbouring notes joined within the budget; one that alone exceeds it is cut at line ends."""
+    held: list[str] = []
+    size = 0
+    for note in (piece for whole in notes for piece in _pieces(whole, budget)):
+        tokens = estimate_tokens(note)
+        if held and size + tokens > budget:
+            yield "\n\n".join(held)
+            held, size = [], 0
+        held.append(note)
+        size += tokens
+    yield "\n\n".join(held)
+
+
+def _pieces(note: str, budget: int) -> Iterator[str]:
+    if estimate_tokens(note) <= budget:
+        yield note
+        return
+    lines = note.splitlines()
+    if len(lines) == 1:
+        half = len(note) // 2
+        yield from _pieces(note[:half], budget)
+        yield from _pieces(note[half:], budget)
+        return
+    middle = len(lines) // 2
+    yield from _pieces("\n".join(lines[:middle]), budget)
+    yield from _pieces("\n".join(lines[middle:]), budget)
+
+
+def _messages(system: str, user: str) -> tuple[Message, ...]:
+    from rag_platform.protocols import Message
+
+    return Message("system", system), Message("user", user)
+
+
+def _all(
+    llm: LLM, asked: Sequence[tuple[Message, ...]], max_tokens: int, parallel: int, ends: float, usage: Json
+) -> list[str]:  # fmt: skip
+    """The texts of the calls in order, `parallel` of them at a time, before `ends`; their usage is added up."""
+
+    def call(messages: tuple[Message, ...]) -> Callable[[], Completion]:
+        return lambda: llm.generate(messages, max_tokens=max_tokens)
+
+    texts: list[str] = []
+    for first in range(0, len(asked), parallel):
+        running = [deadlines.start(call(messages)) for messages in asked[first : first + parallel]]
+        for future in running:
+            completion = deadlines.wait(future, max(0.0, ends - time.monotonic()), "stage.summarise")
+            texts.append(completion.text)
+            usage["calls"] += 1
+            for key in ("input_tokens", "output_tokens"):
+                usage[key] += completion.usage.get(key, 0)
+            if completion.cost is not None:
+                usage["cost"] = (usage["cost"] or 0.0) + completion.cost
+    return texts

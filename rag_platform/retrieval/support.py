@@ -85,6 +85,11 @@ def best_span(sentence: str, text: str) -> tuple[int, int] | None:
     return span
 
 
+def missing_numbers(text: str, source: str) -> list[str]:
+    """The numbers of a text that its source does not hold, sorted."""
+    return sorted(_numbers(text) - _numbers(source))
+
+
 def merged(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """The spans in order, those that overlap or touch made one."""
     joined: list[tuple[int, int]] = []

@@ -1,0 +1,91 @@
+"""The most central sentences of a document: TextRank (Mihalcea and Tarau 2004) over the terms of the word index.
+
+Two sentences are as alike as |common terms| / (log |terms of one| + log |terms of the other|); the rank of a sentence is its PageRank in
+that graph with a damping of 0.85, the jump going more often to sentences near the beginning of the document and of their section.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rag_platform.retrieval.passages import units
+from rag_platform.retrieval.wording import meaning
+
+DAMPING = 0.85
+MAX_SENTENCES = 800  # the graph grows with the square of it
+_ROUNDS = 60
+_MIN_TERMS, _MAX_CHARS = 4, 500
+_ALIKE = 0.5  # share of common terms above which two sentences say the same
+_NO_PROSE = re.compile(r"\s*(?::::|\{[*!%#]|///|<|!\[|\[[^\]]*\]\([^)]*\)\W*$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence or list item of a section, verbatim, and its rank among all of the document."""
+
+    text: str
+    section: int  # position of its section in the document
+    place: int  # position among the sentences of the document
+    rank: float = 0.0
+
+
+def ranked(sections: Sequence[str]) -> list[Sentence]:
+    """The sentences of the sections in reading order with their ranks, which sum to 1; empty where there is no prose."""
+    import numpy as np
+
+    found: list[tuple[int, int, str, set[str]]] = []
+    for section, text in enumerate(sections):
+        within = 0
+        for unit in units(text):
+            sentence = text[unit.start : unit.end]
+            if unit.kind not in ("sentence", "item") or not _is_prose(sentence):
+                continue
+            if len(have := meaning(sentence)) >= _MIN_TERMS:
+                found.append((section, within, sentence, have))
+                within += 1
+    if len(found) > MAX_SENTENCES:  # the beginnings of all sections rather than the beginning of the document
+        kept = sorted(range(len(found)), key=lambda i: (found[i][1], i))[:MAX_SENTENCES]
+        found = [found[i] for i in sorted(kept)]
+    if not found:
+        return []
+    column = {term: n for n, term in enumerate(sorted({term for _, _, _, have in found for term in have}))}
+    holds = np.zeros((len(found), len(column)), dtype=np.float32)
+    for row, (_, _, _, have) in enumerate(found):
+        holds[row, [column[term] for term in have]] = 1.0
+    logs = np.log(holds.sum(axis=1))
+    alike = (holds @ holds.T) / (logs[:, None] + logs[None, :])
+    np.fill_diagonal(alike, 0.0)
+    jump = np.array([1 / (1 + 0.2 * within) / (1 + 0.05 * section) for section, within, _, _ in found])
+    jump /= jump.sum()
+    total = alike.sum(axis=1, keepdims=True)
+    move = np.where(total > 0, alike / np.where(total > 0, total, 1.0), jump[None, :])
+    rank = jump.copy()
+    for _ in range(_ROUNDS):
+        rank = (1 - DAMPING) * jump + DAMPING * (rank @ move)
+    return [Sentence(text, section, n, float(rank[n])) for n, (section, _, text, _) in enumerate(found)]
+
+
+def chosen(sentences: Sequence[Sentence], count: int) -> list[Sentence]:
+    """The `count` best sentences in reading order, none of which says what a better one says."""
+    best: list[Sentence] = []
+    kept: list[set[str]] = []
+    for sentence in sorted(sentences, key=lambda item: (-item.rank, item.place)):
+        if len(best) == count:
+            break
+        have = meaning(sentence.text)
+        if all(len(have & other) / max(1, min(len(have), len(other))) <= _ALIKE for other in kept):
+            best.append(sentence)
+            kept.append(have)
+    return sorted(best, key=lambda item: item.place)
+
+
+def wanted(sentences: Sequence[Sentence], least: int, most: int) -> int:
+    """How many sentences a summary takes: more of a longer document, within the bounds."""
+    return max(least, min(most, round(math.sqrt(len(sentences)))))
+
+
+def _is_prose(text: str) -> bool:
+    return len(text) <= _MAX_CHARS and not _NO_PROSE.match(text) and not text.rstrip().endswith((":", "：", "?", "？"))

@@ -1,0 +1,131 @@
+"""Summaries of quoted sentences, and by a model behind a real endpoint."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from rag_platform.config_query import SummaryConfig
+from rag_platform.errors import ConfigError, InputError, NotFoundError
+from rag_platform.providers.openai_chat import OpenAIChat
+from rag_platform.retrieval import textrank
+from rag_platform.retrieval.library import Library
+from rag_platform.retrieval.reading import list_documents
+from rag_platform.retrieval.summaries import STYLES, Part, summarise, summarize_document
+from rag_platform_tests.chat_server import Reply, chat_server, refused, said
+
+GUIDE = [
+    Part("Guide", "# Guide\n\nThe upload service stores files of customers in the central archive. See also:\n\n- [Home](index.md)"),
+    Part("Guide / Limits", "The upload service refuses files above 50 MB with code 413. Is that too small? Ask the archive team kindly."),
+    Part("Guide / Archive", "The central archive keeps files of customers for ten years. Files of the archive are copied every night."),
+    Part("Guide / 日志", "归档系统的日志保存三十天，之后自动删除。归档系统每天夜里复制客户的文件。"),
+]
+ALL = "\n".join(part.text for part in GUIDE)
+
+
+def llm(url: str) -> OpenAIChat:
+    return OpenAIChat(model="wise", base_url=url, api_key_env="", backoff_ms=1, price_input=1.0, price_output=1.0)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_without_a_model_sentences_of_the_document_are_quoted_with_their_sections(style: Any) -> None:
+    summary = summarise(GUIDE, SummaryConfig(), style)
+    assert (summary.method, summary.prompt_profile_id, summary.usage, summary.warnings) == ("textrank", "", {}, ())
+    assert set(summary.sections) <= {part.section_path for part in GUIDE}
+    for line in summary.markdown.replace("\n\n", "\n").splitlines():
+        quote = line.removeprefix("- ").rpartition(" (")[0] if style != "detailed" else line
+        assert quote.strip("*") in ALL or quote.strip("*") in summary.sections or all(part in ALL for part in quote.split(". "))
+
+
+def test_the_styles_have_their_lengths() -> None:
+    short, bullet, detailed = (summarise(GUIDE, SummaryConfig(), style).markdown for style in STYLES)
+    assert 1 <= len(short.split("\n\n")) <= 3
+    assert all(line.startswith("- ") for line in bullet.splitlines()) and len(bullet.splitlines()) >= 5
+    assert [line for line in detailed.splitlines() if line.startswith("**")] == [f"**{part.section_path}**" for part in GUIDE]
+
+
+def test_the_central_sentence_ranks_first_and_what_repeats_it_is_left_out() -> None:
+    text = (
+        "Green apples grow in the orchard of the farm. The farm sells green apples of the orchard. "
+        "Visitors buy green apples at the farm. Trains leave the distant station hourly."
+    )
+    ranked = textrank.ranked([text])
+    assert sum(item.rank for item in ranked) == pytest.approx(1.0)
+    assert min(ranked, key=lambda item: item.rank).text.startswith("Trains")
+    chosen = [item.text.split()[0] for item in textrank.chosen(ranked, 3)]
+    assert "Trains" in chosen and len(chosen) < 3  # the three about apples say the same
+    assert textrank.ranked(["", "# Heading only", "Why?"]) == []
+
+
+def test_a_document_without_prose_says_so() -> None:
+    summary = summarise([Part("", "```\ncode\n```")], SummaryConfig())
+    assert (summary.markdown, summary.warnings) == ("", ("the document holds no sentences to quote",))
+
+
+def test_a_short_document_is_one_call() -> None:
+    with chat_server(lambda body, number: said("Files above 50 MB are refused (Guide / Limits).")) as server:
+        summary = summarise(GUIDE, SummaryConfig(), "short", llm(server.url), title="Guide")
+    assert (summary.markdown, summary.method, summary.sections) == (
+        "Files above 50 MB are refused (Guide / Limits).", "llm", ("Guide", "Guide / Limits"),
+    )  # fmt: skip
+    assert summary.prompt_profile_id.startswith("summary.merge-")
+    assert summary.usage == {"calls": 1, "input_tokens": 10, "output_tokens": 5, "cost": pytest.approx(15e-6)}
+    assert "one to three sentences" in server.requests[0]["messages"][1]["content"]
+
+
+def test_a_long_document_is_noted_in_parallel_and_merged() -> None:
+    most, now, lock = [0], [0], threading.Lock()
+    both = threading.Barrier(2, timeout=5)
+
+    def answer(body: dict[str, Any], number: int) -> Reply:
+        if "You take notes" not in body["messages"][0]["content"]:
+            return said("- All is kept.")
+        with lock:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        both.wait()
+        with lock:
+            now[0] -= 1
+        return said("A note (Guide).")
+
+    parts = [Part(f"Part {n}", f"Section {n} speaks of matters. " * 16) for n in range(4)]
+    with chat_server(answer) as server:
+        summary = summarise(parts, SummaryConfig(call_tokens=200, parallel=2), "bullet", llm(server.url))
+    assert (summary.markdown, most[0], summary.usage["calls"]) == ("- All is kept.", 2, 5)
+    assert "A note (Guide)." in server.requests[-1]["messages"][1]["content"]
+
+
+def test_a_model_that_fails_leaves_the_quotes_and_says_so() -> None:
+    with chat_server(lambda body, number: refused(401, "no")) as server:
+        summary = summarise(GUIDE, SummaryConfig(), "short", llm(server.url))
+    assert summary.method == "textrank" and summary.markdown
+    assert "unauthorized" in summary.warnings[0]
+
+
+def test_what_the_document_does_not_hold_is_taken_out_or_said() -> None:
+    with chat_server(lambda body, number: said("Files above 70 MB fail ![x](https://evil.example/?q=1) here.")) as server:
+        summary = summarise(GUIDE, SummaryConfig(), "short", llm(server.url))
+    assert summary.markdown == "Files above 70 MB fail x here."
+    assert any("70" in warning for warning in summary.warnings) and any("evil.example" in warning for warning in summary.warnings)
+
+
+def test_methods_and_limits_of_the_configuration() -> None:
+    with pytest.raises(ConfigError, match="no language model"):
+        summarise(GUIDE, SummaryConfig(method="llm"))
+    summary = summarise(GUIDE, SummaryConfig(max_sections=1), "bullet")
+    assert "only the first 1 of 4 sections" in summary.warnings[0]
+
+
+def test_a_document_of_the_library(read_only_shelf: Any) -> None:
+    library: Library = read_only_shelf.library()
+    ids = {row["source_uri"]: row["doc_id"] for row in list_documents(library, "default", group_by=None)["groups"][0]["documents"]}
+    data = summarize_document(library, "default", ids["files/ports.md"], style="bullet")
+    assert (data["style"], data["method"], data["doc_id"]) == ("bullet", "textrank", ids["files/ports.md"])
+    assert data["release_id"] == library.current("default")
+    with pytest.raises(InputError, match="short, bullet, detailed"):
+        summarize_document(library, "default", ids["files/ports.md"], style="long")
+    with pytest.raises(NotFoundError):
+        summarize_document(library, "default", "nothing-like-it")
+    library.close()
