@@ -20,7 +20,7 @@ from datetime import date, timedelta
 from rag_platform.config_query import InferenceConfig
 from rag_platform.ir import Json
 from rag_platform.retrieval.inference_patterns import PREFERENCES, rules
-from rag_platform.retrieval.inference_words import LANGUAGES, MEDIA_TYPES, NUMBERS, TYPES
+from rag_platform.retrieval.inference_words import LANGUAGES, MEDIA_TYPES, NUMBERS, SIMPLIFIED, TYPES
 
 _BLANKS = re.compile(r"\s{2,}")
 _BLANK_BEFORE = re.compile(r"\s+(?=[?!？！。,，;；])")
@@ -55,18 +55,18 @@ def inferred(text: str, *, today: date, config: InferenceConfig) -> Inferred:
     names = _names(tuple(config.language_aliases.items()), tuple(config.media_type_by_keyword.items()))
     filters: Json = {}
     said: list[str] = []
-    rest, lowered = text, text.lower()
+    rest, lowered = text, text.translate(SIMPLIFIED).lower()
     for rule in rules(names.known):
         for pattern in rule.wordings if rule.may_match(lowered) else ():
-            match = pattern.search(rest)
-            found = _READERS[rule.reader](match, names, today) if match else None
+            match = pattern.search(rest.translate(SIMPLIFIED))
+            found = _READERS[rule.reader](_Told(match, rest, names, today)) if match else None
             if match is None or found is None or found[0] not in config.fields or found[0] in filters:
                 continue
             filters[found[0]] = found[1]
-            said.append(f"`{match.group('said').strip(_MARGINS)}` asks for {_shown(found)}")
             start, end = match.span("said")
+            said.append(f"`{rest[start:end].strip(_MARGINS)}` asks for {_shown(found)}")
             rest = f"{rest[:start]} {rest[end:]}"
-    preferences = tuple(rule.reader for rule in PREFERENCES if rule.may_match(lowered) and rule.wordings[0].search(text))
+    preferences = tuple(rule.reader for rule in PREFERENCES if rule.may_match(lowered) and rule.wordings[0].search(lowered))
     return Inferred(filters, preferences, (_tidied(rest) or text) if filters else text, tuple(said))
 
 
@@ -119,27 +119,44 @@ def _spread(table: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str]]:
 # --- readers: a match to a field and its condition, None where it means nothing ----------------------------------------------
 
 
-def _named(match: re.Match[str], names: _Names, today: date) -> Found | None:
-    name = match.group("name").lower()
-    return names.fields.get(name) or names.fields.get(name.removesuffix("s"))
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """A wording that was found, and what it may be read by."""
+
+    match: re.Match[str]
+    text: str  # as written
+    names: _Names
+    today: date
+
+    def written(self, *groups: str) -> str:
+        """The first of the groups that holds something, as it was written; empty without any."""
+        held = self.match.groupdict()
+        return next((self.text[slice(*self.match.span(group))].strip() for group in groups if held.get(group)), "")
 
 
-def _quality(match: re.Match[str], names: _Names, today: date) -> Found | None:
-    value = float(match.group("value")) / (100 if match.group("percent") else 1)
-    operator = "$gt" if match.group("operator").lower() in (">", "大于", "高于", "超过", "above", "over", "greater than", "higher than",
-                                                            "more than", "better than") else "$gte"  # fmt: skip
+def _named(told: _Told) -> Found | None:
+    name = told.match.group("name").lower()
+    return told.names.fields.get(name) or told.names.fields.get(name.removesuffix("s"))
+
+
+_ABOVE = frozenset({">", "大于", "高于", "超过", "above", "over", "greater than", "higher than", "more than", "better than"})
+
+
+def _quality(told: _Told) -> Found | None:
+    value = float(told.match.group("value")) / (100 if told.match.group("percent") else 1)
+    operator = "$gt" if told.match.group("operator").lower() in _ABOVE else "$gte"
     return ("quality_score", {operator: round(value, 6)}) if 0 <= value <= 1 else None
 
 
-def _recent(match: re.Match[str], names: _Names, today: date) -> Found | None:
-    count = match.group("count").lower()
+def _recent(told: _Told) -> Found | None:
+    count = told.match.group("count").lower()
     half = count == "半"
     number = 1 if half else int(count) if count.isdigit() and count.isascii() else _counted(count)
-    unit = match.group("unit").lower().removesuffix("s").removeprefix("个")
+    unit = told.match.group("unit").lower().removesuffix("s").removeprefix("个")
     days = number * _DAYS[unit] // (2 if half else 1)
-    if not 0 < days <= _LONGEST_DAYS or today.toordinal() <= days:
+    if not 0 < days <= _LONGEST_DAYS or told.today.toordinal() <= days:
         return None
-    return "created_at", {"$gte": (today - timedelta(days=days)).isoformat()}
+    return "created_at", {"$gte": (told.today - timedelta(days=days)).isoformat()}
 
 
 def _counted(word: str) -> int:
@@ -150,9 +167,9 @@ def _counted(word: str) -> int:
     return 10 * (NUMBERS.get(tens, 0) if tens else 1) + (NUMBERS.get(ones, 0) if ones else 0)
 
 
-def _dated(match: re.Match[str], names: _Names, today: date) -> Found | None:
+def _dated(told: _Told) -> Found | None:
     """A year, month or day: all of it, or what begins or ends with it."""
-    parts = match.groupdict()
+    parts = told.match.groupdict()
     month = parts.get("month") or ""
     if month and not month.isdigit():
         month = str(_MONTHS.index(month[:3].lower()) + 1)
@@ -161,27 +178,27 @@ def _dated(match: re.Match[str], names: _Names, today: date) -> Found | None:
         date(int(pieces[0]), *(int(piece) for piece in (*pieces[1:], "1", "1")[:2]))
     except ValueError:
         return None
-    told = "-".join(pieces)
+    day = "-".join(pieces)
     bound = (parts.get("bound") or "").lower()
     operator = _BOUNDS.get(bound)
-    return "doc_date", {operator: told} if operator else told
+    return "doc_date", {operator: day} if operator else day
 
 
 _BOUNDS = {"以来": "$gte", "以后": "$gte", "之后": "$gt", "后": "$gt", "起": "$gte", "以前": "$lt", "之前": "$lt", "前": "$lt",
            "since": "$gte", "from": "", "after": "$gt", "before": "$lt", "until": "$lte"}  # fmt: skip
 
 
-def _tag(match: re.Match[str], names: _Names, today: date) -> Found | None:
-    value = next((text for key in ("quoted", "value") if (text := match.groupdict().get(key))), "").strip()
+def _tag(told: _Told) -> Found | None:
+    value = told.written("quoted", "value")
     # strict: a document without tags has not that tag, and nothing found is an answer (seed 004)
     return ("tags", {"$contains": value, "$missing": "exclude"}) if value else None
 
 
-def _source(match: re.Match[str], names: _Names, today: date) -> Found | None:
-    value = next((text for key in ("quoted", "value") if (text := match.groupdict().get(key))), "").strip()
+def _source(told: _Told) -> Found | None:
+    value = told.written("quoted", "value")
     return ("source", {"$eq": value, "$missing": "exclude"}) if value else None
 
 
-_READERS: Mapping[str, Callable[[re.Match[str], _Names, date], Found | None]] = {
+_READERS: Mapping[str, Callable[[_Told], Found | None]] = {
     "name": _named, "quality": _quality, "recent": _recent, "dated": _dated, "tag": _tag, "source": _source,
 }  # fmt: skip

@@ -33,7 +33,7 @@ _NOT_DONE = "".join(
     ).split()
 )
 
-_DOC = r"(?:文档|文件|资料|材料|文章|手册|笔记|报告)"
+_DOC = r"(?:文档|文件|档案|资料|材料|文章|手册|笔记|报告)"
 _DOC_LOOSE = rf"(?:{_DOC}|页面|文献|记录|内容)"
 _DOCS = r"(?:documents|docs|files|pages|articles|notes|papers|reports|entries|guides|manuals|sources|slides)"
 _DOC_EN = rf"(?:{_DOCS}|file|document|documentation|page|results|ones|texts?|content|material)"
@@ -199,7 +199,7 @@ _RECENT = (
     r"[,;(]\s*(?P<said>(?:the\s+)?(?:last|past)\s+(?P<count>\d{1,3})\s+(?P<unit>days|weeks))" + _END,
 )
 _DATED = (
-    rf"(?P<said>{_DATE_ZH})(?=\s*(?:文档|资料|文件|材料|笔记))",
+    rf"(?<!据)(?<!依照)(?<!按照)(?P<said>{_DATE_ZH})(?=\s*(?:文档|文件|笔记))",  # 资料 of a year are its data
     rf"\b{_DOCS}\s+(?P<said>{_DATE_EN}{_BOUND_EN}{_ISO})",
     rf"\b{_DOCS}\s+(?P<said>{_DATE_EN}{_BOUND_EN}(?P<month>{_MONTH})\s+{_YEAR})\b",
     rf"^(?=.*\b{_DOCS}\b).{{1,400}}?\b(?P<said>(?P<bound>since)\s+{_ISO}){_END}",

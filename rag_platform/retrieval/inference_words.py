@@ -34,3 +34,8 @@ NUMBERS = {
     "一": 1, "两": 2, "二": 2, "三": 3, "四": 4, "五": 5, "六": 6, "七": 7, "八": 8, "九": 9, "十": 10,
     "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
 }  # fmt: skip
+# The rules are written in simplified characters; these stand for traditional ones, character by character, so that places stay.
+SIMPLIFIED = str.maketrans(
+    "標籤來質圖檔資週個關於報僅麼裡內兩後發佈這過錄獻冊筆記頁從檢請幫語視頻電網純",
+    "标签来质图档资周个关于报仅么里内两后发布这过录献册笔记页从检请帮语视频电网纯",
+)

@@ -83,7 +83,7 @@ def source(value: str) -> dict[str, Any]:
         ("release notes since 2025-01", {"doc_date": {"$gte": "2025-01"}}, "release notes"),
         ("2024年的文档", {"doc_date": "2024"}, "文档"),
         ("2024 年 5 月发布的文档里的价格", {"doc_date": "2024-05"}, "文档里的价格"),
-        ("2024年以后的资料 价格", {"doc_date": {"$gte": "2024"}}, "资料 价格"),
+        ("2024年以后的文件 价格", {"doc_date": {"$gte": "2024"}}, "文件 价格"),
         ("documents from May 2024 about pricing", {"doc_date": "2024-05"}, "documents about pricing"),
         ("files dated 2024-05", {"doc_date": "2024-05"}, "files"),
         # tags and sources
@@ -97,6 +97,10 @@ def source(value: str) -> dict[str, Any]:
         ("报销流程 来源 handbook", source("handbook"), "报销流程"),
         ("来源:handbook 怎么报销", source("handbook"), "怎么报销"),
         ("What is said on leave from source handbook?", source("handbook"), "What is said on leave?"),
+        # traditional characters; what is named stays as it is written
+        ("標籤：發票 怎麼報銷", tag("發票"), "怎麼報銷"),
+        ("近一週的檔案裡怎麼報銷", {"created_at": {"$gte": "2026-11-15"}}, "怎麼報銷"),
+        ("只看圖片 架構", {"media_type": "image"}, "架構"),
         # several at once, and one alone, which stays what is searched
         ("报销, 近一周的文档, PDF only", {"created_at": {"$gte": "2026-11-15"}, **PDF}, "报销, 文档"),
         ("只看中文", {"lang": "zh"}, "只看中文"),
@@ -146,6 +150,8 @@ how to translate the English docs
 What documents were signed in 1945?
 1945年的大事
 open source: what
+根據2015年的資料統計，香港的女性有多少人?
+根据2015年的文件，谁负责
 时间: 2022 来源: 时间: 2023
 #密室大逃脱还有下一季吗？
 质量>=5
