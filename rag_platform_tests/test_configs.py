@@ -27,6 +27,8 @@ PACKAGES = {  # what each extra installs, as it is imported
     "models": {"sentence_transformers", "torch"},
     "ocr": {"rapidocr", "onnxruntime"},
     "pdfium": {"pypdfium2"},
+    "tokens": {"bpe_openai"},
+    "anthropic": {"anthropic"},
 }
 
 

@@ -71,8 +71,11 @@ class Extractive:
         return chosen
 
 
-def build(config: AnswererConfig, llm: LLM | None) -> Answerer:
-    """The answerer of that config, with its prompt and the language model where it asks one. Raises ConfigError when it has none."""
+def build(config: AnswererConfig, llm: LLM | None, *, format: str = "") -> Answerer:
+    """The answerer of that config; one that asks a language model has it, its prompt and the format of the passages.
+
+    Raises ConfigError `no_model` when it needs a language model and there is none.
+    """
     made: Any = registry.build("answerer", config.provider, config.options)
     if not getattr(made, "USES_LLM", False):
         return made  # type: ignore[no-any-return]
@@ -81,7 +84,8 @@ def build(config: AnswererConfig, llm: LLM | None) -> Answerer:
             f"answerer {config.provider!r} needs a language model; set answerer.llm or llm in the strategy, or take `extractive`",
             code="no_model",
         )
-    return dataclasses.replace(made, llm=llm, prompt=config.prompt)  # type: ignore[no-any-return]
+    changes = {"format": format} if format and "format" not in config.options else {}
+    return dataclasses.replace(made, llm=llm, prompt=config.prompt, **changes)  # type: ignore[no-any-return]
 
 
 def refuses(sure: float, config: AnswererConfig) -> bool:
