@@ -139,6 +139,15 @@ class Building:
             return dense.update(self.strategy.dense, self.directory / "dense", dim=info.dim, removed=removed, added=rows, stale=stale)
         return stale
 
+    def _ann_recall(self) -> float | None:
+        """What the approximate index finds of the nearest vectors; as measured for the parent while its base is that of the parent."""
+        if not self.strategy.builds_dense:
+            return None
+        name = f"dense/{dense.BASE}"
+        if self.origin is not None and self.parent_directory is not None and (self.directory / name).samefile(self.parent_directory / name):
+            return self.origin.counts.get("ann_recall")
+        return dense.measured_recall(self.strategy.dense, self.directory / "dense")
+
     def _count(self, key: str) -> int:
         return int(self.origin.counts.get(key, 0)) if self.origin is not None else 0
 
@@ -154,6 +163,8 @@ class Building:
         if not self.strategy.builds_dense:
             counts["dense"] = 0
         self.counts: Json = {**counts, "dense_stale": stale}
+        if (recall := self._ann_recall()) is not None:
+            self.counts["ann_recall"] = recall
         old = self.delta.old
         self.summary: Json = {
             "full_build": self.origin is None,

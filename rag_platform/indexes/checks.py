@@ -25,6 +25,7 @@ CHECKS: dict[str, str] = {
     "counts_agree": "The catalog and each index hold the same chunks, and every chunk id once.",
     "embeddings_complete": "Every chunk with text has a vector.",
     "vectors_valid": "Every vector is finite and of length 1.",
+    "ann_recall": "How much of the nearest vectors the approximate index finds is known wherever it may be asked.",
     "versions_complete": "Every live version is present, and no other.",
     "provenance_proved": "Every quote of a version new to the release stands in its source file.",
     "files_intact": "Every file of the release was written whole.",
@@ -65,6 +66,7 @@ class Candidate:
     files: Collection[str]  # relative paths
     parent: str | None = None  # the release that the carried files were proved with
     carried: Collection[str] = ()  # files that are the parent's own
+    ann_recall: float | None = None  # as measured when the base was written
 
     def results(self) -> list[CheckResult]:
         """The outcome of every check of CHECKS, in that order."""
@@ -74,6 +76,7 @@ class Candidate:
                 self._counts_agree(catalog),
                 self._embeddings_complete(catalog),
                 self._vectors_valid(),
+                self._ann_recall(),
                 self._versions_complete(catalog),
                 self._provenance_proved(catalog),
                 self._files_intact(),
@@ -127,6 +130,16 @@ class Candidate:
             bad += [chunk_id for chunk_id in _bad_rows(parts.ids, parts.base) if chunk_id not in parts.gone]
         details = f"{len(bad)} vectors are not of length 1: {', '.join(bad[:_SHOWN])}" if bad else details
         return CheckResult("vectors_valid", not bad, details)
+
+    def _ann_recall(self) -> CheckResult:
+        """Never a failure: an index that misses too much is not asked (`retrieval.ann_recall`), and scans miss nothing."""
+        if not self.strategy.builds_dense:
+            return CheckResult("ann_recall", True, "the strategy builds no vectors")
+        if self.ann_recall is None:
+            return CheckResult("ann_recall", True, f"fewer than {dense.MEASURED_ROWS} vectors: scans are exact and fast")
+        floor = self.strategy.retrieval.ann_recall
+        low = f"; below {floor:g} (retrieval.ann_recall), so questions scan exactly" if self.ann_recall < floor else ""
+        return CheckResult("ann_recall", True, f"recall@10 {self.ann_recall:.3f} against exact scans, over 50 stored vectors{low}")
 
     def _versions_complete(self, catalog: CatalogReader) -> CheckResult:
         (held, documents), live = catalog.version_ids(), set(self.live)

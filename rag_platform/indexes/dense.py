@@ -36,6 +36,7 @@ from rag_platform.store import atomic_path, own_copies, write_text
 ANN_DIRECTORY = "ann"
 FRESH_ROWS = 1_000  # so many fresh and gone rows are always scanned beside the base; above, this share of it
 FRESH_SHARE = 0.05
+MEASURED_ROWS = 50_000  # below so many vectors a scan is fast, and nobody needs to know what the approximate index misses
 STALE_SHARE = 0.3  # an approximate index with so many deleted rows is built anew, for its recall
 BASE, BASE_IDS = "vectors.npy", "ids.txt"
 _FRESH, _FRESH_IDS, _GONE = "fresh.npy", "fresh.txt", "gone.txt"
@@ -376,6 +377,30 @@ class DenseVectors:
                 index: DenseIndex = build("dense_index", self._config.provider, self._config.options)
                 self._ann = index.open(self._directory / ANN_DIRECTORY)
             return self._ann
+
+
+def measured_recall(config: ProviderConfig, directory: Path, *, sample: int = 50, k: int = 10) -> float | None:
+    """The share of the k best of a scan that the approximate index finds too, over stored vectors at equal distances but without themselves.
+
+    None where there are fewer than MEASURED_ROWS vectors. A hit that ties with the k-th best counts.
+    """
+    reader = DenseVectors(directory, config)
+    if reader.count() < MEASURED_ROWS:
+        return None
+    try:
+        ids = reader.ids()
+        reader.prepare()
+        found = 0
+        for chunk_id in ids[:: len(ids) // sample][:sample]:
+            (vector,) = reader.vectors_of([chunk_id])
+            best, near = (
+                [hit.score for hit in reader.search(vector, k + 1, approximate=way)[0] if hit.chunk_id != chunk_id][:k]
+                for way in (False, True)
+            )
+            found += sum(score >= best[-1] for score in near)
+    finally:
+        reader.close()
+    return round(found / (sample * k), 4)
 
 
 def _products(matrix: Vectors, query: Vectors) -> Vectors:

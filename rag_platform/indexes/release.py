@@ -93,7 +93,8 @@ def build(
         profiles = stage_profiles(strategy)
         carried, fresh = checking.release_files(directory, strategy, work.parent_directory, origin.files if origin else {})
         live_ids, names = {version.version_id for _, version in live}, [*carried, *fresh]
-        candidate = checking.Candidate(directory, store, strategy, profiles, live_ids, work.delta.changed, names, parent, carried)
+        candidate = checking.Candidate(directory, store, strategy, profiles, live_ids, work.delta.changed, names, parent, carried,
+                                       work.counts.get("ann_recall"))  # fmt: skip
         with ThreadPoolExecutor(max_workers=1) as pool:
             hashing = pool.submit(checking.hash_files, directory, fresh)
             with work.step("check"):
@@ -189,7 +190,8 @@ def check(store: Store, namespace: str, release_id: str) -> list[CheckResult]:
     catalog = CatalogReader(directory / "catalog.sqlite")
     versions = list(catalog.versions().values())
     catalog.close()
-    candidate = Candidate(directory, store, strategy, manifest.profiles, manifest.versions.keys(), versions, manifest.files)
+    candidate = Candidate(directory, store, strategy, manifest.profiles, manifest.versions.keys(), versions, manifest.files,
+                          ann_recall=manifest.counts.get("ann_recall"))  # fmt: skip
     results = [result for result in candidate.results() if result.name != "files_intact"]
     changed = changed_files(directory, manifest.files)
     details = f"changed since the build: {', '.join(changed[:5])}" if changed else f"{len(manifest.files)} files have their recorded sha256"

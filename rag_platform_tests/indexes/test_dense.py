@@ -261,3 +261,13 @@ def test_stored_rows_are_given_by_id(vectors: DenseVectors) -> None:
     assert vectors.vectors_of([]).shape == (0, 4)
     with pytest.raises(ProviderError, match="chunk x has no vector"):
         vectors.vectors_of(["x"])
+
+
+@pytest.mark.integration
+def test_recall_of_the_approximate_index_is_measured_from_some_size_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dense.update(CHROMA, tmp_path, dim=2, removed=(), added=circle(400))
+    assert dense.measured_recall(CHROMA, tmp_path) is None
+    monkeypatch.setattr(dense, "MEASURED_ROWS", 400)
+    assert dense.measured_recall(CHROMA, tmp_path) == 1.0
+    monkeypatch.setattr(DenseVectors, "_proposed", lambda self, query, wanted: [0, 1])  # an index that finds next to nothing
+    assert dense.measured_recall(CHROMA, tmp_path) == pytest.approx(0.006, abs=0.006)
