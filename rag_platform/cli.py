@@ -27,7 +27,7 @@ def main() -> None:
 
 for command in (cli_write.ingest, cli_write.rebuild, cli_jobs.jobs, cli_releases.releases, cli_releases.namespaces, cli_docs.docs,
                 cli_read.sources, cli_lifecycle.gc, cli_drafts.drafts, cli_read.preview, cli_read.query, cli_read.verify,
-                cli_read.trace):  # fmt: skip
+                cli_read.status, cli_read.trace):  # fmt: skip
     main.add_command(command)
 
 

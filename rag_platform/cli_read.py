@@ -53,6 +53,15 @@ def query(context: Context, text: str, namespaces: tuple[str, ...], filters: tup
     return responses.envelope(data, result.trace_id, warnings)
 
 
+@click.command()
+@answers()
+def status(context: Context) -> Json:
+    """What every namespace publishes, and what this program is set up with."""
+    from rag_platform.retrieval.status import status as told
+
+    return responses.envelope(told(context.library), "")
+
+
 @click.group()
 def sources() -> None:
     """Where documents come from."""

@@ -1,4 +1,8 @@
-"""What a provider must do: one or two methods each. `registry.PROVIDERS` names the ones that ship."""
+"""What a provider must do: one or two methods each. `registry.PROVIDERS` names the ones that ship.
+
+An embedder or a reranker that calls another machine declares `REMOTE: ClassVar[bool] = True`: so many of its calls run at once as
+`load.provider_calls` says. Language models are limited without saying so.
+"""
 
 from __future__ import annotations
 

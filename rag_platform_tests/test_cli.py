@@ -156,7 +156,7 @@ def test_text_output_reads_alone(library: Any) -> None:
     "arguments",
     [
         ("docs", "list"), ("docs", "list", "--group-by", "source"), ("sources", "list"), ("releases", "list"), ("releases", "show"),
-        ("trace", "list"), ("verify", "--all"), ("doctor",), QUESTION,
+        ("trace", "list"), ("verify", "--all"), ("doctor",), ("status",), QUESTION, (*QUESTION, "--no-rerank", "--no-infer"),
     ],
     ids=" ".join,
 )  # fmt: skip
@@ -200,8 +200,29 @@ def test_options_given_twice_become_lists_and_json_is_read() -> None:
     assert cli_context.pairs(('page_start={"$gte": 2}',), "--filter") == {"page_start": {"$gte": 2}}
 
 
+def test_several_libraries_answer_one_question(desk: Any) -> None:
+    desk.write(limits=LIMITS)
+    assert desk.call("ingest", desk.docs / "limits.md").exit_code == 0
+    desk.write(leave="# Leave\n\nSick leave needs a note after 3 days.\n")
+    assert desk.call("ingest", desk.docs / "leave.md", "--namespace", "hr").exit_code == 0
+    both = ("--namespace", "default", "--namespace", "hr")
+    asked = desk.call("query", "When does sick leave need a note?", *both)
+    assert asked.data["citations"][0]["namespace"] == "hr" and set(asked.data["releases"]) == {"default", "hr"}
+    assert desk.call(*QUESTION, *both).data["citations"][0]["namespace"] == "default"
+    for wrong in (("--doc", "limits.md"), ("--release", "x")):
+        assert desk.call(*QUESTION, *both, *wrong).exit_code == 2
+    assert "namespace" not in desk.call(*QUESTION).data["citations"][0]
+
+
+def test_a_streamed_answer_comes_before_its_sources(library: Any) -> None:
+    shown = CliRunner().invoke(main, [*QUESTION, "--stream"])
+    assert shown.exit_code == 0
+    assert shown.stdout.startswith("The upload limit is 50 MB. [1]\n\n") and "**Sources**" in shown.stdout
+    assert library.call(*QUESTION, "--stream").data["answer_markdown"] == "The upload limit is 50 MB. [1]"
+
+
 def test_help_names_every_command() -> None:
     said = CliRunner().invoke(main, ["--help"]).stdout
-    names = "ingest preview query docs sources releases verify trace serve doctor".split()
+    names = "ingest preview query docs sources releases verify trace serve doctor status".split()
     assert [name for name in names if name not in said] == []
     assert Path(cli.__file__).name == "cli.py"

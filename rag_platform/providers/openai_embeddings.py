@@ -49,6 +49,7 @@ class OpenAIEmbeddings:
     backoff_ms: int = 500
 
     NAME: ClassVar[str] = "openai"
+    REMOTE: ClassVar[bool] = True
     VERSION: ClassVar[str] = "1"  # the service may still change a model under its name: then rename `model`, or purge the cache
     BYTES_PER_SECOND: ClassVar[float] = 100_000.0
     LOAD_SECONDS: ClassVar[float] = 1.0

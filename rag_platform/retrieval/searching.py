@@ -348,7 +348,8 @@ def _rerank(s: Search, query: QueryIR, plan: FilterPlan, candidates: list[Candid
             s.fall_back("rerank_failed", f"the reranker cannot be used, the order of {former} stands ({error})")
         applies = built is not None and getattr(built.instance, "APPLIES", True) and s.request.rerank
         favours = bool(plan.soft or plan.favours)
-        step = len(candidates) if favours else max(config.top_n, top_k) if applies else top_k
+        whole = favours or s.strategy.retrieval.mmr_lambda < 1  # both choose among all that was found
+        step = len(candidates) if whole else max(config.top_n, top_k) if applies else top_k
         hits, rows = _joined(s, candidates, step, top_k)
         before = [hit.chunk_id for hit in hits]
         if built is not None and applies and hits and _worth_it(s, query, hits, len(found.ran)):

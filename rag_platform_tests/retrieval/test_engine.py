@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 import threading
@@ -21,6 +22,7 @@ from rag_platform.providers.tantivy import Tantivy
 from rag_platform.retrieval.engine import answer
 from rag_platform.retrieval.library import Library
 from rag_platform.store import Store
+from rag_platform_tests.chat_server import chat_server, said
 
 HERE = __name__
 GUIDE = [("Limits", "The maximum upload size is 50 MB."), ("Errors", "Error PPR-9087 means that the licence server cannot be reached.")]
@@ -233,6 +235,57 @@ def test_a_hard_filter_that_cannot_run_stops_the_query(guide: Any, library: Libr
     with pytest.raises(ProviderError, match="nothing was searched") as raised:
         answer(library, QueryRequest("upload", filters={"doc_id": "guide"}))
     assert raised.value.code == "filter_failed"
+
+
+def test_filters_told_from_the_words_are_applied_and_can_be_switched_off(guide: Any, library: Library) -> None:
+    told = answer(library, QueryRequest("PDF only: maximum upload size"))
+    assert (told.hits, told.matched_count, told.applied_filters) == ((), 0, {"content_type": "application/pdf"})
+    assert answer(library, QueryRequest("PDF only: maximum upload size", infer=False)).hits[0].chunk_id == "guide-0"
+
+
+def test_a_told_filter_that_matches_nothing_is_relaxed_once_where_configured(guide: Any, vary: Any, library: Library) -> None:
+    name = vary("lenient", "query: {inference: {relax_once: true}}\n")
+    result = answer(library, QueryRequest("PDF only: maximum upload size", strategy=name))
+    assert (result.hits[0].chunk_id, result.flags["filter_relaxed"], result.applied_filters) == ("guide-0", True, {})
+    assert any("asked again without it" in warning for warning in result.warnings)
+
+
+# --- further questions, thresholds, reranking when unsure -----------------------------------------------------------------
+
+
+def test_further_questions_are_searched_beside_the_asked_one(guide: Any, vary: Any, library: Library, store: Store) -> None:
+    reply = {"question": "licence server error", "keywords": [], "intent": "search", "filters": [], "queries": ["PPR-9087"]}
+    with chat_server(lambda body, number: said(json.dumps(reply))) as server:
+        model = f"llm: {{provider: openai, options: {{model: m, base_url: '{server.url}', api_key_env: '', retries: 0}}}}\n"
+        name = vary("many", "query: {rewrite: {enabled: true, queries: 2, timeout_ms: 10000}}\n" + model)
+        result = answer(library, QueryRequest("licence server error", strategy=name))
+    assert "rewrite_failed" not in result.flags, result.warnings
+    assert result.hits[0].chunk_id == "guide-2"
+    trace = traces.show(store.logs_dir, result.trace_id)
+    names = [item["name"] for item in trace["spans"]]
+    assert names.count("stage.retrieve_dense") == 2 and names.count("stage.retrieve_sparse") == 2 and names.count("stage.fusion") == 1
+    assert result.usage == {"calls": 1, "input_tokens": 10, "output_tokens": 5}
+
+
+def test_the_threshold_is_of_the_dense_legs_mapped_score(guide: Any, vary: Any, library: Library) -> None:
+    """(cosine + 1) / 2: what has nothing in common with the question scores about .5."""
+    some = answer(library, QueryRequest("maximum upload size", mode="dense", strategy=vary("some", "retrieval: {score_threshold: 0.6}\n")))
+    assert [hit.chunk_id for hit in some.hits] == ["guide-0"]
+    none = answer(library, QueryRequest("maximum upload size", mode="dense", strategy=vary("none", "retrieval: {score_threshold: 1.0}\n")))
+    assert none.hits == ()
+    both = answer(library, QueryRequest("maximum upload size", strategy=vary("words", "retrieval: {score_threshold: 1.0}\n")))
+    assert both.hits[0].chunk_id == "guide-0" and {hit.source for hit in both.hits} == {"sparse"}
+
+
+def test_a_sure_order_is_not_reranked_where_so_configured(guide: Any, vary: Any, library: Library) -> None:
+    reranker = f"provider: '{HERE}:Reversing'"
+    never = vary("never", f"reranker: {{{reranker}, only_below_confidence: 0.0}}\n")
+    always = vary("always", f"reranker: {{{reranker}, only_below_confidence: 1.0}}\n")
+    question = "maximum upload size"
+    assert answer(library, QueryRequest(question, strategy=never)).flags["rerank_applied"] is False
+    assert answer(library, QueryRequest("licence keys of pumps", strategy=always)).flags["rerank_applied"] is True
+    off = answer(library, QueryRequest("licence keys of pumps", strategy=always, rerank=False))
+    assert (off.flags["rerank_applied"], off.flags["effective_rank_source"], "rerank_failed" in off.flags) == (False, "fusion", False)
 
 
 # --- wrong arguments -----------------------------------------------------------------------------------------------------

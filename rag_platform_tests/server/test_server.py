@@ -20,6 +20,7 @@ from mcp.shared.exceptions import MCPError
 from rag_platform.observability.traces import show
 from rag_platform.server import tools as server_tools
 from rag_platform.server.app import build_server
+from rag_platform_tests.chat_server import chat_server, said
 
 
 def talk(shelf: Any, conversation: Callable[[Client], Awaitable[Any]]) -> Any:
@@ -188,6 +189,42 @@ def test_underscored_names(read_only_shelf: Any) -> None:
             assert "Call library_query" in prompt.messages[0].content.text and "Question: Which port?" in prompt.messages[0].content.text
 
     anyio.run(run)
+
+
+def test_several_collections_are_asked_together(shelf: Any, tmp_path: Path) -> None:
+    for namespace, text in (("default", "# Ports\n\nThe gateway listens on port 8080.\n"), ("hr", "# Leave\n\nSick leave needs a note.\n")):
+        (tmp_path / f"{namespace}.md").write_text(text, encoding="utf-8")
+        shelf.ingest(tmp_path / f"{namespace}.md", namespace=namespace)
+    found = call(shelf, "library.query", query="Does sick leave need a note?", collections=["default", "hr"]).structured_content["data"]
+    assert found["citations"][0]["namespace"] == "hr" and set(found["releases"]) == {"default", "hr"}
+    alone = call(shelf, "library.query", query="sick leave note", collections=["hr"]).structured_content["data"]
+    assert "releases" not in alone and "namespace" not in alone["citations"][0]
+
+
+def test_a_call_that_nobody_waits_for_ends(shelf: Any, tmp_path: Path, config_folder: Path) -> None:
+    """A cancelled question lets go of its slow model: nothing runs on in the library."""
+    over = threading.Event()
+    (tmp_path / "ports.md").write_text("# Ports\n\nThe gateway listens on port 8080.\n", encoding="utf-8")
+    shelf.ingest(tmp_path / "ports.md")
+    with chat_server(lambda body, number: (over.wait(20), said("late"))[1]) as server:
+        tiny = config_folder / "strategies" / "tiny.yaml"
+        model = f"llm: {{provider: openai, options: {{model: m, base_url: '{server.url}', api_key_env: '', retries: 0}}}}\n"
+        tiny.write_text(tiny.read_text(encoding="utf-8") + "answerer: {provider: llm}\n" + model, encoding="utf-8")
+        library = shelf.library()
+
+        async def run() -> None:
+            async with Client(build_server(shelf.settings, library)) as client:
+                with anyio.move_on_after(0.5) as scope:
+                    await client.call_tool("library.query", {"query": "gateway port"})
+                assert scope.cancelled_caught
+                with anyio.fail_after(2):
+                    while library.load.running:
+                        await anyio.sleep(0.01)
+
+        try:
+            anyio.run(run)
+        finally:
+            over.set()
 
 
 @pytest.mark.e2e
