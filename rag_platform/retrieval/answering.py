@@ -26,6 +26,7 @@ from rag_platform.retrieval.wording import (
     ASKS_NUMBER,
     DIGIT,
     MEANS,
+    Word,
     coverage,
     is_wide,
     names_coverage,
@@ -35,7 +36,8 @@ from rag_platform.retrieval.wording import (
 )
 
 _DIRECTIVE = re.compile(r"\s*(?::::|\{[*!%#]|///)")  # what a documentation tool replaces
-CONTEXT_WEIGHT = 0.4  # a word that stands only in the heading or header above the unit
+CONTEXT_WEIGHT = 0.4  # a word that stands only in the heading, header or sentence above the unit
+FAR_WEIGHT = 0.2  # and one that stands only in the section path or the title
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,9 @@ class Extractive:
     min_coverage: float = 0.48  # of the question's words by weight: mean of what the best quote with its headings, and all evidence, hold
     keep_ratio: float = 0.7  # a further quote needs this share of the best one's score
 
-    def answer(self, query: QueryIR | str, evidence: Sequence[Hit], *, on_text: Callable[[str], None] | None = None) -> Written:
+    def answer(self, query: QueryIR, evidence: Sequence[Hit], *, on_text: Callable[[str], None] | None = None) -> Written:
         """Markdown whose [n] marks point at evidence[n-1]; empty when no unit says enough about the question."""
-        question = query if isinstance(query, str) else query.original_query
+        question = query.original_query
         scored = _scored(question, evidence)
         if not scored or _covered(question, scored, evidence) < self.min_coverage:
             return Written("")
@@ -142,41 +144,59 @@ class _Scored:
 def _scored(question: str, evidence: Sequence[Hit]) -> list[_Scored]:
     """Units that hold a word of the question, or stand right below a heading that does, best first; ties in reading order."""
     words = question_words(question)
+    asked = frozenset(part for word in words for part in word.parts)
     found = [(n, unit) for n, hit in enumerate(evidence) for unit in _quotable(hit.chunk_text)]
     held = [frozenset(terms(evidence[n].chunk_text[unit.start : unit.end])) for n, unit in found]
-    weights = rarity(words, held)
+    titles = [asked.intersection(terms(f"{hit.section_path}\n{hit.doc_title}")) for hit in evidence]
+    weights = rarity(words, [asked & have for have in held])
     total = sum(weights)
-    wants_digit, wants_meaning, wants_code = (bool(asks.search(question.lower())) for asks in (ASKS_NUMBER, ASKS_MEANING, ASKS_CODE))
-    wide = is_wide(question)
-    asked = {part for word in words for part in word.parts}
+    asks = _Asks.of(question)
     scored: list[_Scored] = []
     for i, ((n, unit), have) in enumerate(zip(found, held, strict=True)):
-        hit = evidence[n]
-        text = hit.chunk_text[unit.start : unit.end]
         follows = bool(i and found[i - 1][0] == n and found[i - 1][1].context == unit.context)
         before = held[i - 1] if follows and unit.kind == "sentence" else frozenset()  # "It ..." speaks of the last one
-        heading = frozenset(terms(unit.context)) | before
-        around = heading | frozenset(terms(f"{hit.section_path}\n{hit.doc_title}"))
-        own = near = far = 0.0
-        for word, weight in zip(words, weights, strict=True):
-            inside = word.held(have)
-            close = max(inside, word.held(have | heading)) - inside
-            own += weight * inside
-            near += weight * close
-            far += weight * (max(inside + close, word.held(have | around)) - inside - close)
+        inside = asked & have
+        close = inside | (asked & before) | asked.intersection(terms(unit.context))
+        own, near, all_round = (_weight(words, weights, known) for known in (inside, close, close | titles[n]))
         if own == 0 and (follows or near == 0):
             continue
-        score = own + CONTEXT_WEIGHT * near + 0.5 * CONTEXT_WEIGHT * far
-        score *= 1.2 if wants_digit and DIGIT.search(text) else 1.0
-        score *= 1.25 if wants_meaning and MEANS.search(text) else 1.0
-        score *= 0.6 if unit.kind == "code" and text[0] in "`~" and not wants_code else 1.0
+        score = own + CONTEXT_WEIGHT * (near - own) + FAR_WEIGHT * (all_round - near)
+        score *= asks.factor(evidence[n].chunk_text[unit.start : unit.end], unit.kind)
         score *= 0.4 if unit.kind in ("sentence", "code") and len(have - asked) < 2 else 1.0  # it only repeats the question
-        score *= 0.7 if is_wide(text) != wide and unit.kind != "code" else 1.0
-        score *= 0.5 if text.rstrip().endswith(("?", "？")) else 1.0  # a question is seldom its own answer
         score /= 1 + 0.1 * n  # the search's own order holds what words cannot tell
         score /= 1 + max(0, len(have) - 40) / 80  # a very long unit holds many words by chance
-        scored.append(_Scored(score, (own + near + far) / total, n, unit))
+        scored.append(_Scored(score, all_round / total, n, unit))
     return sorted(scored, key=lambda item: (-round(item.score, 9), item.hit, item.unit.start))
+
+
+def _weight(words: Sequence[Word], weights: Sequence[float], known: frozenset[str]) -> float:
+    return sum([weight * word.held(known) for word, weight in zip(words, weights, strict=True)]) if known else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Asks:
+    """What kind of answer a question wants, as far as its words tell."""
+
+    digit: bool
+    meaning: bool
+    code: bool
+    wide: bool
+
+    @classmethod
+    def of(cls, question: str) -> _Asks:
+        lower = question.lower()
+        digit, meaning, code = (bool(pattern.search(lower)) for pattern in (ASKS_NUMBER, ASKS_MEANING, ASKS_CODE))
+        return cls(digit, meaning, code, is_wide(question))
+
+    def factor(self, text: str, kind: str) -> float:
+        """How well the form of a unit fits: a number, a definition, code, the language of the question, and no question itself."""
+        fits = 1.2 if self.digit and DIGIT.search(text) else 1.0
+        fits *= 1.25 if self.meaning and MEANS.search(text) else 1.0
+        if kind == "code":
+            fits *= 0.6 if text[0] in "`~" and not self.code else 1.0
+        elif is_wide(text) != self.wide:
+            fits *= 0.7
+        return fits * (0.5 if text.rstrip().endswith(("?", "？")) else 1.0)
 
 
 def _quotable(text: str) -> list[Unit]:
@@ -188,7 +208,7 @@ def _quotable(text: str) -> list[Unit]:
             continue
         if intro is not None and unit.kind == "code" and text[unit.start : unit.end].lstrip().startswith(("`", "~")):
             unit = dataclasses.replace(unit, start=intro.start, context=intro.context)
-        intro = unit if unit.kind in ("sentence", "item") and text[: unit.end].endswith((":", "：")) else None
+        intro = unit if unit.kind in ("sentence", "item") and text[unit.end - 1] in ":：" else None
         if intro is None:
             found.append(unit)
     return found

@@ -10,15 +10,11 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from rag_platform.ir import Citation, Hit
 from rag_platform.retrieval.passages import units
 from rag_platform.retrieval.rendering import shown_text
 from rag_platform.retrieval.support import CLEAR_SHARE, best_span, merged, says_something, support
-
-if TYPE_CHECKING:  # protocols need numpy, which the command line does without
-    from rag_platform.protocols import Written
 
 _CLOSEST = 3
 _SNIPPET = 240
@@ -258,13 +254,6 @@ def citation(number: int, hit: Hit) -> Citation:
         section_path=hit.section_path, text=hit.chunk_text, score=hit.score, page_range=hit.page_range,
         line_range=hit.line_range, locator=hit.locator, edited_from=hit.edited_from, namespace=hit.namespace,
     )  # fmt: skip
-
-
-def cited(answer: str | Written, evidence: Sequence[Hit]) -> tuple[str, tuple[Citation, ...]]:
-    """The answer with its marks renumbered 1, 2, 3, ... in order of appearance, and the citation of each."""
-    answer = answer if isinstance(answer, str) else answer.text
-    numbers = {old: new for new, old in enumerate(cited_numbers(answer, len(evidence)), 1)}
-    return renumbered_marks(answer, numbers), tuple(citation(new, evidence[old - 1]) for old, new in numbers.items())
 
 
 def passages(kind: str, language: str, hits: Sequence[Hit], reason: str = "") -> tuple[str, tuple[Citation, ...]]:

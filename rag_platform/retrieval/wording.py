@@ -52,8 +52,10 @@ class Word:
     weight: float
 
     def held(self, have: Collection[str]) -> float:
-        """The share of the word that stands among the terms of a text, 0 to 1; half a word is a third of its meaning."""
-        found = sum(part in have for part in self.parts) / len(self.parts)
+        """The share of the word that stands among the terms of a text, 0 to 1; half of it is a third of its meaning."""
+        if len(self.parts) == 1:
+            return 1.0 if self.parts[0] in have else 0.0
+        found = sum([part in have for part in self.parts]) / len(self.parts)
         return found if found == 1 else found * 0.66
 
 

@@ -6,11 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rag_platform.config import Limits
 from rag_platform.config_query import AnswererConfig
-from rag_platform.ir import Hit
+from rag_platform.ir import Hit, QueryIR
 from rag_platform.retrieval.answering import Extractive, confidence, refuses
-from rag_platform.retrieval.citing import cited, cited_numbers, passages, renumbered_marks, unescaped
+from rag_platform.retrieval.citing import cited_numbers, passages, renumbered_marks, unescaped
+from rag_platform.retrieval.queries import prepare
 from rag_platform.retrieval.wording import coverage, names_coverage, question_words
+
+
+def asked(text: str) -> QueryIR:
+    return prepare(text, Limits())
 
 
 def hit(rank: int, text: str, section: str = "", source: str = "hybrid") -> Hit:
@@ -34,29 +40,29 @@ EVIDENCE = [UPLOADS, TABLE, CHINESE]
     ],
 )  # fmt: skip
 def test_the_matching_unit_is_quoted_with_its_mark(query: str, answer: str) -> None:
-    assert Extractive().answer(query, EVIDENCE).text == answer
+    assert Extractive().answer(asked(query), EVIDENCE).text == answer
 
 
 @pytest.mark.parametrize("query", ["Who painted the Mona Lisa?", "火星上有生命吗", "???"])
 def test_without_a_match_there_is_no_answer(query: str) -> None:
-    assert Extractive().answer(query, EVIDENCE).text == ""
-    assert Extractive().answer(query, []).text == ""
+    assert Extractive().answer(asked(query), EVIDENCE).text == ""
+    assert Extractive().answer(asked(query), []).text == ""
 
 
 def test_a_sentence_that_two_chunks_share_is_quoted_once() -> None:
     again = hit(2, "Larger files are refused with code 413. Ask the administrator.")
-    assert Extractive().answer("Which code refuses larger files?", [UPLOADS, again]).text.count("413") == 1
+    assert Extractive().answer(asked("Which code refuses larger files?"), [UPLOADS, again]).text.count("413") == 1
 
 
 def test_a_list_item_is_understood_by_the_line_above_it() -> None:
     chunk = hit(1, "Supported formats:\n\n- PDF and DOCX\n- Markdown\n\nOther things are said here about weather.")
-    answer = Extractive().answer("supported formats markdown", [chunk]).text
+    answer = Extractive().answer(asked("supported formats markdown"), [chunk]).text
     assert answer.startswith("- Markdown [1]")
 
 
 def test_two_rows_of_one_table_share_its_header() -> None:
     chunk = hit(1, "| Plan | Price |\n|---|---|\n| team monthly | 10 |\n| team yearly | 100 |\n| solo | 1 |")
-    assert Extractive().answer("price of the team plan", [chunk]).text == (
+    assert Extractive().answer(asked("price of the team plan"), [chunk]).text == (
         "| Plan | Price |\n| --- | --- |\n| team monthly | 10 |\n| team yearly | 100 |\n\n[1]"
     )
 
@@ -64,7 +70,7 @@ def test_two_rows_of_one_table_share_its_header() -> None:
 @given(st.lists(st.text(alphabet="ab size 大小最。.|-\n`*1", max_size=80), max_size=4), st.sampled_from(["max size", "最大 大小", "a b"]))
 def test_every_quote_is_a_verbatim_slice(texts: list[str], query: str) -> None:
     evidence = [hit(n, text) for n, text in enumerate(texts, 1)]
-    answer = Extractive(min_coverage=0.0).answer(query, evidence).text
+    answer = Extractive(min_coverage=0.0).answer(asked(query), evidence).text
     for part in re.split(r"\s*\[\d+\](?:\n\n|$)", answer):
         lines = [unescaped(line) for line in part.splitlines() if not re.fullmatch(r"[|\s-]+", line)]
         for line in lines:
@@ -111,21 +117,18 @@ def test_an_answer_below_the_threshold_is_refused() -> None:
 
 def test_what_a_documentation_tool_replaces_is_no_answer() -> None:
     chunk = hit(1, "## Upload size\n\n{* ../src/upload_size.py hl[3] *}\n\n::: app.upload.size\n\nIt must not exceed 50 MB in all.")
-    assert Extractive().answer("What is the upload size?", [chunk]).text == "It must not exceed 50 MB in all. [1]"
+    assert Extractive().answer(asked("What is the upload size?"), [chunk]).text == "It must not exceed 50 MB in all. [1]"
 
 
 def test_brackets_of_a_quoted_document_are_no_marks() -> None:
     chunk = hit(1, "The maximum upload size is 50 MB, see [2].")
-    text = Extractive().answer("What is the maximum upload size?", [chunk, UPLOADS]).text
+    text = Extractive().answer(asked("What is the maximum upload size?"), [chunk, UPLOADS]).text
     assert text.startswith("The maximum upload size is 50 MB, see \\[2\\]. [1]")
 
 
 def test_marks_are_renumbered_in_order_of_appearance() -> None:
     assert cited_numbers("a [3] b [1] c [3] d [9] e [2026]", 3) == [3, 1]
     assert renumbered_marks("a [3] b [1] x[9]", {3: 1, 1: 2}) == "a [1] b [2] x[9]"
-    text, citations = cited("x [3] y [1]", EVIDENCE)
-    assert text == "x [1] y [2]"
-    assert [(c.id, c.chunk_id) for c in citations] == [(1, "c3"), (2, "c1")]
 
 
 def test_plain_words_when_there_is_no_answer() -> None:
