@@ -40,7 +40,7 @@ class InferenceConfig(Section):
 
     enabled: bool = True
     fields: tuple[str, ...] = (
-        "lang", "media_type", "content_type", "created_at", "doc_date", "quality_score", "tags", "source",
+        "lang", "media_type", "content_type", "created_at", "doc_date", "quality_score", "tags", "keyphrases", "source",
     )  # fmt: skip
     language_aliases: dict[str, str] = Field(default_factory=dict)  # "中文,简体中文,zh": zh; beside the built-in ones
     media_type_by_keyword: dict[str, str] = Field(default_factory=dict)

@@ -194,11 +194,16 @@ def _tag(told: _Told) -> Found | None:
     return ("tags", {"$contains": value, "$missing": "exclude"}) if value else None
 
 
+def _keyphrase(told: _Told) -> Found | None:
+    value = told.written("quoted", "value")
+    return ("keyphrases", {"$contains": value}) if value else None
+
+
 def _source(told: _Told) -> Found | None:
     value = told.written("quoted", "value")
     return ("source", {"$eq": value, "$missing": "exclude"}) if value else None
 
 
 _READERS: Mapping[str, Callable[[_Told], Found | None]] = {
-    "name": _named, "quality": _quality, "recent": _recent, "dated": _dated, "tag": _tag, "source": _source,
+    "name": _named, "quality": _quality, "recent": _recent, "dated": _dated, "tag": _tag, "keyphrase": _keyphrase, "source": _source,
 }  # fmt: skip

@@ -101,6 +101,7 @@ def rules(names: Names) -> tuple[Rule, ...]:
     named = (*_named(_any(every)), *_named_languages(_any(languages)), *_named_types(_any(types)))
     return (
         _rule("tag", _TAGS, ("标签", "tag", "#")),
+        _rule("keyphrase", _KEYPHRASES, ("关键词", "关键字", "keyword")),
         _rule("source", _SOURCES, ("来源", "source")),
         _rule("quality", _QUALITIES, ("质量", "quality"), tuple("0123456789")),
         _rule("recent", _RECENT, ("近", "过去", "last", "past")),
@@ -168,6 +169,10 @@ _TAGS = (
     rf"\b(?P<said>(?:tagged(?:\s+(?:with|as))?|with\s+(?:the\s+)?tag)\s+{_QUOTED})",
     rf"\b{_DOCS}\s+(?P<said>(?:tagged(?:\s+(?:with|as))?|with\s+the\s+tag)\s+(?P<value>[\w.+#-]{{2,40}}))"
     r"(?=\s*(?:$|[,.;?!)]|(?:about|on|for|that|which|mention|describ|explain)))",
+)
+_KEYPHRASES = (
+    rf"{_APART}(?P<said>关键[词字]\s*[:=]\s*(?:{_QUOTED}|{_VALUE_ZH})(?:的(?=\s*{_DOC_LOOSE}))?)",
+    rf"{_APART}(?P<said>keywords?[:=](?:\s?{_QUOTED}|{_VALUE}))",
 )
 _SOURCES = (
     rf"{_APART}(?P<said>来源\s*[:=]\s*(?:{_QUOTED}|{_VALUE_ZH})(?:的(?=\s*{_DOC_LOOSE}))?)",

@@ -36,6 +36,6 @@ NUMBERS = {
 }  # fmt: skip
 # The rules are written in simplified characters; these stand for traditional ones, character by character, so that places stay.
 SIMPLIFIED = str.maketrans(
-    "標籤來質圖檔資週個關於報僅麼裡內兩後發佈這過錄獻冊筆記頁從檢請幫語視頻電網純",
-    "标签来质图档资周个关于报仅么里内两后发布这过录献册笔记页从检请帮语视频电网纯",
+    "標籤來質圖檔資週個關於報僅麼裡內兩後發佈這過錄獻冊筆記頁從檢請幫語視頻電網純鍵詞",
+    "标签来质图档资周个关于报仅么里内两后发布这过录献册笔记页从检请帮语视频电网纯键词",
 )

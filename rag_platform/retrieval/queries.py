@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 from rag_platform.config import KeyphraseConfig, Limits, fingerprint
-from rag_platform.config_query import QueryConfig
+from rag_platform.config_query import InferenceConfig, QueryConfig
 from rag_platform.documents import languages
 from rag_platform.documents.keyphrases import keyphrases as found_keyphrases
 from rag_platform.errors import InputError
@@ -77,36 +77,29 @@ def prepare(
     clean = _checked(text, limits)
     asked = _own(filters)
     rules = _rules(config, keyphrases)
-    told = (
-        inferred(clean, today=today or datetime.now(UTC).date(), config=config.inference)
-        if _infers(config, infer)
-        else Inferred(rest=clean)
-    )
-    rest, hard = told.rest, told.filters
-    if taken := [name for name in hard if name in _names_in(asked)]:
-        # the words of a filter that does not count are words of the question
-        hard = {name: condition for name, condition in hard.items() if name not in taken}
-        rest = rest if hard else clean
+    told = Inferred(rest=clean)
+    if config.inference.enabled if infer is None else infer:
+        told = inferred(clean, today=today or datetime.now(UTC).date(), config=_without(config.inference, asked))
     preferences = tuple(name for name in SOFT_FIELDS if asked.get(name, name in told.preferences) is True)
-    own = {**hard, **{name: True for name in preferences if name not in asked}}
+    own = {**told.filters, **{name: True for name in preferences if name not in asked}}
     normalized = normalised(clean)
     language = languages.language(clean)
     return QueryIR(
         original_query=text,
         normalized_query=normalized,
-        dense_query_text=rest,
-        sparse_query_expr=rest,  # keeps its case: the word analysis splits camelCase before it lowers
+        dense_query_text=told.rest,
+        sparse_query_expr=told.rest,  # keeps its case: the word analysis splits camelCase before it lowers
         query_hash=hashlib.sha256(normalized.encode()).hexdigest()[:16],
         language="und" if language == languages.UNKNOWN else language,
-        intent=_intent(clean.lower(), hard and rest == clean),
+        intent=_intent(clean.lower(), told.filters and told.rest == clean),
         filters={**asked, **own},
-        keywords=found_keyphrases(rest, language, rules.keyphrases),
-        identifiers=identifiers(rest),
-        phrases=phrases(rest),
-        expansions=rules.vocabulary.expansions(rest, config.expansion_weight, config.max_expansions),
+        keywords=found_keyphrases(told.rest, language, rules.keyphrases),
+        identifiers=identifiers(told.rest),
+        phrases=phrases(told.rest),
+        expansions=rules.vocabulary.expansions(told.rest, config.expansion_weight, config.max_expansions),
         preferences=preferences,
         inferred=own,
-        warnings=tuple(f"{said}; ask without inferred filters to search everything" for said in told.said) if hard else (),
+        warnings=tuple(f"{said}; ask without inferred filters to search everything" for said in told.said),
         query_profile_id=rules.profile_id,
         rewrite_profile_id=REWRITE_PROFILE,
     )
@@ -222,8 +215,10 @@ def _named(filters: object, depth: int) -> Iterator[str]:
                 yield str(name)
 
 
-def _infers(config: QueryConfig, infer: bool | None) -> bool:
-    return config.inference.enabled if infer is None else infer
+def _without(config: InferenceConfig, asked: Json) -> InferenceConfig:
+    """The configuration without the fields that the caller filters by: their words are words of the question."""
+    named = _names_in(asked)
+    return config.model_copy(update={"fields": tuple(name for name in config.fields if name not in named)}) if named else config
 
 
 # --- rules -----------------------------------------------------------------------------------------------------------------

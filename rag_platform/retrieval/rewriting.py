@@ -30,8 +30,9 @@ MAX_TOKENS = 700
 MAX_CHARS = 1000  # of the question and of each further one
 MAX_KEYWORDS, MAX_KEYWORD_CHARS = 8, 80
 MAX_FILTERS = 4
-# Their values are names of the library, so the question must hold them word for word.
-_VERBATIM = frozenset({"tags", "source"})
+# Their values are words of the library, so the question must hold them; the strict ones leave out what has no such field.
+_VERBATIM = frozenset({"tags", "source", "keyphrases"})
+_STRICT = frozenset({"tags", "source"})
 _MEANT = {
     "lang": "ISO 639-1 code",
     "media_type": "text or image",
@@ -209,7 +210,7 @@ def _condition(item: Any, query: QueryIR, allowed: Sequence[str]) -> tuple[str, 
         raise InputError(f"{str(value)[:60]!r} is no value of {name}: {_MEANT[name]}", code="invalid_filter")
     if name in _VERBATIM and str(value).lower() not in query.original_query.lower():
         raise InputError(f"the question does not say {str(value)[:60]!r}", code="invalid_filter")
-    strict = {"$missing": "exclude"} if name in _VERBATIM else {}
+    strict = {"$missing": "exclude"} if name in _STRICT else {}
     return name, {operator: value, **strict}
 
 

@@ -148,6 +148,11 @@ def test_a_field_that_the_caller_filters_by_is_not_inferred(filters: dict[str, A
     assert (query.filters, query.inferred, query.dense_query_text, query.warnings) == (kept, {}, "报销, PDF only", ())
 
 
+def test_the_words_of_the_callers_field_stay_while_others_are_taken() -> None:
+    query = prepare("报销, PDF only, 标签:发票", LIMITS, {"content_type": "text/html"})
+    assert (query.inferred, query.dense_query_text) == ({"tags": {"$contains": "发票", "$missing": "exclude"}}, "报销, PDF only")
+
+
 def test_a_preference_that_the_caller_refuses_stays_off() -> None:
     query = prepare("最新的规范", LIMITS, {"prefer_recent": False})
     assert (query.preferences, query.filters) == ((), {"prefer_recent": False})
