@@ -1,20 +1,26 @@
 """Questions, releases and edits against the bare index libraries on the same data, in one run.
 
-    python bench/query.py [--chunks 2000 20000] [--queries 100] [--rounds 3]
+    python bench/query.py [--chunks 2000 20000] [--queries 100] [--rounds 3] [--keep FOLDER] [--clients 8] [--peers PYTHON] [--costs]
 
 The library is built by the program's own functions, with an embedder that costs nothing (feature hashing), so the model's time is in
 no figure. Raw: the same terms asked of a bare tantivy searcher, and the same vector of a bare numpy scan, or of a bare Chroma collection
 where the program asks its approximate index; ids and scores, nothing else. Each question is asked in `rounds` rounds that alternate raw
-and ours, and counts with its fastest round: a shared machine only ever adds time.
+and ours, and counts with its fastest round: a shared machine only ever adds time. What a filter leaves is compared with a search whose
+every hit is tested. `--keep` leaves the library there, or takes up one that an earlier run left. `--clients` asks one server process with
+one and with so many questions at a time. `--peers` names a Python that has what bench/peers.py needs, and measures LlamaIndex and Haystack
+over the same chunks, vectors and questions. `--costs` prints what `retrieval/access.py` plans with.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +33,7 @@ from unittest import mock
 import numpy as np
 import yaml
 from corpus import question, write_corpus
+from serve import receive_any, send
 
 from rag_platform.config import Settings, Strategy, load_settings, load_strategy
 from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
@@ -37,7 +44,7 @@ from rag_platform.ir import QueryRequest
 from rag_platform.ledger import Ledger
 from rag_platform.observability import tracing
 from rag_platform.protocols import Vectors
-from rag_platform.providers import segmentation
+from rag_platform.retrieval import access
 from rag_platform.retrieval.engine import answer
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.reading import hidden_by_ledger
@@ -46,7 +53,7 @@ from rag_platform.store import Store
 REPOSITORY = Path(__file__).resolve().parent.parent
 NAMESPACE = "bench"
 DIM = 384
-TENTH = {"tags": ["tenth"]}
+TENTH = {"tags": {"$in": ["tenth"], "$missing": "exclude"}}  # without the last word chunks without tags match as well
 
 
 @dataclass(frozen=True)
@@ -79,14 +86,15 @@ class Shelf:
 
 
 def new_shelf(root: Path) -> Shelf:
-    """An empty shelf under `root`, in force for this process."""
+    """The shelf under `root`, an empty one where there is none, in force for this process."""
     config = root / "config"
-    shutil.copytree(REPOSITORY / "config", config)
+    shutil.copytree(REPOSITORY / "config", config, dirs_exist_ok=True)
     strategy = yaml.safe_load((config / "strategies" / "fast.yaml").read_text(encoding="utf-8"))
     strategy["embedding"] = {"provider": "hashing", "options": {"dim": DIM}}
     (config / "strategies" / "bench.yaml").write_text(yaml.safe_dump(strategy, allow_unicode=True), encoding="utf-8")
     os.environ |= {"RAG_CONFIG": str(config), "RAG_HOME": str(root / "home"), "RAG_STRATEGY": "bench"}
-    settings = load_settings()
+    loaded = load_settings()
+    settings = loaded.model_copy(update={"caches": loaded.caches.model_copy(update={"retrievals": 0})})  # questions are repeated here
     store = Store(settings.home)
     return Shelf(settings, load_strategy(settings), store, Ledger(store.ledger_path))
 
@@ -110,7 +118,7 @@ def raw_words(release: OpenRelease, k: int) -> Callable[[str], object]:
     searcher, schema = reader._searcher, reader._index.schema
 
     def search(text: str) -> object:
-        terms = reader._analyzer.analyze(" ".join(segmentation.terms(text)))
+        terms = reader._analysis.weights(text)
         clauses = [
             (tantivy.Occur.Should, tantivy.Query.term_query(schema, name, term, "freq")) for term in terms for name in ("text", "headings")
         ]
@@ -121,12 +129,12 @@ def raw_words(release: OpenRelease, k: int) -> Callable[[str], object]:
 
 
 def raw_scan(release: OpenRelease, k: int) -> Callable[[Vectors], object]:
-    """A bare numpy scan of the same matrix: the ids and scores of the k best."""
+    """A bare numpy scan of the same matrix: ids and scores of the k best; by einsum, which was faster than BLAS on the machines seen."""
     dense: Any = release.dense
     matrix, ids = dense._base, dense._ids
 
     def search(vector: Vectors) -> object:
-        scores = matrix @ vector
+        scores = np.einsum("ij,j->i", matrix, vector)
         best = np.argpartition(scores, -k)[-k:]
         return [(ids[row], float(scores[row])) for row in best[np.argsort(-scores[best])]]
 
@@ -150,7 +158,7 @@ def untraced() -> Iterator[None]:
 
     @contextmanager
     def nothing(*_: Any, **__: Any) -> Iterator[tracing.Trace]:
-        yield tracing.Trace("query", None, {"trace_id": ""}, None)
+        yield tracing.Trace("query", None, {"trace_id": "", "strategy_config_id": ""}, None)
 
     with mock.patch.object(tracing, "trace", nothing):
         yield
@@ -171,15 +179,19 @@ def measure(calls: dict[str, Callable[[int], object]], count: int, rounds: int) 
     return best
 
 
-def ask(shelf: Shelf, release: OpenRelease, count: int, rounds: int) -> None:
-    """Print the table of question times."""
+def ask(shelf: Shelf, release: OpenRelease, count: int, rounds: int) -> tuple[list[str], list[Vectors]]:
+    """Print the table of question times; returns the questions and their vectors."""
     rng = random.Random(3)
     texts = [question(rng) for _ in range(count)]
     k = shelf.strategy.retrieval.pool_k
-    rows = release.dense.count() if release.dense else 0
-    approximate = rows > shelf.strategy.retrieval.exact_scan_rows
+    counts = release.manifest.counts
+    chosen = access.plan(rows=counts["dense"], dim=DIM, chunks=counts["lexical"], allowed=None, k=k, recall=counts.get("ann_recall"),
+                         config=shelf.strategy.retrieval)  # fmt: skip
+    approximate = chosen.dense == "ann"
     library = Library(shelf.settings, shelf.store, hidden_by_ledger(shelf.store))
     vectors = [library.query_vector(shelf.strategy.embedding, text)[0] for text in texts]
+    if release.dense is not None:
+        release.dense.prepare()
     words = raw_words(release, k)
     scan = raw_ann(release, k) if approximate else raw_scan(release, k)
 
@@ -193,6 +205,8 @@ def ask(shelf: Shelf, release: OpenRelease, count: int, rounds: int) -> None:
         with untraced():
             return answer(library, QueryRequest(texts[number], NAMESPACE, answer=False))
 
+    with library.lease(NAMESPACE) as lease:
+        lease.release.dense.prepare()
     ours()(0)
     calls: dict[str, Callable[[int], object]] = {
         "raw words": lambda number: words(texts[number]),
@@ -213,14 +227,120 @@ def ask(shelf: Shelf, release: OpenRelease, count: int, rounds: int) -> None:
         against = np.percentile(found[base.get(name, "raw both, one after the other")], 50)
         ratio = "" if name.startswith("raw") else f"{p50 / against:14.2f}"
         print(f"  {name:<34}{p50:8.2f}{p95:8.2f}{ratio}")
-    library_vectors = release.dense
-    if library_vectors is not None:
-        agree = []
-        for vector in vectors:
-            exact, near = (library_vectors.search(vector, k, exact_rows=limit)[0] for limit in (rows, 0))
-            agree.append([len({c.chunk_id for c in exact[:n]} & {c.chunk_id for c in near[:n]}) / n for n in (10, k)])
-        at_ten, at_k = (statistics.mean(column) for column in zip(*agree, strict=True))
-        print(f"  approximate index asked for {k}: recall@10 {at_ten:.3f}, recall@{k} {at_k:.3f} against the exact scan")
+    recalls(release, library, texts, vectors, k)
+    library.close()
+    return texts, vectors
+
+
+def recalls(release: OpenRelease, library: Library, texts: Sequence[str], vectors: Sequence[Vectors], k: int) -> None:
+    """Print what the approximate index finds, and that a filter loses nothing: the program's hits beside those of a tested search."""
+    dense, words = release.dense, release.lexical
+    assert dense is not None and words is not None
+    agree = []
+    for vector in vectors:
+        exact, near = (dense.search(vector, k, approximate=way)[0] for way in (False, True))
+        agree.append([len({c.chunk_id for c in exact[:n]} & {c.chunk_id for c in near[:n]}) / n for n in (10, k)])
+    at_ten, at_k = (statistics.mean(column) for column in zip(*agree, strict=True))
+    print(f"  approximate index asked for {k}: recall@10 {at_ten:.3f}, recall@{k} {at_k:.3f} against the exact scan")
+    where = "EXISTS (SELECT 1 FROM json_each(d.tags) WHERE value = 'tenth')"
+    allowed = frozenset(release.catalog.select_ids(where))
+    ids = dense.ids()
+    matrix = dense.vectors_of(ids)
+    found, right = 0, 0
+    for text, vector in list(zip(texts, vectors, strict=True))[:20]:
+        for mode in ("dense", "sparse"):
+            request = QueryRequest(text, NAMESPACE, mode=mode, filters=TENTH, answer=False, top_k=10, infer=False)
+            hits = {hit.chunk_id for hit in answer(library, request).hits}
+            if mode == "dense":
+                best = [ids[row] for row in np.argsort(-(matrix @ vector)) if ids[row] in allowed][: len(hits)]
+            else:
+                best = [hit.chunk_id for hit in words.search(text, len(ids)) if hit.chunk_id in allowed][: len(hits)]
+            found, right = found + len(hits & set(best)), right + len(best)
+    print(f"  10 % filter: {found} of {right} hits are those of a search whose every hit is tested")
+
+
+# --- one server, several clients; peers; costs ---------------------------------------------------------------------------
+
+
+def throughput(texts: Sequence[str], clients: int, seconds: float = 5.0) -> None:
+    """Print how many questions a second one server process answers, one at a time and `clients` at a time."""
+    command = [sys.executable, "-c", "from rag_platform.cli import main; main()", "serve"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
+        send(process.stdin, {"id": 0, "method": "initialize", "params": hello})
+        receive_any(process.stdout)
+        send(process.stdin, {"method": "notifications/initialized"})
+        asked, rates = 1, dict.fromkeys((1, clients), 0.0)
+        for limit, at_once in [(3.0, 1), *[(seconds, at_once) for _ in range(2) for at_once in rates]]:  # the first warms up
+            waiting, done, started = 0, 0, time.perf_counter()
+            while waiting or time.perf_counter() - started < limit:
+                while waiting < at_once and time.perf_counter() - started < limit:
+                    # no question twice, or the retrieval cache would answer it
+                    call = {"query": f"{texts[asked % len(texts)]} {asked}", "collections": [NAMESPACE]}
+                    send(process.stdin, {"id": asked, "method": "tools/call", "params": {"name": "library.query", "arguments": call}})
+                    asked, waiting = asked + 1, waiting + 1
+                receive_any(process.stdout)
+                waiting, done = waiting - 1, done + 1
+            rates[at_once] = max(rates[at_once], done / (time.perf_counter() - started))
+        one, many = rates[1], rates[clients]
+        print(f"  one server process: {one:.0f} questions a second one at a time, {many:.0f} with {clients} at a time: {many / one:.2f} x")
+    finally:
+        process.stdin.close()
+        process.wait(timeout=30)
+
+
+def peers(python: str, release: OpenRelease, texts: Sequence[str], vectors: Sequence[Vectors], k: int) -> None:
+    """Print what LlamaIndex and Haystack take for the same questions."""
+    assert release.dense is not None
+    with tempfile.TemporaryDirectory(prefix="rag-peers-") as name:
+        folder, ids = Path(name), release.dense.ids()
+        rows = {}
+        for start in range(0, len(ids), 5_000):
+            rows.update(release.catalog.chunks(ids[start : start + 5_000]))
+        lines = (json.dumps({"id": chunk_id, "text": rows[chunk_id].chunk_text}, ensure_ascii=False) + "\n" for chunk_id in ids)
+        (folder / "chunks.jsonl").write_text("".join(lines), encoding="utf-8")
+        (folder / "questions.jsonl").write_text("".join(json.dumps(text) + "\n" for text in texts), encoding="utf-8")
+        np.save(folder / "vectors.npy", release.dense.vectors_of(ids))
+        np.save(folder / "questions.npy", np.stack(list(vectors)))
+        done = subprocess.run([python, str(REPOSITORY / "bench" / "peers.py"), name, str(k)], capture_output=True, text=True, check=False)
+        told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        for peer in told or [{"peer": "peers", "error": done.stderr[-300:]}]:
+            if "error" in peer:
+                print(f"  {peer['peer']:<34}skipped: {peer['error']}")
+            else:
+                p50, p95 = np.percentile(peer["milliseconds"], (50, 95))
+                print(f"  {peer['peer'] + ' hybrid':<34}{p50:8.2f}{p95:8.2f}   stores built in {peer['built']:.0f} s")
+
+
+def costs(release: OpenRelease, texts: Sequence[str], vectors: Sequence[Vectors], k: int) -> None:
+    """Print the processor's milliseconds of each way to ask the indexes, medians of the fastest of three."""
+    dense, words = release.dense, release.lexical
+    assert dense is not None and words is not None
+    ids = dense.ids()
+    sets = {count: frozenset(random.Random(1).sample(ids, count)) for count in (10, 100, 1_000, len(ids) // 10) if count <= len(ids)}
+    calls: dict[str, Callable[[int], object]] = {
+        "exact": lambda n: dense.search(vectors[n], k),
+        "ann": lambda n: dense.search(vectors[n], k, approximate=True),
+        "words": lambda n: words.search(texts[n], k),
+        "words, 1,000 hits": lambda n: words.search(texts[n], 1_000),
+        **{f"exact of {size}": lambda n, s=some: dense.search(vectors[n], k, chunk_ids=s) for size, some in sets.items()},
+        **{
+            f"words of {size} ids": lambda n, s=some: words.search(texts[n], k, chunk_ids=s) for size, some in sets.items() if size <= 1_000
+        },
+    }
+    for name, call in calls.items():
+        call(0)
+        best = []
+        for number in range(min(20, len(texts))):
+            rounds = []
+            for _ in range(3):
+                started = time.thread_time()
+                call(number)
+                rounds.append(1000 * (time.thread_time() - started))
+            best.append(min(rounds))
+        print(f"  {name:<34}{statistics.median(best):8.2f} ms of the processor")
 
 
 def edit(folder: Path, documents: int, word: str) -> None:
@@ -229,34 +349,47 @@ def edit(folder: Path, documents: int, word: str) -> None:
         path.write_text(path.read_text(encoding="utf-8").rstrip("\n") + f" {word}\n", encoding="utf-8")
 
 
-def run(chunks: int, queries: int, rounds: int) -> None:
-    """Build a library of about `chunks` chunks and print its figures."""
-    with tempfile.TemporaryDirectory(prefix="rag-bench-") as name:
-        root = Path(name)
-        shelf = new_shelf(root)
-        rest, tenth = root / "rest", root / "tenth"
-        write_corpus(rest, chunks * 9 // 10)
-        write_corpus(tenth, chunks // 10, seed=8)
-        print(f"\n{chunks} chunks asked for; load average {os.getloadavg()[0]:.1f}")
-        with timed("receive and ingest"):
-            totals = [shelf.ingest(shelf.receive(rest)), shelf.ingest(shelf.receive(tenth, ("tenth",)))]
-        print(f"  {sum(t.documents for t in totals)} documents, {sum(t.chunks for t in totals)} chunks")
-        with timed("first release, built and published"):
-            shelf.publish()
+def build(root: Path, chunks: int) -> Shelf:
+    """A published library of about `chunks` chunks under `root`, of which a tenth has a tag; the one that is there already."""
+    shelf = new_shelf(root)
+    if shelf.store.current_path(NAMESPACE).is_file():
+        return shelf
+    write_corpus(root / "rest", chunks * 9 // 10)
+    write_corpus(root / "tenth", chunks // 10, seed=8)
+    with timed("receive and ingest"):
+        totals = [shelf.ingest(shelf.receive(root / "rest")), shelf.ingest(shelf.receive(root / "tenth", ("tenth",)))]
+    print(f"  {sum(t.documents for t in totals)} documents, {sum(t.chunks for t in totals)} chunks")
+    with timed("first release, built and published"):
+        shelf.publish()
+    return shelf
+
+
+def run(root: Path, chunks: int, options: argparse.Namespace) -> None:
+    """Build or take up a library of about `chunks` chunks and print its figures."""
+    print(f"\n{chunks} chunks asked for; load average {os.getloadavg()[0]:.1f}")
+    shelf = build(root, chunks)
+    with timed("open a release"):
+        release = open_release(shelf.store, NAMESPACE)
+    texts, vectors = ask(shelf, release, options.queries, options.rounds)
+    k = shelf.strategy.retrieval.pool_k
+    if options.clients:
+        throughput(texts, options.clients)
+    if options.costs:
+        costs(release, texts, vectors, k)
+    if options.peers:
+        peers(options.peers, release, texts, vectors, k)
+    release.close()
+    if options.keep is None:
         with timed("the same folder again"):
-            assert not shelf.receive(rest).to_process
-        with timed("open a release"):
-            release = open_release(shelf.store, NAMESPACE)
-        ask(shelf, release, queries, rounds)
-        release.close()
+            assert not shelf.receive(root / "rest").to_process
         for attempt in range(2):
-            edit(rest, 10, f"amended{attempt} ")
-            ingested = shelf.ingest(shelf.receive(rest))
+            edit(root / "rest", 10, f"amended{attempt} ")
+            ingested = shelf.ingest(shelf.receive(root / "rest"))
             with timed("10-chunk edit, vectors to CURRENT", f"{ingested.embeddings_computed} embeddings"):
                 shelf.publish()
         with timed("roll back"):
             roll_back(NAMESPACE, None, store=shelf.store, ledger=shelf.ledger)
-        shelf.ledger.close()
+    shelf.ledger.close()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -265,9 +398,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--chunks", type=int, nargs="*", default=[2000, 20000])
     parser.add_argument("--queries", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--clients", type=int, default=8, help="0: no server is started")
+    parser.add_argument("--peers", help="a Python with the packages of bench/peers.py")
+    parser.add_argument("--costs", action="store_true")
     options = parser.parse_args(arguments)
     for chunks in options.chunks:
-        run(chunks, options.queries, options.rounds)
+        if options.keep is not None:
+            run(options.keep.resolve() / str(chunks), chunks, options)
+            continue
+        with tempfile.TemporaryDirectory(prefix="rag-bench-") as name:
+            run(Path(name), chunks, options)
 
 
 if __name__ == "__main__":

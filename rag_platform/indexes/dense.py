@@ -380,7 +380,7 @@ class DenseVectors:
 
 
 def measured_recall(config: ProviderConfig, directory: Path, *, sample: int = 50, k: int = 10) -> float | None:
-    """The share of the k best of a scan that the approximate index finds too, over stored vectors at equal distances but without themselves.
+    """The share of the k best of a scan that the approximate index finds too, over stored vectors but without themselves.
 
     None where there are fewer than MEASURED_ROWS vectors. A hit that ties with the k-th best counts.
     """
