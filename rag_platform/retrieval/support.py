@@ -53,7 +53,7 @@ def says_something(sentence: str) -> bool:
 
 
 def support(sentence: str, passages: Sequence[Hit]) -> Support:
-    """How far the passages together hold the sentence; their headings and titles count for words, not for numbers."""
+    """How far the passages together hold the sentence, with their headings and titles."""
     body = "\n".join(hit.chunk_text for hit in passages)
     headings = "\n".join(f"{hit.doc_title}\n{hit.section_path}" for hit in passages)
     have = meaning(body) | meaning(headings)
