@@ -249,6 +249,26 @@ def test_lexical_phrase_comes_above_the_same_words_apart(lexical_index: LexicalI
         assert set(hits[: len(holding)]) == holding
 
 
+def test_lexical_exact_names_come_above_their_parts(lexical_index: LexicalIndex, tmp_path: Path) -> None:
+    long = "这是一段很长的说明文字，用来使这个文本比别的文本更长，因此词频的分数更低。"
+    texts = [
+        *(f"{long}型号XK7-三代，{long}", "XK7-三年", "型号XK7-四代", f"{long}GB/T 19001-2016。{long}", "GB/K 19001-2016"),
+        *("买了T恤", "恤T", f"{long}v3.1.1-rc4{long}", "v3.0.1-rc4 1 1", "foo_bar", "bar foo bar"),
+    ]
+    reader = opened(lexical_index, tmp_path / "index", *texts, *["other words"] * 10)
+    for query, first in (
+        ("型号XK7-三代", 0),
+        ("型号XK7-三代在哪里用？", 0),
+        ("GB/T 19001-2016", 3),
+        ("T恤", 5),
+        ("v3.1.1-RC4", 7),
+        ("foo_bar", 9),
+    ):
+        assert ids(reader, query)[0] == f"c{first}", query
+    many = " ".join(f"a{n}-{n}" for n in range(900))  # more names than an engine takes
+    assert ids(reader, f"foo_bar {many}")[0] == "c9"
+
+
 def test_lexical_dictionary_keeps_names_whole(tmp_path: Path) -> None:
     texts = [
         "阿里云ECS实例",

@@ -38,11 +38,19 @@ class Dictionary:
         object.__setattr__(self, "_first", re.compile(f"[{re.escape(''.join(sorted(lengths)))}]") if lengths else None)
 
     def terms(self, text: str) -> list[str]:
-        """The words in NFKC `text`, in order, each as one term; a word that begins or ends with a letter or digit of a spaced script stands
+        """The words in NFKC `text` as `found` gives them, each as one term.
+
+        >>> Dictionary(("big data",)).terms("Big Data")
+        ['=big␣data']
+        """
+        return [MARK + word.replace(" ", "\u2423") for word in self.found(text)]  # a term holds no white space
+
+    def found(self, text: str) -> list[str]:
+        """The words in NFKC `text`, in order and in lower case; a word that begins or ends with a letter or digit of a spaced script stands
         alone there.
 
-        >>> Dictionary(("阿里云", "阿里云ecs", "t恤")).terms("阿里云ECS与T恤")
-        ['=阿里云', '=阿里云ecs', '=t恤']
+        >>> Dictionary(("阿里云", "阿里云ecs", "t恤")).found("阿里云ECS与T恤")
+        ['阿里云', '阿里云ecs', 't恤']
         """
         if self._first is None:
             return []
@@ -53,7 +61,7 @@ class Dictionary:
             for length in self._lengths[match.group()]:
                 word = text[start : start + length]
                 if word in self._known and not _cuts_a_word(text, start, start + length):
-                    found.append(MARK + word.replace(" ", "\u2423"))  # a term holds no white space
+                    found.append(word)
         return found
 
 

@@ -131,7 +131,7 @@ class Fts5Reader:
         """
         weights = self._analysis.weights(query, expansions, identifier_boost=self._options.identifier_boost)
         with _told(self._path):
-            parts = [*self._by_words(weights), *self._by_phrases(phrases, weights)]
+            parts = [*self._by_words(weights), *self._by_order(query, phrases, weights)]
             if k <= 0 or not parts or (chunk_ids is not None and not chunk_ids) or (doc_ids is not None and not doc_ids):
                 return []
             wanted = {"chunk_id": chunk_ids, "doc_id": doc_ids}
@@ -159,12 +159,10 @@ class Fts5Reader:
                 sql = "SELECT rowid, -bm25(words, 1.0, ?) * ? FROM words WHERE words MATCH ?"
                 yield sql, [self._options.headings_boost, weight, expression]
 
-    def _by_phrases(self, phrases: Sequence[str], weights: Mapping[str, float]) -> Iterator[tuple[str, list[Any]]]:
-        for phrase in phrases:
-            if terms := self._analysis.phrase(phrase):
-                own = {term: weights[term] for term in self._analysis.terms(phrase) if term in weights}
-                bonus = phrase_bonus(own, [self._rarity(term) for term in own])
-                yield "SELECT rowid, ? FROM sequences WHERE sequences MATCH ?", [bonus, _quoted(terms)]
+    def _by_order(self, query: str, phrases: Sequence[str], weights: Mapping[str, float]) -> Iterator[tuple[str, list[Any]]]:
+        for sequence, own in self._analysis.in_order(query, phrases, weights):
+            bonus = phrase_bonus(own, weights, self._rarity)
+            yield "SELECT rowid, ? FROM sequences WHERE sequences MATCH ?", [bonus, _quoted(sequence)]
 
     def _rarity(self, term: str) -> float:
         """The idf of a term as FTS5 counts it."""

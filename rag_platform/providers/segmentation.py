@@ -30,6 +30,9 @@ _SEPARATOR = re.compile(_JOINT)
 _PLAIN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _HYPHENATED = re.compile(r"[^\W\d_]+(?:[-'][^\W\d_]+)*")
 _CASE_PARTS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[^\W\dA-Z_]+|[A-Z]+|\d+|[^\W\d_]+")
+_MIXED = {"han", "word"}
+_EXACT = re.compile(r"(?=.*\d)(?=.*[^\W\d]).+|.*_.*|\d+(?:[-/:]\d+)+")  # letters and digits, an underscore, or numbers joined by no point
+_BESIDE = (1, 2)  # characters
 _VERSION = re.compile(r"v\d+(?:\.\d+)+")
 
 
@@ -37,8 +40,13 @@ def terms(text: str, chinese: Chinese = "pairs") -> list[str]:
     """Lower-case terms of `text` in order, none with white space inside; an identifier stands whole, followed by its parts."""
     cut = {"han": run_terms if chinese == "pairs" else dictionary_terms, "run": run_terms}
     found: list[str] = []
-    for match in _TOKEN.finditer(unicodedata.normalize("NFKC", text)):
+    text = unicodedata.normalize("NFKC", text)
+    before: re.Match[str] | None = None
+    for match in _TOKEN.finditer(text):
         token, kind = match.group(), match.lastgroup or "word"
+        if before is not None and {kind, before.lastgroup} == _MIXED and match.start() - before.end() <= 1:
+            found += _mixed_term(text, before, match)
+        before = match
         if kind == "word":
             found += _kept_word_terms(token) if len(token) <= _KEPT_CHARS else word_terms(token)
         else:
@@ -57,6 +65,58 @@ def sequence(text: str) -> list[str]:
         token = match.group().lower()
         found += [token.replace("’", "'")[:MAX_TERM_CHARS]] if match.lastgroup == "word" else token
     return found
+
+
+def _mixed_term(text: str, left: re.Match[str], right: re.Match[str]) -> list[str]:
+    """The term that a word and the Chinese character next to it make, by which names such as `T恤` and `XK7-三代` are known."""
+    between = text[left.end() : right.start()]
+    if between and not _SEPARATOR.fullmatch(between):
+        return []
+    first, second = (left.group(), right.group()[0]) if left.lastgroup == "word" else (left.group()[-1], right.group())
+    return [f"{first}{second}".lower()] if len(first) + len(second) <= _KEPT_CHARS else []
+
+
+def exact_names(text: str) -> list[list[str]]:
+    """The sequences of what names one thing exactly: identifiers, several in a row, and those with the Chinese before or after them.
+
+    Where a name ends among Chinese characters is unknown; of several guesses those that are none are found nowhere.
+
+    >>> exact_names("GB/T 19001-2016, XK7-三代")
+    [['19001-2016'], ['gb/t', '19001-2016'], ['xk7'], ['xk7', '三'], ['xk7', '三', '代']]
+    """
+    text = unicodedata.normalize("NFKC", text)
+    tokens = list(_TOKEN.finditer(text))
+    found: list[list[str]] = []
+    number = 0
+    while number < len(tokens):
+        last = number
+        while (
+            last < len(tokens) and _is_name(tokens[last]) and (last == number or text[tokens[last - 1].end() : tokens[last].start()] == " ")
+        ):
+            last += 1
+        name = [term for token in tokens[number:last] for term in sequence(token.group())]
+        if exact := [[term] for term in name if _EXACT.fullmatch(term)]:
+            found += exact
+            found += [name] if len(name) > 1 else []
+            before, after = _beside(text, tokens, number, -1), _beside(text, tokens, last - 1, 1)
+            found += [[*before[-count:], *name] for count in _BESIDE if len(before) >= count]
+            found += [[*name, *after[:count]] for count in _BESIDE if len(after) >= count]
+        number = max(last, number + 1)
+    return found
+
+
+def _is_name(token: re.Match[str]) -> bool:
+    return token.lastgroup == "word" and is_identifier(token.group().lower())
+
+
+def _beside(text: str, tokens: list[re.Match[str]], number: int, step: int) -> str:
+    """The Chinese run right before or after a token, with no more than one joint between."""
+    other = number + step
+    if not 0 <= other < len(tokens) or tokens[other].lastgroup != "han":
+        return ""
+    left, right = sorted((number, other))
+    between = text[tokens[left].end() : tokens[right].start()]
+    return tokens[other].group() if not between or _SEPARATOR.fullmatch(between) else ""
 
 
 def run_terms(run: str) -> list[str]:

@@ -157,24 +157,21 @@ class TantivyReader:
             for term, weight in weights.items()
             for name, boost in self._fields()
         ]
-        for phrase in phrases if self._has_places else ():
-            terms = self._analysis.phrase(phrase)
-            if terms:
-                found = query.phrase_query(schema, "sequence", terms) if len(terms) > 1 else query.term_query(schema, "sequence", terms[0])
-                clauses.append((should, query.const_score_query(found, self._bonus(phrase, weights))))
+        for sequence, own in self._analysis.in_order(text, phrases, weights) if self._has_places else ():
+            held = (
+                query.phrase_query(schema, "sequence", sequence) if len(sequence) > 1 else query.term_query(schema, "sequence", *sequence)
+            )
+            clauses.append((should, query.const_score_query(held, phrase_bonus(own, weights, self._rarity))))
         return query.boolean_query(clauses) if clauses else None
 
     def _fields(self) -> list[tuple[str, float]]:
         return [("text", 1.0), ("headings", self._options.headings_boost)][: 2 if self._options.headings_boost > 0 else 1]
 
-    def _bonus(self, phrase: str, weights: Mapping[str, float]) -> float:
-        own = {term: weights[term] for term in self._analysis.terms(phrase) if term in weights}
-        return phrase_bonus(own, [sum(boost * self._rarity(name, term) for name, boost in self._fields()) for term in own])
-
-    def _rarity(self, field: str, term: str) -> float:
-        """The idf of a term as BM25 counts it here."""
-        number, holding = self.count(), self._searcher.doc_freq(field, term)
-        return math.log(1.0 + (number - holding + 0.5) / (holding + 0.5))
+    def _rarity(self, term: str) -> float:
+        """The idf of a term as BM25 counts it here, summed over the fields with their weights."""
+        number = self.count()
+        held = [(self._searcher.doc_freq(name, term), boost) for name, boost in self._fields()]
+        return sum(boost * math.log(1.0 + (number - holding + 0.5) / (holding + 0.5)) for holding, boost in held)
 
     def _restricted(self, words: Any, sets: dict[str, Collection[str] | None]) -> Any:
         import tantivy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from rag_platform.providers.dictionaries import Dictionary
 
 BREAK = "¶"  # between headings and text, so that no phrase reaches from one into the other; no term is written so
 _K1 = 1.2  # of BM25, in every engine here
+_MOST_IN_ORDER = 64  # of one question
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,20 @@ class Analysis:
         folded: list[str] = _folder().analyze(" ".join(segmentation.sequence(text)))
         return folded
 
+    def in_order(self, question: str, phrases: Sequence[str], weights: Mapping[str, float]) -> list[tuple[list[str], list[str]]]:
+        """What of a question must be found in its order: (the sequence, those of its terms that the question weighs), each once.
+
+        Its phrases, identifiers and words of the dictionary: each outweighs all that its parts find elsewhere, in texts however short.
+        """
+        wanted = [(tuple(self.phrase(phrase)), phrase) for phrase in phrases]
+        wanted += [(tuple(_folder().analyze(" ".join(name))), " ".join(name)) for name in segmentation.exact_names(question)]
+        wanted += [(tuple(self.phrase(word)), word) for word in self._known(question)]
+        found = dict(list({sequence: text for sequence, text in wanted if sequence}.items())[:_MOST_IN_ORDER])
+        return [(list(sequence), [term for term in self.terms(text) if term in weights]) for sequence, text in found.items()]
+
+    def _known(self, question: str) -> list[str]:
+        return self.dictionary.found(unicodedata.normalize("NFKC", question)) if self.dictionary.words else []
+
     def weights(self, question: str, expansions: Sequence[tuple[str, float]] = (), *, identifier_boost: float = 1.0) -> dict[str, float]:
         """The weight of each term that is asked for; terms that only expansions bring weigh what the heaviest of these does."""
         found = {term: count * _importance(term, identifier_boost) for term, count in Counter(self.terms(question)).items()}
@@ -65,12 +80,12 @@ class Analysis:
         return found
 
 
-def phrase_bonus(weights: dict[str, float], rarities: Sequence[float]) -> float:
-    """More than the words of a phrase can ever add to a BM25 score, given their weights and, in the same order, their idf.
+def phrase_bonus(terms: Sequence[str], weights: Mapping[str, float], rarity: Callable[[str], float]) -> float:
+    """More than the words of a phrase can ever add to a BM25 score, given their weights and their idf, summed over the fields.
 
     A term adds at most weight * idf * (k1 + 1), so what holds the phrase comes above what holds its words in any other way.
     """
-    return (_K1 + 1) * sum(weight * idf for weight, idf in zip(weights.values(), rarities, strict=True)) + 1.0
+    return (_K1 + 1) * sum(weights[term] * rarity(term) for term in dict.fromkeys(terms)) + 1.0
 
 
 def _importance(term: str, identifier_boost: float) -> float:

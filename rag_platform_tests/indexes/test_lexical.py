@@ -43,7 +43,7 @@ def test_row_hash_changes_with_text_and_headings_only() -> None:
         ("C++, C# and .NET", ["c++", "c#", "and", ".net", "net"]),
         ("user@example.com", ["user@example.com", "user", "example", "com"]),
         ("年假制度", ["年", "假", "制", "度", "年假", "假制", "制度"]),
-        ("API网关v2", ["api", "网", "关", "网关", "v2", "2"]),
+        ("API网关v2", ["api", "api网", "网", "关", "网关", "关v2", "v2", "2"]),
         ("タワー", ["タ", "ワ", "ー", "タワ", "ワー"]),
         ("ＡＢＣ　１２", ["abc", "12"]),
         ("end.Next ... (a) -x", ["end.next", "end", "next", "a", "x"]),
@@ -62,7 +62,7 @@ def test_terms(text: str, expected: list[str]) -> None:
         ("休假制度", "休 假 制 度 休假 假制 制度", "休假 制度"),
         ("病假", "病 假 病假", "病假"),
         ("年假", "年 假 年假", "年 假"),  # no word of the dictionary
-        ("API网关v2", "api 网 关 网关 v2 2", "api 网关 v2 2"),
+        ("API网关v2", "api api网 网 关 网关 关v2 v2 2", "api api网 网关 关v2 v2 2"),
         ("タワー、タワ", "タ ワ ー タワ ワー タ ワ タワ", "タ ワ ー タワ ワー タ ワ タワ"),
         ("PPR-9087", "ppr-9087 ppr 9087", "ppr-9087 ppr 9087"),
         ("？！…", "", ""),
@@ -187,3 +187,30 @@ def test_an_index_of_an_older_program_is_read_and_takes_no_change(tmp_path: Path
     assert [hit.chunk_id for hit in index.open(tmp_path).search("gates", 5)] == ["c1"]
     with pytest.raises(ProviderError, match=r"older program.*rag rebuild"):
         index.update(tmp_path, removed={"c1": "d1"}, rows=[])
+
+
+def test_an_index_without_places_of_words_is_read_and_takes_no_change(tmp_path: Path) -> None:
+    # as version 2 of the program wrote it
+    import tantivy
+
+    from rag_platform.store import write_json
+
+    builder = tantivy.SchemaBuilder()
+    builder.add_text_field("chunk_id", stored=True, tokenizer_name="raw", index_option="basic")
+    builder.add_text_field("doc_id", tokenizer_name="raw", index_option="basic")
+    for name in ("text", "headings"):
+        builder.add_text_field(name, tokenizer_name="terms", index_option="freq")
+    old = tantivy.Index(builder.build(), path=str(tmp_path))
+    old.register_tokenizer("terms", tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build())
+    writer = old.writer(heap_size=50_000_000, num_threads=1)
+    for number, text in enumerate(("lock gate", "gate lock gate")):
+        writer.add_document(tantivy.Document(chunk_id=f"c{number}", doc_id="d", text=text, headings=""))
+    writer.commit()
+    writer.wait_merging_threads()
+    write_json(tmp_path / "buckets.json", [])
+    index = Tantivy()
+    reader = index.open(tmp_path)
+    assert [hit.chunk_id for hit in reader.search("gates", 5)] == ["c1", "c0"]
+    assert reader.search("lock gate", 5, phrases=["lock gate"]) == reader.search("lock gate", 5)
+    with pytest.raises(ProviderError, match=r"older program.*rag rebuild"):
+        index.update(tmp_path, removed={}, rows=[LexicalRow("c1", "d1", "gate", "")])
