@@ -210,10 +210,11 @@ class CatalogReader:
 
     def select_ids(self, where: str, params: Sequence[Any] = ()) -> set[str]:
         """Ids of the chunks that satisfy an SQL condition over `c`, `d` and `v` (see FILTERABLE)."""
-        # CROSS JOIN fixes the loop order: conditions on documents are tested once per document, not once per chunk.
+        # CROSS JOIN fixes the loop order: conditions on documents are tested once per document, not once per chunk. A release holds one
+        # version of a document, so chunks are joined by doc_id, for which an index alone answers.
         sql = (
             "SELECT c.chunk_id FROM documents d CROSS JOIN versions v ON v.doc_id = d.doc_id"
-            f" CROSS JOIN chunks c ON c.version_id = v.version_id WHERE {where}"
+            f" CROSS JOIN chunks c ON c.doc_id = d.doc_id WHERE {where}"
         )
         return {row[0] for row in self._db().execute(sql, params)}
 
