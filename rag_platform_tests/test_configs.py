@@ -21,6 +21,8 @@ STRATEGIES = sorted(path.stem for path in (CONFIG / "strategies").glob("*.yaml")
 ENTRIES = [(kind, name) for kind, table in PROVIDERS.items() for name in table]
 REQUIRED: dict[str, dict[str, object]] = {  # options without which an entry cannot be built
     "sentence_transformers": {"model": "intfloat/multilingual-e5-small"},
+    "cross_encoder": {"model": "BAAI/bge-reranker-base"},
+    "http": {"url": "http://127.0.0.1:9/v1/rerank"},
     "joined": {"parts": [{"provider": "hashing", "weight": 2.0}, {"provider": "hashing", "options": {"dim": 64}}]},
 }
 PACKAGES = {  # what each extra installs, as it is imported
