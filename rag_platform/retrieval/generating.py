@@ -42,6 +42,8 @@ class Generative:
         """
         if self.llm is None:
             raise ConfigError("the answerer `llm` has no language model; set answerer.llm or llm in the strategy", code="no_model")
+        if not evidence:
+            return Written("")
         prompt = prompts.load(self.prompt, ("query", "context"))
         warnings: list[str] = []
         shown = list(evidence)
