@@ -368,6 +368,9 @@ class Unreadable:
         """Raises ProviderError, always."""
         raise ProviderError(self.reason, code="index_unreadable")
 
+    def prepare(self) -> None:
+        """Nothing can be prepared; the searches tell why."""
+
     def close(self) -> None:
         """Nothing is open."""
 

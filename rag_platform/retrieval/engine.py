@@ -34,6 +34,8 @@ __all__ = ["MAX_TOP_K", "answer"]
 # Mistakes of the caller that no namespace can answer; every other error of one namespace leaves the others.
 _CALLERS = frozenset({"empty_query", "query_too_long", "invalid_query", "unknown_filter", "invalid_filter", "invalid_mode", "invalid_top_k",
                       "unknown_namespace", "unknown_strategy", "cancelled"})  # fmt: skip
+_REQUEST = tuple(field.name for field in dataclasses.fields(QueryRequest))
+_MAX_DEPTH = 40
 OnText = Callable[[str], None]
 
 
@@ -56,6 +58,7 @@ def answer(
     with tracing.trace("query", logs_dir=library.store.logs_dir, namespace=names[0], request_id=request_id) as trace:
         leases = _Leases(library)
         try:
+            _require_shallow(request.filters)
             if len(names) > 1 and request.release_id:
                 raise InputError(f"a release belongs to one namespace; {len(names)} were named", code="release_of_several")
             with library.load.question() as without:
@@ -65,6 +68,18 @@ def answer(
             raise
         finally:
             leases.close()
+
+
+def _require_shallow(filters: object) -> None:
+    """Raises InputError for filters nested more deeply than anybody means; traces and caches write them out."""
+    level: list[object] = [filters]
+    for _ in range(_MAX_DEPTH):
+        level = [
+            inner for outer in level for inner in (outer.values() if isinstance(outer, dict) else outer if isinstance(outer, list) else ())
+        ]
+        if not level:
+            return
+    raise InputError(f"the filter is nested more than {_MAX_DEPTH} levels deep; write it flatter", code="invalid_filter")
 
 
 class _Leases:
@@ -151,7 +166,7 @@ def _search(q: _Query, lease: Lease, strategy: Strategy, deadline: Deadline) -> 
     config_id = q.library.config_id(strategy)
     if not q.trace.header["strategy_config_id"]:
         q.trace.header["strategy_config_id"] = config_id
-        q.trace.set(release_id=lease.release_id, request=dataclasses.asdict(q.request))
+        q.trace.set(release_id=lease.release_id, request={name: getattr(q.request, name) for name in _REQUEST})
     found = search(Search(q.library, lease, strategy, q.request, q.trace, deadline, q.without))
     if len(q.names) == 1:
         q.flags.update(found.flags)
@@ -271,7 +286,7 @@ def _written(
     written = Written("")
     if context:
         written, degraded = _text(q, first, context, deadline, span)
-    sure = answering.confidence(query.original_query, written.text, context, hits, legs=legs)
+    sure = answering.confidence(query, written.text, context, hits, legs=legs) if written.text else 0.0
     if written.text.strip() and not answering.refuses(sure, config):
         cited = citing.checked(written.text, context)
         if cited.unsupported and config.flag_unsupported:
@@ -280,7 +295,7 @@ def _written(
     unreachable = "error" in q.flags
     kind = "unreachable" if unreachable else "failed" if degraded else "no_answer" if context or hits else "nothing"
     text, citations = citing.passages(kind, query.language, context or hits, q.flags["error"]["message"] if unreachable else "")
-    unsure = answering.confidence(query.original_query, "", context, hits, legs=legs)
+    unsure = answering.confidence(query, "", context, hits, legs=legs) if deadline.left() else 0.0
     return _Answer(text, citations, unsure, False, written.warnings, degraded)
 
 
@@ -307,9 +322,12 @@ def _text(q: _Query, first: Found, context: list[Hit], deadline: Deadline, span:
         q.flags["fallback_mode"] = "structured_response"
     finally:
         heard.ended = True
-    if config.provider == "extractive" and "generation_failed" in q.flags and deadline.left():
-        return Written(""), True  # it would fail again
-    return answering.Extractive().answer(first.query, context), True
+    try:
+        quoting = answering.Extractive()
+        return deadlines.within(config.timeout_ms / 1000, "quoting", lambda: quoting.answer(first.query, context), deadline), True
+    except Exception as error:  # what was found is listed then
+        span.fail(error)
+        return Written(""), True
 
 
 @dataclass
@@ -329,7 +347,7 @@ class _Heard:
 
 
 def _unwritten(found: list[Found], hits: list[Hit]) -> _Answer:
-    sure = answering.confidence(found[0].query.original_query, "", [], hits, legs=sum(item.legs for item in found))
+    sure = answering.confidence(found[0].query, "", [], hits, legs=sum(item.legs for item in found))
     return _Answer(confidence=sure)
 
 

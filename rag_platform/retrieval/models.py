@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from rag_platform import registry
@@ -68,13 +68,8 @@ class Models:
         if not getattr(registry.provider_class("answerer", config.provider), "USES_LLM", False):
             return self._kept("answerer", config, "", lambda: answering.build(config, None))
 
-        def make() -> Any:
-            built = answering.build(config, self.llm(config.llm, strategy))
-            # the budget of tokens was counted in the form of the context, so that is the form to quote it in
-            return replace(built, format=form) if hasattr(built, "format") and "format" not in config.options else built  # type: ignore[type-var]
-
         named = canonical_json([(config.llm or strategy.llm).model_dump(mode="json"), config.prompt, form])
-        return self._kept("answerer", config, named, make)
+        return self._kept("answerer", config, named, lambda: answering.build(config, self.llm(config.llm, strategy), format=form))
 
     def limited(self, kind: str, built: Built, config: ProviderConfig) -> Any:
         """A context in which the provider may be called; it waits for a place where the provider is on another machine."""

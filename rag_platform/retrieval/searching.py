@@ -232,6 +232,8 @@ def _pre_filter(s: Search, plan: FilterPlan) -> tuple[Access, int | None]:
             try:
                 allowed = s.library.matching_chunks(s.lease, plan.where, plan.params)  # the same object each time: readers know it again
                 allowed = allowed - hidden if hidden else allowed
+            except OverflowError as error:
+                raise InputError(f"a number in the filter on {', '.join(plan.fields)} is too large", code="invalid_filter") from error
             except Exception as error:
                 s.trace.set(flags={"filter_failed": True})
                 raise ProviderError(f"the filter on {', '.join(plan.fields)} could not be run ({error}); nothing was searched, because an "
@@ -303,8 +305,8 @@ def _fusion(s: Search, found: Retrieved) -> list[Candidate]:
     built = s.library.models.provider("fusion", s.strategy.fusion)
     both = len(found.ran) == 2
     with tracing.span("stage.fusion", **built.span) as span:
-        fused: list[Candidate] = built.instance.fuse(found.dense, found.sparse) if both else [*found.dense, *found.sparse]
-        span.set(fusion_id=s.strategy.fusion.provider, fusion_applied=both, k_out=len(fused))
+        fused: list[Candidate] = built.instance.fuse(found.dense, found.sparse, trust=found.trust) if both else [*found.dense, *found.sparse]
+        span.set(fusion_id=s.strategy.fusion.provider, fusion_applied=both, trust_in_words=found.trust, k_out=len(fused))
         tracing.event("fusion.ranked", {"ranked": legs.listed(fused)})
     s.trace.count(candidates_dense=len(found.dense), candidates_sparse=len(found.sparse))
     if both:
@@ -382,7 +384,7 @@ def _worth_it(s: Search, query: QueryIR, hits: Sequence[Hit], legs_ran: int) -> 
         s.give_up("rerank", "the hits were not reranked")
         return False
     least = s.strategy.reranker.only_below_confidence
-    return least is None or confidence(query.original_query, "[1]", hits[:1], hits, legs=legs_ran) < least
+    return least is None or confidence(query, "[1]", hits[:1], hits, legs=legs_ran) < least
 
 
 def _favoured(s: Search, plan: FilterPlan, rows: dict[str, ChunkRow]) -> dict[str, set[str]]:

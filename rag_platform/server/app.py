@@ -68,6 +68,7 @@ def warm(library: Library) -> None:
             if lease.release.lexical is not None:
                 lease.release.lexical.search("warm up", 1)
             if lease.release.dense is not None:
+                lease.release.dense.prepare()
                 library.query_vector(lease.strategy.embedding, "warm up")
     except RagError as error:
         log.info("nothing preloaded from namespace %s: %s", namespace, error.message)

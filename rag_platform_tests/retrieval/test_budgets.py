@@ -258,3 +258,16 @@ def test_an_overloaded_library_refuses(publish: Any, settings: Settings, store: 
     library.close()
     assert raised.value.code == "overloaded"
     assert traces.show(store.logs_dir, raised.value.details["trace_id"])["status"] == "error"
+
+
+def test_a_question_that_takes_too_long_to_read_ends_in_time(publish: Any, vary: Any, store: Store, settings: Settings) -> None:
+    """100,000 characters where nobody limits them: every stage would take seconds."""
+    publish({"guide": GUIDE})
+    library = Library(load_settings({"limits": {"max_query_chars": 1_000_000}}), store)
+    answer(library, QueryRequest(QUESTION))
+    name = vary("quick", "retrieval: {query_seconds: 0.5}\n")
+    started = time.perf_counter()
+    result = answer(library, QueryRequest("½ a-" * 25_000, strategy=name))
+    library.close()
+    assert time.perf_counter() - started < 10  # the machine of a test may be slow; without deadlines it takes a minute
+    assert not result.answered

@@ -468,3 +468,19 @@ def test_a_strategy_of_another_space_is_refused(guide: Any, library: Library, va
 def test_a_release_outlives_its_strategy_file(guide: Any, library: Library, config_folder: Path) -> None:
     shutil.move(config_folder / "strategies" / "tiny.yaml", config_folder / "strategies" / "renamed.yaml")
     assert answer(library, QueryRequest("maximum upload size")).hits[0].chunk_id == "guide-0"
+
+
+@pytest.mark.parametrize("filters", [{"page_start": {"$gt": 10**40}}, {"$and": [{"page_start": {"$lt": -(10**40)}}]}])
+def test_a_number_beyond_all_bounds_is_the_callers_mistake(guide: Any, library: Library, filters: dict[str, Any]) -> None:
+    with pytest.raises(InputError) as raised:
+        answer(library, QueryRequest("x", filters=filters))
+    assert raised.value.code == "invalid_filter"
+
+
+def test_a_filter_without_a_floor_is_refused_and_traced(guide: Any, library: Library, store: Store) -> None:
+    deep: dict[str, Any] = {"lang": "en"}
+    for _ in range(5000):
+        deep = {"$and": [deep]}
+    with pytest.raises(InputError, match="nested") as raised:
+        answer(library, QueryRequest("x", filters=deep))
+    assert traces.show(store.logs_dir, raised.value.details["trace_id"])["error"]["code"] == "invalid_filter"
