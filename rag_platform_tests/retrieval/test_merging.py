@@ -36,9 +36,11 @@ def test_namespaces_are_interleaved_by_how_much_of_the_question_they_speak_of() 
     pumps = [hit("p1", "The pump needs oil."), hit("p2", "Oil the pump."), hit("p3", "pump")]
     other = [hit("o1", "The oil price.", 900.0), hit("o2", "Nothing at all.", 800.0)]
     merged = merging.by_namespace("pump oil", [other, pumps])
-    # weights: pumps 1, other .5; scores are weight / rank, equal ones in the order of the namespaces
-    assert [(h.chunk_id, h.rank, h.score) for h in merged] == [("p1", 1, 1.0), ("o1", 2, 0.5), ("p2", 3, 0.5), ("p3", 4, 0.333333),
-                                                              ("o2", 5, 0.25)]  # fmt: skip
+    # weights: pumps 1, other .5 squared; scores are weight / rank
+    assert [(h.chunk_id, h.rank, h.score) for h in merged] == [("p1", 1, 1.0), ("p2", 2, 0.5), ("p3", 3, 0.333333), ("o1", 4, 0.25),
+                                                              ("o2", 5, 0.125)]  # fmt: skip
+    near = merging.by_namespace("pump oil price", [other, pumps])  # both hold two of three words: they take turns
+    assert [h.chunk_id for h in near] == ["o1", "p1", "o2", "p2", "p3"]
 
 
 def test_without_common_words_the_lists_take_turns() -> None:
