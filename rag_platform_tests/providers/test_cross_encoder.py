@@ -1,0 +1,87 @@
+"""A cross-encoder of sentence-transformers as a reranker, on tiny weights of our own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rag_platform.config_query import RerankConfig
+from rag_platform.errors import ConfigError
+from rag_platform.protocols import Reranker
+from rag_platform.registry import build
+from rag_platform.retrieval.reranking import reranked
+from rag_platform_tests.providers.rerank_hits import hits_of, question
+
+pytest.importorskip("sentence_transformers", reason="needs the extra `models`: pip install 'rag-platform[models]'")
+
+
+def tiny(folder: Path, labels: int = 1) -> Path:
+    """A BERT of 32 numbers that classifies pairs; letters are its vocabulary, its weights are seeded."""
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+
+    letters = [*map(chr, range(33, 127)), *"上传限制是多少？"]
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
+    BertTokenizerFast(vocab=str(folder / "vocab.txt"), model_max_length=64).save_pretrained(folder)
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": 64}
+    BertForSequenceClassification(BertConfig(vocab_size=len(vocabulary), num_labels=labels, **shape)).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny(tmp_path_factory.mktemp("models") / "tiny-cross")
+
+
+def reranker(folder: Path | str, **options: Any) -> Reranker:
+    built: Reranker = build("reranker", "cross_encoder", {"model": str(folder), **options})
+    return built
+
+
+def test_scores_are_the_logits_of_the_package(model: Path) -> None:
+    import torch
+    from sentence_transformers import CrossEncoder
+
+    bare = CrossEncoder(str(model), device="cpu", local_files_only=True, activation_fn=torch.nn.Identity())
+    texts = ["The limit is 50 MB.", "上传限制", "x" * 500]
+    expected = bare.predict([(question().dense_query_text, f"Guide > Limits\n{text}") for text in texts], show_progress_bar=False)
+    assert reranker(model).score(question(), hits_of(*texts)) == pytest.approx([float(score) for score in expected], abs=1e-5)
+
+
+def test_batches_change_nothing(model: Path) -> None:
+    hits = hits_of(*(f"text number {n} " * n for n in range(1, 8)))
+    config = RerankConfig(provider="cross_encoder", timeout_ms=60_000)
+    whole = reranked(reranker(model), config, question(), hits)
+    small = reranked(reranker(model, batch_size=2), config.model_copy(update={"batch_size": 3}), question(), hits)
+    assert [hit.chunk_id for hit in whole] == [hit.chunk_id for hit in small]
+    assert [hit.score for hit in whole] == pytest.approx([hit.score for hit in small], abs=1e-5)
+
+
+def test_blank_broken_and_huge_texts(model: Path) -> None:
+    scores = reranker(model).score(question(), hits_of("", "\0 \ud800", "word " * 100_000))
+    assert len(scores) == 3
+    assert reranker(model).score(question(), []) == []
+
+
+def test_a_window_of_ones_own(model: Path) -> None:
+    short = reranker(model, max_tokens=32).score(question("a"), hits_of("b c d e f g " * 20))
+    assert short != pytest.approx(reranker(model).score(question("a"), hits_of("b c d e f g " * 20)), abs=1e-6)
+
+
+def test_a_model_that_is_not_there_is_told_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no model folder") as caught:
+        reranker(tmp_path / "none").score(question(), hits_of("a"))
+    assert caught.value.code == "model_not_found"
+    with pytest.raises(ConfigError, match="hf download no-such/model") as caught:
+        reranker("no-such/model").score(question(), hits_of("a"))
+    assert caught.value.code == "model_unusable"
+
+
+def test_a_classifier_of_three_labels_is_no_reranker(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="has 3 outputs"):
+        reranker(tiny(tmp_path / "three", labels=3)).score(question(), hits_of("a"))
