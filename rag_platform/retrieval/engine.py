@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable, Hashable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 
 from rag_platform.config import Strategy, canonical_json
@@ -21,7 +21,7 @@ from rag_platform.errors import CancelledError, InputError, RagError
 from rag_platform.ir import Citation, Hit, Json, QueryRequest, QueryResult
 from rag_platform.observability import tracing
 from rag_platform.prompts import wording
-from rag_platform.protocols import Written
+from rag_platform.protocols import Answerer
 from rag_platform.retrieval import answering, budgets, citing, deadlines, evidence, merging
 from rag_platform.retrieval.budgets import Budget
 from rag_platform.retrieval.deadlines import Deadline
@@ -36,6 +36,7 @@ _CALLERS = frozenset({"empty_query", "query_too_long", "invalid_query", "unknown
                       "unknown_namespace", "unknown_strategy", "cancelled"})  # fmt: skip
 _REQUEST = tuple(field.name for field in dataclasses.fields(QueryRequest))
 _MAX_DEPTH = 40
+UNSURE = 0.2  # the most confidence that a refusal has
 OnText = Callable[[str], None]
 
 
@@ -130,13 +131,15 @@ class _Query:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """The text, its citations, how far to trust it, and whether it answers; `degraded` when something went wrong on the way."""
+    """The text, its citations, how far to trust it, and whether it answers; `degraded` when something was given up on the way."""
 
     text: str = ""
     citations: tuple[Citation, ...] = ()
     confidence: float = 0.0
     answered: bool = False
     warnings: tuple[str, ...] = ()
+    unsupported: tuple[Json, ...] = ()  # sentence and reason of what the evidence does not bear out
+    prompt_profile_id: str = ""
     degraded: bool = False
 
 
@@ -281,53 +284,63 @@ def _response_key(q: _Query, found: list[Found]) -> Hashable | None:
 def _written(
     q: _Query, first: Found, legs: int, hits: list[Hit], context: list[Hit], deadline: Deadline, span: tracing.Span
 ) -> _Answer:  # fmt: skip
-    query, config = first.query, first.strategy.answerer
-    degraded = False
-    written = Written("")
-    if context:
-        written, degraded = _text(q, first, context, deadline, span)
-    sure = answering.confidence(query, written.text, context, hits, legs=legs) if written.text else 0.0
-    if written.text.strip() and not answering.refuses(sure, config):
-        cited = citing.checked(written.text, context)
-        if cited.unsupported and config.flag_unsupported:
-            q.flags["unsupported"] = [{"sentence": item.sentence, "reason": item.reason} for item in cited.unsupported]
-        return _Answer(cited.text, cited.citations, sure, True, (*written.warnings, *cited.warnings), degraded)
-    unreachable = "error" in q.flags
-    kind = "unreachable" if unreachable else "failed" if degraded else "no_answer" if context or hits else "nothing"
-    text, citations = citing.passages(kind, query.language, context or hits, q.flags["error"]["message"] if unreachable else "")
-    unsure = answering.confidence(query, "", context, hits, legs=legs) if deadline.left() else 0.0
-    return _Answer(text, citations, unsure, False, written.warnings, degraded)
-
-
-def _text(q: _Query, first: Found, context: list[Hit], deadline: Deadline, span: tracing.Span) -> tuple[Written, bool]:
-    """What the answerer wrote and whether it was spared or failed; then it is what can be quoted without it."""
+    """The answerer's answer, else what can be quoted without it, else the closest passages."""
     config = first.strategy.answerer
+    compose = _Composing(first, legs, hits, context)
+    degraded, made = False, _Answer()
     heard = _Heard(q.on_text, deadline)
     try:
-        built = q.library.models.answerer(first.strategy)
-        span.provider.update(built.span)
-        if budgets.MODEL not in q.without or not getattr(built.instance, "USES_LLM", False):
-            written: Written = deadlines.within(
-                config.timeout_ms / 1000, "stage.generate",
-                lambda: built.instance.answer(first.query, context, on_text=heard if q.on_text is not None else None), deadline,
-            )  # fmt: skip
-            span.set(prompt_profile_id=written.prompt_profile_id)
-            return written, False
-        q.flags["load_shed"] = [*q.flags.get("load_shed", ()), budgets.MODEL]
-        q.warnings.append(f"the answer only quotes, because {q.library.load.running} questions run at once")
+        if context:
+            built = q.library.models.answerer(first.strategy)
+            span.provider.update(built.span)
+            if budgets.MODEL in q.without and getattr(built.instance, "USES_LLM", False):
+                q.flags["load_shed"] = [*q.flags.get("load_shed", ()), budgets.MODEL]
+                q.warnings.append(f"the answer only quotes, because {q.library.load.running} questions run at once")
+                degraded = True
+            else:
+                on_text = heard if q.on_text is not None else None
+                made = deadlines.within(config.timeout_ms / 1000, "stage.generate", lambda: compose(built.instance, on_text), deadline)
     except Exception as error:
         span.fail(error)
         deadline.check()
         _fall_back(q, "generation_failed", f"the answer could not be written ({error}); what was found is quoted instead")
         q.flags["fallback_mode"] = "structured_response"
+        degraded = True
     finally:
         heard.ended = True
-    try:
-        quoting = answering.Extractive()
-        return deadlines.within(config.timeout_ms / 1000, "quoting", lambda: quoting.answer(first.query, context), deadline), True
-    except Exception as error:  # what was found is listed then
-        span.fail(error)
-        return Written(""), True
+    if degraded:
+        with suppress(Exception):  # then what was found is listed
+            made = deadlines.within(config.timeout_ms / 1000, "quoting", lambda: compose(answering.Extractive()), deadline)
+    span.set(prompt_profile_id=made.prompt_profile_id)
+    if made.unsupported:
+        q.flags["unsupported"] = list(made.unsupported)
+    if made.answered:
+        return dataclasses.replace(made, degraded=degraded)
+    unreachable = "error" in q.flags
+    kind = "unreachable" if unreachable else "failed" if degraded else "no_answer" if context or hits else "nothing"
+    text, citations = citing.passages(kind, first.query.language, context or hits, q.flags["error"]["message"] if unreachable else "")
+    return dataclasses.replace(made, text=text, citations=citations, degraded=degraded)
+
+
+@dataclass(frozen=True, slots=True)
+class _Composing:
+    """Makes an answer of the evidence: written, weighed, and checked against it where it is sure enough to be given."""
+
+    first: Found
+    legs: int
+    hits: list[Hit]
+    context: list[Hit]
+
+    def __call__(self, answerer: Answerer, on_text: OnText | None = None) -> _Answer:
+        query, config = self.first.query, self.first.strategy.answerer
+        written = answerer.answer(query, self.context, on_text=on_text)
+        sure = answering.confidence(query, written.text, self.context, self.hits, legs=self.legs)
+        if not written.text.strip() or answering.refuses(sure, config):
+            return _Answer("", (), min(sure, UNSURE), warnings=written.warnings, prompt_profile_id=written.prompt_profile_id)
+        cited = citing.checked(written.text, self.context)
+        unsupported = [{"sentence": item.sentence, "reason": item.reason} for item in cited.unsupported if config.flag_unsupported]
+        return _Answer(cited.text, cited.citations, sure, True, (*written.warnings, *cited.warnings), tuple(unsupported),
+                       written.prompt_profile_id)  # fmt: skip
 
 
 @dataclass
