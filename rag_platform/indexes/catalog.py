@@ -9,11 +9,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import sqlite3
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from rag_platform.errors import NotFoundError
 from rag_platform.indexes.catalog_tables import (
@@ -27,6 +25,7 @@ from rag_platform.indexes.catalog_tables import (
     show_as_current,
 )
 from rag_platform.ir import Chunk, Document, MediaLink, MediaText, Section, Version
+from rag_platform.lasting import Kept, LastingFile
 
 _IN_CLAUSE = 500
 
@@ -118,40 +117,25 @@ class ChunkRow:
 
 
 class CatalogReader:
-    """Read access to a finished catalog from any number of threads; each thread gets its own connection."""
+    """Read access to a finished catalog from any number of threads, also after the release was removed."""
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
             raise NotFoundError(f"no catalog at {path.name}; rebuild the release with `rag rebuild`", code="no_catalog")
         self._path = path
-        self._uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
-        self._local = threading.local()
-        self._open: list[sqlite3.Connection] = []
-        self._lock = threading.Lock()
-        self._db()
+        self._file = LastingFile(path, self._checked)
 
     def close(self) -> None:
         """Close every thread's connection; the reader is unusable afterwards."""
-        with self._lock:
-            while self._open:
-                self._open.pop().close()
+        self._file.close()
 
-    def _db(self) -> sqlite3.Connection:
-        db: sqlite3.Connection | None = getattr(self._local, "db", None)
-        if db is None:
-            # Autocommit and shared closing: close() may run in another thread than the queries did.
-            db = sqlite3.connect(self._uri, uri=True, check_same_thread=False, isolation_level=None)
-            try:
-                self.schema_version = check_schema(db, self._path)
-                if self.schema_version < SCHEMA_VERSION:
-                    show_as_current(db)
-            except BaseException:
-                db.close()
-                raise
-            self._local.db = db
-            with self._lock:
-                self._open.append(db)
-        return db
+    def _checked(self, db: sqlite3.Connection) -> None:
+        self.schema_version = check_schema(db, self._path)
+        if self.schema_version < SCHEMA_VERSION:
+            show_as_current(db)
+
+    def _db(self) -> sqlite3.Connection | Kept:
+        return self._file.db()
 
     def _in(self, sql: str, values: Iterable[str]) -> Iterator[tuple[Any, ...]]:
         items = list(values)

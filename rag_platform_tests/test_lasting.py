@@ -1,0 +1,83 @@
+"""A finished SQLite file is read by threads that come before and after it was removed."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rag_platform.lasting import LastingFile
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file with three numbers, in a folder whose name a URI must escape."""
+    folder = tmp_path / "50 % #1?"
+    folder.mkdir()
+    with sqlite3.connect(folder / "numbers.sqlite") as db:
+        db.execute("CREATE TABLE numbers (n INTEGER)")
+        db.executemany("INSERT INTO numbers VALUES (?)", [(1,), (2,), (3,)])
+    db.close()
+    return folder / "numbers.sqlite"
+
+
+def in_threads(count: int, function: Any) -> list[Any]:
+    """What `function` returns or raises in so many new threads at once."""
+    found: list[Any] = []
+
+    def run() -> None:
+        try:
+            found.append(function())
+        except Exception as error:
+            found.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def test_threads_that_come_after_the_file_is_gone_read_it_all_the_same(path: Path) -> None:
+    file = LastingFile(path, lambda db: None)
+    assert file.db().execute("SELECT n FROM numbers").fetchall() == [(1,), (2,), (3,)]
+    path.unlink()
+    path.parent.rmdir()
+
+    def asked() -> Any:
+        db = file.db()
+        some = [tuple(row) for _ in range(50) for row in db.execute("SELECT n FROM numbers WHERE n > ?", (1,))]
+        assert some == [(2,), (3,)] * 50
+        return db.execute("SELECT max(n) FROM numbers").fetchone(), db.execute("SELECT n FROM numbers WHERE n > 9").fetchone()
+
+    assert in_threads(8, asked) == [((3,), None)] * 8
+    file.close()
+    assert {type(error) for error in in_threads(2, asked)} == {sqlite3.ProgrammingError}
+
+
+def test_a_file_that_is_there_and_cannot_be_read_says_so(path: Path) -> None:
+    file = LastingFile(path, lambda db: db.execute("SELECT n FROM numbers"))  # type: ignore[arg-type,return-value]
+    path.write_bytes(b"no database, but long enough to look like one" * 50)
+    assert {type(error) for error in in_threads(2, file.db)} == {sqlite3.DatabaseError}
+    file.close()
+
+
+def test_close_ends_every_connection(path: Path) -> None:
+    file = LastingFile(path, lambda db: None)
+    held = file.db()
+    file.close()
+    for use in (lambda: held.execute("SELECT 1"), lambda: file.db().execute("SELECT 1")):
+        with pytest.raises(sqlite3.ProgrammingError):
+            use()
+
+
+def test_what_refuses_a_connection_is_raised_and_leaves_none_open(path: Path) -> None:
+    def refuse(db: sqlite3.Connection) -> None:
+        raise ValueError("not this one")
+
+    with pytest.raises(ValueError, match="not this one"):
+        LastingFile(path, refuse)
