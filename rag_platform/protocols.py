@@ -173,6 +173,10 @@ class LexicalReader(Protocol):
         """
         ...
 
+    def reach(self, query: str) -> float:
+        """What a text of average length scores that holds every word of the question once, its headings apart; 0 without words."""
+        ...
+
     def count(self) -> int:
         """Number of chunks held."""
         ...
@@ -200,8 +204,8 @@ class LexicalIndex(Protocol):
 class Fusion(Protocol):
     """Joins the candidates of two legs into one order."""
 
-    def fuse(self, dense: Sequence[Candidate], sparse: Sequence[Candidate]) -> list[Candidate]:
-        """Every candidate once, best first; ties by best former rank, then chunk_id."""
+    def fuse(self, dense: Sequence[Candidate], sparse: Sequence[Candidate], *, trust: float = 1.0) -> list[Candidate]:
+        """Every candidate once, best first; ties by best former rank, then chunk_id. `trust` multiplies the weight of the sparse leg."""
         ...
 
 

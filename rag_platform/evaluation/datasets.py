@@ -97,3 +97,58 @@ def _qrels(path: Path) -> dict[str, dict[str, int]]:
                 raise InputError(f"{path.parent.name}/{path.name}, line {number}: {row!r} is not query-id, corpus-id, score")
             grades.setdefault(row[0], {})[row[-2]] = int(row[-1])
     return grades
+
+
+# --- documents of a set --------------------------------------------------------------------------------------------------
+
+
+def write_documents(data: RetrievalSet, folder: Path) -> dict[str, str]:
+    """Write each text as a Markdown file under its title; file name to passage_id. A text that is empty becomes no file.
+
+    A title that the text repeats as its own beginning stands once, as in a document that people write.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    named: dict[str, str] = {}
+    width = len(str(len(data.passages)))
+    for number, passage in enumerate(data.passages):
+        title, text = " ".join(passage.title.split()), passage.text.strip()
+        if title and text.startswith(title):
+            text = text[len(title) :].strip()
+        if not text and not title:
+            continue
+        name = f"{number:0{width}d}.md"
+        (folder / name).write_text((f"# {title}\n\n" if title else "") + f"{text}\n", encoding="utf-8")
+        named[name] = passage.passage_id
+    return named
+
+
+# --- questions about pages -----------------------------------------------------------------------------------------------
+
+_PAGE_FILES = ("questions.jsonl", "qrels_pages.tsv")
+
+
+@dataclass(frozen=True, slots=True)
+class PageSet:
+    """Questions about PDF files and the pages that hold their evidence, as `name#pN`, N from 1; `name` is a file's without its suffix."""
+
+    name: str
+    files: tuple[Path, ...]
+    queries: Mapping[str, str]
+    qrels: Mapping[str, Mapping[str, int]] = field(repr=False)
+
+
+def is_page_set(folder: Path) -> bool:
+    """True for a folder with questions about pages."""
+    return all((folder / name).is_file() for name in _PAGE_FILES)
+
+
+def read_page_set(folder: Path) -> PageSet:
+    """The questions about the PDF files of a folder. Raises NotFoundError for a missing file, InputError for a line that cannot be read."""
+    questions = {str(row["id"]): str(row["question"]) for row in _rows(folder / _PAGE_FILES[0], ("id", "question"))}
+    qrels = _qrels(folder / _PAGE_FILES[1])
+    answered = {query_id: text for query_id, text in questions.items() if any(grade > 0 for grade in qrels.get(query_id, {}).values())}
+    files = tuple(sorted(folder.glob("*.pdf")))
+    held = {path.stem for path in files}
+    if stray := sorted({page for grades in qrels.values() for page in grades if page.partition("#p")[0] not in held}):
+        raise InputError(f"{folder.name}/{_PAGE_FILES[1]} names pages of {len(stray)} files that are not there, first {stray[0]!r}")
+    return PageSet(folder.name, files, answered, {query_id: qrels[query_id] for query_id in answered})

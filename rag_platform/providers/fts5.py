@@ -164,6 +164,12 @@ class Fts5Reader:
             bonus = phrase_bonus(own, weights, self._rarity)
             yield "SELECT rowid, ? FROM sequences WHERE sequences MATCH ?", [bonus, _quoted(sequence)]
 
+    def reach(self, query: str) -> float:
+        """What a text of average length scores that holds every word of the question once, its headings apart; 0 without words."""
+        weights = self._analysis.weights(query, identifier_boost=self._options.identifier_boost)
+        with _told(self._path):
+            return sum(weight * self._rarity(term) for term, weight in weights.items())
+
     def _rarity(self, term: str) -> float:
         """The idf of a term as FTS5 counts it."""
         row = self._db().execute("SELECT doc FROM terms WHERE term = ?", (term,)).fetchone()

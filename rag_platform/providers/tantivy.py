@@ -167,11 +167,18 @@ class TantivyReader:
     def _fields(self) -> list[tuple[str, float]]:
         return [("text", 1.0), ("headings", self._options.headings_boost)][: 2 if self._options.headings_boost > 0 else 1]
 
+    def reach(self, query: str) -> float:
+        """What a text of average length scores that holds every word of the question once, its headings apart; 0 without words."""
+        weights = self._analysis.weights(query, identifier_boost=self._options.identifier_boost)
+        return sum(weight * self._idf("text", term) for term, weight in weights.items())
+
     def _rarity(self, term: str) -> float:
         """The idf of a term as BM25 counts it here, summed over the fields with their weights."""
-        number = self.count()
-        held = [(self._searcher.doc_freq(name, term), boost) for name, boost in self._fields()]
-        return sum(boost * math.log(1.0 + (number - holding + 0.5) / (holding + 0.5)) for holding, boost in held)
+        return sum(boost * self._idf(name, term) for name, boost in self._fields())
+
+    def _idf(self, field: str, term: str) -> float:
+        holding = self._searcher.doc_freq(field, term)
+        return math.log(1.0 + (self.count() - holding + 0.5) / (holding + 0.5))
 
     def _restricted(self, words: Any, sets: dict[str, Collection[str] | None]) -> Any:
         import tantivy

@@ -6,6 +6,9 @@ the best rank a candidate had in either leg, then by chunk_id.
 A candidate that only one leg found gets the lowest score the other leg returned, not zero evidence: the leg did look at it and
 placed it below its last candidate, so its last score is the tightest bound that is known (the pool's minimum as in Lee, "Analyses
 of Multiple Evidence Combination", SIGIR 1997, and CombSUM over min-max scores). A leg that returned nothing says nothing.
+
+`trust`, 0 to 1, says how far the sparse leg may be believed for this question (`legs.trust_in_words`); its weight is multiplied by it.
+Every way of scaling makes the best of a leg as good as the best of the other, also where the texts hold none of the question's words.
 """
 
 from __future__ import annotations
@@ -38,11 +41,12 @@ class ReciprocalRank:
         if len(self.weights) != 2 or min(self.weights) < 0 or max(self.weights) <= 0 or not math.isfinite(sum(self.weights)):
             raise ValueError(f"weights = {list(self.weights)} must be those of the dense and the sparse leg, not negative, one above 0")
 
-    def fuse(self, dense: Sequence[Candidate], sparse: Sequence[Candidate]) -> list[Candidate]:
+    def fuse(self, dense: Sequence[Candidate], sparse: Sequence[Candidate], *, trust: float = 1.0) -> list[Candidate]:
         """Every candidate once, best first; scores between 0 and the sum of the weights / (k + 1)."""
+        of_dense, of_sparse = self.weights
         legs = [
             {c.chunk_id: weight / (self.k + rank) for c, rank in zip(leg, _ranks(leg), strict=True)}
-            for weight, leg in zip(self.weights, (dense, sparse), strict=True)
+            for weight, leg in ((of_dense, dense), (of_sparse * trust, sparse))
         ]
         return _ordered(dense, sparse, lambda chunk_id: sum(leg.get(chunk_id, 0.0) for leg in legs))
 
@@ -61,9 +65,9 @@ class MinMax:
         """Refuse a weight outside 0..1."""
         _check_alpha(self.alpha)
 
-    def fuse(self, dense: Sequence[Candidate], sparse: Sequence[Candidate]) -> list[Candidate]:
+    def fuse(self, dense: Sequence[Candidate], sparse: Sequence[Candidate], *, trust: float = 1.0) -> list[Candidate]:
         """Every candidate once, best first; scores between 0 and 1."""
-        return _weighted(dense, sparse, self.alpha, min_max)
+        return _weighted(dense, sparse, (1.0 - self.alpha) * trust, min_max)
 
 
 @dataclass(frozen=True)
@@ -80,9 +84,9 @@ class ZScore:
         """Refuse a weight outside 0..1."""
         _check_alpha(self.alpha)
 
-    def fuse(self, dense: Sequence[Candidate], sparse: Sequence[Candidate]) -> list[Candidate]:
+    def fuse(self, dense: Sequence[Candidate], sparse: Sequence[Candidate], *, trust: float = 1.0) -> list[Candidate]:
         """Every candidate once, best first; scores in deviations from the pool's mean, so they may be negative."""
-        return _weighted(dense, sparse, self.alpha, z_score)
+        return _weighted(dense, sparse, (1.0 - self.alpha) * trust, z_score)
 
 
 def min_max(scores: Sequence[float]) -> list[float]:
@@ -101,10 +105,10 @@ def z_score(scores: Sequence[float]) -> list[float]:
 
 
 def _weighted(
-    dense: Sequence[Candidate], sparse: Sequence[Candidate], alpha: float, scale: Callable[[Sequence[float]], list[float]]
+    dense: Sequence[Candidate], sparse: Sequence[Candidate], of_sparse: float, scale: Callable[[Sequence[float]], list[float]]
 ) -> list[Candidate]:
     legs: list[tuple[float, Mapping[str, float], float]] = []
-    for weight, leg in ((alpha, dense), (1.0 - alpha, sparse)):
+    for weight, leg in ((1.0 - of_sparse, dense), (of_sparse, sparse)):
         if leg:
             scaled = scale([candidate.score for candidate in leg])
             legs.append((weight, {c.chunk_id: s for c, s in zip(leg, scaled, strict=True)}, min(scaled)))

@@ -13,6 +13,7 @@ from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import Candidate, Json, QueryIR
 from rag_platform.observability import tracing
 from rag_platform.observability.tracing import Span
+from rag_platform.protocols import LexicalReader
 from rag_platform.registry import provider_class, provider_version
 from rag_platform.retrieval import access as accesses
 from rag_platform.retrieval import deadlines, turns
@@ -22,6 +23,7 @@ from rag_platform.retrieval.library import Lease, Library
 
 LEGS = {"dense": ("dense",), "sparse": ("sparse",), "hybrid": ("dense", "sparse")}
 _FALLBACK = {"dense": "sparse", "sparse": "dense"}
+FULL_TRUST = 0.15
 _TRACED = 50  # candidates of a leg that its event lists
 
 
@@ -41,6 +43,7 @@ class Retrieved:
     sparse: list[Candidate] = field(default_factory=list)
     ran: tuple[str, ...] = ()
     mode: str = "none"  # dense | sparse | hybrid | none: what was effective
+    trust: float = 1.0  # in the sparse leg, 0 to 1
     flags: Json = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
@@ -78,6 +81,8 @@ def retrieve(
             wanted = [_FALLBACK[leg] for leg in errors if _FALLBACK[leg] not in (*done, *errors) and has[_FALLBACK[leg]]]
     result.ran = tuple(done)
     result.mode = "hybrid" if len(done) == 2 else done[0] if done else "none"
+    if len(done) == 2:
+        result.trust = trust_in_words(lease.release.lexical, query, result.sparse)
     _report(mode, result, errors)
     return result
 
@@ -91,6 +96,19 @@ def _turn(strategy: Strategy, deadline: Deadline | None) -> AbstractContextManag
         pass  # the leg that asks the embedder says so
     seconds = strategy.retrieval.stage_seconds / 4  # the rest is for the search itself
     return turns.searches.taken(seconds if deadline is None else deadline.left(seconds))
+
+
+def trust_in_words(index: LexicalReader | None, query: QueryIR, sparse: Sequence[Candidate]) -> float:
+    """How far the word leg may be believed, 0 to 1: what its three best hits score against FULL_TRUST of what the question could.
+
+    A question in another language than the texts shares a name or a number with them at most: nine in ten of XQuAD's Chinese questions
+    reach less than .05 on the English paragraphs, while nineteen in twenty questions of six sets in one language reach .26 to .74.
+    """
+    if index is None or not sparse:
+        return 0.0
+    best = [candidate.score for candidate in sparse[:3]]
+    reach = index.reach(query.sparse_query_expr)
+    return round(min(1.0, sum(best) / len(best) / (FULL_TRUST * reach)), 4) if reach > 0 else 0.0
 
 
 def _leg(

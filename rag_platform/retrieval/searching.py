@@ -305,7 +305,9 @@ def _fusion(s: Search, found: Retrieved) -> list[Candidate]:
     built = s.library.models.provider("fusion", s.strategy.fusion)
     both = len(found.ran) == 2
     with tracing.span("stage.fusion", **built.span) as span:
-        fused: list[Candidate] = built.instance.fuse(found.dense, found.sparse, trust=found.trust) if both else [*found.dense, *found.sparse]
+        fused: list[Candidate] = [*found.dense, *found.sparse]
+        if both:
+            fused = built.instance.fuse(found.dense, found.sparse, trust=found.trust)
         span.set(fusion_id=s.strategy.fusion.provider, fusion_applied=both, trust_in_words=found.trust, k_out=len(fused))
         tracing.event("fusion.ranked", {"ranked": legs.listed(fused)})
     s.trace.count(candidates_dense=len(found.dense), candidates_sparse=len(found.sparse))
