@@ -6,6 +6,7 @@ is closed after the last of them. Nothing is loaded before it is asked for.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -15,8 +16,7 @@ from typing import Any
 
 from rag_platform.config import EmbeddingConfig, Settings, Strategy, canonical_json, load_strategy, strategy_names
 from rag_platform.errors import InputError, NotFoundError, RagError
-from rag_platform.indexes.manifest import read_manifest
-from rag_platform.indexes.release import OpenRelease, manifest_of, open_release
+from rag_platform.indexes.release import OpenRelease, list_releases, manifest_of, open_release
 from rag_platform.ir import Json
 from rag_platform.observability import tracing
 from rag_platform.profiles import strategy_config_id
@@ -28,6 +28,8 @@ from rag_platform.store import Store
 
 _RETAINED_OPEN = 3  # releases other than the published ones that stay open
 _FILTERS = 32
+_NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_RELEASE = re.compile(r"\.?[\w-][\w.-]{0,120}", re.ASCII)
 _QUERY_PART = ("query", "retrieval", "fusion", "reranker", "context", "answerer", "summary", "llm", "filters")
 
 Hidden = Callable[[str, int], frozenset[str]]
@@ -81,6 +83,7 @@ class Library:
 
         Raises NotFoundError `unknown_namespace` or `no_release`.
         """
+        self._require_name(namespace)
         path = self.store.current_path(namespace)
         try:
             found = path.stat()
@@ -100,9 +103,20 @@ class Library:
             self._retire(namespace, known_current[1])
         return known_current[1]
 
+    def _require_name(self, namespace: str) -> None:
+        """Raises NotFoundError for what cannot be a namespace: it becomes part of a path."""
+        if not _NAMESPACE.fullmatch(namespace):
+            known = ", ".join(self.namespaces()) or "none"
+            raise NotFoundError(f"unknown namespace {namespace[:80]!r}; known: {known}", code="unknown_namespace")
+
     @contextmanager
     def lease(self, namespace: str, release_id: str | None = None) -> Iterator[Lease]:
         """The opened release for the length of the block: the published one, or a retained one by id."""
+        self._require_name(namespace)
+        if release_id and not _RELEASE.fullmatch(release_id):
+            raise NotFoundError(f"no release {release_id[:80]!r}; see `rag releases list`", code="unknown_release")
+        if release_id:
+            self._require_there(namespace, release_id)
         opened = self._acquire(namespace, release_id) if release_id else self._published(namespace)
         try:
             yield opened
@@ -137,23 +151,46 @@ class Library:
                 if found is not None:
                     found.readers += 1
                     return found
-            made = self._open(namespace, release_id)
-            made.readers = 1
+            try:
+                made = self._open(namespace, release_id)
+            finally:
+                with self._lock:
+                    self._opening.pop(key, None)
             with self._lock:
-                self._leases[key] = made
-                self._opening.pop(key, None)
-            self._trim()
-            return made
+                kept = self._leases.setdefault(key, made)
+                kept.readers += 1
+        if kept is not made:  # opened twice: the lock that both should have waited for went with a failure
+            made.release.close()
+        self._trim()
+        return kept
 
     def _open(self, namespace: str, release_id: str) -> Lease:
         manifest = manifest_of(self.store, namespace, release_id)
         recorded = Strategy.model_validate(manifest.strategy_config)
-        release = open_release(self.store, namespace, recorded, release_id)
-        if not self.store.release_dir(namespace, release_id).is_dir():  # removed meanwhile, so an index may be missing
+        try:
+            release = open_release(self.store, namespace, recorded, release_id)
+        except (RagError, OSError):
+            manifest_of(self.store, namespace, release_id)  # removed meanwhile: that is what has to be said
+            raise
+        if not self._is_there(namespace, release_id):  # removed meanwhile, so an index may be missing
             release.close()
             manifest_of(self.store, namespace, release_id)
         tracing.event("release.opened", {"namespace": namespace, "release_id": release_id})
         return Lease(namespace, release_id, release, recorded)
+
+    def _is_there(self, namespace: str, release_id: str) -> bool:
+        return (self.store.release_dir(namespace, release_id) / "manifest.json").is_file()
+
+    def _require_there(self, namespace: str, release_id: str) -> None:
+        """Let go of a release that was removed while it was open. Raises what `manifest_of` raises."""
+        if self._is_there(namespace, release_id):
+            return
+        with self._lock:
+            key = (namespace, release_id)
+            idle = self._let_go(key) if key in self._leases else None
+        if idle is not None:
+            idle.release.close()
+        manifest_of(self.store, namespace, release_id)
 
     def _retire(self, namespace: str, current: str) -> None:
         """Let go of the namespace's other releases; retained ones open again when they are asked for."""
@@ -256,12 +293,7 @@ class Library:
             )  # fmt: skip
 
     def _releases_with(self, namespace: str, version_id: str) -> list[str]:
-        found = []
-        for path in sorted(self.store.releases_dir(namespace).glob("*/manifest.json")):
-            manifest = read_manifest(path.parent)
-            if version_id in manifest.versions:
-                found.append(manifest.release_id)
-        return found
+        return sorted(manifest.release_id for manifest in list_releases(self.store, namespace) if version_id in manifest.versions)
 
     def matching_chunks(self, lease: Lease, where: str, params: tuple[Any, ...]) -> frozenset[str]:
         """Ids of the release's chunks that satisfy a filter; a release never changes, so recent filters are remembered."""

@@ -484,3 +484,17 @@ def test_a_filter_without_a_floor_is_refused_and_traced(guide: Any, library: Lib
     with pytest.raises(InputError, match="nested") as raised:
         answer(library, QueryRequest("x", filters=deep))
     assert traces.show(store.logs_dir, raised.value.details["trace_id"])["error"]["code"] == "invalid_filter"
+
+
+@pytest.mark.parametrize("namespace", ["9" * 500, "../default", "..", "", "Default", "a/b", "\x00"])
+def test_what_cannot_be_a_namespace_is_unknown(guide: Any, library: Library, namespace: str) -> None:
+    with pytest.raises(NotFoundError, match="known: default") as raised:
+        answer(library, QueryRequest("x", namespace=namespace))
+    assert raised.value.code == "unknown_namespace"
+
+
+@pytest.mark.parametrize("release_id", ["9" * 500, "../r1", "..", "../../default/r1"])
+def test_what_cannot_be_a_release_is_unknown(guide: Any, library: Library, release_id: str) -> None:
+    with pytest.raises(NotFoundError, match="rag releases list") as raised:
+        answer(library, QueryRequest("x", release_id=release_id))
+    assert raised.value.code == "unknown_release"
