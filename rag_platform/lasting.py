@@ -51,7 +51,7 @@ class LastingFile:
         self._uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"  # no locks are needed, nor a place to write them
         self._prepare = prepare
         self._local = threading.local()
-        self._open: list[sqlite3.Connection] = []
+        self._open: list[tuple[threading.Thread, sqlite3.Connection]] = []
         self._closed = False
         self._lock = threading.Lock()
         self._kept = Kept(self._connected())
@@ -66,7 +66,7 @@ class LastingFile:
         with self._lock:
             self._closed = True
             while self._open:
-                self._open.pop().close()
+                self._open.pop()[1].close()
         self._kept.close()
 
     def _opened(self) -> sqlite3.Connection | Kept:
@@ -79,7 +79,10 @@ class LastingFile:
         with self._lock:
             if self._closed:
                 made.close()
-            self._open.append(made)
+            ended = [held for held in self._open if not held[0].is_alive()]
+            self._open = [held for held in self._open if held not in ended] + [(threading.current_thread(), made)]
+        for _, db in ended:  # nobody else would close them before the last reader of the file goes
+            db.close()
         self._local.db = made
         return made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from pathlib import Path
@@ -73,6 +74,16 @@ def test_close_ends_every_connection(path: Path) -> None:
     for use in (lambda: held.execute("SELECT 1"), lambda: file.db().execute("SELECT 1")):
         with pytest.raises(sqlite3.ProgrammingError):
             use()
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="open files are counted in /proc")
+def test_connections_of_threads_that_ended_are_closed(path: Path) -> None:
+    """A server under load starts and ends threads all day long."""
+    file = LastingFile(path, lambda db: None)
+    for _ in range(30):
+        in_threads(1, lambda: file.db().execute("SELECT 1"))
+    assert sum(os.readlink(link) == str(path) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()) <= 3
+    file.close()
 
 
 def test_what_refuses_a_connection_is_raised_and_leaves_none_open(path: Path) -> None:

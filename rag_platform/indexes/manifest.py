@@ -77,10 +77,10 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
 
 def read_manifest(directory: Path) -> Manifest:
     """The manifest of a release directory. Raises NotFoundError without one, SchemaVersionError for another program's."""
-    path = directory / FILENAME
-    if not path.is_file():
-        raise NotFoundError(f"no release {directory.name!r}; see `rag releases list`", code="unknown_release")
-    data = read_json(path)
+    try:
+        data = read_json(directory / FILENAME)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFoundError(f"no release {directory.name!r}; see `rag releases list`", code="unknown_release") from None
     if data.get("schema_version") != SCHEMA_VERSION:
         raise SchemaVersionError(
             f"release {directory.name} has schema {data.get('schema_version')}, this program reads {SCHEMA_VERSION}; "

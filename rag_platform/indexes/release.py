@@ -14,7 +14,7 @@ import shutil
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -272,7 +272,10 @@ def is_behind(store: Store, namespace: str, live: Mapping[str, str], once_public
 
 def sizes(store: Store, namespace: str, release_id: str) -> tuple[int, int]:
     """(bytes of a release's files, bytes of those that no other release shares); zeros when it is gone."""
-    files = [found for path in store.release_dir(namespace, release_id).rglob("*") if stat.S_ISREG((found := path.lstat()).st_mode)]
+    try:
+        files = [found for path in store.release_dir(namespace, release_id).rglob("*") if stat.S_ISREG((found := path.lstat()).st_mode)]
+    except FileNotFoundError:  # another process is removing it
+        return 0, 0
     return sum(file.st_size for file in files), sum(file.st_size for file in files if file.st_nlink == 1)
 
 
@@ -281,8 +284,11 @@ def _kept(store: Store, namespace: str) -> str:
 
 
 def list_releases(store: Store, namespace: str) -> list[Manifest]:
-    """The manifests of every finished release, newest first."""
-    found = [read_manifest(path.parent) for path in store.releases_dir(namespace).glob("[!.]*/manifest.json")]
+    """The manifests of every finished release, newest first; without those that another process removes meanwhile."""
+    found: list[Manifest] = []
+    for path in store.releases_dir(namespace).glob("[!.]*/manifest.json"):
+        with suppress(NotFoundError):
+            found.append(read_manifest(path.parent))
     return sorted(found, key=lambda manifest: (manifest.created_at, manifest.release_id), reverse=True)
 
 

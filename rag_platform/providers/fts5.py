@@ -12,7 +12,6 @@ import json
 import math
 import sqlite3
 import sys
-import threading
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -22,6 +21,7 @@ from typing import Any, ClassVar
 
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Candidate, LexicalRow
+from rag_platform.lasting import Kept, LastingFile
 from rag_platform.providers import dictionaries, segmentation
 from rag_platform.providers.term_analysis import Analysis, phrase_bonus
 
@@ -99,8 +99,8 @@ class Fts5Reader:
         if not self._path.is_file():
             raise ProviderError(f"no word index in {directory.name}; {_REBUILD}", code="no_lexical_index")
         self._options = options
-        self._local = threading.local()
         with _told(self._path):
+            self._file = LastingFile(self._path, _name_terms)
             words = _settings(self._db())["dictionary"]
             _require(self._db(), options.chinese, tuple(words))
             self._count = int(self._db().execute("SELECT count(*) FROM chunks").fetchone()[0])
@@ -176,14 +176,12 @@ class Fts5Reader:
         holding = int(row[0]) if row else 0
         return max(1e-6, math.log((self._count - holding + 0.5) / (holding + 0.5)))
 
-    def _db(self) -> sqlite3.Connection:
-        held: sqlite3.Connection | None = getattr(self._local, "db", None)
-        if held is None:
-            # Nothing changes a finished release, so no locks are needed, nor a place to write them.
-            held = sqlite3.connect(f"{self._path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
-            held.execute("CREATE VIRTUAL TABLE temp.terms USING fts5vocab(main, words, row)")
-            self._local.db = held
-        return held
+    def _db(self) -> sqlite3.Connection | Kept:
+        return self._file.db()
+
+
+def _name_terms(db: sqlite3.Connection) -> None:
+    db.execute("CREATE VIRTUAL TABLE temp.terms USING fts5vocab(main, words, row)")
 
 
 def _create(db: sqlite3.Connection, chinese: str, words: Sequence[str]) -> None:
@@ -195,7 +193,7 @@ def _create(db: sqlite3.Connection, chinese: str, words: Sequence[str]) -> None:
     db.execute(f'CREATE VIRTUAL TABLE sequences USING fts5(terms, columnsize=0, tokenize="{_TOKENIZER}")')
 
 
-def _require(db: sqlite3.Connection, chinese: str, words: tuple[str, ...]) -> None:
+def _require(db: sqlite3.Connection | Kept, chinese: str, words: tuple[str, ...]) -> None:
     """Raises ProviderError for an index whose terms were cut otherwise, or that another version of the program wrote."""
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if version != _VERSION:
@@ -207,7 +205,7 @@ def _require(db: sqlite3.Connection, chinese: str, words: tuple[str, ...]) -> No
         raise ProviderError(f"the word index was cut by another dictionary and takes no changes; {_REBUILD}")
 
 
-def _settings(db: sqlite3.Connection) -> dict[str, Any]:
+def _settings(db: sqlite3.Connection | Kept) -> dict[str, Any]:
     return {key: json.loads(value) for key, value in db.execute("SELECT key, value FROM settings")}
 
 
