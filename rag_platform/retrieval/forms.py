@@ -102,7 +102,8 @@ def _chunks_form(lease: Lease, store: Store, found: Found, max_chars: int | None
     return part, chunks_markdown(part, rows)
 
 
-FORMS: dict[str, Callable[[Lease, Store, Found, int | None, int | None], tuple[DocumentPart, str]]] = {
+Form = Callable[[Lease, Store, Found, int | None, int | None], tuple[DocumentPart, str]]
+FORMS: dict[str, Form] = {
     "md": _markdown_form, "sections": _sections_form, "chunks": _chunks_form, "outline": _outline_form,
 }  # fmt: skip
 

@@ -8,14 +8,15 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from rag_platform.errors import InputError, NotFoundError
+from rag_platform.errors import InputError, IntegrityError, NotFoundError
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.ir import Document, Version
 from rag_platform.ledger import Ledger
 from rag_platform.retrieval.contract import DocumentData, DocumentGroup, DocumentPart, DocumentsData, ListedDocument
-from rag_platform.retrieval.forms import FORMS, Found
+from rag_platform.retrieval.forms import FORMS, Form, Found
 from rag_platform.retrieval.library import Hidden, Lease, Library
 from rag_platform.retrieval.rendering import documents_markdown, listed_line
 from rag_platform.retrieval.tokens import estimate_tokens
@@ -232,19 +233,33 @@ def get_document(
     `md` is the facts text with the recorded `asset://` targets and nothing else. At most `max_chars` characters of text are shown; without
     it the text is cut where the data would exceed `max_tokens`. A cut is said in `warnings`, `truncated` and `total_chars`. Raises
     NotFoundError for an unknown document (naming near ones), for one that was deleted (saying when), and for a version that is not live
-    (naming the live one).
+    (naming the live one); IntegrityError when its files are lost.
     """
     if format not in FORMS:
         raise InputError(f"unknown format {format!r}; known: {', '.join(FORMS)}", code="unknown_format")
     if max_chars is not None and max_chars < 1:
         raise InputError(f"max_chars {max_chars} is less than 1", code="bad_limit")
-    with library.lease(namespace) as lease:
-        found = _find(lease, doc_id, version_id, library.hidden_names(lease), library.store)
-        part, markdown = FORMS[format](lease, library.store, found, max_chars, max_tokens)
+    part, markdown = _formed(library, namespace, doc_id, version_id, FORMS[format], max_chars, max_tokens)
     data: DocumentData = {"markdown": markdown, "document": part}
     if part["truncated"]:
         data["warnings"] = [_cut_notice(part, max_chars)]
     return data
+
+
+def _formed(
+    library: Library, namespace: str, doc_id: str, version_id: str | None, form: Form, max_chars: int | None, max_tokens: int | None
+) -> tuple[DocumentPart, str]:
+    """The form of a document, of the newest release when the one it was begun with was replaced and its data removed meanwhile."""
+    while True:
+        with library.lease(namespace) as lease:
+            hidden = library.hidden_names(lease)
+            found = _find(lease, doc_id, version_id, hidden, library.store)
+            try:
+                return form(lease, library.store, found, max_chars, max_tokens)
+            except FileNotFoundError as error:
+                if library.current(namespace) == lease.release_id and library.hidden_names(lease) == hidden:
+                    raise IntegrityError(f"{Path(str(error.filename)).name} of {found.version.version_id} is gone from disk; "
+                                         "process the document anew with `rag rebuild`", code="files_missing") from error  # fmt: skip
 
 
 def _cut_notice(part: DocumentPart, max_chars: int | None) -> str:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rag_platform.errors import NotFoundError
+from rag_platform.errors import IntegrityError, NotFoundError
 from rag_platform.indexes import release as releases
 from rag_platform.ir import QueryRequest
+from rag_platform.retrieval import forms
 from rag_platform.retrieval.engine import answer
-from rag_platform.retrieval.library import Library
+from rag_platform.retrieval.library import Lease, Library
+from rag_platform.retrieval.reading import get_document
 from rag_platform.store import Store, write_text
 
 OLD = {"guide": [("Limits", "The maximum upload size is 50 MB.")]}
@@ -160,3 +164,30 @@ def test_many_readers_of_every_kind_while_releases_come_and_go(published: Any, l
         reader.join()
     assert not wrong, wrong[:3]
     assert seen == {OLD["guide"][0][1], NEW["guide"][0][1]}
+
+
+def test_a_document_whose_data_is_collected_while_it_is_read(shelf: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read in the version that replaced it; without one, what is gone is named."""
+    note = tmp_path / "note.md"
+    note.write_text("# Gate\n\nThe gate opens at 05:30.\n", encoding="utf-8")
+    shelf.ingest(note)
+    library = shelf.library()
+    real = forms.FORMS["md"]
+    updates = ["06:00", ""]
+
+    def crossing(lease: Lease, store: Store, found: forms.Found, *limits: Any) -> Any:
+        if update := updates.pop(0):
+            note.write_text(f"# Gate\n\nThe gate opens at {update}.\n", encoding="utf-8")
+            shelf.ingest(note)
+            shutil.rmtree(store.facts_dir(found.version, lease.release.manifest.profiles["facts"]))
+        return real(lease, store, found, *limits)
+
+    monkeypatch.setitem(forms.FORMS, "md", crossing)
+    doc_id = shelf.ledger.documents("default")[0].doc_id
+    assert "06:00" in get_document(library, "default", doc_id)["markdown"] and not updates
+    monkeypatch.undo()
+    shutil.rmtree(shelf.store.area("facts"))
+    with pytest.raises(IntegrityError, match=r"facts\.md of default\.") as told:
+        get_document(library, "default", doc_id)
+    assert told.value.code == "files_missing"
+    library.close()
