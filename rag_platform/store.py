@@ -305,8 +305,13 @@ def sha256_file(path: Path, chunk_size: int = 8 * 1024 * 1024) -> str:
 # --- records <-> Parquet and JSON --------------------------------------------------------------------------------------
 
 
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
 def to_json(value: Any) -> Any:
     """Plain JSON data of records, tuples, paths and mappings."""
+    if type(value) in _PLAIN:  # most of it
+        return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, dict):

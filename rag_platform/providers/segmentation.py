@@ -26,6 +26,8 @@ _JOINT = r"[._\-/\\:@'’+#&]+"
 _TOKEN = re.compile(
     rf"(?P<han>[{_HAN}]+)|(?P<run>[{_PAIRED}]+)|(?P<word>(?:(?<![\w.])\.)?{_WORD}+(?:{_JOINT}{_WORD}+)*(?:\+\+|[#+](?!{_WORD}))?)"
 )
+# The words of a text that is ASCII throughout: the same pattern, in a fifth of the time.
+_ASCII_WORD = re.compile(r"(?:(?<![\w.])\.)?\w+(?:[._\-/\\:@'+#&]+\w+)*(?:\+\+|[#+](?!\w))?", re.ASCII)
 _SEPARATOR = re.compile(_JOINT)
 _PLAIN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _HYPHENATED = re.compile(r"[^\W\d_]+(?:[-'][^\W\d_]+)*")
@@ -38,8 +40,12 @@ _VERSION = re.compile(r"v\d+(?:\.\d+)+")
 
 def terms(text: str, chinese: Chinese = "pairs") -> list[str]:
     """Lower-case terms of `text` in order, none with white space inside; an identifier stands whole, followed by its parts."""
-    cut = {"han": run_terms if chinese == "pairs" else dictionary_terms, "run": run_terms}
     found: list[str] = []
+    if text.isascii():
+        for token in ascii_words(text):
+            found += _kept_word_terms(token) if len(token) <= _KEPT_CHARS else word_terms(token)
+        return found
+    cut = {"han": run_terms if chinese == "pairs" else dictionary_terms, "run": run_terms}
     text = unicodedata.normalize("NFKC", text)
     before: re.Match[str] | None = None
     for match in _TOKEN.finditer(text):
@@ -52,6 +58,11 @@ def terms(text: str, chinese: Chinese = "pairs") -> list[str]:
         else:
             found += cut[kind](token)
     return found
+
+
+def ascii_words(text: str) -> list[str]:
+    """The words and identifiers of a text that is ASCII throughout, as they are written."""
+    return _ASCII_WORD.findall(text)
 
 
 def sequence(text: str) -> list[str]:

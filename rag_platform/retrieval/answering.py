@@ -11,6 +11,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from typing import Any, ClassVar
 
 from rag_platform import registry
@@ -145,32 +146,56 @@ def _scored(question: str, evidence: Sequence[Hit]) -> list[_Scored]:
     """Units that hold a word of the question, or stand right below a heading that does, best first; ties in reading order."""
     words = question_words(question)
     asked = frozenset(part for word in words for part in word.parts)
-    found = [(n, unit) for n, hit in enumerate(evidence) for unit in _quotable(hit.chunk_text)]
-    held = [frozenset(terms(evidence[n].chunk_text[unit.start : unit.end])) for n, unit in found]
-    titles = [asked.intersection(terms(f"{hit.section_path}\n{hit.doc_title}")) for hit in evidence]
-    weights = rarity(words, [asked & have for have in held])
+    read = [_read(hit.chunk_text) for hit in evidence]
+    held = [[asked & item.terms for item in items] for items in read]
+    weights = rarity(words, [inside for items in held for inside in items])
     total = sum(weights)
+    weight = _weighing(words, weights)
     asks = _Asks.of(question)
     scored: list[_Scored] = []
-    for i, ((n, unit), have) in enumerate(zip(found, held, strict=True)):
-        follows = bool(i and found[i - 1][0] == n and found[i - 1][1].context == unit.context)
-        before = held[i - 1] if follows and unit.kind == "sentence" else frozenset()  # "It ..." speaks of the last one
-        inside = asked & have
-        close = inside | (asked & before) | asked.intersection(terms(unit.context))
-        own, near, all_round = (_weight(words, weights, known) for known in (inside, close, close | titles[n]))
-        if own == 0 and (follows or near == 0):
-            continue
-        score = own + CONTEXT_WEIGHT * (near - own) + FAR_WEIGHT * (all_round - near)
-        score *= asks.factor(evidence[n].chunk_text[unit.start : unit.end], unit.kind)
-        score *= 0.4 if unit.kind in ("sentence", "code") and len(have - asked) < 2 else 1.0  # it only repeats the question
-        score /= 1 + 0.1 * n  # the search's own order holds what words cannot tell
-        score /= 1 + max(0, len(have) - 40) / 80  # a very long unit holds many words by chance
-        scored.append(_Scored(score, all_round / total, n, unit))
+    for n, (hit, items) in enumerate(zip(evidence, read, strict=True)):
+        titles = asked.intersection(terms(f"{hit.section_path}\n{hit.doc_title}"))
+        for i, item in enumerate(items):
+            unit, inside = item.unit, held[n][i]
+            follows = bool(i and items[i - 1].unit.context == unit.context)
+            before = held[n][i - 1] if follows and unit.kind == "sentence" else frozenset()  # "It ..." speaks of the last one
+            close = inside | before | asked.intersection(terms(unit.context))
+            own, near = weight(inside), weight(close)
+            if own == 0 and (follows or near == 0):
+                continue
+            all_round = weight(close | titles)
+            score = own + CONTEXT_WEIGHT * (near - own) + FAR_WEIGHT * (all_round - near)
+            score *= asks.factor(hit.chunk_text[unit.start : unit.end], unit.kind)
+            score *= 0.4 if unit.kind in ("sentence", "code") and len(item.terms - asked) < 2 else 1.0  # it only repeats the question
+            score /= 1 + 0.1 * n  # the search's own order holds what words cannot tell
+            score /= 1 + max(0, len(item.terms) - 40) / 80  # a very long unit holds many words by chance
+            scored.append(_Scored(score, all_round / total, n, unit))
     return sorted(scored, key=lambda item: (-round(item.score, 9), item.hit, item.unit.start))
 
 
-def _weight(words: Sequence[Word], weights: Sequence[float], known: frozenset[str]) -> float:
-    return sum([weight * word.held(known) for word, weight in zip(words, weights, strict=True)]) if known else 0.0
+def _weighing(words: Sequence[Word], weights: Sequence[float]) -> Callable[[frozenset[str]], float]:
+    """What the words that stand among some terms weigh together; many units hold the same ones."""
+    pairs = list(zip(words, weights, strict=True))
+
+    @cache
+    def weight(known: frozenset[str]) -> float:
+        return sum([weight * word.held(known) for word, weight in pairs]) if known else 0.0
+
+    return weight
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A unit that may answer, and its distinct terms."""
+
+    unit: Unit
+    terms: frozenset[str]
+
+
+@lru_cache(maxsize=512)
+def _read(text: str) -> tuple[_Read, ...]:
+    """The units of a chunk's text with their terms; texts that answer one question often answer the next."""
+    return tuple(_Read(unit, frozenset(terms(text[unit.start : unit.end]))) for unit in _quotable(text))
 
 
 @dataclass(frozen=True, slots=True)

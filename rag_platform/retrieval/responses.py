@@ -134,12 +134,16 @@ def fit_query(result: QueryResult, detail: str = "full", max_tokens: int = 8000)
             notes.append(f"{len(result.hits) - count} of {len(result.hits)} results were left out to fit {max_tokens} tokens")
         return _query_data(result, numbered, levels[level], count, notes), notes
 
+    def small(data: QueryData) -> bool:
+        return estimate_tokens(canonical_json(data)) <= max_tokens
+
     def fits(level: int, count: int) -> bool:
-        return estimate_tokens(canonical_json(built(level, count)[0])) <= max_tokens
+        return small(built(level, count)[0])
 
     everything = len(result.hits)
-    if fits(0, everything):
-        return built(0, everything)
+    whole = built(0, everything)
+    if small(whole[0]):
+        return whole
     last = len(levels) - 1
     level = bisect_left(range(last), True, lo=1, key=lambda number: fits(number, everything))
     if level < last or fits(last, everything):

@@ -5,6 +5,7 @@ Chinese is segmented and identifiers count whole and in parts. Identifiers weigh
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import unicodedata
@@ -58,8 +59,13 @@ class Word:
         found = sum([part in have for part in self.parts]) / len(self.parts)
         return found if found == 1 else found * 0.66
 
+    def whole(self, have: Collection[str]) -> bool:
+        """True when all of the word stands among the terms."""
+        return self.parts[0] in have and (len(self.parts) == 1 or all([part in have for part in self.parts]))
 
-def question_words(query: str) -> list[Word]:
+
+@lru_cache(maxsize=256)
+def question_words(query: str) -> tuple[Word, ...]:
     """The distinct words of a question that carry meaning; all of its terms when it has no others.
 
     Chinese is cut by a dictionary and each word compared by its pairs of characters, so that 工作进程 is partly in a text about 进程.
@@ -68,7 +74,7 @@ def question_words(query: str) -> list[Word]:
     names = _names(text)
     words: dict[str, Word] = {}
     for term in _stemmed(text):
-        if term not in _STOP and not _HAN_RUN.match(term) and not _FUNCTION.search(term):
+        if term not in _STOP and (term.isascii() or not (_HAN_RUN.match(term) or _FUNCTION.search(term))):
             weight = IDENTIFIER_WEIGHT if is_identifier(term) else NAME_WEIGHT if term in names else 1.0
             words.setdefault(term, Word(term, (term,), weight))
     for run in _HAN_RUN.findall(text):
@@ -77,7 +83,7 @@ def question_words(query: str) -> list[Word]:
             inside = any(word != other and word in other for other in cut)
             if not inside and len(_FUNCTION.sub("", word)) > 1:
                 words.setdefault(word, Word(word, tuple(word[i : i + 2] for i in range(len(word) - 1)), 1.0))
-    return list(words.values()) or [Word(term, (term,), 1.0) for term in dict.fromkeys(_stemmed(text))]
+    return tuple(words.values()) or tuple(Word(term, (term,), 1.0) for term in dict.fromkeys(_stemmed(text)))
 
 
 def coverage(query: str, texts: Sequence[str], among: Sequence[str] = ()) -> float:
@@ -86,8 +92,8 @@ def coverage(query: str, texts: Sequence[str], among: Sequence[str] = ()) -> flo
     A word weighs the more the fewer of the texts `among` which they were chosen hold it; one that none holds weighs most.
     """
     words = question_words(query)
-    have = {term for text in texts for term in terms(text)}
-    weights = rarity(words, [frozenset(terms(text)) for text in among])
+    have = set().union(*map(terms, texts))
+    weights = rarity(words, list(map(frozenset, map(terms, among))))
     total = sum(weights)
     return sum(weight * word.held(have) for word, weight in zip(words, weights, strict=True)) / total if total else 0.0
 
@@ -95,7 +101,7 @@ def coverage(query: str, texts: Sequence[str], among: Sequence[str] = ()) -> flo
 def names_coverage(query: str, texts: Sequence[str]) -> float:
     """The share of the question's identifiers and names that stands in texts of any language; one half where it has none."""
     names = [word for word in question_words(query) if word.weight > 1]
-    have = {term for text in texts for term in terms(text)}
+    have = set().union(*map(terms, texts))
     return sum(word.weight * word.held(have) for word in names) / sum(word.weight for word in names) if names else 0.5
 
 
@@ -103,13 +109,13 @@ def rarity(words: Sequence[Word], texts: Sequence[Collection[str]]) -> list[floa
     """The weight of each word: its own times log(1 + (N + 1) / (n + 0.5)), n of N texts holding it whole; its own without texts."""
     if not texts:
         return [word.weight for word in words]
-    counts = [sum(word.held(have) == 1 for have in texts) for word in words]
+    counts = [sum([word.whole(have) for have in texts]) for word in words]
     return [word.weight * math.log(1 + (len(texts) + 1) / (n + 0.5)) for word, n in zip(words, counts, strict=True)]
 
 
 def is_wide(text: str) -> bool:
     """True for a text that is mostly Chinese, Japanese or Korean."""
-    return len(_WIDE.findall(text)) > len(_LATIN_WORD.findall(text))
+    return not text.isascii() and len(_WIDE.findall(text)) > len(_LATIN_WORD.findall(text))
 
 
 def _names(text: str) -> set[str]:
@@ -132,8 +138,15 @@ def _cached_terms(text: str) -> tuple[str, ...]:
 
 
 def _stemmed(text: str) -> tuple[str, ...]:
+    if text.isascii():
+        return tuple(itertools.chain.from_iterable(map(_of_word, segmentation.ascii_words(text))))
     # single characters of Chinese say too little to tell sentences apart
-    return tuple(_stem(term) for term in segmentation.terms(text) if len(term) > 1 or term.isascii())
+    return tuple([_stem(term) if term.isascii() else term for term in segmentation.terms(text) if len(term) > 1 or term.isascii()])
+
+
+@lru_cache(maxsize=8192)
+def _of_word(word: str) -> tuple[str, ...]:
+    return tuple(map(_stem, segmentation.word_terms(word)))
 
 
 @lru_cache(maxsize=16_384)
@@ -148,7 +161,7 @@ def _stem(term: str) -> str:
 
 def meaning(text: str) -> set[str]:
     """The terms of a text that carry meaning; function words of English and Chinese are left out, so it may be empty."""
-    return {term for term in terms(text) if term not in _STOP and not _FUNCTION.search(term)}
+    return {term for term in terms(text) if term not in _STOP and (term.isascii() or not _FUNCTION.search(term))}
 
 
 def kind_weight(term: str) -> float:
