@@ -36,6 +36,7 @@ PACKAGE = str(Path(rag_platform.__file__).parent) + os.sep
 _CARRIERS = ("store.py", "ledger.py", "ledger_tables.py", "locks.py", "observability/logs.py", "indexes/embedding_cache.py")
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _STATEMENTS = ("INSERT", "UPDATE", "DELETE", "REPLACE", "CREATE", "DROP", "ALTER", "VACUUM")
+_PRAGMAS = ("USER_VERSION=", "JOURNAL_MODE", "WAL_CHECKPOINT")  # that change a file
 COMMIT = "rag_platform.commit"
 # Position of the path in an event's arguments, and of the descriptor of the folder it is relative to.
 _EVENTS: dict[str, tuple[int, int | None]] = {
@@ -114,8 +115,9 @@ class Watch:
         return path if path.startswith(self.folder) and not idle else ""
 
     def _statement(self, handle: sqlite3.Connection, statement: str) -> None:
-        words = statement.upper().split(None, 1)
-        if words and words[0] in _STATEMENTS and not handle.in_transaction:
+        first, rest = (*statement.upper().split(None, 1), "", "")[:2]
+        changes = first in _STATEMENTS or (first == "PRAGMA" and rest.startswith(_PRAGMAS))
+        if changes and not handle.in_transaction:
             self._point("sql", "")
 
     def _point(self, event: str, path: str) -> None:

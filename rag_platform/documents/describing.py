@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+import sys
 import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -196,6 +197,7 @@ class _Cache:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
         self._lock = threading.Lock()
         self._db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA journal_mode=WAL")
@@ -214,6 +216,7 @@ class _Cache:
 
     def put(self, key: str, answer: str, model: str) -> None:
         with self._lock:
+            sys.audit("rag_platform.commit", str(self._path))
             self._db.execute("INSERT OR REPLACE INTO descriptions VALUES (?, ?, ?)", (key, answer, model))
 
     def sizes(self) -> dict[str, int]:
@@ -223,6 +226,7 @@ class _Cache:
     def remove(self, keys: Sequence[str]) -> None:
         with self._lock:
             self._db.execute("PRAGMA secure_delete=ON")
+            sys.audit("rag_platform.commit", str(self._path))
             self._db.execute("DELETE FROM descriptions WHERE key IN (SELECT value FROM json_each(?))", (json.dumps(keys),))
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 

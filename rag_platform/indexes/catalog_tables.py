@@ -159,10 +159,12 @@ class CatalogWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if kind is None:
-            sys.audit("rag_platform.commit", str(self._path))
-        self._db.execute("ROLLBACK" if kind else "COMMIT")
-        self._db.close()
+        try:
+            if kind is None:
+                sys.audit("rag_platform.commit", str(self._path))
+            self._db.execute("ROLLBACK" if kind else "COMMIT")
+        finally:
+            self._db.close()
 
     def _create(self) -> None:
         self._db.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)")

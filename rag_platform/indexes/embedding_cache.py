@@ -124,6 +124,7 @@ class EmbeddingCache:
                 )  # fmt: skip
             empty, pages = (self._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_count"))
             if empty > _EMPTY_SHARE * pages:
+                sys.audit("rag_platform.commit", str(self.path))
                 self._db.execute("VACUUM")
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
@@ -160,6 +161,7 @@ class EmbeddingCache:
         with self._lock:
             row = self._db.execute(sql, key).fetchone()
             if row is None:
+                sys.audit("rag_platform.commit", str(self.path))
                 self._db.execute(
                     "INSERT OR IGNORE INTO spaces (embedder_id, embedder_version, text_norm_profile_id, dim) VALUES (?, ?, ?, ?)",
                     (*key, info.dim),
@@ -172,8 +174,9 @@ class EmbeddingCache:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
+            sys.audit("rag_platform.commit", str(self.path))
+            self._db.execute("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            if self._db.in_transaction:  # a full disk may have ended it already
+                self._db.execute("ROLLBACK")
             raise
-        sys.audit("rag_platform.commit", str(self.path))
-        self._db.execute("COMMIT")

@@ -50,6 +50,7 @@ class Chroma:
         # Every call is written through; otherwise the first reader of a small collection writes the rest into the finished directory.
         through = {"batch_size": 1, "sync_threshold": 1}
         with _client(directory) as client:
+            sys.audit("rag_platform.commit", str(directory))
             collection = client.get_or_create_collection(COLLECTION, embedding_function=None, configuration={"hnsw": {**graph, **through}})
             gone = list(removed)
             for start in range(0, len(gone), _BATCH):
@@ -63,7 +64,8 @@ class Chroma:
         """A reader of a finished directory. Raises ProviderError when there is no index."""
         if not (directory / "chroma.sqlite3").is_file():
             raise ProviderError(f"no vector index in {directory.name}; rebuild the release with `rag rebuild`", code="no_dense_index")
-        return ChromaReader(directory)
+        with _told():
+            return ChromaReader(directory)
 
 
 class ChromaReader:
@@ -86,7 +88,8 @@ class ChromaReader:
         """At most k candidates by cosine similarity, equal scores by chunk_id."""
         if k <= 0 or not self._count:
             return []
-        found = self._collection.query(query_embeddings=[vector], n_results=min(k, self._count), include=["distances"])
+        with _told():
+            found = self._collection.query(query_embeddings=[vector], n_results=min(k, self._count), include=["distances"])
         pairs = zip(found["ids"][0], found["distances"][0], strict=True)
         scored = [(round(1.0 - distance, _SCORE_DIGITS), chunk_id) for chunk_id, distance in pairs]
         return [Candidate(chunk_id, score, "dense") for score, chunk_id in sorted(scored, key=lambda hit: (-hit[0], hit[1]))]
@@ -103,6 +106,7 @@ def _client(directory: Path) -> Iterator[Any]:
         try:
             yield client
         finally:
+            sys.audit("rag_platform.commit", str(directory))
             client.close()  # writes back what the database still holds, so that a copy of the directory is complete
     except Exception as error:
         if shutil.disk_usage(directory).free < _NO_ROOM:  # the engine does not say so
@@ -110,11 +114,20 @@ def _client(directory: Path) -> Iterator[Any]:
         raise
 
 
+@contextmanager
+def _told() -> Iterator[None]:
+    """Raises ProviderError for what the engine raises, which has exceptions of its own and bare ones."""
+    try:
+        yield
+    except ProviderError:
+        raise
+    except Exception as error:
+        raise ProviderError(f"the vector index cannot be read: {error}; rebuild the release with `rag rebuild`") from error
+
+
 def _connect(directory: Path) -> Any:
     import chromadb
     from chromadb.config import Settings
 
-    try:
+    with _told():
         return chromadb.PersistentClient(path=str(directory), settings=Settings(anonymized_telemetry=False))
-    except Exception as error:  # the engine raises bare exceptions of its own
-        raise ProviderError(f"the vector index cannot be opened: {error}; rebuild the release with `rag rebuild`") from error
