@@ -26,8 +26,8 @@ test: setup                ## the test suite, without optional packages
 test-extras: setup         ## install the extras (models: torch), run the tests that they unlock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(sed -n 's/.*"\(torch==[^"]*\)".*/\1/p' pyproject.toml)"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,models]'
-	$(BIN)/python -m pytest -n 2 rag_platform_tests/providers rag_platform_tests/test_providers.py rag_platform_tests/test_configs.py \
-	    rag_platform_tests/test_architecture.py
+	$(BIN)/python -m pytest -n 2 rag_platform_tests/providers rag_platform_tests/test_providers.py \
+	    rag_platform_tests/test_providers_stages.py rag_platform_tests/test_configs.py rag_platform_tests/test_architecture.py
 
 check: static test        ## format, lint, types, layers, definitions, then the tests
 
