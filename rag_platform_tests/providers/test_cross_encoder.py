@@ -12,30 +12,14 @@ from rag_platform.errors import ConfigError
 from rag_platform.protocols import Reranker
 from rag_platform.registry import build
 from rag_platform.retrieval.reranking import reranked
-from rag_platform_tests.providers.rerank_hits import hits_of, question
+from rag_platform_tests.providers.rerank_hits import hits_of, question, tiny_cross_encoder
 
 pytest.importorskip("sentence_transformers", reason="needs the extra `models`: pip install 'rag-platform[models]'")
 
 
-def tiny(folder: Path, labels: int = 1) -> Path:
-    """A BERT of 32 numbers that classifies pairs; letters are its vocabulary, its weights are seeded."""
-    import torch
-    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
-
-    letters = [*map(chr, range(33, 127)), *"上传限制是多少？"]
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
-    folder.mkdir()
-    (folder / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
-    BertTokenizerFast(vocab=str(folder / "vocab.txt"), model_max_length=64).save_pretrained(folder)
-    torch.manual_seed(0)
-    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": 64}
-    BertForSequenceClassification(BertConfig(vocab_size=len(vocabulary), num_labels=labels, **shape)).save_pretrained(folder)
-    return folder
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny(tmp_path_factory.mktemp("models") / "tiny-cross")
+    return tiny_cross_encoder(tmp_path_factory.mktemp("models") / "tiny-cross")
 
 
 def reranker(folder: Path | str, **options: Any) -> Reranker:
@@ -84,4 +68,4 @@ def test_a_model_that_is_not_there_is_told_with_the_remedy(tmp_path: Path) -> No
 
 def test_a_classifier_of_three_labels_is_no_reranker(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="has 3 outputs"):
-        reranker(tiny(tmp_path / "three", labels=3)).score(question(), hits_of("a"))
+        reranker(tiny_cross_encoder(tmp_path / "three", labels=3)).score(question(), hits_of("a"))
