@@ -7,13 +7,15 @@ what is left out, and by the Cauchy-Schwarz inequality
 
 so a row whose right side lies below the k-th best product known so far cannot be one of the k best. The others, some thousand of 100,000,
 are multiplied in full: the answer is that of a scan over everything, for a third of the memory that is read (the same bound prunes in
-Tabei et al., "Succinct similarity search", and Teflioudi et al., "LEMP", SIGMOD 2015).
+Tabei et al., "Succinct similarity search", and Teflioudi et al., "LEMP", SIGMOD 2015). Where the heads leave many rows, the bound is taken
+once more with the numbers that follow the head, the middle: of hashed questions that leave 12,000 of 100,000 in the mean it leaves 1,500.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,32 +29,41 @@ Rows = NDArray[np.int64]
 WIDTH = 128
 _SAMPLE = 5_000  # rows that the axes are taken from; other axes would only prune less
 _SLACK = 1e-5  # the heads are sums of rounded products, and scores that round to the same six digits tie
+_ROUNDED = 1e-6  # what the squares of the lengths may lack: a length is never told too short
+_FEW = 1_000  # so many rows are multiplied in full at once
+_SCANNED = 4  # from this part of the rows on reading all of them is faster than gathering some
+_GATHERED = 1_024  # rows that are copied side by side at a time, which stay in the processor's cache
 _BLOCK = 64  # the best rows of blocks of that many rows are multiplied first
 _ROWS_AT_ONCE = 16_384
 
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """The heads of the rows of one matrix."""
+    """The heads and middles of the rows of one matrix."""
 
-    axes: Vectors  # [dim, width]
+    axes: Vectors  # [dim, two widths]
     heads: Vectors  # [n, width]
     rests: Vectors  # [n], the lengths of what the heads leave out
+    middles: Vectors  # [n, width]
+    ends: Vectors  # [n], the lengths of what heads and middles leave out
 
 
 def heads_of(matrix: Vectors) -> Heads:
-    """The heads of unit rows [n, dim], dim above WIDTH; 0.3 s for 100,000 rows of 384."""
+    """The heads and middles of unit rows [n, dim], dim at least twice WIDTH; half a second for 100,000 rows of 384."""
     sample = np.asarray(matrix[:: max(1, len(matrix) // _SAMPLE)], dtype=np.float64)
     _, axes = np.linalg.eigh(sample.T @ sample)
-    turned = np.ascontiguousarray(axes[:, ::-1][:, :WIDTH], dtype=np.float32)
-    heads = np.empty((len(matrix), WIDTH), dtype=np.float32)
-    rests = np.empty(len(matrix), dtype=np.float32)
+    turned = np.ascontiguousarray(axes[:, ::-1][:, : 2 * WIDTH], dtype=np.float32)
+    heads, middles = (np.empty((len(matrix), WIDTH), dtype=np.float32) for _ in range(2))
+    rests, ends = (np.empty(len(matrix), dtype=np.float32) for _ in range(2))
     for start in range(0, len(matrix), _ROWS_AT_ONCE):
         block = matrix[start : start + _ROWS_AT_ONCE]
-        head = heads[start : start + _ROWS_AT_ONCE]
-        np.matmul(block, turned, out=head)
-        rests[start : start + _ROWS_AT_ONCE] = _lengths(np.einsum("ij,ij->i", block, block) - np.einsum("ij,ij->i", head, head))
-    return Heads(turned, heads, rests)
+        both = block @ turned
+        head, middle = both[:, :WIDTH], both[:, WIDTH:]
+        heads[start : start + _ROWS_AT_ONCE], middles[start : start + _ROWS_AT_ONCE] = head, middle
+        left = np.einsum("ij,ij->i", block, block) - np.einsum("ij,ij->i", head, head)
+        rests[start : start + _ROWS_AT_ONCE] = _lengths(left)
+        ends[start : start + _ROWS_AT_ONCE] = _lengths(left - np.einsum("ij,ij->i", middle, middle))
+    return Heads(turned, heads, rests, middles, ends)
 
 
 def survivors(heads: Heads, query: Vectors, k: int, product: Callable[[Rows], Vectors], rows: Rows | None = None) -> Rows:
@@ -60,20 +71,38 @@ def survivors(heads: Heads, query: Vectors, k: int, product: Callable[[Rows], Ve
 
     `product` gives the exact products of some rows with the query.
     """
-    head = query @ heads.axes
-    rest = float(_lengths(np.array(query @ query - head @ head)))
-    whole = rows is None or len(rows) > len(heads.heads) // 4  # below that share gathering the rows reads less than scanning all
-    guess = np.einsum("ij,j->i", heads.heads if rows is None or whole else heads.heads[rows], head)
+    turned = query @ heads.axes
+    head, middle = turned[:WIDTH], turned[WIDTH:]
+    left = query @ query - head @ head
+    guess = np.einsum("ij,j->i", heads.heads, head) if rows is None else products(heads.heads, head, rows)
     rests = heads.rests if rows is None else heads.rests[rows]
-    if rows is not None and whole:
-        guess = guess[rows]
     first = _promising(guess, k)
     if len(first) < k:
         return np.arange(len(guess), dtype=np.int64) if rows is None else rows
     known = product(first if rows is None else rows[first])
     floor = np.partition(known, len(known) - k)[len(known) - k]
-    kept = np.flatnonzero(guess + rest * rests >= floor - _SLACK)
-    return kept if rows is None else rows[kept]
+    kept = np.flatnonzero(guess + _lengths(left) * rests >= floor - _SLACK)
+    found = kept if rows is None else rows[kept]
+    if len(found) <= _FEW:
+        return found
+    guess = guess[kept] + products(heads.middles, middle, found)
+    near: Rows = found[guess + _lengths(left - middle @ middle) * heads.ends[found] >= floor - _SLACK]
+    return near
+
+
+def products(matrix: Vectors, query: Vectors, rows: Rows) -> Vectors:
+    """The inner products of some rows with the query, float32 [n], to the last bit those of `matrix[rows]`."""
+    if len(rows) > len(matrix) // _SCANNED:
+        whole: Vectors = np.einsum("ij,j->i", matrix, query)
+        return whole[rows]
+    found = np.empty(len(rows), dtype=np.float32)
+    copied = np.empty((min(_GATHERED, len(rows)), matrix.shape[1]), dtype=np.float32)
+    for start in range(0, len(rows), _GATHERED):
+        some = rows[start : start + _GATHERED]
+        block = copied[: len(some)]
+        np.take(matrix, some, axis=0, out=block, mode="clip")  # the other modes copy once more
+        np.einsum("ij,j->i", block, query, out=found[start : start + _GATHERED])
+    return found
 
 
 def _promising(guess: Vectors, k: int) -> Rows:
@@ -89,6 +118,5 @@ def _promising(guess: Vectors, k: int) -> Rows:
     return promising
 
 
-def _lengths(squares: Vectors) -> Vectors:
-    lengths: Vectors = np.sqrt(np.maximum(squares, 0.0)).astype(np.float32)
-    return lengths
+def _lengths(squares: Any) -> Any:
+    return np.sqrt(np.maximum(squares, 0.0) + _ROUNDED, dtype=np.float32)

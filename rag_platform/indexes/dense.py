@@ -27,7 +27,7 @@ import numpy as np
 
 from rag_platform.config_query import ProviderConfig
 from rag_platform.errors import IntegrityError, ProviderError, RagError
-from rag_platform.indexes.bounds import WIDTH, Heads, Rows, heads_of, survivors
+from rag_platform.indexes.bounds import WIDTH, Heads, Rows, heads_of, products, survivors
 from rag_platform.ir import Candidate
 from rag_platform.protocols import DenseIndex, DenseReader, Vectors
 from rag_platform.registry import build, provider_class
@@ -43,7 +43,7 @@ _FRESH, _FRESH_IDS, _GONE = "fresh.npy", "fresh.txt", "gone.txt"
 _SCORE_DIGITS = 6  # equal vectors tie whatever kernel multiplied them
 _MORE = 2  # the approximate index is asked for so many times k, because its order is not exact
 _NARROWED = 10_000  # from so many rows on a scan is narrowed by bounds first
-_NARROWED_MOST = 500_000  # heads of more rows would take more than 256 MB of memory
+_NARROWED_MOST = 500_000  # heads and middles of more rows would take more than 512 MB of memory
 _FILTERS = 16  # restrictions whose rows are remembered
 
 _log = logging.getLogger(__name__)
@@ -273,6 +273,10 @@ class DenseVectors:
             self._preparing = True
         self._prepare()
 
+    def holds(self, chunk_id: str) -> bool:
+        """True for a chunk that has a vector; one that only pictures speak for has none."""
+        return chunk_id in self._row_of()
+
     def vectors_of(self, chunk_ids: Sequence[str]) -> Vectors:
         """float32 [n, dim], the stored row of each id. Raises ProviderError for a chunk without a vector."""
         known = self._row_of()
@@ -325,8 +329,8 @@ class DenseVectors:
             scores = np.concatenate([_products(self._base, query), _products(self._fresh, query)])
             return scores if rows is None else scores[rows]
         cut = int(np.searchsorted(rows, len(self._base)))
-        parts = (self._base[rows[:cut]], self._fresh[rows[cut:] - len(self._base)])
-        return np.concatenate([_products(part, query) for part in parts])
+        parts = ((self._base, rows[:cut]), (self._fresh, rows[cut:] - len(self._base)))
+        return np.concatenate([products(matrix, query, some) for matrix, some in parts])
 
     def _narrowed(self, query: Vectors, k: int, rows: Rows | None) -> Rows | None:
         """Those of the rows that may be among the best; the rows themselves where that cannot be told cheaply."""
@@ -338,7 +342,7 @@ class DenseVectors:
             return rows
         base = len(self._base)
         cut = base if rows is None else int(np.searchsorted(rows, base))
-        kept = survivors(self._heads, query, k, lambda some: _products(self._base[some], query), None if rows is None else rows[:cut])
+        kept = survivors(self._heads, query, k, lambda some: products(self._base, query, some), None if rows is None else rows[:cut])
         if len(kept) > count // 4:  # gathering so many would take longer than reading them all
             return rows
         return np.concatenate([kept, np.arange(base, len(self._ids)) if rows is None else rows[cut:]])

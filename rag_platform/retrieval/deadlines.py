@@ -7,7 +7,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager
@@ -61,14 +61,29 @@ def start(function: Callable[[], R]) -> Future[R]:
     future: Future[R] = Future()
     bound = tracing.carry(function)
 
+    _workers.submit(lambda: _fulfil(future, bound))
+    return future
+
+
+def start_in_turn(functions: Sequence[Callable[[], R]]) -> list[Future[R]]:
+    """The futures of calls that one other thread makes, each after the one before it; one that is cancelled in time is not made."""
+    futures: list[Future[R]] = [Future() for _ in functions]
+    bound = [tracing.carry(function) for function in functions]
+
     def run() -> None:
-        try:
-            future.set_result(bound())
-        except BaseException as error:
-            future.set_exception(error)
+        for future, call in zip(futures, bound, strict=True):
+            if future.set_running_or_notify_cancel():
+                _fulfil(future, call)
 
     _workers.submit(run)
-    return future
+    return futures
+
+
+def _fulfil(future: Future[R], call: Callable[[], R]) -> None:
+    try:
+        future.set_result(call())
+    except BaseException as error:
+        future.set_exception(error)
 
 
 # --- how long ------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ Every way of scaling makes the best of a leg as good as the best of the other, a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import ClassVar
@@ -107,12 +107,14 @@ def z_score(scores: Sequence[float]) -> list[float]:
 def _weighted(
     dense: Sequence[Candidate], sparse: Sequence[Candidate], of_sparse: float, scale: Callable[[Sequence[float]], list[float]]
 ) -> list[Candidate]:
-    legs: list[tuple[float, Mapping[str, float], float]] = []
+    sums = dict.fromkeys([candidate.chunk_id for leg in (dense, sparse) for candidate in leg], 0.0)
     for weight, leg in ((1.0 - of_sparse, dense), (of_sparse, sparse)):
         if leg:
             scaled = scale([candidate.score for candidate in leg])
-            legs.append((weight, {c.chunk_id: s for c, s in zip(leg, scaled, strict=True)}, min(scaled)))
-    return _ordered(dense, sparse, lambda chunk_id: sum(weight * scores.get(chunk_id, low) for weight, scores, low in legs))
+            scores, low = {c.chunk_id: s for c, s in zip(leg, scaled, strict=True)}, min(scaled)
+            for chunk_id in sums:
+                sums[chunk_id] += weight * scores.get(chunk_id, low)
+    return _ordered(dense, sparse, sums.__getitem__)
 
 
 def _ordered(dense: Sequence[Candidate], sparse: Sequence[Candidate], score: Callable[[str], float]) -> list[Candidate]:

@@ -73,13 +73,18 @@ def retrieve(
         result.warnings.append(f"release {lease.release_id} holds no {missing} index; asked the {wanted[0]} leg alone")
     done: list[str] = []
     ends = time.monotonic() + strategy.retrieval.stage_seconds
-    with _turn(strategy, deadline):
+    remote = _asks_elsewhere(strategy)
+    with nullcontext(False) if remote else _turn(strategy, deadline):
         while wanted:
-            futures = {leg: deadlines.start(_leg(leg, lease, strategy, run[leg], has[leg], access, pool_k)) for leg in wanted}
-            for leg, future in futures.items():
-                _collect(leg, future, max(0.0, ends - time.monotonic()), deadline, result, errors, done)
+            calls = {leg: _leg(leg, lease, strategy, run[leg], has[leg], access, pool_k) for leg in wanted}
+            if len(calls) == 2 and not remote and turns.searches.crowded(2 * library.load.running):
+                _in_turn(calls, ends, deadline, result, errors, done)
+            else:
+                futures = {leg: deadlines.start(call) for leg, call in calls.items()}
+                for leg, future in futures.items():
+                    _collect(leg, future, max(0.0, ends - time.monotonic()), deadline, result, errors, done)
             wanted = [_FALLBACK[leg] for leg in errors if _FALLBACK[leg] not in (*done, *errors) and has[_FALLBACK[leg]]]
-    result.ran = tuple(done)
+    result.ran = tuple(sorted(done))
     result.mode = "hybrid" if len(done) == 2 else done[0] if done else "none"
     if len(done) == 2:
         result.trust = trust_in_words(lease.release.lexical, query, result.sparse)
@@ -87,13 +92,16 @@ def retrieve(
     return result
 
 
-def _turn(strategy: Strategy, deadline: Deadline | None) -> AbstractContextManager[bool]:
-    """A place among the searches that run at once; none for one that would hold it while an embedder on another machine works."""
+def _asks_elsewhere(strategy: Strategy) -> bool:
+    """True where an embedder on another machine works, while a search would hold its place and its thread for nothing."""
     try:
-        if getattr(provider_class("embedder", strategy.embedding.provider), "REMOTE", False):
-            return nullcontext(False)
+        return bool(getattr(provider_class("embedder", strategy.embedding.provider), "REMOTE", False))
     except ConfigError:
-        pass  # the leg that asks the embedder says so
+        return False  # the leg that asks the embedder says so
+
+
+def _turn(strategy: Strategy, deadline: Deadline | None) -> AbstractContextManager[bool]:
+    """A place among the searches that run at once."""
     seconds = strategy.retrieval.stage_seconds / 4  # the rest is for the search itself
     return turns.searches.taken(seconds if deadline is None else deadline.left(seconds))
 
@@ -184,6 +192,23 @@ def _planned(lease: Lease, strategy: Strategy, access: Access, pool_k: int) -> A
     )  # fmt: skip
     tracing.event("retrieval.plan", {"dense": plan.dense, "sparse": plan.sparse, "allowed": allowed, "estimated_ms": plan.estimates})
     return plan
+
+
+def _in_turn(
+    calls: dict[str, Callable[[], list[Candidate]]], ends: float, deadline: Deadline | None, result: Retrieved,
+    errors: dict[str, BaseException], done: list[str],
+) -> None:  # fmt: skip
+    """Both legs in one thread: with other questions on the other processors two threads would only wait for each other.
+
+    The leg of the words goes first and has half of the time; when it hangs, the other one gets a thread of its own for the rest.
+    """
+    words, vectors = deadlines.start_in_turn([calls["sparse"], calls["dense"]])
+    failed: dict[str, BaseException] = {}
+    _collect("sparse", words, max(0.0, ends - time.monotonic()) / 2, deadline, result, failed, done)
+    if not words.done() and vectors.cancel():
+        vectors = deadlines.start(calls["dense"])
+    _collect("dense", vectors, max(0.0, ends - time.monotonic()), deadline, result, failed, done)
+    errors.update((leg, failed[leg]) for leg in sorted(failed))
 
 
 def _collect(

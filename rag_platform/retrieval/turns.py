@@ -17,9 +17,14 @@ class Turns:
     """So many places, given in order of arrival."""
 
     def __init__(self, places: int) -> None:
+        self.places = places
         self._free = places
         self._waiting: deque[threading.Lock] = deque()
         self._lock = threading.Lock()
+
+    def crowded(self, threads: int) -> bool:
+        """True when so many threads are more than there are places."""
+        return threads > self.places
 
     @contextmanager
     def taken(self, seconds: float) -> Iterator[bool]:

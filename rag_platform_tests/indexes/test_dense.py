@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rag_platform.config_query import ProviderConfig
 from rag_platform.errors import IntegrityError, ProviderError
-from rag_platform.indexes import dense
+from rag_platform.indexes import bounds, dense
 from rag_platform.indexes.delta import copy_files, link_parent
 from rag_platform.indexes.dense import DenseVectors, read_matrix, write_matrix
 
@@ -230,15 +230,16 @@ def test_answers_do_not_depend_on_the_history(
 def test_a_narrowed_scan_finds_what_a_scan_of_everything_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread: float) -> None:
     monkeypatch.setattr(dense, "_NARROWED", 500)
     monkeypatch.setattr(dense, "FRESH_ROWS", 200)
+    monkeypatch.setattr(bounds, "_FEW", 20)  # so that the middles are asked as well
     rng = np.random.default_rng(5)
-    centres = rng.normal(size=(20, 256)).astype(np.float32)
-    rows = centres[rng.integers(20, size=3000)] + spread * rng.normal(size=(3000, 256)).astype(np.float32)
+    centres = rng.normal(size=(20, 320)).astype(np.float32)
+    rows = centres[rng.integers(20, size=3000)] + spread * rng.normal(size=(3000, 320)).astype(np.float32)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     rows[2000:2100] = rows[7]  # as good as each other
     named = {f"c{number:04}": row for number, row in enumerate(rows)}
     monkeypatch.setattr(dense, "_grow_ann", lambda *_: None)
-    dense.update(CHROMA, tmp_path, dim=256, removed=(), added=dict(list(named.items())[:2900]))
-    dense.update(CHROMA, tmp_path, dim=256, removed=["c0003", "c2050"], added=dict(list(named.items())[2900:]))
+    dense.update(CHROMA, tmp_path, dim=320, removed=(), added=dict(list(named.items())[:2900]))
+    dense.update(CHROMA, tmp_path, dim=320, removed=["c0003", "c2050"], added=dict(list(named.items())[2900:]))
     narrowed, plain = DenseVectors(tmp_path, CHROMA), DenseVectors(tmp_path, CHROMA)
     narrowed.prepare()
     narrowed.prepare()  # once is enough
