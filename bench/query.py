@@ -33,7 +33,7 @@ from unittest import mock
 import numpy as np
 import yaml
 from corpus import question, write_corpus
-from serve import receive_any, send
+from serve import EMPTY
 
 from rag_platform.config import Settings, Strategy, load_settings, load_strategy
 from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
@@ -262,33 +262,89 @@ def recalls(release: OpenRelease, library: Library, texts: Sequence[str], vector
 # --- one server, several clients; peers; costs ---------------------------------------------------------------------------
 
 
-def throughput(texts: Sequence[str], clients: int, seconds: float = 5.0) -> None:
-    """Print how many questions a second one server process answers, one at a time and `clients` at a time."""
-    command = [sys.executable, "-c", "from rag_platform.cli import main; main()", "serve"]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    assert process.stdin is not None and process.stdout is not None
-    try:
+@dataclass
+class Server:
+    """A server process on raw pipes: its answers are counted, not read, so that it and not its client is what is measured."""
+
+    process: subprocess.Popen[bytes]
+    tool: str
+    arguments: dict[str, Any]
+    asked: int = 0
+
+    @classmethod
+    def start(cls, code: str, tool: str, arguments: dict[str, Any]) -> Server:
+        """The server that `code` runs, greeted."""
+        command = [sys.executable, "-c", code]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0)
+        server = cls(process, tool, arguments)
         hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
-        send(process.stdin, {"id": 0, "method": "initialize", "params": hello})
-        receive_any(process.stdout)
-        send(process.stdin, {"method": "notifications/initialized"})
-        asked, rates = 1, dict.fromkeys((1, clients), 0.0)
-        for limit, at_once in [(3.0, 1), *[(seconds, at_once) for _ in range(2) for at_once in rates]]:  # the first warms up
-            waiting, done, started = 0, 0, time.perf_counter()
-            while waiting or time.perf_counter() - started < limit:
-                while waiting < at_once and time.perf_counter() - started < limit:
-                    # no question twice, or the retrieval cache would answer it
-                    call = {"query": f"{texts[asked % len(texts)]} {asked}", "collections": [NAMESPACE]}
-                    send(process.stdin, {"id": asked, "method": "tools/call", "params": {"name": "library.query", "arguments": call}})
-                    asked, waiting = asked + 1, waiting + 1
-                receive_any(process.stdout)
-                waiting, done = waiting - 1, done + 1
-            rates[at_once] = max(rates[at_once], done / (time.perf_counter() - started))
-        one, many = rates[1], rates[clients]
-        print(f"  one server process: {one:.0f} questions a second one at a time, {many:.0f} with {clients} at a time: {many / one:.2f} x")
-    finally:
-        process.stdin.close()
-        process.wait(timeout=30)
+        server.send({"id": 0, "method": "initialize", "params": hello})
+        server.received()
+        server.send({"method": "notifications/initialized"})
+        return server
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Write one message."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+    def ask(self, text: str) -> None:
+        """Ask; no question twice, or the retrieval cache would answer it."""
+        self.asked += 1
+        arguments = {"query": f"{text} {self.asked}", **self.arguments}
+        self.send({"id": self.asked, "method": "tools/call", "params": {"name": self.tool, "arguments": arguments}})
+
+    def received(self) -> int:
+        """Wait for output; the number of answers that ended in it. Raises RuntimeError when the server is gone or refuses."""
+        assert self.process.stdout is not None
+        part = os.read(self.process.stdout.fileno(), 1 << 20)
+        if not part or b'"isError":true' in part:
+            raise RuntimeError(f"the server closed its output or answered with an error: {part[:500]!r}")
+        return part.count(b"\n")
+
+    def cpu(self) -> float:
+        """Milliseconds of the processor so far, 0 where the system does not tell."""
+        path = Path(f"/proc/{self.process.pid}/stat")
+        ticks = path.read_text(encoding="utf-8").rsplit(")", 1)[1].split()[11:13] if path.is_file() else ["0", "0"]
+        return 1000 * sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+    def rate(self, texts: Sequence[str], at_once: int, seconds: float) -> tuple[float, float]:
+        """(questions a second, milliseconds of the server's processor for each) with so many of them on their way."""
+        waiting, done, used, started = 0, 0, self.cpu(), time.perf_counter()
+        while True:
+            going = time.perf_counter() - started < seconds
+            while going and waiting < at_once:
+                self.ask(texts[self.asked % len(texts)])
+                waiting += 1
+            if not waiting:
+                return done / (time.perf_counter() - started), (self.cpu() - used) / max(1, done)
+            ended = self.received()
+            waiting, done = waiting - ended, done + ended
+
+    def stop(self) -> None:
+        """Close its input and wait for its end."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(timeout=30)
+
+
+def throughput(texts: Sequence[str], clients: int, seconds: float = 5.0) -> None:
+    """Print how many questions a second one process answers, one and `clients` at a time: this program, and an empty tool of the SDK.
+
+    The empty tool tells what the protocol itself takes and gains. Rounds alternate; medians of them, for other work comes and goes.
+    """
+    ours = ("from rag_platform.cli import main; main(['serve'])", "library.query", {"collections": [NAMESPACE]})
+    for label, (code, tool, arguments) in {"one server process": ours, "an empty tool": (EMPTY, "ping", {})}.items():
+        server = Server.start(code, tool, arguments)
+        try:
+            server.rate(texts, clients, 3.0)  # warms up
+            found = [[server.rate(texts, at_once, seconds / 2) for at_once in (1, clients)] for _ in range(4)]
+        finally:
+            server.stop()
+        (one, one_cpu), (many, many_cpu) = ([statistics.median(column) for column in zip(*side, strict=True)]
+                                            for side in zip(*found, strict=True))  # fmt: skip
+        print(f"  {label}: {one:.0f} questions a second one at a time, {many:.0f} with {clients} at a time: {many / one:.2f} x; "
+              f"{one_cpu:.1f} and {many_cpu:.1f} ms of the processor for each")  # fmt: skip
 
 
 def peers(python: str, release: OpenRelease, texts: Sequence[str], vectors: Sequence[Vectors], k: int) -> None:

@@ -90,18 +90,6 @@ def receive_answer(source: IO[str], request_id: int) -> None:
     raise RuntimeError("the server closed its output without an answer")
 
 
-def receive_any(source: IO[str]) -> dict[str, Any]:
-    """The next answer, whichever request it is for. Raises RuntimeError when it is an error or never comes."""
-    for line in source:
-        message: dict[str, Any] = json.loads(line)
-        if "id" not in message:
-            continue
-        if "error" in message or message["result"].get("isError"):
-            raise RuntimeError(f"the server answered with an error: {line[:500]}")
-        return message
-    raise RuntimeError("the server closed its output without an answer")
-
-
 def peak_memory(pid: int) -> int:
     """Peak resident memory of a process in MiB, 0 where the system does not tell."""
     path = Path(f"/proc/{pid}/status")

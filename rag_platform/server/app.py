@@ -6,6 +6,7 @@ finds them ready. stdout belongs to the protocol: the SDK points file descriptor
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 from collections.abc import AsyncIterator
@@ -70,6 +71,8 @@ def warm(library: Library) -> None:
             if lease.release.dense is not None:
                 lease.release.dense.prepare()
                 library.query_vector(lease.strategy.embedding, "warm up")
+        # What is loaded now stays; looking through it for garbage took 0.1 s of every hundredth question (2 cores, busy).
+        gc.freeze()
     except RagError as error:
         log.info("nothing preloaded from namespace %s: %s", namespace, error.message)
     except Exception:
