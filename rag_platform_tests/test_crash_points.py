@@ -29,7 +29,7 @@ def run(tmp_path: Path, *arguments: str) -> Any:
 
 def test_every_write_point_tried_is_recovered(tmp_path: Path) -> None:
     """A mixture of the first and last occurrences of every site, as many as the time allows."""
-    ended = run(tmp_path, "--scenario", "update", "rollback", "purge", "gc", "--first-and-last", "--seconds", "8")
+    ended = run(tmp_path, "--scenario", "update", "rollback", "purge", "gc", "--first-and-last", "--seconds", "5")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     found = re.search(r"(\d+) faults, (\d+) recovered, 0 not", ended.stdout)
     assert found and int(found[1]) == int(found[2]) >= 8, ended.stdout

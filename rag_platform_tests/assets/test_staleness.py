@@ -132,14 +132,17 @@ CHANGES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "encoding without words": ({"encoding": "dense_only"}, ["catalog", "lexical_index", "published_release"]),
     "lexical": ({"lexical": {"provider": "tantivy", "options": {"headings_boost": 3.0}}}, ["lexical_index", "published_release"]),
     "dense": ({"dense": {"provider": "chroma", "options": {"ef_search": 77}}}, ["dense_index", "published_release"]),
-    "filters, retrieval, fusion, reranker, context, answerer, description: questions only": (
+    "what questions alone read": (
         {
+            "query": {"rewrite": {"enabled": True}},
             "filters": {"rules": "v1"},
             "retrieval": {"top_k": 3},
             "fusion": {"provider": "rrf"},
             "reranker": {"provider": "none"},
             "context": {"max_tokens": 500},
             "answerer": {"provider": "extractive"},
+            "summary": {"method": "textrank"},
+            "llm": {"provider": "openai", "options": {"model": "m", "api_key_env": ""}},
             "description": "said otherwise",
         },
         [],
