@@ -163,6 +163,8 @@ def _scored(question: str, evidence: Sequence[Hit]) -> list[_Scored]:
             own, near = weight(inside), weight(close)
             if own == 0 and (follows or near == 0):
                 continue
+            if own and unit.header is not None:  # what a row says, it says of its columns
+                own = weight(inside | asked.intersection(terms(hit.chunk_text[slice(*unit.header)])))
             all_round = weight(close | titles)
             score = own + CONTEXT_WEIGHT * (near - own) + FAR_WEIGHT * (all_round - near)
             score *= asks.factor(hit.chunk_text[unit.start : unit.end], unit.kind)

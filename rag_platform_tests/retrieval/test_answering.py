@@ -60,6 +60,14 @@ def test_a_list_item_is_understood_by_the_line_above_it() -> None:
     assert answer.startswith("- Markdown [1]")
 
 
+def test_a_row_says_what_it_says_of_its_columns() -> None:
+    """The name that is asked for stands above the column; a sentence that names it and says something else is no better."""
+    table = hit(1, "| Property | PX-20 | PX-40 |\n|---|---|---|\n| Maximum throughput | 6,200 | 11,400 |\n| Rated power | 90 W | 140 W |")
+    other = hit(2, "The cold kit adds a heater to each drum; a PX-40 with the cold kit runs down to -28 degrees.")
+    text = Extractive(max_quotes=1).answer(asked("What is the maximum throughput of the PX-40?"), [table, other]).text
+    assert "| Maximum throughput | 6,200 | 11,400 |" in text and "cold kit" not in text and "Rated power" not in text
+
+
 def test_two_rows_of_one_table_share_its_header() -> None:
     chunk = hit(1, "| Plan | Price |\n|---|---|\n| team monthly | 10 |\n| team yearly | 100 |\n| solo | 1 |")
     assert Extractive().answer(asked("price of the team plan"), [chunk]).text == (
