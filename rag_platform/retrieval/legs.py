@@ -106,6 +106,31 @@ def _turn(strategy: Strategy, deadline: Deadline | None) -> AbstractContextManag
     return turns.searches.taken(seconds if deadline is None else deadline.left(seconds))
 
 
+def asked_again(
+    library: Library, lease: Lease, strategy: Strategy, query: QueryIR, fused: Sequence[Candidate], access: Access, k: int
+) -> list[Candidate]:
+    """The dense leg's k candidates for the question moved towards its best hits: q + weight * their mean vector, of length 1.
+
+    Pseudo-relevance feedback in the vector space (Rocchio 1971; for dense retrievers Li et al., TOIS 2023): no model is called. With
+    `feedback_scope: pool` only what was found is scored again. Empty when none of the best hits has a vector.
+    """
+    import numpy as np  # not to be paid for by a command that asks nothing
+
+    config, index = strategy.retrieval, lease.release.dense
+    assert index is not None  # the caller's legs both ran
+    known = [candidate.chunk_id for candidate in fused if index.holds(candidate.chunk_id)]
+    if not known:
+        return []
+    vector, _ = library.query_vector(strategy.embedding, query.dense_query_text)
+    moved = vector + config.feedback_weight * index.vectors_of(known[: config.feedback_hits]).mean(axis=0)
+    moved /= np.linalg.norm(moved)
+    if config.feedback_scope == "pool":
+        return index.search(moved, len(known), chunk_ids=frozenset(known))[0]
+    plan = _planned(lease, strategy, access, k)
+    found, _ = index.search(moved, k + len(access.hidden), chunk_ids=access.allowed, approximate=plan.dense == "ann")
+    return [candidate for candidate in found if candidate.chunk_id not in access.hidden][:k]
+
+
 def trust_in_words(index: LexicalReader | None, query: QueryIR, sparse: Sequence[Candidate]) -> float:
     """How far the word leg may be believed, 0 to 1: what its three best hits score against FULL_TRUST of what the question could.
 

@@ -115,7 +115,7 @@ def _searched(s: Search, query: QueryIR, plan: FilterPlan, mode: str, top_k: int
     if matched_count == 0 and query.inferred:
         query, plan, access, matched_count = _missed(s, query, plan, access)
     found = _retrieve(s, query, mode, access, max(s.strategy.retrieval.pool_k, top_k))
-    fused = _fusion(s, found)
+    fused = _fed_back(s, query, access, found, _fusion(s, found))
     candidates = _post_filter(s, plan, fused)
     hits = _rerank(s, query, plan, candidates, found, top_k)
     return query, plan, _Remembered(tuple(hits), found.mode, len(found.ran), matched_count, {}, ())
@@ -314,6 +314,27 @@ def _fusion(s: Search, found: Retrieved) -> list[Candidate]:
     if both:
         s.trace.set(dense_topk_overlap_sparse=legs.overlap(found.dense, found.sparse))
     return fused
+
+
+def _fed_back(s: Search, query: QueryIR, access: Access, found: Retrieved, fused: list[Candidate]) -> list[Candidate]:
+    """The fusion once more, with the vectors of its best hits beside the question's; as it is where that is off or says nothing.
+
+    Only a question whose words the texts hold is trusted to have found the right ones: across languages it would lose.
+    """
+    config = s.strategy.retrieval
+    if not config.feedback_hits or len(found.ran) < 2 or found.trust < 1.0 or query.rewrites or s.without or not fused:
+        return fused
+    with tracing.span(
+        "stage.feedback", provider_type="retriever", provider_id="rocchio", hits=config.feedback_hits, scope=config.feedback_scope
+    ) as span:
+        try:
+            again = legs.asked_again(s.library, s.lease, s.strategy, query, fused, access, len(found.dense))
+            found.dense = again or found.dense
+        except Exception as error:  # what was found first stands
+            span.fail(error)
+            s.fall_back("feedback_failed", f"the vectors of the best hits could not be used ({error})")
+            return fused
+    return _fusion(s, found)
 
 
 def _post_filter(s: Search, plan: FilterPlan, fused: list[Candidate]) -> list[Candidate]:
