@@ -28,6 +28,7 @@ from typing import Any
 from rag_platform.config import Settings, Strategy, load_settings, load_strategy
 from rag_platform.documents.languages import language
 from rag_platform.documents.receiving import ReceiveOptions, receive
+from rag_platform.errors import InputError
 from rag_platform.evaluation.datasets import (
     is_page_set,
     is_retrieval_set,
@@ -164,7 +165,11 @@ def rankings(library: Library, namespace: str, named: dict[str, str] | None, ask
             return list(dict.fromkeys(name for candidate in candidates for name in ids_of(candidate.chunk_id)))
 
         for query_id, text in asked.questions.items():
-            query = queries.prepare(text, library.settings.limits, config=strategy.query, keyphrases=strategy.views.keyphrases)
+            try:
+                query = queries.prepare(text, library.settings.limits, config=strategy.query, keyphrases=strategy.views.keyphrases)
+            except InputError as error:  # a set may hold a question without a word; it counts as one without results
+                print(f"  {asked.name}: question {query_id} {text[:60]!r} was refused: {error.message}")
+                continue
             both = legs.retrieve(library, lease, strategy, query, "hybrid", Access(), strategy.retrieval.pool_k)
             found["dense"][query_id], found["bm25"][query_id] = listed(both.dense), listed(both.sparse)
             for name, fusion in fusions.items():
