@@ -30,12 +30,12 @@ class VersionRows:
 
     def entries(self, failed: Mapping[str, str]) -> list[Entry]:
         """Catalog entries in reading order; `failed` holds the content hashes without a vector."""
-        return [_entry(chunk, self.views[chunk.chunk_id], failed) for chunk in self.chunks]
+        return [_entry(chunk, self.views[chunk.chunk_id], self.version.filename, failed) for chunk in self.chunks]
 
     def lexical_rows(self) -> Iterator[LexicalRow]:
         """What the word index holds of the version."""
         for chunk in self.chunks:
-            row = lexical.row_of(chunk, self.views[chunk.chunk_id])
+            row = lexical.row_of(chunk, self.views[chunk.chunk_id], self.version.filename)
             if row is not None:
                 yield row
 
@@ -127,8 +127,8 @@ def copy_files(files: Iterable[tuple[Path, Path]]) -> None:
         _copy_database(source, target) if source.suffix == ".sqlite3" else copy_file(source, target)
 
 
-def _entry(chunk: Chunk, view: View, failed: Mapping[str, str]) -> Entry:
-    row = lexical.row_of(chunk, view)
+def _entry(chunk: Chunk, view: View, filename: str, failed: Mapping[str, str]) -> Entry:
+    row = lexical.row_of(chunk, view, filename)
     content_hash = view.content_hash if view.dense_text.strip() else ""
     status = "failed_embed" if content_hash in failed else "ready" if content_hash or row else "no_text"
     return Entry(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from rag_platform.config import fingerprint
 from rag_platform.config_query import ProviderConfig
@@ -13,12 +14,19 @@ from rag_platform.providers import segmentation
 from rag_platform.registry import build
 from rag_platform.store import own_copies
 
+_NAME_PARTS = re.compile(r"[\s_.\-]+")
 
-def row_of(chunk: Chunk, view: View) -> LexicalRow | None:
-    """What the word index holds of a chunk, None when its sparse text is blank."""
+
+def row_of(chunk: Chunk, view: View, filename: str = "") -> LexicalRow | None:
+    """What the word index holds of a chunk, None when its sparse text is blank.
+
+    The name of the file stands with the headings: people ask for "the Adobe report", and few of its chunks say whose it is. It belongs to
+    the identity of the document, so it never changes under a chunk.
+    """
     if not view.sparse_text.strip():
         return None
-    return LexicalRow(chunk.chunk_id, chunk.doc_id, view.sparse_text, chunk.section_path)
+    name = " ".join(_NAME_PARTS.split(PurePosixPath(filename).stem)).strip()
+    return LexicalRow(chunk.chunk_id, chunk.doc_id, view.sparse_text, f"{chunk.section_path}\n{name}".strip())
 
 
 def row_hash(row: LexicalRow | None) -> str:

@@ -21,6 +21,8 @@ CHUNK = Chunk("c", "s", "d", "v", 0, "text", "f", 0, 4, 0, 4, "Guide / Part")
 
 def test_row_holds_the_sparse_text_and_the_section_path() -> None:
     assert row_of(CHUNK, View("c", "dense", "sparse", "h")) == LexicalRow("c", "d", "sparse", "Guide / Part")
+    named = row_of(CHUNK, View("c", "dense", "sparse", "h"), "ADOBE_2022-10K.v2.pdf")
+    assert named == LexicalRow("c", "d", "sparse", "Guide / Part\nADOBE 2022 10K v2")
     assert row_of(CHUNK, View("c", "dense", " \n", "h")) is None
 
 

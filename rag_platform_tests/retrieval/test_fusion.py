@@ -77,3 +77,15 @@ def test_a_weight_outside_its_range_is_refused_when_built() -> None:
     with pytest.raises(ConfigError, match=r"alpha = 1\.5"):
         build("fusion", "min_max", {"alpha": 1.5})
     assert build("fusion", "z_score", {"alpha": 0.2}) == ZScore(0.2)
+
+
+@pytest.mark.parametrize("fusion", [ReciprocalRank(), MinMax(alpha=0.3), ZScore(alpha=0.3)])
+def test_a_leg_of_words_that_is_not_trusted_changes_no_order(fusion: ReciprocalRank | MinMax | ZScore) -> None:
+    assert [c.chunk_id for c in fusion.fuse(DENSE, SPARSE, trust=0.0)][:2] == ["a", "b"]
+    assert fusion.fuse(DENSE, SPARSE, trust=1.0) == fusion.fuse(DENSE, SPARSE)
+
+
+def test_trust_multiplies_the_weight_of_the_sparse_leg() -> None:
+    # weight of words .5 * .5 = .25: a .75, b .75 * .75 + .25, d .25 * .5
+    fused = MinMax(alpha=0.5).fuse(DENSE, SPARSE, trust=0.5)
+    assert [(c.chunk_id, c.score) for c in fused] == [("b", 0.8125), ("a", 0.75), ("d", 0.125), ("c", 0.0), ("e", 0.0)]
