@@ -17,6 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import hypothesis
 import pytest
 from click.testing import CliRunner
 
@@ -28,6 +29,10 @@ from rag_platform.ledger_rows import Job
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.reading import hidden_by_ledger
 from rag_platform.store import Store
+
+# A busy machine must not fail a property: nothing is timed.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
