@@ -198,6 +198,7 @@ def _sparse(lease: Lease, query: QueryIR, access: Access, plan: AccessPlan, pool
 
 def _tested(search: Callable[[int], list[Candidate]], allowed: frozenset[str], wanted: int, fetched: int) -> list[Candidate]:
     """The best `wanted` of the allowed; more hits are fetched while too few of them are."""
+    fetched = max(fetched, wanted, 1)
     while True:
         hits = search(fetched)
         kept = [hit for hit in hits if hit.chunk_id in allowed]
