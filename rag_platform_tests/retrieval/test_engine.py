@@ -257,9 +257,8 @@ def test_further_questions_are_searched_beside_the_asked_one(guide: Any, vary: A
     reply = {"question": "licence server error", "keywords": [], "intent": "search", "filters": [], "queries": ["PPR-9087"]}
     with chat_server(lambda body, number: said(json.dumps(reply))) as server:
         model = f"llm: {{provider: openai, options: {{model: m, base_url: '{server.url}', api_key_env: '', retries: 0}}}}\n"
-        patient = "retrieval: {stage_seconds: 120, query_seconds: 300}\n"  # the vendor's package is imported within the stage
-        name = vary("many", "query: {rewrite: {enabled: true, queries: 2, timeout_ms: 120000}}\n" + patient + model)
-        result = answer(library, QueryRequest("licence server error", strategy=name))
+        model += "retrieval: {stage_seconds: 120, query_seconds: 300}\nquery: {rewrite: {enabled: true, queries: 2, timeout_ms: 120000}}\n"
+        result = answer(library, QueryRequest("licence server error", strategy=vary("many", model)))
     assert "rewrite_failed" not in result.flags, result.warnings
     assert result.hits[0].chunk_id == "guide-2"
     trace = traces.show(store.logs_dir, result.trace_id)
