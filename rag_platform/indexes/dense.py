@@ -27,7 +27,7 @@ import numpy as np
 
 from rag_platform.config_query import ProviderConfig
 from rag_platform.errors import IntegrityError, ProviderError, RagError
-from rag_platform.indexes.bounds import WIDTH, Heads, Rows, heads_of, products, survivors
+from rag_platform.indexes.bounds import Rounded, Rows, products, rounded, survivors
 from rag_platform.ir import Candidate
 from rag_platform.protocols import DenseIndex, DenseReader, Vectors
 from rag_platform.registry import build, provider_class
@@ -42,8 +42,8 @@ BASE, BASE_IDS = "vectors.npy", "ids.txt"
 _FRESH, _FRESH_IDS, _GONE = "fresh.npy", "fresh.txt", "gone.txt"
 _SCORE_DIGITS = 6  # equal vectors tie whatever kernel multiplied them
 _MORE = 2  # the approximate index is asked for so many times k, because its order is not exact
-_NARROWED = 10_000  # from so many rows on a scan is narrowed by bounds first
-_NARROWED_MOST = 500_000  # heads and middles of more rows would take more than 512 MB of memory
+_NARROWED = 4_000  # from so many rows on a scan is narrowed by bounds first
+_NARROWED_BYTES = 2**29  # of rounded rows; above it no scan is fast
 _FILTERS = 16  # restrictions whose rows are remembered
 
 _log = logging.getLogger(__name__)
@@ -205,7 +205,7 @@ def stored_ids(directory: Path) -> set[str]:
 class DenseVectors:
     """Nearest neighbours in two ways; safe between threads.
 
-    The exact one scans the matrix, from 10,000 rows on narrowed by the bounds of `indexes.bounds` once these are computed, beside the first
+    The exact one scans the matrix, from 4,000 rows on narrowed by the bounds of `indexes.bounds` once these are computed, beside the first
     questions: its hits are those of a scan over everything. Otherwise the approximate index proposes and the matrix scores. The approximate
     engine is not even imported before it is asked.
     """
@@ -222,8 +222,8 @@ class DenseVectors:
         self._config = config
         self._rows: dict[str, int] | None = None
         self._restricted: OrderedDict[int, tuple[Collection[str], Rows]] = OrderedDict()
-        self._heads: Heads | None = None
-        self._preparing = not (_NARROWED <= len(self._base) <= _NARROWED_MOST and self.dim >= 2 * WIDTH)
+        self._rounded: Rounded | None = None
+        self._preparing = len(self._base) < _NARROWED or self._base.size > _NARROWED_BYTES
         self._ann: DenseReader | None = None
         self._lock = threading.Lock()
 
@@ -266,7 +266,7 @@ class DenseVectors:
         return self._scan(query, k, np.array(sorted({*proposed, *fresh}), dtype=np.int64)), "ann"
 
     def prepare(self) -> None:
-        """Compute what narrows exact scans, a third of a second for 100,000 rows; without this call the first scan begins it."""
+        """Compute what narrows exact scans, a fifth of a second for 100,000 rows; without this call the first scan begins it."""
         with self._lock:
             if self._preparing:
                 return
@@ -306,7 +306,7 @@ class DenseVectors:
     def _prepare(self) -> None:
         try:
             self._row_of()
-            self._heads = heads_of(self._base)
+            self._rounded = rounded(self._base)
         except Exception as error:  # questions are answered without it
             _log.warning("scans of %d vectors are not narrowed: %s", len(self._base), error)
 
@@ -337,12 +337,12 @@ class DenseVectors:
         count = len(self._ids) if rows is None else len(rows)
         if count < _NARROWED:
             return rows
-        if self._heads is None:
+        if self._rounded is None:
             self._begin_to_prepare()
             return rows
         base = len(self._base)
         cut = base if rows is None else int(np.searchsorted(rows, base))
-        kept = survivors(self._heads, query, k, lambda some: products(self._base, query, some), None if rows is None else rows[:cut])
+        kept = survivors(self._rounded, query, k, lambda some: products(self._base, query, some), None if rows is None else rows[:cut])
         if len(kept) > count // 4:  # gathering so many would take longer than reading them all
             return rows
         return np.concatenate([kept, np.arange(base, len(self._ids)) if rows is None else rows[cut:]])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rag_platform.config_query import ProviderConfig
 from rag_platform.errors import IntegrityError, ProviderError
-from rag_platform.indexes import bounds, dense
+from rag_platform.indexes import dense
 from rag_platform.indexes.delta import copy_files, link_parent
 from rag_platform.indexes.dense import DenseVectors, read_matrix, write_matrix
 
@@ -230,7 +230,6 @@ def test_answers_do_not_depend_on_the_history(
 def test_a_narrowed_scan_finds_what_a_scan_of_everything_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread: float) -> None:
     monkeypatch.setattr(dense, "_NARROWED", 500)
     monkeypatch.setattr(dense, "FRESH_ROWS", 200)
-    monkeypatch.setattr(bounds, "_FEW", 20)  # so that the middles are asked as well
     rng = np.random.default_rng(5)
     centres = rng.normal(size=(20, 320)).astype(np.float32)
     rows = centres[rng.integers(20, size=3000)] + spread * rng.normal(size=(3000, 320)).astype(np.float32)
@@ -249,7 +248,7 @@ def test_a_narrowed_scan_finds_what_a_scan_of_everything_finds(tmp_path: Path, m
         for k in (1, 50, 3000):
             assert narrowed.search(query, k) == plain.search(query, k)
             assert narrowed.search(query, k, chunk_ids=half) == plain.search(query, k, chunk_ids=half)
-    assert plain._heads is None and narrowed._heads is not None
+    assert plain._rounded is None and narrowed._rounded is not None
 
 
 def test_rows_of_a_filter_are_looked_up_once_and_never_confused(vectors: DenseVectors) -> None:
