@@ -212,8 +212,9 @@ class Fusion(Protocol):
 class Reranker(Protocol):
     """Judges joined hits; retrieval.reranking makes an order of its scores.
 
-    One that judges every hit by itself declares `POINTWISE: ClassVar[bool] = True` and is asked in batches. `APPLIES = False` is for the
-    one that leaves the order alone.
+    One that judges every hit by itself declares `POINTWISE: ClassVar[bool] = True` and is asked in batches; one that takes some
+    milliseconds whatever it is given declares `QUICK`, and no thread waits for it. `APPLIES = False` is for the one that leaves the order
+    alone.
     """
 
     def score(self, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
@@ -222,7 +223,10 @@ class Reranker(Protocol):
 
 
 class Answerer(Protocol):
-    """Writes an answer from evidence; one that asks a language model declares `USES_LLM: ClassVar[bool] = True` and has a field `llm`."""
+    """Writes an answer from evidence; one that asks a language model declares `USES_LLM: ClassVar[bool] = True` and has a field `llm`.
+
+    One that takes some milliseconds whatever it is given declares `QUICK`, and no thread waits for it.
+    """
 
     def answer(self, query: QueryIR, evidence: Sequence[Hit], *, on_text: Callable[[str], None] | None = None) -> Written:
         """Markdown whose [n] marks point at evidence[n-1]; empty text when the evidence holds no answer.

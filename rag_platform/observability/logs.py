@@ -20,6 +20,8 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 LOG_SCHEMA_VERSION = 1
 REDACTED = "[redacted]"
 _OPEN_FILES = 8
@@ -147,7 +149,15 @@ def _plain(value: Any) -> Any:
     return sorted(map(str, value)) if isinstance(value, (set, frozenset)) else str(value)
 
 
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain).encode  # json.dumps makes an encoder for each call
+def _encode(value: Any) -> str:
+    try:
+        return orjson.dumps(value, default=_plain, option=_AS_TEXT).decode()
+    except TypeError:  # half a surrogate pair in a text, a number above 64 bits, a key that is no text
+        return _slowly(value)
+
+
+_AS_TEXT = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+_slowly = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain).encode
 
 
 @cache

@@ -46,6 +46,7 @@ class Extractive:
     """Quotes the units of the evidence that hold the words of the question; empty when too few of them do."""
 
     VERSION: ClassVar[str] = "2"
+    QUICK: ClassVar[bool] = True
     max_quotes: int = 3
     min_coverage: float = 0.48  # of the question's words by weight: mean of what the best quote with its headings, and all evidence, hold
     keep_ratio: float = 0.7  # a further quote needs this share of the best one's score

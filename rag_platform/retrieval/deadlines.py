@@ -152,11 +152,14 @@ def wait(future: Future[R], seconds: float, stage: str, deadline: Deadline | Non
                 raise ProviderError(f"{stage} took longer than {asked:.3g} s ({told})", code="deadline", stage=stage) from error
 
 
-def within(seconds: float, stage: str, function: Callable[[], R], deadline: Deadline | None = None) -> R:
-    """The result of `function`, waited for at most `seconds` and no longer than the deadline of the query."""
+def within(seconds: float, stage: str, function: Callable[[], R], deadline: Deadline | None = None, *, quick: bool = False) -> R:
+    """The result of `function`, waited for at most `seconds` and no longer than the deadline of the query.
+
+    A `quick` one computes for some milliseconds whatever it is given: the caller runs it itself, for handing it on costs one of them.
+    """
     if deadline is not None:
         deadline.check(stage)
         if not deadline.left():
             raise ProviderError(f"{stage} was not begun, for the time of the query is up (retrieval.query_seconds)", code="deadline",
                                 stage=stage)  # fmt: skip
-    return wait(start(function), seconds, stage, deadline)
+    return function() if quick else wait(start(function), seconds, stage, deadline)

@@ -299,7 +299,8 @@ def _written(
                 degraded = True
             else:
                 on_text = heard if q.on_text is not None else None
-                made = deadlines.within(config.timeout_ms / 1000, "stage.generate", lambda: compose(built.instance, on_text), deadline)
+                made = deadlines.within(config.timeout_ms / 1000, "stage.generate", lambda: compose(built.instance, on_text), deadline,
+                                        quick=getattr(built.instance, "QUICK", False))  # fmt: skip
     except Exception as error:
         span.fail(error)
         deadline.check()
@@ -310,7 +311,7 @@ def _written(
         heard.ended = True
     if degraded:
         with suppress(Exception):  # then what was found is listed
-            made = deadlines.within(config.timeout_ms / 1000, "quoting", lambda: compose(answering.Extractive()), deadline)
+            made = deadlines.within(config.timeout_ms / 1000, "quoting", lambda: compose(answering.Extractive()), deadline, quick=True)
     span.set(prompt_profile_id=made.prompt_profile_id)
     if made.unsupported:
         q.flags["unsupported"] = list(made.unsupported)

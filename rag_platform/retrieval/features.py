@@ -61,6 +61,7 @@ class Features:
     identifiers: float = 2.0  # an exact one beats another of its kind, whatever else speaks for that one
 
     VERSION: ClassVar[str] = "1"
+    QUICK: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if min(astuple(self)) < 0 or sum(astuple(self)) == 0:

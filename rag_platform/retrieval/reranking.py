@@ -54,7 +54,7 @@ def reranked(reranker: Reranker, config: RerankConfig, query: QueryIR, hits: Seq
         shown = [1 / rank for rank in range(1, len(ordered) + 1)]
     else:
         shown += [shown[-1]] * len(rest)
-    found = [dataclasses.replace(hit, score=score) for hit, score in zip(ordered, shown, strict=True)]
+    found = [dataclasses.replace(hit, score=score, rank=rank) for rank, (hit, score) in enumerate(zip(ordered, shown, strict=True), 1)]
     if (threshold := config.score_threshold) is not None:
         found = [hit for hit in found if hit.score >= threshold]
     return renumbered(found[:rerank_k] if rerank_k else found)

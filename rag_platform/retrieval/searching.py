@@ -386,7 +386,8 @@ def _rerank(s: Search, query: QueryIR, plan: FilterPlan, candidates: list[Candid
 
             try:
                 seconds = min(s.strategy.retrieval.stage_seconds, config.timeout_ms / 1000)
-                hits, source = deadlines.within(seconds, "stage.rerank", ranked, s.deadline), "rerank"
+                quick = getattr(instance, "QUICK", False)
+                hits, source = deadlines.within(seconds, "stage.rerank", ranked, s.deadline, quick=quick), "rerank"
                 span.set(movement=reranking.movement(before, [hit.chunk_id for hit in hits]))
             except Exception as error:
                 span.fail(error)
