@@ -55,6 +55,8 @@ class QueryConfig(Section):
     synonyms_path: str = ""  # a YAML file of the same form, relative to the config folder
     expansion_weight: float = Field(default=0.4, ge=0, le=1)  # of a synonym, the question's own words weighing 1
     max_expansions: int = Field(default=12, ge=0, le=100)
+    drop_function_words: bool = True  # which, how, 什么 and the like are not looked for in the word index
+    function_words: tuple[str, ...] = ()  # further ones
     rewrite: RewriteConfig = RewriteConfig()
     inference: InferenceConfig = InferenceConfig()
 
@@ -82,6 +84,7 @@ class RetrievalConfig(Section):
     dedupe: bool = True  # of hits with equal text only the best one is shown
     dedupe_threshold: float = Field(default=0.0, ge=0, le=1)  # hits as similar as this are one too; 0: only equal ones
     mmr_lambda: float = Field(default=1.0, ge=0, le=1)  # weight of relevance against novelty; 1: relevance alone
+    named_documents: float = Field(default=0.4, ge=0, le=2)  # how much of the range of scores a document gains that the question names; 0: off
     feedback_hits: int = Field(default=0, ge=0, le=20)  # the best hits of the fusion, by whose vectors the dense leg is asked again; 0: not
     feedback_weight: float = Field(default=0.5, ge=0, le=2)  # of their mean vector beside the question's
     feedback_scope: Literal["all", "pool"] = "all"  # search everything again, or score what was found again, which costs next to nothing

@@ -316,6 +316,7 @@ class QueryIR:
     warnings: tuple[str, ...] = ()  # what was told from the words of the question, and what of a rewrite was left out
     query_profile_id: str = ""
     rewrite_profile_id: str = ""
+    asked_words: str = ""  # sparse_query_expr with its function words, for judging how much of the question texts hold; empty: the same
 
 
 @dataclass(frozen=True, slots=True)

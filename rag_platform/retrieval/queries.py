@@ -17,11 +17,12 @@ from rag_platform.documents.keyphrases import keyphrases as found_keyphrases
 from rag_platform.errors import InputError
 from rag_platform.ir import Json, QueryIR
 from rag_platform.providers.segmentation import is_identifier
+from rag_platform.retrieval import function_words
 from rag_platform.retrieval.filters import SOFT_FIELDS
 from rag_platform.retrieval.inference import Inferred, inferred
 from rag_platform.retrieval.vocabulary import Vocabulary, changed, vocabulary
 
-RULES = 2  # of everything below; another number when the same text would give another QueryIR
+RULES = 3  # of everything below; another number when the same text would give another QueryIR
 PLAIN_PROFILE = f"query_plain-v{RULES}"
 REWRITE_PROFILE = "none"
 _QUERY, _KEYPHRASES = QueryConfig(), KeyphraseConfig()
@@ -88,7 +89,7 @@ def prepare(
         original_query=text,
         normalized_query=normalized,
         dense_query_text=told.rest,
-        sparse_query_expr=told.rest,  # keeps its case: the word analysis splits camelCase before it lowers
+        sparse_query_expr=_searched(told.rest, config),  # keeps its case: the word analysis splits camelCase before it lowers
         query_hash=hashlib.sha256(normalized.encode()).hexdigest()[:16],
         language="und" if language == languages.UNKNOWN else language,
         intent=_intent(clean.lower(), told.filters and told.rest == clean),
@@ -102,6 +103,7 @@ def prepare(
         warnings=tuple(f"{said}; ask without inferred filters to search everything" for said in told.said),
         query_profile_id=rules.profile_id,
         rewrite_profile_id=REWRITE_PROFILE,
+        asked_words=told.rest,
     )
 
 
@@ -109,17 +111,25 @@ def plain(query: QueryIR) -> QueryIR:
     """The question as it was asked: normalised, with the caller's own filters, and nothing that was added or told (seed 000 §3.2.8.1)."""
     clean = cleaned(query.original_query)
     return replace(
-        query, dense_query_text=clean, sparse_query_expr=clean, filters=_given(query), expansions=(), rewrites=(),
+        query, dense_query_text=clean, sparse_query_expr=clean, asked_words=clean, filters=_given(query), expansions=(), rewrites=(),
         preferences=tuple(name for name in query.preferences if name not in query.inferred), inferred={}, warnings=(),
         query_profile_id=PLAIN_PROFILE, rewrite_profile_id=REWRITE_PROFILE,
     )  # fmt: skip
 
 
-def relaxed(query: QueryIR) -> QueryIR:
+def further(query: QueryIR, text: str, config: QueryConfig = _QUERY) -> QueryIR:
+    """Another wording of the question as the legs want it, without the synonyms and phrases of the asked one."""
+    return replace(query, dense_query_text=text, sparse_query_expr=_searched(text, config), asked_words=text, expansions=(), phrases=())
+
+
+def relaxed(query: QueryIR, config: QueryConfig = _QUERY) -> QueryIR:
     """The question without its inferred filters and with their words searched again; preferences stay (seed 004, relaxed once)."""
     clean = cleaned(query.original_query)
     own = {name: value for name, value in query.inferred.items() if name in SOFT_FIELDS}
-    return replace(query, dense_query_text=clean, sparse_query_expr=clean, filters={**_given(query), **own}, inferred=own, warnings=())
+    return replace(
+        query, dense_query_text=clean, sparse_query_expr=_searched(clean, config), asked_words=clean, filters={**_given(query), **own},
+        inferred=own, warnings=(),
+    )  # fmt: skip
 
 
 def warm() -> None:
@@ -167,6 +177,13 @@ def phrases(text: str) -> tuple[str, ...]:
     """What stands in quotation marks or in the marks of Chinese titles; each once."""
     found = ("".join(filter(None, match.groups())).strip() for match in _PHRASE.finditer(text))
     return tuple(dict.fromkeys(phrase for phrase in found if any(map(str.isalnum, phrase))))[:MAX_PHRASES]
+
+
+def _searched(text: str, config: QueryConfig) -> str:
+    """What the word index is searched for: the text without function words; a quotation stays whole."""
+    if not config.drop_function_words:
+        return text
+    return function_words.without(text, config.function_words, [match.span() for match in _PHRASE.finditer(text)])
 
 
 def _intent(lowered: str, only_filters: object) -> str:

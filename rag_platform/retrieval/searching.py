@@ -1,6 +1,6 @@
 """A question to one namespace: from its words to at most top_k hits, each stage a span, each failure a fallback that is told.
 
-    query_norm -> filter -> retrieve_dense || retrieve_sparse -> fusion -> filter -> rerank
+    query_norm -> filter -> retrieve_dense || retrieve_sparse (-> both again in named documents) -> fusion -> filter -> rerank
 
 What was found is remembered under all that it depends on; a search in which something failed or was given up is not.
 """
@@ -16,7 +16,7 @@ from rag_platform.errors import InputError, ProviderError, RagError
 from rag_platform.indexes.catalog import FILTERABLE, ChunkRow
 from rag_platform.ir import Candidate, Hit, Json, QueryIR, QueryRequest
 from rag_platform.observability import tracing
-from rag_platform.retrieval import budgets, deadlines, filters, legs, merging, queries, reranking
+from rag_platform.retrieval import budgets, deadlines, filters, legs, merging, naming, queries, reranking
 from rag_platform.retrieval.answering import confidence
 from rag_platform.retrieval.deadlines import Deadline
 from rag_platform.retrieval.filters import FilterPlan
@@ -114,7 +114,8 @@ def _searched(s: Search, query: QueryIR, plan: FilterPlan, mode: str, top_k: int
     access, matched_count = _pre_filter(s, plan)
     if matched_count == 0 and query.inferred:
         query, plan, access, matched_count = _missed(s, query, plan, access)
-    found = _retrieve(s, query, mode, access, max(s.strategy.retrieval.pool_k, top_k))
+    pool_k = max(s.strategy.retrieval.pool_k, top_k)
+    found = _in_named(s, query, access, _retrieve(s, query, mode, access, pool_k), pool_k)
     fused = _fed_back(s, query, access, found, _fusion(s, found))
     candidates = _post_filter(s, plan, fused)
     hits = _rerank(s, query, plan, candidates, found, top_k)
@@ -217,7 +218,7 @@ def _missed(s: Search, query: QueryIR, plan: FilterPlan, access: Access) -> tupl
         return query, plan, access, 0
     s.flags["filter_relaxed"] = True
     s.warnings.append(f"nothing matches {canonical_json(query.inferred)}, told from the question; asked again without it")
-    query = queries.relaxed(query)
+    query = queries.relaxed(query, s.strategy.query)
     plan = filters.plan(query.filters, FILTERABLE)
     return query, plan, *_pre_filter(s, plan)
 
@@ -258,7 +259,7 @@ def _retrieve(s: Search, query: QueryIR, mode: str, access: Access, pool_k: int)
         pool_k = max(s.request.top_k or config.top_k, pool_k // 2)
         s.give_up("pool", f"only {pool_k} candidates of each leg were looked at")
     least = config.score_threshold
-    asked = [query, *(replace(query, dense_query_text=text, sparse_query_expr=text, expansions=(), phrases=()) for text in query.rewrites)]
+    asked = [query, *(queries.further(query, text, s.strategy.query) for text in query.rewrites)]
 
     def one(question: QueryIR) -> Retrieved:
         found = legs.retrieve(s.library, s.lease, s.strategy, question, mode, access, pool_k, deadline=s.deadline)
@@ -308,12 +309,25 @@ def _fusion(s: Search, found: Retrieved) -> list[Candidate]:
         fused: list[Candidate] = [*found.dense, *found.sparse]
         if both:
             fused = built.instance.fuse(found.dense, found.sparse, trust=found.trust)
+        if found.named:
+            fused = naming.preferred(fused, found.named, s.strategy.retrieval.named_documents)
         span.set(fusion_id=s.strategy.fusion.provider, fusion_applied=both, trust_in_words=found.trust, k_out=len(fused))
         tracing.event("fusion.ranked", {"ranked": legs.listed(fused)})
     s.trace.count(candidates_dense=len(found.dense), candidates_sparse=len(found.sparse))
     if both:
         s.trace.set(dense_topk_overlap_sparse=legs.overlap(found.dense, found.sparse))
     return fused
+
+
+def _in_named(s: Search, query: QueryIR, access: Access, found: Retrieved, pool_k: int) -> Retrieved:
+    """What was found, with the best of the documents that the question names; of both legs only, whose scores are mapped anyway."""
+    if not s.strategy.retrieval.named_documents or len(found.ran) < 2 or s.without:
+        return found
+    try:
+        return legs.asked_inside(s.library, s.lease, s.strategy, query, found, access, pool_k, deadline=s.deadline)
+    except Exception as error:  # what was found first stands
+        s.fall_back("naming_failed", f"the documents that the question names could not be preferred ({error})")
+        return found
 
 
 def _fed_back(s: Search, query: QueryIR, access: Access, found: Retrieved, fused: list[Candidate]) -> list[Candidate]:

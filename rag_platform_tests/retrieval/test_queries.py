@@ -27,7 +27,8 @@ TODAY = date(2026, 11, 22)
 def test_a_question_is_cleaned_lowered_and_hashed() -> None:
     query = prepare("\u3000Ｗｈａｔ  is\tmaxRetry\x00Count\u200b？\n", LIMITS)
     assert query.original_query == "\u3000Ｗｈａｔ  is\tmaxRetry\x00Count\u200b？\n"
-    assert query.dense_query_text == query.sparse_query_expr == "What is maxRetryCount?"
+    assert query.dense_query_text == query.asked_words == "What is maxRetryCount?"
+    assert query.sparse_query_expr == "maxRetryCount?"
     assert query.normalized_query == "what is maxretrycount"
     assert query.query_hash == prepare("what IS maxretrycount?", LIMITS).query_hash
     assert (query.language, query.intent) == ("en", "search")

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import pytest
+
+from rag_platform.config import Limits
+from rag_platform.config_query import QueryConfig
+from rag_platform.retrieval.function_words import without
+from rag_platform.retrieval.queries import further, plain, prepare, relaxed
+
+LIMITS = Limits()
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("Which header must a proxy set so that the protocol is known?", "header must proxy set so protocol known?"),
+        ("What's the limit? How do I raise it?", "limit? raise ?"),
+        ("ge 和 le 分别表示什么？", "ge 和 le ？"),
+        ("为什么需要多少个几何图形", "需要 个几何图形"),
+        ("請問氣壓為什麼會下降嗎？", "氣壓 會下降 ？"),
+        ("在 Kubernetes 中需要几个进程呢", "在 Kubernetes 中需要 个进程"),
+    ],
+)
+def test_function_words_are_left_out(text: str, left: str) -> None:
+    assert without(text) == left
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "on_delete, what-if and/or --in, a.is, `for`, is() and:this",  # parts of names
+        "WHO guidelines, vitamin A, World War I",  # capitals
+        "哪吒, 还是否定, 吗啡, 意思自治, 几何",  # characters of other words
+        "不是 no not",
+    ],
+)
+def test_what_is_part_of_a_name_stays(text: str) -> None:
+    assert without(text) == text
+
+
+@pytest.mark.parametrize("text", ["What is it?", "什么？", "the who", "？"])
+def test_a_question_of_nothing_else_stays_as_it_is(text: str) -> None:
+    assert without(text) == text
+
+
+def test_words_of_ones_own_are_left_out_too() -> None:
+    assert without("Kindly name the port 麻烦端口", ("kindly", "麻烦")) == "name port 端口"
+    assert without("麻烦了 kindly") == "麻烦了 kindly"
+
+
+def test_a_spared_span_stays_whole() -> None:
+    assert without("what is what is", spared=((8, 15),)) == "what is"
+
+
+def test_only_the_word_index_is_asked_without_them() -> None:
+    query = prepare("What does “to be or not to be” mean?", LIMITS)
+    assert query.sparse_query_expr == "“to be or not to be” mean?"
+    assert query.dense_query_text == query.asked_words == "What does “to be or not to be” mean?"
+    kept = prepare("What does it mean?", LIMITS, config=QueryConfig(drop_function_words=False))
+    assert kept.sparse_query_expr == "What does it mean?"
+    own = QueryConfig(function_words=("mean",))
+    assert prepare("What does yield mean?", LIMITS, config=own).sparse_query_expr == "yield ?"
+    assert prepare("yield", LIMITS, config=own).query_profile_id != prepare("yield", LIMITS).query_profile_id
+
+
+def test_further_relaxed_and_plain_questions() -> None:
+    query = prepare("What is yield, PDF only?", LIMITS)
+    assert (further(query, "How does yield work").sparse_query_expr, further(query, "How does it work").asked_words) == (
+        "yield work", "How does it work",
+    )  # fmt: skip
+    assert relaxed(query).sparse_query_expr == "yield, PDF only?"
+    assert plain(query).sparse_query_expr == plain(query).asked_words == "What is yield, PDF only?"
