@@ -84,7 +84,7 @@ class RetrievalConfig(Section):
     dedupe: bool = True  # of hits with equal text only the best one is shown
     dedupe_threshold: float = Field(default=0.0, ge=0, le=1)  # hits as similar as this are one too; 0: only equal ones
     mmr_lambda: float = Field(default=1.0, ge=0, le=1)  # weight of relevance against novelty; 1: relevance alone
-    named_documents: float = Field(default=0.4, ge=0, le=2)  # how much of the range of scores a document gains that the question names; 0: off
+    named_documents: float = Field(default=0.5, ge=0, le=2)  # of the scores' range is what a document gains that the question names; 0: off
     feedback_hits: int = Field(default=0, ge=0, le=20)  # the best hits of the fusion, by whose vectors the dense leg is asked again; 0: not
     feedback_weight: float = Field(default=0.5, ge=0, le=2)  # of their mean vector beside the question's
     feedback_scope: Literal["all", "pool"] = "all"  # search everything again, or score what was found again, which costs next to nothing

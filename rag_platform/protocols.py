@@ -177,6 +177,10 @@ class LexicalReader(Protocol):
         """What a text of average length scores that holds every word of the question once, its headings apart; 0 without words."""
         ...
 
+    def holding(self, words: str, doc_ids: Collection[str] | None = None) -> int:
+        """How many chunks hold all of these words in their text, headings apart; those of some documents alone where they are given."""
+        ...
+
     def count(self) -> int:
         """Number of chunks held."""
         ...

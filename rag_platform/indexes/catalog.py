@@ -234,6 +234,14 @@ class CatalogReader:
         sql = f"SELECT {columns(Document)} FROM documents WHERE {' AND '.join(where)} ORDER BY doc_id LIMIT ?"
         return [restored(Document, row) for row in self._db().execute(sql, [*params, -1 if limit is None else limit])]
 
+    def names(self) -> list[tuple[str, str, str, int]]:
+        """(doc_id, filename, title, number of chunks) of every document, by doc_id."""
+        sql = (
+            "SELECT d.doc_id, d.filename, d.title, (SELECT count(*) FROM main.chunks c WHERE c.doc_id = d.doc_id)"
+            " FROM documents d ORDER BY d.doc_id"
+        )
+        return [tuple(row) for row in self._db().execute(sql)]
+
     def versions(self) -> dict[str, Version]:
         """Every live version of the release by id."""
         rows = self._db().execute(f"SELECT {columns(Version)} FROM versions ORDER BY version_id")

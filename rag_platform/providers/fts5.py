@@ -170,6 +170,19 @@ class Fts5Reader:
         with _told(self._path):
             return sum(weight * self._rarity(term) for term, weight in weights.items())
 
+    def holding(self, words: str, doc_ids: Collection[str] | None = None) -> int:
+        """How many chunks hold all of these words in their text, headings apart; those of some documents alone where they are given."""
+        terms = list(dict.fromkeys(self._analysis.terms(words)))
+        if not terms:
+            return 0
+        expression = f"text : ({' AND '.join(_quoted([term]) for term in terms)})"
+        sql, values = "SELECT count(*) FROM words WHERE words MATCH ?", [expression]
+        if doc_ids is not None:
+            sql += " AND rowid IN (SELECT row FROM chunks WHERE doc_id IN (SELECT value FROM json_each(?)))"
+            values.append(json.dumps(list(doc_ids)))
+        with _told(self._path):
+            return int(self._db().execute(sql, values).fetchone()[0])
+
     def _rarity(self, term: str) -> float:
         """The idf of a term as FTS5 counts it."""
         row = self._db().execute("SELECT doc FROM terms WHERE term = ?", (term,)).fetchone()

@@ -174,6 +174,21 @@ class TantivyReader:
         weights = self._analysis.weights(query, identifier_boost=self._options.identifier_boost)
         return sum(weight * self._idf("text", term) for term, weight in weights.items())
 
+    def holding(self, words: str, doc_ids: Collection[str] | None = None) -> int:
+        """How many chunks hold all of these words in their text, headings apart; those of some documents alone where they are given."""
+        import tantivy
+
+        terms, query, schema = list(dict.fromkeys(self._analysis.terms(words))), tantivy.Query, self._index.schema
+        if not terms:
+            return 0
+        if doc_ids is None and len(terms) == 1:
+            return int(self._searcher.doc_freq("text", terms[0]))
+        wanted = [query.term_query(schema, "text", term, "basic") for term in terms]
+        if doc_ids is not None:
+            wanted.append(query.term_set_query(schema, "doc_id", list(doc_ids)))
+        held = query.boolean_query([(tantivy.Occur.Must, query.const_score_query(item, 0.0)) for item in wanted])
+        return int(self._searcher.search(held, 1, count=True).count)
+
     def _rarity(self, term: str) -> float:
         """The idf of a term as BM25 counts it here, summed over the fields with their weights."""
         return sum(boost * self._idf(name, term) for name, boost in self._fields())

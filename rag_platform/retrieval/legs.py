@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ from rag_platform.retrieval import deadlines, turns
 from rag_platform.retrieval.access import AccessPlan
 from rag_platform.retrieval.deadlines import Deadline
 from rag_platform.retrieval.library import Lease, Library
-from rag_platform.retrieval.naming import united
+from rag_platform.retrieval.naming import Named, united
 
 LEGS = {"dense": ("dense",), "sparse": ("sparse",), "hybrid": ("dense", "sparse")}
 _FALLBACK = {"dense": "sparse", "sparse": "dense"}
@@ -45,7 +45,7 @@ class Retrieved:
     ran: tuple[str, ...] = ()
     mode: str = "none"  # dense | sparse | hybrid | none: what was effective
     trust: float = 1.0  # in the sparse leg, 0 to 1
-    named: Mapping[str, float] = field(default_factory=dict)  # chunks of the documents that the question names, 0 to 1
+    named: Named | None = None  # the documents that the question names, whose chunks are preferred
     flags: Json = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
@@ -109,12 +109,14 @@ def _turn(strategy: Strategy, deadline: Deadline | None) -> AbstractContextManag
 
 
 def asked_again(
-    library: Library, lease: Lease, strategy: Strategy, query: QueryIR, fused: Sequence[Candidate], access: Access, k: int
-) -> list[Candidate]:
+    library: Library, lease: Lease, strategy: Strategy, query: QueryIR, fused: Sequence[Candidate], access: Access, k: int,
+    named: Named | None = None,
+) -> list[Candidate]:  # fmt: skip
     """The dense leg's k candidates for the question moved towards its best hits: q + weight * their mean vector, of length 1.
 
     Pseudo-relevance feedback in the vector space (Rocchio 1971; for dense retrievers Li et al., TOIS 2023): no model is called. With
-    `feedback_scope: pool` only what was found is scored again. Empty when none of the best hits has a vector.
+    `feedback_scope: pool` only what was found is scored again, else the k best of named documents are among the candidates, too. Empty
+    when none of the best hits has a vector.
     """
     import numpy as np  # not to be paid for by a command that asks nothing
 
@@ -130,22 +132,26 @@ def asked_again(
         return index.search(moved, len(known), chunk_ids=frozenset(known))[0]
     plan = _planned(lease, strategy, access, k)
     found, _ = index.search(moved, k + len(access.hidden), chunk_ids=access.allowed, approximate=plan.dense == "ann")
-    return [candidate for candidate in found if candidate.chunk_id not in access.hidden][:k]
+    kept = [candidate for candidate in found if candidate.chunk_id not in access.hidden][:k]
+    if named is None:
+        return kept
+    inside, _ = index.search(moved, k + len(access.hidden), chunk_ids=_inside(named, access).allowed)
+    return united(kept, [candidate for candidate in inside if candidate.chunk_id not in access.hidden][:k])
 
 
 def asked_inside(
-    library: Library, lease: Lease, strategy: Strategy, query: QueryIR, found: Retrieved, access: Access, k: int,
+    library: Library, lease: Lease, strategy: Strategy, query: QueryIR, found: Retrieved, named: Named, access: Access, k: int,
     *, deadline: Deadline | None = None,
 ) -> Retrieved:  # fmt: skip
-    """What was found, and the k best of each leg within the documents that the question names, which other documents may have crowded out."""
-    named = lease.names().named(query.original_query)
-    if named is None:
-        return found
-    with tracing.span("stage.naming", provider_type="retriever", provider_id="names", documents=len(named.documents)):
-        tracing.event("retrieval.named", {"documents": dict(named.documents), "words": list(named.words)})
-        inside = Access(named.chunk_ids if access.allowed is None else named.chunk_ids & access.allowed, access.hidden)
-        more = retrieve(library, lease, strategy, query, "hybrid", inside, k, deadline=deadline)
-    return replace(found, dense=united(found.dense, more.dense), sparse=united(found.sparse, more.sparse), named=named.chunks)
+    """What was found, and the k best of each leg within the documents that the question names: others may have crowded them out."""
+    if len(found.ran) < 2:
+        return replace(found, named=named)
+    more = retrieve(library, lease, strategy, query, "hybrid", _inside(named, access), k, deadline=deadline)
+    return replace(found, dense=united(found.dense, more.dense), sparse=united(found.sparse, more.sparse), named=named)
+
+
+def _inside(named: Named, access: Access) -> Access:
+    return Access(named.chunk_ids if access.allowed is None else named.chunk_ids & access.allowed, access.hidden)
 
 
 def trust_in_words(index: LexicalReader | None, query: QueryIR, sparse: Sequence[Candidate]) -> float:

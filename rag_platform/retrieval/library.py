@@ -24,6 +24,7 @@ from rag_platform.protocols import Vectors
 from rag_platform.retrieval.budgets import Load
 from rag_platform.retrieval.caching import Cache
 from rag_platform.retrieval.models import Models
+from rag_platform.retrieval.naming import Names
 from rag_platform.store import Store
 
 _RETAINED_OPEN = 3  # releases other than the published ones that stay open
@@ -47,6 +48,14 @@ class Lease:
     retired: bool = False
     hidden_chunks: dict[frozenset[str], frozenset[str]] = field(default_factory=dict)
     filtered: dict[tuple[str, tuple[Any, ...]], frozenset[str]] = field(default_factory=dict)
+    _names: Names | None = None
+
+    def names(self) -> Names:
+        """The words by which the release's documents are known, made when they are first asked for. The release has a word index."""
+        if self._names is None:
+            assert self.release.lexical is not None
+            self._names = Names(self.release.catalog, self.release.lexical)
+        return self._names
 
 
 class Library:

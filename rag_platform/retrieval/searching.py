@@ -23,6 +23,7 @@ from rag_platform.retrieval.filters import FilterPlan
 from rag_platform.retrieval.hits import joined, limited, preferred, with_picture_texts
 from rag_platform.retrieval.legs import Access, Retrieved
 from rag_platform.retrieval.library import Lease, Library
+from rag_platform.retrieval.naming import Named
 
 MODES = ("dense", "sparse", "hybrid")
 MAX_TOP_K = 100
@@ -115,7 +116,11 @@ def _searched(s: Search, query: QueryIR, plan: FilterPlan, mode: str, top_k: int
     if matched_count == 0 and query.inferred:
         query, plan, access, matched_count = _missed(s, query, plan, access)
     pool_k = max(s.strategy.retrieval.pool_k, top_k)
-    found = _in_named(s, query, access, _retrieve(s, query, mode, access, pool_k), pool_k)
+    named = _named(s, query, mode)
+    asked = query if named is None else replace(query, dense_query_text=naming.without_names(query.dense_query_text, named.words))
+    found = _retrieve(s, asked, mode, access, pool_k)
+    if named is not None:
+        found = _in_named(s, asked, named, access, found, pool_k)
     fused = _fed_back(s, query, access, found, _fusion(s, found))
     candidates = _post_filter(s, plan, fused)
     hits = _rerank(s, query, plan, candidates, found, top_k)
@@ -263,11 +268,7 @@ def _retrieve(s: Search, query: QueryIR, mode: str, access: Access, pool_k: int)
 
     def one(question: QueryIR) -> Retrieved:
         found = legs.retrieve(s.library, s.lease, s.strategy, question, mode, access, pool_k, deadline=s.deadline)
-        if least is not None:
-            from rag_platform.retrieval.scoring import similarity
-
-            found.dense = [candidate for candidate in found.dense if similarity(candidate.score, "cosine_similarity") >= least]
-        return found
+        return _above(found, least)
 
     if len(asked) == 1:
         found = one(query)
@@ -286,6 +287,15 @@ def _retrieve(s: Search, query: QueryIR, mode: str, access: Access, pool_k: int)
     s.deadline.check()
     s.flags.update(found.flags)
     s.warnings += found.warnings
+    return found
+
+
+def _above(found: Retrieved, least: float | None) -> Retrieved:
+    """The same without the dense candidates below the threshold."""
+    if least is not None:
+        from rag_platform.retrieval.scoring import similarity
+
+        found.dense = [candidate for candidate in found.dense if similarity(candidate.score, "cosine_similarity") >= least]
     return found
 
 
@@ -309,8 +319,8 @@ def _fusion(s: Search, found: Retrieved) -> list[Candidate]:
         fused: list[Candidate] = [*found.dense, *found.sparse]
         if both:
             fused = built.instance.fuse(found.dense, found.sparse, trust=found.trust)
-        if found.named:
-            fused = naming.preferred(fused, found.named, s.strategy.retrieval.named_documents)
+        if found.named is not None:
+            fused = naming.preferred(fused, found.named.chunks, s.strategy.retrieval.named_documents)
         span.set(fusion_id=s.strategy.fusion.provider, fusion_applied=both, trust_in_words=found.trust, k_out=len(fused))
         tracing.event("fusion.ranked", {"ranked": legs.listed(fused)})
     s.trace.count(candidates_dense=len(found.dense), candidates_sparse=len(found.sparse))
@@ -319,15 +329,30 @@ def _fusion(s: Search, found: Retrieved) -> list[Candidate]:
     return fused
 
 
-def _in_named(s: Search, query: QueryIR, access: Access, found: Retrieved, pool_k: int) -> Retrieved:
-    """What was found, with the best of the documents that the question names; of both legs only, whose scores are mapped anyway."""
-    if not s.strategy.retrieval.named_documents or len(found.ran) < 2 or s.without:
-        return found
+def _named(s: Search, query: QueryIR, mode: str) -> Named | None:
+    """The documents that the question names, where both legs are asked: one leg alone is shown as it is."""
+    release = s.lease.release
+    if not s.strategy.retrieval.named_documents or mode != "hybrid" or release.dense is None or release.lexical is None:
+        return None
     try:
-        return legs.asked_inside(s.library, s.lease, s.strategy, query, found, access, pool_k, deadline=s.deadline)
-    except Exception as error:  # what was found first stands
-        s.fall_back("naming_failed", f"the documents that the question names could not be preferred ({error})")
-        return found
+        return s.lease.names().named(query.original_query)
+    except Exception as error:  # the question can be asked without
+        s.fall_back("naming_failed", f"the documents that the question names could not be told ({error})")
+        return None
+
+
+def _in_named(s: Search, query: QueryIR, named: Named, access: Access, found: Retrieved, pool_k: int) -> Retrieved:
+    """What was found, with the best of the documents that the question names."""
+    with tracing.span("stage.naming", provider_type="retriever", provider_id="names", documents=len(named.documents)) as span:
+        tracing.event("retrieval.named", {"documents": dict(named.documents), "words": list(named.words)})
+        if s.without:  # under load what was found is put in order, and no more is looked for
+            return replace(found, named=named)
+        try:
+            found = legs.asked_inside(s.library, s.lease, s.strategy, query, found, named, access, pool_k, deadline=s.deadline)
+        except Exception as error:  # what was found first stands
+            span.fail(error)
+            s.fall_back("naming_failed", f"the documents that the question names could not be searched by themselves ({error})")
+    return _above(found, s.strategy.retrieval.score_threshold)
 
 
 def _fed_back(s: Search, query: QueryIR, access: Access, found: Retrieved, fused: list[Candidate]) -> list[Candidate]:
@@ -342,7 +367,7 @@ def _fed_back(s: Search, query: QueryIR, access: Access, found: Retrieved, fused
         "stage.feedback", provider_type="retriever", provider_id="rocchio", hits=config.feedback_hits, scope=config.feedback_scope
     ) as span:
         try:
-            again = legs.asked_again(s.library, s.lease, s.strategy, query, fused, access, len(found.dense))
+            again = legs.asked_again(s.library, s.lease, s.strategy, query, fused, access, len(found.dense), found.named)
             found.dense = again or found.dense
         except Exception as error:  # what was found first stands
             span.fail(error)

@@ -1,0 +1,206 @@
+"""Which documents a question names: words of file names and titles that are theirs, as the texts show.
+
+Half of what is asked of a library names what it is asked of ("the Boeing report of 2022"), while few chunks of a document say whose they
+are. A word names the documents in whose names it stands when its passages are mostly theirs: `Boeing` does, `state` of a title "The state
+of packaging" does not, because everybody's texts say it. Numbers name nothing by themselves and tell namesakes apart: the year of a report.
+A document of one chunk gains nothing, since its names stand with the headings of that chunk, and are searched there.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Protocol
+
+from rag_platform.ir import Candidate
+from rag_platform.providers import segmentation
+from rag_platform.retrieval.features import terms_of
+
+_RUN = re.compile(r"[^\W_\u3400-\u9fff]+|[\u3400-\u9fff]+")
+_HAN = "\u3400"
+# of a run with letters and digits: FY2022 holds 2022, 2024Q2 holds 2024 and q2
+_PIECE = re.compile(r"\d{3,}|[^\W\d_]{3,}|[^\W\d_]{1,2}\d{1,2}(?!\d)|\d{1,2}[^\W\d_]{1,2}(?![^\W\d_])")
+_LONGEST = 40  # characters of a word
+_SHARE = 0.6  # of the best document's score that another one needs to be meant, too
+_MOST = 32  # documents that one question may mean; more of them are no choice
+_ELSEWHERE = 500  # one in so many chunks of other documents may hold a word that the texts hardly use, and which names all the same
+_LEFT = 2  # words with a meaning that a question without its names needs
+_REMEMBERED = 64  # sets of documents whose chunks are known
+
+
+class Catalog(Protocol):
+    """What is asked of a release's catalog."""
+
+    def names(self) -> Sequence[tuple[str, str, str, int]]:
+        """(doc_id, filename, title, number of chunks) of every document."""
+        ...
+
+    def chunk_ids(self, where: str = "1", params: Sequence[str] = ()) -> list[str]:
+        """Ids of the chunks that satisfy a condition."""
+        ...
+
+
+class Words(Protocol):
+    """What is asked of a release's word index."""
+
+    def holding(self, words: str, doc_ids: Collection[str] | None = None) -> int:
+        """How many chunks hold all of these words; those of some documents alone where they are given."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The documents that a question names, 0 to 1 each, and their chunks with the same numbers."""
+
+    documents: Mapping[str, float]
+    chunks: Mapping[str, float]
+    chunk_ids: frozenset[str]  # the same object for the same documents: readers know it again
+    words: tuple[str, ...]  # by which they were known, as the question writes them in lower case
+
+
+class Names:
+    """The words by which the documents of a release are known; made once a release, some 10 µs a document."""
+
+    def __init__(self, catalog: Catalog, index: Words) -> None:
+        self._catalog, self._index = catalog, index
+        self._documents: list[str] = []
+        self._sizes: list[int] = []
+        plain: defaultdict[str, list[int]] = defaultdict(list)
+        joined: defaultdict[str, list[int]] = defaultdict(list)
+        for number, (doc_id, filename, title, chunks) in enumerate(catalog.names()):
+            self._documents.append(doc_id)
+            self._sizes.append(chunks)
+            words, pairs = said(PurePosixPath(filename).stem)
+            more, further = said(title)
+            for word in words | more:
+                plain[word].append(number)
+            for pair in {*pairs, *further}:
+                joined[pair].append(number)
+        self._plain, self._joined = dict(plain), dict(joined)
+        self._chunks = sum(self._sizes)
+        self._telling: dict[tuple[str, tuple[int, ...]], bool] = {}
+        self._known: dict[tuple[str, ...], tuple[dict[str, str], frozenset[str]]] = {}
+
+    def named(self, question: str) -> Named | None:
+        """What the question names, None for nothing; well under a millisecond once its words have been met."""
+        if len(self._documents) < 2:
+            return None
+        meant: dict[int, float] = {}
+        told: list[str] = []
+        numbers: list[tuple[int, ...]] = []
+        for word, (asked, holders) in self._found(question).items():
+            if word.isdigit():
+                numbers.append(holders)
+            elif len(holders) * 2 <= len(self._documents) and self._tells(asked, holders):
+                told.append(asked)
+                for number in holders:
+                    meant[number] = meant.get(number, 0.0) + self._rarity(holders)
+        for holders in numbers if meant else ():
+            for number in meant.keys() & set(holders):
+                meant[number] += self._rarity(holders)
+        best = max(meant.values(), default=0.0)
+        kept = {self._documents[n]: score / best * (1 - 1 / self._sizes[n])
+                for n, score in sorted(meant.items()) if score >= _SHARE * best and self._sizes[n] > 1}  # fmt: skip
+        if not kept or len(kept) > _MOST:
+            return None
+        owner, chunk_ids = self._inside(tuple(kept))
+        scores = {doc_id: round(score, 4) for doc_id, score in kept.items()}
+        return Named(scores, {chunk_id: scores[doc_id] for chunk_id, doc_id in owner.items()}, chunk_ids, tuple(told))
+
+    def _found(self, question: str) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Word of names in the question: how the question writes it, and whose names hold it."""
+        words, pairs = said(question)
+        found: dict[str, tuple[str, tuple[int, ...]]] = {}
+        for word in sorted(words):
+            if holders := {*self._plain.get(word, ()), *self._joined.get(word, ())}:
+                found[word] = word, tuple(sorted(holders))
+        for pair, written in pairs.items():  # "Best Buy" of BESTBUY.pdf; of two pairs each word counts by itself
+            if pair not in found and (listed := self._plain.get(pair)):
+                found[pair] = written, tuple(listed)
+        return found
+
+    def _tells(self, asked: str, holders: tuple[int, ...]) -> bool:
+        """Whether the passages with the word are mostly those of the documents with the name."""
+        key = asked, holders
+        if key not in self._telling:
+            own = sum(self._sizes[number] for number in holders)
+            inside = self._index.holding(asked, [self._documents[number] for number in holders])
+            outside = self._index.holding(asked) - inside
+            self._telling[key] = outside <= max(inside, (self._chunks - own) // _ELSEWHERE)
+        return self._telling[key]
+
+    def _rarity(self, holders: Sequence[int]) -> float:
+        """The inverse document frequency of BM25 over the names (Robertson & Zaragoza 2009)."""
+        return math.log(1 + (len(self._documents) - len(holders) + 0.5) / (len(holders) + 0.5))
+
+    def _inside(self, documents: tuple[str, ...]) -> tuple[dict[str, str], frozenset[str]]:
+        known = self._known.get(documents)
+        if known is None:
+            owner = {chunk_id: doc_id for doc_id in documents for chunk_id in self._catalog.chunk_ids("doc_id = ?", (doc_id,))}
+            known = owner, frozenset(owner)
+            self._known = {**dict(list(self._known.items())[1 - _REMEMBERED :]), documents: known}
+        return known
+
+
+def said(text: str) -> tuple[set[str], dict[str, str]]:
+    """(the words of a name or a question in lower case, two neighbours as one word: as they are written apart).
+
+    >>> words, pairs = said("Best Buy FY2024Q2")
+    >>> sorted(words), pairs["bestbuy"]
+    (['2024', 'best', 'buy', 'fy2024q2', 'q2'], 'best buy')
+    """
+    words: set[str] = set()
+    pairs: dict[str, str] = {}
+    before = ""
+    for run in _RUN.findall(text.lower()):
+        if run[0] >= _HAN:
+            words.update(word for word in segmentation.dictionary_terms(run) if len(word) > 1)
+            before = ""
+            continue
+        if len(run) > _LONGEST:
+            before = ""
+            continue
+        if run.isalpha():
+            if len(run) > 1:
+                words.add(run)
+        else:
+            words.update(_PIECE.findall(run))
+            if not run.isdigit():
+                words.add(run)
+        if before and run.isalpha():
+            pairs[before + run] = f"{before} {run}"
+        before = run if run.isalpha() else ""
+    return words, pairs
+
+
+def without_names(text: str, words: Sequence[str]) -> str:
+    """The question without the words that name documents; as it is where hardly anything would be left.
+
+    The chunks of a report say "we" and not the company's name, so its vector is farther from theirs than that of the bare question.
+
+    >>> without_names("What drove Best Buy's sales of home theaters?", ["best buy"])
+    'What drove sales of home theaters?'
+    """
+    forms = [re.escape(word) if word[0] >= _HAN else rf"(?<!\w){re.escape(word)}(?:['’]s)?(?!\w)" for word in words]
+    rest = " ".join(re.sub("|".join(sorted(forms, key=len, reverse=True)), " ", text, flags=re.IGNORECASE).split()) if forms else text
+    return rest if len(terms_of(rest.lower())) >= _LEFT else text
+
+
+def preferred(fused: Sequence[Candidate], named: Mapping[str, float], weight: float) -> list[Candidate]:
+    """The candidates, those of named documents raised by `weight` times the range of the scores times how far they are named."""
+    if not fused:
+        return []
+    scores = [candidate.score for candidate in fused]
+    step = weight * ((max(scores) - min(scores)) or 1.0)
+    raised = [Candidate(c.chunk_id, round(c.score + step * named.get(c.chunk_id, 0.0), 12), c.source) for c in fused]
+    return sorted(raised, key=lambda candidate: -candidate.score)  # stable: ties keep their order
+
+
+def united(first: Sequence[Candidate], more: Sequence[Candidate]) -> list[Candidate]:
+    """The candidates of two searches of one leg, each once, best first; their scores are of one kind."""
+    found = {candidate.chunk_id: candidate for candidate in (*more, *first)}
+    return sorted(found.values(), key=lambda candidate: (-candidate.score, candidate.chunk_id))
