@@ -207,6 +207,23 @@ def test_lexical_expansions_find_more_and_weigh_less(lexical_index: LexicalIndex
     assert reader.search("car", 5, expansions=twice) == reader.search("car", 5, expansions=once)
 
 
+def test_lexical_chunks_that_hold_a_word_are_counted(lexical_index: LexicalIndex, tmp_path: Path) -> None:
+    rows = [LexicalRow("c0", "d0", "Boeing builds planes", "Airbus"), LexicalRow("c1", "d0", "planes of Boeing, 波音公司", ""),
+            LexicalRow("c2", "d1", "Airbus builds planes, too", "")]  # fmt: skip
+    lexical_index.update(tmp_path / "index", removed={}, rows=rows)
+    reader = lexical_index.open(tmp_path / "index")
+    assert [reader.holding(words) for words in ("boeing", "plane", "Airbus", "boeing planes", "boeing airbus", "never")] == [
+        2,
+        3,
+        1,
+        2,
+        0,
+        0,
+    ]
+    assert reader.holding("波音") == 1 and reader.holding("") == 0 and reader.holding('"') == 0
+    assert [reader.holding("planes", ids) for ids in (["d0"], ["d1"], ["d0", "d1"], [], ["d9"])] == [2, 1, 3, 0, 0]
+
+
 def test_lexical_phrases_are_found_in_order_and_whole(lexical_index: LexicalIndex, tmp_path: Path) -> None:
     filler = ["other things altogether"] * 10
     reader = opened(lexical_index, tmp_path / "index", "gate lock. gate lock. lock gate", "a long text about the lock of some gate lock",

@@ -3,7 +3,7 @@
 Half of what is asked of a library names what it is asked of ("the Boeing report of 2022"), while few chunks of a document say whose they
 are. A word names the documents in whose names it stands when its passages are mostly theirs: `Boeing` does, `state` of a title "The state
 of packaging" does not, because everybody's texts say it. Numbers name nothing by themselves and tell namesakes apart: the year of a report.
-A document of one chunk gains nothing, since its names stand with the headings of that chunk, and are searched there.
+Documents of one or two chunks gain nothing: their names stand with the headings of these chunks, and are searched there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ _HAN = "\u3400"
 _PIECE = re.compile(r"\d{3,}|[^\W\d_]{3,}|[^\W\d_]{1,2}\d{1,2}(?!\d)|\d{1,2}[^\W\d_]{1,2}(?![^\W\d_])")
 _LONGEST = 40  # characters of a word
 _SHARE = 0.6  # of the best document's score that another one needs to be meant, too
+_CHUNKS = 3  # that the documents meant have on average
 _MOST = 32  # documents that one question may mean; more of them are no choice
+_MOSTLY = 3  # chunks of its documents hold a word for one of another document that does
 _ELSEWHERE = 500  # one in so many chunks of other documents may hold a word that the texts hardly use, and which names all the same
 _LEFT = 2  # words with a meaning that a question without its names needs
 _REMEMBERED = 64  # sets of documents whose chunks are known
@@ -80,7 +82,7 @@ class Names:
                 plain[word].append(number)
             for pair in {*pairs, *further}:
                 joined[pair].append(number)
-        self._plain, self._joined = dict(plain), dict(joined)
+        self._plain, self._joined = ({word: tuple(held) for word, held in found.items()} for found in (plain, joined))
         self._chunks = sum(self._sizes)
         self._telling: dict[tuple[str, tuple[int, ...]], bool] = {}
         self._known: dict[tuple[str, ...], tuple[dict[str, str], frozenset[str]]] = {}
@@ -100,15 +102,15 @@ class Names:
                 for number in holders:
                     meant[number] = meant.get(number, 0.0) + self._rarity(holders)
         for holders in numbers if meant else ():
-            for number in meant.keys() & set(holders):
-                meant[number] += self._rarity(holders)
+            for number in holders:
+                if number in meant:
+                    meant[number] += self._rarity(holders)
         best = max(meant.values(), default=0.0)
-        kept = {self._documents[n]: score / best * (1 - 1 / self._sizes[n])
-                for n, score in sorted(meant.items()) if score >= _SHARE * best and self._sizes[n] > 1}  # fmt: skip
-        if not kept or len(kept) > _MOST:
+        kept = sorted(number for number, score in meant.items() if score >= _SHARE * best)
+        if not kept or len(kept) > _MOST or sum(self._sizes[number] for number in kept) < _CHUNKS * len(kept):
             return None
-        owner, chunk_ids = self._inside(tuple(kept))
-        scores = {doc_id: round(score, 4) for doc_id, score in kept.items()}
+        scores = {self._documents[number]: round(meant[number] / best, 4) for number in kept}
+        owner, chunk_ids = self._inside(tuple(scores))
         return Named(scores, {chunk_id: scores[doc_id] for chunk_id, doc_id in owner.items()}, chunk_ids, tuple(told))
 
     def _found(self, question: str) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -116,11 +118,12 @@ class Names:
         words, pairs = said(question)
         found: dict[str, tuple[str, tuple[int, ...]]] = {}
         for word in sorted(words):
-            if holders := {*self._plain.get(word, ()), *self._joined.get(word, ())}:
-                found[word] = word, tuple(sorted(holders))
+            plain, joined = self._plain.get(word, ()), self._joined.get(word, ())
+            if plain or joined:
+                found[word] = word, tuple(sorted({*plain, *joined})) if joined else plain
         for pair, written in pairs.items():  # "Best Buy" of BESTBUY.pdf; of two pairs each word counts by itself
-            if pair not in found and (listed := self._plain.get(pair)):
-                found[pair] = written, tuple(listed)
+            if pair not in found and pair in self._plain:
+                found[pair] = written, self._plain[pair]
         return found
 
     def _tells(self, asked: str, holders: tuple[int, ...]) -> bool:
@@ -130,7 +133,7 @@ class Names:
             own = sum(self._sizes[number] for number in holders)
             inside = self._index.holding(asked, [self._documents[number] for number in holders])
             outside = self._index.holding(asked) - inside
-            self._telling[key] = outside <= max(inside, (self._chunks - own) // _ELSEWHERE)
+            self._telling[key] = outside <= max(inside // _MOSTLY, (self._chunks - own) // _ELSEWHERE)
         return self._telling[key]
 
     def _rarity(self, holders: Sequence[int]) -> float:

@@ -1,0 +1,165 @@
+"""Which documents a question names, and what that does to the order of the hits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import pytest
+
+from rag_platform.ir import Candidate, QueryRequest
+from rag_platform.observability.traces import show
+from rag_platform.retrieval.engine import answer
+from rag_platform.retrieval.library import Library
+from rag_platform.retrieval.naming import Names, preferred, said, united, without_names
+
+FILES = {
+    "b22": ("BOEING_2022_10K.pdf", "0000012927-23-000007", 40),
+    "b21": ("BOEING_2021_10K.pdf", "", 40),
+    "buy": ("BESTBUY_2024Q2_10Q.pdf", "", 30),
+    "state": ("trends.pdf", "The state of packaging", 20),
+    "tx": ("腾讯-年度报告.pdf", "", 10),
+    "note": ("Zenith note.md", "", 1),
+}
+# word: chunks with it in each document
+TEXTS = {
+    "boeing": {"b22": 20, "b21": 20, "state": 1}, "best buy": {"buy": 9}, "state": {"state": 5, "b22": 9, "b21": 9},
+    "packaging": {"state": 20, "buy": 1}, "腾讯": {"tx": 8}, "zenith": {"note": 1},
+    "the": {"b22": 40, "state": 20}, "of": {"b22": 40, "state": 20},
+}  # fmt: skip
+
+
+class Catalog:
+    def names(self) -> Sequence[tuple[str, str, str, int]]:
+        return [(doc_id, *rest) for doc_id, rest in FILES.items()]
+
+    def chunk_ids(self, where: str = "1", params: Sequence[str] = ()) -> list[str]:
+        assert where == "doc_id = ?"
+        return [f"{params[0]}-{number}" for number in range(FILES[params[0]][2])]
+
+
+class Texts:
+    def holding(self, words: str, doc_ids: Collection[str] | None = None) -> int:
+        return sum(count for doc_id, count in TEXTS.get(words, {}).items() if doc_ids is None or doc_id in doc_ids)
+
+
+def documents(question: str) -> dict[str, float]:
+    named = Names(Catalog(), Texts()).named(question)
+    return dict(named.documents) if named else {}
+
+
+def test_a_name_names_its_documents_and_a_year_tells_namesakes_apart() -> None:
+    assert documents("Is Boeing's business cyclical?") == {"b22": 1.0, "b21": 1.0}
+    assert documents("What did Boeing earn in FY2022?") == {"b22": 1.0}
+    assert documents("What did boeing earn in 2021 and 2022?") == {"b22": 1.0, "b21": 1.0}
+
+
+def test_words_written_together_in_a_file_name_are_known_apart() -> None:
+    assert documents("How many stores has Best Buy?") == {"buy": 1.0}
+    assert documents("What is the best way to buy?") == {}
+    assert documents("Was there a drop in Q2 of FY2024?") == {"buy": 1.0}  # no text says q2 at all
+
+
+def test_a_chinese_name_is_a_word_of_the_dictionary() -> None:
+    assert documents("腾讯的收入是多少") == {"tx": 1.0}
+
+
+@pytest.mark.parametrize("question", [
+    "Then state that and explain why",  # a word of a title that the texts of others say as often
+    "What happened in 2022?",  # a number alone
+    "What does the Zenith note say?",  # one chunk, whose headings hold the name
+    "How are planes built?", "", "？",
+])  # fmt: skip
+def test_other_words_name_nothing(question: str) -> None:
+    assert documents(question) == {}
+
+
+def test_the_chunks_of_the_named_documents_come_with_their_scores() -> None:
+    names = Names(Catalog(), Texts())
+    named = names.named("packaging of Best Buy")
+    assert named is not None and named.words == ("packaging", "best buy")
+    assert named.documents == {"buy": 1.0, "state": 1.0}
+    assert len(named.chunks) == 50 and named.chunks["buy-0"] == 1.0
+    again = names.named("Best Buy, packaging")
+    assert again is not None and again.chunk_ids is named.chunk_ids
+
+
+def test_words_of_names() -> None:
+    words, pairs = said("PEPSICO_2023_8K_dated-2023-05-05")
+    assert words == {"pepsico", "2023", "8k", "dated"} and pairs == {}
+    assert said("Ulta Beauty's 4Q2023, Q2'2023, COVID19") == (
+        {"ulta", "beauty", "4q2023", "4q", "2023", "q2", "covid19", "covid"}, {"ultabeauty": "ulta beauty", "beautys": "beauty s"},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "words", "rest"), [
+    ("What are the stores of Best Buy in Texas?", ("best buy",), "What are the stores of in Texas?"),
+    ("Boeing’s order book and Boeing’s cash", ("boeing",), "order book and cash"),
+    ("What is Boeing?", ("boeing",), "What is Boeing?"),  # nothing would be left
+    ("Boeings and preboeing orders of planes", ("boeing",), "Boeings and preboeing orders of planes"),
+    ("腾讯的年度总收入是多少", ("腾讯",), "的年度总收入是多少"),
+    ("the cash flow", (), "the cash flow"),
+])  # fmt: skip
+def test_a_question_without_its_names(text: str, words: tuple[str, ...], rest: str) -> None:
+    assert without_names(text, words) == rest
+
+
+def test_named_chunks_rise_by_a_share_of_the_range() -> None:
+    fused = [Candidate("a", 3.0, "hybrid"), Candidate("b", 2.0, "dense"), Candidate("c", 1.0, "sparse")]
+    raised = preferred(fused, {"b": 0.5, "c": 1.0}, 0.5)  # the range is 2, so b gains .5 and c 1
+    assert [(item.chunk_id, item.score) for item in raised] == [("a", 3.0), ("b", 2.5), ("c", 2.0)]
+    assert [item.chunk_id for item in preferred(fused, {"c": 1.0}, 1.0)] == ["a", "c", "b"]  # a tie keeps the order
+    assert preferred([], {"c": 1.0}, 1.0) == []
+    assert preferred([Candidate("a", 2.0, "dense"), Candidate("b", 2.0, "dense")], {"b": 1.0}, 0.5)[0].chunk_id == "b"
+
+
+def test_two_searches_of_a_leg_become_one() -> None:
+    one, other = [Candidate("a", 0.9, "dense"), Candidate("c", 0.2, "dense")], [Candidate("b", 0.5, "dense"), Candidate("c", 0.2, "dense")]
+    assert [item.chunk_id for item in united(one, other)] == ["a", "b", "c"]
+
+
+# --- in the query path -----------------------------------------------------------------------------------------------------
+
+REPORTS = {
+    name: ([(str(n), f"{name} {text}") for n, text in enumerate(("was founded long ago.", "sells planes.", "and its people."))]
+           + [("Tax", "The effective tax rate of the company rose by one point."), ("Cash", f"The cash flow of {rest} fell.")])
+    for name, rest in (("acme", "the year"), ("zenith", "the company and of its effective tax rate"))
+}  # fmt: skip
+
+
+def asked(library: Library, **more: Any) -> tuple[list[str], list[str]]:
+    """(files of the hits, names of the spans)."""
+    result = answer(library, QueryRequest("the effective tax rate of acme", answer=False, top_k=3, **more))
+    return [hit.filename for hit in result.hits], [span["name"] for span in show(library.store.logs_dir, result.trace_id)["spans"]]
+
+
+def test_the_named_document_comes_first(publish: Any, library: Library, vary: Callable[..., str]) -> None:
+    publish(REPORTS, strategy=vary("naming", "retrieval: {named_documents: 1.0}\n"))
+    files, spans = asked(library)
+    assert files == ["acme.md"] * 3
+    assert spans.count("stage.naming") == 1 and spans.count("stage.retrieve_dense") == 2
+
+
+def test_it_can_be_turned_off_and_leaves_one_leg_as_it_is(publish: Any, library: Library, vary: Callable[..., str]) -> None:
+    publish(REPORTS, strategy=vary("naming", "retrieval: {named_documents: 0.0}\n"))
+    files, spans = asked(library)
+    assert "stage.naming" not in spans and "zenith.md" in files
+    publish(REPORTS, strategy=vary("naming2", "retrieval: {named_documents: 1.0}\n"), release_id="r2")
+    assert "stage.naming" not in asked(library, mode="sparse")[1]
+
+
+def test_a_filter_holds_within_named_documents_too(publish: Any, library: Library, vary: Callable[..., str]) -> None:
+    publish(REPORTS, strategy=vary("naming", "retrieval: {named_documents: 1.0}\n"))
+    assert set(asked(library, filters={"filename": "zenith.md"})[0]) == {"zenith.md"}
+    result = answer(library, QueryRequest("tax rate of acme", answer=False, top_k=5, filters={"section_path": "Cash"}))
+    assert {hit.section_path for hit in result.hits} == {"Cash"}
+
+
+def test_names_that_cannot_be_read_are_a_warning(publish: Any, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(REPORTS)
+    with library.lease("default") as lease:
+        assert lease.release.lexical is not None
+        monkeypatch.setattr(type(lease.release.catalog), "names", lambda self: [("d",)])
+    result = answer(library, QueryRequest("the effective tax rate of acme", answer=False))
+    assert result.hits and result.flags["naming_failed"] is True
+    assert any("names could not be told" in warning for warning in result.warnings)
