@@ -131,6 +131,7 @@ def test_counts(catalog: CatalogReader) -> None:
     expected = {"documents": 2, "versions": 2, "sections": 2, "chunks": 6, "asset": 1}
     assert catalog.counts() == expected | {"lexical": 5, "dense": 4, "failed_embed": 1, "no_text": 1}
     assert catalog.chunk_counts() == {"default.doc-1@aaa": 3, "default.doc-2@aaa": 3}
+    assert catalog.names() == [("doc-1", "1.md", "Title 1", 3), ("doc-2", "2.md", "Title 2", 3)]
     assert catalog.versions_with("failed_embed") == {"default.doc-2@aaa"}
     assert catalog.chunk_ids("in_dense") == ["chk-1-0", "chk-1-1", "chk-1-2", "chk-2-0"]
 
