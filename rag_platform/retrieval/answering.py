@@ -28,6 +28,7 @@ from rag_platform.retrieval.wording import (
     DIGIT,
     MEANS,
     Word,
+    best_coverage,
     coverage,
     is_wide,
     names_coverage,
@@ -45,17 +46,17 @@ FAR_WEIGHT = 0.2  # and one that stands only in the section path or the title
 class Extractive:
     """Quotes the units of the evidence that hold the words of the question; empty when too few of them do."""
 
-    VERSION: ClassVar[str] = "2"
+    VERSION: ClassVar[str] = "3"
     QUICK: ClassVar[bool] = True
     max_quotes: int = 3
-    min_coverage: float = 0.48  # of the question's words by weight: mean of what the best quote with its headings, and all evidence, hold
+    min_coverage: float = 0.42  # of the question's words by weight: mean of what the best quote with its headings and the best passage hold
     keep_ratio: float = 0.7  # a further quote needs this share of the best one's score
 
     def answer(self, query: QueryIR, evidence: Sequence[Hit], *, on_text: Callable[[str], None] | None = None) -> Written:
         """Markdown whose [n] marks point at evidence[n-1]; empty when no unit says enough about the question."""
         question = query.original_query
         scored = _scored(question, evidence)
-        if not scored or _covered(question, scored, evidence) < self.min_coverage:
+        if not scored or _covered(query, scored, evidence) < self.min_coverage:
             return Written("")
         text = _rendered(self._chosen(scored, evidence), evidence)
         if on_text is not None:
@@ -100,11 +101,11 @@ def refuses(sure: float, config: AnswererConfig) -> bool:
 def confidence(query: QueryIR | str, answer: str, evidence: Sequence[Hit], hits: Sequence[Hit], *, legs: int) -> float:
     """How far to trust an answer whose marks point at the evidence, 0 to 1: coverage x (0.7 + 0.2 agreement + 0.1 standing).
 
-    Coverage is the share of the question's words in the cited chunks and their headings, a word weighing the more the less of the
-    evidence holds it; where the cited chunks are in another language than the question, that of its identifiers and names, or one half
-    without any. Agreement is the share of the first three hits that both legs found, one half with one leg alone. Standing is where the
-    best cited score lies between the lowest and the highest. At most 0.2 without an answer, 0 without hits. It orders answers, it is no
-    probability.
+    Coverage is the share of the question's words in the cited chunk with its headings that holds most of them, of a comparison in all
+    cited ones, a word weighing the more the less of the evidence holds it; where the cited chunks are in another language than the
+    question, that of its identifiers and names, or one half without any. Agreement is the share of the first three hits that both legs
+    found, one half with one leg alone. Standing is where the best cited score lies between the lowest and the highest. At most 0.2 without
+    an answer, 0 without hits. It orders answers, it is no probability.
     """
     if not hits:
         return 0.0
@@ -114,7 +115,7 @@ def confidence(query: QueryIR | str, answer: str, evidence: Sequence[Hit], hits:
     if is_wide(question) != is_wide(" ".join(hit.chunk_text for hit in cited or hits[:1])):
         covered = names_coverage(question, texts)
     else:
-        covered = coverage(question, texts, [_with_headings(hit) for hit in evidence])
+        covered = _held(query, cited or hits[:1], evidence)
     agreement = 0.5 if legs < 2 else sum(hit.source == "hybrid" for hit in hits[:3]) / len(hits[:3])
     scores = [hit.score for hit in hits]
     low, high = min(scores), max(scores)
@@ -123,9 +124,20 @@ def confidence(query: QueryIR | str, answer: str, evidence: Sequence[Hit], hits:
     return round(value if answer and cited else min(0.2, value), 3)
 
 
-def _covered(question: str, scored: Sequence[_Scored], evidence: Sequence[Hit]) -> float:
-    texts = [_with_headings(hit) for hit in evidence]
-    return (max(item.coverage for item in scored[:3]) + coverage(question, texts, texts)) / 2
+def _covered(query: QueryIR, scored: Sequence[_Scored], evidence: Sequence[Hit]) -> float:
+    return (max(item.coverage for item in scored[:3]) + _held(query, evidence, evidence)) / 2
+
+
+def _held(query: QueryIR | str, hits: Sequence[Hit], among: Sequence[Hit]) -> float:
+    """The share of the question's words in the passage that holds most of them; of a comparison in all of them together.
+
+    Words that stand far apart say little: with the right passage taken away its neighbours together still hold most of them.
+    """
+    question = query if isinstance(query, str) else query.original_query
+    together = isinstance(query, QueryIR) and query.intent == "compare"
+    return (coverage if together else best_coverage)(
+        question, [_with_headings(hit) for hit in hits], [_with_headings(hit) for hit in among]
+    )
 
 
 def _with_headings(hit: Hit) -> str:

@@ -16,8 +16,8 @@ _ENGLISH = frozenset(
     "do does did were been am can could should would has have had i you we he she my me our your its his her those from please".split()
 )
 _CHINESE = (
-    "(?:表示|代表)?(?:什么|什麼|甚麼)(?:意思)?|哪(?!吒)[些个個种種里裡儿兒位]?|多少|谁|誰|怎么样|怎麼樣|怎么|怎麼|怎样|怎樣|如何|为什么|為什麼|为何|為何"
-    r"|何时|何時|何地|[是能可]否(?![定认認决決])|请问|請問|有没有|有沒有|是不是|能不能|分别|分別|[吗嗎呢](?!\w)"
+    "(?:表示|代表)?(?:什么|什麼|甚麼)(?:意思)?|哪(?!吒)一?[些个個种種里裡儿兒位]?|多少|谁|誰|怎么样|怎麼樣|怎么|怎麼|怎样|怎樣|如何|为什么|為什麼|为何|為何"
+    r"|何时|何時|何地|[是能可]否(?![定认認决決])|请问|請問|有没有|有沒有|是不是|能不能|分别|分別|已[经經]|已(?![知故婚])|[吗嗎呢](?!\w)"
     "|[几幾](?=[个個种種次年月日天人名位岁歲家座])"
 )
 # What stands within an identifier, a path, an option, a quotation or a call is no function word: on_delete, what-if, --in, `for`, is().

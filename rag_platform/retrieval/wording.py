@@ -15,6 +15,7 @@ from functools import lru_cache
 
 from rag_platform.providers import segmentation
 from rag_platform.providers.segmentation import is_identifier
+from rag_platform.retrieval import function_words
 
 _STOP_WORDS = """
 a about all also an and any are as at be been but by can could did do does for from had has have how i if in into is it its many may me
@@ -22,10 +23,14 @@ much must my need no not of on or our please shall should so tell than that the 
 use used using was we were what what's when where which while who whom whose why will with would you your
 told tells say says said get gets got give gives given make makes made know known want wants happen happens
 什么 怎么 如何 怎样 多少 为何 可以 能够 需要 应该 没有 告诉 一个 时候 有没 为什
+如果 还有 还是 大概 大约 当中 已经 因为 所以 以及 或者 比较 这些 那些
+能夠 應該 沒有 告訴 一個 時候 還有 還是 大約 當中 已經 因為 比較 這些
 """
 _STOP = frozenset(_STOP_WORDS.split())
 # Terms of Chinese are pairs of characters: one with a function word in it crosses a word boundary.
-_FUNCTION = re.compile("[的了是在和与及或就都而也着把被让给向从到对为于之其这那哪个些吗呢吧啊呀么怎请问我你他她它们由谁几所]")
+_FUNCTION = re.compile(
+    "[的了是在和与與及或就都而也着著把被让讓给給向从從到对對为為于於之其这這那哪个個些吗嗎呢吧啊呀么麼怎请請问問我你他她它们們由谁誰几幾所]"
+)
 ASKS_NUMBER = re.compile(
     r"\bhow (?:many|much|long|large|big|often|far|old|high|fast)\b|\b(?:max|min)(?:imum)?\b|\b(?:limit|size|port|version)\b"
     r"|多少|几|多大|多长|多久|多高|上限|最大|最小|端口"
@@ -38,6 +43,7 @@ DIGIT = re.compile(r"\d|[一二三四五六七八九十百千万两]+[个次年�
 _ORDER_SUFFIXES = (("ies", "y"), ("sses", "ss"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""))
 IDENTIFIER_WEIGHT = 3.0
 NAME_WEIGHT = 2.0
+_COUNTED = re.compile(r"\d+[\u3400-\u9fff]|[\u3400-\u9fff]\d+$")  # 6度, 第3: the number stands there as well
 _HAN_RUN = re.compile(r"[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+")
 _WIDE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _LATIN_WORD = re.compile(r"[A-Za-z\u00c0-\u024f]{2,}")
@@ -72,11 +78,13 @@ def question_words(query: str) -> tuple[Word, ...]:
     """
     text = unicodedata.normalize("NFKC", query)
     names = _names(text)
+    text = function_words.without(text)
+    shares = _shares(text)
     words: dict[str, Word] = {}
     for term in _stemmed(text):
-        if term not in _STOP and (term.isascii() or not (_HAN_RUN.match(term) or _FUNCTION.search(term))):
+        if term not in _STOP and not _HAN_RUN.match(term) and not _COUNTED.match(term) and (term.isascii() or not _FUNCTION.search(term)):
             weight = IDENTIFIER_WEIGHT if is_identifier(term) else NAME_WEIGHT if term in names else 1.0
-            words.setdefault(term, Word(term, (term,), weight))
+            words.setdefault(term, Word(term, (term,), weight * shares.get(term, 1.0)))
     for run in _HAN_RUN.findall(text):
         cut = [word for word in segmentation.dictionary_terms(run) if len(word) > 1 and word not in _STOP]
         for word in dict.fromkeys(cut):
@@ -86,16 +94,32 @@ def question_words(query: str) -> tuple[Word, ...]:
     return tuple(words.values()) or tuple(Word(term, (term,), 1.0) for term in dict.fromkeys(_stemmed(text)))
 
 
+def _shares(text: str) -> dict[str, float]:
+    """How much the parts of identifiers count, that are no words of the question themselves: together half of the whole."""
+    cut = [_of_word(word) for word in segmentation.ascii_words(text)]
+    found = {part: 0.5 / len(parts) for _, *parts in cut for part in parts}
+    return {part: share for part, share in found.items() if (part,) not in cut}
+
+
 def coverage(query: str, texts: Sequence[str], among: Sequence[str] = ()) -> float:
     """The share of the question's words, by weight, that stands in the texts; 0 without texts.
 
     A word weighs the more the fewer of the texts `among` which they were chosen hold it; one that none holds weighs most.
     """
+    return _best(query, [set().union(*map(terms, texts))], among)
+
+
+def best_coverage(query: str, texts: Sequence[str], among: Sequence[str] = ()) -> float:
+    """The same share in the one text that holds most of the words."""
+    return _best(query, [frozenset(terms(text)) for text in texts], among)
+
+
+def _best(query: str, texts: Sequence[Collection[str]], among: Sequence[str]) -> float:
     words = question_words(query)
-    have = set().union(*map(terms, texts))
-    weights = rarity(words, list(map(frozenset, map(terms, among))))
+    weights = rarity(words, [frozenset(terms(text)) for text in among])
     total = sum(weights)
-    return sum(weight * word.held(have) for word, weight in zip(words, weights, strict=True)) / total if total else 0.0
+    held = (sum(weight * word.held(have) for word, weight in zip(words, weights, strict=True)) for have in texts)
+    return max(held, default=0.0) / total if total else 0.0
 
 
 def names_coverage(query: str, texts: Sequence[str]) -> float:

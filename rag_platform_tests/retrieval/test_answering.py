@@ -12,7 +12,7 @@ from rag_platform.ir import Hit, QueryIR
 from rag_platform.retrieval.answering import Extractive, confidence, refuses
 from rag_platform.retrieval.citing import cited_numbers, passages, renumbered_marks, unescaped
 from rag_platform.retrieval.queries import prepare
-from rag_platform.retrieval.wording import coverage, names_coverage, question_words
+from rag_platform.retrieval.wording import best_coverage, coverage, names_coverage, question_words
 
 
 def asked(text: str) -> QueryIR:
@@ -102,6 +102,30 @@ def test_names_weigh_more_than_words() -> None:
     assert {word.text: word.weight for word in question_words("Redis 的端口")} == {"redis": 2.0, "端口": 1.0}
     assert names_coverage("Redis 的端口", ["Redis listens on 6379"]) == 1.0
     assert names_coverage("端口是多少", ["Redis listens on 6379"]) == 0.5
+
+
+def test_parts_of_an_identifier_count_half_of_it_together() -> None:
+    assert [(word.text, word.weight) for word in question_words("Who sells a FastAPI license")] == [
+        ("sell", 1.0), ("fastapi", 2.0), ("fast", 0.5), ("api", 0.5), ("license", 1.0),
+    ]  # fmt: skip
+    assert {word.text: word.weight for word in question_words("Does the OpenAI API cost")}["api"] == 2.0  # a word of its own besides
+
+
+def test_a_number_before_a_chinese_word_counts_once() -> None:
+    assert [(word.text, word.weight) for word in question_words("气温上升6度吗")] == [
+        ("6", 1.0), ("气温", 1.0), ("上升", 1.0),
+    ]  # fmt: skip
+
+
+def test_words_in_one_passage_count_and_of_a_comparison_those_of_all() -> None:
+    apart = [hit(1, "The lunar rover has six wheels made of wire mesh."), hit(2, "Batteries of the drone weigh two kilograms.")]
+    assert coverage("weight rover batteries drone", [item.chunk_text for item in apart]) == pytest.approx(3 / 4)
+    assert best_coverage("weight rover batteries drone", [item.chunk_text for item in apart]) == pytest.approx(2 / 4)
+    assert best_coverage("rover", []) == 0.0
+    text = "The lunar rover has six wheels [1]. Batteries of the drone weigh two kilograms [2]."
+    single = confidence(asked("rover wheels, drone batteries"), text, apart, apart, legs=2)
+    compared = confidence(asked("compare rover wheels, drone batteries"), text, apart, apart, legs=2)
+    assert single < 0.6 < compared
 
 
 def test_half_a_chinese_word_counts_less_than_half() -> None:

@@ -58,7 +58,8 @@ def asked() -> Iterator[Model]:
 def test_the_reply_becomes_dense_text_expansions_and_further_questions(asked: Model) -> None:
     query = asked(reply(intent="compare"))
     assert query.dense_query_text == "How large may an uploaded file be?"
-    assert query.sparse_query_expr == query.original_query == "how big can uploads be"  # his own words lead the word search
+    assert query.asked_words == query.original_query == "how big can uploads be"  # his own words lead the word search
+    assert query.sparse_query_expr == "big uploads"
     assert query.expansions == (("maximum size", 0.4),)  # `upload` is said already
     assert query.rewrites == ("file size limit of uploads",)
     assert (query.intent, query.filters, query.warnings) == ("compare", {}, ())
@@ -210,4 +211,4 @@ def test_plain_is_the_question_as_it_was_asked(asked: Model) -> None:
     back = plain(query)
     assert back.dense_query_text == back.sparse_query_expr == "uploads, PDF only"
     assert (back.filters, back.inferred, back.expansions, back.rewrites) == ({"tags": "api"}, {}, (), ())
-    assert (back.query_profile_id, back.rewrite_profile_id) == ("query_plain-v2", "none")
+    assert (back.query_profile_id, back.rewrite_profile_id) == ("query_plain-v3", "none")
