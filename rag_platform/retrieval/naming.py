@@ -27,6 +27,7 @@ _PIECE = re.compile(r"\d{3,}|[^\W\d_]{3,}|[^\W\d_]{1,2}\d{1,2}(?!\d)|\d{1,2}[^\W
 _LONGEST = 40  # characters of a word
 _SHARE = 0.6  # of the best document's score that another one needs to be meant, too
 _CHUNKS = 3  # that the documents meant have on average
+_HOLDERS = 256  # names with a word that names; one that more of them hold only tells namesakes apart
 _MOST = 32  # documents that one question may mean; more of them are no choice
 _MOSTLY = 3  # chunks of its documents hold a word for one of another document that does
 _ELSEWHERE = 500  # one in so many chunks of other documents may hold a word that the texts hardly use, and which names all the same
@@ -93,15 +94,15 @@ class Names:
             return None
         meant: dict[int, float] = {}
         told: list[str] = []
-        numbers: list[tuple[int, ...]] = []
+        refining: list[tuple[int, ...]] = []
         for word, (asked, holders) in self._found(question).items():
-            if word.isdigit():
-                numbers.append(holders)
+            if word.isdigit() or len(holders) > _HOLDERS:
+                refining.append(holders)
             elif len(holders) * 2 <= len(self._documents) and self._tells(asked, holders):
                 told.append(asked)
                 for number in holders:
                     meant[number] = meant.get(number, 0.0) + self._rarity(holders)
-        for holders in numbers if meant else ():
+        for holders in refining if meant else ():
             for number in holders:
                 if number in meant:
                     meant[number] += self._rarity(holders)
@@ -131,9 +132,12 @@ class Names:
         key = asked, holders
         if key not in self._telling:
             own = sum(self._sizes[number] for number in holders)
-            inside = self._index.holding(asked, [self._documents[number] for number in holders])
-            outside = self._index.holding(asked) - inside
-            self._telling[key] = outside <= max(inside // _MOSTLY, (self._chunks - own) // _ELSEWHERE)
+            held, few = self._index.holding(asked), (self._chunks - own) // _ELSEWHERE
+            if held - own > max(own // _MOSTLY, few):  # so even if all of their passages held it
+                self._telling[key] = False
+            else:
+                inside = self._index.holding(asked, [self._documents[number] for number in holders])
+                self._telling[key] = held - inside <= max(inside // _MOSTLY, few)
         return self._telling[key]
 
     def _rarity(self, holders: Sequence[int]) -> float:
