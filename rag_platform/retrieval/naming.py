@@ -93,13 +93,13 @@ class Names:
         if len(self._documents) < 2:
             return None
         meant: dict[int, float] = {}
-        told: list[str] = []
+        told: dict[str, tuple[int, ...]] = {}
         refining: list[tuple[int, ...]] = []
         for word, (asked, holders) in self._found(question).items():
             if word.isdigit() or len(holders) > _HOLDERS:
                 refining.append(holders)
             elif len(holders) * 2 <= len(self._documents) and self._tells(asked, holders):
-                told.append(asked)
+                told[asked] = holders
                 for number in holders:
                     meant[number] = meant.get(number, 0.0) + self._rarity(holders)
         for holders in refining if meant else ():
@@ -112,7 +112,8 @@ class Names:
             return None
         scores = {self._documents[number]: round(meant[number] / best, 4) for number in kept}
         owner, chunk_ids = self._inside(tuple(scores))
-        return Named(scores, {chunk_id: scores[doc_id] for chunk_id, doc_id in owner.items()}, chunk_ids, tuple(told))
+        words = tuple(word for word, holders in told.items() if not set(kept).isdisjoint(holders))
+        return Named(scores, {chunk_id: scores[doc_id] for chunk_id, doc_id in owner.items()}, chunk_ids, words)
 
     def _found(self, question: str) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Word of names in the question: how the question writes it, and whose names hold it."""

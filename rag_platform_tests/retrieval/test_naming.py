@@ -84,6 +84,11 @@ def test_the_chunks_of_the_named_documents_come_with_their_scores() -> None:
     assert again is not None and again.chunk_ids is named.chunk_ids
 
 
+def test_a_word_of_a_document_that_is_not_meant_stays_in_the_question() -> None:
+    named = Names(Catalog(), Texts()).named("packaging in the Boeing 10K of 2022")
+    assert named is not None and dict(named.documents) == {"b22": 1.0} and named.words == ("10k", "boeing")
+
+
 def test_words_of_names() -> None:
     words, pairs = said("PEPSICO_2023_8K_dated-2023-05-05")
     assert words == {"pepsico", "2023", "8k", "dated"} and pairs == {}
