@@ -225,7 +225,7 @@ def _merge(q: _Query, found: list[Found]) -> list[Hit]:
     with tracing.span("stage.merge", provider_type="merge", provider_id="by_namespace") as span:
         merged = merging.by_namespace(found[0].query.original_query, [item.hits for item in found])
         config, asked = found[0].strategy.retrieval, q.request.max_per_document
-        hits = limited(merged, found[0].top_k, dedupe=config.dedupe, dedupe_threshold=config.dedupe_threshold,
+        hits = limited(merged, found[0].top_k, dedupe=config.dedupe, dedupe_threshold=config.dedupe_threshold, mmr_lambda=config.mmr_lambda,
                        max_per_document=config.max_per_document if asked is None else asked)  # fmt: skip
         span.set(k_in=len(merged), k_out=len(hits), namespaces=[item.lease.namespace for item in found])
         return [dataclasses.replace(hit, rank=rank) for rank, hit in enumerate(hits, 1)]

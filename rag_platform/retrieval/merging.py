@@ -7,7 +7,7 @@ without a model). The order within a namespace stays; a namespace that has nothi
 its own keeps its turns. Equal scores go by the order in which the namespaces were named.
 
 Measured with the right namespace named last of three or four, MRR@10 keeps 91 to 99 % of what it is when that one is asked alone
-(XQuAD English and Chinese, Cranfield, RGB Chinese; questions not used to choose the weight); taking turns keeps about a quarter.
+(XQuAD English and Chinese, Cranfield, RGB Chinese: the sets that the weight was chosen on); taking turns keeps about a quarter.
 """
 
 from __future__ import annotations

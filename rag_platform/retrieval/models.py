@@ -12,6 +12,7 @@ from rag_platform.config import EmbeddingConfig, Settings, Strategy, canonical_j
 from rag_platform.config_query import ProviderConfig
 from rag_platform.errors import ConfigError
 from rag_platform.protocols import LLM, Embedder, Vectors
+from rag_platform.retrieval import reranking
 from rag_platform.retrieval.budgets import Gate, Metered
 from rag_platform.retrieval.caching import Cache
 
@@ -47,7 +48,7 @@ class Models:
 
     def reranker(self, strategy: Strategy) -> Built:
         """The strategy's reranker; one that asks a language model gets the one of its option `llm` or else the strategy's."""
-        config = strategy.reranker
+        config = reranking.filled(strategy.reranker)
         if not getattr(registry.provider_class("reranker", config.provider), "USES_LLM", False):
             return self.provider("reranker", config)
         options = dict(config.options)

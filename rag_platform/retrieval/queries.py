@@ -16,7 +16,7 @@ from rag_platform.documents import languages
 from rag_platform.documents.keyphrases import keyphrases as found_keyphrases
 from rag_platform.errors import InputError
 from rag_platform.ir import Json, QueryIR
-from rag_platform.providers.segmentation import is_identifier
+from rag_platform.providers.segmentation import dictionary_terms, is_identifier
 from rag_platform.retrieval import function_words
 from rag_platform.retrieval.filters import SOFT_FIELDS
 from rag_platform.retrieval.inference import Inferred, inferred
@@ -132,9 +132,11 @@ def relaxed(query: QueryIR, config: QueryConfig = _QUERY) -> QueryIR:
     )  # fmt: skip
 
 
-def warm() -> None:
-    """Load the dictionary that Chinese questions are cut with, so that the first of them does not wait for it."""
-    found_keyphrases("预热", "zh", KeyphraseConfig(method="light"))
+def warm(limits: Limits, *, chinese: bool) -> None:
+    """Load what the first question waits for otherwise: the patterns of filters, and the dictionaries that Chinese ones are cut with."""
+    prepare("预热" if chinese else "warm up", limits)
+    if chinese:
+        dictionary_terms("预热")
 
 
 # --- the text ------------------------------------------------------------------------------------------------------------

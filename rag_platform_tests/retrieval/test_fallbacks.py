@@ -193,6 +193,28 @@ def test_a_dead_embeddings_endpoint_leaves_the_words(publish: Any, vary: Any, li
     assert result.hits[0].chunk_id == "guide-0"
 
 
+def test_an_embedder_that_is_too_slow_leaves_the_words(
+    publish: Any, vary: Any, library: Library, store: Store, over: threading.Event
+) -> None:  # fmt: skip
+    asking = threading.Event()
+
+    def slow_at_last(body: dict[str, Any], number: int) -> Reply:
+        if asking.is_set():
+            over.wait(20)
+        return embedded(body)
+
+    with embeddings_server(slow_at_last) as server:
+        options = f"{{model: m, dim: 256, base_url: '{server.url}', api_key_env: '', retries: 0}}"
+        lines = "retrieval: {stage_seconds: 0.5}\n"
+        name = vary("far", lines, **{"provider: hashing": f"provider: openai\n  options: {options}"})
+        publish({"guide": GUIDE}, strategy=name)
+        asking.set()
+        result, _ = asked(library, store)
+        over.set()
+    assert (result.flags["dense_failed"], result.effective_mode) == (True, "sparse")
+    assert result.hits[0].chunk_id == "guide-0" and "50 MB" in result.answer_markdown
+
+
 # --- 3. filters ----------------------------------------------------------------------------------------------------------
 
 
@@ -252,6 +274,18 @@ def test_a_rerank_endpoint_that_fails_leaves_the_order_of_the_fusion(
     assert failed_span(trace, "stage.rerank")["code"]
 
 
+def test_a_reranker_may_take_the_time_that_the_strategy_gives_it(
+    publish: Any, vary: Any, library: Library, store: Store, over: threading.Event
+) -> None:  # fmt: skip
+    publish({"guide": GUIDE})
+    scores = {"results": [{"index": 0, "relevance_score": 0.1}, {"index": 1, "relevance_score": 0.9}]}
+    with chat_server(lambda body, number: (over.wait(1.2), (200, scores, {}))[1]) as server:  # longer than the provider's own 800 ms
+        options = f"{{url: '{server.url}/rerank', api_key_env: '', retries: 0}}"
+        result, _ = asked(library, store, vary("ranked", f"reranker: {{provider: http, timeout_ms: 10000, options: {options}}}\n"))
+    assert (result.flags["rerank_applied"], result.flags["effective_rank_source"]) == (True, "rerank")
+    assert result.hits[0].score == 0.9
+
+
 @pytest.mark.parametrize("mode", ["dense", "sparse"])
 def test_with_one_leg_its_order_is_the_source(publish: Any, vary: Any, library: Library, store: Store, mode: str) -> None:
     publish({"guide": GUIDE})
@@ -294,6 +328,17 @@ def test_an_answer_that_cannot_be_written_is_quoted(
     assert (result.flags["generation_failed"], result.flags["fallback_mode"]) == (True, "structured_response")
     assert "50 MB" in result.answer_markdown and result.citations[0].chunk_id == "guide-0"
     assert failed_span(trace, "stage.generate")["code"]
+
+
+@pytest.mark.parametrize(("form", "mark"), [("xml", "<passage"), ("plain", "\n    The maximum"), ("markdown", "\n> The maximum")])
+def test_the_model_reads_the_passages_in_the_format_of_the_strategy(
+    publish: Any, vary: Any, library: Library, store: Store, form: str, mark: str
+) -> None:
+    publish({"guide": GUIDE})
+    with chat_server(lambda body, number: said("The maximum upload size is 50 MB. [1]")) as server:
+        lines = f"answerer: {{provider: llm, timeout_ms: 10000}}\ncontext: {{format: {form}}}\nllm: {endpoint(server)}\n"
+        result, _ = asked(library, store, vary("written", lines))
+    assert result.answered and mark in server.requests[0]["messages"][-1]["content"]
 
 
 def test_a_stream_that_breaks_is_quoted_instead(publish: Any, vary: Any, library: Library, store: Store) -> None:

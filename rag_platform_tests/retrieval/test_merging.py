@@ -91,6 +91,16 @@ def test_top_k_and_limits_count_after_the_merge(two: None, library: Library) -> 
     assert sorted(h.doc_id for h in hits) == ["leave", "pump"]
 
 
+def test_novelty_counts_between_namespaces(publish: Any, vary: Any, library: Library) -> None:
+    name = vary("novel", "retrieval: {mmr_lambda: 0.3, dedupe: false}\n")
+    same = "The pump PX-40 needs oil every 200 hours."
+    publish({"pump": [("Care", same)]}, namespace="machines", strategy=name)
+    publish({"copy": [("Care", same), ("Noise", "A loud pump has air in it.")]}, namespace="people", strategy=name)
+    hits = answer(library, QueryRequest("How often does the pump PX-40 need oil?", namespaces=BOTH)).hits
+    assert [hit.doc_id for hit in hits] == ["pump", "copy", "copy"]
+    assert [hit.section_path for hit in hits] == ["Care", "Noise", "Care"]
+
+
 def test_matches_of_a_filter_are_added(two: None, library: Library) -> None:
     assert answer(library, QueryRequest("pump", namespaces=BOTH, filters={"section_path": "Pump"})).matched_count == 1
     assert answer(library, QueryRequest("pump", namespaces=BOTH, filters={"lang": "en"})).matched_count == 4

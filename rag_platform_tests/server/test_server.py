@@ -18,8 +18,9 @@ from mcp.client.stdio import stdio_client
 from mcp.shared.exceptions import MCPError
 
 from rag_platform.observability.traces import show
+from rag_platform.providers import segmentation
 from rag_platform.server import tools as server_tools
-from rag_platform.server.app import build_server
+from rag_platform.server.app import build_server, warm
 from rag_platform_tests.chat_server import chat_server, said
 
 
@@ -54,6 +55,14 @@ def test_chinese_query_with_a_filter(read_only_shelf: Any) -> None:
     data = call(read_only_shelf, "library.query", query="病假需要什么证明", filters={"tags": "hr"}, top_k=1).structured_content["data"]
     assert data["results"][0]["citation"]["section_path"] == "休假制度 / 病假"
     assert data["matched_count"] == 2 and len(data["results"]) == 1
+
+
+def test_words_are_loaded_before_the_first_question(read_only_shelf: Any) -> None:
+    segmentation._dictionary.cache_clear()
+    library = read_only_shelf.library()
+    warm(library)
+    assert segmentation._dictionary.cache_info().currsize == 1  # the shelf holds Chinese documents
+    library.close()
 
 
 def test_objects_sent_as_json_text_are_read(read_only_shelf: Any) -> None:
