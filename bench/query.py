@@ -249,7 +249,7 @@ def recalls(release: OpenRelease, library: Library, texts: Sequence[str], vector
     found, right = 0, 0
     for text, vector in list(zip(texts, vectors, strict=True))[:20]:
         for mode in ("dense", "sparse"):
-            request = QueryRequest(text, NAMESPACE, mode=mode, filters=TENTH, answer=False, top_k=10, infer=False)
+            request = QueryRequest(text, NAMESPACE, mode=mode, filters=TENTH, answer=False, top_k=10, infer=False, rerank=False)
             hits = {hit.chunk_id for hit in answer(library, request).hits}
             if mode == "dense":
                 best = [ids[row] for row in np.argsort(-(matrix @ vector)) if ids[row] in allowed][: len(hits)]
