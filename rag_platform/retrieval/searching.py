@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from rag_platform.config import Strategy, canonical_json
 from rag_platform.errors import InputError, ProviderError, RagError
-from rag_platform.indexes.catalog import FILTERABLE, ChunkRow
-from rag_platform.ir import Candidate, Hit, Json, QueryIR, QueryRequest
+from rag_platform.indexes.catalog import FILTERABLE
+from rag_platform.ir import Candidate, Hit, Json, QueryIR
 from rag_platform.observability import tracing
-from rag_platform.retrieval import budgets, deadlines, filters, legs, merging, naming, queries, reranking
-from rag_platform.retrieval.answering import confidence
-from rag_platform.retrieval.deadlines import Deadline
+from rag_platform.retrieval import budgets, deadlines, filters, legs, merging, naming, ordering, queries
 from rag_platform.retrieval.filters import FilterPlan
-from rag_platform.retrieval.hits import joined, limited, preferred, with_picture_texts
 from rag_platform.retrieval.legs import Access, Retrieved
-from rag_platform.retrieval.library import Lease, Library
+from rag_platform.retrieval.library import Lease
 from rag_platform.retrieval.naming import Named
+from rag_platform.retrieval.search import Search
 
 MODES = ("dense", "sparse", "hybrid")
 MAX_TOP_K = 100
@@ -32,34 +30,6 @@ _ENCODED = {"sparse_only": "sparse", "dense_only": "dense"}  # what a release wi
 MAX_OVERFETCH = 500
 
 log = logging.getLogger(__name__)
-
-
-@dataclass
-class Search:
-    """What every stage sees; `flags` and `warnings` grow as stages fall back."""
-
-    library: Library
-    lease: Lease
-    strategy: Strategy
-    request: QueryRequest
-    trace: tracing.Trace
-    deadline: Deadline
-    without: tuple[str, ...] = ()  # what is given up for the load, as `budgets.shed` names it
-    flags: Json = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-
-    def fall_back(self, flag: str, warning: str) -> None:
-        """Record that a stage failed and the query went on without it. Raises CancelledError when nobody waits for it."""
-        self.deadline.check()
-        self.flags[flag] = True
-        self.warnings.append(warning)
-        tracing.event("query.fallback", {"flag": flag, "message": warning})
-
-    def give_up(self, part: str, warning: str) -> None:
-        """Record that something was left out because too many questions run."""
-        self.flags["load_shed"] = [*self.flags.get("load_shed", ()), part]
-        self.warnings.append(f"{warning}, because {self.library.load.running} questions run at once")
-        tracing.event("query.fallback", {"flag": "load_shed", "part": part})
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +92,8 @@ def _searched(s: Search, query: QueryIR, plan: FilterPlan, mode: str, top_k: int
     if named is not None:
         found = _in_named(s, asked, named, access, found, pool_k)
     fused = _fed_back(s, query, access, found, _fusion(s, found))
-    candidates = _post_filter(s, plan, fused)
-    hits = _rerank(s, query, plan, candidates, found, top_k)
+    candidates = ordering.post_filtered(s, plan, fused)
+    hits = ordering.ordered(s, query, plan, candidates, found, top_k)
     return query, plan, _Remembered(tuple(hits), found.mode, len(found.ran), matched_count, {}, ())
 
 
@@ -374,106 +344,3 @@ def _fed_back(s: Search, query: QueryIR, access: Access, found: Retrieved, fused
             s.fall_back("feedback_failed", f"the vectors of the best hits could not be used ({error})")
             return fused
     return _fusion(s, found)
-
-
-def _post_filter(s: Search, plan: FilterPlan, fused: list[Candidate]) -> list[Candidate]:
-    """The candidates but for those that have a field that is tested now and do not match it; all of them when that cannot be told."""
-    with tracing.span("stage.filter", provider_type="filter", provider_id=filters.RULES, profile_id=plan.filter_profile_id) as span:
-        kept, effective = fused, plan.execution
-        if plan.drop and fused:
-            try:
-                where, params = filters.to_drop([candidate.chunk_id for candidate in fused], plan)
-                dropped = set(s.lease.release.catalog.chunk_ids(where, params))
-                kept = [candidate for candidate in fused if candidate.chunk_id not in dropped]
-            except Exception as error:
-                span.fail(error)
-                effective = {**effective, "post": []}
-                s.fall_back("filter_failed", f"the filter on {', '.join(plan.post_fields)} failed and was left out ({error})")
-        if (threshold := s.request.score_threshold) is not None:
-            kept = [candidate for candidate in kept if candidate.score >= threshold]
-        counts = [len(fused), len(kept)]
-        span.set(phase="post", candidate_count_before_after_filter=counts, filter_execution_plan_effective=effective)
-        s.trace.set(candidate_count_before_after_filter=counts)
-        if plan.applied:
-            s.flags["filter_execution_plan_effective"] = effective
-        return kept
-
-
-def _rerank(s: Search, query: QueryIR, plan: FilterPlan, candidates: list[Candidate], found: Retrieved, top_k: int) -> list[Hit]:
-    """At most top_k hits, counted after reranking, preferences, de-duplication and the limit per document."""
-    config, former = s.strategy.reranker, "fusion" if len(found.ran) == 2 else f"{found.mode}-only"
-    with tracing.span("stage.rerank", provider_type="reranker", provider_id=config.provider) as span:
-        source, built = former, None
-        try:
-            built = s.library.models.reranker(s.strategy)
-            span.provider.update(built.span)
-        except Exception as error:  # its package may be missing, its language model not configured
-            span.fail(error)
-            s.fall_back("rerank_failed", f"the reranker cannot be used, the order of {former} stands ({error})")
-        applies = built is not None and getattr(built.instance, "APPLIES", True) and s.request.rerank
-        favours = bool(plan.soft or plan.favours)
-        whole = favours or s.strategy.retrieval.mmr_lambda < 1  # both choose among all that was found
-        step = len(candidates) if whole else max(config.top_n, top_k) if applies else top_k
-        hits, rows = _joined(s, candidates, step, top_k)
-        before = [hit.chunk_id for hit in hits]
-        if built is not None and applies and hits and _worth_it(s, query, hits, len(found.ran)):
-            instance, limit = built.instance, s.library.models.limited("reranker", built, config)
-
-            def ranked() -> list[Hit]:
-                with limit:
-                    return reranking.reranked(instance, config, query, hits, rerank_k=s.strategy.retrieval.rerank_k)
-
-            try:
-                seconds = min(s.strategy.retrieval.stage_seconds, config.timeout_ms / 1000)
-                quick = getattr(instance, "QUICK", False)
-                hits, source = deadlines.within(seconds, "stage.rerank", ranked, s.deadline, quick=quick), "rerank"
-                span.set(movement=reranking.movement(before, [hit.chunk_id for hit in hits]))
-            except Exception as error:
-                span.fail(error)
-                s.fall_back("rerank_failed", f"reranking failed, the order of {former} stands ({error})")
-        if favours:
-            hits = reranking.boosted(hits, _favoured(s, plan, rows), config.preference_weight)
-        hits = reranking.renumbered(_limited(s, hits, top_k))
-        s.flags.update(rerank_applied=source == "rerank", effective_rank_source=source)
-        span.set(reranker_id=config.provider, rerank_applied=source == "rerank", effective_rank_source=source, k_out=len(hits),
-                 mmr_lambda=s.strategy.retrieval.mmr_lambda)  # fmt: skip
-        tracing.event("rerank.ranked", {"before": before[:top_k], "after": [hit.chunk_id for hit in hits]})
-        return with_picture_texts(hits, s.lease.release.catalog)
-
-
-def _worth_it(s: Search, query: QueryIR, hits: Sequence[Hit], legs_ran: int) -> bool:
-    """False under load, and where the order is surer than `reranker.only_below_confidence`."""
-    if budgets.RERANK in s.without:
-        s.give_up("rerank", "the hits were not reranked")
-        return False
-    least = s.strategy.reranker.only_below_confidence
-    return least is None or confidence(query, "[1]", hits[:1], hits, legs=legs_ran) < least
-
-
-def _favoured(s: Search, plan: FilterPlan, rows: dict[str, ChunkRow]) -> dict[str, set[str]]:
-    """Preference to the chunk ids that have it; one that cannot be told is left out."""
-    signals = preferred(plan.soft, rows)
-    for name, where, params in filters.favoured(list(rows), plan):
-        try:
-            signals[name] = set(s.lease.release.catalog.chunk_ids(where, params))
-        except Exception as error:
-            s.fall_back("filter_failed", f"the preference {name} failed and was left out ({error})")
-    return signals
-
-
-def _joined(s: Search, candidates: list[Candidate], step: int, top_k: int) -> tuple[list[Hit], dict[str, ChunkRow]]:
-    """Hits in the order of the candidates, `step` of them at a time until top_k remain; joining the whole pool would cost more."""
-    rows: dict[str, ChunkRow] = {}
-    hits: list[Hit] = []
-    for start in range(0, len(candidates), max(step, 1)):
-        rows.update(s.lease.release.catalog.rows(candidate.chunk_id for candidate in candidates[start : start + step]))
-        hits = joined(candidates[: start + step], rows, s.lease.namespace)
-        if len(_limited(s, hits, top_k)) == top_k:
-            break
-    return hits, rows
-
-
-def _limited(s: Search, hits: list[Hit], top_k: int) -> list[Hit]:
-    config, asked = s.strategy.retrieval, s.request.max_per_document
-    return limited(hits, top_k, dedupe=config.dedupe, max_per_document=config.max_per_document if asked is None else asked,
-                   dedupe_threshold=config.dedupe_threshold, mmr_lambda=config.mmr_lambda)  # fmt: skip

@@ -1,0 +1,39 @@
+"""What the stages of one search share: where they look, what was asked, how long they have, and what went wrong so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rag_platform.config import Strategy
+from rag_platform.ir import Json, QueryRequest
+from rag_platform.observability import tracing
+from rag_platform.retrieval.deadlines import Deadline
+from rag_platform.retrieval.library import Lease, Library
+
+
+@dataclass
+class Search:
+    """What every stage sees; `flags` and `warnings` grow as stages fall back."""
+
+    library: Library
+    lease: Lease
+    strategy: Strategy
+    request: QueryRequest
+    trace: tracing.Trace
+    deadline: Deadline
+    without: tuple[str, ...] = ()  # what is given up for the load, as `budgets.shed` names it
+    flags: Json = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def fall_back(self, flag: str, warning: str) -> None:
+        """Record that a stage failed and the query went on without it. Raises CancelledError when nobody waits for it."""
+        self.deadline.check()
+        self.flags[flag] = True
+        self.warnings.append(warning)
+        tracing.event("query.fallback", {"flag": flag, "message": warning})
+
+    def give_up(self, part: str, warning: str) -> None:
+        """Record that something was left out because too many questions run."""
+        self.flags["load_shed"] = [*self.flags.get("load_shed", ()), part]
+        self.warnings.append(f"{warning}, because {self.library.load.running} questions run at once")
+        tracing.event("query.fallback", {"flag": "load_shed", "part": part})
