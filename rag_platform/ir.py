@@ -316,7 +316,8 @@ class QueryIR:
     warnings: tuple[str, ...] = ()  # what was told from the words of the question, and what of a rewrite was left out
     query_profile_id: str = ""
     rewrite_profile_id: str = ""
-    asked_words: str = ""  # sparse_query_expr with its function words, for judging how much of the question texts hold; empty: the same
+    asked_text: str = ""  # the question without the words that became filters; empty: the question
+    asked_words: str = ""  # sparse_query_expr and what function words texts in its language hold; empty: the same
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,8 @@ from rag_platform.providers.dictionaries import Dictionary
 BREAK = "¶"  # between headings and text, so that no phrase reaches from one into the other; no term is written so
 _K1 = 1.2  # of BM25, in every engine here
 _MOST_IN_ORDER = 64  # of one question
+_LATIN_NAME = 2.0
+_LATIN, _HAN = re.compile(r"[a-z]{2,}"), re.compile(r"[\u3400-\u9fff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +73,15 @@ class Analysis:
         return self.dictionary.found(unicodedata.normalize("NFKC", question)) if self.dictionary.words else []
 
     def weights(self, question: str, expansions: Sequence[tuple[str, float]] = (), *, identifier_boost: float = 1.0) -> dict[str, float]:
-        """The weight of each term that is asked for; terms that only expansions bring weigh what the heaviest of these does."""
-        found = {term: count * _importance(term, identifier_boost) for term, count in Counter(self.terms(question)).items()}
+        """The weight of each term that is asked for; terms that only expansions bring weigh what the heaviest of these does.
+
+        A Latin word within a Chinese question is a name, and counts as two Chinese terms: each of their words brings several.
+        """
+        names = _LATIN_NAME if _HAN.search(question) else 1.0
+        found = {
+            term: count * _importance(term, identifier_boost) * (names if _LATIN.fullmatch(term) else 1.0)
+            for term, count in Counter(self.terms(question)).items()
+        }
         own = set(found)
         for text, weight in expansions:
             for term in self.terms(text) if weight > 0 else ():

@@ -27,6 +27,7 @@ from rag_platform.retrieval.wording import (
     ASKS_NUMBER,
     DIGIT,
     MEANS,
+    POINTS,
     Word,
     best_coverage,
     coverage,
@@ -54,7 +55,7 @@ class Extractive:
 
     def answer(self, query: QueryIR, evidence: Sequence[Hit], *, on_text: Callable[[str], None] | None = None) -> Written:
         """Markdown whose [n] marks point at evidence[n-1]; empty when no unit says enough about the question."""
-        question = query.original_query
+        question = _question(query)
         scored = _scored(question, evidence)
         if not scored or _covered(query, scored, evidence) < self.min_coverage:
             return Written("")
@@ -109,7 +110,7 @@ def confidence(query: QueryIR | str, answer: str, evidence: Sequence[Hit], hits:
     """
     if not hits:
         return 0.0
-    question = query if isinstance(query, str) else query.original_query
+    question = _question(query)
     cited = [evidence[n - 1] for n in cited_numbers(answer, len(evidence))]
     texts = [_with_headings(hit) for hit in cited or hits[:1]]
     if is_wide(question) != is_wide(" ".join(hit.chunk_text for hit in cited or hits[:1])):
@@ -133,11 +134,16 @@ def _held(query: QueryIR | str, hits: Sequence[Hit], among: Sequence[Hit]) -> fl
 
     Words that stand far apart say little: with the right passage taken away its neighbours together still hold most of them.
     """
-    question = query if isinstance(query, str) else query.original_query
+    question = _question(query)
     together = isinstance(query, QueryIR) and query.intent == "compare"
     return (coverage if together else best_coverage)(
         question, [_with_headings(hit) for hit in hits], [_with_headings(hit) for hit in among]
     )
+
+
+def _question(query: QueryIR | str) -> str:
+    """The question without the words that became filters: no passage holds `PDF only`."""
+    return query if isinstance(query, str) else query.asked_text or query.original_query
 
 
 def _with_headings(hit: Hit) -> str:
@@ -236,6 +242,7 @@ class _Asks:
             fits *= 0.6 if text[0] in "`~" and not self.code else 1.0
         elif is_wide(text) != self.wide:
             fits *= 0.7
+        fits *= 0.6 if POINTS.search(text) else 1.0  # it says where the answer stands
         return fits * (0.5 if text.rstrip().endswith(("?", "？")) else 1.0)
 
 

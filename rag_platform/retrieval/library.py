@@ -99,7 +99,8 @@ class Library:
         except OSError as error:
             known = ", ".join(self.namespaces()) or "none"
             if path.parent.is_dir() or namespace == self.settings.default_namespace:
-                raise NotFoundError(f"namespace {namespace!r} has no published release; run `rag ingest`",
+                others = "" if known == "none" else f", or name another namespace: {known}"
+                raise NotFoundError(f"namespace {namespace!r} has no published release; run `rag ingest`{others}",
                                     code="no_release", namespace=namespace) from error  # fmt: skip
             raise NotFoundError(
                 f"unknown namespace {namespace!r}; known: {known}", code="unknown_namespace", namespace=namespace

@@ -11,6 +11,7 @@ _HEADING = re.compile(r" {0,3}#{1,6}\s+(.*?)\s*#*\s*$")
 _ITEM = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)、])\s+(?=\S)")
 _QUOTE = re.compile(r"\s*>\s?")
 _SEPARATOR_ROW = re.compile(r"\s*\|?\s*:?-{2,}:?\s*(\|\s*:?-{2,}:?\s*)*\|?\s*$")
+_ALERT = re.compile(r"\s*>\s*\[!\w+\][-+]?\s*$")  # `> [!NOTE]` above a quoted block says how it is shown
 _RULE = re.compile(r"\s*([-*_=])(\s*\1){2,}\s*$")
 _MARKUP = re.compile(r"\s*(?:<[^>]+>\s*|!\[[^\]]*\]\([^)]*\)\s*|\[[^\]]+\]:\s*\S+\s*)+$")
 # A Latin full stop ends a sentence only before white space and an opening that looks like a new one; a CJK one always does.
@@ -98,7 +99,7 @@ def _blocks(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _kind(line: str) -> str:
-    if not line.strip() or _RULE.match(line) or _MARKUP.match(line):
+    if not line.strip() or _RULE.match(line) or _ALERT.match(line) or _MARKUP.match(line):
         return "blank"
     if _HEADING.match(line):
         return "heading"

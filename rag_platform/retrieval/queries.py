@@ -34,6 +34,7 @@ _MARKS = re.compile(r"[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d
 _REPEATED = re.compile(r"([!?。，、…~*.])\1{3,}")
 _PHRASE = re.compile(r"\"([^\"]{2,100})\"|“([^“”]{2,100})”|「([^「」]{2,100})」|『([^『』]{2,100})』|《([^《》]{2,100})》|«([^«»]{2,100})»")
 _HAN = r"\u3005\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_HAN_CHARACTER = re.compile(rf"[{_HAN}]")
 _LETTER = rf"[^\W{_HAN}]"
 # Signs of a sentence; those inside a word (3.5, foo:bar, it's) and before one (.net) belong to it.
 _ALONE = r"[\"“”„«»。、，；：！？「」『』《》〈〉【】〔〕（）()\[\]{}|*~^—–·]+"
@@ -103,7 +104,8 @@ def prepare(
         warnings=tuple(f"{said}; ask without inferred filters to search everything" for said in told.said),
         query_profile_id=rules.profile_id,
         rewrite_profile_id=REWRITE_PROFILE,
-        asked_words=told.rest,
+        asked_text=told.rest,
+        asked_words=_expected(told.rest, config),
     )
 
 
@@ -111,7 +113,8 @@ def plain(query: QueryIR) -> QueryIR:
     """The question as it was asked: normalised, with the caller's own filters, and nothing that was added or told (seed 000 §3.2.8.1)."""
     clean = cleaned(query.original_query)
     return replace(
-        query, dense_query_text=clean, sparse_query_expr=clean, asked_words=clean, filters=_given(query), expansions=(), rewrites=(),
+        query, dense_query_text=clean, sparse_query_expr=clean, asked_text=clean, asked_words=clean,
+        filters=_given(query), expansions=(), rewrites=(),
         preferences=tuple(name for name in query.preferences if name not in query.inferred), inferred={}, warnings=(),
         query_profile_id=PLAIN_PROFILE, rewrite_profile_id=REWRITE_PROFILE,
     )  # fmt: skip
@@ -119,7 +122,14 @@ def plain(query: QueryIR) -> QueryIR:
 
 def further(query: QueryIR, text: str, config: QueryConfig = _QUERY) -> QueryIR:
     """Another wording of the question as the legs want it, without the synonyms and phrases of the asked one."""
-    return replace(query, dense_query_text=text, sparse_query_expr=_searched(text, config), asked_words=text, expansions=(), phrases=())
+    return replace(
+        query,
+        dense_query_text=text,
+        sparse_query_expr=_searched(text, config),
+        asked_words=_expected(text, config),
+        expansions=(),
+        phrases=(),
+    )
 
 
 def relaxed(query: QueryIR, config: QueryConfig = _QUERY) -> QueryIR:
@@ -127,7 +137,8 @@ def relaxed(query: QueryIR, config: QueryConfig = _QUERY) -> QueryIR:
     clean = cleaned(query.original_query)
     own = {name: value for name, value in query.inferred.items() if name in SOFT_FIELDS}
     return replace(
-        query, dense_query_text=clean, sparse_query_expr=_searched(clean, config), asked_words=clean, filters={**_given(query), **own},
+        query, dense_query_text=clean, sparse_query_expr=_searched(clean, config), asked_text=clean,
+        asked_words=_expected(clean, config), filters={**_given(query), **own},
         inferred=own, warnings=(),
     )  # fmt: skip
 
@@ -186,6 +197,14 @@ def _searched(text: str, config: QueryConfig) -> str:
     if not config.drop_function_words:
         return text
     return function_words.without(text, config.function_words, [match.span() for match in _PHRASE.finditer(text)])
+
+
+def _expected(text: str, config: QueryConfig) -> str:
+    """What texts in the language of the question should hold: common words of a Latin script, but of Chinese only what names something.
+
+    An index without `the` and `of` is in another language; that `什么` is rare tells nothing, for its characters count several times.
+    """
+    return _searched(text, config) if _HAN_CHARACTER.search(text) else text
 
 
 def _intent(lowered: str, only_filters: object) -> str:

@@ -38,6 +38,7 @@ ASKS_NUMBER = re.compile(
 )
 ASKS_MEANING = re.compile(r"\bwhat (?:is|are|does)\b|\bmean(?:ing|s)?\b|什么是|是什么|什么意思|作用|含义|用途")
 MEANS = re.compile(r"\b(?:is|are) (?:an?|the)\b|\bmeans?\b|\brefers? to\b|表示|是指|指的是|是一[种个]|意味着|用于|强制")
+POINTS = re.compile(r"\b(?:see|refer to|read|check(?: out)?)\b[^.!?]{0,30}\]\(|(?:参见|请参阅|参阅|请查看|查看|详见)[^。！？]{0,10}\]\(")
 ASKS_CODE = re.compile(r"\b(?:code|commands?|example|import|syntax|snippet)\b|命令|代码|示例|例子|导入|语法")
 DIGIT = re.compile(r"\d|[一二三四五六七八九十百千万两]+[个次年月日号天小时分秒元人名种]")
 _ORDER_SUFFIXES = (("ies", "y"), ("sses", "ss"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""))

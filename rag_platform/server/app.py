@@ -67,8 +67,13 @@ def build_server(settings: Settings, library: Library | None = None, *, preload:
 
 
 def warm(library: Library) -> None:
-    """Open the default namespace's release and load what its first query needs; what is missing is told by that query, not here."""
-    namespace = library.settings.default_namespace
+    """Open the default namespace's release, or else the first one's, and load what its first query needs.
+
+    What is missing is told by that query, not here.
+    """
+    namespace, published = library.settings.default_namespace, library.namespaces()
+    if namespace not in published and published:
+        namespace = published[0]
     try:
         with library.lease(namespace) as lease:
             if lease.release.lexical is not None:

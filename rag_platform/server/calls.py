@@ -132,6 +132,9 @@ def result_of(answered: Json) -> CallToolResult:
     return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=answered, is_error=not answered["ok"])
 
 
+_NAMESPACES = ("namespace", "namespaces", "collection")  # as the command line has it, and as models guess
+
+
 def _told(error: ValidationError, parameters: dict[str, Any]) -> str:
     """Every wrong argument with its rule; an unknown one with the known ones."""
     told: list[str] = []
@@ -140,7 +143,8 @@ def _told(error: ValidationError, parameters: dict[str, Any]) -> str:
             continue
         where = str(item["loc"][0])  # what follows names branches of the type, not of the argument
         if item["type"] == "extra_forbidden":
-            told.append(f"unknown argument {where!r}; known: {', '.join(parameters['properties'])}")
+            meant = "; namespaces are named in collections" if where in _NAMESPACES and "collections" in parameters["properties"] else ""
+            told.append(f"unknown argument {where!r}; known: {', '.join(parameters['properties'])}{meant}")
         elif item["type"] == "missing":
             told.append(f"argument {where!r} is missing")
         else:

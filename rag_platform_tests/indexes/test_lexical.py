@@ -15,6 +15,7 @@ from rag_platform.indexes.lexical import analyse, row_hash, row_of
 from rag_platform.ir import Chunk, LexicalRow, View
 from rag_platform.providers.segmentation import CHINESE, MAX_TERM_CHARS, Chinese, dictionary_terms, is_identifier, terms
 from rag_platform.providers.tantivy import Tantivy, bucket_of
+from rag_platform.providers.term_analysis import Analysis
 
 CHUNK = Chunk("c", "s", "d", "v", 0, "text", "f", 0, 4, 0, 4, "Guide / Part")
 
@@ -216,3 +217,10 @@ def test_an_index_without_places_of_words_is_read_and_takes_no_change(tmp_path: 
     assert reader.search("lock gate", 5, phrases=["lock gate"]) == reader.search("lock gate", 5)
     with pytest.raises(ProviderError, match=r"older program.*rag rebuild"):
         index.update(tmp_path, removed={}, rows=[LexicalRow("c1", "d1", "gate", "")])
+
+
+def test_a_latin_word_within_a_chinese_question_counts_as_a_name() -> None:
+    analysis = Analysis()
+    assert analysis.weights("ge 表示") == {"ge": 2.0, "表": 1.0, "示": 1.0, "表示": 1.0}
+    assert analysis.weights("ge means") == {"ge": 1.0, "mean": 1.0}
+    assert analysis.weights("重试 foo_bar 3", identifier_boost=2.0)["foo_bar"] == 2.0  # what identifiers weigh is said by the index

@@ -128,6 +128,20 @@ def test_words_in_one_passage_count_and_of_a_comparison_those_of_all() -> None:
     assert single < 0.6 < compared
 
 
+def test_a_sentence_that_only_points_to_the_answer_comes_after_it() -> None:
+    points = hit(1, "To enable systemd, see [How to enable systemd](#enable).", "Systemd")
+    says = hit(2, "To enable systemd, set systemd=true below boot in the file wsl.conf.", "Systemd")
+    assert Extractive(max_quotes=1).answer(asked("How do I enable systemd?"), [points, says]).text.endswith("wsl.conf. [2]")
+
+
+def test_words_that_became_filters_are_not_looked_for() -> None:
+    query = asked("Which code refuses larger files? only English documents")
+    assert query.filters == {"lang": "en"}
+    answer = Extractive().answer(query, EVIDENCE).text
+    assert answer == "Larger files are refused with code 413. [1]"
+    assert confidence(query, answer, EVIDENCE, EVIDENCE, legs=2) > 0.8
+
+
 def test_half_a_chinese_word_counts_less_than_half() -> None:
     word = question_words("连接数")[0]
     assert (word.held({"连接", "接数"}), word.held({"连接"}), word.held(set())) == (1.0, 0.33, 0.0)

@@ -63,6 +63,12 @@ def test_only_the_word_index_is_asked_without_them() -> None:
     assert prepare("yield", LIMITS, config=own).query_profile_id != prepare("yield", LIMITS).query_profile_id
 
 
+def test_words_of_a_chinese_question_that_texts_should_hold_are_those_that_name_something() -> None:
+    query = prepare("ge 和 le 分别表示什么？只看中文", LIMITS)
+    assert query.asked_words == query.sparse_query_expr == "ge 和 le ?"
+    assert query.asked_text == "ge 和 le 分别表示什么?"
+
+
 def test_further_relaxed_and_plain_questions() -> None:
     query = prepare("What is yield, PDF only?", LIMITS)
     assert (further(query, "How does yield work").sparse_query_expr, further(query, "How does it work").asked_words) == (

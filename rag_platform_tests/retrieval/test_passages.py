@@ -81,6 +81,11 @@ def test_sentences(text: str, expected: list[str]) -> None:
     assert [text[s:e] for s, e in sentence_spans(text, 0, len(text))] == expected
 
 
+def test_the_mark_of_a_note_is_no_sentence() -> None:
+    text = "> [!NOTE]\n> Only lower case works here. Upper case fails.\n\n> [!TIP]\n> Use tabs."
+    assert [text[unit.start : unit.end] for unit in units(text)] == ["Only lower case works here.", "Upper case fails.", "Use tabs."]
+
+
 def test_cells_of_a_row() -> None:
     assert cells("| a | b \\| c |  |") == ["a", "b \\| c", ""]
 

@@ -17,8 +17,10 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.shared.exceptions import MCPError
 
+from rag_platform.errors import NotFoundError
 from rag_platform.observability.traces import show
 from rag_platform.providers import segmentation
+from rag_platform.retrieval.library import Library
 from rag_platform.server import tools as server_tools
 from rag_platform.server.app import build_server, warm
 from rag_platform_tests.chat_server import chat_server, said
@@ -62,6 +64,20 @@ def test_words_are_loaded_before_the_first_question(read_only_shelf: Any) -> Non
     library = read_only_shelf.library()
     warm(library)
     assert segmentation._dictionary.cache_info().currsize == 1  # the shelf holds Chinese documents
+    library.close()
+
+
+def test_a_namespace_under_another_name_is_explained(read_only_shelf: Any) -> None:
+    told = call(read_only_shelf, "library.query", query="port", namespace="default").structured_content["error"]["message"]
+    assert told.startswith("unknown argument 'namespace'; known: query, ") and told.endswith("; namespaces are named in collections")
+
+
+def test_a_default_namespace_without_a_release_names_the_others(read_only_shelf: Any) -> None:
+    empty = read_only_shelf.settings.model_copy(update={"default_namespace": "empty"})
+    library = Library(empty, read_only_shelf.store)
+    warm(library)  # what is there instead
+    with pytest.raises(NotFoundError, match="no published release; run `rag ingest`, or name another namespace: default"):
+        library.current("empty")
     library.close()
 
 
