@@ -149,7 +149,7 @@ def _quality(told: _Told) -> Found | None:
 
 
 def _recent(told: _Told) -> Found | None:
-    count = told.match.group("count").lower()
+    count = (told.match.group("count") or "one").lower()
     half = count == "半"
     number = 1 if half else int(count) if count.isdigit() and count.isascii() else _counted(count)
     unit = told.match.group("unit").lower().removesuffix("s").removeprefix("个")

@@ -45,7 +45,9 @@ _PERIOD = rf"(?:最近|近|过去)这?\s*{_NUMBER}\s*(?P<unit>个?月|天|日|�
 _ADDED = r"(?:新增|更新|上传|入库|收录|导入|添加)"
 _PERIOD_EN = (
     r"(?:(?:in|from|within|over|during|of)\s+)?(?:the\s+)?(?:last|past)\s+"
-    r"(?P<count>\d{1,3}|one|two|three|four|five|six|seven|eight|nine|ten)\s+(?P<unit>days?|weeks?|months?|years?)\b"
+    # the last week is seven days; the last year may be the one in the calendar
+    r"(?:(?P<count>\d{1,3}|one|two|three|four|five|six|seven|eight|nine|ten)\s+|(?=(?:week|month)\b))"
+    r"(?P<unit>days?|weeks?|months?|years?)\b"
 )
 _ADDED_EN = r"(?:(?:that\s+(?:were|are)\s+)?(?:newly\s+)?(?:added|updated|uploaded|ingested|received|changed)\s+)"
 _YEAR = r"(?P<year>(?:19|20)\d\d)"

@@ -79,6 +79,8 @@ def source(value: str) -> dict[str, Any]:
         ("近三十天的文件", {"created_at": {"$gte": "2026-10-23"}}, "文件"),
         ("近半年的报告", {"created_at": {"$gte": "2026-05-24"}}, "报告"),
         ("documents from the last 7 days about refunds", {"created_at": {"$gte": "2026-11-15"}}, "documents about refunds"),
+        ("documents from the last week about refunds", {"created_at": {"$gte": "2026-11-15"}}, "documents about refunds"),
+        ("files updated in the past month on refunds", {"created_at": {"$gte": "2026-10-23"}}, "files on refunds"),
         ("refund policy, last 7 days", {"created_at": {"$gte": "2026-11-15"}}, "refund policy"),
         ("release notes since 2025-01", {"doc_date": {"$gte": "2025-01"}}, "release notes"),
         ("2024年的文档", {"doc_date": "2024"}, "文档"),
