@@ -30,7 +30,7 @@ from rag_platform.store import Store
 
 log = logging.getLogger(__name__)
 
-_PATIENCE_SECONDS = 10.0
+_QUIET_SECONDS, _PATIENCE_SECONDS = 0.5, 10.0
 
 INSTRUCTIONS = """The user's own document library. For questions about the user's documents, projects, manuals or notes call {query} first \
 and answer from its passages, citing them as [n]; a citation's doc_id and chunk_id lead to the exact source. {list} shows what is there, \
@@ -94,10 +94,11 @@ def warm(library: Library) -> None:
 
 
 def _wait_for_idleness(library: Library) -> None:
-    """Until no question runs, or a while: on few cores the first question would wait for words that it does not need."""
-    ends = time.monotonic() + _PATIENCE_SECONDS
-    while library.load.running and time.monotonic() < ends:
+    """Until no question has run for a while: on few cores one asked at once would wait for words that it may not need."""
+    began = quiet = time.monotonic()
+    while (now := time.monotonic()) < min(quiet + _QUIET_SECONDS, began + _PATIENCE_SECONDS):
         time.sleep(0.05)
+        quiet = now if library.load.running else quiet
 
 
 def serve_stdio(settings: Settings) -> None:
