@@ -242,6 +242,13 @@ class CatalogReader:
         )
         return [tuple(row) for row in self._db().execute(sql)]
 
+    def languages(self, sample: int = 500) -> dict[str, float]:
+        """The share of the chunks in each language, told from about `sample` of them; `""` where an older catalog does not say it."""
+        (rows,) = self._db().execute("SELECT max(rowid) FROM chunks").fetchone()
+        numbers = map(str, range(1, (rows or 0) + 1, max(1, (rows or 0) // sample)))
+        found = [lang for (lang,) in self._in("SELECT lang FROM chunks WHERE rowid IN (?)", numbers)]
+        return {lang: found.count(lang) / len(found) for lang in dict.fromkeys(found)}
+
     def versions(self) -> dict[str, Version]:
         """Every live version of the release by id."""
         rows = self._db().execute(f"SELECT {columns(Version)} FROM versions ORDER BY version_id")

@@ -25,6 +25,7 @@ from rag_platform.retrieval.naming import Named, united
 LEGS = {"dense": ("dense",), "sparse": ("sparse",), "hybrid": ("dense", "sparse")}
 _FALLBACK = {"dense": "sparse", "sparse": "dense"}
 NO_TRUST, FULL_TRUST = 0.15, 0.3
+FOREIGN = 0.5
 _TRACED = 50  # candidates of a leg that its event lists
 
 
@@ -89,7 +90,7 @@ def retrieve(
     result.ran = tuple(sorted(done))
     result.mode = "hybrid" if len(done) == 2 else done[0] if done else "none"
     if len(done) == 2:
-        result.trust = trust_in_words(lease.release.lexical, query, result.sparse)
+        result.trust = trust_in_words(lease.release.lexical, query, result.sparse, foreign=_is_foreign(lease, query))
     _report(mode, result, errors)
     return result
 
@@ -154,20 +155,30 @@ def _inside(named: Named, access: Access) -> Access:
     return Access(named.chunk_ids if access.allowed is None else named.chunk_ids & access.allowed, access.hidden)
 
 
-def trust_in_words(index: LexicalReader | None, query: QueryIR, sparse: Sequence[Candidate]) -> float:
+def trust_in_words(index: LexicalReader | None, query: QueryIR, sparse: Sequence[Candidate], *, foreign: bool = False) -> float:
     """How far the word leg may be believed, 0 to 1, by r: what its three best hits score of what a text with the question's words could.
 
-    None up to r = NO_TRUST, full from FULL_TRUST on. A question in another language than the texts shares names and numbers with them at
-    most: of XQuAD's English questions three in four stay below .14 on the Chinese paragraphs and nine in ten below .2, of the Chinese ones
-    on the English paragraphs nine in ten below .04; nineteen in twenty questions of six sets in one language reach .24 to .62. Function
-    words count here though they are not looked for: those of another language are what the texts lack most surely.
+    None up to r = NO_TRUST, full from FULL_TRUST on, and FOREIGN of that for a sentence in a language that no text is in. There function
+    words count though they are not looked for, because they are what the texts lack most surely: of XQuAD's English questions three in four
+    stay below .14 on the Chinese paragraphs and nine in ten below .2, while nineteen in twenty questions of six sets in one language
+    reach .24.
     """
     if index is None or not sparse:
         return 0.0
     best = [candidate.score for candidate in sparse[:3]]
-    reach = index.reach(query.asked_words or query.sparse_query_expr)
+    reach = index.reach((foreign and query.asked_words) or query.sparse_query_expr)
     held = sum(best) / len(best) / reach if reach > 0 else 0.0
-    return round(min(1.0, max(0.0, (held - NO_TRUST) / (FULL_TRUST - NO_TRUST))), 4)
+    trust = min(1.0, max(0.0, (held - NO_TRUST) / (FULL_TRUST - NO_TRUST)))
+    return round(trust * (FOREIGN if foreign else 1.0), 4)
+
+
+def _is_foreign(lease: Lease, query: QueryIR) -> bool:
+    """True for a sentence in a language that the texts are not in: what they share are names, which say little of what is asked of them.
+
+    A question without function words may be names alone, in any language; one with an identifier means what holds it.
+    """
+    is_sentence = bool(query.asked_text) and query.sparse_query_expr != query.asked_text
+    return is_sentence and not query.identifiers and query.language != "und" and not lease.holds(query.language)
 
 
 def _leg(

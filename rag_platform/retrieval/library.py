@@ -29,6 +29,7 @@ from rag_platform.store import Store
 
 _RETAINED_OPEN = 3  # releases other than the published ones that stay open
 _FILTERS = 32
+_HELD = 0.05  # share of the chunks
 _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _RELEASE = re.compile(r"\.?[\w-][\w.-]{0,120}", re.ASCII)
 _QUERY_PART = ("query", "retrieval", "fusion", "reranker", "context", "answerer", "summary", "llm", "filters")
@@ -49,6 +50,7 @@ class Lease:
     hidden_chunks: dict[frozenset[str], frozenset[str]] = field(default_factory=dict)
     filtered: dict[tuple[str, tuple[Any, ...]], frozenset[str]] = field(default_factory=dict)
     _names: Names | None = None
+    _languages: dict[str, float] | None = None
 
     def names(self) -> Names:
         """The words by which the release's documents are known, made when they are first asked for. The release has a word index."""
@@ -56,6 +58,12 @@ class Lease:
             assert self.release.lexical is not None
             self._names = Names(self.release.catalog, self.release.lexical)
         return self._names
+
+    def holds(self, language: str) -> bool:
+        """True where at least one in twenty chunks is in that language, or does not say in which."""
+        if self._languages is None:
+            self._languages = self.release.catalog.languages()
+        return self._languages.get(language, 0.0) + self._languages.get("", 0.0) >= _HELD
 
 
 class Library:

@@ -126,6 +126,7 @@ def further(query: QueryIR, text: str, config: QueryConfig = _QUERY) -> QueryIR:
         query,
         dense_query_text=text,
         sparse_query_expr=_searched(text, config),
+        asked_text=text,
         asked_words=_expected(text, config),
         expansions=(),
         phrases=(),

@@ -59,3 +59,20 @@ def test_a_question_whose_words_the_texts_do_not_hold_is_not_fed_back(publish: A
     publish(DOCUMENTS, strategy=vary("feeding", "retrieval: {feedback_hits: 1}\n"))
     result = answer(library, QueryRequest("四号线冷却泵什么时候停机", answer=False))
     assert "stage.feedback" not in [span["name"] for span in show(library.store.logs_dir, result.trace_id)["spans"]]
+
+
+def test_a_sentence_in_a_language_of_no_text_is_trusted_half(publish: Any, library: Library) -> None:
+    people = {
+        name: [("Staff", f"{name} runs line {n} and is called when the coolant falls.")] for n, name in enumerate(["Okonkwo", "Lindqvist"])
+    }
+    publish({name.lower(): sections for name, sections in people.items()})
+    with library.lease("default") as lease:
+        assert lease.release.catalog.languages() == {"en": 1.0}
+        assert lease.holds("en") and not lease.holds("zh")
+
+        def found(text: str) -> float:
+            query = queries.prepare(text, library.settings.limits)
+            return legs.retrieve(library, lease, library.query_strategy(lease), query, "hybrid", legs.Access(), 10).trust
+
+        assert found("What does Lindqvist run?") == found("Lindqvist") == 1.0
+        assert found("Lindqvist 什么？") == 0.5
