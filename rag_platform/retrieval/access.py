@@ -1,9 +1,9 @@
 """How the indexes are asked: the cheapest way that finds what it should, by what each way costs.
 
 The costs were measured by `bench/query.py --costs` over 104,000 chunks of 384 numbers (one thread of a 2-core server, milliseconds of its
-processor): a scan of all rows 7.4 and narrowed by bounds 3.9, of 10,000 gathered rows 4.1; a Chroma query 1.6; a tantivy search 4.0 however
-many hits are fetched, and 0.0025 for each of them; the same search restricted to 10, 100, 1,000 and 3,000 ids 3.2, 8.9, 19 and 31, because
-a set of ids is compiled anew for every segment. They only have to be right beside each other: another machine scales them all.
+processor): a scan of all rows 7 to 10 and narrowed by bounds 3.0, of 10,000 rows 2.2; a Chroma query 2.2; a tantivy search 4.9 however many
+hits are fetched, and 0.0045 for each of them; the same search restricted to 10, 100 and 1,000 ids 2.3, 9.0 and 16, because a set of ids is
+compiled anew for every segment. They only have to be right beside each other: another machine scales them all.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from rag_platform.config_query import RetrievalConfig
 from rag_platform.ir import Json
 
-SCAN_MS = 1e-7  # for each number of each row
-ANN_MS = 1.6
-WORDS_MS = 4e-5  # for each chunk of the index
-HIT_MS = 2.5e-3  # for each hit that is fetched and tested
-SET_MS = 0.5  # times the square root of the ids in a set
+SCAN_MS = 7.5e-8  # for each number of each row
+ANN_MS = 2.2
+WORDS_MS = 4.7e-5  # for each chunk of the index
+HIT_MS = 4.5e-3  # for each hit that is fetched and tested
+SET_MS = 0.35  # times the square root of the ids in a set
 SLOW_SCAN_MS = 10.0  # a scan that misses nothing is preferred up to this
 _SPARE = 1.3  # so many times more hits are fetched than a filter should need
 

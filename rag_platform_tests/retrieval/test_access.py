@@ -48,8 +48,8 @@ def test_a_filter_is_part_of_the_search_where_few_are_left_and_tested_on_hits_wh
 
 
 def test_estimates_are_shown() -> None:
-    assert planned(100_000).estimates == {"exact": 3.84, "ann": 1.6}
-    assert planned(100_000, allowed=10_000).estimates == {"exact": 0.38, "ann": 1.6, "ids": 54.0, "hits": 5.75}
+    assert planned(100_000).estimates == {"exact": 2.88, "ann": 2.2}
+    assert planned(100_000, allowed=10_000).estimates == {"exact": 0.29, "ann": 2.2, "ids": 39.7, "hits": 7.85}
 
 
 def test_more_hits_are_fetched_while_too_few_of_them_are_allowed() -> None:
