@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,15 @@ class Rounded:
     steps: Vectors  # [n]
     lengths: Vectors  # [n], of the rounded rows, at least
     rests: Vectors  # [n], the lengths of what is left out, at least
+
+
+@cache
+def kernel() -> Callable[..., Any]:
+    """What multiplies 8-bit rows without the interpreter's lock. Raises ImportError where its package cannot be loaded."""
+    from simsimd import cdist  # not to be paid for by a command that asks nothing
+
+    found: Callable[..., Any] = cdist
+    return found
 
 
 def rounded(matrix: Vectors) -> Rounded:
@@ -96,8 +106,7 @@ def products(matrix: Vectors, query: Vectors, rows: Rows) -> Vectors:
 
 def _dots(matrix: NDArray[np.int8], query: NDArray[np.int8], rows: Rows | None) -> Vectors:
     """The products of 8-bit rows with the 8-bit query [1, dim], float32 [n]: whole numbers below 2**24 up to a dim of 1,040."""
-    from simsimd import cdist  # not to be paid for by a command that asks nothing
-
+    cdist = kernel()
     if rows is None or len(rows) > len(matrix) // _SCANNED_BYTES:
         whole: Vectors = np.asarray(cdist(query, matrix, "dot"), dtype=np.float32)[0]
         return whole if rows is None else whole[rows]

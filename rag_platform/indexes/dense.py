@@ -27,7 +27,7 @@ import numpy as np
 
 from rag_platform.config_query import ProviderConfig
 from rag_platform.errors import IntegrityError, ProviderError, RagError
-from rag_platform.indexes.bounds import Rounded, Rows, products, rounded, survivors
+from rag_platform.indexes.bounds import Rounded, Rows, kernel, products, rounded, survivors
 from rag_platform.ir import Candidate
 from rag_platform.protocols import DenseIndex, DenseReader, Vectors
 from rag_platform.registry import build, provider_class
@@ -306,6 +306,7 @@ class DenseVectors:
     def _prepare(self) -> None:
         try:
             self._row_of()
+            kernel()  # without it, all rows are scanned
             self._rounded = rounded(self._base)
         except Exception as error:  # questions are answered without it
             _log.warning("scans of %d vectors are not narrowed: %s", len(self._base), error)
