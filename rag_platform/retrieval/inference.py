@@ -57,7 +57,7 @@ def inferred(text: str, *, today: date, config: InferenceConfig) -> Inferred:
     said: list[str] = []
     rest, lowered = text, text.translate(SIMPLIFIED).lower()
     for rule in rules(names.known):
-        for pattern in rule.wordings if rule.may_match(lowered) else ():
+        for pattern in rule.patterns() if rule.may_match(lowered) else ():
             match = pattern.search(rest.translate(SIMPLIFIED))
             found = _READERS[rule.reader](_Told(match, rest, names, today)) if match else None
             if match is None or found is None or found[0] not in config.fields or found[0] in filters:
@@ -66,8 +66,15 @@ def inferred(text: str, *, today: date, config: InferenceConfig) -> Inferred:
             start, end = match.span("said")
             said.append(f"`{rest[start:end].strip(_MARGINS)}` asks for {_shown(found)}")
             rest = f"{rest[:start]} {rest[end:]}"
-    preferences = tuple(rule.reader for rule in PREFERENCES if rule.may_match(lowered) and rule.wordings[0].search(lowered))
+    preferences = tuple(rule.reader for rule in PREFERENCES if rule.may_match(lowered) and rule.patterns()[0].search(lowered))
     return Inferred(filters, preferences, (_tidied(rest) or text) if filters else text, tuple(said))
+
+
+def warm(config: InferenceConfig) -> None:
+    """Compile what questions are tried on."""
+    names = _names(tuple(config.language_aliases.items()), tuple(config.media_type_by_keyword.items()))
+    for rule in (*rules(names.known), *PREFERENCES):
+        rule.patterns()
 
 
 def _tidied(text: str) -> str:

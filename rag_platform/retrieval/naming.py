@@ -22,6 +22,7 @@ from rag_platform.retrieval.features import terms_of
 
 _RUN = re.compile(r"[^\W_\u3400-\u9fff]+|[\u3400-\u9fff]+")
 _HAN = "\u3400"
+_CHINESE = re.compile(r"[\u3400-\u9fff]")
 # of a run with letters and digits: FY2022 holds 2022, 2024Q2 holds 2024 and q2
 _PIECE = re.compile(r"\d{3,}|[^\W\d_]{3,}|[^\W\d_]{1,2}\d{1,2}(?!\d)|\d{1,2}[^\W\d_]{1,2}(?![^\W\d_])")
 _LONGEST = 40  # characters of a word
@@ -72,13 +73,17 @@ class Names:
         self._catalog, self._index = catalog, index
         self._documents: list[str] = []
         self._sizes: list[int] = []
+        self._chinese: list[tuple[int, str]] = []  # names that wait for the first question in Chinese, and its dictionary
         plain: defaultdict[str, list[int]] = defaultdict(list)
         joined: defaultdict[str, list[int]] = defaultdict(list)
         for number, (doc_id, filename, title, chunks) in enumerate(catalog.names()):
             self._documents.append(doc_id)
             self._sizes.append(chunks)
-            words, pairs = said(PurePosixPath(filename).stem)
-            more, further = said(title)
+            stem = PurePosixPath(filename).stem
+            words, pairs = said(stem, chinese=False)
+            more, further = said(title, chinese=False)
+            if is_chinese(stem) or is_chinese(title):
+                self._chinese.append((number, f"{stem}\n{title}"))
             for word in words | more:
                 plain[word].append(number)
             for pair in {*pairs, *further}:
@@ -92,6 +97,8 @@ class Names:
         """What the question names, None for nothing; well under a millisecond once its words have been met."""
         if len(self._documents) < 2:
             return None
+        if self._chinese and is_chinese(question):
+            self._add_chinese()
         meant: dict[int, float] = {}
         told: dict[str, tuple[int, ...]] = {}
         refining: list[tuple[int, ...]] = []
@@ -114,6 +121,15 @@ class Names:
         owner, chunk_ids = self._inside(tuple(scores))
         words = tuple(word for word, holders in told.items() if not set(kept).isdisjoint(holders))
         return Named(scores, {chunk_id: scores[doc_id] for chunk_id, doc_id in owner.items()}, chunk_ids, words)
+
+    def _add_chinese(self) -> None:
+        plain: defaultdict[str, list[int]] = defaultdict(list)
+        for number, names in self._chinese:
+            for run in filter(is_chinese, _RUN.findall(names)):
+                for word in _chinese_words(run):
+                    if number not in plain[word][-1:]:
+                        plain[word].append(number)
+        self._plain, self._chinese = {**self._plain, **{word: tuple(held) for word, held in plain.items()}}, []
 
     def _found(self, question: str) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Word of names in the question: how the question writes it, and whose names hold it."""
@@ -154,8 +170,19 @@ class Names:
         return known
 
 
-def said(text: str) -> tuple[set[str], dict[str, str]]:
+def is_chinese(text: str) -> bool:
+    """True for a text with a Chinese character."""
+    return not text.isascii() and _CHINESE.search(text) is not None
+
+
+def _chinese_words(run: str) -> list[str]:
+    return [word for word in segmentation.dictionary_terms(run) if len(word) > 1]
+
+
+def said(text: str, *, chinese: bool = True) -> tuple[set[str], dict[str, str]]:
     """(the words of a name or a question in lower case, two neighbours as one word: as they are written apart).
+
+    Without `chinese` no Chinese word is among them, for which a dictionary would be loaded.
 
     >>> words, pairs = said("Best Buy FY2024Q2")
     >>> sorted(words), pairs["bestbuy"]
@@ -166,7 +193,7 @@ def said(text: str) -> tuple[set[str], dict[str, str]]:
     before = ""
     for run in _RUN.findall(text.lower()):
         if run[0] >= _HAN:
-            words.update(word for word in segmentation.dictionary_terms(run) if len(word) > 1)
+            words.update(_chinese_words(run) if chinese else ())
             before = ""
             continue
         if len(run) > _LONGEST:

@@ -17,7 +17,7 @@ from rag_platform.documents.keyphrases import keyphrases as found_keyphrases
 from rag_platform.errors import InputError
 from rag_platform.ir import Json, QueryIR
 from rag_platform.providers.segmentation import dictionary_terms, is_identifier
-from rag_platform.retrieval import function_words
+from rag_platform.retrieval import function_words, inference
 from rag_platform.retrieval.filters import SOFT_FIELDS
 from rag_platform.retrieval.inference import Inferred, inferred
 from rag_platform.retrieval.vocabulary import Vocabulary, changed, vocabulary
@@ -147,6 +147,7 @@ def relaxed(query: QueryIR, config: QueryConfig = _QUERY) -> QueryIR:
 def warm(limits: Limits, *, chinese: bool) -> None:
     """Load what the first question waits for otherwise: the patterns of filters, and the dictionaries that Chinese ones are cut with."""
     prepare("预热" if chinese else "warm up", limits)
+    inference.warm(_QUERY.inference)
     if chinese:
         dictionary_terms("预热")
 

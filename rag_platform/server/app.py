@@ -87,7 +87,7 @@ def warm(library: Library) -> None:
         queries.warm(library.settings.limits, chinese=chinese)
         with library.lease(namespace) as lease:
             if lease.release.lexical is not None:
-                lease.names()
+                lease.names().named("预热" if chinese else "warm up")
         gc.freeze()
     except RagError as error:
         log.info("nothing preloaded from namespace %s: %s", namespace, error.message)
