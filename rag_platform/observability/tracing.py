@@ -35,8 +35,9 @@ EVENT_KINDS = frozenset(
     {
         "ingest.dedup_decision", "ingest.parse_summary", "ingest.assets_manifest", "ingest.section_stats", "ingest.chunk_stats",
         "ocr.generated", "caption.generated", "ingest.embedding_batch", "ingest.upsert_result", "ingest.document_failed",
-        "query.normalized", "retrieval.plan", "retrieval.candidates", "fusion.ranked", "filter.applied", "rerank.ranked",
-        "context.final", "generation.summary", "response.envelope", "query.fallback",
+        "ingest.low_quality", "query.normalized", "retrieval.plan", "retrieval.named", "retrieval.candidates", "fusion.ranked",
+        "filter.applied", "rerank.ranked", "context.final", "generation.prompt", "generation.summary", "response.envelope",
+        "query.fallback", "summary.written", "summary.fallback",
         "release.built", "release.checked", "release.published", "release.rolled_back", "release.opened",
         "document.deleted", "garbage.collected", "eval.case", "eval.metrics", "gate.verdict", "job.state", "model.call",
         "stage.summary", "stage.error",

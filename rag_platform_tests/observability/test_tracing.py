@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,13 @@ from rag_platform.observability import logs, traces, tracing
 
 def lines(logs_dir: Path) -> list[dict]:
     return [json.loads(line) for path in sorted(logs_dir.glob("*.jsonl")) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_every_kind_of_event_that_the_program_writes_is_known() -> None:
+    sources = Path(tracing.__file__).parents[1].rglob("*.py")
+    written = {kind for path in sources for kind in re.findall(r"tracing\.event\(\s*[\"']([^\"']+)", path.read_text(encoding="utf-8"))}
+    assert "retrieval.named" in written
+    assert written - tracing.EVENT_KINDS == set()
 
 
 def test_one_line_for_each_span_event_and_trace(tmp_path: Path) -> None:
