@@ -319,6 +319,11 @@ class QueryIR:
     asked_text: str = ""  # the question without the words that became filters; empty: the question
     asked_words: str = ""  # sparse_query_expr and what function words texts in its language hold; empty: the same
 
+    @property
+    def subject(self) -> str:
+        """The question without the words that became filters: no passage holds `PDF only`."""
+        return self.asked_text or self.original_query
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:

@@ -89,11 +89,15 @@ def survivors(matrix: Rounded, query: Vectors, k: int, product: Callable[[Rows],
     return kept if rows is None else rows[kept]
 
 
-def products(matrix: Vectors, query: Vectors, rows: Rows) -> Vectors:
-    """The inner products of some rows with the query, float32 [n], to the last bit those of `matrix[rows]`."""
-    if len(rows) > len(matrix) // _SCANNED:
+def products(matrix: Vectors, query: Vectors, rows: Rows | None = None) -> Vectors:
+    """The inner products of the rows with the query, float32 [n]; of some rows where given, to the last bit those of `matrix[rows]`.
+
+    Not `matrix @ query`: BLAS splits even small products over all cores, and waits for threads that a busy machine does not run (2,000
+    rows beside an ingest: p95 28 ms against 0.3 ms; the fastest calls: 0.03 ms against 0.11, over 20,000 rows 1.5 ms against 1.2).
+    """
+    if rows is None or len(rows) > len(matrix) // _SCANNED:
         whole: Vectors = np.einsum("ij,j->i", matrix, query)
-        return whole[rows]
+        return whole if rows is None else whole[rows]
     found = np.empty(len(rows), dtype=np.float32)
     copied = np.empty((min(_GATHERED, len(rows)), matrix.shape[1]), dtype=np.float32)
     for start in range(0, len(rows), _GATHERED):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -244,10 +245,10 @@ class CatalogReader:
 
     def languages(self, sample: int = 500) -> dict[str, float]:
         """The share of the chunks in each language, told from about `sample` of them; `""` where an older catalog does not say it."""
-        (rows,) = self._db().execute("SELECT max(rowid) FROM chunks").fetchone()
-        numbers = map(str, range(1, (rows or 0) + 1, max(1, (rows or 0) // sample)))
-        found = [lang for (lang,) in self._in("SELECT lang FROM chunks WHERE rowid IN (?)", numbers)]
-        return {lang: found.count(lang) / len(found) for lang in dict.fromkeys(found)}
+        (rows,) = self._db().execute("SELECT coalesce(max(rowid), 0) FROM chunks").fetchone()
+        numbers = map(str, range(1, rows + 1, max(1, rows // sample)))
+        found = Counter(lang for (lang,) in self._in("SELECT lang FROM chunks WHERE rowid IN (?)", numbers))
+        return {lang: count / found.total() for lang, count in found.items()}
 
     def versions(self) -> dict[str, Version]:
         """Every live version of the release by id."""

@@ -18,7 +18,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
-import math
 import os
 import shutil
 import sys
@@ -32,7 +31,7 @@ from typing import Any, ClassVar
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Candidate, Json, LexicalRow
 from rag_platform.providers import dictionaries, segmentation
-from rag_platform.providers.term_analysis import Analysis, IndexedRow, phrase_bonus
+from rag_platform.providers.term_analysis import Analysis, IndexedRow, idf, phrase_bonus
 from rag_platform.store import read_json, read_records, write_json, write_records
 
 # The index's own schema says by this name how its terms were cut, so it cannot be opened, or added to, with another cut.
@@ -196,8 +195,7 @@ class TantivyReader:
     def _idf(self, field: str, term: str) -> float:
         found = self._idfs.get((field, term))
         if found is None:
-            holding = self._searcher.doc_freq(field, term)
-            found = math.log(1.0 + (self.count() - holding + 0.5) / (holding + 0.5))
+            found = idf(self.count(), self._searcher.doc_freq(field, term))
             if len(self._idfs) >= _KEPT_IDFS:
                 self._idfs.clear()
             self._idfs[field, term] = found

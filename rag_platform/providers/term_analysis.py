@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 import unicodedata
 from collections import Counter
@@ -19,6 +20,11 @@ _K1 = 1.2  # of BM25, in every engine here
 _MOST_IN_ORDER = 64  # of one question
 _LATIN_NAME = 2.0
 _LATIN, _HAN = re.compile(r"[a-z]{2,}"), re.compile(r"[\u3400-\u9fff]")
+
+
+def idf(count: int, holding: int) -> float:
+    """The inverse document frequency of BM25 where `holding` of `count` texts hold a term, never 0 (Robertson & Zaragoza 2009)."""
+    return math.log(1.0 + (count - holding + 0.5) / (holding + 0.5))
 
 
 @dataclass(frozen=True, slots=True)

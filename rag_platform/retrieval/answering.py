@@ -142,8 +142,7 @@ def _held(query: QueryIR | str, hits: Sequence[Hit], among: Sequence[Hit]) -> fl
 
 
 def _question(query: QueryIR | str) -> str:
-    """The question without the words that became filters: no passage holds `PDF only`."""
-    return query if isinstance(query, str) else query.asked_text or query.original_query
+    return query if isinstance(query, str) else query.subject
 
 
 def _with_headings(hit: Hit) -> str:

@@ -224,8 +224,7 @@ def _merge(q: _Query, found: list[Found]) -> list[Hit]:
     if len(found) == 1:
         return list(found[0].hits)
     with tracing.span("stage.merge", provider_type="merge", provider_id="by_namespace") as span:
-        query = found[0].query
-        merged = merging.by_namespace(query.asked_text or query.original_query, [item.hits for item in found])
+        merged = merging.by_namespace(found[0].query.subject, [item.hits for item in found])
         config, asked = found[0].strategy.retrieval, q.request.max_per_document
         hits = limited(merged, found[0].top_k, dedupe=config.dedupe, dedupe_threshold=config.dedupe_threshold, mmr_lambda=config.mmr_lambda,
                        max_per_document=config.max_per_document if asked is None else asked)  # fmt: skip

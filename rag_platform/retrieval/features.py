@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -22,9 +21,10 @@ from dataclasses import astuple, dataclass
 from typing import ClassVar
 
 from rag_platform.ir import Hit, QueryIR
+from rag_platform.providers.term_analysis import idf
 from rag_platform.retrieval.fusion import min_max
 
-_WORD = re.compile(r"[^\W_\u3400-\u9fff]+|[\u3400-\u9fff]+")
+RUN = re.compile(r"[^\W_\u3400-\u9fff]+|[\u3400-\u9fff]+")  # a Latin word, or Chinese without a break
 _SENTENCE_END = re.compile(r"[.!?。！？；\n](?:(?<=[。！？；\n])|(?=\s))")  # one set of characters first: scanned four times as fast
 _STOP = frozenset(
     "a about all also an and any are as at be been but by can could did do does for from had has have how i if in into is it its may me my "
@@ -34,7 +34,7 @@ _STOP = frozenset(
 # a pair of Chinese characters with a function word in it crosses a word boundary
 _FUNCTION = re.compile("[的了是在和与及或就都而也着把被让给向从到对为于之其这那哪个些吗呢吧啊呀么怎请问我你他她它们由谁几所什]")
 _SUFFIXES = ("ations", "ation", "ings", "ing", "ies", "ed", "es", "s", "y", "e")
-_HAN = "\u3400"
+HAN = "\u3400"  # where Chinese begins among what RUN finds
 _MAX_CHARS = 4_000  # of a text are read; far above a sane chunk
 _MAX_TERMS = 24
 _MAX_PLACES = 8  # of one word in one text
@@ -88,8 +88,8 @@ class Features:
 def terms_of(text: str) -> list[str]:
     """The distinct words of a normalised question that carry meaning: stems, and pairs of Chinese characters."""
     found: dict[str, None] = {}
-    for word in _WORD.findall(text):
-        if word[0] >= _HAN:
+    for word in RUN.findall(text):
+        if word[0] >= HAN:
             found.update((word[i : i + 2], None) for i in range(len(word) - 1) if not _FUNCTION.search(word, i, i + 2))
         elif word not in _STOP:
             found[_stem(word)] = None
@@ -106,7 +106,7 @@ def _stem(word: str) -> str:
 def _of_words(terms: Sequence[str], texts: Sequence[str], heads: Sequence[str]) -> tuple[list[float], list[float], list[float]]:
     """(sentence, proximity, headings) of every text."""
     places = [[_places(text, term) for term in terms] for text in texts]
-    rarity = [_rarity(len(texts), sum(bool(found[i]) for found in places)) for i in range(len(terms))]
+    rarity = [idf(len(texts), sum(bool(found[i]) for found in places)) for i in range(len(terms))]
     total = sum(rarity)
     beside = [min(pair) for pair in itertools.pairwise(rarity)]
     return (
@@ -121,15 +121,10 @@ def _places(text: str, term: str, most: int = _MAX_PLACES) -> list[int]:
     found: list[int] = []
     at = text.find(term)
     while at >= 0 and len(found) < most:
-        if at == 0 or term[0] >= _HAN or not text[at - 1].isalnum() or text[at - 1] >= _HAN:
+        if at == 0 or term[0] >= HAN or not text[at - 1].isalnum() or text[at - 1] >= HAN:
             found.append(at)
         at = text.find(term, at + 1)
     return found
-
-
-def _rarity(hits: int, holding: int) -> float:
-    """The inverse document frequency of BM25 over the hits (Robertson & Zaragoza 2009), never 0."""
-    return math.log(1 + (hits - holding + 0.5) / (holding + 0.5))
 
 
 def _best_sentence(text: str, places: Sequence[Sequence[int]], rarity: Sequence[float]) -> float:

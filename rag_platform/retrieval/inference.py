@@ -52,7 +52,7 @@ def inferred(text: str, *, today: date, config: InferenceConfig) -> Inferred:
     """
     if len(text) > MAX_CHARS:
         return Inferred(rest=text)
-    names = _names(tuple(config.language_aliases.items()), tuple(config.media_type_by_keyword.items()))
+    names = _names_of(config)
     filters: Json = {}
     said: list[str] = []
     rest, lowered = text, text.translate(SIMPLIFIED).lower()
@@ -72,8 +72,7 @@ def inferred(text: str, *, today: date, config: InferenceConfig) -> Inferred:
 
 def warm(config: InferenceConfig) -> None:
     """Compile what questions are tried on."""
-    names = _names(tuple(config.language_aliases.items()), tuple(config.media_type_by_keyword.items()))
-    for rule in (*rules(names.known), *PREFERENCES):
+    for rule in (*rules(_names_of(config).known), *PREFERENCES):
         rule.patterns()
 
 
@@ -100,6 +99,10 @@ class _Names:
 
     fields: Mapping[str, Found]
     known: tuple[tuple[str, ...], tuple[str, ...]]
+
+
+def _names_of(config: InferenceConfig) -> _Names:
+    return _names(tuple(config.language_aliases.items()), tuple(config.media_type_by_keyword.items()))
 
 
 @functools.lru_cache(maxsize=8)

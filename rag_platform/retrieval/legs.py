@@ -36,6 +36,10 @@ class Access:
     allowed: frozenset[str] | None = None
     hidden: frozenset[str] = frozenset()
 
+    def shown(self, found: Sequence[Candidate], k: int) -> list[Candidate]:
+        """The first k that are not hidden."""
+        return [candidate for candidate in found if candidate.chunk_id not in self.hidden][:k]
+
 
 @dataclass(slots=True)
 class Retrieved:
@@ -133,11 +137,11 @@ def asked_again(
         return index.search(moved, len(known), chunk_ids=frozenset(known))[0]
     plan = _planned(lease, strategy, access, k)
     found, _ = index.search(moved, k + len(access.hidden), chunk_ids=access.allowed, approximate=plan.dense == "ann")
-    kept = [candidate for candidate in found if candidate.chunk_id not in access.hidden][:k]
+    kept = access.shown(found, k)
     if named is None:
         return kept
     inside, _ = index.search(moved, k + len(access.hidden), chunk_ids=_inside(named, access).allowed)
-    return united(kept, [candidate for candidate in inside if candidate.chunk_id not in access.hidden][:k])
+    return united(kept, access.shown(inside, k))
 
 
 def asked_inside(
@@ -195,7 +199,7 @@ def _leg(
                 name = "dense" if leg == "dense" else "lexical"
                 raise ProviderError(f"release {lease.release_id} holds no {name} index; rebuild with encoding: hybrid", code="no_index")
             found = [] if access.allowed is not None and not access.allowed else run(span)
-            kept = [candidate for candidate in found if candidate.chunk_id not in access.hidden][:pool_k]
+            kept = access.shown(found, pool_k)
             span.set(candidates=len(kept))
             tracing.event("retrieval.candidates", {"source": leg, "candidates": listed(kept)})
             return kept

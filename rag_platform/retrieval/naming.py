@@ -8,20 +8,18 @@ Documents of one or two chunks gain nothing: their names stand with the headings
 
 from __future__ import annotations
 
-import math
 import re
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Protocol
 
 from rag_platform.ir import Candidate
 from rag_platform.providers import segmentation
-from rag_platform.retrieval.features import terms_of
+from rag_platform.providers.term_analysis import idf
+from rag_platform.retrieval.features import HAN, RUN, terms_of
 
-_RUN = re.compile(r"[^\W_\u3400-\u9fff]+|[\u3400-\u9fff]+")
-_HAN = "\u3400"
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
 # of a run with letters and digits: FY2022 holds 2022, 2024Q2 holds 2024 and q2
 _PIECE = re.compile(r"\d{3,}|[^\W\d_]{3,}|[^\W\d_]{1,2}\d{1,2}(?!\d)|\d{1,2}[^\W\d_]{1,2}(?![^\W\d_])")
@@ -74,21 +72,18 @@ class Names:
         self._documents: list[str] = []
         self._sizes: list[int] = []
         self._chinese: list[tuple[int, str]] = []  # names that wait for the first question in Chinese, and its dictionary
-        plain: defaultdict[str, list[int]] = defaultdict(list)
-        joined: defaultdict[str, list[int]] = defaultdict(list)
+        words: list[tuple[int, Iterable[str]]] = []
+        pairs: list[tuple[int, Iterable[str]]] = []
         for number, (doc_id, filename, title, chunks) in enumerate(catalog.names()):
             self._documents.append(doc_id)
             self._sizes.append(chunks)
             stem = PurePosixPath(filename).stem
-            words, pairs = said(stem, chinese=False)
-            more, further = said(title, chinese=False)
-            if is_chinese(stem) or is_chinese(title):
-                self._chinese.append((number, f"{stem}\n{title}"))
-            for word in words | more:
-                plain[word].append(number)
-            for pair in {*pairs, *further}:
-                joined[pair].append(number)
-        self._plain, self._joined = ({word: tuple(held) for word, held in found.items()} for found in (plain, joined))
+            (of_file, file_pairs), (of_title, title_pairs) = (said(name, chinese=False) for name in (stem, title))
+            words.append((number, of_file | of_title))
+            pairs.append((number, {*file_pairs, *title_pairs}))
+            if is_chinese(names := f"{stem}\n{title}"):
+                self._chinese.append((number, names))
+        self._plain, self._joined = _holders(words), _holders(pairs)
         self._chunks = sum(self._sizes)
         self._telling: dict[tuple[str, tuple[int, ...]], bool] = {}
         self._known: dict[tuple[str, ...], tuple[dict[str, str], frozenset[str]]] = {}
@@ -123,13 +118,9 @@ class Names:
         return Named(scores, {chunk_id: scores[doc_id] for chunk_id, doc_id in owner.items()}, chunk_ids, words)
 
     def _add_chinese(self) -> None:
-        plain: defaultdict[str, list[int]] = defaultdict(list)
-        for number, names in self._chinese:
-            for run in filter(is_chinese, _RUN.findall(names)):
-                for word in _chinese_words(run):
-                    if number not in plain[word][-1:]:
-                        plain[word].append(number)
-        self._plain, self._chinese = {**self._plain, **{word: tuple(held) for word, held in plain.items()}}, []
+        words = ((number, {word for run in RUN.findall(names) if run[0] >= HAN for word in _chinese_words(run)})
+                 for number, names in self._chinese)  # fmt: skip
+        self._plain, self._chinese = self._plain | _holders(words), []
 
     def _found(self, question: str) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Word of names in the question: how the question writes it, and whose names hold it."""
@@ -158,8 +149,7 @@ class Names:
         return self._telling[key]
 
     def _rarity(self, holders: Sequence[int]) -> float:
-        """The inverse document frequency of BM25 over the names (Robertson & Zaragoza 2009)."""
-        return math.log(1 + (len(self._documents) - len(holders) + 0.5) / (len(holders) + 0.5))
+        return idf(len(self._documents), len(holders))
 
     def _inside(self, documents: tuple[str, ...]) -> tuple[dict[str, str], frozenset[str]]:
         known = self._known.get(documents)
@@ -168,6 +158,15 @@ class Names:
             known = owner, frozenset(owner)
             self._known = {**dict(list(self._known.items())[1 - _REMEMBERED :]), documents: known}
         return known
+
+
+def _holders(words: Iterable[tuple[int, Iterable[str]]]) -> dict[str, tuple[int, ...]]:
+    """Word to the numbers that come with it, in their order."""
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for number, some in words:
+        for word in some:
+            found[word].append(number)
+    return {word: tuple(numbers) for word, numbers in found.items()}
 
 
 def is_chinese(text: str) -> bool:
@@ -191,8 +190,8 @@ def said(text: str, *, chinese: bool = True) -> tuple[set[str], dict[str, str]]:
     words: set[str] = set()
     pairs: dict[str, str] = {}
     before = ""
-    for run in _RUN.findall(text.lower()):
-        if run[0] >= _HAN:
+    for run in RUN.findall(text.lower()):
+        if run[0] >= HAN:
             words.update(_chinese_words(run) if chinese else ())
             before = ""
             continue
@@ -220,7 +219,7 @@ def without_names(text: str, words: Sequence[str]) -> str:
     >>> without_names("What drove Best Buy's sales of home theaters?", ["best buy"])
     'What drove sales of home theaters?'
     """
-    forms = [re.escape(word) if word[0] >= _HAN else rf"(?<!\w){re.escape(word)}(?:['’]s)?(?!\w)" for word in words]
+    forms = [re.escape(word) if word[0] >= HAN else rf"(?<!\w){re.escape(word)}(?:['’]s)?(?!\w)" for word in words]
     rest = " ".join(re.sub("|".join(sorted(forms, key=len, reverse=True)), " ", text, flags=re.IGNORECASE).split()) if forms else text
     return rest if len(terms_of(rest.lower())) >= _LEFT else text
 

@@ -89,8 +89,6 @@ def prepare(
     return QueryIR(
         original_query=text,
         normalized_query=normalized,
-        dense_query_text=told.rest,
-        sparse_query_expr=_searched(told.rest, config),  # keeps its case: the word analysis splits camelCase before it lowers
         query_hash=hashlib.sha256(normalized.encode()).hexdigest()[:16],
         language="und" if language == languages.UNKNOWN else language,
         intent=_intent(clean.lower(), told.filters and told.rest == clean),
@@ -104,8 +102,7 @@ def prepare(
         warnings=tuple(f"{said}; ask without inferred filters to search everything" for said in told.said),
         query_profile_id=rules.profile_id,
         rewrite_profile_id=REWRITE_PROFILE,
-        asked_text=told.rest,
-        asked_words=_expected(told.rest, config),
+        **_worded(told.rest, config),
     )
 
 
@@ -122,32 +119,20 @@ def plain(query: QueryIR) -> QueryIR:
 
 def further(query: QueryIR, text: str, config: QueryConfig = _QUERY) -> QueryIR:
     """Another wording of the question as the legs want it, without the synonyms and phrases of the asked one."""
-    return replace(
-        query,
-        dense_query_text=text,
-        sparse_query_expr=_searched(text, config),
-        asked_text=text,
-        asked_words=_expected(text, config),
-        expansions=(),
-        phrases=(),
-    )
+    return replace(query, expansions=(), phrases=(), **_worded(text, config))
 
 
 def relaxed(query: QueryIR, config: QueryConfig = _QUERY) -> QueryIR:
     """The question without its inferred filters and with their words searched again; preferences stay (seed 004, relaxed once)."""
     clean = cleaned(query.original_query)
     own = {name: value for name, value in query.inferred.items() if name in SOFT_FIELDS}
-    return replace(
-        query, dense_query_text=clean, sparse_query_expr=_searched(clean, config), asked_text=clean,
-        asked_words=_expected(clean, config), filters={**_given(query), **own},
-        inferred=own, warnings=(),
-    )  # fmt: skip
+    return replace(query, filters={**_given(query), **own}, inferred=own, warnings=(), **_worded(clean, config))
 
 
-def warm(limits: Limits, *, chinese: bool) -> None:
+def warm(limits: Limits, config: QueryConfig, *, chinese: bool) -> None:
     """Load what the first question waits for otherwise: the patterns of filters, and the dictionaries that Chinese ones are cut with."""
     prepare("预热" if chinese else "warm up", limits)
-    inference.warm(_QUERY.inference)
+    inference.warm(config.inference)
     if chinese:
         dictionary_terms("预热")
 
@@ -194,19 +179,18 @@ def phrases(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(phrase for phrase in found if any(map(str.isalnum, phrase))))[:MAX_PHRASES]
 
 
-def _searched(text: str, config: QueryConfig) -> str:
-    """What the word index is searched for: the text without function words; a quotation stays whole."""
-    if not config.drop_function_words:
-        return text
-    return function_words.without(text, config.function_words, [match.span() for match in _PHRASE.finditer(text)])
+def _worded(text: str, config: QueryConfig) -> dict[str, Any]:
+    """The fields of a question that say in which words it is asked.
 
-
-def _expected(text: str, config: QueryConfig) -> str:
-    """What texts in the language of the question should hold: common words of a Latin script, but of Chinese only what names something.
-
-    An index without `the` and `of` is in another language; that `什么` is rare tells nothing, for its characters count several times.
+    The word index is searched without function words, a quotation stays whole, and case is kept: the word analysis splits camelCase before
+    it lowers. What texts in the language of the question should hold is all of it in a Latin script, of Chinese only what names something:
+    an index without `the` and `of` is in another language; that `什么` is rare tells nothing, for its characters count several times.
     """
-    return _searched(text, config) if _HAN_CHARACTER.search(text) else text
+    searched = text
+    if config.drop_function_words:
+        searched = function_words.without(text, config.function_words, [match.span() for match in _PHRASE.finditer(text)])
+    expected = searched if _HAN_CHARACTER.search(text) else text
+    return {"dense_query_text": text, "sparse_query_expr": searched, "asked_text": text, "asked_words": expected}
 
 
 def _intent(lowered: str, only_filters: object) -> str:

@@ -80,11 +80,11 @@ def warm(library: Library) -> None:
             if lease.release.dense is not None:
                 lease.release.dense.prepare()
                 library.query_vector(lease.strategy.embedding, "warm up")
-            chinese = lease.holds("zh")
+            strategy, chinese = library.query_strategy(lease), lease.holds("zh")
         # What is loaded now stays; looking through it for garbage took 0.1 s of every hundredth question (2 cores, busy).
         gc.freeze()
         _wait_for_idleness(library)
-        queries.warm(library.settings.limits, chinese=chinese)
+        queries.warm(library.settings.limits, strategy.query, chinese=chinese)
         with library.lease(namespace) as lease:
             if lease.release.lexical is not None:
                 lease.names().named("预热" if chinese else "warm up")
