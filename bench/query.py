@@ -303,10 +303,18 @@ class Server:
         return part.count(b"\n")
 
     def cpu(self) -> float:
-        """Milliseconds of the processor so far, 0 where the system does not tell."""
-        path = Path(f"/proc/{self.process.pid}/stat")
-        ticks = path.read_text(encoding="utf-8").rsplit(")", 1)[1].split()[11:13] if path.is_file() else ["0", "0"]
-        return 1000 * sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+        """Milliseconds of the processor so far, of the processes it started as well; 0 where the system does not tell."""
+        ticks = 0
+        for pid in (self.process.pid, *self.children()):
+            path = Path(f"/proc/{pid}/stat")
+            ticks += sum(map(int, path.read_text(encoding="utf-8").rsplit(")", 1)[1].split()[11:13])) if path.is_file() else 0
+        return 1000 * ticks / os.sysconf("SC_CLK_TCK")
+
+    def children(self) -> list[str]:
+        """The ids of the processes that it started and that run now."""
+        return [
+            pid for path in Path(f"/proc/{self.process.pid}/task").glob("*/children") for pid in path.read_text(encoding="utf-8").split()
+        ]
 
     def rate(self, texts: Sequence[str], at_once: int, seconds: float) -> tuple[float, float]:
         """(questions a second, milliseconds of the server's processor for each) with so many of them on their way."""
@@ -329,22 +337,23 @@ class Server:
 
 
 def throughput(texts: Sequence[str], clients: int, seconds: float = 5.0) -> None:
-    """Print how many questions a second one process answers, one and `clients` at a time: this program, and an empty tool of the SDK.
+    """Print how many questions a second one server answers, one and `clients` at a time: this program, and an empty tool of the SDK.
 
     The empty tool tells what the protocol itself takes and gains. Rounds alternate; medians of them, for other work comes and goes.
     """
     ours = ("from rag_platform.cli import main; main(['serve'])", "library.query", {"collections": [NAMESPACE]})
-    for label, (code, tool, arguments) in {"one server process": ours, "an empty tool": (EMPTY, "ping", {})}.items():
+    for label, (code, tool, arguments) in {"one server": ours, "an empty tool": (EMPTY, "ping", {})}.items():
         server = Server.start(code, tool, arguments)
         try:
-            server.rate(texts, clients, 3.0)  # warms up
+            server.rate(texts, clients, seconds)  # warms up, and starts the processes that it shares questions with
             found = [[server.rate(texts, at_once, seconds / 2) for at_once in (1, clients)] for _ in range(4)]
+            processes = 1 + len(server.children())
         finally:
             server.stop()
         (one, one_cpu), (many, many_cpu) = ([statistics.median(column) for column in zip(*side, strict=True)]
                                             for side in zip(*found, strict=True))  # fmt: skip
         print(f"  {label}: {one:.0f} questions a second one at a time, {many:.0f} with {clients} at a time: {many / one:.2f} x; "
-              f"{one_cpu:.1f} and {many_cpu:.1f} ms of the processor for each")  # fmt: skip
+              f"processes: {processes}; {one_cpu:.1f} and {many_cpu:.1f} ms of the processor for each")  # fmt: skip
 
 
 def peers(python: str, release: OpenRelease, texts: Sequence[str], vectors: Sequence[Vectors], k: int) -> None:

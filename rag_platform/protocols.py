@@ -1,7 +1,9 @@
 """What a provider must do: one or two methods each. `registry.PROVIDERS` names the ones that ship.
 
 An embedder or a reranker that calls another machine declares `REMOTE: ClassVar[bool] = True`: so many of its calls run at once as
-`load.provider_calls` says. Language models are limited without saying so.
+`load.provider_calls` says. Language models are limited without saying so. An embedder whose model takes a lot of memory declares
+`LARGE: ClassVar[bool] = True`, and a server answers its questions in one process. A reranker or answerer that takes milliseconds
+whatever it is given declares `QUICK: ClassVar[bool] = True`.
 """
 
 from __future__ import annotations

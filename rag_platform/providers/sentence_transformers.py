@@ -58,6 +58,7 @@ class SentenceTransformers:
     VERSION: ClassVar[str] = "1"  # what a model's files hold is in the fingerprint of each instance
     BYTES_PER_SECOND: ClassVar[float] = 12_000.0  # all-MiniLM-L6-v2 on one core; the rate of the model at hand replaces it
     LOAD_SECONDS: ClassVar[float] = 7.0
+    LARGE: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for package in ("torch", "sentence_transformers"):

@@ -125,12 +125,23 @@ class Metered:
 
 
 class Load:
-    """Counts the questions that run in this process."""
+    """Counts the questions that run: in this process, and beside it in the others of the same server."""
 
     def __init__(self, settings: LoadSettings) -> None:
         self._settings = settings
         self._running = 0
         self._lock = threading.Lock()
+
+    @contextmanager
+    def beside(self, questions: int) -> Iterator[None]:
+        """Counts questions that wait for their turn or run in another process."""
+        with self._lock:
+            self._running += questions
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running -= questions
 
     @property
     def running(self) -> int:

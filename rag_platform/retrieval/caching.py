@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Generic, TypeVar
 
 from rag_platform.ir import Json
@@ -64,6 +64,14 @@ class Cache(Generic[V]):
     def figures(self) -> Json:
         """`size` and `entries`, `hits` and `misses` since the start, and their `hit_rate` (0 before the first look)."""
         with self._lock:
-            asked = self._hits + self._misses
-            return {"size": self._size, "entries": len(self._entries), "hits": self._hits, "misses": self._misses,
-                    "hit_rate": round(self._hits / asked, 4) if asked else 0.0}  # fmt: skip
+            return _figures(self._size, len(self._entries), self._hits, self._misses)
+
+
+def together(figures: Sequence[Json]) -> Json:
+    """The figures of the same cache in several processes, as those of one."""
+    return _figures(*(sum(each[name] for each in figures) for name in ("size", "entries", "hits", "misses")))
+
+
+def _figures(size: int, entries: int, hits: int, misses: int) -> Json:
+    asked = hits + misses
+    return {"size": size, "entries": entries, "hits": hits, "misses": misses, "hit_rate": round(hits / asked, 4) if asked else 0.0}

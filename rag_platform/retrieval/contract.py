@@ -205,7 +205,7 @@ class NamespaceStatus(TypedDict):
 
 
 class CacheStatus(TypedDict):
-    """How full a cache is, and how often it helped since the process began."""
+    """How full a cache is, and how often it helped in the processes that answer now, since each began."""
 
     size: int  # entries at most; 0: off
     entries: int

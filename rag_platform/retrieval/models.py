@@ -76,6 +76,20 @@ class Models:
         """A context in which the provider may be called; it waits for a place where the provider is on another machine."""
         return self._gate(f"{kind} {config.provider!r}", config).entered() if getattr(built.instance, "REMOTE", False) else nullcontext()
 
+    def computes_here(self, strategy: Strategy) -> bool:
+        """True where a question needs some milliseconds of this processor and nothing else: no model elsewhere, no large one here."""
+        if strategy.query.rewrite.enabled:
+            return False
+        try:
+            parts = [registry.provider_class(kind, config.provider)
+                     for kind, config in (("reranker", strategy.reranker), ("answerer", strategy.answerer))]  # fmt: skip
+            embedder = registry.provider_class("embedder", strategy.embedding.provider) if strategy.builds_dense else None
+        except ConfigError:
+            return False
+        if getattr(embedder, "REMOTE", False) or getattr(embedder, "LARGE", False):
+            return False
+        return all(getattr(part, "QUICK", False) or not getattr(part, "APPLIES", True) for part in parts)
+
     def query_vectors(self, config: EmbeddingConfig, texts: Sequence[str]) -> tuple[list[Vectors], bool]:
         """(a unit vector [dim] for each question, whether all were remembered), in one call. Raises what the embedder raises."""
         space = canonical_json([config.provider, config.options])

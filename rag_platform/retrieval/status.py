@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from importlib import metadata
 
 from rag_platform.config import strategy_names
 from rag_platform.errors import RagError
 from rag_platform.indexes.catalog_tables import SCHEMA_VERSION as CATALOG_SCHEMA
+from rag_platform.ir import Json
 from rag_platform.ledger import Ledger
 from rag_platform.ledger_tables import SCHEMA_VERSION as LEDGER_SCHEMA
 from rag_platform.observability.logs import LOG_SCHEMA_VERSION
+from rag_platform.retrieval.caching import together
 from rag_platform.retrieval.contract import NamespaceStatus, StatusData
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.reading import document_states
@@ -21,8 +24,12 @@ from rag_platform.store import SCHEMA_VERSION as STORE_SCHEMA
 _STARTED = time.monotonic()
 
 
-def status(library: Library) -> StatusData:
-    """What every namespace publishes and how this program is set up; no absolute path, no secret."""
+def status(library: Library, others: Sequence[Json] = ()) -> StatusData:
+    """What every namespace publishes and how this program is set up; no absolute path, no secret.
+
+    `others` are the `cache_figures` of the server's other processes, which are added to those of the library.
+    """
+    caches: Json = {name: together([own, *(other[name] for other in others)]) for name, own in library.cache_figures().items()}
     data: StatusData = {
         "markdown": "",
         "app_version": app_version(),
@@ -34,7 +41,7 @@ def status(library: Library) -> StatusData:
         },
         "uptime_seconds": round(time.monotonic() - _STARTED, 1),
         "namespaces": [_namespace_status(library, namespace) for namespace in _namespaces(library)],
-        "caches": library.cache_figures(),
+        "caches": caches,
         "running_queries": library.load.running,
     }  # fmt: skip
     data["markdown"] = status_markdown(data)

@@ -21,6 +21,7 @@ from rag_platform.observability import tracing
 from rag_platform.retrieval import contract, deadlines
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.responses import envelope, failure
+from rag_platform.server.responding import Answer
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +34,6 @@ class Arguments(ArgModelBase):
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
 
-# (library, arguments) to (data, trace_id of the work or empty, warnings)
-Answer = tuple[Any, str, list[str]]
 Function = Callable[[Library, Any], Answer]
 
 

@@ -14,12 +14,13 @@ from rag_platform.config import ServerSettings
 from rag_platform.ir import QueryRequest
 from rag_platform.retrieval import reading, summaries
 from rag_platform.retrieval.contract import DocumentData, DocumentsData, QueryData, StatusData, SummaryData
-from rag_platform.retrieval.engine import MAX_TOP_K, answer
+from rag_platform.retrieval.engine import MAX_TOP_K
 from rag_platform.retrieval.library import Library
-from rag_platform.retrieval.responses import fit_query
 from rag_platform.retrieval.scopes import Scope
 from rag_platform.retrieval.status import status
-from rag_platform.server.calls import Answer, Arguments, LibraryTool, tool
+from rag_platform.server.calls import Arguments, LibraryTool, tool
+from rag_platform.server.responding import Answer
+from rag_platform.server.sharing import SharedQuestions
 
 Absent = SkipJsonSchema[None]
 Collections = Annotated[
@@ -134,8 +135,14 @@ class StatusArguments(Arguments):
     """The arguments of status: none."""
 
 
-def tools(library: Library, settings: ServerSettings) -> list[LibraryTool]:
+def tools(library: Library, settings: ServerSettings, questions: SharedQuestions) -> list[LibraryTool]:
     """Every tool of the server, named with dots or, for clients that refuse them, with underscores."""
+
+    def query(library: Library, arguments: QueryArguments) -> Answer:
+        return questions.respond(query_request(library, arguments), arguments.detail)
+
+    def library_status(library: Library, arguments: StatusArguments) -> Answer:
+        return status(library, questions.cache_figures()), "", []
 
     def named(name: str) -> str:
         return f"library_{name}" if settings.underscore_tool_names else f"library.{name}"
@@ -158,17 +165,14 @@ def namespace_of(library: Library, collections: str | list[str] | None) -> str:
     return Scope(names).namespace(library.settings.default_namespace)
 
 
-def query(library: Library, arguments: QueryArguments) -> Answer:
-    """The answer to a question."""
+def query_request(library: Library, arguments: QueryArguments) -> QueryRequest:
+    """The question as the engine takes it."""
     named = (arguments.collections,) if isinstance(arguments.collections, str) else tuple(arguments.collections or ())
     names = tuple(dict.fromkeys(named)) or (library.settings.default_namespace,)
-    request = QueryRequest(
+    return QueryRequest(
         arguments.query, names[0], arguments.top_k, arguments.mode, arguments.filters or {}, namespaces=names if len(names) > 1 else (),
         rerank=arguments.rerank, infer=arguments.infer_filters,
     )  # fmt: skip
-    result = answer(library, request)
-    data, warnings = fit_query(result, arguments.detail, library.settings.server.result_tokens)
-    return data, result.trace_id, warnings
 
 
 def get_document(library: Library, arguments: GetDocumentArguments) -> Answer:
@@ -196,8 +200,3 @@ def list_documents(library: Library, arguments: ListDocumentsArguments) -> Answe
         max_tokens=library.settings.server.result_tokens,
     )  # fmt: skip
     return data, "", []
-
-
-def library_status(library: Library, arguments: StatusArguments) -> Answer:
-    """The state of every library."""
-    return status(library), "", []
