@@ -5,7 +5,8 @@
 A value is a scalar (equal), a list (any of) or an object of operators (all of): $eq $ne $in $nin $gt $gte $lt $lte $contains;
 `$missing: include | exclude` says what happens to a chunk without the field. `$soft: true` makes of a condition a preference: chunks that
 satisfy it are lifted, none is removed, one without the field stays where it is. `section_path` matches as a prefix, dates by year, month
-or day as well, and a range of pages or lines by any number in it. Everything is bound as parameters; no text of the caller becomes SQL.
+or day as well, and a range of pages or lines by any number in it. A date is ISO, a time without a zone UTC; anything else is refused, for
+compared as text it would hold for everything or for nothing. Everything is bound as parameters; no text of the caller becomes SQL.
 The phases and the policy for missing fields follow seed 000 §3.2.5: a condition runs before the search where SQL can tell it, after the
 search where its field is patchy, and as a feature of the order where it is soft.
 """
@@ -17,13 +18,14 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from typing import Any, Protocol
 
 from rag_platform.config import fingerprint
 from rag_platform.errors import InputError
 from rag_platform.ir import Json
 
-RULES = "v1"
+RULES = "v2"
 MISSING_POLICIES = ("include", "exclude")
 
 # What a hard filter does with a chunk that lacks the field; unlisted fields exclude, as a scope must (seed 000 §3.2.5.2.1). Dates are
@@ -51,6 +53,7 @@ SOFT_FIELDS = ("prefer_recent", "prefer_official", "prefer_has_image")
 
 _PREFIX_FIELDS = frozenset({"section_path"})
 _DATE_FIELDS = frozenset({"created", "modified", "created_at", "updated_at", "doc_date"})
+_DATE = re.compile(r"(\d{4})(?:-(\d\d)(?:-(\d\d)(?:[T ](\d\d:\d\d)(:\d\d(?:\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?)?)?)?", re.ASCII)
 _FOLDED_FIELDS = frozenset({"keyphrases", "view_tags"})  # stored in lower case and NFKC
 _ORDER = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 _OPERATORS = ("$eq", "$ne", "$in", "$nin", *_ORDER, "$contains")
@@ -218,6 +221,9 @@ class _Compiler:
 
     def field(self, name: str, value: Any) -> tuple[str, list[Any]]:
         spec = self.known.get(name)
+        if spec is None and name in SOFT_FIELDS:
+            raise InputError(f"filter {name!r} is a preference: give true or false beside the conditions; it takes no operators and drops "
+                             "nothing, so it cannot stand in $or", code="invalid_filter")  # fmt: skip
         if spec is None:
             raise InputError(f"unknown filter {name!r}; known: {', '.join(sorted({*self.known, *SOFT_FIELDS}))}, and $and, $or",
                              code="unknown_filter", filter=name)  # fmt: skip
@@ -251,7 +257,10 @@ def _condition(name: str, spec: FilterField, operator: str, operand: Any) -> tup
         raise InputError(
             f"filter {name!r}: unknown operator {operator!r}; known: {', '.join(_OPERATORS)}, $missing, $soft", code="unknown_filter"
         )
-    if operator in ("$in", "$nin") and not (_is_list(operand) and operand):
+    many = _is_list(operand)
+    if operator in _ORDER and many:
+        raise InputError(f"filter {name!r}: {operator} takes one value, not {operand!r}", code="invalid_filter")
+    if (many and not operand) or (operator in ("$in", "$nin") and not many):
         raise InputError(f"filter {name!r}: {operator} takes a list that is not empty, not {operand!r}", code="invalid_filter")
     values = [_checked(name, spec, item) for item in _as_list(operand)]
     negated = operator in ("$ne", "$nin")
@@ -269,7 +278,7 @@ def _condition(name: str, spec: FilterField, operator: str, operand: Any) -> tup
     if operator == "$contains":
         if spec.kind != "text":
             raise InputError(f"filter {name!r} is a {spec.kind}; $contains needs a text or a list", code="invalid_filter")
-        return f"instr(lower({x}), lower(?)) > 0", [values[0]]
+        return f"({' OR '.join(f'instr(lower({x}), lower(?)) > 0' for _ in values)})", values
     if name in _PREFIX_FIELDS or name in _DATE_FIELDS:
         any_prefix = " OR ".join(f"substr({x}, 1, length(?)) = ?" for _ in values)
         return f"{'NOT ' if negated else ''}({any_prefix})", [v for value in values for v in (value, value)]
@@ -310,9 +319,30 @@ def _checked(name: str, spec: FilterField, value: Any) -> Any:
     if not fits[spec.kind](value):
         wanted = {"text": "text", "list": "text", "flag": "true or false"}.get(spec.kind, "a number")
         raise InputError(f"filter {name!r} is compared with {wanted}, not {value!r}", code="invalid_filter")
+    if name in _DATE_FIELDS:
+        return _date(name, value)
     if name in _FOLDED_FIELDS:
         return unicodedata.normalize("NFKC", value).lower()
     return int(value) if spec.kind == "flag" else value
+
+
+def _date(name: str, text: str) -> str:
+    """The date as the catalog writes it, as exact as it was given: a time moved to UTC, without its fraction of a second."""
+    if match := _DATE.fullmatch(text):
+        year, month, day, time, seconds, zone = match.groups()
+        try:
+            if time is None:
+                date(int(year), int(month or 1), int(day or 1))
+                return text
+            moment = datetime.fromisoformat(f"{year}-{month}-{day}T{time}{seconds or ''}{zone or 'Z'}").astimezone(UTC)
+            return moment.replace(tzinfo=None).isoformat(timespec="seconds" if seconds else "minutes")
+        except (ValueError, OverflowError):
+            pass
+    raise InputError(
+        f"filter {name!r} is a date, and {text!r} is none; give 2026, 2026-01, 2026-01-31 or a time: 2026-01-31T10:00:00Z, "
+        "2026-01-31T18:00:00+08:00",
+        code="invalid_filter",
+    )
 
 
 def _is_number(value: Any) -> bool:

@@ -60,6 +60,8 @@ def found(catalog: CatalogReader, filters: dict[str, Any]) -> str:
         ({"version_id": "n.notes@1"}, "c3"),
         ({"source": "handbook"}, "c1 c2"),
         ({"filename": {"$contains": "GUIDE"}}, "c1 c2"),
+        ({"filename": {"$contains": ["zzz", "Notes"]}, "lang": "en"}, "c3"),
+        ({"filename": {"$contains": ["guide", "notes"]}, "lang": "en"}, "c2 c3"),
         ({"content_type": "text/plain"}, "c3"),
         ({"section_path": "Guide/I"}, "c1 c3"),
         ({"section_path": ["Guide/Run", "Other"]}, "c2"),
@@ -88,6 +90,12 @@ def found(catalog: CatalogReader, filters: dict[str, Any]) -> str:
         ({"$or": [{"lang": "zh"}, {"source": "wiki"}]}, "c1 c3"),
         ({"$and": [{"lang": "en"}, {"$or": [{"doc_id": "guide"}, {"page_start": 99}]}]}, "c2"),
         ({"doc_id": "nobody"}, ""),
+        ({"created_at": {"$gte": "2024-05-01T18:00:00+08:00"}}, "c1 c2 c3"),  # the same moment as 10:00 UTC
+        ({"created_at": {"$gt": "2024-05-01T18:00+08:00"}}, "c3"),  # after all of that minute
+        ({"created_at": {"$lt": "2024-05-01T18:00:00+08:00"}}, ""),
+        ({"created_at": {"$lte": "2024-05-01 05:00:00.5-05:00"}}, "c1 c2"),  # the library keeps seconds
+        ({"created_at": "2024-05-01T10:00"}, "c1 c2"),
+        ({"created_at": {"$gte": "2025-12-31T23:30:00-11:00"}}, "c3"),
         ({"doc_date": "2024-05"}, "c1 c2"),
         ({"doc_date": {"$gte": "2026"}}, "c3"),  # without a date of its own: when it was received
         ({"has_image": False}, "c1 c2 c3"),
@@ -101,7 +109,8 @@ def test_conditions_select_the_right_chunks(catalog: CatalogReader, filters: dic
 
 @pytest.mark.parametrize("name", sorted(FILTERABLE))
 def test_every_filterable_field_compiles_and_runs(catalog: CatalogReader, name: str) -> None:
-    value = {"text": "x", "number": 1, "flag": True, "list": "x", "span": 1}[FILTERABLE[name].kind]
+    dated = name in ("created", "modified", "created_at", "updated_at", "doc_date")
+    value = {"text": "2024" if dated else "x", "number": 1, "flag": True, "list": "x", "span": 1}[FILTERABLE[name].kind]
     compiled = plan({name: value}, FILTERABLE)
     if compiled.where:
         catalog.select_ids(compiled.where, compiled.params)
@@ -122,12 +131,33 @@ def test_every_filterable_field_compiles_and_runs(catalog: CatalogReader, name: 
         ({"page_range": {"$contains": 3}}, "invalid_filter", "range of numbers"),
         ({"page_range": "3"}, "invalid_filter", "a number"),
         ({"doc_id": []}, "invalid_filter", "not empty"),
+        ({"lang": {"$eq": []}}, "invalid_filter", "not empty"),
+        ({"section_path": {"$ne": []}}, "invalid_filter", "not empty"),
+        ({"page_range": {"$eq": []}}, "invalid_filter", "not empty"),
+        ({"tags": {"$contains": []}}, "invalid_filter", "not empty"),
+        ({"filename": {"$contains": []}}, "invalid_filter", "not empty"),
+        ({"lang": {"$in": "zh"}}, "invalid_filter", r"\$in takes a list"),
+        ({"created_at": {"$gte": []}}, "invalid_filter", r"\$gte takes one value"),
+        ({"text_len": {"$lt": [100, 900]}}, "invalid_filter", "takes one value"),
+        ({"page_range": {"$lte": [1, 2]}}, "invalid_filter", "takes one value"),
+        ({"created_at": {"$lte": "2026/01/01"}}, "invalid_filter", r"'2026/01/01' is none; give 2026, 2026-01, .*\+08:00"),
+        ({"created_at": {"$gte": "last week"}}, "invalid_filter", "is a date"),
+        ({"updated_at": {"$gte": "20261101"}}, "invalid_filter", "is a date"),
+        ({"created": {"$gte": "2026-1-1"}}, "invalid_filter", "is a date"),
+        ({"modified": ["2026", "2026-02-30"]}, "invalid_filter", "'2026-02-30' is none"),
+        ({"doc_date": "2026年"}, "invalid_filter", "is a date"),
+        ({"doc_date": "2026-01-01T25:00:00Z"}, "invalid_filter", "is a date"),
+        ({"doc_date": "0001-01-01T00:00:00+08:00"}, "invalid_filter", "is a date"),  # before the first year in UTC
+        ({"doc_date": "２０２６"}, "invalid_filter", "is a date"),
+        ({"created_at": {"$gte": "yesterday", "$soft": True}}, "invalid_filter", "is a date"),
         ({"doc_id": {}}, "invalid_filter", "no condition"),
         ({"doc_id": {"$eq": "a", "$missing": "maybe"}}, "invalid_filter", "include or exclude"),
         ({"$or": []}, "invalid_filter", "not empty"),
         ({"$or": {"doc_id": "a"}}, "invalid_filter", "list of filter objects"),
         ({"prefer_recent": "yes"}, "invalid_filter", "preference"),
         ({"$and": [{"prefer_recent": 1}]}, "invalid_filter", "preference"),
+        ({"$or": [{"prefer_recent": True}]}, "invalid_filter", r"'prefer_recent' is a preference.* cannot stand in \$or"),
+        ({"prefer_recent": {"$eq": True, "$soft": True}}, "invalid_filter", "no operators"),
         ({"tags": {"$eq": "a", "$soft": "yes"}}, "invalid_filter", "true or false"),
         ({"tags": {"$soft": True}}, "invalid_filter", "no condition"),
         ({"$or": [{"tags": {"$eq": "a", "$soft": True}}, {"lang": "zh"}]}, "invalid_filter", "inside .or"),
