@@ -153,19 +153,22 @@ class CatalogReader:
 
     def rows(self, chunk_ids: Iterable[str]) -> dict[str, ChunkRow]:
         """Chunks joined with document and version, by id; ids that are not in the release are absent."""
+        found = self._in(f"SELECT {columns(Chunk)}, status FROM chunks WHERE chunk_id IN (?)", chunk_ids)
+        chunks = [(restored(Chunk, row), row[-1]) for row in found]
+        # not joined: what many chunks share would be read and made once for each of them
         sql = (
-            f"SELECT {columns(Chunk, 'c')}, d.title, d.source, d.source_uri, d.filename, d.tags, v.mime, v.received_at, c.status"
-            " FROM chunks c JOIN documents d ON d.doc_id = c.doc_id JOIN versions v ON v.version_id = c.version_id WHERE c.chunk_id IN (?)"
+            "SELECT v.version_id, d.title, d.source, d.source_uri, d.filename, d.tags, v.mime, v.received_at"
+            " FROM versions v JOIN documents d ON d.doc_id = v.doc_id WHERE v.version_id IN (?)"
         )
-        width = len(FIELDS[Chunk])
-        found: dict[str, ChunkRow] = {}
-        for row in self._in(sql, chunk_ids):
-            title, source, source_uri, filename, tags, mime, created_at, status = row[width:]
-            chunk = restored(Chunk, row)
-            found[chunk.chunk_id] = ChunkRow(
-                chunk, title, source, source_uri, filename, tuple(json.loads(tags)), mime, created_at, status
-            )  # fmt: skip
-        return found
+        owners = {
+            version_id: (title, source, source_uri, filename, _names(tags), mime, created_at)
+            for version_id, title, source, source_uri, filename, tags, mime, created_at in self._in(
+                sql, {chunk.version_id for chunk, _ in chunks}
+            )
+        }
+        return {
+            chunk.chunk_id: ChunkRow(chunk, *owners[chunk.version_id], status) for chunk, status in chunks if chunk.version_id in owners
+        }
 
     def chunks_of_version(self, version_id: str) -> list[Chunk]:
         """The chunks of a version in reading order."""

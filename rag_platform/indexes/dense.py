@@ -18,7 +18,7 @@ import logging
 import shutil
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -273,9 +273,10 @@ class DenseVectors:
             self._preparing = True
         self._prepare()
 
-    def holds(self, chunk_id: str) -> bool:
-        """True for a chunk that has a vector; one that only pictures speak for has none."""
-        return chunk_id in self._row_of()
+    def held(self, chunk_ids: Iterable[str]) -> list[str]:
+        """Those of the chunks that have a vector, in their order; one that only pictures speak for has none."""
+        known = self._row_of()
+        return [chunk_id for chunk_id in chunk_ids if chunk_id in known]
 
     def vectors_of(self, chunk_ids: Sequence[str]) -> Vectors:
         """float32 [n, dim], the stored row of each id. Raises ProviderError for a chunk without a vector."""
@@ -321,8 +322,9 @@ class DenseVectors:
         else:
             best = np.arange(len(scores))
         numbers = best if rows is None else rows[best]
-        found = sorted((-score, self._ids[row]) for row, score in zip(numbers.tolist(), scores[best].tolist(), strict=True))
-        return [Candidate(chunk_id, round(-negative, _SCORE_DIGITS), "dense") for negative, chunk_id in found[:k]]
+        shown = np.round(scores[best].astype(np.float64), _SCORE_DIGITS)  # a 32-bit number has more digits when it is written out
+        found = sorted(zip((-shown).tolist(), [self._ids[row] for row in numbers.tolist()], strict=True))
+        return [Candidate(chunk_id, -negative, "dense") for negative, chunk_id in found[:k]]
 
     def _scores(self, query: Vectors, rows: Rows | None) -> Vectors:
         """The products of the rows with the query."""

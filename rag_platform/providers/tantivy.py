@@ -121,7 +121,7 @@ class TantivyReader:
         """Every chunk id held."""
         import tantivy
 
-        return {chunk_id for chunk_id, _ in self._hits(tantivy.Query.all_query(), max(1, self.count()))}
+        return {chunk_id for _, chunk_id in self._hits(tantivy.Query.all_query(), max(1, self.count()))}
 
     def search(
         self,
@@ -145,8 +145,7 @@ class TantivyReader:
         if chunk_ids is not None and len(chunk_ids) > max(_LARGE_SET, _LARGE_SHARE * self.count()):
             allowed, chunk_ids = set(chunk_ids), None
         restricted = self._restricted(words, {"chunk_id": chunk_ids, "doc_id": doc_ids})
-        hits = self._best(restricted, k, (lambda chunk_id: True) if allowed is None else allowed.__contains__)
-        return [Candidate(chunk_id, score, "sparse") for chunk_id, score in hits]
+        return [Candidate(chunk_id, -negative, "sparse") for negative, chunk_id in self._best(restricted, k, allowed)]
 
     def _words(self, text: str, expansions: Sequence[tuple[str, float]], phrases: Sequence[str]) -> Any | None:
         import tantivy
@@ -212,26 +211,26 @@ class TantivyReader:
         ]
         return query.boolean_query([*filters, (must, words)]) if filters else words
 
-    def _best(self, query: Any, k: int, allowed: Callable[[str], bool]) -> list[tuple[str, float]]:
-        """The k best allowed hits; more are fetched while the last one fetched might tie with the k-th."""
+    def _best(self, query: Any, k: int, allowed: Collection[str] | None) -> list[tuple[float, str]]:
+        """The k best hits, of the allowed ones where given; more are fetched while the last one fetched might tie with the k-th."""
         limit = k + 16
         while True:
             fetched = self._hits(query, limit)
-            found = [hit for hit in fetched if allowed(hit[0])]
-            if len(fetched) < limit or (len(found) >= k and fetched[-1][1] < found[k - 1][1]):
-                return sorted(found, key=lambda hit: (-hit[1], hit[0]))[:k]
+            found = fetched if allowed is None else [hit for hit in fetched if hit[1] in allowed]
+            if len(fetched) < limit or (len(found) >= k and fetched[-1][0] > found[k - 1][0]):
+                return sorted(found)[:k]
             limit *= 4
 
-    def _hits(self, query: Any, limit: int) -> list[tuple[str, float]]:
-        found = self._searcher.search(query, limit, count=False).hits
-        return [(self._name(address), score) for score, address in found]
-
-    def _name(self, address: Any) -> str:
-        place = (address.segment_ord, address.doc)
-        name = self._names.get(place)
-        if name is None:
-            name = self._names[place] = str(self._searcher.doc(address)["chunk_id"][0])
-        return name
+    def _hits(self, query: Any, limit: int) -> list[tuple[float, str]]:
+        """(minus its score, chunk id) of each, best first."""
+        names, found = self._names, []
+        for score, address in self._searcher.search(query, limit, count=False).hits:
+            place = (address.segment_ord, address.doc)
+            name = names.get(place)
+            if name is None:
+                name = names[place] = str(self._searcher.doc(address)["chunk_id"][0])
+            found.append((-score, name))
+        return found
 
 
 # --- buckets -------------------------------------------------------------------------------------------------------------

@@ -76,13 +76,11 @@ class Features:
         columns = [(self.fused, min_max([hit.score for hit in hits]))]
         if terms := terms_of(query.normalized_query):
             columns += zip((self.sentence, self.proximity, self.headings), _of_words(terms, texts, heads), strict=True)
-        whole = [f"{head}\n{text}" for head, text in zip(heads, texts, strict=True)]
-        if query.phrases:
-            columns.append((self.phrases, [_share(query.phrases, text, _holds_phrase) for text in whole]))
-        if query.identifiers:
-            columns.append((self.identifiers, [_share(query.identifiers, text, _says_identifier) for text in whole]))
+        for weight, wanted, held in ((self.phrases, query.phrases, _holds_phrase), (self.identifiers, query.identifiers, _says_identifier)):
+            if wanted:
+                columns.append((weight, [_share(wanted, f"{head}\n{text}", held) for head, text in zip(heads, texts, strict=True)]))
         total = sum(weight for weight, _ in columns) or 1.0
-        return [sum(weight * column[i] for weight, column in columns) / total for i in range(len(hits))]
+        return [sum([weight * column[i] for weight, column in columns]) / total for i in range(len(hits))]
 
 
 def terms_of(text: str) -> list[str]:
@@ -105,14 +103,15 @@ def _stem(word: str) -> str:
 
 def _of_words(terms: Sequence[str], texts: Sequence[str], heads: Sequence[str]) -> tuple[list[float], list[float], list[float]]:
     """(sentence, proximity, headings) of every text."""
-    places = [[_places(text, term) for term in terms] for text in texts]
-    rarity = [idf(len(texts), sum(bool(found[i]) for found in places)) for i in range(len(terms))]
+    by_term = [[_places(text, term) for text in texts] for term in terms]
+    rarity = [idf(len(texts), len(texts) - column.count([])) for column in by_term]
     total = sum(rarity)
     beside = [min(pair) for pair in itertools.pairwise(rarity)]
+    places = list(zip(*by_term, strict=True))
     return (
         [_best_sentence(text, found, rarity) / total for text, found in zip(texts, places, strict=True)],
         [_closeness(terms, found, beside) / sum(beside) if beside else 0.0 for found in places],
-        [sum(weight for term, weight in zip(terms, rarity, strict=True) if _places(head, term, 1)) / total for head in heads],
+        [sum([weight for term, weight in zip(terms, rarity, strict=True) if _places(head, term, 1)]) / total for head in heads],
     )
 
 
@@ -120,27 +119,33 @@ def _places(text: str, term: str, most: int = _MAX_PLACES) -> list[int]:
     """Where a word begins with the term; Chinese has no such beginnings."""
     found: list[int] = []
     at = text.find(term)
-    while at >= 0 and len(found) < most:
+    while at >= 0:
         if at == 0 or term[0] >= HAN or not text[at - 1].isalnum() or text[at - 1] >= HAN:
             found.append(at)
+            if len(found) == most:
+                break
         at = text.find(term, at + 1)
     return found
 
 
 def _best_sentence(text: str, places: Sequence[Sequence[int]], rarity: Sequence[float]) -> float:
-    ends = [match.end() for match in _SENTENCE_END.finditer(text)]
-    held: dict[int, float] = {}
-    for found, weight in zip(places, rarity, strict=True):
+    known = [(found, weight) for found, weight in zip(places, rarity, strict=True) if found]
+    if len(known) < 2:
+        return sum([weight for _, weight in known])
+    first, last = min([found[0] for found, _ in known]), max([found[-1] for found, _ in known])
+    ends = [match.end() for match in _SENTENCE_END.finditer(text, first, last + 1)]  # the others part no two words
+    held = [0.0] * (len(ends) + 1)
+    for found, weight in known:
         for sentence in {bisect_right(ends, place) for place in found}:
-            held[sentence] = held.get(sentence, 0.0) + weight
-    return max(held.values(), default=0.0)
+            held[sentence] += weight
+    return max(held)
 
 
 def _closeness(terms: Sequence[str], places: Sequence[Sequence[int]], beside: Sequence[float]) -> float:
     close = 0.0
     for i, weight in enumerate(beside):
         if places[i] and places[i + 1]:
-            gap = min(abs(right - left) for left in places[i] for right in places[i + 1])
+            gap = min([abs(right - left) for left in places[i] for right in places[i + 1]])
             close += weight * (1.0 if gap <= len(terms[i]) + _BESIDE else _NEAR_SHARE if gap <= _NEAR else 0.0)
     return close
 

@@ -14,7 +14,7 @@ Every way of scaling makes the best of a leg as good as the best of the other, a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import ClassVar
@@ -45,10 +45,10 @@ class ReciprocalRank:
         """Every candidate once, best first; scores between 0 and the sum of the weights / (k + 1)."""
         of_dense, of_sparse = self.weights
         legs = [
-            {c.chunk_id: weight / (self.k + rank) for c, rank in zip(leg, _ranks(leg), strict=True)}
+            {c.chunk_id: weight / (self.k + rank) for rank, c in enumerate(leg, 1)}
             for weight, leg in ((of_dense, dense), (of_sparse * trust, sparse))
         ]
-        return _ordered(dense, sparse, lambda chunk_id: sum(leg.get(chunk_id, 0.0) for leg in legs))
+        return _ordered(dense, sparse, {i: sum(leg.get(i, 0.0) for leg in legs) for i in dict.fromkeys((*legs[0], *legs[1]))})
 
 
 @dataclass(frozen=True)
@@ -107,30 +107,28 @@ def z_score(scores: Sequence[float]) -> list[float]:
 def _weighted(
     dense: Sequence[Candidate], sparse: Sequence[Candidate], of_sparse: float, scale: Callable[[Sequence[float]], list[float]]
 ) -> list[Candidate]:
-    sums = dict.fromkeys([candidate.chunk_id for leg in (dense, sparse) for candidate in leg], 0.0)
+    sums = dict.fromkeys([candidate.chunk_id for candidate in (*dense, *sparse)], 0.0)
     for weight, leg in ((1.0 - of_sparse, dense), (of_sparse, sparse)):
         if leg:
             scaled = scale([candidate.score for candidate in leg])
             scores, low = {c.chunk_id: s for c, s in zip(leg, scaled, strict=True)}, min(scaled)
-            for chunk_id in sums:
-                sums[chunk_id] += weight * scores.get(chunk_id, low)
-    return _ordered(dense, sparse, sums.__getitem__)
+            sums = {chunk_id: known + weight * scores.get(chunk_id, low) for chunk_id, known in sums.items()}
+    return _ordered(dense, sparse, sums)
 
 
-def _ordered(dense: Sequence[Candidate], sparse: Sequence[Candidate], score: Callable[[str], float]) -> list[Candidate]:
+def _ordered(dense: Sequence[Candidate], sparse: Sequence[Candidate], scores: Mapping[str, float]) -> list[Candidate]:
     best_rank: dict[str, int] = {}
     origin: dict[str, str] = {}
     for leg in (dense, sparse):
-        for candidate, rank in zip(leg, _ranks(leg), strict=True):
-            best_rank[candidate.chunk_id] = min(rank, best_rank.get(candidate.chunk_id, rank))
-            origin[candidate.chunk_id] = "hybrid" if candidate.chunk_id in origin else candidate.source
+        for rank, candidate in enumerate(leg, 1):
+            chunk_id = candidate.chunk_id
+            if chunk_id in origin:
+                best_rank[chunk_id], origin[chunk_id] = min(rank, best_rank[chunk_id]), "hybrid"
+            else:
+                best_rank[chunk_id], origin[chunk_id] = rank, candidate.source
     # rounded, or the last bits of a sum would decide what the former ranks should
-    fused = [Candidate(chunk_id, round(score(chunk_id), 12), source) for chunk_id, source in origin.items()]
-    return sorted(fused, key=lambda candidate: (-candidate.score, best_rank[candidate.chunk_id], candidate.chunk_id))
-
-
-def _ranks(leg: Sequence[Candidate]) -> range:
-    return range(1, len(leg) + 1)
+    ordered = sorted([(-round(scores[chunk_id], 12), rank, chunk_id) for chunk_id, rank in best_rank.items()])
+    return [Candidate(chunk_id, -negative, origin[chunk_id]) for negative, _, chunk_id in ordered]
 
 
 def _check_alpha(alpha: float) -> None:

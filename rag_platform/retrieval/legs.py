@@ -127,14 +127,14 @@ def asked_again(
 
     config, index = strategy.retrieval, lease.release.dense
     assert index is not None  # the caller's legs both ran
-    known = [candidate.chunk_id for candidate in fused if index.holds(candidate.chunk_id)]
+    known = index.held(candidate.chunk_id for candidate in fused)
     if not known:
         return []
     vector, _ = library.query_vector(strategy.embedding, query.dense_query_text)
     moved = vector + config.feedback_weight * index.vectors_of(known[: config.feedback_hits]).mean(axis=0)
     moved /= np.linalg.norm(moved)
     if config.feedback_scope == "pool":
-        return index.search(moved, len(known), chunk_ids=frozenset(known))[0]
+        return index.search(moved, len(known), chunk_ids=known)[0]  # no set, whose rows would be kept in place of a filter's
     plan = _planned(lease, strategy, access, k)
     found, _ = index.search(moved, k + len(access.hidden), chunk_ids=access.allowed, approximate=plan.dense == "ann")
     kept = access.shown(found, k)
