@@ -127,11 +127,13 @@ class Deadline:
             raise CancelledError(f"{stage} was cancelled by its caller", code="cancelled")
 
 
-def wait(future: Future[R], seconds: float, stage: str, deadline: Deadline | None = None) -> R:
+def wait(
+    future: Future[R], seconds: float, stage: str, deadline: Deadline | None = None, *, setting: str = "retrieval.stage_seconds"
+) -> R:  # fmt: skip
     """The result of the call, or its exception raised.
 
-    Raises ProviderError `deadline` after `seconds` or at the deadline of the query, and CancelledError when its caller takes it back; the
-    call runs on unheard.
+    Raises ProviderError `deadline` after `seconds`, which `setting` of the strategy allows, or at the deadline of the query, and
+    CancelledError when its caller takes it back; the call runs on unheard.
     """
     asked = deadline.left(seconds) if deadline is not None else seconds
     ends = time.monotonic() + asked
@@ -148,12 +150,15 @@ def wait(future: Future[R], seconds: float, stage: str, deadline: Deadline | Non
             if deadline is not None:
                 deadline.check(stage)
             if time.monotonic() >= ends:
-                told = "retrieval.stage_seconds" if asked == seconds else "retrieval.query_seconds left no more"
+                told = setting if asked == seconds else "retrieval.query_seconds left no more"
                 raise ProviderError(f"{stage} took longer than {asked:.3g} s ({told})", code="deadline", stage=stage) from error
 
 
-def within(seconds: float, stage: str, function: Callable[[], R], deadline: Deadline | None = None, *, quick: bool = False) -> R:
-    """The result of `function`, waited for at most `seconds` and no longer than the deadline of the query.
+def within(
+    seconds: float, stage: str, function: Callable[[], R], deadline: Deadline | None = None, *, quick: bool = False,
+    setting: str = "retrieval.stage_seconds",
+) -> R:  # fmt: skip
+    """The result of `function`, waited for at most `seconds` and no longer than the deadline of the query; errors are those of `wait`.
 
     A `quick` one computes for some milliseconds whatever it is given: the caller runs it itself, for handing it on costs one of them.
     """
@@ -162,4 +167,4 @@ def within(seconds: float, stage: str, function: Callable[[], R], deadline: Dead
         if not deadline.left():
             raise ProviderError(f"{stage} was not begun, for the time of the query is up (retrieval.query_seconds)", code="deadline",
                                 stage=stage)  # fmt: skip
-    return function() if quick else wait(start(function), seconds, stage, deadline)
+    return function() if quick else wait(start(function), seconds, stage, deadline, setting=setting)

@@ -12,16 +12,18 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from rag_platform.config import Strategy, canonical_json
-from rag_platform.errors import CancelledError, InputError, RagError
+from rag_platform.errors import CancelledError, InputError, ProviderError, RagError
 from rag_platform.ir import Citation, Hit, Json, QueryRequest, QueryResult
 from rag_platform.observability import tracing
 from rag_platform.prompts import wording
-from rag_platform.protocols import Answerer
+from rag_platform.protocols import Answerer, Vectors
 from rag_platform.retrieval import answering, budgets, citing, deadlines, evidence, merging
 from rag_platform.retrieval.budgets import Budget
 from rag_platform.retrieval.deadlines import Deadline
@@ -199,6 +201,11 @@ def _search_all(q: _Query, deadline: Deadline) -> list[Found]:
             if getattr(error, "code", "") in _CALLERS:
                 raise
             errors[namespace] = error
+    if any("error" not in item.flags for item in found):  # else none could be searched, and the answer says so
+        for item in found:
+            if (told := item.flags.get("error")) is not None:
+                errors[item.lease.namespace] = ProviderError(told["message"], code=told["code"])
+        found = [item for item in found if "error" not in item.flags]
     failed = {namespace: tracing.error_fields(error)["code"] for namespace, error in errors.items()}
     if not found:
         first = next(iter(errors.values()))
@@ -237,7 +244,8 @@ def _context_build(q: _Query, found: list[Found], hits: list[Hit]) -> list[Hit]:
     config = found[0].strategy.context
     with tracing.span("stage.context_build", provider_type="context", provider_id="budget", max_tokens=config.max_tokens) as span:
         try:
-            chosen = evidence.select(hits, config, {item.lease.namespace: item.lease.release.catalog for item in found})
+            catalogs = {item.lease.namespace: item.lease.release.catalog for item in found}
+            chosen = evidence.select(hits, config, catalogs, _vectors(found))
         except Exception as error:  # parents and neighbours may be unreadable: the hits themselves are evidence
             span.fail(error)
             plain = config.model_copy(update={"mode": "chunk", "tokenizer": "estimate"})
@@ -250,6 +258,20 @@ def _context_build(q: _Query, found: list[Found], hits: list[Hit]) -> list[Hit]:
         q.trace.count(selected_chunks=len(chosen.hits))
         q.trace.set(final_context_tokens=chosen.tokens)
         return list(chosen.hits)
+
+
+def _vectors(found: list[Found]) -> Callable[[Sequence[Hit]], Vectors] | None:
+    """The stored vectors of hits, 0 for a hit without one; None where the dense index was not asked or there are several of them."""
+    dense = found[0].lease.release.dense
+    if len(found) > 1 or dense is None or found[0].mode not in ("dense", "hybrid"):
+        return None
+
+    def vectors(hits: Sequence[Hit]) -> Vectors:
+        held = dense.held(hit.chunk_id for hit in hits)
+        rows = dict(zip(held, dense.vectors_of(held), strict=True))
+        return np.stack([rows.get(hit.chunk_id, np.zeros(dense.dim, np.float32)) for hit in hits])
+
+    return vectors
 
 
 def _generate(q: _Query, found: list[Found], hits: list[Hit], context: list[Hit], deadline: Deadline) -> _Answer:
@@ -301,7 +323,7 @@ def _written(
             else:
                 on_text = heard if q.on_text is not None else None
                 made = deadlines.within(config.timeout_ms / 1000, "stage.generate", lambda: compose(built.instance, on_text), deadline,
-                                        quick=getattr(built.instance, "QUICK", False))  # fmt: skip
+                                        quick=getattr(built.instance, "QUICK", False), setting="answerer.timeout_ms")  # fmt: skip
     except Exception as error:
         span.fail(error)
         deadline.check()

@@ -63,9 +63,11 @@ def ordered(s: Search, query: QueryIR, plan: FilterPlan, candidates: list[Candid
                     return reranking.reranked(instance, config, query, hits, rerank_k=s.strategy.retrieval.rerank_k)
 
             try:
-                seconds = min(s.strategy.retrieval.stage_seconds, config.timeout_ms / 1000)
+                seconds, setting = min((s.strategy.retrieval.stage_seconds, "retrieval.stage_seconds"),
+                                       (config.timeout_ms / 1000, "reranker.timeout_ms"))  # fmt: skip
                 quick = getattr(instance, "QUICK", False)
-                hits, source = deadlines.within(seconds, "stage.rerank", ranked, s.deadline, quick=quick), "rerank"
+                hits = deadlines.within(seconds, "stage.rerank", ranked, s.deadline, quick=quick, setting=setting)
+                source = "rerank"
                 span.set(movement=reranking.movement(before, [hit.chunk_id for hit in hits]))
             except Exception as error:
                 span.fail(error)

@@ -162,9 +162,10 @@ def _rewritten(s: Search, query: QueryIR, span: tracing.Span) -> QueryIR:
         llm = s.library.models.llm(config.rewrite.llm, s.strategy)
         if llm is None:
             raise ProviderError("no language model is configured; set query.rewrite.llm or llm in the strategy", code="no_model")
-        seconds = min(s.strategy.retrieval.stage_seconds, config.rewrite.timeout_ms / 1000)
+        seconds, setting = min((s.strategy.retrieval.stage_seconds, "retrieval.stage_seconds"),
+                               (config.rewrite.timeout_ms / 1000, "query.rewrite.timeout_ms"))  # fmt: skip
         return deadlines.within(seconds, "the rewriting of the question",
-                                lambda: rewriting.rewritten(query, llm, config, infer=s.request.infer), s.deadline)  # fmt: skip
+                                lambda: rewriting.rewritten(query, llm, config, infer=s.request.infer), s.deadline, setting=setting)  # fmt: skip
     except Exception as error:  # whatever a model does, the question can be asked as it is
         span.fail(error)
         s.fall_back("rewrite_failed", f"the question could not be rewritten ({error}); it is asked as it is")

@@ -219,7 +219,7 @@ def _all(
     for first in range(0, len(asked), parallel):
         running = [deadlines.start(call(messages)) for messages in asked[first : first + parallel]]
         for future in running:
-            completion = deadlines.wait(future, max(0.0, ends - time.monotonic()), "stage.summarise")
+            completion = deadlines.wait(future, max(0.0, ends - time.monotonic()), "stage.summarise", setting="summary.timeout_ms")
             texts.append(completion.text)
             usage["calls"] += 1
             for key in ("input_tokens", "output_tokens"):

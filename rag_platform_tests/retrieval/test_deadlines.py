@@ -25,6 +25,8 @@ def test_after_the_deadline_the_caller_goes_on_and_so_do_later_calls() -> None:
         with pytest.raises(ProviderError, match=r"stage\.x took longer than 0\.01 s") as raised:
             deadlines.within(0.01, "stage.x", release.wait)
         assert raised.value.code == "deadline"
+    with pytest.raises(ProviderError, match=r"longer than 0\.01 s \(reranker\.timeout_ms\)"):
+        deadlines.within(0.01, "stage.x", release.wait, setting="reranker.timeout_ms")
     assert deadlines.within(5, "stage.x", lambda: "alive") == "alive"
     release.set()
 

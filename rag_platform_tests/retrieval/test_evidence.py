@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +13,14 @@ from rag_platform.config_query import ContextConfig
 from rag_platform.documents.boundaries import structure
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CatalogWriter, Entry
-from rag_platform.ir import Chunk, Document, Hit, Version
+from rag_platform.ir import Chunk, Document, Hit, QueryRequest, Version
+from rag_platform.observability import traces
 from rag_platform.protocols import Vectors
+from rag_platform.retrieval.engine import answer
 from rag_platform.retrieval.evidence import Evidence, select
+from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.quoting import rendered
+from rag_platform.store import Store
 
 
 def hit(n: int, text: str, score: float = 0.0, *, doc: str = "d", index: int | None = None, section: str = "", parent: str = "") -> Hit:
@@ -270,3 +275,26 @@ def test_whatever_comes_the_budget_holds_and_nothing_is_torn(texts: list[tuple[s
             assert not torn or whole[len(chosen.chunk_text)] == "\n"
     if config.order == "rank" and config.group_by == "none" and config.mmr_lambda == 1:
         assert [h.rank for h in found.hits] == sorted(h.rank for h in found.hits)
+
+
+def test_a_translation_is_no_repetition() -> None:
+    hits = [
+        hit(1, "The pool holds connections for later questions."),
+        hit(2, "连接池为以后的问题保留连接。"),
+        hit(3, "Connections are kept."),
+    ]
+    rows = np.ones((3, 1), dtype=np.float32)
+    assert ids(select(hits, ContextConfig(), vectors=lambda _: rows)) == ["c1", "c2"]
+
+
+def test_the_engine_tells_paraphrases_by_the_stored_vectors(publish: Any, vary: Any, library: Library, store: Store) -> None:
+    text = "The pump starts at noon when the valve opens, and it stops again at midnight when the tank is full."
+    other = "When the valve opens, the pump starts at noon, and when the tank is full it stops again at midnight."
+    answers = {}
+    for threshold in (0.94, 0.99):  # their vectors have .95
+        name = vary(f"alike{threshold}", f"context: {{dedupe_cosine: {threshold}}}\n")
+        publish({"a": [("Care", text)], "b": [("Care", other)]}, strategy=name, release_id=f"r{threshold}")
+        result = answer(library, QueryRequest("When does the pump start?"))
+        [span] = [item for item in traces.show(store.logs_dir, result.trace_id)["spans"] if item["name"] == "stage.context_build"]
+        answers[threshold] = (span["attrs"]["context_k"], span["attrs"]["repeated"])
+    assert answers == {0.94: (1, 1), 0.99: (2, 0)}

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from typing import Any
 
 import pytest
@@ -153,3 +154,24 @@ def test_a_release_that_is_swapped_is_let_go_of(two: None, publish: Any, library
         answer(library, QueryRequest("pump", namespaces=BOTH))
         assert (old.retired, old.readers) == (True, 1)
     assert old.readers == 0
+
+
+def test_a_namespace_whose_indexes_are_gone_is_a_warning_too(two: None, library: Library, store: Store) -> None:
+    for name in ("lexical", "dense"):
+        shutil.rmtree(store.release_dir("people", "r7") / name, ignore_errors=True)
+    for names in (BOTH, BOTH[::-1]):  # whichever comes first
+        result = answer(library, QueryRequest("pump oil", namespaces=names))
+        assert (result.hits[0].doc_id, result.releases, result.effective_mode) == ("pump", {"machines": "r1"}, "hybrid")
+        assert any(warning.startswith("people: could not be asked") for warning in result.warnings)
+        assert result.flags["namespaces_failed"] == {"people": "provider_error"} and "error" not in result.flags
+        unknown = answer(library, QueryRequest("Wie wird das Wetter morgen?", namespaces=names))
+        assert not unknown.answered and "could not be searched" not in unknown.answer_markdown
+
+
+def test_all_indexes_gone_is_told_once(two: None, library: Library, store: Store) -> None:
+    for namespace, release_id in (("machines", "r1"), ("people", "r7")):
+        for name in ("lexical", "dense"):
+            shutil.rmtree(store.release_dir(namespace, release_id) / name, ignore_errors=True)
+    result = answer(library, QueryRequest("pump oil", namespaces=BOTH))
+    assert result.flags["error"]["code"] == "provider_error" and "could not be searched" in result.answer_markdown
+    assert "namespaces_failed" not in result.flags and result.hits == ()
