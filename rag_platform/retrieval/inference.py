@@ -64,7 +64,7 @@ def inferred(text: str, *, today: date, config: InferenceConfig) -> Inferred:
                 continue
             filters[found[0]] = found[1]
             start, end = match.span("said")
-            said.append(f"`{rest[start:end].strip(_MARGINS)}` asks for {_shown(found)}")
+            said.append(f"`{rest[start:end].strip(_MARGINS)}` asks for {shown(*found)}")
             rest = f"{rest[:start]} {rest[end:]}"
     preferences = tuple(rule.reader for rule in PREFERENCES if rule.may_match(lowered) and rule.patterns()[0].search(lowered))
     return Inferred(filters, preferences, (_tidied(rest) or text) if filters else text, tuple(said))
@@ -82,8 +82,8 @@ def _tidied(text: str) -> str:
     return tidy if any(map(str.isalnum, tidy)) else ""
 
 
-def _shown(found: Found) -> str:
-    name, condition = found
+def shown(name: str, condition: object) -> str:
+    """A condition as a sentence says it: `lang = zh`, `doc_date from 2024 before 2025`."""
     if not isinstance(condition, Mapping):
         return f"{name} = {condition}"
     words = {"$eq": "=", "$gte": "from", "$lte": "to", "$gt": "above", "$lt": "before", "$contains": "with"}

@@ -26,6 +26,7 @@ RULES = 3  # of everything below; another number when the same text would give a
 PLAIN_PROFILE = f"query_plain-v{RULES}"
 REWRITE_PROFILE = "none"
 _QUERY, _KEYPHRASES = QueryConfig(), KeyphraseConfig()
+WITHOUT_FILTERS = "ask without inferred filters to search everything"
 MAX_PHRASES = 8
 MAX_IDENTIFIERS = 32
 MAX_MARKS = 4  # combining marks on one letter; scripts that need them need fewer
@@ -99,7 +100,7 @@ def prepare(
         expansions=rules.vocabulary.expansions(told.rest, config.expansion_weight, config.max_expansions),
         preferences=preferences,
         inferred=own,
-        warnings=tuple(f"{said}; ask without inferred filters to search everything" for said in told.said),
+        warnings=tuple(f"{said}; {WITHOUT_FILTERS}" for said in told.said),
         query_profile_id=rules.profile_id,
         rewrite_profile_id=REWRITE_PROFILE,
         **_worded(told.rest, config),

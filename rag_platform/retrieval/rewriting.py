@@ -19,8 +19,8 @@ from rag_platform.errors import InputError, ProviderError
 from rag_platform.indexes.catalog import FILTERABLE
 from rag_platform.ir import Json, QueryIR
 from rag_platform.protocols import LLM, Completion, Message
-from rag_platform.retrieval import filters
-from rag_platform.retrieval.queries import cleaned, normalised
+from rag_platform.retrieval import filters, inference
+from rag_platform.retrieval.queries import WITHOUT_FILTERS, cleaned, normalised
 
 PROMPT = "query/rewrite"
 FIELDS = ("today", "fields", "queries", "question")
@@ -30,8 +30,10 @@ MAX_TOKENS = 700
 MAX_CHARS = 1000  # of the question and of each further one
 MAX_KEYWORDS, MAX_KEYWORD_CHARS = 8, 80
 MAX_FILTERS = 4
-# Their values are words of the library, so the question must hold them; the strict ones leave out what has no such field.
+# Their values are words of the library, so the question must hold them, and of dates the year; the strict ones leave out what has no
+# such field.
 _VERBATIM = frozenset({"tags", "source", "keyphrases"})
+_DATES = frozenset({"created_at", "doc_date"})
 _STRICT = frozenset({"tags", "source"})
 _MEANT = {
     "lang": "ISO 639-1 code",
@@ -43,8 +45,6 @@ _MEANT = {
 }
 _VALUES = {
     "lang": re.compile(r"[a-z]{2}"),
-    "created_at": re.compile(r"\d{4}(?:-\d\d(?:-\d\d(?:T[\d:.]+Z?)?)?)?"),
-    "doc_date": re.compile(r"\d{4}(?:-\d\d(?:-\d\d)?)?"),
     "quality_score": re.compile(r"0(?:\.\d+)?|1(?:\.0+)?"),
 }
 _FENCE = re.compile(r"^```[a-z]*\s*|\s*```$", re.I)
@@ -72,7 +72,8 @@ def rewritten(query: QueryIR, llm: LLM, config: QueryConfig, *, infer: bool | No
     """The question as the model puts it: dense text, expansions, intent, filters and at most `config.rewrite.queries` further questions.
 
     Filters are taken on fields of `config.inference.fields` that neither the caller nor the rules filter by, and not at all where `infer`
-    (None: the configuration) is off; one that is not valid is left out with a warning in `warnings`, and the text is kept. Raises
+    (None: the configuration) is off; each is named in `warnings`, and so is one that is left out because it is not valid or says what the
+    question does not: for words of the library, dates and scores that can be told. The text is kept. Raises
     ProviderError `bad_output` for a reply that is not what was asked for, and what the model's provider raises.
     """
     prompt = prompts.load(PROMPT, FIELDS)
@@ -85,7 +86,7 @@ def rewritten(query: QueryIR, llm: LLM, config: QueryConfig, *, infer: bool | No
     completion = llm.generate([Message("system", prompt.system), Message("user", asked)], max_tokens=MAX_TOKENS, json_schema=schema(config))
     reply = _parsed(completion.text)
     question, warnings = _question(reply, query)
-    told, dropped = _filters(reply.get("filters"), query, config) if infers else ({}, [])
+    told, said = _filters(reply.get("filters"), query, config) if infers else ({}, [])
     own = [text for text, _ in query.expansions]
     return replace(
         query,
@@ -95,7 +96,7 @@ def rewritten(query: QueryIR, llm: LLM, config: QueryConfig, *, infer: bool | No
         inferred={**query.inferred, **told},
         expansions=(*query.expansions, *_expansions(reply["keywords"], query, own, config))[: config.max_expansions],
         rewrites=tuple(_further(reply["queries"], question, query))[: config.rewrite.queries],
-        warnings=(*query.warnings, *warnings, *dropped),
+        warnings=(*query.warnings, *warnings, *said),
         rewrite_profile_id=_profile(prompt.profile_id, completion),
     )
 
@@ -181,7 +182,7 @@ def _encodable(text: str) -> str:
 
 
 def _filters(told: Any, query: QueryIR, config: QueryConfig) -> tuple[Json, list[str]]:
-    """(conditions by field, why others were left out)."""
+    """(conditions by field, what is to be said of them and of those that were left out)."""
     if not isinstance(told, list):
         return {}, ["the filters of the rewritten question were left out, for they are no list"]
     found: Json = {}
@@ -197,7 +198,8 @@ def _filters(told: Any, query: QueryIR, config: QueryConfig) -> tuple[Json, list
             continue
         if name not in query.filters:
             found[name] = merged
-    return found, dropped
+    said = [f"the rewritten question asks for {inference.shown(*condition)}; {WITHOUT_FILTERS}" for condition in found.items()]
+    return found, [*said, *dropped]
 
 
 def _condition(item: Any, query: QueryIR, allowed: Sequence[str]) -> tuple[str, Json]:
@@ -208,10 +210,20 @@ def _condition(item: Any, query: QueryIR, allowed: Sequence[str]) -> tuple[str, 
         raise InputError(f"{str(name)[:40]!r} {str(operator)[:20]!r} is not allowed; fields: {', '.join(allowed)}", code="unknown_filter")
     if name in _VALUES and not _VALUES[name].fullmatch(str(value)):
         raise InputError(f"{str(value)[:60]!r} is no value of {name}: {_MEANT[name]}", code="invalid_filter")
-    if name in _VERBATIM and str(value).lower() not in query.original_query.lower():
+    if not _is_said(name, str(value), cleaned(query.original_query).lower()):
         raise InputError(f"the question does not say {str(value)[:60]!r}", code="invalid_filter")
     strict = {"$missing": "exclude"} if name in _STRICT else {}
     return name, {operator: value, **strict}
+
+
+def _is_said(name: str, value: str, question: str) -> bool:
+    """False for words of the library, years and scores that a model made up; a language or a kind of file has many names."""
+    if name == "quality_score":
+        numbers = [float(number) for number in _NUMBER.findall(question)]
+        return any(float(value) in (number, round(number / 100, 6)) for number in numbers)
+    if name in _DATES:
+        return value[:4] in question
+    return name not in _VERBATIM or value.lower() in question
 
 
 def _fields(config: InferenceConfig) -> list[str]:

@@ -102,12 +102,41 @@ def test_filters_are_taken_on_allowed_fields_only_and_the_rest_is_said(asked: Mo
         {"field": "doc_id", "operator": "$eq", "value": "secret"},
         {"field": "tags", "operator": "$contains", "value": "made-up"},
     ]
-    query = asked(reply(filters=conditions))
+    text = "how big could uploads be from 2024 up to March 2025"
+    query = asked(reply(question=text, filters=conditions), text=text)
     assert query.filters == query.inferred == {"doc_date": {"$gte": "2024", "$lt": "2025-03"}}
-    assert [warning.split(": ", 1)[1].split(";")[0] for warning in query.warnings] == [
-        "'doc_id' '$eq' is not allowed", "the question does not say 'made-up'",
-    ]  # fmt: skip
-    assert query.dense_query_text == "How large may an uploaded file be?"
+    assert [warning.split(";")[0] for warning in query.warnings] == [
+        "the rewritten question asks for doc_date from 2024 before 2025-03",
+        "a filter of the rewritten question was left out: 'doc_id' '$eq' is not allowed",
+        "a filter of the rewritten question was left out: the question does not say 'made-up'",
+    ]
+
+
+def test_every_filter_that_a_model_tells_is_named(asked: Model) -> None:
+    query = asked(reply(filters=[{"field": "lang", "operator": "$eq", "value": "fr"}]))
+    assert query.filters == {"lang": {"$eq": "fr"}}
+    assert query.warnings == ("the rewritten question asks for lang = fr; ask without inferred filters to search everything",)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "value", "taken"),
+    [
+        ("uploads", "doc_date", "2019", False),
+        ("uploads in 2020", "doc_date", "2019-06", False),
+        ("uploads in May 2019", "doc_date", "2019-05", True),  # months have names
+        ("２０１９年的上传限制", "doc_date", "2019", True),
+        ("uploads last week", "created_at", "2026-11-15", False),
+        ("uploads since 2026-11-15", "created_at", "2026-11-15", True),
+        ("uploads since 2026-11-15", "created_at", "2026/11/15", False),
+        ("good uploads", "quality_score", 0.8, False),
+        ("uploads of quality .8 or 0.8", "quality_score", 0.8, True),
+        ("uploads that are 85% good", "quality_score", 0.85, True),
+    ],
+)
+def test_dates_and_scores_must_stand_in_the_question(asked: Model, text: str, name: str, value: Any, taken: bool) -> None:
+    query = asked(reply(filters=[{"field": name, "operator": "$gte", "value": value}]), text=text)
+    assert query.filters == ({name: {"$gte": value}} if taken else {})
+    assert any("left out" in warning for warning in query.warnings) != taken
 
 
 @pytest.mark.parametrize(
