@@ -32,7 +32,7 @@ def post_filtered(s: Search, plan: FilterPlan, fused: list[Candidate]) -> list[C
             kept = [candidate for candidate in kept if candidate.score >= threshold]
         counts = [len(fused), len(kept)]
         span.set(phase="post", candidate_count_before_after_filter=counts, filter_execution_plan_effective=effective)
-        s.trace.set(candidate_count_before_after_filter=counts)
+        s.record("candidate_count_before_after_filter", counts)
         if plan.applied:
             s.flags["filter_execution_plan_effective"] = effective
         return kept

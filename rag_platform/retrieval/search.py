@@ -25,6 +25,10 @@ class Search:
     flags: Json = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
+    def record(self, name: str, value: object) -> None:
+        """Record a fact of this namespace's search in the trace, under its name where several are asked."""
+        self.trace.set(**{name if len(self.request.namespaces) < 2 else f"{name}.{self.lease.namespace}": value})
+
     def fall_back(self, flag: str, warning: str) -> None:
         """Record that a stage failed and the query went on without it. Raises CancelledError when nobody waits for it."""
         self.deadline.check()

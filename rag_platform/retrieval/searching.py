@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from rag_platform.config import Strategy, canonical_json
 from rag_platform.errors import InputError, ProviderError, RagError
 from rag_platform.indexes.catalog import FILTERABLE
+from rag_platform.indexes.release import Unreadable
 from rag_platform.ir import Candidate, Hit, Json, QueryIR
 from rag_platform.observability import tracing
 from rag_platform.retrieval import budgets, deadlines, filters, legs, merging, naming, ordering, queries
@@ -93,6 +94,12 @@ def _searched(s: Search, query: QueryIR, plan: FilterPlan, mode: str, top_k: int
         found = _in_named(s, asked, named, access, found, pool_k)
     fused = _fed_back(s, query, access, found, _fusion(s, found))
     candidates = ordering.post_filtered(s, plan, fused)
+    if plan.drop and fused and not candidates and query.inferred and "filter_relaxed" not in s.flags:
+        relaxed, its_plan, *_ = _missed(s, query, plan, access)
+        if relaxed is not query:
+            return _searched(s, relaxed, its_plan, mode, top_k)
+    if plan.drop and (matched_count is None or not candidates):
+        matched_count = len(candidates)  # of those that were found: how many of all chunks match is not looked up
     hits = ordering.ordered(s, query, plan, candidates, found, top_k)
     return query, plan, _Remembered(tuple(hits), found.mode, len(found.ran), matched_count, {}, ())
 
@@ -296,7 +303,7 @@ def _fusion(s: Search, found: Retrieved) -> list[Candidate]:
         tracing.event("fusion.ranked", {"ranked": legs.listed(fused)})
     s.trace.count(candidates_dense=len(found.dense), candidates_sparse=len(found.sparse))
     if both:
-        s.trace.set(dense_topk_overlap_sparse=legs.overlap(found.dense, found.sparse))
+        s.record("dense_topk_overlap_sparse", legs.overlap(found.dense, found.sparse))
     return fused
 
 
@@ -304,6 +311,8 @@ def _named(s: Search, query: QueryIR, mode: str) -> Named | None:
     """The documents that the question names, where both legs are asked: one leg alone is shown as it is."""
     release = s.lease.release
     if not s.strategy.retrieval.named_documents or mode != "hybrid" or release.dense is None or release.lexical is None:
+        return None
+    if isinstance(release.lexical, Unreadable):  # the word leg tells it
         return None
     try:
         return s.lease.names().named(query.original_query)

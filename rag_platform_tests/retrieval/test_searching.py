@@ -1,0 +1,62 @@
+"""rag_platform.retrieval.searching: what a search says of filters by patchy fields, of damaged indexes, and of itself in the trace."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rag_platform.ir import QueryRequest
+from rag_platform.observability import traces
+from rag_platform.retrieval.engine import answer
+
+DOCS = {
+    "pool.md": "# Connection pool\n\nThe connection pool holds a hundred connections. A connection pool queues further requests.\n",
+    "logs.md": "# Log files\n\nLog files are kept for thirty days. Old log files are removed at night.\n",
+}
+
+
+@pytest.fixture
+def filled(shelf: Any, tmp_path: Path) -> Any:
+    for name, text in DOCS.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    shelf.ingest(*(tmp_path / name for name in DOCS))
+    return shelf
+
+
+def test_a_filter_by_keyphrases_says_how_many_it_left(filled: Any) -> None:
+    library = filled.library()
+    held = answer(library, QueryRequest("connection pool", filters={"keyphrases": {"$contains": "connection pool"}}))
+    assert [hit.filename for hit in held.hits] == ["pool.md"] and held.matched_count == 1
+    missed = answer(library, QueryRequest("connection pool", filters={"keyphrases": {"$contains": "nothing of the kind"}}))
+    assert (missed.hits, missed.matched_count, missed.answered) == ((), 0, False)
+
+
+def test_a_told_keyphrase_that_nothing_has_is_relaxed_once_where_configured(filled: Any, config_folder: Path) -> None:
+    question = QueryRequest("关键词:不存在词 connection pool")
+    library = filled.library()
+    assert answer(library, question).matched_count == 0
+    with (config_folder / "strategies" / "tiny.yaml").open("a", encoding="utf-8") as strategy:
+        strategy.write("query: {inference: {relax_once: true}}\n")
+    result = answer(library, question)
+    assert (result.hits[0].filename, result.flags["filter_relaxed"], result.applied_filters) == ("pool.md", True, {})
+
+
+def test_a_lost_word_index_is_told_once(filled: Any) -> None:
+    release = filled.store.current_path("default").read_text(encoding="utf-8").strip()
+    shutil.rmtree(filled.store.release_dir("default", release) / "lexical")
+    result = answer(filled.library(), QueryRequest("connection pool in pool.md"))
+    assert result.hits and result.flags["sparse_failed"] is True and "naming_failed" not in result.flags
+    assert len(result.warnings) == 1 and "sparse leg failed" in result.warnings[0]
+
+
+def test_the_trace_tells_the_namespaces_apart(filled: Any, tmp_path: Path) -> None:
+    filled.ingest(tmp_path / "logs.md", namespace="logs")
+    result = answer(filled.library(), QueryRequest("connection pool", namespaces=("default", "logs")))
+    told = traces.show(filled.store.logs_dir, result.trace_id)["attrs"]
+    assert told["candidate_count_before_after_filter.default"] == [2, 2]
+    assert told["candidate_count_before_after_filter.logs"] == [1, 1]
+    assert {"dense_topk_overlap_sparse.default", "dense_topk_overlap_sparse.logs"} <= told.keys()
+    assert "candidate_count_before_after_filter" not in told
