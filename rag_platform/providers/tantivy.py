@@ -25,6 +25,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -44,6 +45,7 @@ _BUCKETS, _DICTIONARY = "buckets.json", "dictionary.json"
 _LARGE_SET = 2_000
 _LARGE_SHARE = 0.05
 _KEPT_IDFS = 20_000  # counting a term asks every segment; the index never changes
+_KEPT_WEIGHTS = 64  # questions; those that are being answered
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,8 @@ class TantivyReader:
         self._index.reload()
         self._searcher = self._index.searcher()
         self._analysis = Analysis(options.chinese, dictionaries.Dictionary(_words_of(directory)))
+        # of one question twice: its words are looked for, and what they reach is told
+        self._weights = lru_cache(_KEPT_WEIGHTS)(partial(self._analysis.weights, identifier_boost=options.identifier_boost))
         self._has_places = _has_places(directory)
         self._idfs: dict[tuple[str, str], float] = {}
         self._names: dict[tuple[int, int], str] = {}  # chunk ids by place, as they were met: a stored document takes longer to read
@@ -151,7 +155,7 @@ class TantivyReader:
         import tantivy
 
         query, should, schema = tantivy.Query, tantivy.Occur.Should, self._index.schema
-        weights = self._analysis.weights(text, expansions, identifier_boost=self._options.identifier_boost)
+        weights = self._weights(text, tuple(expansions))
         clauses = [
             (should, query.boost_query(query.term_query(schema, name, term, "freq"), weight * boost))
             for term, weight in weights.items()
@@ -169,7 +173,7 @@ class TantivyReader:
 
     def reach(self, query: str) -> float:
         """What a text of average length scores that holds every word of the question once, its headings apart; 0 without words."""
-        weights = self._analysis.weights(query, identifier_boost=self._options.identifier_boost)
+        weights = self._weights(query, ())
         return sum(weight * self._idf("text", term) for term, weight in weights.items())
 
     def holding(self, words: str, doc_ids: Collection[str] | None = None) -> int:
@@ -223,14 +227,13 @@ class TantivyReader:
 
     def _hits(self, query: Any, limit: int) -> list[tuple[float, str]]:
         """(minus its score, chunk id) of each, best first."""
-        names, found = self._names, []
-        for score, address in self._searcher.search(query, limit, count=False).hits:
-            place = (address.segment_ord, address.doc)
-            name = names.get(place)
-            if name is None:
-                name = names[place] = str(self._searcher.doc(address)["chunk_id"][0])
-            found.append((-score, name))
-        return found
+        found = self._searcher.search(query, limit, count=False).hits
+        known = self._names.get
+        return [(-score, known((address.segment_ord, address.doc)) or self._name(address)) for score, address in found]
+
+    def _name(self, address: Any) -> str:
+        name = self._names[address.segment_ord, address.doc] = str(self._searcher.doc(address)["chunk_id"][0])
+        return name
 
 
 # --- buckets -------------------------------------------------------------------------------------------------------------
