@@ -317,12 +317,13 @@ class QueryIR:
     query_profile_id: str = ""
     rewrite_profile_id: str = ""
     asked_text: str = ""  # the question without the words that became filters; empty: the question
+    about: str = ""  # asked_text without the words of preferences and commands; empty: the same
     asked_words: str = ""  # sparse_query_expr and what function words texts in its language hold; empty: the same
 
     @property
     def subject(self) -> str:
-        """The question without the words that became filters: no passage holds `PDF only`."""
-        return self.asked_text or self.original_query
+        """The question without the words that became filters, preferences or commands: no passage holds `PDF only` or `summarise`."""
+        return self.about or self.asked_text or self.original_query
 
 
 @dataclass(slots=True)  # not frozen: hundreds are made for every question, in a third of the time

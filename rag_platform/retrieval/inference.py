@@ -66,7 +66,9 @@ def inferred(text: str, *, today: date, config: InferenceConfig) -> Inferred:
             start, end = match.span("said")
             said.append(f"`{rest[start:end].strip(_MARGINS)}` asks for {shown(*found)}")
             rest = f"{rest[:start]} {rest[end:]}"
-    preferences = tuple(rule.reader for rule in PREFERENCES if rule.may_match(lowered) and rule.patterns()[0].search(lowered))
+    preferences = tuple(
+        rule.reader for rule in PREFERENCES if rule.may_match(lowered) and any(pattern.search(lowered) for pattern in rule.patterns())
+    )
     return Inferred(filters, preferences, (_tidied(rest) or text) if filters else text, tuple(said))
 
 

@@ -1,6 +1,6 @@
-"""The wordings by which a question asks for a filter or a preference; each rule tells little rather than too much.
+"""The wordings by which a question asks for a filter or a preference, or says what to do; each rule tells little rather than too much.
 
-Every pattern has a group `said`, the words that are taken out of the question. Repetitions are bounded, so that no text makes one slow.
+The group `said` is the words that are taken out of the question. Repetitions are bounded, so that no text makes one slow.
 """
 
 from __future__ import annotations
@@ -222,24 +222,69 @@ _DATED = (
     rf"[,;(]\s*(?P<said>(?:only\s+)?(?P<bound>since|after|before)\s+{_ISO}){_END}",
 )
 
-_OFFICIAL = (
-    r"(?:docs?|documentation|documents?|guides?|guidelines?|sources?|manuals?|references?|tutorials?|handbooks?|announcements?|statements?)"
-)
+_GUIDES = r"(?:docs?|documentation|documents?|guides?|guidelines?|sources?|manuals?|references?|tutorials?|handbooks?)"
 _PICTURE = r"(?:pictures?|images?|figures?|diagrams?|screenshots?|photos?|illustrations?)"
+_INSIDE = r"(?:里面?|中(?!文)|内)?的?"
+# What no passage holds of a preference is its `said`; a wording without one is a preference whose words may be the subject as well.
 _RECENT_WORDS = (
-    rf"最新|(?<![离距与])最近的?(?:{_DOC}|更新|规定|政策|公告|通知)"
-    r"|(?<!at )\bthe latest\b|^latest\b|\bnewest\b|\bmost recent\b"
+    r"(?P<said>最新的?)",
+    rf"(?<![离距与])(?P<said>最近的?)(?={_DOC}|更新|规定|政策|公告|通知)",
+    r"(?P<said>(?<!at )\bthe latest\b|(?:^|(?<=[,;] ))latest\b|\bnewest\b|\bmost recent\b)(?!-)",
 )
 _OFFICIAL_WORDS = (
-    r"官方(?:发布|文档|资料|手册|来源|网站|说明|指南|公告|渠道|答复|解释|教程|版本的)|优先官方"
-    rf"|\bofficial\s+{_OFFICIAL}\b"
+    rf"(?P<said>官方(?:发布的?|(?:文档|资料|手册|说明|指南|教程){_INSIDE}|(?=来源|网站|公告|渠道|答复|解释|版本的))|优先官方)",
+    rf"\b(?P<said>official(?:\s+{_GUIDES}|(?=\s+(?:announcements?|statements?))))\b",
 )
 _PICTURE_WORDS = (
-    r"带有?图|有图的|配图的|附图|图文并茂|含有?图片|包含(?:图片|截图|示意图)的"
-    rf"|\bwith\s+(?:an?\s+|some\s+)?{_PICTURE}{_END}|\b{_DOC_EN}\s+with\s+{_PICTURE}\b"
+    rf"(?:^|(?<=[\s,，。;；!！?？]))(?P<said>(?:要|最好)?(?:带有?|附|含有?|包含|配)(?:图片|截图|示意图|图(?![标像形表例层书]))的?)(?:{_END}|(?<=的)|(?={_DOC}))",
+    r"带有?图|有图的|配图的|附图|图文并茂|含有?图片|包含(?:图片|截图|示意图)的",
+    rf"^{_NO_HOW}.{{1,400}}?[\s,;](?P<said>with\s+(?:an?\s+|some\s+)?{_PICTURE}){_END}",
+    rf"^{_NO_HOW}.{{0,400}}?\b(?P<said>{_GUIDES}\s+with\s+{_PICTURE})\b",
+    rf"\bwith\s+(?:an?\s+|some\s+)?{_PICTURE}{_END}|\b{_DOC_EN}\s+with\s+{_PICTURE}\b",
 )
 PREFERENCES: tuple[Rule, ...] = (
-    _rule("prefer_recent", (_RECENT_WORDS,), ("最新", "最近", "latest", "newest", "recent")),
-    _rule("prefer_official", (_OFFICIAL_WORDS,), ("官方", "official")),
-    _rule("prefer_has_image", (_PICTURE_WORDS,), ("图", " with ")),
+    _rule("prefer_recent", _RECENT_WORDS, ("最新", "最近", "latest", "newest", "recent")),
+    _rule("prefer_official", _OFFICIAL_WORDS, ("官方", "official")),
+    _rule("prefer_has_image", _PICTURE_WORDS, ("图", " with ")),
+)
+
+_PLEASE = (
+    r"(?:(?:please|kindly|just|now|(?:can|could|would|will) you|help me(?:\s+to)?"
+    r"|i(?:'d|\s+would)?\s+(?:want|need|like)(?:\s+you)?(?:\s+to(?:\s+(?:have|see|get))?)?)[,\s]+){0,3}"
+)
+_SIZE = r"(?:(?:an?|the|some|any|all|every|more|further|brief|short|quick|concise|detailed|general|complete|full|high-level)\s+){0,4}"
+_ACCOUNT = rf"{_SIZE}(?:summary|overview|outline|explanation|description|introduction|comparison|tl;dr)\s+(?:of|on|about|for|to|between)"
+_TEXTS = (
+    rf"{_SIZE}(?:documents?|docs|documentation|articles?|pages?|sections?|passages?|guides?|materials?|information|info|details|news)"
+    r"\s+(?:that\s+(?:is|are)\s+)?(?:about|on|regarding|concerning|(?<=guide )to)"
+)
+_LEADS = (
+    rf"^(?P<said>{_PLEASE}(?:summari[sz]e|recap|explain|describe|discuss|outline|compare)"
+    rf"(?:\s+(?:briefly|in\s+(?:detail|brief|short)|(?:to|for)\s+(?:me|us))){{0,2}}(?:\s+(?:{_ACCOUNT}|{_TEXTS}))?)(?=[\s:,])",
+    rf"^(?P<said>{_PLEASE}(?:(?:show|tell|give|get|find|send|write|provide|list|search\s+for|look\s+(?:for|up))\s+(?:(?:me|us)\s+)?)?"
+    rf"(?:{_ACCOUNT}|{_TEXTS}))(?=[\s:,])",
+    rf"^(?P<said>{_PLEASE}(?:(?:show|tell|give|get|find|list)\s+(?:me|us)(?:\s+(?:about|all))?|list\s+(?:all|every)|tl;dr))(?=[\s:,])",
+)
+_TAILS = (
+    rf"\w(?P<said>\s*[,;:.]\s*(?:please\s+)?(?:summari[sz]ed?|briefly|tl;dr|in\s+(?:short|brief)|{_SIZE}(?:summary|overview))){_END}",
+    rf"^(?!.*\b(?:what|which|where|who|how|the|an?|is|are|in)\b).{{1,200}}?\w(?P<said>\s+(?:summary|overview)){_END}",
+)
+_PLEASE_ZH = r"(?:请(?!求)|麻烦|劳驾|能否|能不能|可以|可否|帮我|帮忙|给我|为我|替我|我(?:想要?|要|需要)|你|您){0,4}"
+_SIZE_ZH = r"(?:简单|简要|简短|简洁|大致|大概|详细|具体|全面)?地?"
+_TELL_ZH = r"(?:总结|概括|概述|归纳|梳理|综述|介绍|说明|解释|描述|阐述|讲解|列出|列举|罗列|说说|讲讲|谈谈|聊聊|对比|比较)"
+_LEADS_ZH = (
+    # 说明书, 解释器, 总结会
+    rf"^(?P<said>{_PLEASE_ZH}{_SIZE_ZH}{_TELL_ZH}(?:一下|一遍|(?![书信器符法性会文员者度型表]))(?:关于|有关)?)",
+    rf"^(?P<said>{_PLEASE_ZH}(?:查找?|查询|找|搜索?|检索|看)一下(?:关于|有关)?)",
+)
+_TAILS_ZH = (
+    rf"^{_NO_HOW}.{{1,200}}?\w(?P<said>(?:的|\s|[,，。]|进行|做一?个){{1,3}}(?:总结|概括|概述|归纳|摘要|概要|简介|综述)(?:一下)?){_END}",
+    rf"^{_NO_HOW}.{{1,200}}?\w(?P<said>(?:总结|概括|归纳|梳理|介绍|说明)一下){_END}",
+)
+# What is to be done with what is found.
+COMMANDS: tuple[Rule, ...] = (
+    _rule("command", _LEADS),
+    _rule("command", _TAILS, ("summ", "brief", "overview", "tl;dr", "in short")),
+    _rule("command", _LEADS_ZH),
+    _rule("command", _TAILS_ZH, ("总结", "概", "归纳", "摘要", "简介", "综述", "一下")),
 )

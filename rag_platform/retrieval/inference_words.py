@@ -36,6 +36,6 @@ NUMBERS = {
 }  # fmt: skip
 # The rules are written in simplified characters; these stand for traditional ones, character by character, so that places stay.
 SIMPLIFIED = str.maketrans(
-    "標籤來質圖檔資週個關於報僅麼裡內兩後發佈這過錄獻冊筆記頁從檢請幫語視頻電網純鍵詞",
-    "标签来质图档资周个关于报仅么里内两后发布这过录献册笔记页从检请帮语视频电网纯键词",
+    "標籤來質圖檔資週個關於報僅麼裡內兩後發佈這過錄獻冊筆記頁從檢請幫語視頻電網純鍵詞總結紹說釋講談歸納對較綜簡詳體闡羅舉煩勞駕為給",
+    "标签来质图档资周个关于报仅么里内两后发布这过录献册笔记页从检请帮语视频电网纯键词总结绍说释讲谈归纳对较综简详体阐罗举烦劳驾为给",
 )

@@ -17,12 +17,12 @@ from rag_platform.documents.keyphrases import keyphrases as found_keyphrases
 from rag_platform.errors import InputError
 from rag_platform.ir import Json, QueryIR
 from rag_platform.providers.segmentation import dictionary_terms, is_identifier
-from rag_platform.retrieval import function_words, inference
+from rag_platform.retrieval import function_words, inference, subjects
 from rag_platform.retrieval.filters import SOFT_FIELDS
 from rag_platform.retrieval.inference import Inferred, inferred
 from rag_platform.retrieval.vocabulary import Vocabulary, changed, vocabulary
 
-RULES = 3  # of everything below; another number when the same text would give another QueryIR
+RULES = 4  # of everything below; another number when the same text would give another QueryIR
 PLAIN_PROFILE = f"query_plain-v{RULES}"
 REWRITE_PROFILE = "none"
 _QUERY, _KEYPHRASES = QueryConfig(), KeyphraseConfig()
@@ -112,6 +112,7 @@ def plain(query: QueryIR) -> QueryIR:
     clean = cleaned(query.original_query)
     return replace(
         query, dense_query_text=clean, sparse_query_expr=clean, asked_text=clean, asked_words=clean,
+        about=subjects.subject(clean, _quoted(clean)),
         filters=_given(query), expansions=(), rewrites=(),
         preferences=tuple(name for name in query.preferences if name not in query.inferred), inferred={}, warnings=(),
         query_profile_id=PLAIN_PROFILE, rewrite_profile_id=REWRITE_PROFILE,
@@ -187,11 +188,16 @@ def _worded(text: str, config: QueryConfig) -> dict[str, Any]:
     it lowers. What texts in the language of the question should hold is all of it in a Latin script, of Chinese only what names something:
     an index without `the` and `of` is in another language; that `什么` is rare tells nothing, for its characters count several times.
     """
-    searched = text
+    searched, quoted = text, _quoted(text)
     if config.drop_function_words:
-        searched = function_words.without(text, config.function_words, [match.span() for match in _PHRASE.finditer(text)])
+        searched = function_words.without(text, config.function_words, quoted)
     expected = searched if _HAN_CHARACTER.search(text) else text
-    return {"dense_query_text": text, "sparse_query_expr": searched, "asked_text": text, "asked_words": expected}
+    about = subjects.subject(text, quoted)
+    return {"dense_query_text": text, "sparse_query_expr": searched, "asked_text": text, "asked_words": expected, "about": about}
+
+
+def _quoted(text: str) -> list[tuple[int, int]]:
+    return [match.span() for match in _PHRASE.finditer(text)]
 
 
 def _intent(lowered: str, only_filters: object) -> str:
