@@ -10,11 +10,15 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from string import Formatter
+from typing import TYPE_CHECKING
 
 import yaml
 
 from rag_platform.config import config_dir, fingerprint
 from rag_platform.errors import ConfigError, InputError
+
+if TYPE_CHECKING:  # protocols need numpy, which the server's start does without
+    from rag_platform.protocols import Message, Picture
 
 _KEYS = ("system", "user_template")
 
@@ -34,6 +38,12 @@ class Prompt:
             return self.user_template.format_map(values)
         except KeyError as error:
             raise InputError(f"prompt {self.name!r} needs a value for {error.args[0]!r}; given: {', '.join(sorted(values))}") from None
+
+    def messages(self, pictures: tuple[Picture, ...] = (), **values: str) -> tuple[Message, Message]:
+        """The system and the user message of a call, which name this prompt in the trace. Raises as `user` does."""
+        from rag_platform.protocols import Message
+
+        return Message("system", self.system, prompt=self.profile_id), Message("user", self.user(**values), pictures, self.profile_id)
 
 
 def load(name: str, fields: Collection[str]) -> Prompt:
@@ -58,13 +68,20 @@ def load(name: str, fields: Collection[str]) -> Prompt:
 
 def names(purpose: str = "") -> list[str]:
     """The names of the prompts in force, `<purpose>/<name>`, sorted; of one purpose when it is named."""
-    found = {path.relative_to(folder).with_suffix("").as_posix() for folder in _folders() for path in folder.glob("*/*.yaml")}
+    found = {path.relative_to(folder).with_suffix("").as_posix() for folder in _folders() for path in folder.rglob("*.yaml")}
     return sorted(name for name in found if not purpose or name.startswith(f"{purpose}/"))
 
 
-def wording(purpose: str) -> str:
-    """A fingerprint over the files of all prompts of a purpose."""
-    return fingerprint([[name, _path(name).read_text(encoding="utf-8")] for name in names(purpose)])
+def wording(purpose: str = "") -> str:
+    """A fingerprint over the files of all prompts in force, or of those of a purpose; what cannot be read is for `load` to say."""
+    return fingerprint([[name, _text(_path(name))] for name in names(purpose)])
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def _folders() -> list[Path]:

@@ -36,6 +36,7 @@ class Message:
     role: str  # system | user | assistant
     text: str
     pictures: tuple[Picture, ...] = ()
+    prompt: str = ""  # profile id of the prompt file that it was made of
 
 
 @dataclass(frozen=True, slots=True)

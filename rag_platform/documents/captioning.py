@@ -19,7 +19,7 @@ from rag_platform.documents.media import display_path
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Block, Facts, Json, MediaLink
 from rag_platform.observability import tracing
-from rag_platform.protocols import LLM, Message, Picture
+from rag_platform.protocols import LLM, Picture
 from rag_platform.registry import build, provider_version
 from rag_platform.store import SCHEMA_VERSION, Store, read_json, write_json
 
@@ -187,9 +187,8 @@ class _Captioning:
         """(text, provider, model) of the first model that answers. Raises the last ProviderError when none does."""
         if self.hopeless is not None:
             raise self.hopeless
-        context = item.context or "(none)"
-        user = item.prompt.user(context=context, lang=_LANGUAGES[self.config.lang])
-        messages = (Message("system", item.prompt.system), Message("user", user, (sent_picture(item.picture),)))
+        context, lang = item.context or "(none)", _LANGUAGES[self.config.lang]
+        messages = item.prompt.messages((sent_picture(item.picture),), context=context, lang=lang)
         errors: list[ProviderError] = []
         for name, _, speaker in self.speakers:
             try:

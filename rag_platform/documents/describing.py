@@ -89,7 +89,7 @@ def describe(chunks: Sequence[Chunk], config: DescribeConfig, cache: Path) -> De
     with closing(_Cache(cache)) as known:
         held = {key: parsed(text) for key, text in known.get(keys.values()).items()}
         wanted = {key: texts[chunk_id] for chunk_id, key in keys.items() if key not in held}
-        run = _Run(build("llm", config.provider, config.options), questions.system, known)
+        run = _Run(build("llm", config.provider, config.options), questions, known)
         if wanted:
             with ThreadPoolExecutor(config.parallel, thread_name_prefix="describe") as pool:
                 answers = {key: pool.submit(tracing.carry(run.ask), key, text) for key, text in wanted.items()}
@@ -103,7 +103,7 @@ def describe(chunks: Sequence[Chunk], config: DescribeConfig, cache: Path) -> De
 class Questions:
     """What a model is asked about chunks, by chunk_id, and the key under which each answer is kept."""
 
-    system: str
+    prompt: prompts.Prompt
     texts: dict[str, str]
     keys: dict[str, str]
 
@@ -115,7 +115,7 @@ def asked(chunks: Sequence[Chunk], config: DescribeConfig) -> Questions:
     profile = fingerprint(config.provider, provider_version("llm", config.provider), options, prompt.profile_id, SCHEMA)
     passages = [chunk for chunk in chunks if chunk.chunk_text.strip() and chunk.chunk_type != "parent"]
     texts = {chunk.chunk_id: prompt.user(section_path=_path(chunk), text=chunk.chunk_text[:MAX_CHARS]) for chunk in passages}
-    return Questions(prompt.system, texts, {chunk_id: fingerprint(profile, text, length=64) for chunk_id, text in texts.items()})
+    return Questions(prompt, texts, {chunk_id: fingerprint(profile, text, length=64) for chunk_id, text in texts.items()})
 
 
 def parsed(text: str) -> Description:
@@ -145,8 +145,8 @@ def _path(chunk: Chunk) -> str:
 class _Run:
     """The calls for one document, from several threads."""
 
-    def __init__(self, model: LLM, system: str, cache: _Cache) -> None:
-        self.model, self.system, self.cache = model, system, cache
+    def __init__(self, model: LLM, questions: Questions, cache: _Cache) -> None:
+        self.model, self.prompt, self.cache = model, questions.prompt, cache
         self.failed: dict[str, str] = {}
         self.asked = 0
         self.cost: float | None = None
@@ -161,7 +161,7 @@ class _Run:
                 return None
             self.asked += 1
         try:
-            messages = [Message("system", self.system), Message("user", text)]
+            messages = [Message("system", self.prompt.system, prompt=self.prompt.profile_id), Message("user", text)]
             answer = self.model.generate(messages, mode="offline", max_tokens=MAX_TOKENS, json_schema=SCHEMA)
             found = parsed(answer.text)
         except RagError as error:

@@ -6,15 +6,13 @@ import base64
 import importlib.util
 import json
 import re
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Json
-from rag_platform.observability import tracing
 from rag_platform.protocols import Completion, Message
 from rag_platform.providers import openai_calls as calls
 
@@ -66,7 +64,6 @@ class Anthropic:
 
         Raises ProviderError with the codes of the provider `openai`.
         """
-        started = time.perf_counter()
         if not self.model:
             raise ProviderError("llm 'anthropic' has no model; set its option `model`", code="no_model")
         body = self._body(messages, max_tokens or self.max_tokens, json_schema)
@@ -77,28 +74,13 @@ class Anthropic:
             sent = {key: value for key, value in body.items() if key not in self._learnt.get("refused", ())}
             return self._reply(sent, on_text)
 
-        reply, tries = calls.asked(
-            call, name=self.model, place=self._place, backoff_ms=self.backoff_ms, learns=lambda error: self._learns_from(error, sent),
-            retries=self.retries if mode == "offline" else min(self.retries, calls.ONLINE_RETRIES),
+        completion = calls.completed(
+            call, self._read, messages, provider=self.NAME, model=self.model, place=self._place, mode=mode, streamed=on_text is not None,
+            retries=self.retries, backoff_ms=self.backoff_ms, prices=(self.price_input, self.price_output),
+            learns=lambda error: self._learns_from(error, sent),
         )  # fmt: skip
-        text, usage, finish = self._read(reply)
-        if json_schema is not None and (fenced := _FENCE.fullmatch(text)):
-            text = fenced[1]
-        completion = Completion(
-            text=text,
-            provider=self.NAME,
-            model=self.model,
-            model_version=str(getattr(reply, "model", "") or ""),
-            mode=mode,
-            usage=usage,
-            cost=calls.cost_of(usage, self.price_input, self.price_output),
-            retries=tries,
-            seconds=time.perf_counter() - started,
-            finish=finish,
-        )
-        figures = {"model_version": completion.model_version, "mode": mode, "usage": usage, "cost": completion.cost, "retries": tries}
-        tracing.event("model.call", {"provider": self.NAME, "model": completion.model, **figures})
-        return completion
+        fenced = _FENCE.fullmatch(completion.text) if json_schema is not None else None
+        return replace(completion, text=fenced[1]) if fenced else completion
 
     # --- the call ------------------------------------------------------------------------------------------------------
 
@@ -168,22 +150,18 @@ class Anthropic:
 
     # --- the reply -----------------------------------------------------------------------------------------------------
 
-    def _read(self, reply: Any) -> tuple[str, Json, str]:
-        """(text, usage, stop | length)."""
+    def _read(self, reply: Any) -> calls.Said:
         blocks = getattr(reply, "content", None)
         if not isinstance(blocks, list):
             raise ProviderError(f"the reply of {self.model!r} holds no content: {str(reply)[:200]}", code="broken_reply")
         reason = str(getattr(reply, "stop_reason", "") or "")
-        if reason == "refusal":
-            raise ProviderError(f"the model {self.model!r} refused to answer", code="content_filtered")
         text = "".join(str(block.text) for block in blocks if getattr(block, "type", "") == "text")
-        if not text.strip():
-            raise ProviderError(f"the model {self.model!r} answered nothing (stop_reason {reason!r})", code="empty_reply")
         usage: Json = {}
         if (counted := getattr(reply, "usage", None)) is not None:
             usage = {"input_tokens": int(getattr(counted, "input_tokens", 0) or 0),
                      "output_tokens": int(getattr(counted, "output_tokens", 0) or 0)}  # fmt: skip
-        return text, usage, _FINISH.get(reason, reason)
+        refusal = text or "no reason given" if reason == "refusal" else ""
+        return calls.Said(text, usage, str(getattr(reply, "model", "") or ""), _FINISH.get(reason, reason), refusal)
 
 
 _NAMED = ("model", "max_tokens", "messages")

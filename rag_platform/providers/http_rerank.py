@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import Hit, Json, QueryIR
-from rag_platform.observability import tracing
+from rag_platform.providers.openai_calls import recorded
 from rag_platform.providers.rerank_texts import passage
 
 _CODES = {401: "unauthorized", 403: "forbidden", 404: "model_not_found", 408: "timeout", 413: "too_large", 429: "rate_limited"}
@@ -55,12 +55,10 @@ class HttpReranker:
             return []
         documents = [_encodable(passage(hit, self.max_chars)) for hit in hits]
         body: Json = {"model": self.model, "query": _encodable(query.dense_query_text), "documents": documents, "top_n": len(documents)}
-        reply, tries = self._asked(body)
-        scores = self._read(reply, len(hits))
-        tracing.event(
-            "model.call", {"provider": self.NAME, "model": self.model, "mode": "online", "usage": _usage(reply), "retries": tries}
-        )
-        return scores
+        with recorded(self.NAME, self.model) as record:
+            reply, record["retries"] = self._asked(body)
+            record["usage"] = _usage(reply)
+            return self._read(reply, len(hits))
 
     def _asked(self, body: Json) -> tuple[Any, int]:
         """(the reply, how many tries failed before it)."""
@@ -127,8 +125,10 @@ class HttpReranker:
         return ProviderError(f"the rerank endpoint {self.url} answered with {what}", code="bad_output")
 
 
-def _usage(reply: Json) -> Json:
+def _usage(reply: Any) -> Json:
     """What was billed, as the endpoint says it: Jina under `usage`, Cohere under `meta`."""
+    if not isinstance(reply, dict):
+        return {}
     meta = reply.get("meta")
     found = reply.get("usage") or (meta.get("billed_units") if isinstance(meta, dict) else None)
     return dict(found) if isinstance(found, dict) else {}

@@ -13,7 +13,7 @@ from rag_platform import prompts
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Hit, Json, QueryIR
 from rag_platform.observability import tracing
-from rag_platform.protocols import LLM, Message
+from rag_platform.protocols import LLM
 from rag_platform.providers.rerank_texts import passage
 from rag_platform.registry import build
 
@@ -76,8 +76,7 @@ class LlmReranker:
 
     def _all(self, model: LLM, prompt: prompts.Prompt, asked: str, texts: Sequence[str]) -> list[float]:
         listed = "[\n" + ",\n".join(f'{{"id": {n}, "text": {_quoted(text)}}}' for n, text in enumerate(texts, 1)) + "\n]"
-        messages = [Message("system", prompt.system), Message("user", prompt.user(query=asked, passages=listed))]
-        reply = _object(model.generate(messages, json_schema=_LIST_SCHEMA).text)
+        reply = _object(model.generate(prompt.messages(query=asked, passages=listed), json_schema=_LIST_SCHEMA).text)
         given = reply.get("grades")
         grades: dict[int, float] = {}
         for item in given if isinstance(given, list) else []:
@@ -91,7 +90,7 @@ class LlmReranker:
 
     def _each(self, model: LLM, prompt: prompts.Prompt, asked: str, texts: Sequence[str]) -> list[float]:
         def graded(text: str) -> float:
-            messages = [Message("system", prompt.system), Message("user", prompt.user(query=asked, passage=_quoted(text)))]
+            messages = prompt.messages(query=asked, passage=_quoted(text))
             return _grade(_object(model.generate(messages, json_schema=_ONE_SCHEMA).text))
 
         with ThreadPoolExecutor(self.parallel) as pool:

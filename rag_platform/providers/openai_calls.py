@@ -1,4 +1,5 @@
-"""What calls to model endpoints share, whatever protocol they speak: names of failures, which are tried again, and how streams are heard.
+"""What calls to model endpoints share, whatever protocol they speak: names of failures, which are tried again, how streams are heard, and
+what each call leaves in the trace.
 
 The SDKs of OpenAI and Anthropic come from one generator, so their errors have the same names; told apart by name, neither is imported here.
 """
@@ -9,12 +10,16 @@ import os
 import random
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Json
+from rag_platform.observability import tracing
+from rag_platform.protocols import Completion, Message
+from rag_platform.providers.thinking import Listening, spoken
 
 R = TypeVar("R")
 ONLINE_RETRIES = 1  # somebody is waiting
@@ -50,6 +55,17 @@ class Failure:
     def retryable(self) -> bool:
         """True when the same call may succeed later."""
         return self.code in RETRYABLE
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What stands in a reply: the text as it came, with thoughts, and what the endpoint says about it."""
+
+    text: str
+    usage: Json  # input_tokens, output_tokens; empty where the endpoint counts none
+    model_version: str
+    finish: str  # stop | length
+    refusal: str = ""  # why the model did not want to
 
 
 class StoppedByListener(Exception):
@@ -135,12 +151,13 @@ def refused(error: Exception, failure: Failure, *, name: str, place: str, tries:
 
 
 def heard(events: Iterable[Any], text_of: Callable[[Any], str], on_text: Callable[[str], None], *, name: str, place: str) -> str:
-    """The whole text of a stream, each part handed to `on_text` as it comes.
+    """The whole text of a stream, each part handed to `on_text` as it comes, those of thoughts left out.
 
-    A stream that breaks before its first part raises as it is, so that it can be asked again; later it raises ProviderError with what
+    A stream that breaks before a part was handed on raises as it is, so that it can be asked again; later it raises ProviderError with what
     came in `details["text"]`. What `on_text` raises is carried in StoppedByListener; closing the stream is the caller's.
     """
     parts: list[str] = []
+    listening = Listening(on_text)
     following = iter(events)
     while True:
         try:
@@ -151,17 +168,84 @@ def heard(events: Iterable[Any], text_of: Callable[[Any], str], on_text: Callabl
             raise
         except Exception as error:
             failure = failure_of(error)
-            if failure is None or not parts:
+            if failure is None or not listening.heard:
                 raise
             raise refused(error, failure, name=name, place=place, text="".join(parts)) from error
-        if event is None:
-            return "".join(parts)
-        if part:
-            parts.append(part)
-            try:
-                on_text(part)
-            except Exception as error:
-                raise StoppedByListener(error) from error
+        parts.append(part)
+        try:
+            if event is None:
+                listening.finish()
+                return "".join(parts)
+            if part:
+                listening.add(part)
+        except Exception as error:
+            raise StoppedByListener(error) from error
+
+
+def completed(
+    call: Callable[[], R],
+    read: Callable[[R], Said],
+    messages: Sequence[Message],
+    *,
+    provider: str,
+    model: str,
+    place: str,
+    mode: str,
+    streamed: bool,
+    retries: int,
+    backoff_ms: int,
+    prices: tuple[float | None, float | None],
+    learns: Callable[[Exception], bool],
+) -> Completion:
+    """The completion of one call, without the model's thoughts; the call is recorded, also one that fails.
+
+    Usage that the endpoint of a stream does not count is estimated and says so. Raises ProviderError as `asked` and `read` do, and
+    `content_filtered` and `empty_reply`, with `usage` and `cost` in the details where they are known.
+    """
+    started = time.perf_counter()
+    prompt_profile_id = next((message.prompt for message in messages if message.prompt), "")
+    question = "\n".join(message.text for message in messages)
+    with recorded(provider, model, mode=mode, prompt_profile_id=prompt_profile_id) as record:
+        try:
+            most = retries if mode == "offline" else min(retries, ONLINE_RETRIES)
+            reply, record["retries"] = asked(call, name=model, place=place, retries=most, backoff_ms=backoff_ms, learns=learns)
+            said = read(reply)
+            usage = said.usage or (estimated_usage(question, said.text) if streamed else {})
+            record |= {"model_version": said.model_version, "usage": usage, "cost": cost_of(usage, *prices)}
+            text = spoken(said.text)
+            if said.refusal:
+                raise ProviderError(f"the model {model!r} refused: {said.refusal[:200]}", code="content_filtered")
+            if not text.strip():
+                raise ProviderError(f"the model {model!r} answered nothing{_thoughts(said)} ({said.finish or 'no reason given'})",
+                                    code="empty_reply")  # fmt: skip
+        except ProviderError as error:
+            if part := error.details.get("text", ""):
+                usage = estimated_usage(question, part)
+                record |= {"usage": usage, "cost": cost_of(usage, *prices)}
+            error.details |= {"usage": record["usage"], "cost": record["cost"]}
+            raise
+        return Completion(text, provider, model, said.model_version, mode, usage, record["cost"], record["retries"],
+                          time.perf_counter() - started, said.finish)  # fmt: skip
+
+
+def _thoughts(said: Said) -> str:
+    """What an answer of nothing but thoughts comes from."""
+    return " but thoughts; give it more `max_tokens`, or turn its thinking off" if said.text.strip() else ""
+
+
+@contextmanager
+def recorded(provider: str, model: str, *, mode: str = "online", **more: Any) -> Iterator[Json]:
+    """What is known of one call, filled in by the block; it becomes the event `model.call`, with the error where the block fails."""
+    record: Json = {"provider": provider, "model": model, "model_version": "", "mode": mode, "usage": {}, "cost": None, "retries": 0}
+    record |= more
+    try:
+        yield record
+    except BaseException as error:
+        record["retries"] = getattr(error, "details", {}).get("retries", record["retries"])
+        record["error"] = tracing.error_fields(error)
+        raise
+    finally:
+        tracing.event("model.call", record)
 
 
 def closed_with(owner: object, client: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -11,7 +10,6 @@ from typing import Any, ClassVar
 
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import Json
-from rag_platform.observability import tracing
 from rag_platform.protocols import Completion, Message
 from rag_platform.providers import openai_calls as calls
 
@@ -68,7 +66,6 @@ class OpenAIChat:
         empty_reply, broken_reply, or, retryable, rate_limited, timeout, connection_failed, server_error. A stream that breaks raises with
         what came in `details["text"]`; usage that the endpoint does not count is estimated and says so.
         """
-        started = time.perf_counter()
         body: Json = {"model": self.deployment_name or self.model, "messages": [_wire(message) for message in messages], **self.extra}
         if self.temperature is not None:
             body["temperature"] = self.temperature
@@ -83,28 +80,11 @@ class OpenAIChat:
             sent = self._adapted(body, json_schema)
             return self._reply(sent, on_text)
 
-        reply, tries = calls.asked(
-            call, name=body["model"], place=self._place, backoff_ms=self.backoff_ms, learns=lambda error: self._learns_from(error, sent),
-            retries=self.retries if mode == "offline" else min(self.retries, calls.ONLINE_RETRIES),
+        return calls.completed(
+            call, self._read, messages, provider=self.NAME, model=body["model"], place=self._place, mode=mode, streamed=on_text is not None,
+            retries=self.retries, backoff_ms=self.backoff_ms, prices=(self.price_input, self.price_output),
+            learns=lambda error: self._learns_from(error, sent),
         )  # fmt: skip
-        text, usage, finish = self._read(reply)
-        if on_text is not None and not usage:
-            usage = calls.estimated_usage("\n".join(message.text for message in messages), text)
-        completion = Completion(
-            text=text,
-            provider=self.NAME,
-            model=self.deployment_name or self.model,
-            model_version=str(getattr(reply, "model", "") or ""),
-            mode=mode,
-            usage=usage,
-            cost=calls.cost_of(usage, self.price_input, self.price_output),
-            retries=tries,
-            seconds=time.perf_counter() - started,
-            finish=finish,
-        )
-        figures = {"model_version": completion.model_version, "mode": mode, "usage": usage, "cost": completion.cost, "retries": tries}
-        tracing.event("model.call", {"provider": self.NAME, "model": completion.model, **figures})
-        return completion
 
     # --- the call ------------------------------------------------------------------------------------------------------
 
@@ -182,25 +162,19 @@ class OpenAIChat:
 
     # --- the reply -----------------------------------------------------------------------------------------------------
 
-    def _read(self, reply: Any) -> tuple[str, Json, str]:
-        """(text, usage, stop | length)."""
+    def _read(self, reply: Any) -> calls.Said:
         choices = getattr(reply, "choices", None)
         if not isinstance(choices, list) or not choices or getattr(choices[0], "message", None) is None:
             raise ProviderError(f"the reply of {self.model!r} holds no choice: {str(reply)[:200]}", code="broken_reply")
-        choice = choices[0]
-        if getattr(choice, "finish_reason", "") == "content_filter" or getattr(choice.message, "refusal", None):
-            said = getattr(choice.message, "refusal", None) or "content filter"
-            raise ProviderError(f"the model {self.model!r} refused: {str(said)[:200]}", code="content_filtered")
-        text = choice.message.content
-        if not isinstance(text, str) or not text.strip():
-            reason = getattr(choice, "finish_reason", "")
-            raise ProviderError(f"the model {self.model!r} answered nothing (finish_reason {reason!r})", code="empty_reply")
+        message, finish = choices[0].message, str(getattr(choices[0], "finish_reason", "") or "")
         counted = getattr(reply, "usage", None)
         usage: Json = {}
         if counted is not None:
             usage = {"input_tokens": int(getattr(counted, "prompt_tokens", 0) or 0),
                      "output_tokens": int(getattr(counted, "completion_tokens", 0) or 0)}  # fmt: skip
-        return text, usage, str(getattr(choice, "finish_reason", "") or "")
+        text = message.content if isinstance(message.content, str) else ""
+        refusal = str(getattr(message, "refusal", None) or ("content filter" if finish == "content_filter" else ""))
+        return calls.Said(text, usage, str(getattr(reply, "model", "") or ""), finish, refusal)
 
 
 _FORMATS: dict[str, Any] = {

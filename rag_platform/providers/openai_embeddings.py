@@ -13,7 +13,6 @@ import numpy as np
 from rag_platform.config import fingerprint
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import EmbedderInfo, Json
-from rag_platform.observability import tracing
 from rag_platform.protocols import Vectors
 from rag_platform.providers import openai_calls as calls
 
@@ -100,26 +99,28 @@ class OpenAIEmbeddings:
         body: Json = {"model": self._name, "input": batch, "encoding_format": "float"}
         if self.send_dim:
             body["dimensions"] = self.dim
-        try:
-            client = self._client()
-            reply, tries = calls.asked(
-                lambda: client.embeddings.create(**body), name=self._name, place=self._place, retries=retries, backoff_ms=self.backoff_ms
-            )
-        except ProviderError as error:
-            if error.code in _NO_FAULT_OF_A_TEXT:
-                raise ConfigError(f"embedder 'openai': {error.message}", code=error.code) from error
-            cause = error.__cause__
-            failure = calls.failure_of(cause) if isinstance(cause, Exception) else None
-            if failure is not None and failure.wait is not None:
-                error.details["wait"] = failure.wait
-            raise
-        rows = self._checked(reply, len(batch), start)
-        counted = getattr(reply, "usage", None)
-        usage = {"input_tokens": int(getattr(counted, "prompt_tokens", 0) or 0)} if counted is not None else {}
-        tracing.event("model.call", {"provider": self.NAME, "model": self._name, "model_version": str(getattr(reply, "model", "") or ""),
-                                     "mode": "online", "usage": usage, "retries": tries, "texts": len(batch),
-                                     "ms": round(1000 * (time.perf_counter() - started), 1)})  # fmt: skip
-        return rows
+        with calls.recorded(self.NAME, self._name, texts=len(batch)) as record:
+            try:
+                client = self._client()
+                reply, record["retries"] = calls.asked(
+                    lambda: client.embeddings.create(**body), name=self._name, place=self._place, retries=retries,
+                    backoff_ms=self.backoff_ms,
+                )  # fmt: skip
+            except ProviderError as error:
+                if error.code in _NO_FAULT_OF_A_TEXT:
+                    raise ConfigError(f"embedder 'openai': {error.message}", code=error.code) from error
+                cause = error.__cause__
+                failure = calls.failure_of(cause) if isinstance(cause, Exception) else None
+                if failure is not None and failure.wait is not None:
+                    error.details["wait"] = failure.wait
+                raise
+            counted = getattr(reply, "usage", None)
+            record |= {
+                "model_version": str(getattr(reply, "model", "") or ""),
+                "usage": {"input_tokens": int(getattr(counted, "prompt_tokens", 0) or 0)} if counted is not None else {},
+                "ms": round(1000 * (time.perf_counter() - started), 1),
+            }
+            return self._checked(reply, len(batch), start)
 
     def _checked(self, reply: Any, count: int, start: int) -> Vectors:
         data = getattr(reply, "data", None)

@@ -48,10 +48,10 @@ class Generative:
         warnings: list[str] = []
         shown = list(evidence)
         while True:
-            user = prompt.user(query=query.original_query, context=rendered(shown, self.format))
+            messages = prompt.messages(query=query.original_query, context=rendered(shown, self.format))
             tracing.event("generation.prompt", {"prompt_profile_id": prompt.profile_id, "passages": len(shown)})
             try:
-                completion = self._completion(self.llm, prompt.system, user, shown, on_text)
+                completion = self._completion(self.llm, messages, shown, on_text)
                 break
             except ProviderError as error:
                 if len(shown) < 2 or not _overflows(error):
@@ -65,10 +65,7 @@ class Generative:
             warnings.append("the answer was cut where the model reached its limit of tokens (answerer.options.max_tokens)")
         return Written(text.replace(SENTINEL, "").strip(), completion, tuple(warnings), prompt.profile_id)
 
-    def _completion(
-        self, llm: LLM, system: str, user: str, shown: Sequence[Hit], on_text: Callable[[str], None] | None
-    ) -> Completion:  # fmt: skip
-        messages = (Message("system", system), Message("user", user))
+    def _completion(self, llm: LLM, messages: Sequence[Message], shown: Sequence[Hit], on_text: Callable[[str], None] | None) -> Completion:
         if on_text is None:
             return llm.generate(messages, max_tokens=self.max_tokens)
         relay = _Relay(shown, on_text)

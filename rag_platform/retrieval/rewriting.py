@@ -18,7 +18,7 @@ from rag_platform.config_query import InferenceConfig, QueryConfig
 from rag_platform.errors import InputError, ProviderError
 from rag_platform.indexes.catalog import FILTERABLE
 from rag_platform.ir import Json, QueryIR
-from rag_platform.protocols import LLM, Completion, Message
+from rag_platform.protocols import LLM, Completion
 from rag_platform.retrieval import filters, inference
 from rag_platform.retrieval.queries import WITHOUT_FILTERS, cleaned, normalised
 
@@ -79,11 +79,11 @@ def rewritten(query: QueryIR, llm: LLM, config: QueryConfig, *, infer: bool | No
     prompt = prompts.load(PROMPT, FIELDS)
     infers = config.inference.enabled if infer is None else infer
     fields = [f"{name} ({_MEANT[name]})" if name in _MEANT else name for name in _fields(config.inference)] if infers else []
-    asked = prompt.user(
+    asked = prompt.messages(
         today=(today or datetime.now(UTC).date()).isoformat(), fields=", ".join(fields) or "none", queries=str(config.rewrite.queries),
         question=_enclosed(query.original_query),
     )  # fmt: skip
-    completion = llm.generate([Message("system", prompt.system), Message("user", asked)], max_tokens=MAX_TOKENS, json_schema=schema(config))
+    completion = llm.generate(asked, max_tokens=MAX_TOKENS, json_schema=schema(config))
     reply = _parsed(completion.text)
     question, warnings = _question(reply, query)
     told, said = _filters(reply.get("filters"), query, config) if infers else ({}, [])
