@@ -115,7 +115,8 @@ class TantivyReader:
         self._weights = lru_cache(_KEPT_WEIGHTS)(partial(self._analysis.weights, identifier_boost=options.identifier_boost))
         self._has_places = _has_places(directory)
         self._idfs: dict[tuple[str, str], float] = {}
-        self._names: dict[tuple[int, int], str] = {}  # chunk ids by place, as they were met: a stored document takes longer to read
+        # chunk ids by segment and place, as they were met: a stored document takes longer to read
+        self._names: list[dict[int, str]] = [{} for _ in range(self._searcher.num_segments)]
 
     def count(self) -> int:
         """Number of chunks held."""
@@ -228,11 +229,11 @@ class TantivyReader:
     def _hits(self, query: Any, limit: int) -> list[tuple[float, str]]:
         """(minus its score, chunk id) of each, best first."""
         found = self._searcher.search(query, limit, count=False).hits
-        known = self._names.get
-        return [(-score, known((address.segment_ord, address.doc)) or self._name(address)) for score, address in found]
+        known = self._names
+        return [(-score, known[address.segment_ord].get(address.doc) or self._name(address)) for score, address in found]
 
     def _name(self, address: Any) -> str:
-        name = self._names[address.segment_ord, address.doc] = str(self._searcher.doc(address)["chunk_id"][0])
+        name = self._names[address.segment_ord][address.doc] = str(self._searcher.doc(address)["chunk_id"][0])
         return name
 
 
