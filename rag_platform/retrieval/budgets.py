@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rag_platform.config import LoadSettings
-from rag_platform.errors import ProviderError
+from rag_platform.errors import ProviderError, RagError
 from rag_platform.ir import Json
 from rag_platform.observability import tracing
 from rag_platform.protocols import LLM, Completion, Message
@@ -32,26 +32,41 @@ class Budget:
 
     deadline: Deadline
     _calls: int = 0
+    _completed: int = 0
     _sums: dict[str, float] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def spend(self, completion: Completion) -> None:
-        """Add one call of a language model."""
+    def ask(self, call: Callable[[], Completion]) -> Completion:
+        """What a call of a language model returns, counted with what it took, also when it fails. Raises what the call raises."""
         with self._lock:
             self._calls += 1
+        try:
+            completion = call()
+        except RagError as error:
+            self._add(error.details.get("usage") or {}, error.details.get("cost"))
+            raise
+        self._add(completion.usage, completion.cost)
+        with self._lock:
+            self._completed += 1
+        return completion
+
+    def _add(self, usage: Json, cost: float | None) -> None:
+        with self._lock:
             for name in ("input_tokens", "output_tokens"):
-                self._sums[name] = self._sums.get(name, 0) + (completion.usage.get(name) or 0)
-            if completion.cost is not None:
-                self._sums["cost"] = self._sums.get("cost", 0.0) + completion.cost
+                self._sums[name] = self._sums.get(name, 0) + (usage.get(name) or 0)
+            if cost is not None:
+                self._sums["cost"] = self._sums.get("cost", 0.0) + cost
 
     def usage(self) -> Json:
-        """`calls`, `input_tokens`, `output_tokens` and, where prices are configured, `cost`; empty without a call."""
+        """`calls`, of these `failed` where some did or were not waited for, `input_tokens`, `output_tokens` and, where prices are
+        configured, `cost`; empty without a call."""
         with self._lock:
             if not self._calls:
                 return {}
-            tokens = {name: int(self._sums[name]) for name in ("input_tokens", "output_tokens")}
+            lost = self._calls - self._completed
+            tokens = {name: int(self._sums.get(name, 0)) for name in ("input_tokens", "output_tokens")}
             cost = {"cost": round(self._sums["cost"], 9)} if "cost" in self._sums else {}
-            return {"calls": self._calls, **tokens, **cost}
+            return {"calls": self._calls, **({"failed": lost} if lost else {}), **tokens, **cost}
 
 
 _budget: contextvars.ContextVar[Budget | None] = contextvars.ContextVar("rag_budget", default=None)
@@ -111,13 +126,16 @@ class Metered:
         """What the model answers; raises what it raises, and ProviderError `provider_busy`."""
         budget = _budget.get()
         more: dict[str, Any] = {} if on_text is None else {"on_text": on_text}
+
+        def call() -> Completion:
+            tracing.count(model_calls=1)
+            return self.model.generate(messages, mode=mode, max_tokens=max_tokens, json_schema=json_schema, **more)
+
         with self.gate.entered():
             if budget is not None:
                 budget.deadline.check("the call of a language model")
-            completion = self.model.generate(messages, mode=mode, max_tokens=max_tokens, json_schema=json_schema, **more)
-        if budget is not None:
-            budget.spend(completion)
-        tracing.count(model_calls=1, model_retries=completion.retries)
+            completion = call() if budget is None else budget.ask(call)
+        tracing.count(model_retries=completion.retries)
         return completion
 
 

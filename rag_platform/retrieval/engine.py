@@ -22,7 +22,6 @@ from rag_platform.config import Strategy, canonical_json
 from rag_platform.errors import CancelledError, InputError, ProviderError, RagError
 from rag_platform.ir import Citation, Hit, Json, QueryRequest, QueryResult
 from rag_platform.observability import tracing
-from rag_platform.prompts import wording
 from rag_platform.protocols import Answerer, Vectors
 from rag_platform.retrieval import answering, budgets, citing, deadlines, evidence, merging
 from rag_platform.retrieval.budgets import Budget
@@ -143,6 +142,7 @@ class _Answer:
     warnings: tuple[str, ...] = ()
     unsupported: tuple[Json, ...] = ()  # sentence and reason of what the evidence does not bear out
     prompt_profile_id: str = ""
+    model_id: str = ""
     degraded: bool = False
 
 
@@ -289,9 +289,12 @@ def _generate(q: _Query, found: list[Found], hits: list[Hit], context: list[Hit]
         q.warnings += written.warnings
         if key is not None and known is None and not written.degraded:
             q.library.responses.put(key, written)
-        span.set(model_id=config.options.get("model", ""), answered=written.answered, confidence=written.confidence)
+        if written.unsupported:
+            q.flags["unsupported"] = list(written.unsupported)
+        span.set(model_id=written.model_id, prompt_profile_id=written.prompt_profile_id, answered=written.answered,
+                 confidence=written.confidence)  # fmt: skip
         tracing.event("generation.summary", {"output_chars": len(written.text), "citations_used": len(written.citations),
-                                             "fallback_used": not written.answered})  # fmt: skip
+                                             "fallback_used": written.degraded or not written.answered})  # fmt: skip
         return written
 
 
@@ -301,7 +304,7 @@ def _response_key(q: _Query, found: list[Found]) -> Hashable | None:
         return None
     strategy = found[0].strategy
     parts = [strategy.answerer.model_dump(mode="json"), strategy.llm.model_dump(mode="json"), strategy.context.model_dump(mode="json")]
-    return (*(item.key for item in found), canonical_json(parts), wording("retrieval"))
+    return (*(item.key for item in found), canonical_json(parts), q.library.models.prompts_of("answerer", strategy.answerer))
 
 
 def _written(
@@ -335,9 +338,6 @@ def _written(
     if degraded:
         with suppress(Exception):  # then what was found is listed
             made = deadlines.within(config.timeout_ms / 1000, "quoting", lambda: compose(answering.Extractive()), deadline, quick=True)
-    span.set(prompt_profile_id=made.prompt_profile_id)
-    if made.unsupported:
-        q.flags["unsupported"] = list(made.unsupported)
     if made.answered:
         return dataclasses.replace(made, degraded=degraded)
     unreachable = "error" in q.flags
@@ -359,12 +359,13 @@ class _Composing:
         query, config = self.first.query, self.first.strategy.answerer
         written = answerer.answer(query, self.context, on_text=on_text)
         sure = answering.confidence(query, written.text, self.context, self.hits, legs=self.legs)
+        model_id = written.completion.model if written.completion is not None else ""
         if not written.text.strip() or answering.refuses(sure, config):
-            return _Answer("", (), min(sure, UNSURE), warnings=written.warnings, prompt_profile_id=written.prompt_profile_id)
+            return _Answer("", (), min(sure, UNSURE), False, written.warnings, (), written.prompt_profile_id, model_id)
         cited = citing.checked(written.text, self.context)
         unsupported = [{"sentence": item.sentence, "reason": item.reason} for item in cited.unsupported if config.flag_unsupported]
         return _Answer(cited.text, cited.citations, sure, True, (*written.warnings, *cited.warnings), tuple(unsupported),
-                       written.prompt_profile_id)  # fmt: skip
+                       written.prompt_profile_id, model_id)  # fmt: skip
 
 
 @dataclass

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from rag_platform import registry
+from rag_platform import prompts, registry
 from rag_platform.config import EmbeddingConfig, Settings, Strategy, canonical_json, fingerprint
 from rag_platform.config_query import ProviderConfig
 from rag_platform.errors import ConfigError
@@ -71,6 +71,14 @@ class Models:
 
         named = canonical_json([(config.llm or strategy.llm).model_dump(mode="json"), config.prompt, form])
         return self._kept("answerer", config, named, lambda: answering.build(config, self.llm(config.llm, strategy), format=form))
+
+    def prompts_of(self, kind: str, config: ProviderConfig) -> str:
+        """A fingerprint of all prompts where the provider asks a language model, for what it says depends on them; else empty."""
+        try:
+            asks = getattr(registry.provider_class(kind, config.provider), "USES_LLM", False)
+        except ConfigError:  # whoever builds it says so
+            asks = False
+        return prompts.wording() if asks else ""
 
     def limited(self, kind: str, built: Built, config: ProviderConfig) -> Any:
         """A context in which the provider may be called; it waits for a place where the provider is on another machine."""

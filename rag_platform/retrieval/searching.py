@@ -111,7 +111,7 @@ def _key(s: Search, query: QueryIR, mode: str, top_k: int) -> Hashable:
         s.lease.namespace, s.lease.release_id, s.library.config_id(s.strategy), s.library.hidden_names(s.lease), mode, top_k,
         query.query_profile_id, query.rewrite_profile_id, query.dense_query_text, query.sparse_query_expr, query.original_query,
         query.expansions, query.phrases, query.rewrites, query.preferences, canonical_json(query.filters), canonical_json(query.inferred),
-        asked.score_threshold, asked.max_per_document, asked.rerank,
+        asked.score_threshold, asked.max_per_document, asked.rerank, s.library.models.prompts_of("reranker", s.strategy.reranker),
     )  # fmt: skip
 
 
