@@ -140,7 +140,7 @@ class AnswererConfig(ProviderConfig):
 class SummaryConfig(Section):
     """How documents are summarised."""
 
-    method: Literal["auto", "llm", "textrank"] = "auto"  # auto: the language model where one is configured
+    method: Literal["auto", "llm", "textrank"] = "auto"  # auto: a model where one is configured; llm: raises without
     llm: ProviderConfig | None = None
     timeout_ms: int = Field(default=120_000, ge=1)
     max_sections: int = Field(default=200, ge=1)

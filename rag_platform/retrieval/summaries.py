@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import inf
 from typing import TYPE_CHECKING, Literal
 
 from rag_platform import prompts
 from rag_platform.config_query import SummaryConfig
-from rag_platform.errors import ConfigError, InputError, NotFoundError, ProviderError
+from rag_platform.errors import CancelledError, ConfigError, InputError, NotFoundError, ProviderError
 from rag_platform.ir import Json
 from rag_platform.observability import tracing
 from rag_platform.retrieval import deadlines, textrank
+from rag_platform.retrieval.budgets import Budget
 from rag_platform.retrieval.citing import without_foreign_markup
 from rag_platform.retrieval.contract import SummaryData
+from rag_platform.retrieval.deadlines import Deadline
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.reading import get_document
 from rag_platform.retrieval.support import missing_numbers
@@ -61,8 +63,8 @@ def summarise(
 ) -> Summary:  # fmt: skip
     """The summary of a document's sections: by the model where `config.method` allows and there is one, else of quoted sentences.
 
-    A model that fails is said in the warnings, and the sentences stand in for it. Raises ConfigError `no_model` where the method is `llm`
-    without a model.
+    A model that fails is said in the warnings, and the sentences stand in for it. Where the method is `llm`, ConfigError is raised:
+    `no_model` without a model, and what is wrong with its prompts.
     """
     if config.method == "llm" and llm is None:
         raise ConfigError("summary.method is llm, and no language model is configured; set summary.llm, or method: auto", code="no_model")
@@ -72,20 +74,37 @@ def summarise(
         warnings = (f"only the first {config.max_sections} of {len(read)} sections were read (summary.max_sections)",)
         read = read[: config.max_sections]
     if llm is not None and config.method != "textrank" and read:
+        budget = Budget(Deadline.after(config.timeout_ms / 1000))
         try:
-            return _written(read, config, style, llm, title, warnings)
-        except ProviderError as error:
-            warnings += (f"the language model failed ({error}); the summary quotes the document instead",)
-            tracing.event("summary.fallback", {"message": str(error)})
+            return _written(read, config, style, llm, title, warnings, budget)
+        except Exception as error:
+            told = _quoting_instead(error, config)
+            return replace(_quoted(read, style, (*warnings, told)), usage=_usage(budget))
     return _quoted(read, style, warnings)
 
 
+def _quoting_instead(error: Exception, config: SummaryConfig) -> str:
+    """The warning that quotes stand in for the model; raises the error where `method: llm` is wrongly configured, or nobody waits."""
+    if isinstance(error, CancelledError) or (config.method == "llm" and isinstance(error, ConfigError)):
+        raise error
+    tracing.event("summary.fallback", tracing.error_fields(error))
+    return f"the summary could not be written ({error}); it quotes the document instead"
+
+
 def summarize_document(
-    library: Library, namespace: str, doc_id: str, *, style: str = "short", llm: LLM | None = None, config: SummaryConfig | None = None
+    library: Library,
+    namespace: str,
+    doc_id: str,
+    *,
+    version_id: str | None = None,
+    style: str = "short",
+    llm: LLM | None = None,
+    config: SummaryConfig | None = None,
 ) -> SummaryData:
     """The summary of a document of the published release, as the public contract has it.
 
-    The model is by default that of the strategy's `summary`. Raises InputError `unknown_style`, and what reading the document raises.
+    The model is by default that of the strategy's `summary`; one that cannot be had is a warning, unless `method: llm` asks for it. Raises
+    InputError `unknown_style`, and what reading the document raises, for a `version_id` that is not live too.
     """
     known = {name: name for name in STYLES}
     if style not in known:
@@ -93,10 +112,15 @@ def summarize_document(
     with library.lease(namespace) as lease:
         strategy = library.query_strategy(lease)
         config = config or strategy.summary
-        found = get_document(library, namespace, doc_id, format="sections")["document"]
+        found = get_document(library, namespace, doc_id, version_id=version_id, format="sections")["document"]
         if lease.release_id != library.current(namespace):
             raise NotFoundError("a new release was published while the document was read; ask again", code="release_changed")
-        model = llm or (None if config.method == "textrank" else library.models.llm(config.llm, strategy))
+        model, warnings = llm, []
+        try:
+            if model is None and config.method != "textrank":
+                model = library.models.llm(config.llm, strategy)
+        except Exception as error:
+            warnings = [_quoting_instead(error, config)]
         parts = [Part(row["section_path"], row.get("text", "")) for row in found.get("sections", [])]
         name = found["title"] or found["filename"]
         summary = summarise(parts, config, known[style], model, title=name)
@@ -112,8 +136,8 @@ def summarize_document(
         "usage": summary.usage,
         "release_id": lease.release_id,
     }
-    if summary.warnings:
-        data["warnings"] = list(summary.warnings)
+    if warnings or summary.warnings:
+        data["warnings"] = [*warnings, *summary.warnings]
     return data
 
 
@@ -148,26 +172,24 @@ def _quoted(parts: Sequence[Part], style: Style, warnings: tuple[str, ...]) -> S
 
 
 def _written(
-    parts: Sequence[Part], config: SummaryConfig, style: Style, llm: LLM, title: str, warnings: tuple[str, ...]
+    parts: Sequence[Part], config: SummaryConfig, style: Style, llm: LLM, title: str, warnings: tuple[str, ...], budget: Budget
 ) -> Summary:  # fmt: skip
     """Notes on groups of sections, merged until they fit one call, then the summary; a short document is summarised at once."""
     note, merge = prompts.load("summary/section", ("title", "text")), prompts.load("summary/merge", ("title", "form", "notes"))
-    ends = time.monotonic() + config.timeout_ms / 1000
-    usage: Json = {"calls": 0, "input_tokens": 0, "output_tokens": 0, "cost": None}
     notes = [f"{part.section_path}\n{part.text.strip()}" for part in parts]
     while len(groups := list(_groups(notes, config.call_tokens))) > 1:
-        asked = [_messages(note.system, note.user(title=title, text=group)) for group in groups]
-        made = _all(llm, asked, _NOTE_TOKENS, config.parallel, ends, usage)
+        made = _all(llm, [note.messages(title=title, text=group) for group in groups], _NOTE_TOKENS, config.parallel, budget)
         if sum(map(estimate_tokens, made)) >= sum(map(estimate_tokens, notes)):
             raise ProviderError("the notes on the sections are no shorter than the sections", code="bad_output")
         notes = made
-    messages = _messages(merge.system, merge.user(title=title, form=_FORMS[style], notes=groups[0]))
-    text = _all(llm, [messages], _MAX_TOKENS[style], 1, ends, usage)[0].strip()
+    messages = merge.messages(title=title, form=_FORMS[style], notes=groups[0])
+    text = _all(llm, [messages], _MAX_TOKENS[style], 1, budget)[0].strip()
     source = "\n".join(part.text for part in parts)
     text, removed = without_foreign_markup(text, source)
     if unknown := missing_numbers(text, f"{source}\n{' '.join(part.section_path for part in parts)}"):
         removed.append(f"the summary has numbers that the document does not hold: {', '.join(unknown[:5])}")
     named = tuple(dict.fromkeys(part.section_path for part in parts if part.section_path and part.section_path in text))
+    usage = _usage(budget)
     tracing.event("summary.written", {"prompt_profile_id": merge.profile_id, "style": style, **usage})
     return Summary(text, "llm", style, named, (*warnings, *removed), merge.profile_id, usage)
 
@@ -201,29 +223,22 @@ def _pieces(note: str, budget: int) -> Iterator[str]:
     yield from _pieces("\n".join(lines[middle:]), budget)
 
 
-def _messages(system: str, user: str) -> tuple[Message, ...]:
-    from rag_platform.protocols import Message
-
-    return Message("system", system), Message("user", user)
-
-
-def _all(
-    llm: LLM, asked: Sequence[tuple[Message, ...]], max_tokens: int, parallel: int, ends: float, usage: Json
-) -> list[str]:  # fmt: skip
-    """The texts of the calls in order, `parallel` of them at a time, before `ends`; their usage is added up."""
+def _all(llm: LLM, asked: Sequence[tuple[Message, ...]], max_tokens: int, parallel: int, budget: Budget) -> list[str]:
+    """The texts of the calls in order, `parallel` of them at a time, before the budget's deadline."""
 
     def call(messages: tuple[Message, ...]) -> Callable[[], Completion]:
-        return lambda: llm.generate(messages, max_tokens=max_tokens)
+        return lambda: budget.ask(lambda: llm.generate(messages, max_tokens=max_tokens))
 
     texts: list[str] = []
     for first in range(0, len(asked), parallel):
         running = [deadlines.start(call(messages)) for messages in asked[first : first + parallel]]
         for future in running:
-            completion = deadlines.wait(future, max(0.0, ends - time.monotonic()), "stage.summarise", setting="summary.timeout_ms")
-            texts.append(completion.text)
-            usage["calls"] += 1
-            for key in ("input_tokens", "output_tokens"):
-                usage[key] += completion.usage.get(key, 0)
-            if completion.cost is not None:
-                usage["cost"] = (usage["cost"] or 0.0) + completion.cost
+            left = budget.deadline.left()
+            texts.append(deadlines.wait(future, left, "stage.summarise", Deadline.after(inf), setting="summary.timeout_ms").text)
     return texts
+
+
+def _usage(budget: Budget) -> Json:
+    """What the calls came to; `cost` is there without prices too."""
+    usage = budget.usage()
+    return {"cost": None, **usage} if usage else {}

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rag_platform.config_query import SummaryConfig
-from rag_platform.errors import ConfigError, InputError, NotFoundError
+from rag_platform.errors import CancelledError, ConfigError, InputError, NotFoundError
+from rag_platform.observability import traces, tracing
 from rag_platform.providers.openai_chat import OpenAIChat
-from rag_platform.retrieval import textrank
+from rag_platform.retrieval import deadlines, textrank
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.reading import list_documents
 from rag_platform.retrieval.summaries import STYLES, Part, summarise, summarize_document
@@ -102,6 +106,83 @@ def test_a_model_that_fails_leaves_the_quotes_and_says_so() -> None:
         summary = summarise(GUIDE, SummaryConfig(), "short", llm(server.url))
     assert summary.method == "textrank" and summary.markdown
     assert "unauthorized" in summary.warnings[0]
+    assert summary.usage == {"cost": None, "calls": 1, "failed": 1, "input_tokens": 0, "output_tokens": 0}
+
+
+def test_what_was_spent_before_a_model_failed_is_told() -> None:
+    parts = [Part(f"Part {n}", f"Section {n} speaks of matters. " * 16) for n in range(2)]
+    with chat_server(lambda body, number: refused(401, "no") if number else said("A note.")) as server:
+        summary = summarise(parts, SummaryConfig(call_tokens=200, parallel=1), "short", llm(server.url))
+    assert (summary.method, len(server.requests)) == ("textrank", 2)
+    assert summary.usage == {"cost": pytest.approx(15e-6), "calls": 2, "failed": 1, "input_tokens": 10, "output_tokens": 5}
+
+
+def test_thoughts_are_no_part_of_a_summary() -> None:
+    with chat_server(lambda body, number: said("<think>The limit is 70 MB.</think>\nFiles above 50 MB are refused.")) as server:
+        summary = summarise(GUIDE, SummaryConfig(), "short", llm(server.url))
+    assert (summary.markdown, summary.method, summary.warnings) == ("Files above 50 MB are refused.", "llm", ())
+
+
+def shelved(shelf: Any, folder: Path, strategy: str) -> tuple[Library, str]:
+    """A library with one document under the strategy, and its id."""
+    (folder / "guide.md").write_text("\n\n".join(f"# {part.section_path}\n\n{part.text}" for part in GUIDE), encoding="utf-8")
+    shelf.ingest(folder / "guide.md", strategy=strategy)
+    library = shelf.library()
+    return library, list_documents(library, "default", group_by=None)["groups"][0]["documents"][0]["doc_id"]
+
+
+AZURE = "{provider: openai, options: {endpoint: 'https://x.openai.azure.com'}}"
+UNUSABLE = [
+    ("{provider: opnai}", "unknown llm 'opnai'"),
+    ("{provider: openai, options: {modell: m}}", "no option 'modell'"),
+    (AZURE, "deployment_name and api_version"),
+    ("{provider: anthropic, options: {model: m}}", "the extra `anthropic`"),
+]
+
+
+@pytest.mark.parametrize(("model", "said_of_it"), UNUSABLE)
+def test_a_model_that_cannot_be_had_leaves_the_quotes_unless_it_was_asked_for(
+    shelf: Any, vary: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, said_of_it: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "rag_platform.providers.anthropic", None)  # as an import that fails
+    library, doc_id = shelved(shelf, tmp_path, vary("told", f"llm: {model}\n"))
+    data = summarize_document(library, "default", doc_id)
+    assert (data["method"], data["usage"]) == ("textrank", {}) and data["markdown"]
+    assert said_of_it in data["warnings"][0] and "quotes the document instead" in data["warnings"][0]
+    with pytest.raises(ConfigError):
+        summarize_document(library, "default", doc_id, config=SummaryConfig(method="llm"))
+    library.close()
+
+
+def test_a_broken_prompt_leaves_the_quotes_unless_a_model_was_asked_for(
+    shelf: Any, vary: Any, tmp_path: Path, config_folder: Path
+) -> None:  # fmt: skip
+    folder = config_folder / "prompts" / "summary"
+    folder.mkdir(parents=True)
+    (folder / "merge.yaml").write_text("system: x\nuser_template: 'About {titel}.'\n", encoding="utf-8")
+    with chat_server(lambda body, number: said("never asked")) as server:
+        model = f"{{provider: openai, options: {{model: m, base_url: '{server.url}', api_key_env: ''}}}}"
+        library, doc_id = shelved(shelf, tmp_path, vary("told", f"llm: {model}\n"))
+        with tracing.trace("tool", logs_dir=shelf.store.logs_dir) as trace:
+            data = summarize_document(library, "default", doc_id)
+        with pytest.raises(ConfigError, match="titel"):
+            summarize_document(library, "default", doc_id, config=SummaryConfig(method="llm"))
+        library.close()
+    assert (data["method"], data["usage"], server.requests) == ("textrank", {}, [])
+    assert "{titel}" in data["warnings"][0]
+    told = [
+        event["payload"] for event in traces.show(shelf.store.logs_dir, trace.trace_id)["events"] if event["kind"] == "summary.fallback"
+    ]
+    assert told[0]["code"] == "invalid_config" and "{titel}" in told[0]["message"]
+
+
+def test_a_summary_that_nobody_waits_for_ends() -> None:
+    over = threading.Event()
+    with chat_server(lambda body, number: (over.wait(20), said("late"))[1]) as server:
+        with pytest.raises(CancelledError), deadlines.cancellable() as cancelled:
+            threading.Timer(0.3, cancelled.set).start()
+            summarise(GUIDE, SummaryConfig(), "short", llm(server.url))
+        over.set()
 
 
 def test_what_the_document_does_not_hold_is_taken_out_or_said() -> None:
@@ -124,6 +205,10 @@ def test_a_document_of_the_library(read_only_shelf: Any) -> None:
     data = summarize_document(library, "default", ids["files/ports.md"], style="bullet")
     assert (data["style"], data["method"], data["doc_id"]) == ("bullet", "textrank", ids["files/ports.md"])
     assert data["release_id"] == library.current("default")
+    assert summarize_document(library, "default", ids["files/ports.md"], version_id=data["version_id"])["version_id"] == data["version_id"]
+    with pytest.raises(NotFoundError, match=re.escape(data["version_id"])) as raised:
+        summarize_document(library, "default", ids["files/ports.md"], version_id="default.ports@000000000000")
+    assert raised.value.code == "version_not_live"
     with pytest.raises(InputError, match="short, bullet, detailed"):
         summarize_document(library, "default", ids["files/ports.md"], style="long")
     with pytest.raises(NotFoundError):
