@@ -8,6 +8,7 @@ its chunk followed by its mark [n].
 from __future__ import annotations
 
 import dataclasses
+import heapq
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from rag_platform.retrieval.wording import (
     MEANS,
     POINTS,
     Word,
+    asked,
     best_coverage,
     coverage,
     is_wide,
@@ -41,6 +43,8 @@ from rag_platform.retrieval.wording import (
 _DIRECTIVE = re.compile(r"\s*(?::::|\{[*!%#]|///)")  # what a documentation tool replaces
 CONTEXT_WEIGHT = 0.4  # a word that stands only in the heading, header or sentence above the unit
 FAR_WEIGHT = 0.2  # and one that stands only in the section path or the title
+_COMPARED = 3  # units whose coverage decides whether there is an answer
+_ROUNDING = 1e-8  # above that of the scores that are compared
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class Extractive:
     def answer(self, query: QueryIR, evidence: Sequence[Hit], *, on_text: Callable[[str], None] | None = None) -> Written:
         """Markdown whose [n] marks point at evidence[n-1]; empty when no unit says enough about the question."""
         question = _question(query)
-        scored = _scored(question, evidence)
+        scored = _scored(question, evidence, self.keep_ratio)
         if not scored or _covered(query, scored, evidence) < self.min_coverage:
             return Written("")
         text = _rendered(self._chosen(scored, evidence), evidence)
@@ -126,7 +130,7 @@ def confidence(query: QueryIR | str, answer: str, evidence: Sequence[Hit], hits:
 
 
 def _covered(query: QueryIR, scored: Sequence[_Scored], evidence: Sequence[Hit]) -> float:
-    return (max(item.coverage for item in scored[:3]) + _held(query, evidence, evidence)) / 2
+    return (max(item.coverage for item in scored[:_COMPARED]) + _held(query, evidence, evidence)) / 2
 
 
 def _held(query: QueryIR | str, hits: Sequence[Hit], among: Sequence[Hit]) -> float:
@@ -160,37 +164,54 @@ class _Scored:
     unit: Unit
 
 
-def _scored(question: str, evidence: Sequence[Hit]) -> list[_Scored]:
-    """Units that hold a word of the question, or stand right below a heading that does, best first; ties in reading order."""
+def _scored(question: str, evidence: Sequence[Hit], keep_ratio: float) -> list[_Scored]:
+    """Units that hold a word of the question, or stand right below a heading that does, best first; ties in reading order.
+
+    All those are among them that are one of the three best or have that share of the best one's score.
+    """
     words = question_words(question)
-    asked = frozenset(part for word in words for part in word.parts)
-    read = [_read(hit.chunk_text) for hit in evidence]
-    held = [[asked & item.terms for item in items] for items in read]
+    said = cache(asked(question).held)
+    read = [_quotable(hit.chunk_text) for hit in evidence]
+    held = [[said(hit.chunk_text[unit.start : unit.end]) for unit in items] for hit, items in zip(evidence, read, strict=True)]
     weights = rarity(words, [inside for items in held for inside in items])
     total = sum(weights)
     weight = _weighing(words, weights)
     asks = _Asks.of(question)
-    scored: list[_Scored] = []
+    likely: list[tuple[float, _Scored]] = []  # with the most that the form of the unit can make of its score
     for n, (hit, items) in enumerate(zip(evidence, read, strict=True)):
-        titles = asked.intersection(terms(f"{hit.section_path}\n{hit.doc_title}"))
-        for i, item in enumerate(items):
-            unit, inside = item.unit, held[n][i]
-            follows = bool(i and items[i - 1].unit.context == unit.context)
+        titles = said(f"{hit.section_path}\n{hit.doc_title}")
+        for i, unit in enumerate(items):
+            inside = held[n][i]
+            follows = bool(i and items[i - 1].context == unit.context)
+            if follows and not inside:
+                continue
             before = held[n][i - 1] if follows and unit.kind == "sentence" else frozenset()  # "It ..." speaks of the last one
-            close = inside | before | asked.intersection(terms(unit.context))
+            close = inside | before | said(unit.context)
             own, near = weight(inside), weight(close)
             if own == 0 and (follows or near == 0):
                 continue
             if own and unit.header is not None:  # what a row says, it says of its columns
-                own = weight(inside | asked.intersection(terms(hit.chunk_text[slice(*unit.header)])))
+                own = weight(inside | said(hit.chunk_text[slice(*unit.header)]))
             all_round = weight(close | titles)
             score = own + CONTEXT_WEIGHT * (near - own) + FAR_WEIGHT * (all_round - near)
-            score *= asks.factor(hit.chunk_text[unit.start : unit.end], unit.kind)
-            score *= 0.4 if unit.kind in ("sentence", "code") and len(item.terms - asked) < 2 else 1.0  # it only repeats the question
-            score /= 1 + 0.1 * n  # the search's own order holds what words cannot tell
-            score /= 1 + max(0, len(item.terms) - 40) / 80  # a very long unit holds many words by chance
-            scored.append(_Scored(score, all_round / total, n, unit))
+            likely.append((score * asks.most / (1 + 0.1 * n), _Scored(score, all_round / total, n, unit)))
+    scored: list[_Scored] = []
+    for most, item in sorted(likely, key=lambda pair: -pair[0]):
+        best = heapq.nlargest(_COMPARED, [item.score for item in scored])
+        if len(best) == _COMPARED and most < min(best[-1], keep_ratio * best[0]) - _ROUNDING:
+            break
+        text = evidence[item.hit].chunk_text[item.unit.start : item.unit.end]
+        scored.append(dataclasses.replace(item, score=_of_form(item, text, asks, asked(question).terms)))
     return sorted(scored, key=lambda item: (-round(item.score, 9), item.hit, item.unit.start))
+
+
+def _of_form(item: _Scored, text: str, asks: _Asks, asked: frozenset[str]) -> float:
+    """The score of a unit's words, times how well its form and its place fit."""
+    held = frozenset(terms(text))
+    score = item.score * asks.factor(text, item.unit.kind)
+    score *= 0.4 if item.unit.kind in ("sentence", "code") and len(held - asked) < 2 else 1.0  # it only repeats the question
+    score /= 1 + 0.1 * item.hit  # the search's own order holds what words cannot tell
+    return score / (1 + max(0, len(held) - 40) / 80)  # a very long unit holds many words by chance
 
 
 def _weighing(words: Sequence[Word], weights: Sequence[float]) -> Callable[[frozenset[str]], float]:
@@ -202,20 +223,6 @@ def _weighing(words: Sequence[Word], weights: Sequence[float]) -> Callable[[froz
         return sum([weight * word.held(known) for word, weight in pairs]) if known else 0.0
 
     return weight
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """A unit that may answer, and its distinct terms."""
-
-    unit: Unit
-    terms: frozenset[str]
-
-
-@lru_cache(maxsize=512)
-def _read(text: str) -> tuple[_Read, ...]:
-    """The units of a chunk's text with their terms; texts that answer one question often answer the next."""
-    return tuple(_Read(unit, frozenset(terms(text[unit.start : unit.end]))) for unit in _quotable(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +240,11 @@ class _Asks:
         digit, meaning, code = (bool(pattern.search(lower)) for pattern in (ASKS_NUMBER, ASKS_MEANING, ASKS_CODE))
         return cls(digit, meaning, code, is_wide(question))
 
+    @property
+    def most(self) -> float:
+        """No less than any `factor`."""
+        return (1.2 if self.digit else 1.0) * (1.25 if self.meaning else 1.0)
+
     def factor(self, text: str, kind: str) -> float:
         """How well the form of a unit fits: a number, a definition, code, the language of the question, and no question itself."""
         fits = 1.2 if self.digit and DIGIT.search(text) else 1.0
@@ -245,8 +257,12 @@ class _Asks:
         return fits * (0.5 if text.rstrip().endswith(("?", "？")) else 1.0)
 
 
-def _quotable(text: str) -> list[Unit]:
-    """The units of a chunk that may answer: an introduction with the code that it introduces, and nothing that a tool replaces."""
+@lru_cache(maxsize=512)
+def _quotable(text: str) -> tuple[Unit, ...]:
+    """The units of a chunk that may answer: an introduction with the code that it introduces, and nothing that a tool replaces.
+
+    Texts that answer one question often answer the next.
+    """
     found: list[Unit] = []
     intro: Unit | None = None
     for unit in units(text):
@@ -257,7 +273,7 @@ def _quotable(text: str) -> list[Unit]:
         intro = unit if unit.kind in ("sentence", "item") and text[unit.end - 1] in ":：" else None
         if intro is None:
             found.append(unit)
-    return found
+    return tuple(found)
 
 
 # --- writing -------------------------------------------------------------------------------------------------------------

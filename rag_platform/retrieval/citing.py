@@ -10,11 +10,12 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from rag_platform.ir import Citation, Hit
 from rag_platform.retrieval.passages import units
 from rag_platform.retrieval.rendering import shown_text
-from rag_platform.retrieval.support import CLEAR_SHARE, best_span, merged, says_something, support
+from rag_platform.retrieval.support import CLEAR_SHARE, best_span, merged, quoted, says_something, support
 
 _CLOSEST = 3
 _SNIPPET = 240
@@ -104,18 +105,22 @@ def without_foreign_links(text: str, evidence: Sequence[Hit]) -> tuple[str, list
 
 def without_foreign_markup(text: str, source: str, allowed: Sequence[str] = ()) -> tuple[str, list[str]]:
     """The same against one source text and the targets that are allowed besides."""
-    known = {match.rstrip(".,;:") for match in _PLAIN_URL.findall(source)} | {match[3] for match in _LINK.finditer(source)} | set(allowed)
     removed: list[str] = []
 
+    @cache
+    def known() -> set[str]:
+        plain = {match.rstrip(".,;:") for match in _PLAIN_URL.findall(source)}
+        return plain | {match[3] for match in _LINK.finditer(source)} | set(allowed)
+
     def link(match: re.Match[str]) -> str:
-        if match[3] in known:
+        if match[3] in known():
             return match[0]
         removed.append(match[3])
         return match[2]
 
     def url(match: re.Match[str]) -> str:
         bare = match[0].rstrip(".,;:")
-        if bare in known:
+        if bare in known():
             return match[0]
         removed.append(bare)
         return match[0][len(bare) :]
@@ -190,9 +195,8 @@ def _supported(
     unsupported: list[Unsupported] = []
     added: list[tuple[int, int]] = []
     for claim in _claims(text):
-        checkable = says_something(claim.text)
         if not claim.marks:
-            if not checkable:
+            if not says_something(claim.text):
                 continue
             source = _source(claim.text, evidence)
             if source is None:
@@ -201,9 +205,11 @@ def _supported(
             claim.marks.append(source)
             if claim.kind != "code":
                 added.append((claim.end, source))
-        found = support(claim.text, [evidence[number - 1] for number in claim.marks])
-        if checkable and not found.enough:
-            unsupported.append(Unsupported(claim.text, found.reason))
+        cited = [evidence[number - 1] for number in claim.marks]
+        if not any(quoted(claim.text, hit.chunk_text) for hit in cited) and says_something(claim.text):
+            found = support(claim.text, cited)
+            if not found.enough:
+                unsupported.append(Unsupported(claim.text, found.reason))
         for number in claim.marks:
             if (span := best_span(claim.text, evidence[number - 1].chunk_text)) is not None:
                 spans.setdefault(number, []).append(span)

@@ -6,34 +6,17 @@ import functools
 import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 # Words of scripts with blanks, single characters of those without.
 _WORD = re.compile(r"[^\W\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+|[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_DIGITS = re.compile("[0-9][0-9]*")  # scanned faster than with `+`
 _NEGATIONS = frozenset("no not never none without cannot nor 不 没 无 未 非 勿 别 否".split())
 
 
-@dataclass(frozen=True, slots=True)
-class Shingles:
-    """What of a text is compared: its pairs of neighbouring words, and the words that a single change of which changes what it says."""
-
-    pairs: frozenset[tuple[str, str]]
-    numbers: frozenset[str]  # words with a digit or an underscore: numbers, versions, identifiers
-    negations: frozenset[str]
-
-
+@functools.lru_cache(maxsize=512)
 def normalized(text: str) -> str:
     """The text with one blank between words; equal ones are one text."""
     return " ".join(text.split())
-
-
-@functools.lru_cache(maxsize=2048)
-def shingles(text: str) -> Shingles:
-    """The shingles of a text (Broder, SEQUENCES 1997); a text of one word has that word paired with nothing."""
-    words = _WORD.findall(text.lower())
-    pairs = frozenset(itertools.pairwise(words)) or frozenset((word, "") for word in words)
-    telling = frozenset(word for word in words if "_" in word or any(map(str.isdigit, word)))
-    return Shingles(pairs, telling, _NEGATIONS.intersection(words))
 
 
 def adds_nothing(later: str, earlier: str, threshold: float) -> bool:
@@ -42,24 +25,52 @@ def adds_nothing(later: str, earlier: str, threshold: float) -> bool:
     The share is the later text's own, so a long text is never taken for the short one that it contains. Texts that differ in a number, an
     identifier or a negation differ, however alike they are otherwise.
     """
-    new, known = shingles(later), shingles(earlier)
-    if not new.pairs or not says_no_less(later, earlier):
+    if not _digits(later) <= _digits(earlier):  # most texts that differ are told apart by their numbers or words
         return False
-    return len(new.pairs & known.pairs) >= threshold * len(new.pairs)
+    (words, distinct), (_, others) = _words(later), _words(earlier)
+    if len(distinct - others) - 1 > (1 - threshold) * len(words):  # each but the last word begins a pair of its own
+        return False
+    new = shingles(later)
+    return bool(new) and len(new & shingles(earlier)) >= threshold * len(new) and says_no_less(later, earlier)
 
 
 def says_no_less(later: str, earlier: str) -> bool:
     """True when the earlier text has every number and identifier of the later one, and negates with the same words."""
-    new, known = shingles(later), shingles(earlier)
-    return new.numbers <= known.numbers and new.negations == known.negations
+    (numbers, negations), (known, others) = _telling(later), _telling(earlier)
+    return numbers <= known and negations == others
 
 
 def likeness(left: str, right: str) -> float:
     """The Jaccard index of the word pairs, 0 to 1."""
-    one, other = shingles(left).pairs, shingles(right).pairs
+    one, other = shingles(left), shingles(right)
     shared = len(one & other)
     union = len(one) + len(other) - shared
     return shared / union if union else 0.0
+
+
+@functools.lru_cache(maxsize=2048)
+def shingles(text: str) -> frozenset[tuple[str, str]]:
+    """The pairs of neighbouring words of a text (Broder, SEQUENCES 1997); a text of one word has that word paired with nothing."""
+    words, _ = _words(text)
+    return frozenset(itertools.pairwise(words)) or frozenset((word, "") for word in words)
+
+
+@functools.lru_cache(maxsize=2048)
+def _words(text: str) -> tuple[list[str], frozenset[str]]:
+    words = _WORD.findall(text.lower())
+    return words, frozenset(words)
+
+
+@functools.lru_cache(maxsize=2048)
+def _digits(text: str) -> frozenset[str]:
+    return frozenset(_DIGITS.findall(text))
+
+
+@functools.lru_cache(maxsize=2048)
+def _telling(text: str) -> tuple[frozenset[str], frozenset[str]]:
+    """(words with a digit or an underscore: numbers, versions, identifiers; negations): a change of one changes what a text says."""
+    _, distinct = _words(text)
+    return frozenset(word for word in distinct if "_" in word or any(map(str.isdigit, word))), _NEGATIONS & distinct
 
 
 def diversified(relevance: Sequence[float], alike: Callable[[int, int], float], weight: float) -> Iterator[int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from types import MappingProxyType
 
 from rag_platform.config_query import ContextConfig
@@ -18,8 +19,8 @@ from rag_platform.retrieval import duplicates
 from rag_platform.retrieval.cutting import beginning
 from rag_platform.retrieval.fusion import min_max
 from rag_platform.retrieval.hits import of_chunk
-from rag_platform.retrieval.quoting import block, rendered
-from rag_platform.retrieval.tokens import counter
+from rag_platform.retrieval.quoting import block, overlap, rendered
+from rag_platform.retrieval.tokens import counter, estimate_tokens
 
 Catalogs = Mapping[str, CatalogReader]
 _NONE: Catalogs = MappingProxyType({})
@@ -55,7 +56,17 @@ def select(
     by side, the group with the best hit first.
     """
     counted = count or counter(config.tokenizer)
-    context = _Context(config, lambda hit, number: counted(block(hit, number, config.format) + "\n\n"))
+
+    @cache
+    def size(hit: Hit, number: int, since: int) -> int:
+        return counted(block(hit, number, config.format, since=since) + "\n\n")
+
+    def whole(hits: Sequence[Hit]) -> int:
+        if counted is estimate_tokens:  # adds up over blanks, so that no text is counted twice
+            return sum([size(hit, n, overlap(hits[n - 2], hit) if n > 1 else 0) for n, hit in enumerate(hits, 1)])
+        return counted(rendered(hits, config.format))
+
+    context = _Context(config, size)
     texts = [hit for hit in hits if hit.chunk_text.strip()]
     context.repeated = len(hits) - len(texts)
     rows = vectors(texts) if vectors is not None and texts else None
@@ -66,11 +77,11 @@ def select(
         for place in list(context.places):
             context.surround(place, catalogs)
     ordered = context.ordered()
-    tokens = counted(rendered([place.hit for place in ordered], config.format))
+    tokens = whole([place.hit for place in ordered])
     while ordered and tokens > config.max_tokens:  # a tokenizer may count more for the whole than for its parts
         ordered.remove(max(ordered, key=lambda place: (place.anchor, place.hit.chunk_index)))
         context.dropped += 1
-        tokens = counted(rendered([place.hit for place in ordered], config.format))
+        tokens = whole([place.hit for place in ordered])
     found = tuple(place.hit for place in ordered)
     return Evidence(found, tokens if found else 0, context.repeated, context.dropped, tuple(context.warnings))
 
@@ -115,7 +126,7 @@ class _Context:
     """What was taken so far."""
 
     config: ContextConfig
-    size: Callable[[Hit, int], int]
+    size: Callable[[Hit, int, int], int]  # as a block of that number, from that character on
     places: list[_Place] = field(default_factory=list)
     texts: set[str] = field(default_factory=set)
     tokens: int = 0
@@ -161,7 +172,7 @@ class _Context:
         return duplicates.says_no_less(hit.chunk_text, place.hit.chunk_text)
 
     def _fits(self, hit: Hit, row: Vectors | None, anchor: int | None = None) -> bool:
-        size = self.size(hit, len(self.places) + 1)
+        size = self.size(hit, len(self.places) + 1, 0)
         if self.tokens + size > self.config.max_tokens:
             return False
         self.places.append(_Place(hit, len(self.places) if anchor is None else anchor, row))
@@ -170,8 +181,8 @@ class _Context:
         return True
 
     def _cut(self, hit: Hit, row: Vectors | None) -> bool:
-        whole = self.size(hit, 1)
-        kept = beginning(hit.chunk_text, lambda text: self.size(dataclasses.replace(hit, chunk_text=text), 1) <= self.config.max_tokens)
+        whole = self.size(hit, 1, 0)
+        kept = beginning(hit.chunk_text, lambda text: self.size(dataclasses.replace(hit, chunk_text=text), 1, 0) <= self.config.max_tokens)
         told = f"from {whole} to at most {self.config.max_tokens} tokens (context.max_tokens)"
         if not kept.strip():
             self.warnings.append(

@@ -6,6 +6,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from rag_platform.config import canonical_json
@@ -126,6 +127,7 @@ def fit_query(result: QueryResult, detail: str = "full", max_tokens: int = 8000)
     levels = _FULL if detail == "full" else _BRIEF
     cut = f"texts were cut to fit {max_tokens} tokens (those of citations to %d characters); ask for fewer with top_k, or read a source in "
 
+    @cache
     def built(level: int, count: int) -> tuple[QueryData, list[str]]:
         notes = list(result.warnings)
         if detail == "full" and levels[level].text < longest:

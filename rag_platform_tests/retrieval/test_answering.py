@@ -86,6 +86,15 @@ def test_every_quote_is_a_verbatim_slice(texts: list[str], query: str) -> None:
             assert any(text in source or line in source for source in texts)
 
 
+@given(st.lists(st.sampled_from(["upload", "size", "limit", "the", "other", "thing", "50", ". ", "? ", ": ", "\n\n"]), max_size=60))
+def test_what_is_far_from_the_best_changes_nothing(words: list[str]) -> None:
+    text = " ".join(words)
+    evidence = [hit(1, text[: len(text) // 2]), hit(2, text[len(text) // 2 :])]
+    few = Extractive(min_coverage=0.0).answer(asked("What is the upload size limit?"), evidence).text
+    all_of_them = Extractive(min_coverage=0.0, keep_ratio=0.0, max_quotes=99).answer(asked("What is the upload size limit?"), evidence).text
+    assert all_of_them.startswith(few)
+
+
 def test_question_words_carry_no_weight() -> None:
     assert [(word.text, word.weight) for word in question_words("What is the maximum upload size?")] == [
         ("maximum", 1.0), ("upload", 1.0), ("size", 1.0)

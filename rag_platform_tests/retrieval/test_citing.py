@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rag_platform.ir import Hit
 from rag_platform.retrieval.citing import checked, cited_numbers, escaped, renumbered_marks, unescaped, without_foreign_links
 from rag_platform.retrieval.support import best_span, says_something, support
+from rag_platform.retrieval.support import quoted as stands_whole
 
 
 def hit(rank: int, text: str, section: str = "") -> Hit:
@@ -117,6 +118,34 @@ def test_brackets_of_a_quote_are_no_marks() -> None:
     found = checked(answer, [source, UPLOADS])
     assert [c.chunk_id for c in found.citations] == ["c1"]
     assert quoted(found.citations[0]) == [source.chunk_text]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "text", "whole"),
+    [
+        ("Larger files are refused.", "The size counts. Larger files are refused. Ask.", True),
+        ("超过上限的请求会排队等待。", "最大连接数是 100。超过上限的请求会排队等待。日志", True),
+        ("The size is 5", "The size is 50 MB.", False),
+        ("排队等待。", "超过上限的请求会排队等待。", False),
+        ("files", "files", True),
+        ("", "files", False),
+    ],
+)
+def test_a_sentence_stands_whole_where_no_word_reaches_into_it(sentence: str, text: str, whole: bool) -> None:
+    assert stands_whole(sentence, text) is whole
+
+
+SAID = st.lists(
+    st.sampled_from(["up", "v1.2", "50", "5", "T恤", "连接", "，", "。", ". ", " ", "\n", "！", "-", "_x", "’s"]), max_size=9
+).map("".join)
+
+
+@given(SAID, SAID, SAID)
+def test_what_stands_whole_in_a_passage_is_borne_out_by_it(before: str, sentence: str, after: str) -> None:
+    passage = hit(1, before + sentence + after)
+    if stands_whole(sentence, passage.chunk_text):
+        assert support(sentence, [passage]).share == 1.0
+        assert support(sentence, [passage]).enough
 
 
 def test_sentences_with_nothing_to_check() -> None:

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_platform.ir import Hit
-from rag_platform.retrieval.duplicates import adds_nothing, diversified, likeness
+from rag_platform.retrieval.duplicates import adds_nothing, diversified, likeness, says_no_less
 from rag_platform.retrieval.hits import limited
 
 RULES: dict[str, Any] = {"dedupe": True, "max_per_document": 0}
@@ -54,6 +55,18 @@ def test_what_adds_nothing() -> None:
     assert adds_nothing("连接数是一百", "最大的连接数是一百", 0.9)
     assert not adds_nothing("call foo_bar now please", "call foo_baz now please call", 0.3)
     assert not adds_nothing("", "", 0.5)
+    assert not adds_nothing("port 80 is open", "the port 8080 is open now", 0.5)
+    assert adds_nothing("a b c d e f g h i x", "a b c d e f g h i y", 0.8)  # 8 of 9 pairs
+    assert not adds_nothing("a b c d e f g h i x", "a b c d e f g h i y", 0.9)
+
+
+@given(st.lists(st.sampled_from("abc不1"), max_size=9), st.lists(st.sampled_from("abc不1"), max_size=9), st.floats(0, 1))
+def test_what_is_told_early_is_what_the_pairs_tell(new: list[str], known: list[str], threshold: float) -> None:
+    later, earlier = " ".join(new), " ".join(known)
+    pairs = set(itertools.pairwise(new)) or {(word, "") for word in new}
+    shared = pairs & (set(itertools.pairwise(known)) or {(word, "") for word in known})
+    enough = bool(pairs) and len(shared) >= threshold * len(pairs)
+    assert adds_nothing(later, earlier, threshold) == (enough and says_no_less(later, earlier))
 
 
 def test_likeness_is_the_share_of_common_pairs() -> None:

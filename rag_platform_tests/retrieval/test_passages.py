@@ -74,6 +74,8 @@ def test_long_code_is_quoted_by_line() -> None:
         ("Version 1.2 is out. 3.5 is not.", ["Version 1.2 is out.", "3.5 is not."]),
         ("Ask Dr. Smith, i.e. John.", ["Ask Dr. Smith, i.e. John."]),
         ("他说：“好。”然后走了。", ["他说：“好。”", "然后走了。"]),
+        ("Wait... What?! Yes.", ["Wait...", "What?!", "Yes."]),
+        ("It says “No.” (Nobody knows.) 3.5 mm. or so", ["It says “No.”", "(Nobody knows.)", "3.5 mm. or so"]),
         ("no end", ["no end"]),
     ],
 )

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rag_platform.errors import ConfigError
 from rag_platform.retrieval.tokens import counter, estimate_tokens
@@ -15,6 +17,13 @@ from rag_platform.retrieval.tokens import counter, estimate_tokens
 def test_token_estimate_of_mixed_text(text: str, tokens: int) -> None:
     assert estimate_tokens(text) == tokens
     assert counter("estimate")(text) == tokens
+
+
+@given(st.text(alphabet=st.sampled_from("ab ,\n中　。\x85\U00020001😀\ud800é"), min_size=1, max_size=40))
+def test_a_long_text_costs_what_its_parts_cost(text: str) -> None:
+    times = 2000 // len(text) + 1
+    assert estimate_tokens("\n".join([text] * times)) == times * estimate_tokens(text)
+    assert estimate_tokens("a" * 2001) == 501
 
 
 def test_the_vocabularies_of_openai_models_count_as_their_makers_do() -> None:

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag_platform.retrieval.wording import asked, terms
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "held"),
+    [
+        ("retry policies", "Its policy says: retries, not tries.", {"retry", "policy"}),
+        ("runs", "He runs. The trunk is long.", {"run"}),
+        ("run", "The trunk is long.", set()),
+        ("max retry", "Set maxRetryCount to 3", {"max", "retry"}),
+        ("release 12", "in 2012 came v12.1, 120 in all", {"12"}),
+        ("release 12", "in 2012 came 120", set()),
+        ("company's T恤", "The company’s shirt is a T-恤.", {"company's", "t", "t恤"}),
+        ("最大连接数 Redis", "用Redis缓存，连接数为 100", {"连接", "接数", "redis"}),
+        ("straße 12", "Die Straße Nummer 12.", {"straße", "12"}),
+        ("anything", "", set()),
+    ],
+)
+def test_what_a_text_holds_of_a_question(question: str, text: str, held: set[str]) -> None:
+    assert asked(question).held(text) == held
+
+
+WORDS = st.sampled_from(
+    "runs retries a A b1 12 2012 1.2.3 .net v2 max Retry _ - . ' ’ / # + , “ ` "
+    "年 工作 进程 T恤 ， ： か が 한국 é É ß İ Σς ﬁ ㈱ \u0301".split()
+)
+TEXTS = st.lists(WORDS | st.just(" ") | st.just("\n"), max_size=14).map("".join)
+
+
+@given(TEXTS, TEXTS)
+def test_nothing_is_found_that_is_not_among_the_terms_and_nothing_is_missed(question: str, text: str) -> None:
+    found = asked(question)
+    for shown in (text, question, f"{text} {question}{text}"):
+        assert found.held(shown) == found.terms & set(terms(shown))
