@@ -34,6 +34,8 @@ MAX_MARKS = 4  # combining marks on one letter; scripts that need them need fewe
 _MARKS = re.compile(r"[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]{5,}")
 _REPEATED = re.compile(r"([!?。，、…~*.])\1{3,}")
 _PHRASE = re.compile(r"\"([^\"]{2,100})\"|“([^“”]{2,100})”|「([^「」]{2,100})」|『([^『』]{2,100})』|《([^《》]{2,100})》|«([^«»]{2,100})»")
+# Quotation marks, dashes, brackets and stops that NFKC leaves wide; the marks of Chinese titles have no narrow form.
+_NARROW = str.maketrans("“”„‟«»「」『』‘’‚‛—–―‐‒−【】〔〕〖〗。、", '"' * 10 + "'" * 4 + "-" * 6 + "[]" * 3 + ".,")
 _HAN = r"\u3005\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _HAN_CHARACTER = re.compile(rf"[{_HAN}]")
 _LETTER = rf"[^\W{_HAN}]"
@@ -111,7 +113,7 @@ def plain(query: QueryIR) -> QueryIR:
     """The question as it was asked: normalised, with the caller's own filters, and nothing that was added or told (seed 000 §3.2.8.1)."""
     clean = cleaned(query.original_query)
     return replace(
-        query, dense_query_text=clean, sparse_query_expr=clean, asked_text=clean, asked_words=clean,
+        query, dense_query_text=half_width(clean), sparse_query_expr=clean, asked_text=clean, asked_words=clean,
         about=subjects.subject(clean, _quoted(clean)),
         filters=_given(query), expansions=(), rewrites=(),
         preferences=tuple(name for name in query.preferences if name not in query.inferred), inferred={}, warnings=(),
@@ -155,6 +157,11 @@ def cleaned(text: str) -> str:
     return _cut(" ".join(_MARKS.sub(_few, unicodedata.normalize("NFKC", "".join(kept))).split()))
 
 
+def half_width(text: str) -> str:
+    """A cleaned text as it is embedded: with `"`, `-`, `[`, `.` and `,` for their Chinese and typographic forms (seed 004)."""
+    return text.translate(_NARROW)
+
+
 def _few(match: re.Match[str]) -> str:
     return match.group()[:MAX_MARKS]
 
@@ -193,7 +200,9 @@ def _worded(text: str, config: QueryConfig) -> dict[str, Any]:
         searched = function_words.without(text, config.function_words, quoted)
     expected = searched if _HAN_CHARACTER.search(text) else text
     about = subjects.subject(text, quoted)
-    return {"dense_query_text": text, "sparse_query_expr": searched, "asked_text": text, "asked_words": expected, "about": about}
+    return {
+        "dense_query_text": half_width(text), "sparse_query_expr": searched, "asked_text": text, "asked_words": expected, "about": about,
+    }  # fmt: skip
 
 
 def _quoted(text: str) -> list[tuple[int, int]]:

@@ -20,7 +20,7 @@ from rag_platform.indexes.catalog import FILTERABLE
 from rag_platform.ir import Json, QueryIR
 from rag_platform.protocols import LLM, Completion
 from rag_platform.retrieval import filters, inference
-from rag_platform.retrieval.queries import WITHOUT_FILTERS, cleaned, normalised
+from rag_platform.retrieval.queries import WITHOUT_FILTERS, cleaned, half_width, normalised
 
 PROMPT = "query/rewrite"
 FIELDS = ("today", "fields", "queries", "question")
@@ -90,7 +90,7 @@ def rewritten(query: QueryIR, llm: LLM, config: QueryConfig, *, infer: bool | No
     own = [text for text, _ in query.expansions]
     return replace(
         query,
-        dense_query_text=question,
+        dense_query_text=half_width(question),
         intent=reply["intent"],
         filters={**query.filters, **told},
         inferred={**query.inferred, **told},
@@ -141,14 +141,14 @@ def _question(reply: Json, query: QueryIR) -> tuple[str, list[str]]:
     if not question or len(question) > MAX_CHARS:
         raise _bad(f"the model's question has {len(question)} characters, 1 to {MAX_CHARS} are wanted", reply["question"])
     if lost := _lost(question, query):
-        return query.dense_query_text, [f"the rewritten question was not used, for it lost {lost!r}"]
+        return query.asked_text, [f"the rewritten question was not used, for it lost {lost!r}"]
     return question, []
 
 
 def _lost(question: str, query: QueryIR) -> str | None:
     """The first identifier, quotation or number of the searched text that a wording left out; None when it holds them all."""
     held = normalised(question)
-    must = (*query.identifiers, *query.phrases, *_NUMBER.findall(query.dense_query_text))
+    must = (*query.identifiers, *query.phrases, *_NUMBER.findall(query.asked_text))
     return next((text for text in must if normalised(cleaned(text)) not in held), None)
 
 

@@ -18,7 +18,7 @@ from rag_platform.config import KeyphraseConfig, Limits
 from rag_platform.config_query import InferenceConfig, QueryConfig
 from rag_platform.documents.keyphrases import keyphrases
 from rag_platform.errors import InputError
-from rag_platform.retrieval.queries import cleaned, identifiers, normalised, phrases, plain, prepare, relaxed
+from rag_platform.retrieval.queries import cleaned, half_width, identifiers, normalised, phrases, plain, prepare, relaxed
 
 LIMITS = Limits(max_query_chars=50)
 TODAY = date(2026, 11, 22)
@@ -118,6 +118,22 @@ def test_identifiers_stand_as_written(text: str, expected: tuple[str, ...]) -> N
 )
 def test_phrases_are_what_is_quoted(text: str, expected: tuple[str, ...]) -> None:
     assert phrases(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "dense"),
+    [
+        ("“connection pool” — size", '"connection pool" - size'),
+        ("「依赖注入」和『路由』怎么用。", '"依赖注入"和"路由"怎么用.'),
+        ("【公告】‘甲’、〔乙〕（丙）：１０～２０！", "[公告]'甲',[乙](丙):10~20!"),
+        ("《红楼梦》的作者", "《红楼梦》的作者"),  # marks of a title, found best as they stand in the texts
+    ],
+)
+def test_what_is_embedded_has_half_width_signs_and_what_is_looked_up_its_own(text: str, dense: str) -> None:
+    query = prepare(text, LIMITS)
+    assert (query.dense_query_text, plain(query).dense_query_text) == (dense, dense)
+    assert query.asked_text == cleaned(text)
+    assert query.phrases == phrases(cleaned(text))
 
 
 def test_keywords_are_those_of_the_service_that_ingest_uses() -> None:
@@ -242,7 +258,7 @@ def test_any_text_is_a_question_or_a_documented_refusal(text: str) -> None:
         assert cleaned(text) == ""
         return
     assert query.dense_query_text and query.normalized_query
-    assert plain(query).dense_query_text == cleaned(text)
+    assert plain(query).dense_query_text == half_width(cleaned(text))
 
 
 def test_naughty_strings_are_prepared_or_clearly_refused(material: Path) -> None:
