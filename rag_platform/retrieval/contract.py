@@ -24,7 +24,7 @@ class ErrorPart(TypedDict):
 
 
 class Envelope(TypedDict):
-    """What every call returns; `error` is there when `ok` is false, `data` when it is true."""
+    """What every call returns; `error` is there when `ok` is false, `data` when it is true or a failed call has something to show."""
 
     ok: bool
     trace_id: str
@@ -79,7 +79,7 @@ class QueryData(TypedDict):
     release_id: str
     answered: NotRequired[bool]  # false: the answer says that the library does not know, and names what is nearest
     releases: NotRequired[dict[str, str]]  # collection to its release, where several were asked
-    usage: NotRequired[dict[str, Any]]  # of model calls: calls, input_tokens, output_tokens, cost
+    usage: NotRequired[dict[str, Any]]  # of model calls: calls, of these failed, input_tokens, output_tokens, cost
 
 
 class ListedDocument(TypedDict):
@@ -182,7 +182,7 @@ class SummaryData(TypedDict):
     method: str  # llm | textrank: the latter quotes sentences of the document as they stand
     sections: list[str]  # paths of the sections that the summary names
     prompt_profile_id: str  # empty without a language model
-    usage: dict[str, Any]  # calls, input_tokens, output_tokens, cost
+    usage: dict[str, Any]  # calls, of these failed, input_tokens, output_tokens, cost
     release_id: str
     warnings: NotRequired[list[str]]  # for the envelope, as in DocumentData
 
@@ -225,5 +225,5 @@ class StatusData(TypedDict):
     schema_versions: dict[str, int]
     uptime_seconds: float
     namespaces: list[NamespaceStatus]
-    caches: NotRequired[dict[str, CacheStatus]]  # query_vectors, retrievals, responses
-    running_queries: NotRequired[int]
+    caches: NotRequired[dict[str, CacheStatus]]  # of a server: query_vectors, retrievals, responses
+    running_queries: NotRequired[int]  # of a server

@@ -13,7 +13,7 @@ from rag_platform.config import canonical_json
 from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.ir import Citation, Hit, Json, QueryResult
 from rag_platform.retrieval import citing
-from rag_platform.retrieval.contract import CitationPart, QueryData, ResultPart
+from rag_platform.retrieval.contract import CitationPart, ErrorPart, QueryData, ResultPart
 from rag_platform.retrieval.rendering import counted, edited, place, shown_text
 from rag_platform.retrieval.tokens import estimate_tokens
 from rag_platform.store import to_json
@@ -35,6 +35,12 @@ class _Sizes:
     snippet: int
 
 
+class _Unsearched(QueryData):
+    """The answer where no index could be searched: it says so, and the envelope has to."""
+
+    failure: ErrorPart
+
+
 _WHOLE = 10**9
 # Tried in this order until the data fits its budget; the passages, which are what a reader reads, shrink last.
 _FULL = (
@@ -48,8 +54,10 @@ _BRIEF = (_Sizes(0, _BRIEF_SNIPPET, _BRIEF_SNIPPET), _Sizes(0, 80, 80))
 
 
 def envelope(data: Mapping[str, Any], trace_id: str, warnings: Sequence[str] = ()) -> Json:
-    """The envelope (`contract.Envelope`) of a call that was done, each warning once."""
-    return {"ok": True, "trace_id": trace_id, "data": to_json(dict(data)), "warnings": list(dict.fromkeys(warnings)), "error": None}
+    """The envelope (`contract.Envelope`) of a call that was done, each warning once; of a failed one where the data tell a `failure`."""
+    shown = to_json(dict(data))
+    failed = shown.pop("failure", None)
+    return {"ok": failed is None, "trace_id": trace_id, "data": shown, "warnings": list(dict.fromkeys(warnings)), "error": failed}
 
 
 def failure(error: BaseException, trace_id: str, *, local: bool = False, warnings: Sequence[str] = ()) -> Json:
@@ -183,7 +191,11 @@ def _query_data(result: QueryResult, numbered: Mapping[str, Citation], sizes: _S
         data["releases"] = dict(result.releases)
     if result.usage:
         data["usage"] = dict(result.usage)
-    return data
+    if (told := result.flags.get("error")) is None:
+        return data
+    message = f"the library could not be searched: {_without_paths(told['message'])}"
+    details = {"kind": "failed", "causes": told.get("causes", [])}
+    return _Unsearched(**data, failure={"code": told["code"], "message": message, "details": details})
 
 
 def _result(hit: Hit, citation: CitationPart, sizes: _Sizes) -> ResultPart:

@@ -123,11 +123,8 @@ def output_schema(data: Any) -> dict[str, Any]:
 
 
 def result_of(answered: Json) -> CallToolResult:
-    """Text first: the markdown, or the failed envelope itself; the structured envelope second."""
-    if answered["ok"] and answered["data"] is not None:
-        text = str(answered["data"]["markdown"])
-    else:
-        text = json.dumps(answered, ensure_ascii=False)
+    """Text first: the markdown, or the envelope of a call that failed without any; the structured envelope second."""
+    text = str(answered["data"]["markdown"]) if answered["data"] is not None else json.dumps(answered, ensure_ascii=False)
     return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=answered, is_error=not answered["ok"])
 
 

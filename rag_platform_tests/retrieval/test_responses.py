@@ -131,6 +131,20 @@ def test_envelopes() -> None:
     }  # fmt: skip
 
 
+def test_a_question_that_no_index_could_be_asked_has_failed_and_shows_what_it_says() -> None:
+    told = {"code": "provider_error", "message": "no word index in /home/alice/rag/lexical", "causes": ["index_unreadable"]}
+    data, warnings = fit_query(result([], [], answer="The library could not be searched.", flags={"error": told}))
+    failed = envelope(data, TRACE, warnings)
+    assert (failed["ok"], failed["data"]["answer_markdown"], "failure" in failed["data"]) == (
+        False, "The library could not be searched.", False,
+    )  # fmt: skip
+    assert failed["error"] == {
+        "code": "provider_error", "message": "the library could not be searched: no word index in lexical",
+        "details": {"kind": "failed", "causes": ["index_unreadable"]},
+    }  # fmt: skip
+    assert exit_code(failed) == 1
+
+
 def test_unexpected_errors_tell_nothing_of_the_machine() -> None:
     failed = failure(ValueError("boom in /home/alice/rag/data/ledger.sqlite"), TRACE)
     assert failed["error"] == {
