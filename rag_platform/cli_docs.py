@@ -41,7 +41,7 @@ def docs_list(context: Context, namespace: str | None, group_by: str, filters: t
 @docs.command("show")
 @click.argument("doc", metavar="DOC")
 @namespace_option
-@click.option("--version", "version_id", help="A version_id; the live one if not given.")
+@click.option("--version", "version_id", help="A version_id, which must be the live one.")
 @click.option("--format", "form", type=click.Choice(["md", "sections", "chunks", "outline"]), default="outline")
 @click.option("--max-chars", type=click.IntRange(1), help="Cut the text after so many characters.")
 @answers()
@@ -57,14 +57,15 @@ def docs_show(context: Context, doc: str, namespace: str | None, version_id: str
 @docs.command("summary")
 @click.argument("doc", metavar="DOC")
 @namespace_option
+@click.option("--version", "version_id", help="A version_id, which must be the live one.")
 @click.option("--style", type=click.Choice(["short", "bullet", "detailed"]), default="short", help="How long, and in what form.")
 @answers()
-def docs_summary(context: Context, doc: str, namespace: str | None, style: str) -> Json:
+def docs_summary(context: Context, doc: str, namespace: str | None, version_id: str | None, style: str) -> Json:
     """What a document says, in short; without a language model in its own sentences."""
     from rag_platform.retrieval.summaries import summarize_document
 
     name = context.namespace(namespace)
-    data = summarize_document(context.library, name, _doc_id(context, namespace, doc), style=style)
+    data = summarize_document(context.library, name, _doc_id(context, namespace, doc), version_id=version_id, style=style)
     return responses.envelope(data, "", data.pop("warnings", ()))
 
 

@@ -59,7 +59,7 @@ def status(context: Context) -> Json:
     """What every namespace publishes, and what this program is set up with."""
     from rag_platform.retrieval.status import status as told
 
-    return responses.envelope(told(context.library), "")
+    return responses.envelope(told(context.library, serving=False), "")
 
 
 @click.group()

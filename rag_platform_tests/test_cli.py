@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,26 @@ def test_errors_have_a_code_a_remedy_and_an_exit_code(library: Any, arguments: A
 def test_a_question_before_the_first_release(desk: Any) -> None:
     answer = desk.call(*QUESTION)
     assert (answer.exit_code, answer.error["code"]) == (1, "no_release") and "rag ingest" in answer.error["message"]
+
+
+def test_a_library_whose_indexes_are_gone_has_failed(desk: Any) -> None:
+    """One index less is a warning; without any a script must see it, and a person what is missing."""
+    desk.write(limits=LIMITS)
+    release = desk.store.release_dir("default", desk.call("ingest", desk.docs).data["release_id"])
+    shutil.rmtree(release / "lexical")
+    assert desk.call(*QUESTION).exit_code == 0
+    shutil.rmtree(release / "dense")
+    answer = desk.call(*QUESTION)
+    assert (answer.exit_code, answer.envelope["ok"], answer.error["code"]) == (1, False, "provider_error")
+    assert "rag rebuild" in answer.error["message"] and len(answer.error["details"]["causes"]) == 2
+    assert "could not be searched" in answer.data["markdown"] and answer.data["effective_mode"] == "none"
+    shown = CliRunner().invoke(main, list(QUESTION))
+    assert shown.exit_code == 1 and shown.stderr.startswith("error [provider_error]: the library could not be searched: ")
+
+
+def test_only_a_server_tells_of_caches_and_running_questions(library: Any) -> None:
+    data = library.call("status").data
+    assert "caches" not in data and "running_queries" not in data and ", up " not in data["markdown"]
 
 
 def test_a_new_embedder_in_the_config_waits_for_its_release(desk: Any) -> None:

@@ -306,7 +306,8 @@ class Library:
             raise InputError(
                 f"version {version_id!r} is not in release {lease.release_id}; "
                 + (f"the live version of the document is {live[0]!r}" if live else "the release holds no version of that document")
-                + (f"; it is in release {', '.join(holders)}: ask with release_id" if holders else ""),
+                + "; leave version_id out to ask what is live"
+                + (f", or ask release {', '.join(holders)}, which holds it, with `rag query --release`" if holders else ""),
                 code="version_not_live", live=live, releases=holders,
             )  # fmt: skip
 

@@ -282,7 +282,8 @@ def _find(lease: Lease, doc_id: str, version_id: str | None, hidden: frozenset[s
         raise NotFoundError(f"document {doc_id!r} has no version in release {lease.release_id}; rebuild it with `rag rebuild`")
     if version_id is not None and version_id != version.version_id:
         raise NotFoundError(
-            f"version {version_id!r} is not live; the live version of {doc_id} in release {lease.release_id} is {version.version_id}",
+            f"version {version_id!r} is not live; the live version of {doc_id} in release {lease.release_id} is {version.version_id}; "
+            "leave version_id out to read that one",
             code="version_not_live", live_version=version.version_id, release_id=lease.release_id,
         )  # fmt: skip
     assets = dict.fromkeys(link.asset_id for link in reader.media(doc_id) if link.asset_id)

@@ -97,7 +97,8 @@ def chunks_markdown(part: DocumentPart, rows: Sequence[ChunkPart]) -> str:
 
 def status_markdown(data: StatusData) -> str:
     """One paragraph a namespace, after one about the installation."""
-    lines = [f"rag_platform {data['app_version']}, up {data['uptime_seconds']:.0f} s, default namespace {data['default_namespace']}"]
+    up = f", up {data['uptime_seconds']:.0f} s" if "running_queries" in data else ""
+    lines = [f"rag_platform {data['app_version']}{up}, default namespace {data['default_namespace']}"]
     for row in data["namespaces"]:
         name = f"**{row['namespace']}**"
         if row["problem"]:

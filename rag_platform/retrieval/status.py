@@ -24,10 +24,11 @@ from rag_platform.store import SCHEMA_VERSION as STORE_SCHEMA
 _STARTED = time.monotonic()
 
 
-def status(library: Library, others: Sequence[Json] = ()) -> StatusData:
+def status(library: Library, others: Sequence[Json] = (), *, serving: bool = True) -> StatusData:
     """What every namespace publishes and how this program is set up; no absolute path, no secret.
 
-    `others` are the `cache_figures` of the server's other processes, which are added to those of the library.
+    `others` are the `cache_figures` of the server's other processes, which are added to those of the library. A program that is not
+    `serving` questions has nothing to tell of caches and of questions that run.
     """
     caches: Json = {name: together([own, *(other[name] for other in others)]) for name, own in library.cache_figures().items()}
     data: StatusData = {
@@ -41,9 +42,9 @@ def status(library: Library, others: Sequence[Json] = ()) -> StatusData:
         },
         "uptime_seconds": round(time.monotonic() - _STARTED, 1),
         "namespaces": [_namespace_status(library, namespace) for namespace in _namespaces(library)],
-        "caches": caches,
-        "running_queries": library.load.running,
     }  # fmt: skip
+    if serving:
+        data["caches"], data["running_queries"] = caches, library.load.running
     data["markdown"] = status_markdown(data)
     return data
 

@@ -63,10 +63,12 @@ class QueryArguments(Arguments):
     filters: Annotated[
         dict[str, Any] | Absent,
         Field(
-            description="Search only where these hold: doc_id, version_id, source, source_uri, filename, tags, categories, lang, "
-            "content_type, section_path (prefix), page_range, created, modified, keyphrases, quality_score and others; a value, "
-            "a list (any of) or an object of $eq $ne $in "
-            '$gt $gte $lt $lte $contains. Example: {"tags": ["guide"], "lang": "zh"}. Nothing is relaxed: no match means no results.'
+            description="Search only where all of these hold; nothing is relaxed: no match means no results. Fields: doc_id, version_id, "
+            "source, source_uri, filename, tags, categories, lang, media_type (text, image), content_type (MIME), section_path (prefix), "
+            "page_range, created_at (received), doc_date (its own), keyphrases, quality_score and others; $and, $or. A value, a list "
+            "(any of) or an object of $eq $ne $in $nin $gt $gte $lt $lte $contains. Passages without tags, source, section_path or "
+            'keyphrases pass too, unless "$missing": "exclude"; "$soft": true prefers and leaves nothing out. '
+            'Example: {"tags": {"$in": ["guide"], "$missing": "exclude"}, "doc_date": {"$gte": "2025"}}'
         ),
     ] = None
     collections: SeveralCollections = None
@@ -104,6 +106,7 @@ class SummarizeDocumentArguments(Arguments):
     """The arguments of summarize_document."""
 
     doc_id: Annotated[str, Field(description="The document's id, as results and lists give it.")]
+    version_id: Annotated[str | Absent, Field(description="Only to insist on this version; it must be the live one.")] = None
     style: Annotated[
         Literal["short", "bullet", "detailed"],
         Field(description="short: one to three sentences; bullet: five to eight points; detailed: section by section."),
@@ -187,7 +190,9 @@ def get_document(library: Library, arguments: GetDocumentArguments) -> Answer:
 
 def summarize_document(library: Library, arguments: SummarizeDocumentArguments) -> Answer:
     """The summary of one document."""
-    data = summaries.summarize_document(library, namespace_of(library, arguments.collections), arguments.doc_id, style=arguments.style)
+    data = summaries.summarize_document(
+        library, namespace_of(library, arguments.collections), arguments.doc_id, version_id=arguments.version_id, style=arguments.style
+    )
     warnings = data.pop("warnings", [])
     return data, "", warnings
 

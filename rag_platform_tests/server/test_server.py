@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import sys
 import threading
 import time
@@ -18,8 +20,10 @@ from mcp.client.stdio import stdio_client
 from mcp.shared.exceptions import MCPError
 
 from rag_platform.errors import NotFoundError
+from rag_platform.indexes.catalog import FILTERABLE
 from rag_platform.observability.traces import show
 from rag_platform.providers import segmentation
+from rag_platform.retrieval import filters
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.warming import warm
 from rag_platform.server import responding
@@ -152,6 +156,42 @@ def test_errors_are_envelopes_as_text_and_as_structure(
 def test_a_question_before_the_first_release_says_what_to_do(shelf: Any) -> None:
     envelope = call(shelf, "library.query", query="anything").structured_content
     assert envelope["error"]["code"] == "no_release" and "rag ingest" in envelope["error"]["message"]
+
+
+def test_a_library_whose_indexes_are_gone_fails_readably(shelf: Any, tmp_path: Path) -> None:
+    (tmp_path / "ports.md").write_text("# Ports\n\nThe gateway listens on port 8080.\n", encoding="utf-8")
+    release = shelf.store.release_dir("default", shelf.ingest(tmp_path / "ports.md"))
+    for part in ("dense", "lexical"):
+        shutil.rmtree(release / part)
+    result = call(shelf, "library.query", query="Which port?")
+    envelope = result.structured_content
+    assert result.is_error and (envelope["ok"], envelope["error"]["code"]) == (False, "provider_error")
+    assert result.content[0].text == envelope["data"]["markdown"] and "rag rebuild" in result.content[0].text
+
+
+def test_a_summary_insists_on_its_version_when_asked(read_only_shelf: Any) -> None:
+    async def conversation(client: Client) -> None:
+        listed = (await client.call_tool("library.list_documents", {"group_by": None})).structured_content["data"]["groups"][0]
+        named = {"doc_id": listed["documents"][0]["doc_id"]}
+        version = (await client.call_tool("library.summarize_document", named)).structured_content["data"]["version_id"]
+        same = await client.call_tool("library.summarize_document", {**named, "version_id": version})
+        assert same.structured_content["data"]["version_id"] == version
+        other = await client.call_tool("library.summarize_document", {**named, "version_id": f"{version[:-12]}000000000000"})
+        told = other.structured_content["error"]
+        assert told["code"] == "version_not_live" and version in told["message"] and "leave version_id out" in told["message"]
+
+    talk(read_only_shelf, conversation)
+
+
+def test_the_filters_are_described_as_they_are(read_only_shelf: Any) -> None:
+    """Fields that exist, and those whose absence lets a passage through."""
+    told = server_tools.QueryArguments.model_fields["filters"].description or ""
+    fields = re.sub(r" \([^)]*\)", "", told.partition("Fields: ")[2].partition(" and others")[0]).split(", ")
+    assert set(fields) <= set(FILTERABLE) and {"tags", "media_type", "created_at", "doc_date"} <= set(fields)
+    passing = re.split(r", | or ", told.partition("Passages without ")[2].partition(" pass too")[0])
+    assert set(passing) == {name for name in fields if filters.MISSING.get(name, "exclude") == "include"}
+    example = json.loads(told.partition("Example: ")[2])
+    assert filters.plan(example, FILTERABLE).missing_included == ()
 
 
 def test_unexpected_failures_tell_a_trace_and_no_more(read_only_shelf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
