@@ -79,6 +79,7 @@ _NO_TAG = r"(?!(?:include|define|ifdef|ifndef|endif|pragma|undef|error|import|re
 _NO_SOURCE = r"(?!(?:code|codes|control|files?|trees?|repos?|repository|data|images?|ip|ips|url|urls|text|documents?|tables?|maps?|to)\b)"
 
 
+_TIMES = ("近", "过去", "last", "past")
 _BESIDE_NAMES = tuple("只 仅 限 文 资料 材料 手册 笔记 报告 only just limit restrict the our my all".split())
 
 
@@ -110,7 +111,8 @@ def rules(names: Names) -> tuple[Rule, ...]:
         _rule("keyphrase", _KEYPHRASES, ("关键词", "关键字", "keyword")),
         _rule("source", _SOURCES, ("来源", "source")),
         _rule("quality", _QUALITIES, ("质量", "quality"), tuple("0123456789")),
-        _rule("recent", _RECENT, ("近", "过去", "last", "past")),
+        _rule("name", _named_beside_times(_any(every)), every, (*_TIMES, "19", "20")),
+        _rule("recent", _RECENT, _TIMES),
         _rule("dated", _DATED, ("19", "20")),
         _rule("name", named, every, _BESIDE_NAMES),
     )  # fmt: skip
@@ -136,10 +138,12 @@ def _any(names: Iterable[str]) -> str:
 
 def _named(name: str) -> tuple[str, ...]:
     """Wordings for languages and types alike."""
-    only = r"(?:只看|只查|只搜索?|只找|只检索|仅看|仅查|仅搜索?|仅检索|仅限于?|限定为?|限于)"
+    see = r"(?:只看|只查|只搜索?|只找|只检索|仅看|仅查|仅搜索?|仅检索)"
+    only = rf"(?:{see}|仅限于?|限定为?|限于)"
     verb = r"(?:(?:search|look|show|list|find|use|check|read|return|give|answer|limit|restrict)\s+(?:me\s+|it\s+|to\s+)?)?"
     return (
         rf"{_L}(?P<said>请?(?:帮我)?{only}\s*[在从]?\s*{name}{_FORM}(?:{_DOC_LOOSE}(?:里面?|中|内)?的?|{_R}|(?=\s)))",
+        rf"(?<=\s)(?P<said>请?(?:帮我)?{see}\s*[在从]?\s*{name}{_FORM}{_DOC_LOOSE}?(?:里面?|中|内)?的?){_END}",
         rf"{_L}(?P<said>请?(?:只要|仅|限|只用|只需要?|只在)\s*{name}{_FORM}{_DOC_LOOSE}?(?:里面?|中|内)?){_R}",
         rf"^(?P<said>请?[在从]?(?:搜索?|查找?|检索)?\s*{name}{_FORM}{_DOC_LOOSE}(?:里面?|中|内)?\s*:)",
         rf"(?:哪些|哪几?份|哪个)\s*(?P<said>{name}{_FORM}{_DOC})(?=[里中]?(?:提到|提及|讲|说|写|包含|涉及|介绍|规定|描述))",
@@ -154,6 +158,15 @@ def _named(name: str) -> tuple[str, ...]:
         rf"^(?P<said>(?:please\s+)?(?:search|look|check|show|list|find|give)\s+(?:me\s+)?only\s+(?:(?:in|through|at)\s+)?(?:the\s+)?{name}"
         rf"(?:\s+{_DOC_EN})?(?:\s+for)?)\s",
     )
+
+
+def _named_beside_times(name: str) -> tuple[str, ...]:
+    """A name between a time and the noun of documents that it is a condition on, as the time is."""
+    among = rf"(?P<said>{name}{_FORM})(?=(?:{name.replace('?P<name>', '?:')}{_FORM})?"
+    near = rf"{_PERIOD}\s*的?\s*(?:{_ADDED}[了过]?的?\s*)?{among}{_DOC}(?!综述))"
+    english = rf"(?P<said>{name})\s+(?={_DOCS}\s+(?:{_ADDED_EN}?{_PERIOD_EN}|{_DATE_EN}{_BOUND_EN}(?:{_ISO}|{_MONTH}\s+(?:19|20)\d\d)))"
+    dated = rf"(?<!据)(?<!依照)(?<!按照){_DATE_ZH}\s*{among}(?:文档|文件|笔记))"
+    return (near, near, dated, dated, english)  # twice, for a language and a kind
 
 
 def _named_languages(name: str) -> tuple[str, ...]:
@@ -197,6 +210,7 @@ _SOURCES = (
 _QUALITIES = (
     rf"(?P<said>{_QUALITY}(?P<operator>{_MORE})\s*{_SCORE}{_NO_UNIT}(?:以上)?的?)"
     rf"(?:(?<=的)\s*(?={_DOC_LOOSE})|(?<!的)(?=\s)|(?<!的){_R})",
+    rf"{_APART}(?P<said>{_QUALITY}(?P<operator>{_MORE_ZH})\s*{_SCORE}{_NO_UNIT}(?:以上)?)(?=\s+(?!的|[小低少不]|[且并或和与到至以<]))",
     rf"(?P<said>{_QUALITY}(?P<operator>{_MORE_ZH})\s*{_SCORE}{_NO_UNIT}(?:以上)?的?)(?:(?<=的)\s*(?={_DOC_LOOSE})|(?<!的){_R})",
     rf"(?:{_L}|\b{_DOC_EN}\s+|\b(?=with\s))"
     rf"(?P<said>(?:with\s+)?(?:a\s+)?quality(?:[_ ]score)?\s*(?P<operator>{_MORE}|{_MORE_EN})\s*{_SCORE})"
@@ -276,6 +290,7 @@ _LEADS_ZH = (
     # 说明书, 解释器, 总结会
     rf"^(?P<said>{_PLEASE_ZH}{_SIZE_ZH}{_TELL_ZH}(?:一下|一遍|(?![书信器符法性会文员者度型表]))(?:关于|有关)?)",
     rf"^(?P<said>{_PLEASE_ZH}(?:查找?|查询|找|搜索?|检索|看)一下(?:关于|有关)?)",
+    rf"^(?P<said>{_DOC}(?:里面?|中|内)?)(?=[\s,，:])",  # what is left of 近一周的文档
 )
 _TAILS_ZH = (
     rf"^{_NO_HOW}.{{1,200}}?\w(?P<said>(?:的|\s|[,，。]|进行|做一?个){{1,3}}(?:总结|概括|概述|归纳|摘要|概要|简介|综述)(?:一下)?){_END}",

@@ -59,6 +59,8 @@ def source(value: str) -> dict[str, Any]:
         ("images only: architecture", {"media_type": "image"}, "architecture"),
         # language
         ("只看英文 怎么部署", {"lang": "en"}, "怎么部署"),
+        ("依赖注入 只看中文", {"lang": "zh"}, "依赖注入"),
+        ("依赖注入怎么用 请只查英文文档", {"lang": "en"}, "依赖注入怎么用"),
         ("中文文档：怎么部署", {"lang": "zh"}, "怎么部署"),
         ("在英文资料中，什么是向量", {"lang": "en"}, "什么是向量"),
         ("what is a vector (English only)", {"lang": "en"}, "what is a vector"),
@@ -68,6 +70,8 @@ def source(value: str) -> dict[str, Any]:
         ("质量>=0.8 报销流程", {"quality_score": {"$gte": 0.8}}, "报销流程"),
         ("质量≥0.8 报销流程", {"quality_score": {"$gte": 0.8}}, "报销流程"),
         ("报销流程 质量大于0.8", {"quality_score": {"$gt": 0.8}}, "报销流程"),
+        ("质量大于0.8 报销流程", {"quality_score": {"$gt": 0.8}}, "报销流程"),
+        ("报销 质量高于 80% 怎么提交", {"quality_score": {"$gt": 0.8}}, "报销 怎么提交"),
         ("质量不低于80%的文档里怎么报销", {"quality_score": {"$gte": 0.8}}, "文档里怎么报销"),
         ("refunds, quality at least 0.8", {"quality_score": {"$gte": 0.8}}, "refunds"),
         # time
@@ -88,6 +92,13 @@ def source(value: str) -> dict[str, Any]:
         ("2024年以后的文件 价格", {"doc_date": {"$gte": "2024"}}, "文件 价格"),
         ("documents from May 2024 about pricing", {"doc_date": "2024-05"}, "documents about pricing"),
         ("files dated 2024-05", {"doc_date": "2024-05"}, "files"),
+        # a time and a name for the same documents
+        ("近一周的PDF文档", {"created_at": {"$gte": "2026-11-15"}, **PDF}, "文档"),
+        ("近三个月的中文文档 依赖注入", {"created_at": {"$gte": "2026-08-24"}, "lang": "zh"}, "文档 依赖注入"),
+        ("近一周更新的PDF中文文档里怎么报销", {"created_at": {"$gte": "2026-11-15"}, "lang": "zh", **PDF}, "怎么报销"),
+        ("2024年发布的英文文件 价格", {"doc_date": "2024", "lang": "en"}, "文件 价格"),
+        ("PDF documents from the last week about refunds", {"created_at": {"$gte": "2026-11-15"}, **PDF}, "documents about refunds"),
+        ("German notes since 2025-01", {"doc_date": {"$gte": "2025-01"}, "lang": "de"}, "notes"),
         # tags and sources
         ("标签：发票 怎么报销", tag("发票"), "怎么报销"),
         ("标签为发票的文档", tag("发票"), "文档"),
@@ -134,6 +145,13 @@ How does #include work
 质量大于0.8千克
 质量大于 0.8 倍太阳质量的恒星
 air quality above 0.8 ppm
+质量大于 0.8 的行星有哪些
+质量大于0.5 小于2 的恒星
+行星质量大于0.8 半径大于1
+近三年的英文文献综述怎么写
+近三年的英文资料综述
+近三年中文小说文章
+系统 只看中文的用户
 How are tagged unions implemented
 git tag: how
 HTML 标签:怎么用

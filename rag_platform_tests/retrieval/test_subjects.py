@@ -58,6 +58,7 @@ from rag_platform.retrieval.subjects import MAX_CHARS, subject
         ("把系统组成总结一下", "把系统组成"),
         ("系统组成的概述", "系统组成"),
         ("查一下报销流程", "报销流程"),
+        ("文档 依赖注入", "依赖注入"),
     ],
 )
 def test_words_of_preferences_and_commands_are_left_out(text: str, expected: str) -> None:
