@@ -20,7 +20,7 @@ from rag_platform.config_query import AnswererConfig
 from rag_platform.errors import ConfigError
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.protocols import LLM, Answerer, Written
-from rag_platform.retrieval.citing import cited_numbers, escaped
+from rag_platform.retrieval.citing import escaped
 from rag_platform.retrieval.passages import Unit, units
 from rag_platform.retrieval.wording import (
     ASKS_CODE,
@@ -103,19 +103,21 @@ def refuses(sure: float, config: AnswererConfig) -> bool:
     return sure < config.min_confidence
 
 
-def confidence(query: QueryIR | str, answer: str, evidence: Sequence[Hit], hits: Sequence[Hit], *, legs: int) -> float:
-    """How far to trust an answer whose marks point at the evidence, 0 to 1: coverage x (0.7 + 0.2 agreement + 0.1 standing).
+def confidence(
+    query: QueryIR | str, cited: Sequence[Hit], evidence: Sequence[Hit], hits: Sequence[Hit], *, legs: int, borne_out: float = 1.0
+) -> float:
+    """How far to trust an answer that cites these of the evidence, 0 to 1: coverage x (0.7 + 0.2 agreement + 0.1 standing) x borne out.
 
     Coverage is the share of the question's words in the cited chunk with its headings that holds most of them, of a comparison in all
     cited ones, a word weighing the more the less of the evidence holds it; where the cited chunks are in another language than the
     question, that of its identifiers and names, or one half without any. Agreement is the share of the first three hits that both legs
-    found, one half with one leg alone. Standing is where the best cited score lies between the lowest and the highest. At most 0.2 without
-    an answer, 0 without hits. It orders answers, it is no probability.
+    found, one half with one leg alone. Standing is where the best cited score lies between the lowest and the highest. Borne out is how
+    far the cited passages agree with what the answer says (`citing.Cited`). At most 0.2 where nothing is cited, 0 without hits. It orders
+    answers, it is no probability.
     """
     if not hits:
         return 0.0
     question = _question(query)
-    cited = [evidence[n - 1] for n in cited_numbers(answer, len(evidence))]
     texts = [_with_headings(hit) for hit in cited or hits[:1]]
     if is_wide(question) != is_wide(" ".join(hit.chunk_text for hit in cited or hits[:1])):
         covered = names_coverage(question, texts)
@@ -126,7 +128,7 @@ def confidence(query: QueryIR | str, answer: str, evidence: Sequence[Hit], hits:
     low, high = min(scores), max(scores)
     standing = (max((hit.score for hit in cited), default=low) - low) / (high - low) if high > low else 1.0
     value = covered * (0.7 + 0.2 * agreement + 0.1 * min(1.0, max(0.0, standing)))
-    return round(value if answer and cited else min(0.2, value), 3)
+    return round(value * borne_out if cited else min(0.2, value), 3)
 
 
 def _covered(query: QueryIR, scored: Sequence[_Scored], evidence: Sequence[Hit]) -> float:

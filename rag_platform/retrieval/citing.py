@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from statistics import fmean
 
 from rag_platform.ir import Citation, Hit
 from rag_platform.retrieval.passages import units
@@ -60,6 +61,8 @@ class Cited:
     citations: tuple[Citation, ...]
     warnings: tuple[str, ...] = ()  # what was removed or added, and what is not supported, for whoever asked
     unsupported: tuple[Unsupported, ...] = ()
+    numbers: tuple[int, ...] = ()  # of the cited passages in the evidence, in the order of the citations
+    agreement: float = 1.0  # mean over the sentences that say something of how far the passages they cite agree with them
 
 
 # --- checking an answer --------------------------------------------------------------------------------------------------
@@ -77,7 +80,7 @@ def checked(text: str, evidence: Sequence[Hit]) -> Cited:
     if nowhere:
         shown = ", ".join(f"[{number}]" for number in nowhere)
         warnings.append(f"the answer's mark{'s' if len(nowhere) > 1 else ''} {shown} pointed at no passage and {_was(nowhere)} removed")
-    text, spans, unsupported = _supported(text, evidence, warnings)
+    text, spans, unsupported, agreement = _supported(text, evidence, warnings)
     if unsupported:
         first = unsupported[0]
         warnings.append(f"{len(unsupported)} sentence{'s' if len(unsupported) > 1 else ''} of the answer {_was(unsupported)} not borne out "
@@ -86,7 +89,7 @@ def checked(text: str, evidence: Sequence[Hit]) -> Cited:
     citations = tuple(
         dataclasses.replace(citation(new, evidence[old - 1]), spans=merged(spans.get(old, ()))) for old, new in numbers.items()
     )
-    return Cited(renumbered_marks(text, numbers), citations, tuple(warnings), tuple(unsupported))
+    return Cited(renumbered_marks(text, numbers), citations, tuple(warnings), tuple(unsupported), tuple(numbers), agreement)
 
 
 def presentable(text: str, evidence: Sequence[Hit]) -> str:
@@ -189,8 +192,9 @@ def _claims(text: str) -> list[_Claim]:
 
 def _supported(
     text: str, evidence: Sequence[Hit], warnings: list[str]
-) -> tuple[str, dict[int, list[tuple[int, int]]], list[Unsupported]]:  # fmt: skip
-    """(the text with marks added, the spans by number of the passage, the sentences that are not borne out)."""
+) -> tuple[str, dict[int, list[tuple[int, int]]], list[Unsupported], float]:  # fmt: skip
+    """(the text with marks added, the spans by number of the passage, the sentences that are not borne out, how far passages agree)."""
+    agreements: list[float] = []
     spans: dict[int, list[tuple[int, int]]] = {}
     unsupported: list[Unsupported] = []
     added: list[tuple[int, int]] = []
@@ -201,15 +205,21 @@ def _supported(
             source = _source(claim.text, evidence)
             if source is None:
                 unsupported.append(Unsupported(claim.text, "it cites nothing, and no passage clearly bears it out"))
+                agreements.append(0.0)
                 continue
             claim.marks.append(source)
             if claim.kind != "code":
                 added.append((claim.end, source))
         cited = [evidence[number - 1] for number in claim.marks]
-        if not any(quoted(claim.text, hit.chunk_text) for hit in cited) and says_something(claim.text):
+        if any(quoted(claim.text, hit.chunk_text) for hit in cited):
+            agreements.append(1.0)
+        elif says_something(claim.text):
             found = support(claim.text, cited)
+            agreements.append(found.agreement)
             if not found.enough:
                 unsupported.append(Unsupported(claim.text, found.reason))
+        elif not any(map(str.isalnum, claim.text)):  # what stands between two marks
+            continue
         for number in claim.marks:
             if (span := best_span(claim.text, evidence[number - 1].chunk_text)) is not None:
                 spans.setdefault(number, []).append(span)
@@ -219,7 +229,7 @@ def _supported(
         warnings.append(
             f"{len(added)} sentence{'s' if len(added) > 1 else ''} without a mark {_was(added)} given that of the passage it rests on"
         )
-    return text, spans, unsupported
+    return text, spans, unsupported, fmean(agreements) if agreements else 1.0
 
 
 def _source(sentence: str, evidence: Sequence[Hit]) -> int | None:

@@ -348,7 +348,7 @@ def _written(
 
 @dataclass(frozen=True, slots=True)
 class _Composing:
-    """Makes an answer of the evidence: written, weighed, and checked against it where it is sure enough to be given."""
+    """Makes an answer of the evidence: written, checked against it, and weighed by what then stands in it."""
 
     first: Found
     legs: int
@@ -358,11 +358,18 @@ class _Composing:
     def __call__(self, answerer: Answerer, on_text: OnText | None = None) -> _Answer:
         query, config = self.first.query, self.first.strategy.answerer
         written = answerer.answer(query, self.context, on_text=on_text)
-        sure = answering.confidence(query, written.text, self.context, self.hits, legs=self.legs)
+        cited = citing.checked(written.text, self.context)
+        shown = [self.context[number - 1] for number in cited.numbers]
+        sure = answering.confidence(query, shown, self.context, self.hits, legs=self.legs, borne_out=cited.agreement)
         model_id = written.completion.model if written.completion is not None else ""
         if not written.text.strip() or answering.refuses(sure, config):
-            return _Answer("", (), min(sure, UNSURE), False, written.warnings, (), written.prompt_profile_id, model_id)
-        cited = citing.checked(written.text, self.context)
+            told = written.warnings
+            if written.text.strip() and getattr(answerer, "USES_LLM", False):  # it was paid for, and may have been heard
+                reason = (
+                    f"its confidence of {sure} is below answerer.min_confidence ({config.min_confidence})" if shown else "it cites nothing"
+                )
+                told = (*told, *cited.warnings, f"the model wrote an answer that was withheld: {reason}")
+            return _Answer("", (), min(sure, UNSURE), False, told, (), written.prompt_profile_id, model_id)
         unsupported = [{"sentence": item.sentence, "reason": item.reason} for item in cited.unsupported if config.flag_unsupported]
         return _Answer(cited.text, cited.citations, sure, True, (*written.warnings, *cited.warnings), tuple(unsupported),
                        written.prompt_profile_id, model_id)  # fmt: skip
@@ -385,7 +392,7 @@ class _Heard:
 
 
 def _unwritten(found: list[Found], hits: list[Hit]) -> _Answer:
-    sure = answering.confidence(found[0].query, "", [], hits, legs=sum(item.legs for item in found))
+    sure = answering.confidence(found[0].query, [], [], hits, legs=sum(item.legs for item in found))
     return _Answer(confidence=sure)
 
 

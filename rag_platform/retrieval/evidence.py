@@ -21,6 +21,7 @@ from rag_platform.retrieval.fusion import min_max
 from rag_platform.retrieval.hits import of_chunk
 from rag_platform.retrieval.quoting import block, overlap, rendered
 from rag_platform.retrieval.tokens import counter, estimate_tokens
+from rag_platform.retrieval.wording import is_wide
 
 Catalogs = Mapping[str, CatalogReader]
 _NONE: Catalogs = MappingProxyType({})
@@ -168,6 +169,8 @@ class _Context:
         if threshold and duplicates.adds_nothing(hit.chunk_text, place.hit.chunk_text, threshold):
             return True
         if row is None or place.row is None or not self.config.dedupe_cosine or float(row @ place.row) < self.config.dedupe_cosine:
+            return False
+        if is_wide(hit.chunk_text) != is_wide(place.hit.chunk_text):  # a translation says the same to other readers
             return False
         return duplicates.says_no_less(hit.chunk_text, place.hit.chunk_text)
 

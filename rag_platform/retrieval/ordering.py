@@ -88,7 +88,7 @@ def _worth_it(s: Search, query: QueryIR, hits: Sequence[Hit], legs_ran: int) -> 
         s.give_up("rerank", "the hits were not reranked")
         return False
     least = s.strategy.reranker.only_below_confidence
-    return least is None or confidence(query, "[1]", hits[:1], hits, legs=legs_ran) < least
+    return least is None or confidence(query, hits[:1], hits[:1], hits, legs=legs_ran) < least
 
 
 def _favoured(s: Search, plan: FilterPlan, rows: dict[str, ChunkRow]) -> dict[str, set[str]]:

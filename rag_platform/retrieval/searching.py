@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from rag_platform.config import Strategy, canonical_json
 from rag_platform.errors import InputError, ProviderError, RagError
@@ -171,8 +172,8 @@ def _rewritten(s: Search, query: QueryIR, span: tracing.Span) -> QueryIR:
             raise ProviderError("no language model is configured; set query.rewrite.llm or llm in the strategy", code="no_model")
         seconds, setting = min((s.strategy.retrieval.stage_seconds, "retrieval.stage_seconds"),
                                (config.rewrite.timeout_ms / 1000, "query.rewrite.timeout_ms"))  # fmt: skip
-        return deadlines.within(seconds, "the rewriting of the question",
-                                lambda: rewriting.rewritten(query, llm, config, infer=s.request.infer), s.deadline, setting=setting)  # fmt: skip
+        rewritten = partial(rewriting.rewritten, query, llm, config, infer=s.request.infer)
+        return deadlines.within(seconds, "the rewriting of the question", rewritten, s.deadline, setting=setting)
     except Exception as error:  # whatever a model does, the question can be asked as it is
         span.fail(error)
         s.fall_back("rewrite_failed", f"the question could not be rewritten ({error}); it is asked as it is")

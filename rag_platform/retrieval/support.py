@@ -40,6 +40,13 @@ class Support:
         return self.exact and (self.share >= MIN_SHARE or not self.words_count)
 
     @property
+    def agreement(self) -> float:
+        """0 to 1: none where a number or identifier is missing, else how near the share of its words comes to what is enough."""
+        if not self.exact:
+            return 0.0
+        return min(1.0, self.share / MIN_SHARE) if self.words_count else 1.0
+
+    @property
     def reason(self) -> str:
         """Why it is not enough, in plain words."""
         missing = [f"{name} that the cited text does not hold: {', '.join(items[:5])}"
