@@ -79,6 +79,7 @@ class QueryData(TypedDict):
     release_id: str
     answered: NotRequired[bool]  # false: the answer says that the library does not know, and names what is nearest
     releases: NotRequired[dict[str, str]]  # collection to its release, where several were asked
+    unsupported: NotRequired[list[dict[str, str]]]  # sentence and reason of what the cited passages do not bear out
     usage: NotRequired[dict[str, Any]]  # of model calls: calls, of these failed, input_tokens, output_tokens, cost
 
 

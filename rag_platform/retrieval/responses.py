@@ -189,6 +189,8 @@ def _query_data(result: QueryResult, numbered: Mapping[str, Citation], sizes: _S
     }
     if several:
         data["releases"] = dict(result.releases)
+    if result.flags.get("unsupported"):
+        data["unsupported"] = list(result.flags["unsupported"])
     if result.usage:
         data["usage"] = dict(result.usage)
     if (told := result.flags.get("error")) is None:
