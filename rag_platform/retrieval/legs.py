@@ -147,12 +147,13 @@ def asked_again(
 def asked_inside(
     library: Library, lease: Lease, strategy: Strategy, query: QueryIR, found: Retrieved, named: Named, access: Access, k: int,
     *, deadline: Deadline | None = None,
-) -> Retrieved:  # fmt: skip
-    """What was found, and the k best of each leg within the documents that the question names: others may have crowded them out."""
+) -> tuple[Retrieved, list[str]]:  # fmt: skip
+    """(what was found, and the k best of each leg within the documents that the question names, which others may have crowded out;
+    what failed there)."""
     if len(found.ran) < 2:
-        return replace(found, named=named)
+        return replace(found, named=named), []
     more = retrieve(library, lease, strategy, query, "hybrid", _inside(named, access), k, deadline=deadline)
-    return replace(found, dense=united(found.dense, more.dense), sparse=united(found.sparse, more.sparse), named=named)
+    return replace(found, dense=united(found.dense, more.dense), sparse=united(found.sparse, more.sparse), named=named), more.warnings
 
 
 def _inside(named: Named, access: Access) -> Access:

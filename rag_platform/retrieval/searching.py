@@ -329,7 +329,9 @@ def _in_named(s: Search, query: QueryIR, named: Named, access: Access, found: Re
         if s.without:  # under load what was found is put in order, and no more is looked for
             return replace(found, named=named)
         try:
-            found = legs.asked_inside(s.library, s.lease, s.strategy, query, found, named, access, pool_k, deadline=s.deadline)
+            found, failed = legs.asked_inside(s.library, s.lease, s.strategy, query, found, named, access, pool_k, deadline=s.deadline)
+            for warning in failed:
+                s.fall_back("naming_failed", f"inside the documents that the question names, {warning}")
         except Exception as error:  # what was found first stands
             span.fail(error)
             s.fall_back("naming_failed", f"the documents that the question names could not be searched by themselves ({error})")

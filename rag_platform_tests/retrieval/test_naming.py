@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rag_platform.ir import Candidate, QueryRequest
 from rag_platform.observability.traces import show
+from rag_platform.providers.tantivy import Tantivy
 from rag_platform.retrieval.engine import answer
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.naming import Names, preferred, said, united, without_names
@@ -136,6 +139,39 @@ def asked(library: Library, **more: Any) -> tuple[list[str], list[str]]:
     """(files of the hits, names of the spans)."""
     result = answer(library, QueryRequest("the effective tax rate of acme", answer=False, top_k=3, **more))
     return [hit.filename for hit in result.hits], [span["name"] for span in show(library.store.logs_dir, result.trace_id)["spans"]]
+
+
+@dataclass(frozen=True)
+class Once(Tantivy):
+    """A word index that answers one search."""
+
+    def open(self, directory: Path) -> Any:
+        return OnceReader(super().open(directory))
+
+
+class OnceReader:
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+        self._asked = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reader, name)
+
+    def search(self, *asked: Any, **options: Any) -> Any:
+        self._asked += 1
+        if self._asked > 1:
+            raise OSError("input/output error")
+        return self._reader.search(*asked, **options)
+
+
+def test_a_leg_that_fails_within_named_documents_is_told(publish: Any, library: Library, vary: Callable[..., str]) -> None:
+    lines = f"lexical: {{provider: '{__name__}:Once'}}\nretrieval: {{named_documents: 1.0}}\n"
+    publish(REPORTS, strategy=vary("naming", lines))
+    result = answer(library, QueryRequest("the effective tax rate of acme", answer=False, top_k=3))
+    assert [hit.filename for hit in result.hits] == ["acme.md"] * 3  # the other leg was asked within them
+    assert result.flags["naming_failed"] is True and "sparse_failed" not in result.flags
+    [told] = [warning for warning in result.warnings if "inside the documents that the question names" in warning]
+    assert "input/output error" in told
 
 
 def test_the_named_document_comes_first(publish: Any, library: Library, vary: Callable[..., str]) -> None:
