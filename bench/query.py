@@ -376,7 +376,8 @@ def peers(python: str, release: OpenRelease, texts: Sequence[str], vectors: Sequ
                 print(f"  {peer['peer']:<34}skipped: {peer['error']}")
             else:
                 p50, p95 = np.percentile(peer["milliseconds"], (50, 95))
-                print(f"  {peer['peer'] + ' hybrid':<34}{p50:8.2f}{p95:8.2f}   stores built in {peer['built']:.0f} s")
+                asked = f"{len(peer['milliseconds'])} questions; stores built in {peer['built']:.0f} s"
+                print(f"  {peer['peer'] + ' hybrid':<34}{p50:8.2f}{p95:8.2f}   {asked}")
 
 
 def costs(release: OpenRelease, texts: Sequence[str], vectors: Sequence[Vectors], k: int) -> None:
