@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -72,9 +73,19 @@ def failure(error: BaseException, trace_id: str, *, local: bool = False, warning
         code, details = "internal_error", {}
         message = f"internal error ({type(error).__name__}); trace {trace_id or 'unknown'} and the log have the details"
     if not local:
-        message, details = _without_paths(message), _without_paths(details)
+        message, details = without_paths(message), without_paths(details)
     part = {"code": code, "message": message, "details": {**_plain(details), "kind": _kind(error)}}
     return {"ok": False, "trace_id": trace_id, "data": None, "warnings": list(warnings), "error": part}
+
+
+def public(result: QueryResult) -> QueryResult:
+    """The result as it may leave the machine: absolute paths in what it says of failures are cut to their last name."""
+    if not result.warnings:
+        return result
+    changes: dict[str, Any] = {"warnings": tuple(without_paths(result.warnings))}
+    if (error := result.flags.get("error")) is not None:  # then the answer says no more than that
+        changes |= {"answer_markdown": without_paths(result.answer_markdown), "flags": {**result.flags, "error": without_paths(error)}}
+    return dataclasses.replace(result, **changes)
 
 
 def exit_code(outcome: Mapping[str, Any]) -> int:
@@ -95,12 +106,13 @@ def _kind(error: BaseException) -> str:
     return "usage" if isinstance(error, InputError) else "failed"
 
 
-def _without_paths(value: Any) -> Any:
+def without_paths(value: Any) -> Any:
+    """Text, or JSON data of texts, with absolute paths cut to their last name; tuples become lists."""
     if isinstance(value, str):
         return _PATH.sub(r"\1", value)
     if isinstance(value, dict):
-        return {key: _without_paths(item) for key, item in value.items()}
-    return [_without_paths(item) for item in value] if isinstance(value, list) else value
+        return {key: without_paths(item) for key, item in value.items()}
+    return [without_paths(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _plain(value: Any) -> Any:
@@ -195,7 +207,7 @@ def _query_data(result: QueryResult, numbered: Mapping[str, Citation], sizes: _S
         data["usage"] = dict(result.usage)
     if (told := result.flags.get("error")) is None:
         return data
-    message = f"the library could not be searched: {_without_paths(told['message'])}"
+    message = f"the library could not be searched: {without_paths(told['message'])}"
     details = {"kind": "failed", "causes": told.get("causes", [])}
     return _Unsearched(**data, failure={"code": told["code"], "message": message, "details": details})
 

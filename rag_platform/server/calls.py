@@ -20,7 +20,7 @@ from rag_platform.ir import Json
 from rag_platform.observability import tracing
 from rag_platform.retrieval import contract, deadlines
 from rag_platform.retrieval.library import Library
-from rag_platform.retrieval.responses import envelope, failure
+from rag_platform.retrieval.responses import envelope, failure, without_paths
 from rag_platform.server.responding import Answer
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class LibraryTool(Tool):
         try:
             checked = self.checked(arguments)
             data, trace_id, warnings = self._traced(checked, request_id)
-            return envelope(data, trace_id, warnings)
+            return envelope(data, trace_id, without_paths(warnings))
         except Exception as error:
             return self._failed(error, request_id)
 

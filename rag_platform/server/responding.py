@@ -13,7 +13,7 @@ from rag_platform.observability.logs import setup_logging
 from rag_platform.retrieval.engine import answer
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.reading import hidden_by_ledger
-from rag_platform.retrieval.responses import fit_query
+from rag_platform.retrieval.responses import fit_query, public
 from rag_platform.retrieval.warming import warm
 from rag_platform.store import Store
 
@@ -47,7 +47,7 @@ class Responded:
 
 def respond(library: Library, request: QueryRequest, detail: str) -> Answer:
     """The answer to a question within the server's result budget. Raises what `engine.answer` raises."""
-    result = answer(library, request)
+    result = public(answer(library, request))
     data, warnings = fit_query(result, detail, library.settings.server.result_tokens)
     return data, result.trace_id, warnings
 

@@ -321,3 +321,18 @@ def test_stdio_speaks_nothing_but_the_protocol(read_only_shelf: Any, tmp_path: P
 
     anyio.run(run)
     assert "stray below python" in errors.read_text(encoding="utf-8")
+
+
+def test_no_path_of_the_machine_leaves_with_a_warning(shelf: Any, tmp_path: Path) -> None:
+    (tmp_path / "ports.md").write_text("# Ports\n\nThe gateway listens on port 8080.\n", encoding="utf-8")
+    release = shelf.store.release_dir("default", shelf.ingest(tmp_path / "ports.md"))
+    for path in (release / "lexical").glob("*.fieldnorm"):
+        path.unlink()
+    result = call(shelf, "library.query", query="gateway port")
+    told = json.dumps(result.structured_content) + result.content[0].text
+    assert "sparse leg failed" in told and ".fieldnorm" in told and str(tmp_path) not in told
+    assert result.structured_content["data"]["answered"]
+    shutil.rmtree(release / "dense")
+    result = call(shelf, "library.query", query="gateway port")
+    told = json.dumps(result.structured_content) + result.content[0].text
+    assert result.is_error and "could not be searched" in told and str(tmp_path) not in told
