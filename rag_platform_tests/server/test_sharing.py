@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from rag_platform.children import Child
 from rag_platform.config import load_strategy
 from rag_platform.errors import CancelledError, InputError, NotFoundError
 from rag_platform.ir import QueryRequest
@@ -63,6 +64,11 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def others(questions: SharedQuestions) -> list[Child]:
+    """The processes beside this one."""
+    return [place.child for place in questions._places if place.child is not None]
+
+
 def crowd(questions: SharedQuestions) -> None:
     """Ask until a second process answers."""
     ends = time.monotonic() + WAIT_SECONDS
@@ -84,12 +90,22 @@ def test_questions_that_meet_are_answered_alike_in_two_processes(shared: Any, li
     crowd(questions)
     answers = ask_many(questions, 40)
     pids = {traces.show(library.store.logs_dir, trace_id)["runtime"]["pid"] for _, trace_id, _ in answers}
-    assert len(pids) == 2 and os.getpid() in pids
+    assert pids & {child.process.pid for child in others(questions)} and pids <= {os.getpid(), *(c.process.pid for c in others(questions))}
     assert {data["answer_markdown"] for data, _, _ in answers} == {alone["answer_markdown"]} == {"The service listens on port 8080. [1]"}
     assert [part["chunk_id"] for part in answers[0][0]["results"]] == [part["chunk_id"] for part in alone["results"]]
     assert library.load.running == 0
     looked = status(library, questions.cache_figures())["caches"]["retrievals"]
     assert looked["misses"] > library.cache_figures()["retrievals"]["misses"]
+
+
+def test_a_server_with_as_many_processes_as_may_answer_only_hands_on(shared: Any, library: Library) -> None:
+    questions = shared()
+    until(lambda: questions.processes == 3 or not ask_many(questions, 24, f"{time.monotonic()} "))
+    answers = ask_many(questions, 40)
+    pids = {traces.show(library.store.logs_dir, trace_id)["runtime"]["pid"] for _, trace_id, _ in answers}
+    assert pids == {child.process.pid for child in others(questions)} and len(pids) == 2
+    later = [questions.respond(QueryRequest(f"port {number}"), "brief") for number in range(20)]
+    assert len(later) == 20 and questions.processes == 3
 
 
 def test_what_a_process_raises_is_raised_here(shared: Any) -> None:
@@ -111,13 +127,13 @@ def test_what_a_process_raises_is_raised_here(shared: Any) -> None:
 def test_a_process_that_dies_loses_no_question(shared: Any, library: Library) -> None:
     questions = shared()
     crowd(questions)
-    child = questions._places[1].child
+    child = others(questions)[0]
     with ThreadPoolExecutor(1) as pool:
         answers = pool.submit(ask_many, questions, 80)
         time.sleep(0.05)
         os.kill(child.process.pid, signal.SIGKILL)
         assert {data["answer_markdown"] for data, _, _ in answers.result()} == {"The service listens on port 8080. [1]"}
-    until(lambda: questions.processes == 1)
+    until(lambda: child not in others(questions))
     assert library.load.running == 0
     crowd(questions)  # and another one is started when it is needed
 
@@ -130,15 +146,16 @@ def test_a_process_that_hangs_is_ended_and_its_questions_answered(
         strategy.write("retrieval: {query_seconds: 2}\n")
     questions = shared()
     crowd(questions)
-    os.kill(questions._places[1].child.process.pid, signal.SIGSTOP)
+    child = others(questions)[0]
+    os.kill(child.process.pid, signal.SIGSTOP)
     assert len(ask_many(questions, 24)) == 24
-    until(lambda: questions.processes == 1)
+    until(lambda: child not in others(questions))
 
 
 def test_a_process_without_questions_ends(shared: Any) -> None:
     questions = shared(idle_seconds=0.3)
     crowd(questions)
-    process = questions._places[1].child.process
+    process = others(questions)[0].process
     until(lambda: questions.processes == 1)
     assert process.wait(WAIT_SECONDS) is not None
     assert len(ask_many(questions, 8)) == 8
