@@ -96,7 +96,7 @@ class RerankConfig(ProviderConfig):
     """Which reranker, what it sees and how its scores are shown (seeds 002 and 004)."""
 
     provider: str = "none"
-    top_n: int = Field(default=30, ge=1, le=1000)  # candidates that it reads; the others follow in their former order
+    top_n: int = Field(default=20, ge=1, le=1000)  # candidates that it reads; the others follow in their former order
     timeout_ms: int = Field(default=800, ge=1)
     batch_size: int = Field(default=16, ge=1)
     score_mode: Literal["rank", "normalize", "raw"] = "raw"
