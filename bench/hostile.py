@@ -33,6 +33,7 @@ from rag_platform.errors import InputError
 from rag_platform.ir import QueryRequest
 from rag_platform.retrieval.engine import answer
 from rag_platform.retrieval.library import Library
+from rag_platform.server.sharing import SharedQuestions
 from rag_platform.server.tools import tools
 from rag_platform.store import Store
 
@@ -194,7 +195,7 @@ def main() -> int:
         library = Library(settings, Store(settings.home))
         longer = settings.limits.model_copy(update={"max_query_chars": 10 * LONG})
         unlimited = Library(settings.model_copy(update={"limits": longer}), Store(settings.home))
-        tool = next(item for item in tools(library, settings.server) if item.name.endswith("query"))
+        tool = next(item for item in tools(library, settings.server, SharedQuestions(library, 1)) if item.name.endswith("query"))
         answer(library, QueryRequest("warm up", NAMESPACE))
         return report(library, unlimited, tool, list(islice(hostile(strings, random.Random(arguments.seed)), arguments.count)), arguments)
 

@@ -110,7 +110,7 @@ class ServerSettings(Section):
     name: str = "rag-platform"
     underscore_tool_names: bool = False
     result_tokens: int = 8000
-    processes: int = Field(default=0, ge=0)  # that answer when many questions come at once; 0: one for each core, at most four; 1: the server alone
+    processes: int = Field(default=0, ge=0)  # that answer when many questions come at once; 0: one a core, at most 4; 1: the server alone
 
 
 class Settings(Section):

@@ -48,6 +48,7 @@ _COUNTED = re.compile(r"\d+[\u3400-\u9fff]|[\u3400-\u9fff]\d+$")  # 6度, 第3: 
 _HAN_RUN = re.compile(r"[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+")
 _WIDE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _LATIN_WORD = re.compile(r"[A-Za-z\u00c0-\u024f]{2,}")
+_MANY = 64  # terms of a question
 _INSIDE = re.compile("[a-z]{2}|[0-9]{2}")  # two characters of one part of a word
 _LATIN_TOKEN = re.compile(r"(?<![\w.])[A-Za-z][\w.+#-]*[\w+#]")
 
@@ -114,6 +115,8 @@ class Asked:
 
     def held(self, text: str) -> frozenset[str]:
         """Those of them that stand among the `terms` of the text."""
+        if len(self.terms) > _MANY:  # looking for each of them would take longer
+            return self.terms.intersection(terms(text))
         normal = segmentation.normalized(text)
         found = [pair for pair in self.pairs if pair in normal]
         if self.words:
@@ -131,13 +134,16 @@ def asked(query: str) -> Asked:
     """The terms of the words of a question."""
     parts = frozenset(part for word in question_words(query) for part in word.parts)
     pairs = {part for part in parts if segmentation.is_pair(part)}
-    words = {part for part in parts if part.isascii()}
+    words = {part for part in parts if part.isascii() and _beginning(part)}
     return Asked(parts, tuple(pairs), tuple((word, _beginning(word)) for word in words), parts - pairs - words)
 
 
 def _beginning(stem: str) -> str:
-    """What all words of that stem begin with, however they write an apostrophe."""
-    changed = [instead for suffix, instead in _ORDER_SUFFIXES if stem.endswith(instead) and not suffix.startswith(instead)]
+    """What all words of that stem begin with, however they write an apostrophe; `_stem` leaves three letters of them."""
+    changed = [
+        instead for suffix, instead in _ORDER_SUFFIXES
+        if stem.endswith(instead) and not suffix.startswith(instead) and len(stem) - len(instead) >= 3
+    ]  # fmt: skip
     return min([stem, *map(stem.removesuffix, changed)], key=len).partition("'")[0]
 
 
@@ -149,7 +155,7 @@ def _stands(term: str, beginning: str, text: str, folded: str) -> bool:
             start, end = segmentation.around(text, at)
             if term in _stemmed(text[start:end]):
                 return True
-        at = folded.find(beginning, end)
+        at = folded.find(beginning, max(end, at + 1))
     return False
 
 
