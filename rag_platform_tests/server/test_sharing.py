@@ -98,7 +98,10 @@ def test_questions_that_meet_are_answered_alike_in_two_processes(shared: Any, li
     assert looked["misses"] > library.cache_figures()["retrievals"]["misses"]
 
 
-def test_a_server_with_as_many_processes_as_may_answer_only_hands_on(shared: Any, library: Library) -> None:
+def test_a_server_with_as_many_processes_as_may_answer_only_hands_on(
+    shared: Any, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rag_platform.server.sharing._PATIENCE_SECONDS", WAIT_SECONDS)  # however slow the machine is
     questions = shared()
     until(lambda: questions.processes == 3 or not ask_many(questions, 24, f"{time.monotonic()} "))
     answers = ask_many(questions, 40)
