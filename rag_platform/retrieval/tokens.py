@@ -20,6 +20,7 @@ Counter = Callable[[str], int]
 _WIDE = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef\U00020000-\U0003ffff"
 _WIDE_RUN = re.compile(f"[{_WIDE}][{_WIDE}]*")  # scanned faster than with `+`
 _IS_BLANK, _IS_WIDE = 1, 2
+_LAST_BLANK = 0x3000  # of Unicode
 _LONG = 1024  # characters
 _STARTED_FOURS = tuple((length + 3) // 4 for length in range(_LONG))
 _BPE = ("o200k_base", "cl100k_base")  # of OpenAI's models; others are within some tens of percent of them
@@ -57,7 +58,7 @@ def _kinds() -> NDArray[np.uint8]:
     import numpy as np
 
     kinds = np.zeros(ord(_WIDE[-1]) + 2, dtype=np.uint8)
-    kinds[[code for code in range(len(kinds)) if chr(code).isspace()]] = _IS_BLANK
+    kinds[[code for code in range(_LAST_BLANK + 1) if chr(code).isspace()]] = _IS_BLANK  # the first question waits for this
     for first, last in zip(_WIDE[::3], _WIDE[2::3], strict=True):
         kinds[ord(first) : ord(last) + 1] = _IS_WIDE
     return kinds

@@ -4,7 +4,7 @@ The interpreter lets one thread of a process compute at a time, so that eight cl
 client does. Where questions keep meeting each other, further processes are started beside the server, up to one for each core; each
 answers one question at a time and ends when it has had none for a while. Who asks now and then never pays for one. Once there are as many
 as may answer, the server only hands questions on: while it answers one itself, the others wait for the interpreter on their way through it
-(2 cores, 8 clients: 1.6 times the answers of one client with the server answering too, 1.9 without).
+(2 cores, 8 clients: 1.6 times the answers of one client with the server answering too, 1.7 to 1.8 without).
 
 Questions that wait for a model elsewhere, or for a large one here, are answered in the server itself: they leave its processor free, or
 would load that model once more.
