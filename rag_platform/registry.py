@@ -139,6 +139,14 @@ def provider_version(kind: str, name: str) -> str:
     return str(getattr(provider_class(kind, name), "VERSION", "1"))
 
 
+def declares(kind: str, name: str, flag: str) -> bool:
+    """Whether a provider class sets that flag; False for one that cannot be loaded: whoever builds it says why."""
+    try:
+        return bool(getattr(provider_class(kind, name), flag, False))
+    except ConfigError:
+        return False
+
+
 def _install_hint(kind: str, name: str, error: ImportError) -> str:
     if name in EXTRAS:
         return f"{kind} {name!r} needs the extra `{EXTRAS[name]}`: pip install 'rag-platform[{EXTRAS[name]}]' ({error})"

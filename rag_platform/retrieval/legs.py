@@ -9,12 +9,12 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
 from rag_platform.config import Strategy
-from rag_platform.errors import ConfigError, ProviderError
+from rag_platform.errors import ProviderError
 from rag_platform.ir import Candidate, Json, QueryIR
 from rag_platform.observability import tracing
 from rag_platform.observability.tracing import Span
 from rag_platform.protocols import LexicalReader
-from rag_platform.registry import provider_class, provider_version
+from rag_platform.registry import declares, provider_version
 from rag_platform.retrieval import access as accesses
 from rag_platform.retrieval import deadlines, turns
 from rag_platform.retrieval.access import AccessPlan
@@ -80,7 +80,8 @@ def retrieve(
         result.warnings.append(f"release {lease.release_id} holds no {missing} index; asked the {wanted[0]} leg alone")
     done: list[str] = []
     ends = time.monotonic() + strategy.retrieval.stage_seconds
-    remote = _asks_elsewhere(strategy)
+    # a search would hold its place and its thread for nothing while an embedder on another machine works
+    remote = declares("embedder", strategy.embedding.provider, "REMOTE")
     with nullcontext(False) if remote else _turn(strategy, deadline):
         while wanted:
             calls = {leg: _leg(leg, lease, strategy, run[leg], has[leg], access, pool_k) for leg in wanted}
@@ -97,14 +98,6 @@ def retrieve(
         result.trust = trust_in_words(lease.release.lexical, query, result.sparse, foreign=_is_foreign(lease, query))
     _report(mode, result, errors)
     return result
-
-
-def _asks_elsewhere(strategy: Strategy) -> bool:
-    """True where an embedder on another machine works, while a search would hold its place and its thread for nothing."""
-    try:
-        return bool(getattr(provider_class("embedder", strategy.embedding.provider), "REMOTE", False))
-    except ConfigError:
-        return False  # the leg that asks the embedder says so
 
 
 def _turn(strategy: Strategy, deadline: Deadline | None) -> AbstractContextManager[bool]:

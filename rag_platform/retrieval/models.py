@@ -74,11 +74,7 @@ class Models:
 
     def prompts_of(self, kind: str, config: ProviderConfig) -> str:
         """A fingerprint of all prompts where the provider asks a language model, for what it says depends on them; else empty."""
-        try:
-            asks = getattr(registry.provider_class(kind, config.provider), "USES_LLM", False)
-        except ConfigError:  # whoever builds it says so
-            asks = False
-        return prompts.wording() if asks else ""
+        return prompts.wording() if registry.declares(kind, config.provider, "USES_LLM") else ""
 
     def limited(self, kind: str, built: Built, config: ProviderConfig) -> Any:
         """A context in which the provider may be called; it waits for a place where the provider is on another machine."""
@@ -86,17 +82,10 @@ class Models:
 
     def computes_here(self, strategy: Strategy) -> bool:
         """True where a question needs some milliseconds of this processor and nothing else: no model elsewhere, no large one here."""
-        if strategy.query.rewrite.enabled:
-            return False
-        try:
-            parts = [registry.provider_class(kind, config.provider)
-                     for kind, config in (("reranker", strategy.reranker), ("answerer", strategy.answerer))]  # fmt: skip
-            embedder = registry.provider_class("embedder", strategy.embedding.provider) if strategy.builds_dense else None
-        except ConfigError:
-            return False
-        if getattr(embedder, "REMOTE", False) or getattr(embedder, "LARGE", False):
-            return False
-        return all(getattr(part, "QUICK", False) or not getattr(part, "APPLIES", True) for part in parts)
+        quick = all(registry.declares(kind, config.provider, "QUICK")
+                    for kind, config in (("reranker", strategy.reranker), ("answerer", strategy.answerer)))  # fmt: skip
+        slow = strategy.builds_dense and any(registry.declares("embedder", strategy.embedding.provider, f) for f in ("REMOTE", "LARGE"))
+        return quick and not slow and not strategy.query.rewrite.enabled
 
     def query_vectors(self, config: EmbeddingConfig, texts: Sequence[str]) -> tuple[list[Vectors], bool]:
         """(a unit vector [dim] for each question, whether all were remembered), in one call. Raises what the embedder raises."""

@@ -28,6 +28,7 @@ class NoReranking:
 
     VERSION: ClassVar[str] = "1"
     APPLIES: ClassVar[bool] = False
+    QUICK: ClassVar[bool] = True
 
     def score(self, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
         """The scores that the hits came with."""
