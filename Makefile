@@ -46,7 +46,7 @@ bench: setup               ## ratios against the bare libraries, in one run each
 	$(BIN)/python bench/query.py
 	$(BIN)/python bench/serve.py
 
-golden: setup              ## regenerate the reviewed snapshots; prints what changed
+golden: setup              ## regenerate the reviewed snapshot of the public contract; prints what changed
 	$(BIN)/python rag_platform_tests/server/test_contract.py
 
 format: setup

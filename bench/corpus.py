@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
 from pathlib import Path
+
+from rag_platform.config import Settings, Strategy
+from rag_platform.documents.previewing import preview
+
+SAMPLE = 100  # files that are really cut; their mean tells how many more are needed
 
 _ENGLISH = (
     "router parcel lane chute scanner belt module table draft active label weight sensor motor speed limit shift operator console alarm "
@@ -16,14 +22,24 @@ _CHINESE = (
 ).split()
 
 
-def write_corpus(folder: Path, chunks: int, seed: int = 7) -> int:
-    """Write Markdown files that cut into about `chunks` chunks of the shipped size; returns the number of files (ten chunks each)."""
+def write_corpus(folder: Path, chunks: int, strategy: Strategy, settings: Settings, seed: int = 7) -> int:
+    """Write Markdown files that the strategy cuts into `chunks` chunks, within a percent or a section; returns how many files."""
     rng = random.Random(seed)
-    files = max(1, chunks // 10)
-    for number in range(files):
-        path = folder / f"part-{number // 100:03d}" / f"note-{number:05d}.md"
+    files = cut = 0
+    wanted = math.inf
+    while files < wanted:
+        path = folder / f"part-{files // 100:03d}" / f"note-{files:05d}.md"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_document(number, rng), encoding="utf-8")
+        text = _document(files, rng)
+        path.write_text(text, encoding="utf-8")
+        files += 1
+        if files > SAMPLE:
+            continue
+        while cut + (made := len(preview(path, strategy, settings).chunks)) > chunks and "\n## " in text:
+            text = text.rpartition("\n## ")[0]  # the last one is as long as is left
+            path.write_text(text, encoding="utf-8")
+        cut += made
+        wanted = files if cut >= chunks else round(files * chunks / cut) if files == SAMPLE else math.inf
     return files
 
 

@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from typing import Any
 import yaml
 from corpus import question, write_corpus
 from query import NAMESPACE, new_shelf
+from sizes import described, require_size
 
 from rag_platform.config import Settings, load_settings, load_strategy
 from rag_platform.errors import InputError
@@ -39,6 +40,7 @@ from rag_platform.store import Store
 
 LATE = 0.25  # seconds after its deadline in which a question must have ended
 LONG = 100_000
+CHUNKS = 600
 
 STRINGS = (
     "", " ", "\n", "\t\t", "\x00", "\x00\x01\x02\x1f\x7f", "\ufeff", "\u200b\u200d", "\ud800", "\udfff\ud800x", "\uffff\U0010ffff",
@@ -159,7 +161,7 @@ def outcome(library: Library, tool: Any, asked: Asked, *, limited: bool = True) 
 
 
 def small_library(root: Path, arguments: argparse.Namespace) -> Settings:
-    """A published library of about 600 chunks in namespace `bench`, its deadline as asked."""
+    """A published library of CHUNKS chunks in namespace `bench`, its deadline as asked."""
     shelf = new_shelf(root)
     path = shelf.settings.strategies_dir / "bench.yaml" if shelf.settings.strategies_dir else root
     base = load_strategy(shelf.settings, arguments.strategy).model_dump(mode="json", exclude={"name"})
@@ -167,12 +169,11 @@ def small_library(root: Path, arguments: argparse.Namespace) -> Settings:
     if arguments.embedder:
         base["embedding"] = {"provider": arguments.embedder}
     path.write_text(yaml.safe_dump(base, allow_unicode=True), encoding="utf-8")
-    write_corpus(root / "docs", 600)
-    from dataclasses import replace
-
     shelf = replace(shelf, strategy=load_strategy(shelf.settings))
-    shelf.ingest(shelf.receive(root / "docs"))
+    write_corpus(root / "docs", CHUNKS, shelf.strategy, shelf.settings)
+    require_size(CHUNKS, shelf.ingest(shelf.receive(root / "docs")).chunks)
     shelf.publish()
+    print(described(shelf.store, NAMESPACE, shelf.strategy))
     return load_settings({"default_namespace": NAMESPACE})
 
 

@@ -23,6 +23,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from corpus import write_corpus
+from sizes import of_strategy, require_size
 
 from rag_platform.config import Settings, Strategy, load_settings, load_strategy
 from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
@@ -142,9 +143,8 @@ def remove(root: Root) -> None:
     shutil.rmtree(root.store.home)
 
 
-def measure(label: str, folder: Path, strategy: str, parse: Callable[[Sequence[Path]], None], suffix: str) -> None:
-    """Print one table of figures for one corpus."""
-    root = new_root(strategy)
+def measure(label: str, folder: Path, root: Root, parse: Callable[[Sequence[Path]], None], suffix: str, chunks: int = 0) -> None:
+    """Print one table of figures for one corpus. Raises SystemExit when it was to have `chunks` chunks and has not."""
     files = sorted(folder.rglob(f"*{suffix}"))
     reception = root.receive(folder)
     versions = root.versions(reception.to_process)
@@ -152,6 +152,8 @@ def measure(label: str, folder: Path, strategy: str, parse: Callable[[Sequence[P
     ours, totals = timed(lambda: root.ingest(versions))
     cpu.append(cpu_seconds())
     assert isinstance(totals, IngestionTotals)
+    if chunks:
+        require_size(chunks, totals.chunks)
     landed = [v for v in root.versions(reception.to_process) if v.status == "ready"]
     texts = texts_of(root, landed)
     cpu.append(cpu_seconds())
@@ -161,8 +163,10 @@ def measure(label: str, folder: Path, strategy: str, parse: Callable[[Sequence[P
     cpu.append(cpu_seconds())
     again, second = timed(lambda: root.receive(folder))
     assert isinstance(second, Reception)
-    print(f"\n{label}, strategy {strategy}; load average {os.getloadavg()[0]:.1f}")
-    print(f"  {totals.documents} documents, {totals.chunks} chunks, {len(totals.failures)} failed")
+    print(f"\n{label}; load average {os.getloadavg()[0]:.1f}")
+    size = sum(path.stat().st_size for path in files)
+    print(f"  built: {totals.documents} documents of {size / 1e6:.1f} MB, {totals.chunks} chunks, {len(texts)} vectors, "
+          f"{len(totals.failures)} failed; {of_strategy(root.strategy)}")  # fmt: skip
     rate = len(texts) / embed_seconds
     print(f"  bare libraries      {bare:8.2f} s   parse {parse_seconds:.2f} + embed {embed_seconds:.2f} ({rate:.0f} texts/s)")
     print(f"  our seven stages    {ours:8.2f} s   ratio {ours / bare:.2f}   {totals.documents / ours:.1f} documents/s")
@@ -191,10 +195,11 @@ def main() -> None:
     options = parser.parse_args()
     for chunks in options.chunks:
         with tempfile.TemporaryDirectory() as folder:
-            write_corpus(Path(folder), chunks)
-            measure(f"Markdown, {chunks} chunks asked for", Path(folder), options.strategy, parse_markdown, ".md")
+            root = new_root(options.strategy)
+            write_corpus(Path(folder), chunks, root.strategy, root.settings)
+            measure(f"Markdown, {chunks} chunks asked for", Path(folder), root, parse_markdown, ".md", chunks)
     if options.pdf:
-        measure(f"PDF, {options.pdf.name}", options.pdf, options.strategy, parse_pdf, ".pdf")
+        measure(f"PDF, {options.pdf.name}", options.pdf, new_root(options.strategy), parse_pdf, ".pdf")
 
 
 if __name__ == "__main__":

@@ -4,14 +4,16 @@
 
 Without files a PDF of `--pages` pages with text, a table and a picture on each is made. PSS shares out pages that processes have in common,
 so its sum is the memory that the tree takes; the sum of RSS counts those pages once for each process. Sampled ten times a second from
-/proc, so Linux only. Printed too: progress messages that name a page, pages a second.
+/proc, so Linux only. Printed too: progress messages that name a page, pages a second. Exit code 1 where the pages read are not those asked.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -19,6 +21,7 @@ import time
 from pathlib import Path
 
 import yaml
+from sizes import require_size
 
 from rag_platform.config import config_dir
 
@@ -37,7 +40,9 @@ def main() -> None:
         folder = Path(scratch)
         config = configured(folder / "config", arguments.strategy, arguments.profile)
         for file in arguments.files or [generated(folder / f"{arguments.pages}-pages.pdf", arguments.pages)]:
-            report(file, folder / "home" / file.stem, config, arguments.strategy, arguments.profile)
+            read = report(file, folder / "home" / file.stem, config, arguments.strategy, arguments.profile)
+            if not arguments.files:
+                require_size(arguments.pages, read, "pages")
 
 
 def configured(folder: Path, strategy: str, profile: str) -> Path:
@@ -82,8 +87,8 @@ def generated(path: Path, pages: int) -> Path:
     return path
 
 
-def report(file: Path, home: Path, config: Path, strategy: str, profile: str) -> None:
-    """Print one line about one ingest."""
+def report(file: Path, home: Path, config: Path, strategy: str, profile: str) -> int:
+    """Print one line about one ingest; returns how many pages it read."""
     environment = {**os.environ, "RAG_HOME": str(home), "RAG_CONFIG": str(config)}
     command = [sys.executable, "-m", "rag_platform.cli", "ingest", str(file), "--strategy", strategy]
     started = time.perf_counter()
@@ -97,7 +102,7 @@ def report(file: Path, home: Path, config: Path, strategy: str, profile: str) ->
             time.sleep(1 / SAMPLES)
         output = process.stdout.read().decode() if process.stdout else ""
     seconds = time.perf_counter() - started
-    pages = max((int(item.split()[-1]) for item in progress), default=0)
+    pages = pages_read(home)
     print(
         f"{file.name}, {profile}: {pages} pages in {seconds:.0f} s ({pages / seconds:.1f} a second), exit {process.returncode}; peak of "
         f"{most} processes: PSS {peak_pss / 1024:.0f} MiB, RSS summed {peak_rss / 1024:.0f} MiB; "
@@ -105,6 +110,7 @@ def report(file: Path, home: Path, config: Path, strategy: str, profile: str) ->
     )
     if process.returncode not in (0, 3):
         print(output[-2000:])
+    return pages
 
 
 def tree_memory(root: int) -> tuple[int, int, int]:
@@ -134,8 +140,6 @@ def tree_memory(root: int) -> tuple[int, int, int]:
 
 def page_progress(home: Path) -> set[str]:
     """`page N of M` as the job's row in the ledger has it now."""
-    import sqlite3
-
     path = home / "ledger.sqlite"
     if not path.is_file():
         return set()
@@ -145,6 +149,13 @@ def page_progress(home: Path) -> set[str]:
     except sqlite3.Error:
         return set()
     return {match[0] for row in rows for match in re.finditer(r"page \d+ of \d+", str(row[0]))}
+
+
+def pages_read(home: Path) -> int:
+    """The pages of every version that is ready."""
+    with sqlite3.connect(f"file:{home / 'ledger.sqlite'}?mode=ro", uri=True) as ledger:
+        counts = ledger.execute("SELECT counts FROM versions WHERE status = 'ready'").fetchall()
+    return sum(json.loads(row[0])["pages"] or 0 for row in counts)
 
 
 if __name__ == "__main__":

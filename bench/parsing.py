@@ -94,8 +94,12 @@ def _started(engine: str) -> subprocess.Popen[str]:
 def truth_figures(folder: Path, rows: dict[str, Row]) -> Row:
     """Words, order, headings and olmOCR checks of one parser on pdf-truth."""
     files: dict[str, Row] = {}
+    without = 0
     for entry in _lines(folder / "index.jsonl"):
         if entry["pdf"] not in rows or entry["kind"] not in ("markdown", "text"):
+            continue
+        if not entry["truth"]:
+            without += 1
             continue
         truth = covered((folder / entry["truth"]).read_text(encoding="utf-8"), _printed(folder / entry["pdf"]))
         row = rows[entry["pdf"]]
@@ -107,7 +111,8 @@ def truth_figures(folder: Path, rows: dict[str, Row]) -> Row:
         }  # fmt: skip
     tests = [test for test in _lines(folder / "olmocr-tests.jsonl") if test["pdf"] in rows]
     failed = [test["id"] for test in tests if rows[test["pdf"]]["error"] or not passes(test, rows[test["pdf"]]["body"])]
-    return {"files": files, "olmocr": len(tests) - len(failed), "olmocr_tests": len(tests), "olmocr_failed": failed,
+    return {"files": files, "without_truth": without,
+            "olmocr": len(tests) - len(failed), "olmocr_tests": len(tests), "olmocr_failed": failed,
             **{key: _mean(file[key] for file in files.values()) for key in ("words", "body", "order", "headings", "levels")}}  # fmt: skip
 
 
@@ -197,7 +202,8 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 def _report(result: Row, only: str | None) -> None:
     engines = list(result)
     if only in (None, "truth"):
-        print("pdf-truth: means of files")
+        without = result[engines[0]]["truth"]["without_truth"]
+        print("pdf-truth: means of files" + (f" ({without} without a truth left out)" if without else ""))
         keys = ("words", "body", "order", "headings", "levels")
         _table(["parser", *keys, "olmOCR"], [[name, *(result[name]["truth"][key] for key in keys),
                f"{result[name]['truth']['olmocr']}/{result[name]['truth']['olmocr_tests']}"] for name in engines])  # fmt: skip

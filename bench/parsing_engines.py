@@ -15,6 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from rag_platform import telemetry
+
+telemetry.switch_off()  # of the peers' engines, before any is loaded
+
 
 class Output(NamedTuple):
     """What a parser made of a file: all of it, and the same without the page headers and footers it recognised."""

@@ -6,9 +6,10 @@ The library is built by the program's own functions, with an embedder that costs
 no figure. Raw: the same terms asked of a bare tantivy searcher, and the same vector of a bare numpy scan, or of a bare Chroma collection
 where the program asks its approximate index; ids and scores, nothing else. Each question is asked in `rounds` rounds that alternate raw
 and ours, and counts with its fastest round: a shared machine only ever adds time. What a filter leaves is compared with a search whose
-every hit is tested. `--keep` leaves the library there, or takes up one that an earlier run left. `--clients` asks one server process with
-one and with so many questions at a time. `--peers` names a Python that has what bench/peers.py needs, and measures LlamaIndex and Haystack
-over the same chunks, vectors and questions. `--costs` prints what `retrieval/access.py` plans with.
+every hit is tested. `--keep` leaves the library there, or takes up one that an earlier run of this or of bench/release.py left, and refuses
+one of another size, strategy or code. `--clients` asks one server process with one and with so many questions at a time. `--peers` names a
+Python that has what bench/peers.py needs, and measures LlamaIndex and Haystack over the same chunks and vectors. `--costs` prints
+what `retrieval/access.py` plans with.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ import numpy as np
 import yaml
 from corpus import question, write_corpus
 from serve import EMPTY
+from sizes import described, require_kept, require_size
 
 from rag_platform.config import Settings, Strategy, load_settings, load_strategy
 from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
@@ -158,7 +160,7 @@ def untraced() -> Iterator[None]:
 
     @contextmanager
     def nothing(*_: Any, **__: Any) -> Iterator[tracing.Trace]:
-        yield tracing.Trace("query", None, {"trace_id": "", "strategy_config_id": ""}, None)
+        yield tracing.Trace("query", None, {"trace_id": "", "strategy_config_id": ""})
 
     with mock.patch.object(tracing, "trace", nothing):
         yield
@@ -186,7 +188,7 @@ def ask(shelf: Shelf, release: OpenRelease, count: int, rounds: int) -> tuple[li
     k = shelf.strategy.retrieval.pool_k
     counts = release.manifest.counts
     chosen = access.plan(rows=counts["dense"], dim=DIM, chunks=counts["lexical"], allowed=None, k=k, recall=counts.get("ann_recall"),
-                         config=shelf.strategy.retrieval)  # fmt: skip
+                         config=shelf.strategy.retrieval, has_ann=release.dense is not None and release.dense.has_ann)  # fmt: skip
     approximate = chosen.dense == "ann"
     library = Library(shelf.settings, shelf.store, hidden_by_ledger(shelf.store))
     vectors = [library.query_vector(shelf.strategy.embedding, text)[0] for text in texts]
@@ -237,11 +239,14 @@ def recalls(release: OpenRelease, library: Library, texts: Sequence[str], vector
     dense, words = release.dense, release.lexical
     assert dense is not None and words is not None
     agree = []
-    for vector in vectors:
+    for vector in vectors if dense.has_ann else ():
         exact, near = (dense.search(vector, k, approximate=way)[0] for way in (False, True))
         agree.append([len({c.chunk_id for c in exact[:n]} & {c.chunk_id for c in near[:n]}) / n for n in (10, k)])
-    at_ten, at_k = (statistics.mean(column) for column in zip(*agree, strict=True))
-    print(f"  approximate index asked for {k}: recall@10 {at_ten:.3f}, recall@{k} {at_k:.3f} against the exact scan")
+    if agree:
+        at_ten, at_k = (statistics.mean(column) for column in zip(*agree, strict=True))
+        print(f"  approximate index asked for {k}: recall@10 {at_ten:.3f}, recall@{k} {at_k:.3f} against the exact scan")
+    else:
+        print("  no approximate index: no question would ask it, every one scans exactly")
     where = "EXISTS (SELECT 1 FROM json_each(d.tags) WHERE value = 'tenth')"
     allowed = frozenset(release.catalog.select_ids(where))
     ids = dense.ids()
@@ -388,7 +393,7 @@ def costs(release: OpenRelease, texts: Sequence[str], vectors: Sequence[Vectors]
     sets = {count: frozenset(random.Random(1).sample(ids, count)) for count in (10, 100, 1_000, len(ids) // 10) if count <= len(ids)}
     calls: dict[str, Callable[[int], object]] = {
         "exact": lambda n: dense.search(vectors[n], k),
-        "ann": lambda n: dense.search(vectors[n], k, approximate=True),
+        **({"ann": lambda n: dense.search(vectors[n], k, approximate=True)} if dense.has_ann else {}),
         "words": lambda n: words.search(texts[n], k),
         "words, 1,000 hits": lambda n: words.search(texts[n], 1_000),
         **{f"exact of {size}": lambda n, s=some: dense.search(vectors[n], k, chunk_ids=s) for size, some in sets.items()},
@@ -416,22 +421,29 @@ def edit(folder: Path, documents: int, word: str) -> None:
 
 
 def build(root: Path, chunks: int) -> Shelf:
-    """A published library of about `chunks` chunks under `root`, of which a tenth has a tag; the one that is there already."""
+    """A published library of `chunks` chunks under `root`, of which a tenth has a tag; the one that is there already.
+
+    Raises SystemExit when it does not hold so many, or the one that is there is another.
+    """
+    kept = (root / "home").is_dir()
     shelf = new_shelf(root)
-    if shelf.store.current_path(NAMESPACE).is_file():
+    if kept:
+        require_kept(shelf.store, NAMESPACE, shelf.strategy, chunks)
+        print(f"  {described(shelf.store, NAMESPACE, shelf.strategy)} (kept)")
         return shelf
-    write_corpus(root / "rest", chunks * 9 // 10)
-    write_corpus(root / "tenth", chunks // 10, seed=8)
+    write_corpus(root / "rest", chunks * 9 // 10, shelf.strategy, shelf.settings)
+    write_corpus(root / "tenth", chunks // 10, shelf.strategy, shelf.settings, seed=8)
     with timed("receive and ingest"):
         totals = [shelf.ingest(shelf.receive(root / "rest")), shelf.ingest(shelf.receive(root / "tenth", ("tenth",)))]
-    print(f"  {sum(t.documents for t in totals)} documents, {sum(t.chunks for t in totals)} chunks")
+    require_size(chunks, sum(total.chunks for total in totals))
     with timed("first release, built and published"):
         shelf.publish()
+    print(f"  {described(shelf.store, NAMESPACE, shelf.strategy)}")
     return shelf
 
 
 def run(root: Path, chunks: int, options: argparse.Namespace) -> None:
-    """Build or take up a library of about `chunks` chunks and print its figures."""
+    """Build or take up a library of `chunks` chunks and print its figures."""
     print(f"\n{chunks} chunks asked for; load average {os.getloadavg()[0]:.1f}")
     shelf = build(root, chunks)
     with timed("open a release"):

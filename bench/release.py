@@ -5,7 +5,8 @@
 Ten chunks are edited, once one in each of ten documents, once all in one document, and the release is built, checked and published: from
 embeddings to CURRENT, evaluation excluded. The floor beside it writes, flushes and hashes as many bytes as the release wrote. With `--full`
 a full build of the same versions is compared: chunk ids, vectors, hits and scores of 100 questions, and of 100 vectors scanned exactly.
-`--keep` leaves the library there, or takes up one that an earlier run left.
+The library is that of bench/query.py: `--keep` leaves it there, or takes up one that an earlier run of either left, and refuses one of
+another size, strategy or code.
 """
 
 from __future__ import annotations
@@ -23,16 +24,13 @@ from pathlib import Path
 
 import numpy as np
 import query as libraries
-from corpus import question, write_corpus
+from corpus import question
 
-from rag_platform.config import load_settings, load_strategy
 from rag_platform.indexes.dense import read_matrix
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.indexes.manifest import read_manifest
 from rag_platform.indexes.release import build, open_release
 from rag_platform.indexes.updating import roll_back
-from rag_platform.ledger import Ledger
-from rag_platform.store import Store
 
 GOAL_SECONDS = 2.0
 
@@ -93,23 +91,6 @@ def all_in_one(folder: Path, word: str) -> None:
     path.write_text("\n".join(f"{line} {word}" if line and line[0] not in "#|" else line for line in lines), encoding="utf-8")
 
 
-def shelf_at(root: Path, chunks: int) -> libraries.Shelf:
-    """The library under `root`, made of generated text and published unless it is there."""
-    if (root / "home").is_dir():
-        os.environ |= {"RAG_CONFIG": str(root / "config"), "RAG_HOME": str(root / "home"), "RAG_STRATEGY": "bench"}
-        settings = load_settings()
-        store = Store(settings.home)
-        return libraries.Shelf(settings, load_strategy(settings), store, Ledger(store.ledger_path))
-    root.mkdir(parents=True, exist_ok=True)
-    shelf = libraries.new_shelf(root)
-    write_corpus(root / "docs", chunks)
-    with libraries.timed("receive and ingest"):
-        shelf.ingest(shelf.receive(root / "docs"))
-    with libraries.timed("full release, built and published"):
-        shelf.publish()
-    return shelf
-
-
 def difference(shelf: libraries.Shelf, release_id: str) -> list[str]:
     """In what a release differs from a full build of the same versions; empty is right."""
     with EmbeddingCache(shelf.store.embeddings_path) as cache, libraries.timed("full build of the same versions"):
@@ -139,14 +120,14 @@ def difference(shelf: libraries.Shelf, release_id: str) -> list[str]:
 
 
 def run(root: Path, chunks: int, edits: int, full: bool) -> None:
-    """Print the figures of a library of about `chunks` chunks."""
+    """Print the figures of a library of `chunks` chunks."""
     print(f"\n{chunks} chunks asked for; load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    shelf = shelf_at(root, chunks)
+    shelf = libraries.build(root, chunks)
     stamp, release_id = f"{time.time():.0f}", ""
     for name, edit in (("one chunk in each of ten documents", one_chunk_each), ("ten chunks in one document", all_in_one)):
         for number in range(edits):
-            edit(root / "docs", f"amended{stamp}x{number}")
-            shelf.ingest(shelf.receive(root / "docs"))
+            edit(root / "rest", f"amended{stamp}x{number}")
+            shelf.ingest(shelf.receive(root / "rest"))
             with Meter() as meter:
                 release_id = shelf.publish()
             manifest = read_manifest(shelf.store.release_dir(libraries.NAMESPACE, release_id))

@@ -20,6 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from sizes import described
+
 from rag_platform.config import load_settings, load_strategy
 from rag_platform.documents.receiving import ReceiveOptions, receive
 from rag_platform.indexes.ingesting import ingest_versions
@@ -97,8 +99,8 @@ def peak_memory(pid: int) -> int:
     return next((int(line.split()[1]) // 1024 for line in lines if line.startswith("VmHWM:")), 0)
 
 
-def publish(documents: Path, strategy_name: str) -> int:
-    """Build the default namespace of RAG_HOME from a folder; returns its number of chunks."""
+def publish(documents: Path, strategy_name: str) -> str:
+    """Build the default namespace of RAG_HOME from a folder; returns what it holds, in one line."""
     settings = load_settings()
     store = Store(settings.home)
     ledger = Ledger(store.ledger_path)
@@ -109,11 +111,11 @@ def publish(documents: Path, strategy_name: str) -> int:
         "ledger": ledger,
     }
     received = receive([documents], settings.default_namespace, options=ReceiveOptions(), **parts)
-    totals = ingest_versions([ledger.version(item) for item in received.to_process], **parts)
+    ingest_versions([ledger.version(item) for item in received.to_process], **parts)
     manifest, _ = build_candidate(settings.default_namespace, **parts)
     publish_candidate(settings.default_namespace, manifest.release_id, settings=settings, store=store, ledger=ledger)
     ledger.close()
-    return totals.chunks
+    return described(store, settings.default_namespace, parts["strategy"])
 
 
 def load_seconds(strategy: str) -> float:
@@ -126,7 +128,7 @@ def measure(strategy: str, documents: Path, repeats: int) -> None:
     """Print the figures of one strategy."""
     with tempfile.TemporaryDirectory(prefix="rag-bench-") as home:
         os.environ |= {"RAG_HOME": home, "RAG_STRATEGY": strategy, "RAG_CONFIG": str(REPOSITORY / "config")}
-        chunks = publish(documents, strategy)
+        built = publish(documents, strategy)
         serve = [sys.executable, "-c", "from rag_platform.cli import main; main()", "serve"]
         empty = [sys.executable, "-c", EMPTY]
         first_answer(serve, "library.query")  # what the file cache lacks is read once, for both
@@ -140,7 +142,7 @@ def measure(strategy: str, documents: Path, repeats: int) -> None:
             statistics.median(pair[2] for pair in pairs),
         )
         limit = bare + load + ALLOWED_SECONDS
-        print(f"\nstrategy {strategy}, {chunks} chunks of {documents.name}; load average {os.getloadavg()[0]:.1f}")
+        print(f"\nstrategy {strategy}, documents of {documents.name}; load average {os.getloadavg()[0]:.1f}\n  {built}")
         print(f"  empty server        {bare:6.2f} s   {statistics.median(pair[0][2] for pair in pairs)} MiB")
         print(f"  embedder            {load:6.2f} s")
         print(f"  ours                {ours:6.2f} s   {statistics.median(pair[1][2] for pair in pairs)} MiB, "

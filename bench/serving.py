@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from corpus import write_corpus
+from sizes import described, require_size
 from small_library import NAMESPACE, Place, pairs_of
 
 from rag_platform.indexes import release as releases
@@ -231,8 +232,9 @@ def measure(door: str, options: argparse.Namespace) -> tuple[int, float]:
     with tempfile.TemporaryDirectory(prefix="rag-serving-") as folder:
         place = Place(Path(folder), Path(folder) / "home").enter()
         place.home.mkdir()
-        write_corpus(place.docs, options.chunks)
+        write_corpus(place.docs, options.chunks, place.strategy, place.settings)
         place.update()
+        built = described(place.store, NAMESPACE, place.strategy)
         journal = place.folder / "journal"
         _published(place, "first", lambda **fields: _note(journal, **fields))
         over, answers = threading.Event(), []
@@ -248,7 +250,8 @@ def measure(door: str, options: argparse.Namespace) -> tuple[int, float]:
         if ended.returncode or lines[-1]["kind"] != DONE:
             raise RuntimeError(f"the process that publishes failed: {ended.returncode}")
         kinds = {kind: sum(line["kind"] == kind for line in lines) for kind in ("update", "deletion", "rollback")}
-        print(f"\n{door}: {len(answers)} questions during {kinds}, {len(lines[0]['pairs'])} chunks; load average {os.getloadavg()[0]:.1f}")
+        require_size(options.chunks, len(lines[0]["pairs"]))
+        print(f"\n{door}: {len(answers)} questions during {kinds}; load average {os.getloadavg()[0]:.1f}\n  {built}")
         wrong = wrong_answers(answers, lines)
         ratio = figures(answers, lines)
         print(f"  p95 beside a swap / quiet: {ratio:.2f}; wrong answers: {len(wrong)}")

@@ -10,7 +10,11 @@ The map, in pipeline order:
     retrieval                                   question                   -> candidates -> hits -> evidence -> cited answer
     evaluation                                  dataset x engine           -> metrics -> verdict
     assets, definitions                         the same steps as Dagster assets, jobs, sensors and schedules
-    server, cli, web                            doors for assistants and people
+    server, cli                                 doors for assistants and people
 
 A module imports only what stands above it in this list; `pyproject.toml` holds the checked contract.
 """
+
+from rag_platform.telemetry import switch_off
+
+switch_off()  # here, because every door and every child process imports the package before any engine

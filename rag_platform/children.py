@@ -14,11 +14,23 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
+
+from rag_platform.ir import Json
+from rag_platform.observability import faults
 
 
 class ChildDied(Exception):
     """The child ended before it had answered; the message says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """An answer with the unexpected errors that the child, which has no log of its own, met on the way."""
+
+    answer: object
+    faults: list[Json]
 
 
 class Child:
@@ -61,6 +73,10 @@ class Child:
             raise ChildDied(f"died with exit status {self.process.returncode}") from error
         finally:
             read.set()
+        if isinstance(answer, _Told):
+            for fault in answer.faults:
+                faults.record(fault)
+            answer = answer.answer
         if isinstance(answer, BaseException):
             raise answer
         return answer
@@ -88,11 +104,13 @@ def serve(start: Callable[[Any], Callable[[Any], object]]) -> None:
         answer = start(pickle.load(source))
         while True:
             message = pickle.load(source)
-            try:
-                answered = answer(message)
-            except Exception as error:
-                answered = error
-            pickle.dump(answered, target, protocol=pickle.HIGHEST_PROTOCOL)
+            with faults.collected() as found:
+                try:
+                    answered = answer(message)
+                except Exception as error:
+                    faults.seen(error, getattr(start, "__module__", "child"))
+                    answered = error
+            pickle.dump(_Told(answered, found) if found else answered, target, protocol=pickle.HIGHEST_PROTOCOL)
             target.flush()
     except (EOFError, BrokenPipeError):
         return

@@ -15,8 +15,8 @@ from rag_platform.cli_context import Context, answers
 from rag_platform.config import load_settings
 from rag_platform.errors import RagError
 from rag_platform.ir import Json
+from rag_platform.records import to_json
 from rag_platform.retrieval import responses
-from rag_platform.store import to_json
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

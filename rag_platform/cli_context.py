@@ -19,7 +19,7 @@ from rag_platform.errors import InputError, RagError, disk_full
 from rag_platform.ir import Json
 from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import Job
-from rag_platform.observability import tracing
+from rag_platform.observability import faults, tracing
 from rag_platform.retrieval import responses
 from rag_platform.store import Store
 
@@ -91,6 +91,7 @@ def _enveloped(function: Command, context: Context, own_trace: bool, args: Any, 
     except Exception as error:  # a program that reads the envelope finds one, a person the stack trace on stderr
         if full := disk_full(error, context.store.home):
             return responses.failure(full, trace_id, local=True)
+        faults.seen(error, f"command.{function.__name__}", logs_dir=context.store.logs_dir)
         traceback.print_exc()
         return responses.failure(error, trace_id, local=True)
 
@@ -103,7 +104,8 @@ def _show(envelope: Json, json_output: bool) -> None:
         click.echo(f"error [{envelope['error']['code']}]: {envelope['error']['message']}", err=True)
         return
     click.echo(envelope["data"]["markdown"])
-    warnings = envelope.get("warnings") or []
+    # what a command says in its text already is not said again
+    warnings = [warning for warning in envelope.get("warnings") or [] if warning not in envelope["data"]["markdown"]]
     for warning in warnings[:_SHOWN_WARNINGS]:
         click.echo(f"warning: {warning}", err=True)
     if len(warnings) > _SHOWN_WARNINGS:
@@ -173,8 +175,10 @@ def awaited(context: Context, job: Job, process: Any) -> Job:
         return job
 
     def show(now: Job) -> None:
-        for stage, figures in now.progress.get("stages", {}).items():
-            advance(stage, int(figures["done"]), int(figures["total"]))
+        stages = now.progress.get("stages", {})
+        for stage, figures in stages.items():
+            known = not (stage == "embeddings" and jobs.texts_to_come(stages))
+            advance(stage, int(figures["done"]), int(figures["total"]) if known else 0)
 
     try:
         with progress_bar(context.json_output) as advance:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from typing import Any
 
@@ -44,11 +45,16 @@ def docs_list(context: Context, namespace: str | None, group_by: str, filters: t
 @click.option("--version", "version_id", help="A version_id, which must be the live one.")
 @click.option("--format", "form", type=click.Choice(["md", "sections", "chunks", "outline"]), default="outline")
 @click.option("--max-chars", type=click.IntRange(1), help="Cut the text after so many characters.")
+@click.option("--dropped", is_flag=True, help="What of its text stands in no chunk, where, and why: repeated headers, hidden text, noise.")
 @answers()
-def docs_show(context: Context, doc: str, namespace: str | None, version_id: str | None, form: str, max_chars: int | None) -> Json:
-    """One document: its outline, sections, chunks or whole text."""
-    from rag_platform.retrieval.reading import get_document
+def docs_show(context: Context, doc: str, namespace: str | None, version_id: str | None, form: str, max_chars: int | None,
+              dropped: bool) -> Json:  # fmt: skip
+    """One document: its outline, sections, chunks or whole text, or what was dropped of it."""
+    from rag_platform.retrieval.reading import get_document, list_dropped
 
+    if dropped:
+        given = list_dropped(context.library, context.namespace(namespace), _doc_id(context, namespace, doc), version_id=version_id)
+        return responses.envelope(given, "")
     data = get_document(context.library, context.namespace(namespace), _doc_id(context, namespace, doc), version_id=version_id, format=form,
                         max_chars=max_chars)  # fmt: skip
     return responses.envelope(data, "", data.pop("warnings", ()))
@@ -148,18 +154,18 @@ def docs_edit(context: Context, doc: str, namespace: str | None, metadata: tuple
 @click.option("--version", metavar="VERSION", help="One version only; the whole document if not given.")
 @click.option("--mode", type=click.Choice(["soft", "hard"]), default="soft", help="soft keeps data until retention ends, hard purges it.")
 @click.option("--force", is_flag=True, help="With --mode hard: drop pinned releases that hold it, too.")
+@click.option("--yes", is_flag=True, help="Do not ask; needed where there is no terminal, and with --json.")
 @namespace_option
 @answers(own_trace=True)
-def docs_delete(context: Context, doc: str, version: str | None, mode: str, force: bool, namespace: str | None) -> Json:
-    """Hide a document or a version from every reader at once, and release without it."""
-    from rag_platform.documents.naming import named_version
-    from rag_platform.indexes.deleting import delete_data, start_delete
+def docs_delete(context: Context, doc: str, version: str | None, mode: str, force: bool, yes: bool, namespace: str | None) -> Json:
+    """Hide a document or a version from every reader at once, and release without it; what goes is said first, and asked about."""
+    from rag_platform.indexes.deleting import delete_data, plan_delete, start_delete
 
-    document = _named(context, namespace, doc)
-    versions = context.ledger.versions(document.namespace, document.doc_id)
-    version_id = named_version(document, versions, version).version_id if version else None
-    started = start_delete(document.namespace, document.doc_id, version_id, mode=mode, force=force, settings=context.settings,
-                           store=context.store, ledger=context.ledger)  # fmt: skip
+    parts: dict[str, Any] = {"mode": mode, "force": force, "settings": context.settings, "store": context.store, "ledger": context.ledger}
+    if not yes:
+        planned = plan_delete(context.namespace(namespace), doc, version, **parts).data()
+        _agree(planned, f"`rag docs delete {doc}` needs --yes", ask=not context.json_output)
+    started = start_delete(context.namespace(namespace), doc, version, **parts)
     job = awaited(context, started.job, started.process)
     data = delete_data(job, store=context.store)
     if job.state == "failed":
@@ -167,8 +173,17 @@ def docs_delete(context: Context, doc: str, version: str | None, mode: str, forc
     return responses.envelope(data, job.trace_id, [job.reason] if job.reason else [])
 
 
+def _agree(planned: Json, needs: str, *, ask: bool) -> None:
+    """Say what will be done and ask whether it may. Raises InputError `needs_yes` where nobody can be asked, RagError for a no."""
+    if not (ask and sys.stdin.isatty() and sys.stderr.isatty()):
+        raise InputError(f"{planned['markdown']}\nNothing was done: {needs}, for there is nobody to ask", code="needs_yes", plan=planned)
+    click.echo(planned["markdown"], err=True)
+    if not click.confirm("Delete it?", err=True):
+        raise RagError("nothing was deleted", code="not_confirmed")
+
+
 def _doc_id(context: Context, namespace: str | None, doc: str) -> str:
-    """The doc_id of a document however it is named; a data root may have releases and no ledger."""
+    """The doc_id of a document however it is named; what the ledger does not know is asked of the release as it is."""
     if context.store.ledger_path.is_file():
         with suppress(NotFoundError):
             return _named(context, namespace, doc).doc_id

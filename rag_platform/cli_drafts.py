@@ -29,7 +29,7 @@ def _drafts(context: Context, namespace: str | None) -> Any:
     bound = context.ledger.namespaces().get(name)
     if bound is None:
         raise NotFoundError(f"unknown namespace {name!r}; `rag ingest --namespace {name}` makes it", code="unknown_namespace")
-    return Drafts(name, context.settings, load_strategy(context.settings, bound), context.store, context.ledger)
+    return Drafts(name, context.settings, load_strategy(context.settings, bound, ingestion=True), context.store, context.ledger)
 
 
 def _shown(opened: Any, *, with_chunks: bool = False) -> Json:

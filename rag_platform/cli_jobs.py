@@ -21,22 +21,29 @@ def jobs() -> None:
 
 @jobs.command("list")
 @namespace_option
-@click.option("--all", "everywhere", is_flag=True, help="Jobs of every namespace.")
-@click.option("--state", type=click.Choice([*work.OPEN_STATES, *work.FINAL_STATES]), help="Only jobs in this state.")
+@click.option("--all", "everywhere", is_flag=True, help="Jobs of every namespace, not of the one alone.")
+@click.option("--state", type=click.Choice([*work.OPEN_STATES, *work.FINAL_STATES, "dead"]),
+              help="Only jobs in this state; dead: jobs that gave a document up.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(1, 1000), default=20)
 @answers()
 def jobs_list(context: Context, namespace: str | None, everywhere: bool, state: str | None, limit: int) -> Json:
     """Jobs, newest first."""
-    work.end_orphans(context.ledger)
+    work.end_orphans(context.ledger, context.settings.jobs.silent_seconds)
     # jobs over the whole data root have no namespace
     names = [None] if everywhere else [context.namespace(namespace), ""]
-    found = [job for name in names for job in context.ledger.jobs(name, limit, state=state)]
+    found = [
+        job for name in names for job in context.ledger.jobs(name, limit, state=state if state != "dead" else None, dead=state == "dead")
+    ]
     rows = [work.summary(job) for job in sorted(found, key=lambda job: job.created_at, reverse=True)[:limit]]
     lines = [
         f"{row['job_id']}  {row['kind']:<8} {row['state']:<10} {row['created_at']}  {row['namespace']}  {_going(row)}{row['reason']}"
         for row in rows
     ]
-    return responses.envelope({"markdown": "\n".join(lines) or "no jobs", "jobs": rows}, "")
+    lines = lines or [f"no {'such ' if state else ''}jobs"]
+    if not everywhere:
+        where = context.namespace(namespace)
+        lines.append(f"Of namespace {where!r} alone; `rag jobs list --all` lists those of every namespace.")
+    return responses.envelope({"markdown": "\n".join(lines), "namespace": None if everywhere else names[0], "jobs": rows}, "")
 
 
 def _going(row: Json) -> str:
@@ -53,7 +60,7 @@ def _going(row: Json) -> str:
 @answers()
 def jobs_show(context: Context, job_id: str) -> Json:
     """One job: how far it is, its documents and why some failed, its figures, trace and log."""
-    work.end_orphans(context.ledger)
+    work.end_orphans(context.ledger, context.settings.jobs.silent_seconds)
     return responses.envelope(work.report(context.ledger.job(job_id), context.ledger.job_items(job_id), context.store), "")
 
 
@@ -62,9 +69,11 @@ def jobs_show(context: Context, job_id: str) -> Json:
 @answers()
 def jobs_cancel(context: Context, job_id: str) -> Json:
     """End a job: what it has done stays, the rest is cancelled, the published release stays."""
-    job = work.cancel(job_id, context.ledger)
+    job = work.cancel(job_id, context.ledger, silent=context.settings.jobs.silent_seconds)
     data = work.report(job, context.ledger.job_items(job_id), context.store)
-    if job.state != "cancelled":
+    if job.state == "cancelling":  # of another machine or container
+        data["markdown"] += f"\nIt was told to stop and does so within {2 * work.HEARTBEAT_SECONDS:.0f} s."
+    elif job.state != "cancelled":
         return responses.failure(RagError(f"job {job_id} ended before it could be cancelled: {job.state}", code="ended_first", **data), "",
                                  local=True)  # fmt: skip
     return responses.envelope(data, "")

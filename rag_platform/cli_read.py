@@ -23,13 +23,18 @@ from rag_platform.retrieval import responses
 @click.option("--tag", "tags", multiple=True, help="Only documents with the tag; of several one suffices.")
 @click.option("--doc", "documents", multiple=True, metavar="DOC", help="Only this document; of several each is asked.")
 @click.option("--release", "release_id", metavar="ID", help="Ask a retained release instead of the published one.")
+@click.option("--strategy", metavar="NAME", help="Ask as this strategy does; also by the strategy_config_id of a trace.")
 @click.option("--no-rerank", is_flag=True, help="Leave the hits in the order of the search.")
+@click.option("--max-per-document", type=click.IntRange(0), metavar="N", help="How many results of one document; 0: no limit.")
+@click.option("--score-threshold", type=float, metavar="X", help="Only results with this score, as the fusion gives it.")
+@click.option("--no-answer", is_flag=True, help="Only find; write no answer.")
 @click.option("--no-infer", is_flag=True, help="Take no filters from the words of the question.")
 @click.option("--stream", is_flag=True, help="Show the answer as it is written, then as it was checked, with its sources.")
 @click.option("--full", is_flag=True, help="Show the results too, not only the answer.")
 @answers(own_trace=True)
 def query(context: Context, text: str, namespaces: tuple[str, ...], filters: tuple[str, ...], tags: tuple[str, ...],
-          documents: tuple[str, ...], no_rerank: bool, no_infer: bool, stream: bool, full: bool, **asked: Any) -> Json:  # fmt: skip
+          documents: tuple[str, ...], no_rerank: bool, no_answer: bool, no_infer: bool, stream: bool, full: bool,
+          **asked: Any) -> Json:  # fmt: skip
     """Ask a question; the answer names its sources."""
     from rag_platform.documents.naming import named_document
     from rag_platform.ir import QueryRequest
@@ -42,7 +47,7 @@ def query(context: Context, text: str, namespaces: tuple[str, ...], filters: tup
     scope = Scope(names, tuple(named_document(context.ledger, names[0], document).doc_id for document in documents), tags)
     request = QueryRequest(
         text, names[0], namespaces=names if len(names) > 1 else (), filters=scope.filters(pairs(filters, "--filter")), rerank=not no_rerank,
-        infer=False if no_infer else None, **asked,
+        answer=not no_answer, infer=False if no_infer else None, **asked,
     )  # fmt: skip
     live = stream and not context.json_output
     result = answer(context.library, request, on_text=(lambda part: click.echo(part, nl=False)) if live else None)
@@ -115,7 +120,7 @@ def trace() -> None:
 
 @trace.command("list")
 @click.option("--limit", type=click.IntRange(1, 1000), default=20)
-@click.option("--type", "trace_type", type=click.Choice(["query", "ingestion"]))
+@click.option("--type", "trace_type", type=click.Choice(["query", "ingestion", "command", "tool"]), help="Only traces of that type.")
 @answers()
 def trace_list(context: Context, limit: int, trace_type: str | None) -> Json:
     """Traces, newest first."""
@@ -149,7 +154,10 @@ def preview(context: Context, path: Path, strategy: str | None, chunks: int | No
 
     with progress_bar(context.json_output) as advance:
         found = previewed(
-            path, load_strategy(context.settings, strategy), context.settings, lambda done, total: advance("parsing", done, total)
+            path,
+            load_strategy(context.settings, strategy, ingestion=True),
+            context.settings,
+            lambda done, total: advance("parsing", done, total),
         )
     listed = chunks if chunks is not None or context.json_output else 10
     return responses.envelope(preview_data(found, listed), "", found.warnings)

@@ -9,8 +9,8 @@ import click
 
 from rag_platform.cli_context import Context, answers, namespace_option
 from rag_platform.ir import Json
+from rag_platform.records import to_json
 from rag_platform.retrieval import responses
-from rag_platform.store import to_json
 
 
 @click.group()

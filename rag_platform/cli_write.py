@@ -45,7 +45,7 @@ def ingest(context: Context, inputs: tuple[str, ...], namespace: str | None, sou
     started_at = time.perf_counter()
     name = context.namespace(namespace)
     check_namespace(name)
-    chosen = load_strategy(context.settings, strategy or context.ledger.namespaces().get(name))
+    chosen = load_strategy(context.settings, strategy or context.ledger.namespaces().get(name), ingestion=True)
     options = ReceiveOptions(source, tags, pairs(metadata, "--meta"), policy, sync, include, exclude, on_gone)
     if not inputs and not sync:
         raise InputError("name files, folders or URLs, `-` for standard input, or --sync for what is known already", code="usage")
@@ -80,7 +80,7 @@ def rebuild(context: Context, namespace: str | None, strategy: str | None, only_
 
     started_at = time.perf_counter()
     name = context.namespace(namespace)
-    chosen = load_strategy(context.settings, strategy or context.ledger.namespaces().get(name))
+    chosen = load_strategy(context.settings, strategy or context.ledger.namespaces().get(name), ingestion=True)
     planned = plan(name, settings=context.settings, strategy=chosen, store=context.store, ledger=context.ledger, full=full)
     if only_plan or planned.empty:
         return responses.envelope(planned.data(), "")
@@ -97,7 +97,7 @@ def rebuild(context: Context, namespace: str | None, strategy: str | None, only_
 
 def _announce(context: Context, strategy: str, started: Any) -> None:
     """Before long work, what it will take, and what the other strategies would."""
-    from rag_platform.indexes.starting import expected_seconds
+    from rag_platform.indexes.planning import expected_seconds
 
     if context.json_output or started.process is None:
         return

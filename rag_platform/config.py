@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import yaml
 from pydantic import Field, ValidationError, field_validator
 
+from rag_platform import provider_options, registry
 from rag_platform.config_query import (
     AnswererConfig,
     ContextConfig,
-    FilterConfig,
     ProviderConfig,
     QueryConfig,
     RerankConfig,
@@ -33,6 +34,8 @@ from rag_platform.patterns import compiled
 # What the prompt `describe/chunk` is filled with.
 DESCRIBE_FIELDS = ("section_path", "text")
 
+
+log = logging.getLogger(__name__)
 
 ModelT = TypeVar("ModelT", bound=Section)
 
@@ -76,6 +79,14 @@ class JobPolicy(Section):
     max_attempts: int = Field(default=3, ge=1)  # failed runs after which a version is dead until somebody asks for it
     backoff_seconds: float = Field(default=1.0, ge=0)  # before the first retry of a transient failure in a job, doubled each time
     lock_seconds: float = Field(default=30.0, ge=0)  # a launched job waits so long for the one that writes its namespace
+    silent_seconds: float = Field(default=120.0, ge=30)  # a job of another machine or container without a sign of life is over
+
+
+class TextKept(Section):
+    """From which share of a file's words in its chunks a document is warned about, and below which its check fails."""
+
+    warn_below: float = Field(default=0.95, ge=0, le=1)
+    fail_below: float = Field(default=0.5, ge=0, le=1)
 
 
 class Retention(Section):
@@ -125,6 +136,7 @@ class Settings(Section):
     fetching: FetchLimits = FetchLimits()
     releases: ReleasePolicy = ReleasePolicy()
     retention: Retention = Retention()
+    text_kept: TextKept = TextKept()
     jobs: JobPolicy = JobPolicy()
     server: ServerSettings = ServerSettings()
     caches: CacheSettings = CacheSettings()
@@ -264,9 +276,10 @@ class ViewConfig(Section):
     Known fields: `{text}`, `{headings}`, `{terms}`, `{keyphrases}`, and `{title}`, `{summary}`, `{tags}` where `describe` names a model.
     """
 
+    RETIRED: ClassVar[Mapping[str, str]] = {"enricher": "no enricher ever added a word; `describe` lets a model add some"}
+
     dense_template: str = "{text}"
     sparse_template: str = "{text}\n{terms}"
-    enricher: ProviderConfig = ProviderConfig(provider="none")
     keyphrases: KeyphraseConfig = KeyphraseConfig()
     quality: QualityConfig = QualityConfig()
     describe: DescribeConfig = DescribeConfig()
@@ -280,9 +293,18 @@ class EmbeddingConfig(Section):
     batch_size: int = Field(default=64, ge=1)
     price_per_million_tokens: float | None = None  # for the estimated cost; None where embedding costs nothing
 
+    @property
+    def call_options(self) -> dict[str, Any]:
+        """The options with the price, which each call then tells; without it where the provider knows none, so profiles go by `options`."""
+        if self.price_per_million_tokens is None or not registry.takes("embedder", self.provider, "price_input"):
+            return self.options
+        return {"price_input": self.price_per_million_tokens, **self.options}
+
 
 class Strategy(Section):
     """One way to ingest and to query; its canonical JSON is its identity."""
+
+    RETIRED: ClassVar[Mapping[str, str]] = {"filters": "its `rules` had no effect; the rules of filters are those of the program"}
 
     name: str
     description: str = ""
@@ -298,7 +320,6 @@ class Strategy(Section):
     lexical: ProviderConfig = ProviderConfig(provider="tantivy")
     dense: ProviderConfig = ProviderConfig(provider="chroma")
     query: QueryConfig = QueryConfig()
-    filters: FilterConfig = FilterConfig()
     retrieval: RetrievalConfig = RetrievalConfig()
     fusion: ProviderConfig = ProviderConfig(provider="min_max")
     reranker: RerankConfig = RerankConfig()
@@ -339,27 +360,75 @@ def config_dir() -> Path:
 def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
     """Settings from defaults, `settings.yaml`, the environment and `overrides`, the later winning; `home` made absolute.
 
-    Environment: `RAG_HOME`, `RAG_STRATEGY`, `RAG_NAMESPACE`. Raises ConfigError naming the file and the key.
+    Environment: `RAG_` and the key in capitals, two underscores between a section and its key (`RAG_SERVER__PROCESSES=2`,
+    `RAG_FETCHING__ALLOW='["intranet:8080"]'`), values as YAML; `RAG_STRATEGY` and `RAG_NAMESPACE` are short for the default ones. Raises
+    ConfigError naming the file or the variable, and the key.
     """
     path = config_dir() / "settings.yaml"
     values: dict[str, Any] = _read_yaml(path) if path.is_file() else {}
-    for variable, key in (("RAG_HOME", "home"), ("RAG_STRATEGY", "default_strategy"), ("RAG_NAMESPACE", "default_namespace")):
-        if variable in os.environ:
-            values[key] = os.environ[variable]
+    told = _told_by_environment(values)
     values.update({key: value for key, value in (overrides or {}).items() if value is not None})
-    settings = _validated(Settings, values, path)
+    settings = _validated(Settings, values, path, told)
     strategies = settings.strategies_dir or path.parent / "strategies"
     return settings.model_copy(update={"home": settings.home.expanduser().resolve(), "strategies_dir": strategies.resolve()})
 
 
-def load_strategy(settings: Settings, name: str | None = None) -> Strategy:
-    """The strategy of that name, or the default one. Raises NotFoundError listing the known ones, ConfigError for a bad file."""
+_SHORT = {"default_strategy": "RAG_STRATEGY", "default_namespace": "RAG_NAMESPACE"}
+
+
+def variables(model: type[Section] = Settings, above: tuple[str, ...] = ()) -> dict[tuple[str, ...], str]:
+    """The environment variable of every key of the settings."""
+    found: dict[tuple[str, ...], str] = {}
+    for name, info in model.model_fields.items():
+        key, kind = (*above, name), info.annotation
+        if isinstance(kind, type) and issubclass(kind, Section):
+            found |= variables(kind, key)
+        else:
+            found[key] = "RAG_" + "__".join(key).upper()
+    return found
+
+
+def _told_by_environment(values: dict[str, Any]) -> dict[str, str]:
+    """Put what the environment says into the values; the keys that it gave, each with its variable. Raises ConfigError for no YAML."""
+    told: dict[str, str] = {}
+    for key, variable in variables().items():
+        variable = variable if variable in os.environ else _SHORT.get(key[-1], variable)
+        if variable not in os.environ:
+            continue
+        text = os.environ[variable]
+        section = values
+        for name in key[:-1]:
+            held = section.get(name)
+            section[name] = section = dict(held) if isinstance(held, dict) else {}
+        is_text = key in (
+            ("home",),
+            ("strategies_dir",),
+            ("default_namespace",),
+            ("default_strategy",),
+            ("nightly_cron",),
+            ("server", "name"),
+        )
+        try:
+            section[key[-1]] = text if is_text else yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"the environment variable {variable} = {text!r} is no YAML: {error}") from error
+        told[".".join(key)] = variable
+    return told
+
+
+def load_strategy(settings: Settings, name: str | None = None, *, ingestion: bool = False) -> Strategy:
+    """The strategy of that name, or the default one. Raises NotFoundError listing the known ones, ConfigError for a bad file.
+
+    With `ingestion` the options that only ingestion uses are checked as well, which loads the modules of its providers.
+    """
     name = name or settings.default_strategy
     known = strategy_names(settings)
     if name not in known:
         raise NotFoundError(f"unknown strategy {name!r}; known: {', '.join(known)}", code="unknown_strategy")
     path = _strategies_dir(settings) / f"{name}.yaml"
-    return _validated(Strategy, {"name": name, **_read_yaml(path)}, path)
+    strategy = _validated(Strategy, {"name": name, **_read_yaml(path)}, path)
+    provider_options.check(strategy, path, ingestion=ingestion)
+    return strategy
 
 
 def strategy_names(settings: Settings) -> list[str]:
@@ -383,10 +452,23 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     return loaded
 
 
-def _validated(model: type[ModelT], values: Mapping[str, Any], path: Path) -> ModelT:
+def retired(model: type[Section], values: Mapping[str, Any], where: str = "") -> Iterator[tuple[str, str]]:
+    """(key, why it means nothing any more) of what a file of an older version holds."""
+    for key, value in values.items():
+        if key in model.RETIRED:
+            yield f"{where}{key}", model.RETIRED[key]
+        kind = model.model_fields[key].annotation if key in model.model_fields else None
+        if isinstance(value, Mapping) and isinstance(kind, type) and issubclass(kind, Section):
+            yield from retired(kind, value, f"{where}{key}.")
+
+
+def _validated(model: type[ModelT], values: Mapping[str, Any], path: Path, told: Mapping[str, str] | None = None) -> ModelT:
+    for key, why in retired(model, values):
+        log.warning("%s: %s is ignored (%s); remove it", path, key, why)
     try:
         return model.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "(top)"
-        raise ConfigError(f"{path}: {where}: {first['msg']} (value: {first.get('input')!r})") from error
+        place = next((f"the environment variable {name}" for key, name in (told or {}).items() if f"{where}.".startswith(f"{key}.")), path)
+        raise ConfigError(f"{place}: {where}: {first['msg']} (value: {first.get('input')!r})") from error

@@ -5,15 +5,24 @@ Each may name a language model of its own; where its `llm` is absent the strateg
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class Section(BaseModel):
     """A part of the configuration: unknown keys are refused, values never change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    RETIRED: ClassVar[Mapping[str, str]] = {}  # keys that files of older versions hold, and why they mean nothing any more
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_retired(cls, values: Any) -> Any:
+        if not cls.RETIRED or not isinstance(values, Mapping):
+            return values
+        return {key: value for key, value in values.items() if key not in cls.RETIRED}
 
 
 class ProviderConfig(Section):
@@ -59,12 +68,6 @@ class QueryConfig(Section):
     function_words: tuple[str, ...] = ()  # further ones
     rewrite: RewriteConfig = RewriteConfig()
     inference: InferenceConfig = InferenceConfig()
-
-
-class FilterConfig(Section):
-    """The version of the filter rules."""
-
-    rules: Literal["v1"] = "v1"
 
 
 # --- candidates and hits -------------------------------------------------------------------------------------------------

@@ -8,8 +8,10 @@ from rag_platform.assets.resources import Platform
 defs = dg.Definitions(
     assets=[ingestion.ingestion, release.candidate, release.published_release],
     jobs=[automation.ingest_job, automation.release_job, automation.sync_job],
-    sensors=[automation.inbox, automation.release_after_success, automation.release_after_failure],
+    sensors=[automation.inbox, automation.release_when_quiet],
     schedules=[automation.nightly],
     resources={"platform": Platform()},
-    executor=dg.in_process_executor,  # a run is one chain of steps: a process for each would only cost its start
+    # A run is one chain of steps over the data root: a process for each would only cost its start, and a worker elsewhere (Celery, Dask,
+    # Kubernetes) has no data root, so this must stay whatever runs the runs.
+    executor=dg.in_process_executor,
 )

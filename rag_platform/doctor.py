@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -11,11 +10,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from rag_platform.config import Settings, load_strategy, strategy_names
-from rag_platform.errors import RagError
+from rag_platform.errors import RagError, read_only
 from rag_platform.indexes.manifest import read_manifest
 from rag_platform.indexes.release import current
 from rag_platform.ledger import Ledger
+from rag_platform.observability import faults
 from rag_platform.profiles import strategy_config_id
+from rag_platform.read_only import writable
 from rag_platform.registry import build
 from rag_platform.store import Store, sha256_file
 
@@ -35,7 +36,7 @@ class Finding:
 def examine(settings: Settings) -> list[Finding]:
     """Every finding, in the order in which a reader would want them; looking changes nothing but a missing data root."""
     store = Store(settings.home)
-    return [*_installation(), *_strategies(settings), *_data_root(store), *_ledger(store), *_releases(store)]
+    return [*_installation(), *_strategies(settings), *_data_root(store), *_ledger(store), *_releases(store), *_faults(store)]
 
 
 def _installation() -> Iterator[Finding]:
@@ -50,7 +51,7 @@ def _installation() -> Iterator[Finding]:
 def _strategies(settings: Settings) -> Iterator[Finding]:
     for name in strategy_names(settings):
         try:
-            strategy = load_strategy(settings, name)
+            strategy = load_strategy(settings, name, ingestion=True)
             embedder = build("embedder", strategy.embedding.provider, strategy.embedding.options)
             weights: list[tuple[Path, str]] = getattr(embedder, "weights", list)()
             for path, expected in weights:
@@ -66,9 +67,14 @@ def _strategies(settings: Settings) -> Iterator[Finding]:
 
 def _data_root(store: Store) -> Iterator[Finding]:
     home = store.home
-    home.mkdir(parents=True, exist_ok=True)
-    if not os.access(home, os.W_OK):
-        yield Finding("error", "data root", "is not writable; choose another with RAG_HOME")
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        yield Finding("error", "data root", f"cannot be made: {error}; choose another with RAG_HOME")
+        return
+    if not writable(store.ledger_path if store.ledger_path.is_file() else home):
+        level = "warning" if any(home.glob("releases/*/CURRENT")) else "error"
+        yield Finding(level, "data root", f"{read_only(home).message}. Traces and logs of questions are not kept here")
         return
     free = shutil.disk_usage(home).free
     level = "warning" if free < _LOW_DISK_BYTES else "ok"
@@ -85,6 +91,11 @@ def _ledger(store: Store) -> Iterator[Finding]:
         yield Finding("ok", "ledger", "; ".join(f"{name}: {count} live documents" for name, count in counts.items()) or "empty")
     except RagError as error:
         yield Finding("error", "ledger", error.message)
+
+
+def _faults(store: Store) -> Iterator[Finding]:
+    found = faults.summary(store.logs_dir)
+    yield Finding("warning", "errors", faults.sentence(found)) if found else Finding("ok", "errors", "none that was not foreseen")
 
 
 def _releases(store: Store) -> Iterator[Finding]:

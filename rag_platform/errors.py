@@ -68,6 +68,13 @@ class DocumentError(RagError):
     default_code = "document_failed"
 
 
+# codes of failures that lie in a file's bytes: the same file fails again
+NEEDS_ANOTHER_FILE = frozenset({
+    "archive_bomb", "bad_text", "binary_content", "blank_page", "broken_file", "broken_image", "empty_file", "encrypted", "too_deep",
+    "too_large", "too_many_pages", "unsupported_type",
+})  # fmt: skip
+
+
 class FetchError(DocumentError):
     """Something could not be downloaded, or may not be; codes as `fetching.fetch` lists them, details `status` and `retryable`."""
 
@@ -121,6 +128,15 @@ class BusyError(RagError):
     default_code = "busy"
 
 
+def read_only(home: Path) -> StorageError:
+    """The error of work that has to write where this process can only read."""
+    return StorageError(
+        f"{home} cannot be written by this process (a read-only medium, or files of another user): it can be asked, listed and verified; "
+        "for anything else work where it can be written, or choose another data root with RAG_HOME",
+        code="read_only",
+    )
+
+
 # --- a full disk -------------------------------------------------------------------------------------------------------
 
 FULL_ERRNO = (errno.ENOSPC, errno.EDQUOT)
@@ -151,6 +167,6 @@ def full_disk(home: Path, path: str | None = None) -> StorageError:
     where = f" ({path} could not be written)" if path else ""
     return StorageError(
         f"the disk is full: {free / 1e6:.1f} MB are free under {home}{where}; what is published stays as it is. "
-        "Free some space (`rag gc` removes what nothing needs), then `rag jobs retry JOB`",
+        "Free some space (`rag gc` removes what nothing needs), then do it again",
         code="disk_full",
     )

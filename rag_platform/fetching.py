@@ -15,7 +15,7 @@ import time
 import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.message import Message
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, cast
@@ -50,6 +50,7 @@ class Fetched:
     final_url: str
     data: bytes
     content_type: str = ""  # lower case, without parameters
+    charset: str = ""  # of the content type, lower case
     filename: str = ""  # from Content-Disposition, else the last part of the final URL; may be empty, never holds a slash
     etag: str = ""
     last_modified: str = ""
@@ -85,9 +86,7 @@ def fetch(
     with download(url, limits, etag=etag, last_modified=last_modified, resolve=resolve, max_bytes=max_bytes) as opened:
         data = b"".join(iter(lambda: opened.read(_READ_BYTES), b""))
         head = opened.head
-    return Fetched(
-        head.url, head.final_url, data, head.content_type, head.filename, head.etag, head.last_modified, unchanged=head.unchanged
-    )
+    return replace(head, data=data)
 
 
 @contextmanager
@@ -209,7 +208,10 @@ def _head(url: str, final_url: str, headers: Mapping[str, str], *, unchanged: bo
     name = said.get_filename() or unquote(final_url.split("?")[0].split("#")[0].split("://", 1)[1].partition("/")[2])
     name = "".join(char for char in PurePosixPath(name.replace("\\", "/")).name if char.isprintable())[:200]
     declared = headers.get("content-type", "").split(";")[0].strip().lower()
-    return Fetched(url, final_url, b"", declared, name, headers.get("etag", ""), headers.get("last-modified", ""), unchanged=unchanged)
+    return Fetched(
+        url, final_url, b"", declared, said.get_content_charset("")[:40], name, headers.get("etag", ""), headers.get("last-modified", ""),
+        unchanged=unchanged,
+    )  # fmt: skip
 
 
 # --- the body ----------------------------------------------------------------------------------------------------------

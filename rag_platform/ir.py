@@ -54,7 +54,7 @@ class Version:
     filename: str
     file_sha256: str
     size: int
-    mime: str  # content type found by sniffing
+    mime: str  # content type found by sniffing, with `; charset=` where a server declared one
     loader: str  # registry name of the loader that claims it
     strategy: str
     revision: int = 1
@@ -66,6 +66,16 @@ class Version:
     counts: Json = field(default_factory=dict)
     edition: str = ""  # fingerprint of the published draft over its chunks, empty without one
     attempts: int = 0  # failed ones since it was last complete
+
+    @property
+    def content_type(self) -> str:
+        """The MIME type without parameters."""
+        return self.mime.split(";")[0]
+
+    @property
+    def charset(self) -> str:
+        """The encoding that the server declared, or an empty string."""
+        return self.mime.partition("; charset=")[2]
 
 
 # --- 1. facts ----------------------------------------------------------------------------------------------------------
@@ -88,6 +98,16 @@ class Block:
     bbox: Box | None = None
     locator: str = ""  # native locator of other formats, e.g. "sheet=Q1;row=3"
     title: str = ""  # plain text of a heading
+    repeated: bool = False  # a header or footer that stands on page after page; others merely look like one
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenText:
+    """Text of a page that nobody who reads it sees: no part of the facts, and never searched."""
+
+    page: int
+    reason: str  # invisible | transparent | tiny | outside | clipped | no_contrast
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +115,7 @@ class MediaRef:
     """An image found by a loader; `ref_id` means nothing outside this one parse."""
 
     ref_id: str
-    source_type: str  # pdf | markdown | docx | html
+    source_type: str  # pdf | markdown | docx | html | ipynb | pptx | epub | eml | mhtml
     origin_ref: str  # "pdf:xref=12" or the path or URL as written
     start: int | None = None  # facts offset of the reference, None where facts hold no placeholder (PDF)
     end: int | None = None
@@ -127,6 +147,7 @@ class ParseSummary:
     metadata: Json = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
+    hidden: tuple[HiddenText, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +224,21 @@ class Section:
     title: str = ""
     h1_title: str = ""
     h2_title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PageKept:
+    """How much of a page a second reader finds again in the chunks; page 0 is a whole file of a format without pages."""
+
+    page: int
+    words: int  # that the second reader reads
+    found: int  # of these in chunks, or set aside on purpose
+    set_aside: int
+
+    @property
+    def share(self) -> float:
+        """Found over words; 1 for a page without words."""
+        return self.found / self.words if self.words else 1.0
 
 
 @dataclass(frozen=True, slots=True)

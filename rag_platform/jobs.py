@@ -13,25 +13,30 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from rag_platform.config import Settings, config_dir
-from rag_platform.errors import NotFoundError, RagError, disk_full, full_disk
+from rag_platform.errors import NEEDS_ANOTHER_FILE, NotFoundError, RagError, StorageError, disk_full, full_disk
 from rag_platform.ir import Json
 from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import Job, JobItem
 from rag_platform.ledger_tables import now
-from rag_platform.store import Store, to_json
+from rag_platform.processes import alive, identity, is_here
+from rag_platform.records import to_json
+from rag_platform.store import Store
 
 FINAL_STATES = ("done", "partly", "failed", "cancelled")
 OPEN_STATES = ("queued", "running", "cancelling")
 DISK_FULL_EXIT = os.EX_IOERR  # of a job's process that could not even write why it ended
 LAUNCH_SECONDS = 60.0  # a queued job without a process after so long lost the one that was to start it
+HEARTBEAT_SECONDS = 15.0  # how often a job's process says that it lives
+SILENT_SECONDS = 120.0  # a job of another machine or container that said nothing for so long is over, unless settings.jobs say otherwise
+GONE = "is gone (killed, or the machine went down)"
 STOP_SECONDS = 10.0  # a job that is told to stop has so long to end its run properly
 _POLL_SECONDS = 0.1
 _PROGRESS_SECONDS = 0.2
@@ -50,7 +55,6 @@ def launch(job: Job, settings: Settings, store: Store) -> subprocess.Popen[bytes
         **os.environ,
         "RAG_HOME": str(settings.home),
         "RAG_CONFIG": str(config_dir().resolve()),
-        "DAGSTER_DISABLE_TELEMETRY": "1",
     }
     with open(path, "ab") as log:
         process = subprocess.Popen(
@@ -62,7 +66,7 @@ def launch(job: Job, settings: Settings, store: Store) -> subprocess.Popen[bytes
             start_new_session=True,
         )
     ledger = Ledger(store.ledger_path)
-    ledger.update_job(job.job_id, only_from=("queued",), pid=process.pid)  # it may be cancelled from now on
+    ledger.update_job(job.job_id, only_from=("queued",), **of_process(process.pid))  # it may be cancelled from now on
     ledger.close()
     return process
 
@@ -85,14 +89,19 @@ def _lost(job: Job, code: int, ledger: Ledger, store: Store) -> Job:
     """The job whose process ended without a word in the ledger; with a full disk that word cannot be written here either."""
     if job.state == "cancelling":
         return record_cancelled(job.job_id, ledger)
-    reason = full_disk(store.home).message if code == DISK_FULL_EXIT else _last_words(store, job.job_id, code)
+    reason = again(full_disk(store.home), job.job_id) if code == DISK_FULL_EXIT else _last_words(store, job.job_id, code)
     try:
         ledger.update_job(job.job_id, only_from=OPEN_STATES, state="failed", reason=reason, ended_at=now())
     except Exception as error:
         if (full := disk_full(error, store.home)) is None:
             raise
-        return replace(job, state="failed", reason=full.message)
+        return replace(job, state="failed", reason=again(full, job.job_id))
     return ledger.job(job.job_id)
+
+
+def again(full: StorageError, job_id: str) -> str:
+    """The reason of a job that a full disk ended."""
+    return f"{full.message}: `rag jobs retry {job_id}`"
 
 
 def _last_words(store: Store, job_id: str, code: int) -> str:
@@ -105,19 +114,69 @@ def _last_words(store: Store, job_id: str, code: int) -> str:
     )
 
 
+def failed_documents(failed: Sequence[JobItem], job_id: str) -> str:
+    """The reason of a job of which documents failed: how many, and what helps; no retry reads a broken file."""
+    lasting = sum(item.code in NEEDS_ANOTHER_FILE for item in failed)
+    told, other = f"{len(failed)} documents failed", "mend or replace the file, or raise the limit that it exceeds, then ingest it again"
+    if not lasting:
+        return f"{told}; `rag jobs retry {job_id}` tries them again"
+    if lasting == len(failed):
+        return f"{told}, and trying again changes nothing: {other}"
+    return f"{told}; `rag jobs retry {job_id}` tries {len(failed) - lasting} of them again; of the others {other}"
+
+
 # --- jobs that nobody works on any more ----------------------------------------------------------------------------------
 
 
-def end_orphans(ledger: Ledger) -> list[str]:
-    """Ids of the jobs whose process is gone, or was never started, now in a final state; after a crash nobody else says so."""
+def of_process(pid: int) -> Json:
+    """The columns of a job that say which process of this place does it, and that it lives."""
+    return {"pid": pid, "process": identity(pid), "heartbeat_at": now()}
+
+
+@contextmanager
+def beating(job_id: str, ledger: Ledger, every: float = HEARTBEAT_SECONDS) -> Iterator[None]:
+    """While the block runs, the ledger is told `every` so many seconds that the job's process lives.
+
+    A job that somebody cancelled from another machine or container is told so here: this process is sent SIGTERM, if it takes that for an
+    interrupt.
+    """
+    over = threading.Event()
+
+    def beat() -> None:
+        told = 0
+        while not over.wait(every):
+            with suppress(Exception):  # a full disk or a busy ledger: the next beat tells it
+                ledger.update_job(job_id, only_from=OPEN_STATES, heartbeat_at=now())
+                told += ledger.job(job_id).state == "cancelling"
+                # whoever cancels from here sends the signal, and kills after STOP_SECONDS
+                if told == 2 and signal.getsignal(signal.SIGTERM) is signal.default_int_handler:
+                    os.kill(os.getpid(), signal.SIGTERM)
+        ledger.close()  # this thread's connection
+
+    thread = threading.Thread(target=beat, name=f"heartbeat of {job_id}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def end_orphans(ledger: Ledger, silent: float = SILENT_SECONDS) -> list[str]:
+    """Ids of the jobs whose process is gone, or was never started, now in a final state; after a crash nobody else says so.
+
+    A job of another machine, container or boot is over when it said nothing for `silent` seconds.
+    """
+    if ledger.read_only:  # whoever can write says so
+        return []
     lost = []
     for job in (job for state in OPEN_STATES for job in ledger.jobs(state=state, limit=10_000)):
-        if _at_work(job):
+        if at_work(job, silent):
             continue
         if job.state == "cancelling":
             record_cancelled(job.job_id, ledger)
         else:
-            what = "was never started" if job.state == "queued" and not job.pid else "is gone (killed, or the machine went down)"
+            what = "was never started" if job.state == "queued" and not job.pid else GONE
             reason = f"the job's process {what}; `rag jobs retry {job.job_id}` does the rest"
             if not ledger.update_job(job.job_id, only_from=(job.state,), state="failed", reason=reason, ended_at=now()):
                 continue  # it has just ended by itself
@@ -125,11 +184,14 @@ def end_orphans(ledger: Ledger) -> list[str]:
     return lost
 
 
-def _at_work(job: Job) -> bool:
+def at_work(job: Job, silent: float = SILENT_SECONDS) -> bool:
+    """True while the process of a job lives, as far as can be told from here, or is still to be started."""
     if not job.pid:
         return job.state == "queued" and _age(job.created_at) < LAUNCH_SECONDS
+    if not is_here(job.process):
+        return _age(job.heartbeat_at) < silent
     # what Dagster's own processes are called is its own business
-    return _alive(job.pid, "python" if _run_id(job) else job.job_id)
+    return alive(job.pid, "python" if _run_id(job) else job.job_id, job.process.get("started", ""))
 
 
 def _run_id(job: Job) -> str:
@@ -142,52 +204,26 @@ def _age(since: str) -> float:
     return (datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds()
 
 
-def _alive(pid: int, mark: str) -> bool:
-    """True while a process with this id has the mark in its command: after a crash the number may be somebody else's."""
-    if pid == os.getpid():
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # somebody else's
-        return False
-    return mark in _command(pid, mark)
-
-
-def _command(pid: int, unknown: str) -> str:
-    """The command line of a process, empty when it is dead and only waits to be collected; `unknown` where the system does not tell."""
-    if Path("/proc/self/stat").is_file():
-        try:
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace")
-            state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
-        except OSError:
-            return ""
-        return command or ("" if state in "ZX" else unknown)  # for a moment after its start a process has none
-    try:
-        asked = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
-        return subprocess.run(asked, capture_output=True, text=True, timeout=5, check=False).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return unknown
-
-
 # --- cancelling ----------------------------------------------------------------------------------------------------------
 
 
-def cancel(job_id: str, ledger: Ledger, *, seconds: float = STOP_SECONDS) -> Job:
+def cancel(job_id: str, ledger: Ledger, *, seconds: float = STOP_SECONDS, silent: float = SILENT_SECONDS) -> Job:
     """The job after it was stopped: documents that are done stay done, queued ones are cancelled, the published release stays.
 
     Its process has `seconds` to end its run properly, then it and its children are killed; the next job clears away what was half built.
-    Raises NotFoundError `nothing_to_cancel` for a job that has ended.
+    A job of another machine or container is told, and ends at one of its next heartbeats. Raises NotFoundError `nothing_to_cancel` for a
+    job that has ended.
     """
-    end_orphans(ledger)
+    end_orphans(ledger, silent)
     if run_id := _run_id(ledger.job(job_id)):
         raise RagError(f"job {job_id} is Dagster run {run_id}: terminate that in the Dagster UI", code="dagster_run")
     if not ledger.update_job(job_id, only_from=OPEN_STATES, state="cancelling"):
         state = ledger.job(job_id).state
         raise NotFoundError(f"job {job_id} has ended already ({state}): there is nothing to cancel", code="nothing_to_cancel")
     job = ledger.job(job_id)
-    if job.pid and job.pid != os.getpid() and _alive(job.pid, job_id):
+    if job.pid and not is_here(job.process):
+        return job
+    if job.pid and job.pid != os.getpid() and alive(job.pid, job_id, job.process.get("started", "")):
         _stop(job.pid, job_id, seconds)
     return record_cancelled(job_id, ledger)
 
@@ -204,7 +240,7 @@ def _stop(pid: int, job_id: str, seconds: float) -> None:
 
 def _gone(pid: int, job_id: str, seconds: float) -> None:
     until = time.monotonic() + seconds
-    while time.monotonic() < until and _alive(pid, job_id):
+    while time.monotonic() < until and alive(pid, job_id):
         time.sleep(0.05)
 
 
@@ -256,12 +292,30 @@ def rate(stage: Json) -> float | None:
     return float(stage["done"]) / seconds if seconds > 0 else None
 
 
+def pace(each: float) -> str:
+    """A rate in words, per second, minute or hour, so that a slow one is not told as none.
+
+    >>> pace(12.34), pace(0.04)
+    ('12.3 a second', '2.4 a minute')
+    """
+    for unit, seconds in (("second", 1), ("minute", 60)):
+        if each * seconds >= 0.95:
+            return f"{each * seconds:.1f} a {unit}"
+    return f"{each * 3600:.1f} an hour"
+
+
 def seconds_left(job: Job) -> float | None:
-    """About how many seconds a running job still needs: its stages run side by side, so the slowest counts; None where nobody knows."""
+    """About how many seconds a running job still needs before its release: its stages run side by side, so the slowest counts.
+
+    Of documents that are still to be read the texts to embed are taken to be as many as of those that were. None where nobody knows.
+    """
     if job.state != "running":
         return None
-    open_stages = [stage for stage in job.progress.get("stages", {}).values() if stage["done"] < stage["total"]]
-    left = [(stage["total"] - stage["done"]) / each for stage in open_stages if (each := rate(stage))]
+    stages = {name: (stage["done"], stage["total"], rate(stage)) for name, stage in job.progress.get("stages", {}).items()}
+    read, documents, _ = stages.get("documents", (0, 0, None))
+    if read and (told := stages.get("embeddings")):
+        stages["embeddings"] = (told[0], told[1] * max(1.0, documents / read), told[2])
+    left = [(total - done) / each for done, total, each in stages.values() if done < total and each]
     return max(left) if left else None
 
 
@@ -306,11 +360,13 @@ def _markdown(data: Json) -> str:
         lines.append(f"Reason: {data['reason']}")
     began = f"started {data['started_at']}" if data["started_at"] else f"queued {data['created_at']}"
     ended = f", ended {data['ended_at']}" if data["ended_at"] else ""
-    process = f"; process {data['pid']}" if data["pid"] else ""
+    host = data["process"].get("host", "")
+    process = f"; process {data['pid']}{f' on {host}' if host else ''}" if data["pid"] else ""
     lines.append(f"{began}{ended}, {data['seconds']:.0f} s{process}; trace {data['trace_id'] or 'none'}; log {data['log']}")
-    lines += [_stage_line(name, stage) for name, stage in data["progress"].get("stages", {}).items()]
+    stages = data["progress"].get("stages", {})
+    lines += [_stage_line(name, stage, name == "embeddings" and texts_to_come(stages)) for name, stage in stages.items()]
     if data["seconds_left"] is not None:
-        lines.append(f"About {data['seconds_left']:.0f} s left; now: {data['progress'].get('message', '')}")
+        lines.append(f"About {data['seconds_left']:.0f} s left before the release; now: {data['progress'].get('message', '')}")
     if counts := data["counts"]:
         lines.append("Documents: " + ", ".join(f"{count} {state}" for state, count in counts.items()) + ".")
     if figures := {key: value for key, value in data["result"].items() if isinstance(value, (int, float))}:
@@ -320,6 +376,12 @@ def _markdown(data: Json) -> str:
     return "\n".join(lines)
 
 
-def _stage_line(name: str, stage: dict[str, Any]) -> str:
+def texts_to_come(stages: Json) -> bool:
+    """True while documents are still read, so that nobody knows yet how many texts there are to embed."""
+    documents = stages.get("documents", {"done": 0, "total": 0})
+    return bool(documents["done"] < documents["total"])
+
+
+def _stage_line(name: str, stage: dict[str, Any], growing: bool) -> str:
     each = rate(stage)
-    return f"- {name}: {stage['done']} of {stage['total']}" + (f", {each:.1f} a second" if each else "")
+    return f"- {name}: {stage['done']} of {stage['total']}{' known so far' if growing else ''}" + (f", {pace(each)}" if each else "")

@@ -9,15 +9,22 @@ from __future__ import annotations
 import dataclasses
 import json
 import sqlite3
+import sys
 import uuid
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
-from rag_platform.errors import InputError, NotFoundError
+from rag_platform.errors import InputError, IntegrityError, NotFoundError
 from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger_rows import Draft, Job, JobItem, Release, Source, Tombstone
 from rag_platform.ledger_tables import Database, now, put, stored
+from rag_platform.observability.erasing import ERASED
 
+_BOUND = """
+SELECT EXISTS (SELECT 1 FROM releases WHERE namespace = :namespace AND published_at != '')
+    OR EXISTS (SELECT 1 FROM jobs WHERE namespace = :namespace AND state IN ('queued', 'running', 'cancelling'))
+"""
 _LIFT = (
     "UPDATE deletions SET lifted_at = ? WHERE namespace = ? AND doc_id = ? AND lifted_at = '' AND (version_id IS NULL OR version_id = ?)"
 )
@@ -51,6 +58,11 @@ WHERE namespace = :namespace AND doc_id = :doc_id AND pinned = 1
 class Ledger(Database):
     """The ledger database; one connection a thread, safe to share."""
 
+    def __init__(self, path: Path) -> None:
+        """Open it, or create it for a data root without releases. Raises IntegrityError `no_ledger` beside releases: see `require`."""
+        require(path)
+        super().__init__(path)
+
     # --- namespaces and sources --------------------------------------------------------------------------------------
 
     def namespaces(self) -> dict[str, str]:
@@ -58,11 +70,18 @@ class Ledger(Database):
         return dict(self._db().execute("SELECT namespace, strategy FROM namespaces ORDER BY namespace").fetchall())
 
     def bind_strategy(self, namespace: str, strategy: str, config_id: str) -> None:
-        """Record the namespace's ingestion strategy at its first ingest. Raises InputError when it has another one."""
+        """Record the namespace's ingestion strategy at its first ingest. Raises InputError when it has another one.
+
+        Until something is published or under way another one may take its place: a first ingest that was cancelled binds nobody.
+        """
         with self._write() as db:
             row = db.execute("SELECT strategy FROM namespaces WHERE namespace = ?", (namespace,)).fetchone()
             if row is None:
                 db.execute("INSERT INTO namespaces VALUES (?, ?, ?, ?)", (namespace, strategy, config_id, now()))
+            elif row[0] != strategy and not db.execute(_BOUND, {"namespace": namespace}).fetchone()[0]:
+                db.execute(
+                    "UPDATE namespaces SET strategy = ?, strategy_config_id = ? WHERE namespace = ?", (strategy, config_id, namespace)
+                )
             elif row[0] != strategy:
                 raise InputError(f"namespace {namespace!r} is ingested with strategy {row[0]!r}, not {strategy!r}; "
                                  f"use --strategy {row[0]}, another --namespace, or move it with `rag rebuild --strategy {strategy}`",
@@ -220,9 +239,8 @@ class Ledger(Database):
     def scrub(self, namespace: str, doc_id: str, version_ids: Sequence[str], *, whole: bool) -> None:
         """Leave no word of these versions, and with `whole` none of their document: titles, tags, metadata, figures, reasons, edits.
 
-        Ids, hashes and names of files stay. What is overwritten is overwritten on disk.
+        Ids, hashes and names of files stay. `compact` afterwards leaves nothing of it in the file either.
         """
-        self._db().execute("PRAGMA secure_delete = ON")
         where = {"namespace": namespace, "doc_id": doc_id}
         with self._write() as db:
             for version_id in version_ids:
@@ -236,8 +254,36 @@ class Ledger(Database):
                            "WHERE namespace = :namespace AND doc_id = :doc_id", where)  # fmt: skip
                 db.execute("UPDATE job_items SET reason = '' WHERE doc_id = :doc_id", where)
                 db.execute("DELETE FROM drafts WHERE namespace = :namespace AND doc_id = :doc_id", where)
-            _forget_warnings(db, **where)
-        self._db().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            for job_id, made in _jobs_without_words(db, namespace, doc_id, version_ids, whole=whole):
+                assignments = ", ".join(f"{column} = ?" for column in made)
+                db.execute(f"UPDATE jobs SET {assignments} WHERE job_id = ?", (*made.values(), job_id))
+
+    def words_left(self, namespace: str, doc_id: str, version_ids: Sequence[str], *, whole: bool) -> dict[str, int]:
+        """How many rows of each table hold words of these versions, and with `whole` of their document; what `scrub` would empty."""
+        marks = ", ".join("?" * len(version_ids))
+        own, document = f"version_id IN ({marks})", "namespace = ? AND doc_id = ?"
+        counted = {
+            "versions": (f"{own} AND (counts != '{{}}' OR reason != '' OR edition != '')", tuple(version_ids)),
+            "editions": (own, tuple(version_ids)),
+            "drafts": (f"{own} OR (? AND {document})", (*version_ids, whole, namespace, doc_id)),
+            "job_items": (f"reason != '' AND ({own} OR (? AND doc_id = ?))", (*version_ids, whole, doc_id)),
+            "documents": (f"? AND {document} AND (title != '' OR tags != '[]' OR categories != '[]' OR metadata != '{{}}' OR origin != '')",
+                          (whole, namespace, doc_id)),
+        }  # fmt: skip
+        db = self._db()
+        found = {table: int(db.execute(f"SELECT count(*) FROM {table} WHERE {where}", parameters).fetchone()[0])
+                 for table, (where, parameters) in counted.items()}  # fmt: skip
+        return {**found, "jobs": len(_jobs_without_words(db, namespace, doc_id, version_ids, whole=whole))}
+
+    def compact(self) -> bool:
+        """Write the file anew, so that nothing that was overwritten or dropped is left in it or beside it.
+
+        False when another process reads just now, so that what it reads could not be emptied.
+        """
+        db = self._db()
+        sys.audit("rag_platform.commit", str(self.path))
+        db.execute("VACUUM")
+        return not db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
 
     # --- drafts ------------------------------------------------------------------------------------------------------
 
@@ -286,16 +332,17 @@ class Ledger(Database):
             raise NotFoundError(f"no job {job_id!r}")
         return found[0]
 
-    def jobs(self, namespace: str | None = None, limit: int = 50, *, state: str | None = None) -> list[Job]:
-        """Jobs, newest first."""
-        return self._select(Job, "jobs", {"namespace": namespace, "state": state}, "created_at DESC, rowid DESC")[:limit]
+    def jobs(self, namespace: str | None = None, limit: int = 50, *, state: str | None = None, dead: bool = False) -> list[Job]:
+        """Jobs, newest first; with `dead` those that gave a document up."""
+        condition = "job_id IN (SELECT job_id FROM job_items WHERE state = 'dead')" if dead else "1"
+        return self._select(Job, "jobs", {"namespace": namespace, "state": state}, "created_at DESC, rowid DESC", condition)[:limit]
 
     def job_items(self, job_id: str) -> list[JobItem]:
         """The documents of a job with their states."""
         return self._select(JobItem, "job_items", {"job_id": job_id}, "source_uri")
 
     def update_job(self, job_id: str, *, only_from: Sequence[str] = (), **changes: Any) -> bool:
-        """Set columns of a job: state, progress, result, reason, pid, trace_id, started_at, ended_at.
+        """Set columns of a job: state, progress, result, reason, pid, process, heartbeat_at, trace_id, started_at, ended_at.
 
         With `only_from` a job in none of those states is left alone, and the answer is False.
         """
@@ -340,14 +387,55 @@ class Ledger(Database):
         return self._select(Release, "releases", {"namespace": namespace}, "created_at DESC, rowid DESC")
 
 
-def _forget_warnings(db: sqlite3.Connection, namespace: str, doc_id: str) -> None:
-    """Drop what jobs were told about a document."""
+def require(path: Path) -> None:
+    """Raises IntegrityError `no_ledger` where releases are published and the ledger that knows what was deleted is not there."""
+    if not path.is_file() and any(path.parent.glob("releases/*/CURRENT")):
+        raise IntegrityError(
+            f"{path} is gone, and nobody else knows which documents were deleted: nothing is shown of the releases beside it. Put the "
+            "ledger back from a backup, or move the folder releases/ away and ingest the documents anew",
+            code="no_ledger",
+        )
+
+
+def _jobs_without_words(
+    db: sqlite3.Connection, namespace: str, doc_id: str, version_ids: Sequence[str], *, whole: bool
+) -> list[tuple[str, dict[str, str]]]:
+    """(job_id, the columns that change) of the jobs that quote versions, or with `whole` their document, as they are without the quotes.
+
+    Quoted are the operations of a draft, what a file was to be taken with, warnings, progress and the reason of the end.
+    """
     row = db.execute("SELECT source_uri FROM documents WHERE namespace = ? AND doc_id = ?", (namespace, doc_id)).fetchone()
-    jobs = db.execute("SELECT job_id, result, progress FROM jobs WHERE namespace = ?", (namespace,)).fetchall() if row else ()
-    for job_id, result, progress in jobs:
-        told, state = json.loads(result), json.loads(progress)
-        kept = [warning for warning in told.get("warnings", ()) if not warning.startswith(f"{row[0]}: ")]
-        if len(kept) < len(told.get("warnings", ())):
-            db.execute("UPDATE jobs SET result = ? WHERE job_id = ?", (stored({**told, "warnings": kept}), job_id))
-        if str(state.get("message", "")).startswith(f"{row[0]}: "):
-            db.execute("UPDATE jobs SET progress = ? WHERE job_id = ?", (stored({**state, "message": ""}), job_id))
+    uri = row[0] if row else doc_id
+    found = []
+    names = {form for name in (uri, *version_ids) for form in (name, json.dumps(name, ensure_ascii=False)[1:-1])}
+    told = " OR ".join(["instr(args || ' ' || result || ' ' || progress || ' ' || reason, ?)"] * len(names))
+    asked = f"SELECT job_id, args, result, progress, reason FROM jobs WHERE namespace = ? AND ({told})"
+    for job_id, *columns in db.execute(asked, (namespace, *sorted(names))).fetchall():
+        before = {
+            "args": json.loads(columns[0]),
+            "result": json.loads(columns[1]),
+            "progress": json.loads(columns[2]),
+            "reason": columns[3],
+        }
+        args, result, progress, reason = before.values()
+        after = {"args": _args_without(args, uri, version_ids, whole=whole), "result": result, "progress": progress, "reason": reason}
+        if "warnings" in result:
+            after["result"] = {**result, "warnings": [told for told in result["warnings"] if not told.startswith(f"{uri}: ")]}
+        if str(progress.get("message", "")).startswith(f"{uri}: "):
+            after["progress"] = {**progress, "message": ""}
+        if any(name in reason for name in (uri, *version_ids)):
+            after["reason"] = ERASED
+        if changed := {name: stored(value) for name, value in after.items() if value != before[name]}:
+            found.append((job_id, changed))
+    return found
+
+
+def _args_without(args: Json, uri: str, version_ids: Sequence[str], *, whole: bool) -> Json:
+    """The arguments of a job without what was written by hand or given along for the versions of a document."""
+    made = dict(args)
+    if "drafted" in args:
+        made["drafted"] = {version_id: operations for version_id, operations in args["drafted"].items() if version_id not in version_ids}
+    if whole and uri in args.get("places", {}):
+        made["places"] = {name: path for name, path in args["places"].items() if name != uri}
+        made["options"] = args.get("options") if made["places"] else {}
+    return made

@@ -26,7 +26,7 @@ class Job:
     """One piece of writing work, run in a child process."""
 
     job_id: str
-    kind: str  # ingest | rebuild | edit | live | delete | gc | draft
+    kind: str  # ingest | rebuild | edit | live | delete | gc | draft; of Dagster's own runs: ingest | release | sync
     namespace: str
     state: str = "queued"  # queued | running | cancelling | done | partly | failed | cancelled
     args: Json = field(default_factory=dict)
@@ -38,6 +38,8 @@ class Job:
     created_at: str = ""
     started_at: str = ""
     ended_at: str = ""
+    process: Json = field(default_factory=dict)  # host, boot_id and pid_namespace in which `pid` counts, and when it started
+    heartbeat_at: str = ""  # when the process said last that it lives
 
 
 @dataclass(frozen=True, slots=True)

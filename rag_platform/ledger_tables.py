@@ -14,9 +14,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from rag_platform.errors import SchemaVersionError
+from rag_platform.errors import SchemaVersionError, read_only
+from rag_platform.read_only import ReadOnlyFile, writable
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 RecordT = TypeVar("RecordT")
 
 _SCHEMA = """
@@ -72,6 +73,10 @@ CREATE TABLE editions (
     edition TEXT NOT NULL, version_id TEXT NOT NULL, operations TEXT NOT NULL, created_at TEXT NOT NULL,
     PRIMARY KEY (version_id, edition))
 """,
+    3: """
+ALTER TABLE jobs ADD COLUMN process TEXT NOT NULL DEFAULT '{}';
+ALTER TABLE jobs ADD COLUMN heartbeat_at TEXT NOT NULL DEFAULT ''
+""",
 }
 
 
@@ -84,9 +89,18 @@ class Database:
     """One SQLite file in WAL mode: one connection a thread, every write one transaction."""
 
     def __init__(self, path: Path) -> None:
-        """Open the ledger, create it, or bring an older one up to date. Raises SchemaVersionError when a newer program wrote it."""
+        """Open the ledger, create it, or bring an older one up to date; one that cannot be written is opened for reading.
+
+        Raises SchemaVersionError when a newer program wrote it, or an older one where it cannot be brought up to date.
+        """
         self.path = path
         self._local = threading.local()
+        self.read_only = path.is_file() and not writable(path)
+        if self.read_only:
+            self._require_today()
+            return
+        if path.parent.is_dir() and not writable(path):
+            raise read_only(path.parent)
         path.parent.mkdir(parents=True, exist_ok=True)
         with self._write() as db:
             db.execute("CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
@@ -102,24 +116,40 @@ class Database:
             if found < SCHEMA_VERSION:
                 db.execute("INSERT OR REPLACE INTO meta VALUES ('schema_version', ?)", (str(SCHEMA_VERSION),))
 
+    def _require_today(self) -> None:
+        row = self._db().execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
+        if (found := int(row[0]) if row else 0) != SCHEMA_VERSION:
+            remedy = "use the one that wrote it" if found > SCHEMA_VERSION else "run `rag status` once where it can be written"
+            raise SchemaVersionError(f"{self.path} has ledger schema {found}, this program reads {SCHEMA_VERSION}: {remedy}")
+
     def close(self) -> None:
         """Close this thread's connection."""
+        if (file := getattr(self._local, "file", None)) is not None:
+            file.close()
         db = getattr(self._local, "db", None)
         if db is not None:
             db.close()
             self._local.db = None
 
     def _db(self) -> sqlite3.Connection:
+        if self.read_only:
+            if not hasattr(self._local, "file"):
+                self._local.file = ReadOnlyFile(self.path)
+            file: ReadOnlyFile = self._local.file
+            return file.db()
         db: sqlite3.Connection | None = getattr(self._local, "db", None)
         if db is None:
             db = sqlite3.connect(self.path, timeout=30, isolation_level=None)
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = NORMAL")
+            db.execute("PRAGMA secure_delete = ON")  # what is overwritten is overwritten on disk, whatever SQLite was built with
             self._local.db = db
         return db
 
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:
+        if self.read_only:
+            raise read_only(self.path.parent)
         db = self._db()
         db.execute("BEGIN IMMEDIATE")
         try:

@@ -11,30 +11,34 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rag_platform.errors import BusyError
+from rag_platform.errors import BusyError, read_only
+from rag_platform.read_only import REFUSED
 
 _held: dict[tuple[Path, int], int] = {}  # (lock, thread): how often it is held; the other threads and processes see the file
+_shared: set[tuple[Path, int]] = set()  # those that are held beside others
 
 
 @contextmanager
 def locked(path: Path, owner: str, what: str, *, shared: bool = False, wait: float) -> Iterator[None]:
     """Hold the lock of a file, alone or `shared`; the thread that holds it may take it again, and it dies with its process.
 
-    Raises BusyError after `wait` seconds: `what`, then who holds it and for how long.
+    Raises BusyError after `wait` seconds: `what`, then who holds it and for how long. A thread that shares it cannot hold it alone, for two
+    that did so would wait for each other: that raises BusyError at once. StorageError `read_only` where the file cannot be written.
     """
     import fcntl
 
     key = (path, threading.get_ident())
     if key in _held:
+        if key in _shared and not shared:
+            raise BusyError(f"{what} by this thread itself, which shares the lock for {owner!r}: let go of it first", owner=owner)
         _held[key] += 1
         try:
             yield
         finally:
             _held[key] -= 1
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    until = time.monotonic() + wait
-    with open(path, "a+", encoding="utf-8") as handle:
+    with _opened(path) as handle:
+        until = time.monotonic() + wait
         while True:
             try:
                 fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -44,6 +48,8 @@ def locked(path: Path, owner: str, what: str, *, shared: bool = False, wait: flo
                     raise _busy(handle, what) from None
                 time.sleep(0.05)
         _held[key] = 1
+        if shared:
+            _shared.add(key)
         try:
             if not shared:
                 handle.truncate(0)
@@ -52,8 +58,19 @@ def locked(path: Path, owner: str, what: str, *, shared: bool = False, wait: flo
             yield
         finally:
             del _held[key]
+            _shared.discard(key)
             if not shared:
                 handle.truncate(0)
+
+
+def _opened(path: Path) -> typing.TextIO:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return open(path, "a+", encoding="utf-8")
+    except OSError as error:
+        if error.errno in REFUSED:
+            raise read_only(path.parent) from error
+        raise
 
 
 def _busy(handle: typing.TextIO, what: str) -> BusyError:

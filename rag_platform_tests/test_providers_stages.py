@@ -1,4 +1,4 @@
-"""What every fusion, reranker, answerer, language model, OCR engine, loader and enricher must do, run over the whole registry.
+"""What every fusion, reranker, answerer, language model, OCR engine and loader must do, run over the whole registry.
 
 Embedders and vector indexes: test_providers.py; word indexes: test_providers_words.py; sectioners and chunkers: documents/test_cutting.py.
 """
@@ -15,8 +15,8 @@ import pytest
 
 from rag_platform.config import Limits
 from rag_platform.errors import ConfigError, DocumentError, ProviderError
-from rag_platform.ir import Candidate, Chunk, QueryIR
-from rag_platform.protocols import LLM, Answerer, Enricher, Fusion, Loader, Message, Ocr, Reranker
+from rag_platform.ir import Candidate, QueryIR
+from rag_platform.protocols import LLM, Answerer, Fusion, Loader, Message, Ocr, Reranker
 from rag_platform.registry import EXTRAS, PROVIDERS, build
 from rag_platform.retrieval.queries import prepare
 from rag_platform_tests.chat_server import Reply, chat_server, said
@@ -156,7 +156,15 @@ def test_ocr_reads_a_picture_without_text_and_refuses_what_is_none(name: str) ->
 
 SUFFIXES = {"markdown": "md", "text": "txt", "image": "png", "pdfium": "pdf"}  # of the others the name itself
 FILES = {name: f"a.{SUFFIXES.get(name, name)}" for name in PROVIDERS["loader"]}
-HEADS: dict[str, bytes] = {"pdf": b"%PDF-1.7\n", "pdfium": b"%PDF-1.7\n", "image": PICTURE, "docx": b"PK\x03\x04", "xlsx": b"PK\x03\x04"}
+HEADS: dict[str, bytes] = {
+    "pdf": b"%PDF-1.7\n",
+    "pdfium": b"%PDF-1.7\n",
+    "image": PICTURE,
+    "docx": b"PK\x03\x04",
+    "xlsx": b"PK\x03\x04",
+    "pptx": b"PK\x03\x04",
+    "epub": b"PK\x03\x04",
+}
 
 
 @pytest.fixture(params=sorted(PROVIDERS["loader"]))
@@ -181,14 +189,3 @@ def test_loader_gives_facts_or_a_reason_for_rubbish(loader: tuple[str, Loader], 
             assert error.message and error.code
         else:
             assert all(0 <= block.start <= block.end <= len(facts.text) for block in facts.blocks)
-
-
-# --- enrichers -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", sorted(PROVIDERS["enricher"]))
-def test_enricher_gives_words_and_the_same_ones_again(name: str) -> None:
-    made: Enricher = built("enricher", name)
-    chunk = Chunk("c", "s", "d", "v", 0, "The upload limit is 50 MB.", "f", 0, 26, 0, 26, "Guide")
-    assert made.terms(chunk) == made.terms(chunk)
-    assert all(isinstance(term, str) and term.strip() for term in made.terms(chunk))

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from rag_platform import store as store_module
+from rag_platform import records as records_module
 from rag_platform.errors import BusyError, IntegrityError, SchemaVersionError
 from rag_platform.ir import Block, Chunk, Facts, MediaRef, ParseSummary, Section
-from rag_platform.store import Store, atomic_path, from_json, read_json, read_records, to_json, write_json, write_records
+from rag_platform.records import from_json, to_json
+from rag_platform.store import Store, atomic_path, read_json, read_records, write_json, write_records
 
 
 def test_spooling_stores_the_bytes_under_their_hash(tmp_path: Path) -> None:
@@ -66,7 +67,7 @@ def test_a_file_of_another_record_or_schema_is_refused(tmp_path: Path, monkeypat
     write_records(path, Section, [])
     with pytest.raises(SchemaVersionError, match="Section"):
         read_records(path, Chunk)
-    monkeypatch.setattr(store_module, "SCHEMA_VERSION", 2)
+    monkeypatch.setattr(records_module, "SCHEMA_VERSION", 2)
     with pytest.raises(SchemaVersionError, match="schema 1"):
         read_records(path, Section)
 
@@ -113,3 +114,14 @@ def test_a_writer_may_wait_for_another(tmp_path: Path) -> None:
     with store.writer("lib", "run 2", wait=10):
         thread.join(10)
         assert not thread.is_alive()
+
+
+def test_who_shares_a_lock_cannot_hold_it_alone_as_well(tmp_path: Path, elsewhere: Any) -> None:
+    store = Store(tmp_path)
+    with elsewhere(store.receiving()), store.receiving():
+        with pytest.raises(BusyError, match="by this thread itself"), store.collecting("gc"):
+            pytest.fail("somebody else receives, and garbage is collected")
+        with store.receiving():
+            pass
+    with store.collecting("gc"), store.collecting("gc"), store.receiving():  # alone is more than shared
+        pass

@@ -1,23 +1,29 @@
-"""What runs without being asked: the inbox sensor, the release after a run from the UI, and the nightly schedule."""
+"""What runs without being asked: the inbox sensor, the release of what runs changed, and the nightly schedule."""
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import dagster as dg
 
 from rag_platform import jobs
-from rag_platform.assets.partitions import JOB_TAG, RANGE_END, RANGE_START, contiguous, document_versions, namespaces
+from rag_platform.assets.partitions import NAMESPACE_TAG, RANGE_END, RANGE_START, contiguous, document_versions, namespaces
 from rag_platform.assets.resources import Platform
+from rag_platform.assets.runs import busy, concerns, end_orphans, recorded, was_killed
 from rag_platform.config import load_settings
 from rag_platform.documents.finding import Input, synced_inputs
 from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
 from rag_platform.errors import RagError
+from rag_platform.indexes.ingesting import stale_versions
+from rag_platform.indexes.release import current
 from rag_platform.indexes.starting import start_ingest
 from rag_platform.indexes.updating import unfinished
 from rag_platform.ledger_rows import Job, Source
-from rag_platform.profiles import INGESTION_STAGES
+from rag_platform.profiles import INGESTION_STAGES, stage_profiles
+
+_ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
+_RUNS_LOOKED_AT = 50
 
 ingest_job = dg.define_asset_job(
     "ingest",
@@ -64,7 +70,7 @@ def inbox(context: dg.SensorEvaluationContext, platform: Platform) -> dg.SensorR
         keys += reception.to_process
         requests += _ingest_requests(context.instance, reception.to_process, name)
         if (reception.retired or reception.changed) and not reception.to_process:
-            requests.append(dg.RunRequest(job_name="release", partition_key=name, tags={"rag/namespace": name}))
+            requests.append(dg.RunRequest(job_name="release", partition_key=name, tags={NAMESPACE_TAG: name}))
     for problem in problems:
         context.log.warning(problem)
     additions = [document_versions.build_add_request(keys), namespaces.build_add_request(taken)]
@@ -72,26 +78,34 @@ def inbox(context: dg.SensorEvaluationContext, platform: Platform) -> dg.SensorR
     return dg.SensorResult(run_requests=requests, skip_reason=skip, cursor=json.dumps(folders), dynamic_partitions_requests=additions)
 
 
-@dg.run_status_sensor(
-    run_status=dg.DagsterRunStatus.SUCCESS,
-    monitored_jobs=[ingest_job],
-    request_job=release_job,
+@dg.sensor(
+    job=release_job,
+    minimum_interval_seconds=10,
     default_status=dg.DefaultSensorStatus.RUNNING,
+    description="Frees the slots of killed runs, and releases each namespace whose documents changed once nothing runs for it any more.",
 )
-def release_after_success(context: dg.RunStatusSensorContext, platform: Platform) -> Iterator[dg.RunRequest | dg.SkipReason]:
-    """The release run of each namespace whose documents an ingest run completed."""
-    yield from _release_requests(context, platform)
+def release_when_quiet(context: dg.SensorEvaluationContext, platform: Platform) -> dg.SensorResult | dg.SkipReason:
+    """A release run for every namespace that some run left ahead of its release, whatever that run was called and however it ended.
 
-
-@dg.run_status_sensor(
-    run_status=dg.DagsterRunStatus.FAILURE,
-    monitored_jobs=[ingest_job],
-    request_job=release_job,
-    default_status=dg.DefaultSensorStatus.RUNNING,
-)
-def release_after_failure(context: dg.RunStatusSensorContext, platform: Platform) -> Iterator[dg.RunRequest | dg.SkipReason]:
-    """The same after a run in which some documents failed: the good ones still go live."""
-    yield from _release_requests(context, platform)
+    What is due is read off the ledger and the published release, so nothing is missed while the daemon is away, and the runs of a backfill
+    come to one release.
+    """
+    end_orphans(context.instance, platform.ledger, platform.settings.jobs)
+    mark = _written(platform.store.ledger_path)
+    if context.cursor == mark:
+        return dg.SkipReason("nothing was written since nothing was due")
+    names = list(platform.ledger.namespaces())
+    waiting = busy(context.instance, platform.ledger, names)
+    due = [name for name in names if name not in waiting and _due(context, platform, name)]
+    context.instance.add_dynamic_partitions(namespaces.name or "", due)
+    requests = [
+        dg.RunRequest(partition_key=name, run_key=_run_key(context.instance, platform, name), tags={NAMESPACE_TAG: name}) for name in due
+    ]
+    if requests or waiting:
+        return dg.SensorResult(
+            run_requests=requests, skip_reason=None if requests else dg.SkipReason(f"{len(waiting)} namespaces are busy")
+        )
+    return dg.SensorResult(cursor=mark, skip_reason=dg.SkipReason("every release holds what is live"))
 
 
 @dg.op(
@@ -100,17 +114,18 @@ def release_after_failure(context: dg.RunStatusSensorContext, platform: Platform
 def sync_sources(context: dg.OpExecutionContext, platform: Platform) -> None:
     """What is due in every namespace, done one after the other; fails at its end when a namespace could not be brought up to date."""
     problems: list[str] = []
-    for namespace in platform.ledger.namespaces():
-        try:
-            job = _synced(context, platform, namespace)
-        except RagError as error:  # one namespace must never stop the others
-            problems.append(f"{namespace}: [{error.code}] {error.message}")
-            continue
-        context.log.info(f"{namespace}: job {job.job_id} is {job.state}. {job.reason}")
-        if job.state != "done":
-            problems.append(f"{namespace}: job {job.job_id} is {job.state}: {job.reason}")
-    if problems:
-        raise dg.Failure("\n".join(problems), allow_retries=False)
+    with recorded(context, platform.ledger, "sync", ""):
+        for namespace in platform.ledger.namespaces():
+            try:
+                job = _synced(context, platform, namespace)
+            except RagError as error:  # one namespace must never stop the others
+                problems.append(f"{namespace}: [{error.code}] {error.message}")
+                continue
+            context.log.info(f"{namespace}: job {job.job_id} is {job.state}. {job.reason}")
+            if job.state != "done":
+                problems.append(f"{namespace}: job {job.job_id} is {job.state}: {job.reason}")
+        if problems:
+            raise dg.Failure("\n".join(problems), allow_retries=False)
 
 
 @dg.job(name="sync", description="Syncs every source, rebuilds what is stale, releases.")
@@ -173,19 +188,43 @@ def _ingest_requests(instance: dg.DagsterInstance, version_ids: Sequence[str], n
     """One request per unbroken range of partition keys, counting the keys about to be added."""
     ordered = list(dict.fromkeys([*instance.get_dynamic_partitions(document_versions.name or ""), *version_ids]))
     return [
-        dg.RunRequest(job_name="ingest", tags={RANGE_START: first, RANGE_END: last, "rag/namespace": namespace})
+        dg.RunRequest(job_name="ingest", tags={RANGE_START: first, RANGE_END: last, NAMESPACE_TAG: namespace})
         for first, last in contiguous(ordered, set(version_ids))
     ]
 
 
-def _release_requests(context: dg.RunStatusSensorContext, platform: Platform) -> Iterator[dg.RunRequest | dg.SkipReason]:
-    if JOB_TAG in context.dagster_run.tags:
-        yield dg.SkipReason("the job that started this run releases by itself")
-        return
-    due = [name for name in platform.ledger.namespaces() if unfinished(name, platform.settings, platform.store, platform.ledger)]
-    context.instance.add_dynamic_partitions(namespaces.name or "", due)
-    for name in due:
-        yield dg.RunRequest(partition_key=name, run_key=f"{context.dagster_run.run_id}:{name}", tags={"rag/namespace": name})
+def _due(context: dg.SensorEvaluationContext, platform: Platform, namespace: str) -> bool:
+    """True when a release of the namespace would differ from the published one and can be built."""
+    try:
+        if not unfinished(namespace, platform.settings, platform.store, platform.ledger):
+            return False
+        profile = stage_profiles(platform.strategy(namespace))["embeddings"]
+    except RagError as error:  # one namespace must never stop the others
+        context.log.warning(f"{namespace}: {error.message}")
+        return False
+    stale = sum(1 for _ in stale_versions(platform.ledger, namespace, profile))
+    if stale:
+        context.log.info(f"{namespace}: {stale} live versions were built under another config; a release waits for them (`rag rebuild`)")
+    return not stale
+
+
+def _run_key(instance: dg.DagsterInstance, platform: Platform, namespace: str) -> str:
+    """Names the release of what is live after the newest run; one that was killed is asked for again, as often as a document is tried."""
+    live = {version.version_id: version.edition for _, version in platform.ledger.live(namespace)}
+    ended = instance.get_runs(dg.RunsFilter(statuses=_ENDED), limit=_RUNS_LOOKED_AT)
+    others = (run for run in ended if run.job_name != release_job.name)
+    newest = next((run.run_id for run in others if concerns(run, platform.ledger) in (namespace, None)), "")
+    told = [namespace, live, stage_profiles(platform.strategy(namespace)), current(platform.store, namespace), newest]
+    key = f"{namespace}:{hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]}"
+    failed = instance.get_runs(dg.RunsFilter(job_name=release_job.name, tags={NAMESPACE_TAG: namespace}, statuses=_ENDED))
+    lost = sum(run.tags.get("dagster/run_key", "").startswith(f"{key}:") and was_killed(run, platform.ledger) for run in failed)
+    return f"{key}:{min(lost, platform.settings.jobs.max_attempts - 1)}"
+
+
+def _written(ledger: Path) -> str:
+    """A mark of the ledger's files that changes when something is written."""
+    stats = [path.stat() for path in (ledger, ledger.with_name(ledger.name + "-wal")) if path.is_file()]
+    return " ".join(f"{stat.st_size}@{stat.st_mtime_ns}" for stat in stats if stat.st_size)
 
 
 def _snapshot(folder: Path) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import dagster as dg
 
+from rag_platform.assets.event_erasing import Events
 from rag_platform.assets.instance import prepare
 from rag_platform.assets.partitions import document_versions
 from rag_platform.config import Settings
@@ -14,7 +15,7 @@ from rag_platform.indexes.collecting import Collected, OnProgress, alone, collec
 from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import Job
 from rag_platform.observability import tracing
-from rag_platform.profiles import INGESTION_STAGES
+from rag_platform.observability.erasing import Names
 from rag_platform.store import Store
 
 
@@ -28,15 +29,21 @@ class PartitionKeys:
         """Every key there is."""
         return set(self.instance.get_dynamic_partitions(document_versions.name or ""))
 
-    def drop(self, keys: Collection[str], *, history: bool) -> None:
-        """Remove keys, and with `history` the events about them where the event storage can; those quote warnings and reasons."""
-        known = self.keys()
-        for key in sorted(set(keys) & known):
+    def drop(self, keys: Collection[str]) -> None:
+        """Remove keys."""
+        for key in sorted(set(keys) & self.keys()):
             self.instance.delete_dynamic_partition(document_versions.name or "", key)
-        if history and keys:
-            with contextlib.suppress(NotImplementedError):  # Dagster's own storages cannot
-                for stage in INGESTION_STAGES:
-                    self.instance.event_log_storage.wipe_asset_partitions(dg.AssetKey(stage), sorted(keys))
+
+    def forget(self, keys: Collection[str], names: Names) -> tuple[int, list[str]]:
+        """Erase what was recorded under keys and whatever else names the documents; how many records, and what could not be reached."""
+        self.drop(keys)
+        events = Events(self.instance)
+        return events.forget(keys, names), events.unreached()
+
+    def recorded(self, keys: Collection[str], names: Names) -> tuple[int, list[str]]:
+        """How many records are left that `forget` would erase, and what could not be looked into."""
+        events = Events(self.instance)
+        return events.count(keys, names), events.unreached()
 
 
 def run_collection(

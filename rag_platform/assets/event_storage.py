@@ -12,19 +12,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from dagster import AssetKey, DagsterEventType, EventLogEntry
+from dagster import AssetKey, EventLogEntry
 from dagster._core.events import ASSET_EVENTS
 from dagster._core.storage.event_log.schema import (
-    AssetCheckExecutionsTable,
-    AssetEventTagsTable,
     AssetKeyTable,
     SqlEventLogStorageTable,
 )
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import INDEX_SHARD_NAME, SqliteEventLogStorage
 from dagster._serdes import ConfigurableClassData
-from sqlalchemy import Connection, Engine, create_engine, event, select
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.pool import StaticPool
+
+from rag_platform.assets.event_erasing import drop_partitions
 
 _OPEN_RUNS = 8
 _BUSY_SECONDS = 30
@@ -105,22 +105,7 @@ class OpenSqliteEventLog(SqliteEventLogStorage):
 
     def wipe_asset_partitions(self, asset_key: AssetKey, partition_keys: Sequence[str]) -> None:
         """Forget every event and check about some partitions of an asset; Dagster's own SQLite storage cannot."""
-        key, keys, made = asset_key.to_string(), list(partition_keys), DagsterEventType.ASSET_MATERIALIZATION.value
-        events = SqlEventLogStorageTable
-        named = (events.c.asset_key == key) & events.c.partition.in_(keys)
-        with self._connect(INDEX_SHARD_NAME) as index:
-            rows = index.execute(select(events.c.id, events.c.run_id).where(named)).all()
-            index.execute(AssetEventTagsTable.delete().where(AssetEventTagsTable.c.event_id.in_([row.id for row in rows])))
-            checks = AssetCheckExecutionsTable.c
-            index.execute(AssetCheckExecutionsTable.delete().where((checks.asset_key == key) & checks.partition.in_(keys)))
-            index.execute(events.delete().where(named))
-            newest = index.execute(select(events.c.event).where((events.c.asset_key == key) & (events.c.dagster_event_type == made))
-                                   .order_by(events.c.id.desc()).limit(1)).scalar()  # fmt: skip
-            values = {"last_materialization": newest, "cached_status_data": None}
-            index.execute(AssetKeyTable.update().where(AssetKeyTable.c.asset_key == key).values(values))
-        for run_id in {row.run_id for row in rows}:
-            with self._connect(run_id) as run:
-                run.execute(events.delete().where(named))
+        drop_partitions(self, partition_keys, asset_key.to_string())
 
     def dispose(self) -> None:
         """Close every connection."""
@@ -148,3 +133,4 @@ class OpenSqliteEventLog(SqliteEventLogStorage):
 
 def _relax(connection: Any, _record: Any) -> None:
     connection.execute("PRAGMA synchronous=NORMAL")
+    connection.execute("PRAGMA secure_delete=ON")

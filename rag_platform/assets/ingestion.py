@@ -4,31 +4,29 @@ A run takes any number of versions, logs one materialisation for each (version, 
 failed: the UI then shows exactly the failed partitions, and a retry of those clears them. One run per partition would cost seconds each.
 """
 
-import os
 import time
 import uuid
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import dagster as dg
 from dagster._core.events import DagsterEvent, DagsterEventBatchMetadata
 
 from rag_platform.assets.code_versions import stage_code_versions, stage_tags
-from rag_platform.assets.partitions import JOB_TAG, document_versions
+from rag_platform.assets.partitions import document_versions
 from rag_platform.assets.resources import Platform
+from rag_platform.assets.runs import Record, recorded
 from rag_platform.config import load_settings
-from rag_platform.errors import RagError
-from rag_platform.indexes.checks import DOCUMENT_CHECKS, document_checks
+from rag_platform.indexes.checks import DOCUMENT_CHECKS, document_checks, is_severe
 from rag_platform.indexes.ingesting import IngestionTotals, OnProgress, ingest_versions
 from rag_platform.indexes.manifest import CheckResult
 from rag_platform.ir import StageOutcome, Version
-from rag_platform.jobs import Progress
+from rag_platform.jobs import Progress, failed_documents
 from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import Job, JobItem
-from rag_platform.ledger_tables import now
 from rag_platform.observability import tracing
 from rag_platform.profiles import INGESTION_STAGES, strategy_config_id
 
@@ -105,16 +103,17 @@ def ingestion(context: dg.AssetExecutionContext, platform: Platform) -> Iterator
     for namespace, versions in _by_namespace(context.partition_keys, platform).items():
         strategy = platform.strategy(namespace)
         with (
-            _job(context, ledger, namespace, versions) as job,
+            _recorded(context, ledger, namespace, versions) as record,
             platform.store.writer(namespace, f"ingest run {context.run.run_id}", wait=platform.settings.jobs.lock_seconds),
             tracing.trace(
                 "ingestion",
                 logs_dir=platform.store.logs_dir,
                 namespace=namespace,
                 strategy_config_id=strategy_config_id(strategy),
-                job_id=job.job_id,
+                job_id=record.job.job_id,
             ) as trace,
         ):
+            job = record.job
             totals = ingest_versions(
                 versions,
                 settings=platform.settings,
@@ -131,6 +130,7 @@ def ingestion(context: dg.AssetExecutionContext, platform: Platform) -> Iterator
             )
             events.log()
             ledger.update_job(job.job_id, trace_id=trace.trace_id, result=add_totals(ledger.job(job.job_id).result, totals))
+            record.state, record.reason = _ended(ledger, job)
         failures += totals.failures
     yield from ()  # nothing: a result would mark every partition of the run as done, the failed ones too
     if failures:
@@ -138,27 +138,21 @@ def ingestion(context: dg.AssetExecutionContext, platform: Platform) -> Iterator
         raise dg.Failure(f"{len(failures)} of {len(context.partition_keys)} documents failed:\n{listed}", allow_retries=False)
 
 
-@contextmanager
-def _job(context: dg.AssetExecutionContext, ledger: Ledger, namespace: str, versions: Sequence[Version]) -> Iterator[Job]:
-    """The job that started this run; for a run from the UI or a sensor one that begins and ends with it, so that none goes unrecorded."""
-    if job_id := context.run.tags.get(JOB_TAG):
-        yield ledger.job(job_id)
-        return
+def _recorded(
+    context: dg.AssetExecutionContext, ledger: Ledger, namespace: str, versions: Sequence[Version]
+) -> AbstractContextManager[Record]:
+    """The job of this run, or of its part in one namespace."""
     items = [JobItem(version.source_uri, version.doc_id, version.version_id, "continue") for version in versions]
-    args = {"version_ids": [version.version_id for version in versions], "run_id": context.run.run_id}
-    job = ledger.add_job("ingest", namespace, args, items)
-    ledger.update_job(job.job_id, state="running", pid=os.getpid(), started_at=now())
-    try:
-        yield job
-    except BaseException as error:
-        reason = error.message if isinstance(error, RagError) else f"{type(error).__name__}: {error}"
-        state = "failed" if isinstance(error, Exception) else "cancelled"
-        ledger.update_job(job.job_id, state=state, reason=reason, ended_at=now())
-        raise
+    return recorded(context, ledger, "ingest", namespace, {"version_ids": [version.version_id for version in versions]}, items)
+
+
+def _ended(ledger: Ledger, job: Job) -> tuple[str, str]:
+    """State and reason of a run's own job whose documents were taken through the stages."""
+    if "run_id" not in job.args:
+        return "", ""
     ledger.settle_job_items(job.job_id, "done", "", "")  # in a run that ends before embeddings
-    failed = sum(item.state in ("failed", "dead") for item in ledger.job_items(job.job_id))
-    reason = f"{failed} documents failed; `rag jobs retry {job.job_id}` tries them again" if failed else ""
-    ledger.update_job(job.job_id, state="partly" if failed else "done", reason=reason, ended_at=now())
+    failed = [item for item in ledger.job_items(job.job_id) if item.state in ("failed", "dead")]
+    return ("partly", failed_documents(failed, job.job_id)) if failed else ("done", "")
 
 
 class EventBatch:
@@ -217,13 +211,14 @@ def materialization(version: Version, outcome: StageOutcome, code_version: str) 
 
 
 def evaluation(version: Version, outcome: StageOutcome, result: CheckResult) -> dg.AssetCheckEvaluation:
-    """The event for one check of one document; a failed one warns, since what could be read of the document is live."""
+    """The event for one check of one document; a failed one warns, since what could be read of the document is live, and is an error
+    where that is less than half."""
     return dg.AssetCheckEvaluation(
         asset_key=dg.AssetKey(outcome.stage),
         check_name=result.name,
         passed=result.passed,
         metadata={"details": result.details, "source_uri": version.source_uri},
-        severity=dg.AssetCheckSeverity.WARN,
+        severity=dg.AssetCheckSeverity.ERROR if is_severe(outcome, result) else dg.AssetCheckSeverity.WARN,
         partition=version.version_id,
     )
 

@@ -1,13 +1,21 @@
 """The Dagster instance of a data root: its dagster.yaml, and the door to Dagster's own commands over it."""
 
 import os
+import signal
+import subprocess
 import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import yaml
 
 from rag_platform.config import config_dir, load_settings
 from rag_platform.store import Store, write_text
+
+STOP_SECONDS = 30.0  # Dagster's processes have so long to end, runs under way with them
+_POLL_SECONDS = 0.1
 
 
 def prepare(store: Store) -> Path:
@@ -18,7 +26,6 @@ def prepare(store: Store) -> Path:
     if not path.is_file():
         write_text(path, text)
     os.environ["DAGSTER_HOME"] = str(home)
-    os.environ["DAGSTER_DISABLE_TELEMETRY"] = "1"
     os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", "500")  # what a run plans is stored in few transactions
     return home
 
@@ -39,12 +46,36 @@ def _config(home: Path) -> dict[str, object]:
 
 
 def main() -> None:
-    """Replace this process by `dagster ARGUMENTS` over the data root, e.g. `dev` or `definitions validate`."""
+    """Run `dagster ARGUMENTS` over the data root, e.g. `dev` or `definitions validate`, and exit with its code."""
     settings = load_settings()
     prepare(Store(settings.home))
     os.environ["RAG_HOME"] = str(settings.home)
     os.environ["RAG_CONFIG"] = str(config_dir().resolve())
-    os.execv(sys.executable, [sys.executable, "-m", "dagster", *sys.argv[1:], "-m", "rag_platform.definitions"])
+    sys.exit(supervised([sys.executable, "-m", "dagster", *sys.argv[1:], "-m", "rag_platform.definitions"]))
+
+
+def supervised(command: Sequence[str], seconds: float = STOP_SECONDS) -> int:
+    """The exit code of a command that none of the processes it starts outlives, however this process is told to end.
+
+    `dagster dev` ends its web server, daemon and code servers on an interrupt alone; what is left of them after `seconds` is killed.
+    """
+    process = subprocess.Popen(command, start_new_session=True)
+    told: list[float] = []
+
+    def stop(_number: int, _frame: object) -> None:
+        if not told and process.poll() is None:  # a second interrupt would break off its shutting down
+            process.send_signal(signal.SIGINT)
+        told.append(time.monotonic())
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, stop)
+    try:
+        while process.poll() is None and not (told and time.monotonic() - told[0] > seconds):
+            time.sleep(_POLL_SECONDS)
+    finally:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    return 128 + signal.SIGTERM if told else process.wait()
 
 
 if __name__ == "__main__":

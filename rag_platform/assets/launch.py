@@ -18,15 +18,17 @@ from rag_platform import jobs
 from rag_platform.assets.collecting import run_collection
 from rag_platform.assets.instance import prepare
 from rag_platform.assets.partitions import JOB_TAG, RANGE_END, RANGE_START, contiguous, document_versions, namespaces
-from rag_platform.config import Settings, load_settings
-from rag_platform.errors import BusyError, RagError, disk_full
+from rag_platform.assets.runs import built_anyway, end_orphans
+from rag_platform.config import Settings, load_settings, load_strategy
+from rag_platform.errors import BusyError, RagError, StorageError, disk_full
 from rag_platform.indexes.drafts import no_longer_live
 from rag_platform.indexes.release import current
 from rag_platform.indexes.revising import go_live
-from rag_platform.indexes.updating import settle, unfinished
+from rag_platform.indexes.updating import settle, unchanged, unfinished
 from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import Job, JobItem
 from rag_platform.ledger_tables import now
+from rag_platform.observability import faults
 from rag_platform.store import Store
 
 # The module that workspace.yaml names: a job runs exactly what the UI shows.
@@ -62,10 +64,12 @@ def run_job(job_id: str) -> int:
     store = Store(settings.home)
     try:
         ledger = Ledger(store.ledger_path)
-        if not ledger.update_job(job_id, only_from=("queued",), state="running", pid=os.getpid(), started_at=now(), progress={}, result={}):
+        if not ledger.update_job(job_id, only_from=("queued",), state="running", started_at=now(), progress={}, result={},
+                                 **jobs.of_process(os.getpid())):  # fmt: skip
             _say(f"job {job_id} is {ledger.job(job_id).state}, not queued: it is not run")
             return 1
-        state, reason = _outcome(ledger.job(job_id), settings, store, ledger)
+        with jobs.beating(job_id, ledger):
+            state, reason = _outcome(ledger.job(job_id), settings, store, ledger)
         if state == "cancelled":
             jobs.record_cancelled(job_id, ledger)
         else:
@@ -88,7 +92,7 @@ def _outcome(job: Job, settings: Settings, store: Store, ledger: Ledger) -> Outc
             # one of the whole data root takes every namespace's lock when it begins
             store.writer(job.namespace, f"{job.kind} {job.job_id}", wait=settings.jobs.lock_seconds) if job.namespace else nullcontext(),
         ):
-            end_orphans(instance, ledger)
+            end_orphans(instance, ledger, settings.jobs)
             settle(job.namespace, store, ledger)
             try:
                 return KINDS[job.kind](Work(job, settings, store, ledger, instance, jobs.Progress(ledger, job.job_id)))
@@ -101,12 +105,15 @@ def _outcome(job: Job, settings: Settings, store: Store, ledger: Ledger) -> Outc
         return "failed", f"the job's process was told to end; `rag jobs retry {job.job_id}` does the rest"
     except BusyError as error:
         return "failed", f"{error.message}; `rag jobs retry {job.job_id}` does the work then"
+    except StorageError as error:
+        return "failed", jobs.again(error, job.job_id)
     except RagError as error:
         return "failed", error.message
     except Exception as error:
+        faults.seen(error, f"job.{job.kind}", logs_dir=store.logs_dir)
         traceback.print_exc()
         full = disk_full(error, store.home)
-        return "failed", full.message if full else f"{type(error).__name__}: {error}"
+        return "failed", jobs.again(full, job.job_id) if full else f"{type(error).__name__}: {error}"
 
 
 def _say(text: str) -> None:
@@ -114,18 +121,6 @@ def _say(text: str) -> None:
     with suppress(OSError):
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
-
-
-def end_orphans(instance: dg.DagsterInstance, ledger: Ledger) -> None:
-    """Close the Dagster runs of jobs that have ended: one left open would hold the daemon's only slot for good."""
-    jobs.end_orphans(ledger)
-    for run in instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING])):
-        job_id = run.tags.get(JOB_TAG)
-        state = ledger.job(job_id).state if job_id else ""
-        if state == "cancelled":
-            instance.report_run_canceled(run, "the job of this run was cancelled")
-        elif state in jobs.FINAL_STATES:
-            instance.report_run_failed(run, "the process of this run is gone")
 
 
 def _cancel_runs(instance: dg.DagsterInstance, job_id: str) -> None:
@@ -143,7 +138,7 @@ def ingest(work: Work) -> Outcome:
     failed = run_documents(work)
     if reason := release(work):
         return "failed", reason
-    return ("partly", f"{len(failed)} documents failed; `rag jobs retry {work.job.job_id}` tries them again") if failed else ("done", "")
+    return ("partly", jobs.failed_documents(failed, work.job.job_id)) if failed else ("done", "")
 
 
 def run_documents(work: Work) -> list[JobItem]:
@@ -162,11 +157,17 @@ def run_documents(work: Work) -> list[JobItem]:
 
 
 def release(work: Work) -> str:
-    """Build and publish the namespace's release where it is due; why nothing was published, empty when all is well."""
+    """Build and publish the namespace's release where it is due and differs from the published one; why nothing was published, empty when
+    all is well."""
     job = work.job
     # a namespace whose first documents all failed has nothing to publish
     anything = current(work.store, job.namespace) is not None or bool(work.ledger.live(job.namespace))
     if not anything or not (job.args.get("release", True) or unfinished(job.namespace, work.settings, work.store, work.ledger)):
+        return ""
+    strategy = load_strategy(work.settings, work.ledger.namespaces().get(job.namespace))
+    if not built_anyway(job) and (same := unchanged(job.namespace, strategy, work.store, work.ledger)):
+        work.ledger.update_job(job.job_id, result={**work.ledger.job(job.job_id).result, "release": "nothing changed"})
+        work.progress("release", 1, 1, f"nothing changed: release {same} holds what is live")
         return ""
     work.progress("release", 0, 1, "building the release")
     reason = run_release(work)
@@ -187,6 +188,12 @@ def run_release(work: Work) -> str:
     if newest and newest.state == "rejected" and newest.release_id not in known:
         return f"release {newest.release_id} was not published: {newest.reason}"
     return f"the release run failed; the previous release stays published. {_last_error(result)}"
+
+
+def publish(work: Work) -> Outcome:
+    """Release what is live: the work of a release run of Dagster's own that is tried again."""
+    reason = release(work)
+    return ("failed", reason) if reason else ("done", "")
 
 
 def live(work: Work) -> Outcome:
@@ -231,6 +238,7 @@ KINDS: dict[str, Callable[[Work], Outcome]] = {
     "draft": draft,
     "delete": delete,
     "gc": gc,
+    "release": publish,
 }
 
 

@@ -7,8 +7,9 @@ import dagster as dg
 document_versions = dg.DynamicPartitionsDefinition(name="document_versions")
 namespaces = dg.DynamicPartitionsDefinition(name="namespaces")
 
-# Tag of runs that a job of the ledger started; sensors leave those alone.
+# Tags of runs: the job of the ledger that started the run, or tells of it, and the one namespace that it works for.
 JOB_TAG = "rag/job_id"
+NAMESPACE_TAG = "rag/namespace"
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
 

@@ -10,12 +10,14 @@ from collections.abc import Iterator
 import dagster as dg
 
 from rag_platform.assets.code_versions import CODE_VERSION, release_code_versions, unread_inputs
-from rag_platform.assets.partitions import JOB_TAG, namespaces
+from rag_platform.assets.partitions import namespaces
 from rag_platform.assets.resources import Platform
+from rag_platform.assets.runs import built_anyway, recorded
 from rag_platform.config import load_settings
 from rag_platform.indexes.checks import CHECKS
+from rag_platform.indexes.manifest import read_manifest
 from rag_platform.indexes.release import current
-from rag_platform.indexes.updating import build_candidate, newest_candidate, publish_candidate
+from rag_platform.indexes.updating import build_candidate, newest_candidate, publish_candidate, unchanged
 from rag_platform.observability import tracing
 from rag_platform.profiles import strategy_config_id
 
@@ -24,7 +26,7 @@ _CODE_VERSIONS = release_code_versions(load_settings())
 _STORES = {
     "catalog": ("chunks", "Documents, sections and chunks with their provenance, in SQLite."),
     "lexical_index": ("views", "The word index over the sparse views."),
-    "dense_index": ("embeddings", "The vectors: an approximate index and a memory-mapped matrix."),
+    "dense_index": ("embeddings", "The vectors: a memory-mapped matrix, and an approximate index where a question may ask one."),
 }
 
 
@@ -56,27 +58,36 @@ def _check_specs() -> list[dg.AssetCheckSpec]:
 def candidate(context: dg.AssetExecutionContext, platform: Platform) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
     """Build the namespace's next release from its live versions, by delta from the published one, and check it."""
     namespace = context.partition_key
-    job_id = context.run.tags.get(JOB_TAG)
-    job = platform.ledger.job(job_id) if job_id else None
     strategy = platform.strategy(namespace)
     with (
+        recorded(context, platform.ledger, "release", namespace) as record,
         platform.store.writer(namespace, f"release run {context.run.run_id}", wait=platform.settings.jobs.lock_seconds),
         tracing.trace(
             "ingestion",
             logs_dir=platform.store.logs_dir,
             namespace=namespace,
             strategy_config_id=strategy_config_id(strategy),
-            job_id=job_id,
+            job_id=record.job.job_id,
         ),
     ):
-        manifest, results = build_candidate(
-            namespace,
-            settings=platform.settings,
-            strategy=strategy,
-            store=platform.store,
-            ledger=platform.ledger,
-            full=job is not None and bool(job.args.get("full")),
-        )
+        if same := None if built_anyway(record.job) else unchanged(namespace, strategy, platform.store, platform.ledger):
+            context.log.info(f"nothing changed: release {same} holds what is live")
+            manifest = read_manifest(platform.store.release_dir(namespace, same))
+            results = list(manifest.checks)
+        else:
+            manifest, results = build_candidate(
+                namespace,
+                settings=platform.settings,
+                strategy=strategy,
+                store=platform.store,
+                ledger=platform.ledger,
+                full=bool(record.job.args.get("full")),
+                in_place=record.job.kind != "delete",  # what that drops is counted where it is purged
+            )
+        record.goes_on = not manifest.failures and _publishes(context)
+        if manifest.failures:
+            failed = "; ".join(f"{check.name}: {check.details}" for check in manifest.failures)
+            record.state, record.reason = "failed", f"release {manifest.release_id} was not published: {failed}"
     counts = {key: value for key, value in manifest.counts.items() if isinstance(value, (int, float, str))}
     shared = {"release_id": manifest.release_id, "parent": manifest.parent or "", "index_profile": manifest.index_profile, **counts}
     now = release_code_versions(platform.settings)
@@ -92,6 +103,12 @@ def candidate(context: dg.AssetExecutionContext, platform: Platform) -> Iterator
         )
 
 
+def _publishes(context: dg.AssetExecutionContext) -> bool:
+    """True when the candidate's run publishes it in its next step."""
+    chosen = context.run.asset_selection
+    return not chosen or dg.AssetKey("published_release") in chosen
+
+
 @dg.asset(
     deps=list(_STORES),
     group_name="release",
@@ -100,12 +117,21 @@ def candidate(context: dg.AssetExecutionContext, platform: Platform) -> Iterator
     description="The release that readers see: one atomic pointer. Never moves to a candidate with a failed check.",
 )
 def published_release(context: dg.AssetExecutionContext, platform: Platform) -> dg.MaterializeResult[None]:
-    """Publish the namespace's newest candidate."""
+    """Publish the namespace's newest candidate; what is published stays where a release of what is live would be the same."""
     namespace = context.partition_key
     before = current(platform.store, namespace)
-    with platform.store.writer(namespace, f"release run {context.run.run_id}", wait=platform.settings.jobs.lock_seconds):
-        release = publish_candidate(namespace, newest_candidate(namespace, platform.ledger), settings=platform.settings,
-                                    store=platform.store, ledger=platform.ledger)  # fmt: skip
-    metadata = {"release_id": release.release_id, "previous": before or "", **release.counts}
+    with (
+        recorded(context, platform.ledger, "release", namespace) as record,
+        platform.store.writer(namespace, f"release run {context.run.run_id}", wait=platform.settings.jobs.lock_seconds),
+        tracing.trace("ingestion", logs_dir=platform.store.logs_dir, namespace=namespace, job_id=record.job.job_id),
+    ):
+        release_id = (
+            None if built_anyway(record.job) else unchanged(namespace, platform.strategy(namespace), platform.store, platform.ledger)
+        )
+        if release_id is None:
+            release_id = newest_candidate(namespace, platform.ledger)
+            publish_candidate(namespace, release_id, settings=platform.settings, store=platform.store, ledger=platform.ledger)
+        manifest = read_manifest(platform.store.release_dir(namespace, release_id))
+    metadata = {"release_id": release_id, "previous": before or "", **manifest.counts}
     tags = {CODE_VERSION: release_code_versions(platform.settings)["published_release"]}
-    return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(release.release_id), tags=tags)
+    return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(release_id), tags=tags)

@@ -6,7 +6,8 @@ import dagster as dg
 
 from rag_platform.config import Settings, Strategy, load_settings, load_strategy
 from rag_platform.ledger import Ledger
-from rag_platform.store import Store
+from rag_platform.profiles import strategy_config_id
+from rag_platform.store import Store, keep_config
 
 
 class Platform(dg.ConfigurableResource[None]):
@@ -31,4 +32,6 @@ class Platform(dg.ConfigurableResource[None]):
 
     def strategy(self, namespace: str) -> Strategy:
         """The ingestion strategy of a namespace, or the default one before its first ingest."""
-        return load_strategy(self.settings, self.ledger.namespaces().get(namespace))
+        strategy = load_strategy(self.settings, self.ledger.namespaces().get(namespace), ingestion=True)
+        keep_config(self.store, strategy_config_id(strategy), strategy.model_dump(mode="json"))
+        return strategy

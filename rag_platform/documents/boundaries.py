@@ -1,4 +1,4 @@
-"""Where a text may be cut: never inside a grapheme cluster, a fence or a table row; and how many tokens a span costs."""
+"""Where a text may be cut: never inside a cluster, a fence, a table row, a heading, a link; and how many tokens a span costs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from rag_platform.documents.inline_units import inline_units, word_ends
 
 FENCE = re.compile(r"[ \t>]*(?:[-*+][ \t]+|\d{1,9}[.)][ \t]+)*(`{3,}(?=[^`]*$)|~{3,})")
 DELIMITER = re.compile(r"[ \t>]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$")
@@ -172,13 +174,15 @@ def _after_virama(text: str, index: int) -> bool:
 # --- legal cuts -----------------------------------------------------------------------------------------------------------------
 
 SENTENCE = re.compile(r"[。！？；]+[”’」』）】]*|(?<=[^\s.])[.!?;]+[\"')\]*_]*(?=\s)")
+CLAUSE = re.compile(r"(?:[，、：]|……|——)+[”’」』）】]*|(?<=[^\s,:])[,:][\"')\]*_]*(?=\s)")
+BLANKS = re.compile(r"[ \t\u3000]+")
 
 
 def separator_pattern(separator: str) -> re.Pattern[str]:
     """What to look for; a cut lies behind the match."""
     if separator.strip("\n") == "":
         return re.compile(f"\n{{{len(separator)},}}")
-    return re.compile(r"[ \t\u3000]+" if separator == " " else re.escape(separator))
+    return BLANKS if separator == " " else re.compile(re.escape(separator))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +195,8 @@ class Boundaries:
     starts: Sequence[int]
     opened: Sequence[Guarded]  # fences far too long to stay whole: cut at line ends only
     opened_starts: Sequence[int]
+    units: Sequence[tuple[int, int]]  # headings, links, code spans and the like that are never cut
+    unit_starts: Sequence[int]
 
     def inside(self, position: int) -> Guarded | None:
         """The run that a cut at the position would split."""
@@ -202,6 +208,11 @@ class Boundaries:
         if index >= 0 and self.guarded[index].end > start:
             return True
         return index + 1 < len(self.guarded) and self.guarded[index + 1].start < end
+
+    def inside_unit(self, position: int) -> tuple[int, int] | None:
+        """The heading, link, code span, tag or URL that a cut at the position would split."""
+        index = bisect_right(self.unit_starts, position) - 1
+        return self.units[index] if index >= 0 and self.units[index][0] < position < self.units[index][1] else None
 
     def inside_opened(self, position: int) -> bool:
         """True inside a fence that may be cut, but only at its line ends."""
@@ -219,12 +230,23 @@ class Boundaries:
         found = (match.end() for match in self.patterns[rank].finditer(self.text, max(0, low - 1), high))
         return [position for position in found if low <= position <= high and self.legal(position)]
 
+    def words(self, low: int, high: int) -> list[int]:
+        """Legal cuts in [low, high] between words of scripts that write no blanks."""
+        return [position for position in word_ends(self.text, low, high) if self.legal(position)]
+
+    def edges(self, low: int, high: int) -> list[int]:
+        """Legal cuts in [low, high] before and behind links, code spans and the like."""
+        near = self.units[max(0, bisect_right(self.unit_starts, low) - 1) : bisect_right(self.unit_starts, high)]
+        return [edge for unit in near for edge in unit if low <= edge <= high and self.legal(edge)]
+
     def legal(self, position: int) -> bool:
-        """True when a cut splits no run, no cluster, no line of code, and does not leave a heading behind."""
+        """True when a cut splits no run, no unit, no cluster, no line of code, and does not leave a heading behind."""
         if self.inside(position) is not None or not is_grapheme_boundary(self.text, position):
             return False
         if self.inside_opened(position):
             return self.text[position - 1] == "\n"
+        if self.inside_unit(position) is not None:
+            return False
         return not _after_heading(self.text, position)
 
 
@@ -234,12 +256,17 @@ def _holding(runs: Sequence[Guarded], starts: Sequence[int], position: int) -> G
 
 
 def _after_heading(text: str, position: int) -> bool:
-    """True when the line before the position is a heading."""
+    """True when the line before the position, or the one that ends there, is a heading."""
     end = position
     while end > max(0, position - 400) and text[end - 1].isspace():
         end -= 1
-    start = text.rfind("\n", max(0, end - 400), end) + 1
-    return "\n" in text[end:position] and HEADING.match(text, start) is not None
+    return "\n" in text[end : position + 1] and HEADING.match(text, text.rfind("\n", 0, end) + 1) is not None
+
+
+def only_headings(text: str, start: int, end: int) -> bool:
+    """True when the span holds headings and nothing else but white space."""
+    lines = [line for line in text[start:end].split("\n") if line.strip()]
+    return bool(lines) and all(map(HEADING.match, lines))
 
 
 def boundaries(
@@ -256,5 +283,7 @@ def boundaries(
             opened.append(run)
     patterns = [re.compile(r"\n(?=#{1,6}[ \t])"), *(separator_pattern(item) for item in separators if item)]
     lines = next((i for i, item in enumerate(separators) if item == "\n"), len(patterns) - 2)
-    patterns.insert(lines + 2, SENTENCE)
-    return Boundaries(text, patterns, guarded, [run.start for run in guarded], opened, [run.start for run in opened])
+    patterns[lines + 2 : lines + 2] = [SENTENCE, CLAUSE]
+    units = inline_units(text, fits)
+    starts, opened_starts = [run.start for run in guarded], [run.start for run in opened]
+    return Boundaries(text, patterns, guarded, starts, opened, opened_starts, units, [start for start, _ in units])

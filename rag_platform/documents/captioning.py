@@ -20,8 +20,9 @@ from rag_platform.errors import ProviderError
 from rag_platform.ir import Block, Facts, Json, MediaLink
 from rag_platform.observability import tracing
 from rag_platform.protocols import LLM, Picture
+from rag_platform.records import SCHEMA_VERSION
 from rag_platform.registry import build, provider_version
-from rag_platform.store import SCHEMA_VERSION, Store, read_json, write_json
+from rag_platform.store import Store, read_json, write_json
 
 FIELDS = ("context", "lang")
 _LANGUAGES = {"zh": "Chinese (简体中文)", "en": "English", "auto": "the language of the text in the image, else of the context"}

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from rag_platform.errors import DocumentError
+from rag_platform.observability import faults
 
 START_SECONDS = 60.0  # allowed for importing the engine and for loading the models, on a busy machine
 _UNHEALTHY = ("timeout", "parser_failed", "out_of_memory")
@@ -75,6 +76,9 @@ class Child:
             message = self._next(patience, 0.0 if needed <= self.ready else START_SECONDS)
             if "ready" in message:
                 self.ready.add(str(message["ready"]))
+                continue
+            if "fault" in message:
+                faults.record(message["fault"])
                 continue
             if "worn" in message:
                 self.worn = bool(message["worn"])

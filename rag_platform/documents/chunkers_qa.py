@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rag_platform.documents.boundaries import DELIMITER, Guarded, structure
+from rag_platform.documents.boundaries import DELIMITER, Guarded, only_headings, structure
 from rag_platform.documents.chunk_sizes import Ruler, Span, require_sizes, trimmed
 from rag_platform.documents.chunkers_recursive import Recursive
 
@@ -35,7 +35,7 @@ class QuestionAnswer:
     max_tokens: int = 460
 
     NAME: ClassVar[str] = "qa"
-    VERSION: ClassVar[str] = "1"
+    VERSION: ClassVar[str] = "2"
 
     def __post_init__(self) -> None:
         require_sizes(self.chunk_size, self.chunk_overlap, self.max_tokens)
@@ -50,7 +50,9 @@ class QuestionAnswer:
         found: list[Span] = []
         done = 0
         for start, end in [*pairs(text), (len(text), len(text))]:
-            if text[done:start].strip():
+            if start < len(text) and only_headings(text, done, start):
+                start = done  # a heading stays with the pair that it stands over
+            elif text[done:start].strip():
                 found += rest.spans_within(text, done, start)
             if span := trimmed(text, start, end):
                 found += [span] if ruler.fits(*span) else rest.spans_within(text, start, end)

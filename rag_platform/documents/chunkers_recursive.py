@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from rag_platform.documents.boundaries import Boundaries, boundaries, is_grapheme_boundary
+from rag_platform.documents.boundaries import BLANKS, CLAUSE, Boundaries, boundaries, is_grapheme_boundary, only_headings
 from rag_platform.documents.chunk_sizes import EXACT_ROUNDS, INK, Ruler, Span, inked, require_sizes, token_counter, trimmed
 from rag_platform.errors import ConfigError
 
 SEPARATORS = ("\n\n", "\n", " ", "")
+SOFT = re.compile(r"[/?&=#.,;:_+|\-–—，、]+(?=\w)")  # where a word without end, such as a URL, is best parted
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Recursive:
     embedder_options: Mapping[str, Any] = field(default_factory=dict)
 
     NAME: ClassVar[str] = "recursive"
-    VERSION: ClassVar[str] = "2"
+    VERSION: ClassVar[str] = "3"
 
     def __post_init__(self) -> None:
         if self.length_function not in ("characters", "tokens"):
@@ -93,19 +95,47 @@ def _end(ruler: Ruler, cuts: Boundaries, start: int, stop: int, floor: int, over
     rest = stop - start
     # Two chunks are left: cut near the middle, rather than leave a crumb.
     aim = (start + rest // 2 + overlap // 2) if rest <= 2 * (high - start) - overlap else high
-    for low, top in ((max(middle, floor + 1), high), (max(start, floor) + 1, middle)):
-        low = min(low, max(start + (high - start) // 3, floor + 1)) if aim < high else low
-        for rank in range(len(cuts.patterns)):
-            if found := cuts.cuts(rank, low, top):
-                return min(found, key=lambda place: abs(place - aim)), rank == 0
+    high_half, low_half = (max(middle, floor + 1), high), (max(start, floor) + 1, middle)
+    if aim < high:
+        high_half = min(high_half[0], max(start + (high - start) // 3, floor + 1)), high
+    for places, before_heading in _choices(cuts, high_half, low_half):
+        if places:
+            return min(places, key=lambda place: abs(place - aim)), before_heading
     return min(stop, forced_end(cuts, start, high)), False
 
 
+def _choices(cuts: Boundaries, high_half: Span, low_half: Span) -> Iterator[tuple[list[int], bool]]:
+    """(places to cut at, whether they stand before headings), the best first."""
+    for rank in range(len(cuts.patterns)):
+        yield cuts.cuts(rank, *high_half), rank == 0
+    for rank, pattern in enumerate(cuts.patterns):
+        if pattern is not BLANKS:
+            yield cuts.cuts(rank, *low_half), rank == 0
+    yield cuts.words(*high_half), False  # a blank far before them is an accident in Chinese
+    for rank, pattern in enumerate(cuts.patterns):
+        if pattern is BLANKS:
+            yield cuts.cuts(rank, *low_half), False
+    for window in (high_half, low_half):
+        yield cuts.words(*window), False
+        yield cuts.edges(*window), False
+
+
 def forced_end(cuts: Boundaries, start: int, high: int) -> int:
-    """Where nothing separates: the end of a fence or row that is too long, else the last place that splits no character."""
+    """Where nothing separates: the end of a fence or row that is too long, the start of a link, else the least harmful place.
+
+    A fence or a row stays with the heading before it.
+    """
     run = cuts.inside(high)
     if run is not None:
-        return run.start if run.start > start else run.end  # where the overlap ends, the caller starts again without it
+        alone = run.start <= start or only_headings(cuts.text, start, run.start)
+        return run.end if alone else run.start  # where the overlap ends, the caller starts again without it
+    unit = cuts.inside_unit(high)
+    if unit is not None and unit[0] > start:
+        last = cuts.text.rfind("\n#", start, unit[0])
+        return last + 1 if last > start and only_headings(cuts.text, start, unit[0]) else unit[0]
+    for match in reversed(list(SOFT.finditer(cuts.text, start + (high - start) // 2, high))):
+        if cuts.legal(match.end()):
+            return match.end()
     end = high
     while end > start and not is_grapheme_boundary(cuts.text, end):
         end -= 1
@@ -118,6 +148,8 @@ def _overlap(ruler: Ruler, cuts: Boundaries, end: int, start: int, overlap: int)
     if overlap == 0 or low >= end:
         return end
     for rank in range(1, len(cuts.patterns)):
+        if cuts.patterns[rank] is CLAUSE:
+            continue
         for place in cuts.cuts(rank, low, end - 1):
             if not cuts.inside_opened(place) and not cuts.beside_row(place):
                 return place
@@ -133,7 +165,7 @@ class WholeSection:
     max_tokens: int = 460
 
     NAME: ClassVar[str] = "whole_section"
-    VERSION: ClassVar[str] = "2"
+    VERSION: ClassVar[str] = "3"
 
     def spans(self, text: str) -> list[Span]:
         """One span, or several where the section is too long."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from rag_platform.documents.boundaries import Boundaries, boundaries
+from rag_platform.documents.boundaries import CLAUSE, Boundaries, boundaries
 from rag_platform.documents.chunk_sizes import EXACT_ROUNDS, INK, Ruler, Span, inked, require_sizes, token_counter, trimmed
 from rag_platform.documents.chunkers_recursive import forced_end
 
@@ -26,7 +26,7 @@ class Token:
     embedder_options: Mapping[str, Any] = field(default_factory=dict)
 
     NAME: ClassVar[str] = "token"
-    VERSION: ClassVar[str] = "1"
+    VERSION: ClassVar[str] = "2"
 
     def __post_init__(self) -> None:
         require_sizes(self.chunk_size, self.chunk_overlap, self.max_tokens)
@@ -79,9 +79,12 @@ def _last_cut(cuts: Boundaries, low: int, high: int) -> int | None:
     if high >= len(cuts.text):
         return len(cuts.text)
     places = _word_cuts(cuts, low, high)
+    if not places and low <= high:
+        places = sorted({*cuts.words(low, high), *cuts.edges(low, high)})
     return places[-1] if places else None
 
 
 def _word_cuts(cuts: Boundaries, low: int, high: int) -> list[int]:
     """Legal cuts behind white space, and behind the sentences of scripts that write none."""
-    return sorted({place for rank in range(len(cuts.patterns)) for place in cuts.cuts(rank, low, high)}) if low <= high else []
+    ranks = [rank for rank, pattern in enumerate(cuts.patterns) if pattern is not CLAUSE]
+    return sorted({place for rank in ranks for place in cuts.cuts(rank, low, high)}) if low <= high else []

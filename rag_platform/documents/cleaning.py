@@ -5,13 +5,15 @@ What is kept on purpose: joiners inside emoji and words of joining scripts, visi
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 import unicodedata
 from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from rag_platform.config import CleaningConfig
 from rag_platform.documents.image_targets import target_edit
@@ -32,14 +34,20 @@ def canonical(text: str, cleaning: CleaningConfig) -> str:
     In order (seed 000 §3.1.6.2.2): Unicode form, LF, no BOM, no Cc/Cf but LF and TAB, right-stripped lines, at most `max_blank_lines` blank
     lines in a row, trimmed. Where an invisible character stood between two that compose, the Unicode form is applied once more.
     """
+    return _canonical(text, cleaning.unicode_form, cleaning.max_blank_lines)
+
+
+@functools.lru_cache(maxsize=1024)
+def _canonical(text: str, form: Literal["NFC", "NFKC"], max_blank_lines: int) -> str:
+    # Remembered, for a chunk's text is asked for its fingerprint, as its dense text, and when that is embedded.
     if not text.isascii():
-        text = unicodedata.normalize(cleaning.unicode_form, text)
+        text = unicodedata.normalize(form, text)
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     visible = INVISIBLE.sub("", text)
     if visible != text and not visible.isascii():
-        visible = unicodedata.normalize(cleaning.unicode_form, visible)
+        visible = unicodedata.normalize(form, visible)
     lines = "\n".join(line.rstrip() for line in visible.split("\n"))
-    most = cleaning.max_blank_lines + 1
+    most = max_blank_lines + 1
     return re.sub(f"\n{{{most + 1},}}", "\n" * most, lines).strip()
 
 
@@ -128,6 +136,10 @@ REMOVED = re.compile(
     r"\ufff9-\ufffb\U000e0001]+|(?<![^\x00-\x7f\s])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f\s])|"
     r"(?<![\U0001f3f4\U000e0020-\U000e007f])[\U000e0020-\U000e007f]+"
 )
+_MAY_BE_REMOVED = re.compile(
+    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb"
+    "\U000e0001\U000e0020-\U000e007f]"  # with what every match of REMOVED begins; most texts hold none of them
+)
 SPACED = re.compile("[\x0b\x0c\x1c-\x1f\x85]+")  # controls that separate words
 TRAILING = re.compile(r"(?<![^\S\r\n])[^\S\r\n]++(?=[\r\n]|\Z)")
 HAN = (
@@ -179,8 +191,8 @@ def _block_edits(blocks: Iterable[Block], text: str, cleaning: CleaningConfig) -
     for block in blocks:
         if block.kind == "front_matter":
             yield _Candidate(block.start, block.end, 0, "", "front_matter")
-        elif block.kind in ("header", "footer") and cleaning.drop_page_headers:
-            yield _Candidate(block.start, block.end, 0, "", "page_" + block.kind)
+        elif block.kind in ("header", "footer") and (block.repeated or block.page is None) and cleaning.drop_page_headers:
+            yield _Candidate(block.start, block.end, 0, "", "repeated_" + block.kind)  # those of Word stand on every page
 
 
 def _target_edits(text: str, links: Sequence[MediaLink], code: _Spans) -> Iterator[_Candidate]:
@@ -197,7 +209,7 @@ def _target_edits(text: str, links: Sequence[MediaLink], code: _Spans) -> Iterat
 def _character_edits(text: str, code: _Spans) -> Iterator[_Candidate]:
     for match in CR.finditer(text) if "\r" in text else ():
         yield _Candidate(match.start(), match.start() + 1, 4, "" if match.group(1) else "\n", "newline")
-    for match in REMOVED.finditer(text):
+    for match in REMOVED.finditer(text) if _MAY_BE_REMOVED.search(text) else ():
         if not code.holds(match.start()) or "\x00" in match.group():
             yield _Candidate(match.start(), match.end(), 5, "", "control")
     for match in TRAILING.finditer(text):
@@ -263,7 +275,16 @@ def _blank_line_edits(first: Normalised, code: _Spans, most: int) -> Iterator[Ed
 
 
 def _absorbed(edits: Sequence[Edit], extra: Sequence[Edit]) -> list[Edit]:
-    """Both in order; an edit inside a deletion of blank lines is part of it."""
-    walls = [(edit.start, edit.end) for edit in extra]
-    inside = _Spans(walls)
-    return sorted([*(edit for edit in edits if not inside.holds(edit.start)), *extra], key=lambda edit: edit.start)
+    """Both in order; inside a deletion of blank lines what replaces something is part of it, and what removes something keeps its rule."""
+    inside = _Spans([(edit.start, edit.end) for edit in extra])
+    removing = deque(edit for edit in edits if inside.holds(edit.start) and not edit.replacement)
+    found = [edit for edit in edits if not inside.holds(edit.start)]
+    for wall in extra:
+        at = wall.start
+        while removing and removing[0].start < wall.end:
+            edit = removing.popleft()
+            found += [Edit(at, edit.start, "", wall.rule), edit] if edit.start > at else [edit]
+            at = edit.end
+        if at < wall.end:
+            found.append(Edit(at, wall.end, "", wall.rule))
+    return sorted(found, key=lambda edit: edit.start)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sqlite3
 import sys
 import threading
 from collections.abc import Iterable, Sequence
@@ -20,6 +19,7 @@ from rag_platform.errors import ProviderError, RagError, SchemaVersionError
 from rag_platform.ir import Chunk, Json
 from rag_platform.observability import tracing
 from rag_platform.protocols import LLM, Message
+from rag_platform.read_only import connected, writable
 from rag_platform.registry import build, provider_version
 
 SCHEMA_VERSION = 1
@@ -196,15 +196,15 @@ class _Cache:
     """Checked answers by the fingerprint of everything that was asked; safe between threads and processes."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         self._lock = threading.Lock()
-        self._db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
-        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db = connected(path, timeout=60)
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
         if version not in (0, SCHEMA_VERSION):
             self._db.close()
             raise SchemaVersionError(f"{path} has schema {version}, this program reads {SCHEMA_VERSION}; upgrade, or delete the cache")
+        if version == SCHEMA_VERSION and not writable(path):
+            return
         self._db.execute("CREATE TABLE IF NOT EXISTS descriptions (key TEXT PRIMARY KEY, answer TEXT NOT NULL, model TEXT NOT NULL)")
         self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 

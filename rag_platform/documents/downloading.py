@@ -8,7 +8,8 @@ from pathlib import PurePosixPath
 from rag_platform import fetching
 from rag_platform.config import Settings
 from rag_platform.loaders.html import START, SUFFIXES
-from rag_platform.store import SCHEMA_VERSION, Store, from_json, read_json, to_json, write_json
+from rag_platform.records import SCHEMA_VERSION, from_json, to_json
+from rag_platform.store import Store, read_json, write_json
 
 # Declared type to the suffixes that a file of it may have; the first is given to a name with another one.
 _SUFFIXES: dict[str, tuple[str, ...]] = {
@@ -21,6 +22,10 @@ _SUFFIXES: dict[str, tuple[str, ...]] = {
     "application/json": (".json", ".ipynb"),
     "application/vnd.openxmlformats-officedocument.wordprocessingml.document": (".docx",),
     "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": (".xlsx",),
+    "application/vnd.openxmlformats-officedocument.presentationml.presentation": (".pptx",),
+    "application/epub+zip": (".epub",),
+    "application/x-ipynb+json": (".ipynb",),
+    "message/rfc822": (".eml", ".mhtml", ".mht"),
 }
 
 
@@ -35,6 +40,7 @@ class Downloaded:
     size: int
     etag: str = ""
     last_modified: str = ""
+    charset: str = ""  # as the server declared it
 
 
 def is_url(text: str) -> bool:
@@ -61,7 +67,7 @@ def download(url: str, settings: Settings, store: Store) -> Downloaded:
         head = opened.head
     with open(store.raw_path(file_sha256), "rb") as stored:
         filename = named(head.filename, head.content_type, stored.read(4096))
-    found = Downloaded(url, head.final_url, filename, file_sha256, size, head.etag, head.last_modified)
+    found = Downloaded(url, head.final_url, filename, file_sha256, size, head.etag, head.last_modified, head.charset)
     write_json(store.download_path(url), {"schema_version": SCHEMA_VERSION, **to_json(found)})
     return found
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from rag_platform.ir import Json, StageOutcome, Version
-from rag_platform.store import from_json, to_json
+from rag_platform.records import from_json, to_json
 
 Kind = Literal["none", "content", "structure", "length"]
 MOVED: tuple[Kind, ...] = ("structure", "length")  # chunks moved although nobody changed what they say

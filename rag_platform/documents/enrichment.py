@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from string import Formatter
-from typing import ClassVar
 
 from rag_platform.config import CleaningConfig, QualityConfig, Strategy, ViewConfig, canonical_json
 from rag_platform.documents.boundaries import DELIMITER
@@ -21,29 +18,16 @@ from rag_platform.documents.quality import quality_score
 from rag_platform.errors import ConfigError
 from rag_platform.ir import Chunk, MediaText, View
 from rag_platform.observability import tracing
-from rag_platform.protocols import Embedder, Enricher
+from rag_platform.protocols import Embedder
 from rag_platform.registry import build
 
 FIELDS = ("text", "headings", "terms", "keyphrases", "title", "summary", "tags")
-
-
-@dataclass(frozen=True)
-class NoEnrichment:
-    """Adds nothing."""
-
-    NAME: ClassVar[str] = "none"
-    VERSION: ClassVar[str] = "1"
-
-    def terms(self, chunk: Chunk) -> list[str]:
-        """No words."""
-        return []
 
 
 def views(
     chunks: Sequence[Chunk],
     config: ViewConfig,
     cleaning: CleaningConfig,
-    enricher: Enricher,
     media_texts: Mapping[str, MediaText] | None = None,
     *,
     descriptions: Mapping[str, Description] | None = None,
@@ -69,7 +53,7 @@ def views(
         said = (descriptions or {}).get(chunk.chunk_id, Description())
         lang = chunk.lang if chunk.chunk_text else language(text)
         keys = keyphrases(text, lang, config.keyphrases, embedder)
-        terms = " ".join([*enricher.terms(chunk), *heads.get(chunk.chunk_id, ())])
+        terms = " ".join(heads.get(chunk.chunk_id, ()))
         values = {
             "text": text,
             "headings": "" if chunk.section_path.startswith("__") else chunk.section_path,
@@ -168,4 +152,4 @@ def template_parts(template: str) -> list[tuple[str, str | None]]:
 def filled(parts: Iterable[tuple[str, str | None]], values: dict[str, str]) -> str:
     """The template with its fields, trimmed at the end, without the blank lines that empty fields leave at its start."""
     text = "".join(literal + (values[field] if field is not None else "") for literal, field in parts)
-    return re.sub(r"^\n+|\s+$", "", text)
+    return text.lstrip("\n").rstrip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -113,7 +114,8 @@ def find(
             taken.add(file.source_uri)
             finds.found[file.source_uri] = file
         else:
-            finds.refused.append(JobItem(Path(given).name, "", "", "refused", "failed", "missing_path", f"no file or folder at {given}"))
+            code, reason = _not_found(str(given))
+            finds.refused.append(JobItem(Path(given).name, "", "", "refused", "failed", code, reason))
     finds.sources |= {file.source.name: file.source for file in finds.found.values()}
     return finds
 
@@ -153,6 +155,15 @@ def _url_source(known: str | None, namespace: str, sources: dict[str, Source], a
         raise InputError(f"source {name!r} is no list of URLs; choose another name with --source NAME", code="source_taken")
     sources[name] = replace(source, on_gone=asked.on_gone or source.on_gone)
     return sources[name]
+
+
+def _not_found(given: str) -> tuple[str, str]:
+    """Code and reason for what is neither a file nor a folder; a path has lost one of the slashes of an address."""
+    if (address := re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", given)) is None:
+        return "missing_path", f"no file or folder at {given}"
+    scheme, rest = address[1].lower(), address[2]
+    remedy = f"give the path: /{rest}" if scheme == "file" else "download it, and give the path of the file"
+    return "scheme_not_allowed", f"{scheme}:// is not read, only http:// and https:// are; {remedy}"
 
 
 def _folder_source(path: Path, namespace: str, sources: dict[str, Source], asked: Asked) -> tuple[Source, str]:

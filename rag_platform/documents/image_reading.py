@@ -17,8 +17,9 @@ from rag_platform.documents.picture_children import read_apart
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Facts, Json, MediaLink, MediaText
 from rag_platform.observability import tracing
+from rag_platform.records import SCHEMA_VERSION
 from rag_platform.registry import build, provider_class, provider_version
-from rag_platform.store import SCHEMA_VERSION, Store, read_json, write_json
+from rag_platform.store import Store, read_json, write_json
 
 OnImage = Callable[[str, int, int], None]
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
+import logging
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,11 +19,15 @@ from rag_platform.config import Limits
 from rag_platform.documents.child_pool import START_SECONDS, ChildLost, pool
 from rag_platform.errors import ConfigError, DocumentError
 from rag_platform.ir import Block, Facts, MediaRef, ParseSummary
+from rag_platform.loaders import second_readers
 from rag_platform.loaders.pdf_document import PagedLoader, PdfInfo
 from rag_platform.loaders.pdf_json import info_from_json, page_from_json
 from rag_platform.loaders.pdf_pages import PageFacts
+from rag_platform.observability import tracing
+from rag_platform.records import from_json
 from rag_platform.registry import provider_class
-from rag_platform.store import from_json
+
+log = logging.getLogger(__name__)
 
 MAX_LAYOUT_FAILURES = 3  # children lost to one document before its remaining pages are read as raw text
 MIN_WINDOW_PAGES = 4
@@ -48,7 +54,7 @@ def load_in_child(path: Path, filename: str, provider: str, options: Mapping[str
     media: list[MediaRef] = []
     summary: ParseSummary | None = None
     task = {"task": "load", "filename": filename, "provider": provider, "options": dict(options)}
-    for message in _asked(path, task, provider, limits):
+    for message in _asked(path, task, _engine(provider), limits):
         if "text" in message:
             text.append(str(message["text"]))
         elif "blocks" in message:
@@ -71,36 +77,67 @@ def verify_in_child(
     Blocks with pages go in windows of limits.pdf_window_pages; give all blocks of a page together, because a character belongs to the
     smallest rectangle around it. Raises as `load_in_child` does.
     """
-    paged = [block for block in blocks if block.page is not None]
+    return {
+        number: reason for part in _by_windows("verify", path, provider, options, facts_text, blocks, limits) for number, reason in part[0]
+    }
+
+
+def reread_in_child(
+    path: Path, provider: str, facts_text: str, blocks: Sequence[Block], limits: Limits
+) -> tuple[dict[int, str], dict[int, str]]:
+    """(ordinal to reason of the blocks that a second reader reads otherwise than the named loader, of those that it cannot read).
+
+    As `verify_in_child`; what ends the reading of a whole window leaves its blocks unread.
+    """
+    parts = list(_by_windows("reread", path, provider, {}, facts_text, blocks, limits))
+    return {n: reason for part in parts for n, reason in part[0]}, {n: reason for part in parts for n, reason in part[1]}
+
+
+_Reasons = list[tuple[int, str]]
+
+
+def _by_windows(
+    task: str, path: Path, provider: str, options: Mapping[str, Any], text: str, blocks: Sequence[Block], limits: Limits
+) -> Iterator[tuple[_Reasons, _Reasons]]:
+    """(failures, unread) of each window of pages, and of the blocks without pages."""
     windows: dict[int, list[Block]] = {}
-    for block in paged:
-        windows.setdefault(((block.page or 1) - 1) // limits.pdf_window_pages, []).append(block)
-    groups = [*windows.values(), [block for block in blocks if block.page is None]]
+    for block in blocks:
+        windows.setdefault(-1 if block.page is None else (block.page - 1) // limits.pdf_window_pages, []).append(block)
+
+    def answer(group: Sequence[Block]) -> tuple[_Reasons, _Reasons]:
+        return _answered(task, path, provider, options, text, group, limits)
+
     with ThreadPoolExecutor(pool().size, thread_name_prefix="verify") as threads:
-        parts = threads.map(lambda group: _verified(path, provider, options, facts_text, group, limits), [x for x in groups if x])
-        return {number: reason for part in parts for number, reason in part.items()}
+        yield from threads.map(answer, windows.values())
 
 
-def _verified(
-    path: Path, provider: str, options: Mapping[str, Any], facts_text: str, blocks: Sequence[Block], limits: Limits
-) -> dict[int, str]:
+def _answered(
+    name: str, path: Path, provider: str, options: Mapping[str, Any], facts_text: str, blocks: Sequence[Block], limits: Limits
+) -> tuple[_Reasons, _Reasons]:
     text, moved = facts_text, list(blocks)
     if blocks[0].page is not None:  # a window of pages needs no more than its own part of a long text
         start, text = blocks[0].start, facts_text[blocks[0].start : blocks[-1].end]
         moved = [dataclasses.replace(block, start=block.start - start, end=block.end - start) for block in blocks]
-    task = {"task": "verify", "provider": provider, "options": dict(options), "text": text,
+    task = {"task": name, "provider": provider, "options": dict(options), "text": text,
             "blocks": [dataclasses.asdict(block) for block in moved]}  # fmt: skip
-    found: dict[int, str] = {}
-    for message in _asked(path, task, provider, limits):
-        found.update({int(number): str(reason) for number, reason in message.get("failures", {}).items()})
-    return found
+    failures: _Reasons = []
+    unread: _Reasons = []
+    engine = second_readers.ENGINES.get(provider, "other") if name == "reread" else _engine(provider)
+    try:
+        for message in _asked(path, task, engine, limits):
+            failures += [(int(number), str(reason)) for number, reason in message.get("failures", {}).items()]
+            unread += [(int(number), str(reason)) for number, reason in message.get("unread", {}).items()]
+    except DocumentError as error:
+        if name != "reread":
+            raise
+        return [], [(block.ordinal, f"{error.code}: {error.message}") for block in blocks]
+    return failures, unread
 
 
-def _asked(path: Path, task: dict[str, Any], provider: str, limits: Limits) -> Generator[dict[str, Any], None, None]:
+def _asked(path: Path, task: dict[str, Any], engine: str, limits: Limits) -> Generator[dict[str, Any], None, None]:
     """The messages of a child for one task about a whole file."""
     seconds = min(limits.parse_seconds, limits.file_seconds)
     task = {**task, "path": str(path.absolute()), "memory_mb": limits.parse_memory_mb, "seconds": seconds}
-    engine = str(getattr(provider_class("loader", provider), "ENGINE", "other"))
     try:
         with pool().child(engine) as child:
             deadline = time.monotonic() + seconds + (0.0 if child.ready else START_SECONDS)
@@ -121,9 +158,15 @@ def _asked(path: Path, task: dict[str, Any], provider: str, limits: Limits) -> G
         ) from error
 
 
+def _engine(provider: str) -> str:
+    return str(getattr(provider_class("loader", provider), "ENGINE", "other"))
+
+
 def _raise_for(message: Mapping[str, Any], memory_mb: int) -> None:
     if error := message.get("error"):
         code, said = str(error["code"]), str(error["message"])
+        if error.get("cause"):  # the child has no log of its own
+            log.info("reading failed with %s: %s\n%s", code, said, error["cause"])
         if code == "invalid_config":
             raise ConfigError(said)
         if code == "out_of_memory":
@@ -149,7 +192,8 @@ def load_isolated(path: Path, loader: PagedLoader, limits: Limits, on_page: OnPa
         else:
             with ThreadPoolExecutor(min(pool().size, len(windows)), thread_name_prefix="pdf") as threads:
                 try:
-                    list(threads.map(lambda window: reading.window(*window), windows))
+                    reads = [functools.partial(tracing.carry(reading.window), *window) for window in windows]
+                    list(threads.map(lambda read: read(), reads))
                 except BaseException:
                     reading.stopped.set()
                     raise
@@ -180,6 +224,26 @@ def extract_images(path: Path, targets: Sequence[str], folder: Path, limits: Lim
             found.update({target: error.code for target in remaining if target not in found})
         else:
             found.update({target: "broken_image" for target in remaining if target not in found})
+    return found
+
+
+def page_texts_in_child(path: Path, engine: str, pages: int, limits: Limits) -> dict[int, str]:
+    """Page to its raw text by an engine, pymupdf or pdfium; a page on which the engine dies or hangs is left out.
+
+    Raises DocumentError as `loaders.pdf.describe` does, and `timeout` after limits.file_seconds.
+    """
+    reading = _Reading(path, engine, "fast", limits, time.monotonic() + limits.file_seconds, None, pages)
+    found: dict[int, str] = {}
+    first = 0
+    while first < pages:
+        try:
+            for message in reading.ask({"task": "texts", "first": first, "last": pages}):
+                if "page_text" in message:
+                    first = int(message["page_text"])
+                    found[first] = str(message["text"])
+            return found
+        except ChildLost:
+            first += 1
     return found
 
 

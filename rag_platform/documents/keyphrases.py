@@ -156,11 +156,11 @@ def _textrank(words: Sequence[str]) -> dict[str, float]:
     matrix = matrix + matrix.T
     np.fill_diagonal(matrix, 0.0)
     degrees = matrix.sum(axis=0)
-    shares = matrix / np.where(degrees > 0, degrees, 1.0)
+    shares = DAMPING * (matrix / np.where(degrees > 0, degrees, 1.0))
     rank = np.full(size, 1.0)
     for _ in range(30):
-        last, rank = rank, (1.0 - DAMPING) + DAMPING * shares @ rank
-        if np.abs(rank - last).max() < 1e-3:
+        last, rank = rank, (1.0 - DAMPING) + shares @ rank
+        if np.maximum.reduce(np.abs(rank - last)) < 1e-3:
             break
     # Rounded, so that the order of equal words does not hang on the processor's way of adding.
     return dict(zip(names, rank.round(6).tolist(), strict=True))

@@ -11,12 +11,12 @@ from rag_platform.documents.stopwords import ENGLISH
 
 UNKNOWN = "other"  # no letters, or a script that is not listed
 
-_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
-_KANA = re.compile("[\u3041-\u30ff\u31f0-\u31ff]")
-_LATIN = re.compile("[A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e00-\u1eff]")
+# Runs, not characters, are looked for: a text has far fewer of them.
+_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+")
+_KANA = re.compile("[\u3041-\u30ff\u31f0-\u31ff]+")
 _LATIN_WORD = re.compile("[A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e00-\u1eff]+")
 _ADDRESS = re.compile(r"\b[a-z]{2,10}://[^\s<>\"')\]]+")
-_LETTER = re.compile(r"[^\W\d_]")
+_LETTERS = re.compile(r"[^\W\d_]+")
 
 # Scripts that stand for one language here; Cyrillic and Arabic letters are looked at again below.
 _SCRIPTS = {
@@ -63,9 +63,9 @@ def language(text: str) -> str:
         text = _ADDRESS.sub(" ", text)  # its parts are words of no language
     if text.isascii():
         return _by_small_words(_LATIN_WORD.findall(text)) or UNKNOWN
-    letters = len(_LETTER.findall(text))
-    han, kana, latin = (len(pattern.findall(text)) for pattern in (_HAN, _KANA, _LATIN))
-    words = _LATIN_WORD.findall(text) if latin else []
+    words = _LATIN_WORD.findall(text)
+    letters, han, kana = (sum(map(len, pattern.findall(text))) for pattern in (_LETTERS, _HAN, _KANA))
+    latin = sum(map(len, words))
     if kana > 0.1 * (han + kana) and kana >= len(words):
         return "ja"
     if letters - han - kana - latin > 0.25 * letters:

@@ -48,7 +48,8 @@ _ZIPPED = {
 _ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")
 _TEXTS = {".md": "text/markdown", ".markdown": "text/markdown", ".html": "text/html", ".htm": "text/html", ".xhtml": "text/html",
           ".csv": "text/csv", ".tsv": "text/tab-separated-values", ".json": "application/json", ".xml": "text/xml",
-          ".svg": "image/svg+xml"}  # fmt: skip
+          ".svg": "image/svg+xml", ".ipynb": "application/x-ipynb+json",
+          ".eml": "message/rfc822", ".mhtml": "multipart/related", ".mht": "multipart/related"}  # fmt: skip
 _SUFFIXES = {
     "pdf": ".pdf",
     "pdfium": ".pdf",
@@ -57,6 +58,11 @@ _SUFFIXES = {
     "xlsx": ".xlsx, .xlsm",
     "csv": ".csv, .tsv",
     "html": ".html, .htm",
+    "ipynb": ".ipynb",
+    "pptx": ".pptx, .pptm",
+    "epub": ".epub",
+    "eml": ".eml",
+    "mhtml": ".mhtml, .mht",
     "markdown": ".md, .markdown",
     "text": ".txt, .rst, .log and source code",
 }
@@ -67,6 +73,13 @@ _NAMED = {
     ".docm": ("docx",),
     ".xlsx": ("xlsx",),
     ".xlsm": ("xlsx",),
+    ".pptx": ("pptx",),
+    ".pptm": ("pptx",),
+    ".ipynb": ("ipynb",),
+    ".epub": ("epub",),
+    ".eml": ("eml",),
+    ".mhtml": ("mhtml",),
+    ".mht": ("mhtml",),
     ".csv": ("csv",),
     ".tsv": ("csv",),
     ".html": ("html",),
@@ -75,18 +88,18 @@ _NAMED = {
     ".markdown": ("markdown",),
     ".txt": ("text",),
 }
-_MEANT = {".pdf": "PDF", ".docx": "Word document", ".docm": "Word document", ".xlsx": "workbook", ".xlsm": "workbook"}
+_MEANT = {".pdf": "PDF", ".docx": "Word document", ".docm": "Word document", ".xlsx": "workbook", ".xlsm": "workbook",
+          ".pptx": "presentation", ".pptm": "presentation", ".epub": "book"}  # fmt: skip
+_OFFICE = (".docx", ".xlsx", ".pptx", ".epub")  # what an archive may be found to be
 _REMEDIES = {
     ".doc": "save it as .docx or PDF (LibreOffice: `soffice --headless --convert-to docx FILE`)",
     ".xls": "save it as .xlsx (LibreOffice: `soffice --headless --convert-to xlsx FILE`)",
     ".xlsb": "save it as .xlsx",
     ".ods": "save it as .xlsx (LibreOffice: `soffice --headless --convert-to xlsx FILE`)",
     ".ppt": "save it as PDF",
-    ".pptx": "save it as PDF",
     ".odp": "save it as PDF",
     ".odt": "save it as .docx (LibreOffice: `soffice --headless --convert-to docx FILE`)",
     ".rtf": "save it as .docx (LibreOffice: `soffice --headless --convert-to docx FILE`)",
-    ".epub": "convert it to HTML or Markdown (`pandoc FILE -o out.md`)",
     ".zip": "unpack it and ingest the folder",
     ".gz": "unpack it and ingest the folder",
     ".tgz": "unpack it and ingest the folder",
@@ -153,7 +166,7 @@ def choose(filename: str, head: bytes, strategy: Strategy, path: Path | None = N
     known = "; ".join(f"{item.provider}: {_SUFFIXES.get(item.provider, 'see its documentation')}" for item in strategy.loading.loaders)
     meant = _NAMED.get(content) or _NAMED.get(suffix, ())
     remedy = _REMEDIES.get(content) or _REMEDIES.get(suffix, "") or (f"add the loader `{meant[0]}` to the strategy" if meant else "")
-    if suffix in _MEANT and content not in (".docx", ".xlsx"):
+    if suffix in _MEANT and content not in _OFFICE and _ZIPPED.get(suffix) != kind:
         remedy = f"it is no {_MEANT[suffix]} whatever its name says; give it its true suffix"
     raise DocumentError(
         f"no loader of strategy {strategy.name!r} reads {filename} (content: {kind}); {remedy + '; ' if remedy else ''}known are {known}",
@@ -169,10 +182,17 @@ def named_loader(filename: str, strategy: Strategy) -> str:
 
 
 def load(
-    path: Path, filename: str, loader_name: str, strategy: Strategy, limits: Limits, on_page: Callable[[int, int], None] | None = None
+    path: Path,
+    filename: str,
+    loader_name: str,
+    strategy: Strategy,
+    limits: Limits,
+    on_page: Callable[[int, int], None] | None = None,
+    *,
+    charset: str = "",
 ) -> Facts:
     """The facts of a stored file: texts are read in this process, other formats in children under limits; `on_page(done, total)` tells
-    progress, by page where the format has pages.
+    progress, by page where the format has pages. `charset` is the encoding that a server declared.
 
     Raises DocumentError with code and reason when there are none; ConfigError when the strategy no longer names the loader.
     """
@@ -183,7 +203,7 @@ def load(
         )
     if size == 0 and PurePath(filename).suffix.lower() in _MEANT:
         raise _empty(filename)
-    options = limited_options(item, limits)
+    options = {**of_encoding(item.provider, charset), **limited_options(item, limits)}
     loader: Loader = registry.build("loader", item.provider, options)
     if hasattr(loader, "ENGINE"):  # a reader of pages
         from rag_platform.documents.isolation import load_isolated
@@ -211,6 +231,15 @@ def limited_options(item: ProviderConfig, limits: Limits) -> dict[str, Any]:
     cls = registry.provider_class("loader", item.provider)
     names = {field.name for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else set()
     return {**{name: getattr(limits, name) for name in _FROM_LIMITS if name in names}, **item.options}
+
+
+def of_encoding(loader_name: str, charset: str) -> dict[str, str]:
+    """The loader option that names an encoding; none for a loader of no text, or without a name."""
+    return (
+        {"charset": charset}
+        if charset and "charset" in getattr(registry.provider_class("loader", loader_name), "__dataclass_fields__", ())
+        else {}
+    )
 
 
 def _require_no_other_type(path: Path, filename: str) -> None:

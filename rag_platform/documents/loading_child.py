@@ -16,15 +16,19 @@ import json
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
+from rag_platform import telemetry
 from rag_platform.errors import ConfigError, DocumentError, ProviderError
 from rag_platform.ir import Block, Facts
-from rag_platform.loaders import pdf, pdf_images, pdf_text
+from rag_platform.loaders import pdf, pdf_images, pdf_text, second_readers
+from rag_platform.loaders.damage import damage
 from rag_platform.loaders.pdf_json import page_to_json
 from rag_platform.loaders.pdf_pages import PageFacts
+from rag_platform.observability import faults
 from rag_platform.registry import build
 
 _TEXT_PIECE, _RECORDS_PIECE = 1_000_000, 1_000
@@ -55,8 +59,11 @@ def main() -> None:
             baseline = _address_space()
             _send(replies, {"ready": "layout"})
         _limit_memory(baseline, int(task["memory_mb"]))
-        answer = _guarded(task, replies)
+        with faults.collected() as found:
+            answer = _guarded(task, replies)
         _alarm(0)
+        for fault in found:
+            _send(replies, {"fault": fault})
         allowed = int(task["memory_mb"]) * 2**20 // 2
         if (provider := task.get("provider")) and provider not in prepared and _address_space() - baseline < allowed:
             prepared.add(provider)
@@ -69,11 +76,13 @@ def _guarded(task: dict[str, Any], replies: IO[str]) -> dict[str, Any]:
     try:
         return _answer(task, replies)
     except (DocumentError, ConfigError, ProviderError) as error:
-        return {"error": {"code": error.code, "message": error.message}}
+        cause = "".join(traceback.format_exception(error.__cause__))[-4000:] if error.__cause__ else ""
+        return {"error": {"code": error.code, "message": error.message, "cause": cause}}
     except MemoryError:
         return {"error": {"code": "out_of_memory", "message": ""}}
     except Exception as error:
-        return {"error": {"code": "parser_failed", "message": f"{type(error).__name__}: {str(error)[:300]}"}}
+        faults.seen(error, "stage.loader")
+        return {"error": {"code": "parser_failed", "message": f"the parser failed: {damage(error)}; open the file and save it again"}}
 
 
 def _answer(task: dict[str, Any], replies: IO[str]) -> dict[str, Any]:
@@ -83,10 +92,12 @@ def _answer(task: dict[str, Any], replies: IO[str]) -> dict[str, Any]:
         _send_facts(build("loader", task["provider"], task["options"]).load(path, task["filename"]), replies)
         return {"done": True}
 
-    if task["task"] == "verify":
-        loader = build("loader", task["provider"], task["options"])
+    if task["task"] in ("verify", "reread"):
         blocks = [Block(**{**item, "bbox": item["bbox"] and tuple(item["bbox"])}) for item in task["blocks"]]
-        return {"failures": loader.verify_blocks(path, task["text"], blocks)}
+        if task["task"] == "verify":
+            return {"failures": build("loader", task["provider"], task["options"]).verify_blocks(path, task["text"], blocks)}
+        failures, unread = second_readers.reread(path, task["provider"], task["text"], blocks)
+        return {"failures": failures, "unread": unread}
 
     if task["task"] == "picture":
         return {"picture": _picture(path, Path(task["folder"]), int(task["max_pixels"]))}
@@ -98,9 +109,9 @@ def _answer(task: dict[str, Any], replies: IO[str]) -> dict[str, Any]:
     if sys.argv[1] == "pdfium":
         from rag_platform.loaders import pdfium
 
-        describe, read_images, load_window = pdfium.describe, pdfium.read_images, pdfium.load_window
+        describe, read_images, load_window, page_texts = pdfium.describe, pdfium.read_images, pdfium.load_window, pdfium.page_texts
     else:
-        describe, read_images = pdf.describe, pdf_images.read_images
+        describe, read_images, page_texts = pdf.describe, pdf_images.read_images, pdf.page_texts
         profile: pdf.Profile = "layout" if task.get("profile") == "layout" else "fast"
         load_window = functools.partial(pdf.load_window, profile=profile, raw=bool(task.get("raw")))
 
@@ -109,6 +120,12 @@ def _answer(task: dict[str, Any], replies: IO[str]) -> dict[str, Any]:
 
     if task["task"] == "images":
         return _images(read_images(path, task["targets"]), Path(task["folder"]), seconds, replies)
+
+    if task["task"] == "texts":
+        for number, text in page_texts(path, int(task["first"]), int(task["last"])):
+            _send(replies, {"page_text": number, "text": text})
+            _alarm(seconds)
+        return {"done": True}
 
     def on_page(page: PageFacts) -> None:
         _send(replies, {"page": page_to_json(page)})
@@ -206,9 +223,9 @@ def _limit_memory(baseline: int, memory_mb: int) -> None:
 
 def _prepare_layout() -> None:
     """Load the layout model with one thread: two children side by side read 1.45 times as many pages as two threads in one."""
-    import onnxruntime  # type: ignore[import-untyped]
+    onnxruntime = telemetry.onnxruntime()
 
-    class Options(onnxruntime.SessionOptions):  # type: ignore[misc]
+    class Options(onnxruntime.SessionOptions):  # type: ignore[name-defined,misc]
         def __init__(self) -> None:
             super().__init__()
             self.intra_op_num_threads = 1

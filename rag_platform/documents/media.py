@@ -7,7 +7,6 @@ and meta.json. An SVG's original is its sanitised form; the bytes as received, w
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +16,8 @@ from rag_platform.documents.media_bytes import Finder
 from rag_platform.documents.picture_children import shown_apart
 from rag_platform.documents.pictures import Missing, shown, simple
 from rag_platform.ir import Facts, MediaLink, MediaRef
-from rag_platform.store import SCHEMA_VERSION, Store, atomic_path, read_json, write_json
+from rag_platform.records import SCHEMA_VERSION
+from rag_platform.store import Store, atomic_path, read_json, write_json
 
 _PDF_ENGINES = {"pdf": "pymupdf", "pdfium": "pdfium"}  # loader to what reads its images
 BLANK = "blank_page"  # the reason of a page without text that shows nothing: no failure
@@ -57,8 +57,8 @@ def resolve(
     if not refs:
         return []
     known: dict[tuple[str, str], Stored | str] = {}
-    with tempfile.TemporaryDirectory(prefix="rag-media-") as scratch:
-        extracted = _extracted(facts.summary.loader_name, refs, raw_path, Path(scratch), config, limits)
+    with store.scratch() as scratch:
+        extracted = _extracted(facts.summary.loader_name, refs, raw_path, scratch, config, limits)
         finder = Finder(raw_path, config, base_dir, root, base_url, fetching or FetchLimits(), extracted)
         for ref in refs:
             if (key := (ref.source_type, ref.origin_ref)) not in known:
@@ -135,7 +135,11 @@ def keep(data: bytes, store: Store, config: MediaConfig, limits: Limits | None =
         if meta["width"] * meta["height"] > config.max_pixels and meta["mime"] != "image/svg+xml":
             raise Missing("too_many_pixels")
         return Stored(asset_id, meta["mime"], meta["width"], meta["height"], meta["size"])
-    found = shown(data, config.max_pixels) if simple(data) else shown_apart(data, config.max_pixels, limits or Limits())
+    if simple(data):
+        found = shown(data, config.max_pixels)
+    else:
+        with store.scratch() as scratch:
+            found = shown_apart(data, config.max_pixels, limits or Limits(), scratch)
     original = f"original.{found.extension}"
     files = {original: data if found.original is None else found.original, **found.variants}
     if found.original is not None:

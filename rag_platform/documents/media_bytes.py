@@ -14,6 +14,7 @@ from rag_platform.config import FetchLimits, MediaConfig
 from rag_platform.documents.pictures import Missing
 from rag_platform.errors import DocumentError, FetchError
 from rag_platform.ir import MediaRef
+from rag_platform.loaders.damage import damage
 
 _WEB = ("http:", "https:", "//")
 
@@ -53,8 +54,8 @@ class Finder:
             return self._read(found)
         if ref.source_type == "image":
             return self._read(self.raw_path)
-        if ref.source_type == "docx" and lowered.startswith("docx:"):
-            return self._member(target[len("docx:") :])
+        if ref.source_type in ("docx", "pptx", "epub") and lowered.startswith(("docx:", "part:")):
+            return self._member(target[len("part:") :])
         if lowered.startswith("data:"):
             return self._data_uri(target)
         if lowered.startswith(_WEB):
@@ -93,7 +94,7 @@ class Finder:
         except DocumentError as error:
             raise Missing(error.code) from error
         except (zipfile.BadZipFile, OSError, ValueError, RuntimeError, EOFError, NotImplementedError) as error:
-            raise Missing(f"broken_archive: {type(error).__name__}") from error
+            raise Missing(f"broken_archive: {damage(error)}") from error
 
     def _data_uri(self, target: str) -> bytes:
         head, comma, body = target[5:].partition(",")

@@ -11,6 +11,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from rag_platform.ir import Document, Facts, Json, Version
+from rag_platform.loaders.text import reads_as_title
 
 MAX_TAGS, MAX_TAG_CHARS = 32, 60
 MAX_METADATA_CHARS = 8192
@@ -66,13 +67,13 @@ def file_metadata(found: Mapping[str, Any], file_modified: float | None = None) 
 
 
 def document_title(facts: Facts, filename: str) -> str:
-    """The title the loader found, else the first heading, else the first line of the first paragraph, else the file's name; without the
-    marks of Markdown, at most MAX_TITLE_CHARS characters."""
+    """The title the loader found, else the first heading, else the first line of a paragraph, else the file's name; the first of them that
+    reads as one, without the marks of Markdown, at most MAX_TITLE_CHARS characters."""
     headings = (block.title or facts.text[block.start : block.end] for block in facts.blocks if block.kind == "heading")
     paragraphs = (facts.text[block.start : block.end].strip() for block in facts.blocks if block.kind in ("paragraph", "list"))
     for text in (facts.summary.title, *headings, *paragraphs):
         lines = (_plain(line) for line in text.splitlines())
-        if title := next((line for line in lines if line), ""):
+        if reads_as_title(title := next((line for line in lines if line), "")):
             return title[:MAX_TITLE_CHARS].rstrip()
     return filename
 

@@ -23,11 +23,7 @@ def named_document(ledger: Ledger, namespace: str, name: str) -> Document:
     """
     documents = ledger.documents(namespace)
     exact = [document for document in documents if name in (document.doc_id, document.source_uri)]
-    tail = "/" + name.lstrip("/")
-    meant = exact or [
-        d for d in documents
-        if name and (d.doc_id.startswith(name) or d.source_uri.endswith(tail) or PurePosixPath(d.source_uri).stem == name)
-    ]  # fmt: skip
+    meant = exact or [d for d in documents if name and (d.doc_id.startswith(name) or _ends(d.source_uri, name))]
     if len(meant) == 1:
         return meant[0]
     if meant:
@@ -36,6 +32,12 @@ def named_document(ledger: Ledger, namespace: str, name: str) -> Document:
     near = difflib.get_close_matches(name, [d.doc_id for d in documents] + [d.source_uri for d in documents], n=3, cutoff=0.5)
     hint = f"did you mean {', '.join(near)}?" if near else f"`rag docs list --namespace {namespace}` shows them"
     raise NotFoundError(f"no document {name!r} in namespace {namespace!r}; {hint}", code="unknown_document", near=near)
+
+
+def _ends(source_uri: str, name: str) -> bool:
+    """True when whole parts at the end of a path are the name, with or without its suffix."""
+    tail = "/" + name.lstrip("/")
+    return any(f"/{form}".endswith(tail) for form in (source_uri, source_uri.removesuffix(PurePosixPath(source_uri).suffix)))
 
 
 def named_version(document: Document, versions: Sequence[Version], name: str) -> Version:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 import time
 from collections.abc import Generator, Mapping
@@ -19,23 +18,21 @@ OCR_MEMORY_MB = 4000  # address space; an engine with its models takes 0.7 GB of
 _reading = threading.Lock()  # one image at a time is read, by all cores: two engines side by side would need twice the memory
 
 
-def shown_apart(data: bytes, max_pixels: int, limits: Limits) -> Shown:
-    """As `pictures.shown`, in a child. Raises Missing, also where the child was lost."""
-    with tempfile.TemporaryDirectory(prefix="rag-picture-") as scratch:
-        folder = Path(scratch)
-        (folder / "source").write_bytes(data)
-        task = {"task": "picture", "path": str(folder / "source"), "folder": scratch, "max_pixels": max_pixels}
-        try:
-            messages = list(_asked(task, "pymupdf" if looks_like_svg(data) else "other", limits.page_seconds, limits.parse_memory_mb))
-        except ChildLost as error:
-            raise Missing("broken_image: its decoder took too long" if error.hung else "broken_image: its decoder failed") from None
-        except DocumentError as error:
-            raise Missing(f"broken_image: {error.code}") from None
-        found = next(message["picture"] for message in messages if "picture" in message)
-        if "reason" in found:
-            raise Missing(str(found["reason"]))
-        variants = {name: (folder / name).read_bytes() for name in found["variants"]}
-        original = (folder / "original").read_bytes() if found["original"] else None
+def shown_apart(data: bytes, max_pixels: int, limits: Limits, folder: Path) -> Shown:
+    """As `pictures.shown`, in a child, over files in `folder`. Raises Missing, also where the child was lost."""
+    (folder / "source").write_bytes(data)
+    task = {"task": "picture", "path": str(folder / "source"), "folder": str(folder), "max_pixels": max_pixels}
+    try:
+        messages = list(_asked(task, "pymupdf" if looks_like_svg(data) else "other", limits.page_seconds, limits.parse_memory_mb))
+    except ChildLost as error:
+        raise Missing("broken_image: its decoder took too long" if error.hung else "broken_image: its decoder failed") from None
+    except DocumentError as error:
+        raise Missing(f"broken_image: {error.code}") from None
+    found = next(message["picture"] for message in messages if "picture" in message)
+    if "reason" in found:
+        raise Missing(str(found["reason"]))
+    variants = {name: (folder / name).read_bytes() for name in found["variants"]}
+    original = (folder / "original").read_bytes() if found["original"] else None
     return Shown(found["extension"], found["mime"], found["width"], found["height"], variants, original)
 
 

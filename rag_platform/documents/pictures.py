@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rag_platform.documents import media_svg
+from rag_platform.loaders.damage import damage
+from rag_platform.observability import faults
 
 THUMB_PIXELS = 320
 DISPLAY_PIXELS = 2000  # longest side of a form made for showing
@@ -89,7 +91,8 @@ def _raster(data: bytes, max_pixels: int) -> Shown:
         name = next((name for magic, name in _OTHERS if data.startswith(magic)), "")
         raise Missing(f"type_not_read: {name}" if name else "not_an_image") from None
     except Exception as error:  # Pillow's decoders raise many types on broken files; the document goes on without the image
-        raise Missing(f"broken_image: {type(error).__name__}") from error
+        faults.seen_ours(error, "stage.asset_normalize")
+        raise Missing(f"broken_image: {damage(error)}") from error
 
 
 def _eight_bit(frame: Any) -> Any:

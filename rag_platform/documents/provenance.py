@@ -1,47 +1,76 @@
-"""Proof that a quote stands in the file: chunk, edits, facts and raw bytes are compared again, each once per version."""
+"""Proof that a quote stands in the file: chunk, edits, facts and raw bytes are compared again, each once per version.
+
+What a citation shows of a chunk is computed anew and compared: text, pages, lines, bytes, locator, section and ids.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import re
+from array import array
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rag_platform.config import Limits
-from rag_platform.documents.cleaning import Normalised, apply_edits
-from rag_platform.documents.isolation import verify_in_child
-from rag_platform.documents.places import block_range
+from rag_platform.config import Limits, Strategy
+from rag_platform.documents.chunking import chunk_name
+from rag_platform.documents.cleaning import Normalised, apply_edits, fingerprint_text, normalise
+from rag_platform.documents.isolation import reread_in_child, verify_in_child
+from rag_platform.documents.loading import of_encoding
+from rag_platform.documents.places import Places, block_range
+from rag_platform.documents.sections import PREAMBLE, headings_of, section_id
 from rag_platform.errors import DocumentError
-from rag_platform.ir import Block, Chunk, Edit, Json, ParseSummary, VerifyFailure, Version
+from rag_platform.ir import Block, Chunk, Edit, Facts, Json, MediaLink, MediaRef, ParseSummary, Section, VerifyFailure, Version
+from rag_platform.loaders import second_readers
+from rag_platform.profiles import stage_profiles
+from rag_platform.records import from_json
 from rag_platform.registry import PROVIDERS, build, provider_class
-from rag_platform.store import Store, from_json, read_json, read_records, read_text, sha256_file
+from rag_platform.store import Store, read_json, read_records, read_text, sha256_file
+
+_REPEATS = 1000  # times that one text may stand in a section, where a part of the chunks is proved only
 
 
 def verify_version(
-    store: Store, version: Version, profiles: Mapping[str, str], chunks: Sequence[Chunk], limits: Limits | None = None
+    store: Store,
+    version: Version,
+    profiles: Mapping[str, str],
+    chunks: Sequence[Chunk],
+    limits: Limits | None = None,
+    strategy: Strategy | None = None,
+    alone: list[str] | None = None,
 ) -> list[VerifyFailure]:
     """The chunks whose text could not be proved to stand in the stored file, each with the first reason; empty when all are proved.
 
     A chunk edited by hand is no quote: what is proved are the version's own chunks that it was edited from. `profiles` maps stage to
-    profile. Reasons start with a code: raw_missing, raw_changed, facts_missing, facts_changed, edits_missing, chunk_text, fact_span,
-    block_bytes, chunk_bytes, block_boxes, block_locator, no_block, uncovered, origin_missing, origin_span. Formats without bytes are
-    read again by their loader, in a child process under `limits` where parsing them is.
+    profile. Reasons start with a code: raw_missing, raw_changed, facts_missing, facts_changed, edits_missing, edits_changed,
+    sections_changed, chunk_text, fact_span, block_bytes, block_lines, chunk_bytes, chunk_lines, chunk_place, chunk_owner, chunk_section,
+    chunk_id, block_boxes, block_locator, second_reader, no_block, uncovered, origin_missing, origin_span.
+
+    Formats without bytes are read again by their loader, in a child process under `limits` where parsing them is. The `strategy` that made
+    the chunks tells their ids. With a list `alone` the proof is as deep as it can be: edits and sections are made anew, unless this program
+    would make others of the strategy, and what has no bytes is read by a reader of another kind too, its words compared in their order;
+    the list is told what that one cannot read.
     """
 
     def failed(pairs: Mapping[str, str]) -> list[VerifyFailure]:
         return [VerifyFailure(x.chunk_id, version.version_id, version.source_uri, pairs[x.chunk_id]) for x in chunks if x.chunk_id in pairs]
 
-    reason, found = _read(store, version, profiles)
+    reason, found = _read(store, version, profiles, strategy if alone is not None else None)
     if found is None:
         return failed(dict.fromkeys((chunk.chunk_id for chunk in chunks), reason))
     reasons: dict[str, str] = {}
     edited = [chunk for chunk in chunks if chunk.edited_from]
     origins = _origins(store, version, profiles, edited)
     quotes = [*(chunk for chunk in chunks if not chunk.edited_from), *origins.values()]
-    bad_blocks = _bad_blocks(found, version.loader, _touched(found, quotes), limits or Limits())
+    touched = _touched(found, quotes)
+    bad_blocks = _bad_blocks(found, version.loader, touched, limits or Limits())
+    if alone is not None:
+        bad_blocks = _read_otherwise(found, version, touched, limits or Limits(), alone) | bad_blocks
+    names = _Names(version, strategy, max(len(chunks), _REPEATS))
     for chunk in chunks:
         problem = _edited_problem(found, chunk, origins, bad_blocks) if chunk.edited_from else _problem(found, chunk, bad_blocks)
-        if problem:
+        if problem := problem or names.problem(found, chunk):
             reasons.setdefault(chunk.chunk_id, problem)
     return failed(reasons)
 
@@ -90,14 +119,17 @@ class _Stored:
 
     raw_path: Path
     raw: bytes | None  # of text formats
+    raw_lines: Sequence[int]  # of text formats: the byte at which each line begins
     text: str
     blocks: Sequence[Block]
     starts: Sequence[int]
     summary: ParseSummary
     normalised: Normalised
+    places: Places
+    sections: Mapping[str, Section]
 
 
-def _read(store: Store, version: Version, profiles: Mapping[str, str]) -> tuple[str, _Stored | None]:
+def _read(store: Store, version: Version, profiles: Mapping[str, str], strategy: Strategy | None) -> tuple[str, _Stored | None]:
     """(reason, None) when something stored is missing or changed, else ("", what was stored)."""
     raw_path = store.raw_path(version.file_sha256)
     if not raw_path.is_file():
@@ -117,8 +149,48 @@ def _read(store: Store, version: Version, profiles: Mapping[str, str]) -> tuple[
     found = hashlib.sha256(raw).hexdigest() if raw is not None else sha256_file(raw_path)
     if found != version.file_sha256:
         return f"raw_changed: the stored bytes have hash {found[:12]}, recorded {version.file_sha256[:12]}; ingest the file again", None
+    media = folder / "media.parquet"
+    facts = Facts(text, tuple(blocks), tuple(read_records(media, MediaRef)) if strategy is not None and media.is_file() else (), summary)
     normalised = apply_edits(text, read_records(edits_path, Edit))
-    return "", _Stored(raw_path, raw, text, blocks, [block.start for block in blocks], summary, normalised)
+    reason, sections = _sections(store, version, profiles, strategy, facts, normalised)
+    if reason:
+        return reason, None
+    places = Places(facts)
+    lines = _raw_lines(raw, summary.encoding) if raw is not None else []
+    return "", _Stored(raw_path, raw, lines, text, blocks, places.starts, summary, normalised, places, {s.section_id: s for s in sections})
+
+
+def _sections(
+    store: Store, version: Version, profiles: Mapping[str, str], strategy: Strategy | None, facts: Facts, normalised: Normalised
+) -> tuple[str, Sequence[Section]]:
+    """(reason, sections of the version): made anew where this program makes them as the one did that stored them."""
+    path = store.version_path(version, "sections", profiles["sections"])
+    stored = read_records(path, Section) if path.is_file() else None
+    if strategy is None or stage_profiles(strategy)["sections"] != profiles["sections"]:
+        return "", stored or ()
+    media = store.version_path(version, "media", profiles["media"])
+    again = normalise(facts, read_records(media, MediaLink) if media.is_file() else (), strategy.cleaning)
+    if again.edits != normalised.edits:
+        edit = next((edit for edit in {*normalised.edits} ^ {*again.edits}), None)
+        return f"edits_changed: cleaning the facts again makes other edits, e.g. {edit}; run `rag rebuild`", ()
+    sectioner = build("sectioner", strategy.sectioner.provider, strategy.sectioner.options)
+    sections: list[Section] = list(sectioner.sections(normalised.text, headings_of(facts, normalised), version.doc_id))
+    if stored is not None and stored != sections:
+        other = next((section for section in {*stored} ^ {*sections}), None)
+        return f"sections_changed: the headings make other sections, e.g. {other}; run `rag rebuild`", ()
+    return "", sections
+
+
+def _raw_lines(raw: bytes, encoding: str) -> list[int]:
+    """The byte at which each line begins; lines end with LF, CR LF or CR."""
+    if not encoding.startswith(("utf-16", "utf-32")):
+        return [0, *(match.end() for match in re.finditer(rb"\r\n|\n|\r", raw))]
+    width = 2 if encoding.startswith("utf-16") else 4
+    units = array("H" if width == 2 else "I", raw[: len(raw) // width * width])
+    if encoding.endswith("be"):
+        units.byteswap()
+    ends = (i + 1 for i, unit in enumerate(units) if unit == 10 or (unit == 13 and units[i + 1 : i + 2] != array(units.typecode, [10])))
+    return [0, *(end * width for end in ends)]
 
 
 def _touched(found: _Stored, chunks: Sequence[Chunk]) -> list[Block]:
@@ -137,14 +209,42 @@ def _bad_blocks(found: _Stored, loader_name: str, touched: Sequence[Block], limi
             continue
         if _decoded(found, block.byte_start, block.byte_end) != found.text[block.start : block.end]:
             bad[block.ordinal] = f"block_bytes: bytes {block.byte_start}-{block.byte_end} do not read as the facts of block {block.ordinal}"
-    pages = {block.page for block in touched if block.page is not None and block.byte_start is None}
-    paged = [block for block in found.blocks if block.page in pages]  # a character may belong to a block beside the touched one
-    placed = [block for block in touched if block.page is None and block.byte_start is None]
-    name = found.summary.loader_name if found.summary.loader_name in PROVIDERS["loader"] else loader_name
+        elif (lines := _lines_of(found, block.byte_start, block.byte_end)) != (block.line_start, block.line_end):
+            said = f"{block.line_start}-{block.line_end}"
+            bad[block.ordinal] = f"block_lines: bytes {block.byte_start}-{block.byte_end} are lines {lines[0]}-{lines[1]}, not {said}"
+    paged, placed = _without_bytes(found, touched)
     for code, group in (("block_boxes", paged), ("block_locator", placed)):
         if group:
-            bad.update({number: f"{code}: {reason}" for number, reason in _replayed(found, name, group, limits).items()})
+            reasons = _replayed(found, _loader_of(found, loader_name), group, limits)
+            bad.update({number: f"{code}: {reason}" for number, reason in reasons.items()})
     return bad
+
+
+def _without_bytes(found: _Stored, touched: Sequence[Block]) -> tuple[list[Block], list[Block]]:
+    """(all blocks of the pages, blocks with another place) of what has no byte range."""
+    pages = {block.page for block in touched if block.page is not None and block.byte_start is None}
+    paged = [block for block in found.blocks if block.page in pages]  # a character may belong to a block beside the touched one
+    return paged, [block for block in touched if block.page is None and block.byte_start is None]
+
+
+def _loader_of(found: _Stored, loader_name: str) -> str:
+    return found.summary.loader_name if found.summary.loader_name in PROVIDERS["loader"] else loader_name
+
+
+def _read_otherwise(found: _Stored, version: Version, touched: Sequence[Block], limits: Limits, alone: list[str]) -> dict[int, str]:
+    """Ordinal to reason of the blocks that a second reader reads otherwise; `alone` is told what it cannot read."""
+    paged, placed = _without_bytes(found, touched)
+    if not (blocks := [*paged, *placed]):
+        return {}
+    loader = _loader_of(found, version.loader)
+    if reason := second_readers.missing(loader):
+        alone.append(f"{version.source_uri}: proved by one reader only: {reason}")
+        return {}
+    otherwise, unread = reread_in_child(found.raw_path, loader, found.text, blocks, limits)
+    if lost := [block.ordinal for block in touched if block.ordinal in unread]:
+        count = f"{len(lost)} of {len(touched)} blocks"
+        alone.append(f"{version.source_uri}: {count} proved by one reader only: {unread[lost[0]]}")
+    return {number: f"second_reader: {reason}" for number, reason in otherwise.items()}
 
 
 def _replayed(found: _Stored, loader_name: str, blocks: Sequence[Block], limits: Limits) -> dict[int, str]:
@@ -152,10 +252,11 @@ def _replayed(found: _Stored, loader_name: str, blocks: Sequence[Block], limits:
     cls = provider_class("loader", loader_name)
     if not hasattr(cls, "verify_blocks"):
         return {block.ordinal: f"loader {loader_name!r} cannot read the place of a block again" for block in blocks}
+    options = of_encoding(loader_name, found.summary.encoding)
     try:
         if getattr(cls, "ISOLATED", False) or hasattr(cls, "ENGINE"):
-            return verify_in_child(found.raw_path, loader_name, {}, found.text, blocks, limits)
-        return dict(build("loader", loader_name).verify_blocks(found.raw_path, found.text, blocks))
+            return verify_in_child(found.raw_path, loader_name, options, found.text, blocks, limits)
+        return dict(build("loader", loader_name, options).verify_blocks(found.raw_path, found.text, blocks))
     except DocumentError as error:
         return {block.ordinal: f"the file cannot be read again ({error.code}: {error.message})" for block in blocks}
 
@@ -167,6 +268,11 @@ def _decoded(found: _Stored, start: int, end: int) -> str | None:
         return found.raw[start:end].decode(found.summary.encoding, "replace" if found.summary.lossy else "strict")
     except UnicodeDecodeError:
         return None
+
+
+def _lines_of(found: _Stored, start: int, end: int) -> tuple[int, int]:
+    """The first and last line that bytes of the file stand in, counted in the bytes."""
+    return bisect_right(found.raw_lines, start), bisect_right(found.raw_lines, max(start, end - 1))
 
 
 def _uncovered(found: _Stored, start: int, end: int, blocks: Sequence[Block]) -> str:
@@ -198,7 +304,7 @@ def _edited_problem(found: _Stored, chunk: Chunk, origins: Mapping[str, Chunk], 
     start, end = min(origin.norm_start for origin in known), max(origin.norm_end for origin in known)
     if not start <= chunk.norm_start <= chunk.norm_end <= end:
         return f"origin_span: it claims characters {chunk.norm_start}-{chunk.norm_end}, what it was edited from are {start}-{end}"
-    return ""
+    return _span_problem(found, chunk) or _place_problem(found, chunk)
 
 
 def _problem(found: _Stored, chunk: Chunk, bad_blocks: Mapping[int, str]) -> str:
@@ -207,20 +313,77 @@ def _problem(found: _Stored, chunk: Chunk, bad_blocks: Mapping[int, str]) -> str
         return ""
     if found.normalised.text[chunk.norm_start : chunk.norm_end] != chunk.chunk_text:
         return f"chunk_text: characters {chunk.norm_start}-{chunk.norm_end} of the normalised text are not the chunk's text"
-    if found.normalised.span_to_facts(chunk.norm_start, chunk.norm_end) != (chunk.fact_start, chunk.fact_end):
-        return f"fact_span: the edits do not map the chunk to facts {chunk.fact_start}-{chunk.fact_end}"
+    if reason := _span_problem(found, chunk):
+        return reason
     first, last = block_range(found.blocks, found.starts, chunk.fact_start, chunk.fact_end)
     if first == last:
         return f"no_block: no block covers facts {chunk.fact_start}-{chunk.fact_end}"
-    for block in found.blocks[first:last]:
-        if reason := bad_blocks.get(block.ordinal):
-            return reason
+    if reason := next((bad_blocks[block.ordinal] for block in found.blocks[first:last] if block.ordinal in bad_blocks), ""):
+        return reason
     if gap := _uncovered(found, chunk.fact_start, chunk.fact_end, found.blocks[first:last]):
         return f"uncovered: no block holds {gap[:60]!r} of facts {chunk.fact_start}-{chunk.fact_end}"
-    if found.raw is None:
-        return ""
-    if chunk.byte_start is None or chunk.byte_end is None:
-        return "chunk_bytes: the chunk has no byte range"
-    if _decoded(found, chunk.byte_start, chunk.byte_end) != found.text[chunk.fact_start : chunk.fact_end]:
-        return f"chunk_bytes: bytes {chunk.byte_start}-{chunk.byte_end} do not read as the chunk's facts"
+    if found.raw is not None:
+        if chunk.byte_start is None or chunk.byte_end is None:
+            return "chunk_bytes: the chunk has no byte range"
+        if _decoded(found, chunk.byte_start, chunk.byte_end) != found.text[chunk.fact_start : chunk.fact_end]:
+            return f"chunk_bytes: bytes {chunk.byte_start}-{chunk.byte_end} do not read as the chunk's facts"
+        if (lines := _lines_of(found, chunk.byte_start, chunk.byte_end)) != (chunk.line_start, chunk.line_end):
+            return f"chunk_lines: the bytes are lines {lines[0]}-{lines[1]}, the chunk says {chunk.line_start}-{chunk.line_end}"
+    return _place_problem(found, chunk)
+
+
+def _span_problem(found: _Stored, chunk: Chunk) -> str:
+    """Why the edits put the chunk elsewhere in the facts than it says, or an empty string."""
+    if found.normalised.span_to_facts(chunk.norm_start, chunk.norm_end) != (chunk.fact_start, chunk.fact_end):
+        return f"fact_span: the edits do not map the chunk to facts {chunk.fact_start}-{chunk.fact_end}"
     return ""
+
+
+def _place_problem(found: _Stored, chunk: Chunk) -> str:
+    """Why the blocks put the chunk elsewhere in the file than it says, or an empty string."""
+    for name, value in found.places.of(chunk.fact_start, chunk.fact_end).items():
+        if (said := getattr(chunk, name)) != value:
+            return f"chunk_place: {name} is {said!r}, the blocks it stands in say {value!r}"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """Whose chunk it is, in which section it stands, and how it is called for that."""
+
+    version: Version
+    strategy: Strategy | None
+    chunks: int  # how many there are, which bounds how often a text can repeat
+
+    def problem(self, found: _Stored, chunk: Chunk) -> str:
+        """Why a chunk is not what its owner, its section and its text make it, or an empty string."""
+        for name in ("doc_id", "version_id"):
+            if (said := getattr(chunk, name)) != (own := getattr(self.version, name)):
+                return f"chunk_owner: {name} is {said!r}, the chunk is one of {own!r}"
+        return self._section_problem(found, chunk) or self._id_problem(chunk)
+
+    def _section_problem(self, found: _Stored, chunk: Chunk) -> str:
+        section = found.sections.get(chunk.section_id)
+        if not found.sections and self.strategy is None:  # an older caller, who has none
+            return ""
+        if section is None:
+            if not chunk.chunk_text and chunk.section_id == section_id(chunk.doc_id, PREAMBLE, 0):  # a picture of a document without text
+                section = Section(chunk.section_id, PREAMBLE, 0, 0, 0, 0)
+            else:
+                return f"chunk_section: the headings make no section {chunk.section_id}"
+        for name in ("section_path", "title", "h1_title", "h2_title"):
+            if (said := getattr(chunk, name)) != (value := getattr(section, name)):
+                return f"chunk_section: {name} is {said!r}, the headings say {value!r}"
+        whole = not self.version.edition and chunk.chunk_text
+        if whole and not section.norm_start <= chunk.norm_start <= chunk.norm_end <= section.norm_end:
+            return f"chunk_section: characters {chunk.norm_start}-{chunk.norm_end} are not in section {section.section_path!r}"
+        return ""
+
+    def _id_problem(self, chunk: Chunk) -> str:
+        if self.strategy is None or not chunk.chunk_text:  # a picture is named after its image
+            return ""
+        mark = fingerprint_text(chunk.chunk_text, self.strategy.cleaning)
+        if chunk.chunk_fingerprint != mark:
+            return f"chunk_id: the text has fingerprint {mark[:12]}, recorded {chunk.chunk_fingerprint[:12]}"
+        names = (chunk_name(chunk.section_id, mark, nth, chunk.chunk_type) for nth in range(self.chunks + 1))
+        return "" if chunk.chunk_id in names else f"chunk_id: section and text of the chunk make another id than {chunk.chunk_id}"

@@ -17,11 +17,12 @@ from rag_platform.config import Settings, Strategy
 from rag_platform.documents.downloading import download, is_url
 from rag_platform.documents.finding import Asked, Found, Input, find
 from rag_platform.documents.loading import choose, named_loader, sniff
-from rag_platform.errors import DocumentError, FetchError, InputError, IntegrityError, disk_full
+from rag_platform.errors import NEEDS_ANOTHER_FILE, DocumentError, FetchError, InputError, IntegrityError, disk_full
 from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import JobItem, Source
 from rag_platform.ledger_tables import now
+from rag_platform.loaders.decoding import codec_of
 from rag_platform.profiles import stage_profiles, strategy_config_id
 from rag_platform.store import Store, sha256_file
 
@@ -206,7 +207,8 @@ def given_up(version: Version, profile: str) -> bool:
 
 def left_alone(version: Version) -> JobItem:
     """What is told of a version that was given up: why it failed, and how to try it again."""
-    reason = f"{version.reason} (given up after {version.attempts} failed runs; `rag jobs retry --all` tries again)"
+    remedy = "mend or replace the file" if version.code in NEEDS_ANOTHER_FILE else "`rag jobs retry --all` tries again"
+    reason = f"{version.reason} (given up after {version.attempts} failed runs; {remedy})"
     return JobItem(version.source_uri, version.doc_id, version.version_id, "dead", "dead", version.code, reason)
 
 
@@ -288,10 +290,10 @@ def _identify(
 
 def _arrive(file: Found, known: Document | None, strategy: Strategy, settings: Settings, store: Store) -> _Arrived:
     """The bytes of a file, a URL or content, stored. Raises DocumentError where no loader claims them."""
-    limits = settings.limits
+    limits, charset = settings.limits, ""
     if is_url(file.source_uri):
         got = download(file.source_uri, settings, store)
-        filename, file_sha256, size, origin = got.filename, got.file_sha256, got.size, got.final_url
+        filename, file_sha256, size, origin, charset = got.filename, got.file_sha256, got.size, got.final_url, got.charset
         path = store.raw_path(file_sha256)
     elif file.content is not None:
         filename, origin = file.path.name, ""
@@ -304,7 +306,10 @@ def _arrive(file: Found, known: Document | None, strategy: Strategy, settings: S
     loader = _loader(filename, head, path, strategy)
     if not file_sha256:  # a file that nobody reads is not copied
         file_sha256, size = _stored(path, known is not None, settings, store)
-    return _Arrived(filename, file_sha256, size, sniff(filename, head, path), loader, origin)
+    mime = sniff(filename, head, path)
+    if codec_of(charset) not in ("", "utf-8") and mime.startswith("text/"):
+        mime = f"{mime}; charset={charset}"
+    return _Arrived(filename, file_sha256, size, mime, loader, origin)
 
 
 def _loader(filename: str, head: bytes, path: Path, strategy: Strategy) -> str:

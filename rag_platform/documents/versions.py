@@ -8,6 +8,7 @@ the next one in memory and read back only where it is reused.
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -18,9 +19,10 @@ from typing import Any
 from urllib.parse import urljoin
 
 from rag_platform.config import Settings, Strategy
-from rag_platform.documents import chunking, cleaning, describing, enrichment, image_reading, loading, media, sections
+from rag_platform.documents import chunking, cleaning, describing, enrichment, image_reading, loading, media, sections, text_kept
 from rag_platform.documents.chunk_quality import chunk_quality
-from rag_platform.errors import ConfigError, IntegrityError
+from rag_platform.documents.dropped import removed_text, word_counts
+from rag_platform.errors import ConfigError, DocumentError, IntegrityError
 from rag_platform.ir import (
     Block,
     Chunk,
@@ -30,16 +32,18 @@ from rag_platform.ir import (
     MediaLink,
     MediaRef,
     MediaText,
+    PageKept,
     ParseSummary,
     Section,
     StageOutcome,
     Version,
     View,
 )
-from rag_platform.observability import tracing
+from rag_platform.observability import faults, tracing
 from rag_platform.profiles import STAGE_CODE_VERSIONS, stage_profiles, text_norm_profile_id
+from rag_platform.records import from_json
 from rag_platform.registry import build, provider_class, provider_version
-from rag_platform.store import Store, Writes, from_json, read_json, read_records, sha256_file
+from rag_platform.store import Store, Writes, read_json, read_records, sha256_file
 
 OnProgress = Callable[[int, int], None]
 Done = tuple[Path, str, Json, tuple[str, ...]]  # path, sha256, counts, warnings
@@ -174,6 +178,7 @@ def build_facts(work: VersionBuild) -> Done:
         "encoding": summary.encoding,
         "pages_without_text": len(summary.pages_without_text),
         "pages_failed": len(summary.errors),
+        "hidden_words": sum(len(item.text.split()) for item in summary.hidden),
         "pages_out": len({*summary.pages_without_text, *(block.page for block in work.facts.blocks if block.page is not None)}),
     }
     tracing.event("ingest.parse_summary", {"version_id": version.version_id, **counts, "warnings": list(summary.warnings)})
@@ -183,9 +188,10 @@ def build_facts(work: VersionBuild) -> Done:
 def read_facts(work: VersionBuild) -> Facts:
     """The facts that the version's loader makes of the stored bytes, nothing written. Raises DocumentError with the reason."""
     version = work.version
-    return loading.load(
-        work.store.raw_path(version.file_sha256), version.filename, version.loader, work.strategy, work.settings.limits, work.on_page
-    )
+    path = work.store.raw_path(version.file_sha256)
+    limits = work.settings.limits
+    with faults.about(version.version_id):
+        return loading.load(path, version.filename, version.loader, work.strategy, limits, work.on_page, charset=version.charset)
 
 
 def read_in_child(version: Version) -> bool:
@@ -213,6 +219,7 @@ def build_media(work: VersionBuild) -> Done:
     if image_reading.wanted(config) and (work.force or not texts_path.is_file()):
         work.media_texts = image_reading.read_images(work.facts, work.links, work.store, config, work.on_image)
         work.writes.records(texts_path, MediaText, work.media_texts)
+    _require_picture(work)
     sha256 = work.writes.records(path, MediaLink, work.links) if fresh else sha256_file(path)
     failed = [link for link in work.links if not link.asset_id and link.reason != media.BLANK]
     counts = {"assets_total": len(work.links), "assets_failed": len(failed), "assets": len({x.asset_id for x in work.links if x.asset_id})}
@@ -224,6 +231,21 @@ def build_media(work: VersionBuild) -> Done:
         counts |= image_reading.counts_of(work.media_texts)
         warnings += image_reading.warnings_of(work.media_texts, work.links)
     return path, sha256, counts, warnings
+
+
+def _require_picture(work: VersionBuild) -> None:
+    """Nothing where there is something to index. Raises DocumentError for an image file whose picture cannot be had."""
+    if work.facts.text.strip() or not work.links or any(link.asset_id or link.origin_ref != "file:" for link in work.links):
+        return
+    code, _, why = work.links[0].reason.partition(": ")
+    config = work.strategy.media
+    said = {
+        "too_many_pixels": f"it has more than media.max_pixels = {config.max_pixels} pixels; make it smaller, or raise that",
+        "too_large": f"it is above media.max_bytes = {config.max_bytes}; make it smaller, or raise that",
+        "type_not_read": f"images of type {why} are not read; save it as PNG",
+    }.get(code, f"{why or 'its content is damaged'}; save it again")
+    known = "too_large" if code.startswith("too_") else "broken_file"
+    raise DocumentError(f"{work.version.filename} cannot be read as an image: {said}", code=known)
 
 
 def _whereabouts(work: VersionBuild) -> dict[str, Any]:
@@ -256,6 +278,7 @@ def build_sections(work: VersionBuild) -> Done:
         "section_hash": sections.section_hash(work.sections, work.normalised.text),
         "edits": len(work.normalised.edits),
         "removed_chars": len(work.facts.text) - len(work.normalised.text),
+        **{f"dropped_{reason}": words for reason, words in word_counts(removed_text(work.facts, work.normalised)).items()},
     }
     tracing.event("ingest.section_stats", counts)
     return path, sha256, counts, ()
@@ -264,7 +287,7 @@ def build_sections(work: VersionBuild) -> Done:
 def build_chunks(work: VersionBuild) -> Done:
     """Chunks with their provenance."""
     path = work.path("chunks")
-    if work.force or not path.is_file():
+    if fresh := work.force or not path.is_file():
         chunker = chunking.chunker_of(work.strategy)
         work.chunks = chunking.cut(work.version, work.facts, work.normalised, work.sections, chunker, work.strategy, work.links)
         sha256 = work.writes.records(path, Chunk, work.chunks)
@@ -279,10 +302,29 @@ def build_chunks(work: VersionBuild) -> Done:
         "tokens": sum(chunk.token_count for chunk in rows),
         **{name: value for name, value in quality.counts().items() if name != "chunks"},
         "beyond_window": beyond.chunks,
+        **(kept := text_kept.verdict(_kept_pages(work, fresh), work.settings.text_kept)),
     }
     tracing.event("ingest.chunk_stats", counts)
     warnings = [] if rows else ["the document has no chunk: nothing of it can be found"]
+    if kept and kept["text_kept_state"] != "kept":
+        warnings.append(f"text_kept: {kept['text_kept_details']}")
     return path, sha256, counts, (*warnings, *beyond.warnings)
+
+
+def _kept_pages(work: VersionBuild, fresh: bool) -> list[PageKept]:
+    """How much of each page stands in the chunks, as measured when they were cut; texts, which are read in no time, are measured again."""
+    path, paged = work.path("kept", "chunks"), work.facts.summary.pages > 0
+    if paged and not fresh:
+        return read_records(path, PageKept) if path.is_file() else []
+    raw, loader, limits = work.store.raw_path(work.version.file_sha256), work.version.loader, work.settings.limits
+    try:
+        rows = text_kept.measure(raw, loader, work.facts, work.normalised, work.chunks, limits)
+    except DocumentError as error:  # the document was read: that the second reader cannot is no fault of its chunks
+        logging.getLogger(__name__).warning("%s: text_kept was not measured: [%s] %s", work.version.version_id, error.code, error.message)
+        return []
+    if paged:
+        work.writes.records(path, PageKept, rows)
+    return rows
 
 
 def build_views(work: VersionBuild) -> Done:
@@ -310,7 +352,6 @@ def views_of(work: VersionBuild, chunks: Sequence[Chunk], said: describing.Descr
         chunks,
         config,
         work.strategy.cleaning,
-        build("enricher", config.enricher.provider, config.enricher.options),
         {text.asset_id: text for text in work.media_texts},
         descriptions=said.found,
         embedder=enrichment.keyphrase_embedder(work.strategy),
@@ -324,7 +365,7 @@ STAGES: dict[str, tuple[str, str, Callable[[VersionBuild], Done]]] = {
     "media": ("stage.asset_normalize", "asset_normalizer", build_media),
     "sections": ("stage.sectioner", "sectioner", build_sections),
     "chunks": ("stage.chunker", "chunker", build_chunks),
-    "views": ("stage.transform_post", "enricher", build_views),
+    "views": ("stage.transform_post", "views", build_views),
 }
 
 
@@ -333,7 +374,11 @@ def build_stage(stage: str, work: VersionBuild) -> StageOutcome:
     span_name, _, function = STAGES[stage]
     started = time.perf_counter()
     reused = not work.force and marker(stage, work).is_file()
-    with tracing.span(span_name, **_provider(stage, work), profile_id=work.profiles[stage], version_id=work.version.version_id) as span:
+    version_id = work.version.version_id
+    with (
+        faults.about(version_id),
+        tracing.span(span_name, **_provider(stage, work), profile_id=work.profiles[stage], version_id=version_id) as span,
+    ):
         complete = len(work.writes)
         try:
             path, sha256, counts, warnings = function(work)
@@ -366,7 +411,6 @@ def _provider(stage: str, work: VersionBuild) -> dict[str, str]:
         "loader": work.version.loader,
         "sectioner": strategy.sectioner.provider,
         "chunker": strategy.chunker.provider,
-        "enricher": strategy.views.enricher.provider,
     }
     if kind not in names:  # the store and the images have one way of working, versioned with their stage
         return {"provider_type": kind, "provider_id": "sha256", "provider_version": STAGE_CODE_VERSIONS[stage]}

@@ -13,7 +13,8 @@ from rag_platform.config import Strategy
 from rag_platform.documents.describing import asked
 from rag_platform.errors import SchemaVersionError
 from rag_platform.ir import Chunk, Json, Version
-from rag_platform.store import Store, read_columns, read_json, read_records, to_json, write_json
+from rag_platform.records import to_json
+from rag_platform.store import Store, read_columns, read_json, read_records, write_json
 
 SCHEMA_VERSION = 1  # of records
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from rag_platform.documents.metadata import effective
 from rag_platform.indexes import delta as deltas
 from rag_platform.indexes import dense, disk_space, lexical
 from rag_platform.indexes.catalog import CatalogReader
+from rag_platform.indexes.catalog_proof import given_fingerprints, output_fingerprint
 from rag_platform.indexes.catalog_tables import CatalogWriter, Entry
 from rag_platform.indexes.embedding import embed_texts
 from rag_platform.indexes.embedding_cache import EmbeddingCache
@@ -58,7 +59,7 @@ class Building:
             new = {entry.chunk.chunk_id: entry for version in rows.values() for entry in version.entries(failed)}
         with self.step("link"):
             own = dense.rewritten_on_open(self.strategy.dense)
-            left = deltas.link_parent(self.parent_directory, self.directory, own) if self.parent_directory else []
+            left = deltas.link_parent(self.parent_directory, self.directory, own, self._given_up()) if self.parent_directory else []
         with ThreadPoolExecutor(max_workers=1) as pool:  # engines, SQLite and the disk work outside the interpreter lock
             words = pool.submit(self._write_lexical, rows, new)
             with self.step("copy"):
@@ -131,19 +132,28 @@ class Building:
         if not self.strategy.builds_dense:
             return 0
         removed, added = deltas.dense_change(self.delta.old, new)
-        stale = self._count("dense_stale")
+        stale = self._count("dense_stale") if dense.has_ann(self.directory / "dense") else 0
         info = embedder_info(self.strategy)
         assert info is not None
         if self.origin is None or removed or added:
             rows = {chunk_id: vectors[new[chunk_id].content_hash] for chunk_id in added}
-            return dense.update(self.strategy.dense, self.directory / "dense", dim=info.dim, removed=removed, added=rows, stale=stale)
+            return dense.update(self.strategy.dense, self.directory / "dense", dim=info.dim, removed=removed, added=rows, stale=stale,
+                                retrieval=self.strategy.retrieval)  # fmt: skip
         return stale
+
+    def _given_up(self) -> Collection[str]:
+        """What the release no longer takes over: an approximate index that no question would ask."""
+        info = embedder_info(self.strategy)
+        asked = info is not None and dense.needs_ann(self._count("dense"), info.dim, self.strategy.retrieval)
+        return () if asked else (f"dense/{dense.ANN_DIRECTORY}",)
 
     def _ann_recall(self) -> float | None:
         """What the approximate index finds of the nearest vectors; as measured for the parent while its base is that of the parent."""
         if not self.strategy.builds_dense:
             return None
         name = f"dense/{dense.BASE}"
+        if not dense.has_ann(self.directory / "dense"):
+            return None
         if self.origin is not None and self.parent_directory is not None and (self.directory / name).samefile(self.parent_directory / name):
             return self.origin.counts.get("ann_recall")
         return dense.measured_recall(self.strategy.dense, self.directory / "dense")
@@ -158,6 +168,10 @@ class Building:
             self.chunk_counts = catalog.chunk_counts()
         finally:
             catalog.close()
+        known = self.origin.outputs if self.origin is not None else {}
+        kept = {version.version_id: known[version.version_id] for version in self.delta.unchanged if version.version_id in known}
+        self.outputs = {v.version_id: kept.get(v.version_id) or output_fingerprint(self.store, v, self.profiles) for _, v in self.live}
+        self.given = given_fingerprints(self.directory / "catalog.sqlite")
         if not self.strategy.builds_lexical:
             counts["lexical"] = 0
         if not self.strategy.builds_dense:

@@ -90,7 +90,7 @@ FILTERABLE: Mapping[str, FilterField] = {
     "filename": FilterField("d.filename", "text"),
     "tags": FilterField("d.tags", "list"),
     "categories": FilterField("d.categories", "list"),
-    "content_type": FilterField("v.mime", "text"),
+    "content_type": FilterField("substr(v.mime, 1, instr(v.mime || ';', ';') - 1)", "text"),
     "created": FilterField("json_extract(d.metadata, '$.created')", "text"),
     "modified": FilterField("json_extract(d.metadata, '$.modified')", "text"),
     "created_at": FilterField("v.received_at", "text"),
@@ -161,7 +161,7 @@ class CatalogReader:
             " FROM versions v JOIN documents d ON d.doc_id = v.doc_id WHERE v.version_id IN (?)"
         )
         owners = {
-            version_id: (title, source, source_uri, filename, _names(tags), mime, created_at)
+            version_id: (title, source, source_uri, filename, _names(tags), mime.split(";")[0], created_at)
             for version_id, title, source, source_uri, filename, tags, mime, created_at in self._in(
                 sql, {chunk.version_id for chunk, _ in chunks}
             )

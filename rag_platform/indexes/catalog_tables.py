@@ -42,6 +42,8 @@ class Entry:
         return bool(self.sparse_hash), self.status == "ready" and bool(self.content_hash)
 
 
+_PAGE_BYTES = 16_384  # a chunk takes 2 kB: pages of 4 would hold one and stay half empty, and every release copies and hashes them
+_CACHE_KIB = 65_536  # the keys of chunks come in no order, so the pages of their index should stay in memory
 VIEW_COLUMNS = ("keyphrases", "quality_score", "view_title", "view_summary", "view_tags")
 
 # --- tables from records -----------------------------------------------------------------------------------------------
@@ -57,12 +59,14 @@ _EXTRA_COLUMNS: dict[str, str] = {
 _RECORDS: dict[str, type[Any]] = {
     "documents": Document, "versions": Version, "sections": Section, "chunks": Chunk, "asset_anchor": MediaLink, "media_texts": MediaText,
 }  # fmt: skip
-_INDEXES = (
+_UNIQUE = (
     "CREATE UNIQUE INDEX documents_id ON documents(doc_id)",
     "CREATE UNIQUE INDEX versions_id ON versions(version_id)",
+    "CREATE UNIQUE INDEX chunks_id ON chunks(chunk_id)",
+)
+_INDEXES = (  # of a new catalog made when it is full: sorting rows once is faster than finding the place of each
     "CREATE INDEX versions_document ON versions(doc_id)",
     "CREATE INDEX sections_version ON sections(version_id, position)",
-    "CREATE UNIQUE INDEX chunks_id ON chunks(chunk_id)",
     "CREATE INDEX chunks_document ON chunks(doc_id, chunk_id)",
     "CREATE INDEX chunks_version ON chunks(version_id, chunk_index)",
     "CREATE INDEX chunks_state ON chunks(status, in_lexical, in_dense, chunk_id)",  # counts and checks read nothing else
@@ -121,11 +125,17 @@ def columns(record: type[Any], alias: str = "") -> str:
     return ", ".join(f'{prefix}"{name}"' for name in FIELDS[record])
 
 
-def _insert(table: str, extra: int = 0) -> str:
-    record = _RECORDS[table]
+def column_names(table: str) -> list[str]:
+    """The columns of a table in the order in which they were made."""
+    if table == "asset":
+        return ["asset_id", "mime", "width", "height", "size"]
     extras = [part.split()[0] for part in _EXTRA_COLUMNS.get(table, "").split(",") if part.strip()]
-    marks = ", ".join("?" * (len(FIELDS[record]) + extra))
-    return f"INSERT INTO {table} ({', '.join([columns(record), *extras[:extra]])}) VALUES ({marks})"
+    return [*FIELDS[_RECORDS[table]], *extras]
+
+
+def _insert(table: str) -> str:
+    names = [f'"{name}"' for name in column_names(table)]
+    return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
 
 
 def _values(record: Any) -> list[Any]:
@@ -146,9 +156,12 @@ class CatalogWriter:
         fresh = not path.exists()
         self._path = path
         self._db = sqlite3.connect(path, isolation_level=None)
+        self._db.execute(f"PRAGMA page_size={_PAGE_BYTES}")  # of a new file
         self._db.execute("PRAGMA journal_mode=MEMORY")  # a crash discards the whole candidate, so no journal file may stay behind
         self._db.execute("PRAGMA synchronous=OFF")  # the builder syncs the finished file once
         self._db.execute("PRAGMA secure_delete=ON")  # what a release drops must not linger in the copy of its parent's file
+        self._db.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
+        self._fresh = fresh
         if not fresh:
             check_schema(self._db, path, (SCHEMA_VERSION,))
         self._db.execute("BEGIN")
@@ -161,6 +174,8 @@ class CatalogWriter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
             if kind is None:
+                if self._fresh:
+                    self._index(_INDEXES)
                 sys.audit("rag_platform.commit", str(self._path))
             self._db.execute("ROLLBACK" if kind else "COMMIT")
         finally:
@@ -172,7 +187,10 @@ class CatalogWriter:
         for table, record in _RECORDS.items():
             self._db.execute(f"CREATE TABLE {table} ({columns(record)}{_EXTRA_COLUMNS.get(table, '')})")
         self._db.execute("CREATE TABLE asset (asset_id TEXT PRIMARY KEY, mime TEXT, width INTEGER, height INTEGER, size INTEGER)")
-        for statement in _INDEXES:
+        self._index(_UNIQUE)
+
+    def _index(self, statements: Iterable[str]) -> None:
+        for statement in statements:
             self._db.execute(statement)
 
     def replace_documents(self, documents: Iterable[Document]) -> None:
@@ -199,22 +217,37 @@ class CatalogWriter:
         texts: Sequence[MediaText] = (),
     ) -> None:
         """Add one live version with its sections, chunks, images and their texts. Raises IntegrityError when a chunk id is taken."""
-        version_id, doc_id = version.version_id, version.doc_id
-        self._db.execute(_insert("versions"), _values(version))
-        self._db.executemany(_insert("sections", 3), ([*_values(s), doc_id, version_id, n] for n, s in enumerate(sections)))
+        rows = rows_of_version(version, sections, entries, links, texts)
         try:
-            self._db.executemany(_insert("chunks", 5 + len(VIEW_COLUMNS)), (_entry_values(entry) for entry in entries))
+            for table in ("versions", "sections", "chunks", "media_texts", "asset_anchor"):
+                self._db.executemany(_insert(table), rows[table])
         except sqlite3.IntegrityError as error:
             raise IntegrityError(
-                f"version {version_id} brings a chunk id that is already in the catalog ({error}); "
+                f"version {version.version_id} brings a chunk id that is already in the catalog ({error}); "
                 "its chunks were cut from another document or twice: rebuild its stages with `rag ingest --policy new_version`"
             ) from error
-        self._db.executemany(_insert("media_texts", 1), ([*_values(text), version_id] for text in texts))
-        self._db.executemany(_insert("asset_anchor", 2), ([*_values(link), doc_id, version_id] for link in links))
-        self._db.executemany(
-            "INSERT OR IGNORE INTO asset VALUES (?, ?, ?, ?, ?)",
-            ((link.asset_id, link.mime, link.width, link.height, link.size) for link in links if link.asset_id),
-        )
+        self._db.executemany("INSERT OR IGNORE INTO asset VALUES (?, ?, ?, ?, ?)", rows["asset"])
+
+
+def rows_of_version(
+    version: Version, sections: Sequence[Section], entries: Sequence[Entry], links: Sequence[MediaLink], texts: Sequence[MediaText] = ()
+) -> dict[str, list[tuple[Any, ...]]]:
+    """Table to the rows that a version has in it, in the order of `column_names`; `asset` holds those of all its images, each once."""
+    version_id, doc_id = version.version_id, version.doc_id
+    assets = {link.asset_id: (link.asset_id, link.mime, link.width, link.height, link.size) for link in reversed(links) if link.asset_id}
+    return {
+        "versions": [tuple(_values(version))],
+        "sections": [(*_values(section), doc_id, version_id, number) for number, section in enumerate(sections)],
+        "chunks": [tuple(_entry_values(entry)) for entry in entries],
+        "media_texts": [(*_values(text), version_id) for text in texts],
+        "asset_anchor": [(*_values(link), doc_id, version_id) for link in links],
+        "asset": list(assets.values())[::-1],
+    }
+
+
+def row_of_document(document: Document) -> tuple[Any, ...]:
+    """The row of a document, in the order of `column_names`."""
+    return tuple(_values(document))
 
 
 def _entry_values(entry: Entry) -> list[Any]:

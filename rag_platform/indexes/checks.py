@@ -33,6 +33,7 @@ CHECKS: dict[str, str] = {
 
 DOCUMENT_CHECKS: dict[str, tuple[str, str]] = {  # name: (stage whose outcome is judged, description)
     "pages_complete": ("facts", "Every page of the file is in the facts, or named as one that holds no text; none was unreadable."),
+    "text_kept": ("chunks", "The words that a second reader finds in the file stand in the chunks, or are listed as dropped on purpose."),
     "chunks_stable": ("chunks", "Chunks moved only where the text did; otherwise a profile explains it: see `rag docs history`."),
 }
 
@@ -43,14 +44,25 @@ _SHOWN = 5
 def document_checks(outcome: StageOutcome) -> list[CheckResult]:
     """What can be judged of one document by the outcome of one stage; what has no pages and no build before has nothing to judge."""
     counts = outcome.counts
-    if outcome.stage == "chunks" and counts.get("drift", "content") != "content":
-        return [CheckResult("chunks_stable", counts["drift"] not in MOVED, counts["drift_details"])]
+    if outcome.stage == "chunks":
+        found = []
+        state = counts.get("text_kept_state", "kept")
+        if state != "kept" or counts.get("text_pages"):  # an event costs more than cutting a short text: without pages a loss only
+            found.append(CheckResult("text_kept", state == "kept", counts["text_kept_details"]))
+        if counts.get("drift", "content") != "content":
+            found.append(CheckResult("chunks_stable", counts["drift"] not in MOVED, counts["drift_details"]))
+        return found
     if outcome.stage != "facts" or not counts.get("pages"):
         return []
     pages, out, failed = int(counts["pages"]), int(counts["pages_out"]), int(counts["pages_failed"])
     details = f"{out} of {pages} pages; {counts['pages_without_text']} without text, {failed} of these could not be read"
     named = [warning for warning in outcome.warnings if warning.startswith(("page ", "pages ", "nothing could be read"))]
     return [CheckResult("pages_complete", out == pages and not failed, "; ".join([details, *named[:_SHOWN]]))]
+
+
+def is_severe(outcome: StageOutcome, result: CheckResult) -> bool:
+    """True for a failed check that means loss: most of what the document says can be found by nobody."""
+    return result.name == "text_kept" and outcome.counts.get("text_kept_state") == "failed"
 
 
 @dataclass(frozen=True)
@@ -85,21 +97,17 @@ class Candidate:
             catalog.close()
 
     def _counts_agree(self, catalog: CatalogReader) -> CheckResult:
-        wrong: list[str] = []
+        wrong = index_differences(self.directory, self.strategy, catalog)
         counts = catalog.counts()
-        in_lexical, in_dense = catalog.indexed_ids()
-        if self.strategy.builds_lexical:
-            reader = lexical.open_reader(self.strategy.lexical, self.directory / "lexical")
-            wrong += _difference("word index", in_lexical, reader.ids(), reader.count())
         held = f"{counts['chunks']} chunks of {counts['documents']} documents"
         if self.strategy.builds_dense:
-            parts = dense.read_parts(self.directory / "dense")
-            ids = [chunk_id for chunk_id in parts.ids if chunk_id not in parts.gone] + parts.fresh_ids
-            wrong += _difference("vectors", in_dense, set(ids), len(ids))
-            if f"dense/{dense.BASE_IDS}" in self.carried:
-                held += f"; the approximate index over {len(parts.ids)} of them as in release {self.parent}"
-            elif (count := self._ann_count()) != len(parts.ids):
-                wrong.append(f"approximate index: {count} vectors, expected {len(parts.ids)}")
+            indexed = len(dense.read_parts(self.directory / "dense").ids)
+            if not dense.has_ann(self.directory / "dense"):
+                held += "; no approximate index, for no question would ask it"
+            elif f"dense/{dense.BASE_IDS}" in self.carried:
+                held += f"; the approximate index over {indexed} of them as in release {self.parent}"
+            elif (count := self._ann_count()) != indexed:
+                wrong.append(f"approximate index: {count} vectors, expected {indexed}")
         return CheckResult("counts_agree", not wrong, "; ".join(wrong) or held)
 
     def _ann_count(self) -> int:
@@ -135,6 +143,8 @@ class Candidate:
         """Never a failure: an index that misses too much is not asked (`retrieval.ann_recall`), and scans miss nothing."""
         if not self.strategy.builds_dense:
             return CheckResult("ann_recall", True, "the strategy builds no vectors")
+        if not dense.has_ann(self.directory / "dense"):
+            return CheckResult("ann_recall", True, "no approximate index: every question scans exactly")
         if self.ann_recall is None:
             return CheckResult("ann_recall", True, f"fewer than {dense.MEASURED_ROWS} vectors: scans are exact and fast")
         floor = self.strategy.retrieval.ann_recall
@@ -152,7 +162,7 @@ class Candidate:
         failures, proved, edited = [], 0, 0
         for version in self.to_prove:
             chunks = catalog.chunks_of_version(version.version_id)
-            found = verify_version(self.store, version, self.profiles, chunks)
+            found = verify_version(self.store, version, self.profiles, chunks, strategy=self.strategy)
             failures += found
             proved += len(chunks) - len(found)
             edited += edited_count(chunks)
@@ -164,6 +174,20 @@ class Candidate:
     def _files_intact(self) -> CheckResult:
         wrong = [name for name in self.files if not (self.directory / name).is_file()]
         return CheckResult("files_intact", not wrong, f"missing {wrong[:_SHOWN]}" if wrong else f"{len(self.files)} files")
+
+
+def index_differences(directory: Path, strategy: Strategy, catalog: CatalogReader) -> list[str]:
+    """How the chunks of the word index and the vectors of a release are not those that its catalog names; empty when they are."""
+    wrong: list[str] = []
+    in_lexical, in_dense = catalog.indexed_ids()
+    if strategy.builds_lexical:
+        reader = lexical.open_reader(strategy.lexical, directory / "lexical")
+        wrong += _difference("word index", in_lexical, reader.ids(), reader.count())
+    if strategy.builds_dense:
+        parts = dense.read_parts(directory / "dense")
+        ids = [chunk_id for chunk_id in parts.ids if chunk_id not in parts.gone] + parts.fresh_ids
+        wrong += _difference("vectors", in_dense, set(ids), len(ids))
+    return wrong
 
 
 def release_files(

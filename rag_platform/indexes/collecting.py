@@ -56,8 +56,12 @@ class Partitions(Protocol):
         """Every key there is."""
         ...
 
-    def drop(self, keys: Collection[str], *, history: bool) -> None:
-        """Remove keys, and with `history` what was recorded under them."""
+    def drop(self, keys: Collection[str]) -> None:
+        """Remove keys."""
+        ...
+
+    def forget(self, keys: Collection[str], names: erasing.Names) -> tuple[int, list[str]]:
+        """Erase what was recorded under keys and whatever else names the documents; how many records, and what could not be reached."""
         ...
 
 
@@ -151,8 +155,8 @@ class _Collection:
         self.scope, self.force, self.plan = scope, force, plan
         self.result = Collected(plan)
         self.namespaces = sorted(ledger.namespaces())
-        # one that is asked for again is gone through again, others once
-        self.due = [self._due(scope)] if scope else [self._due(record) for record in self._hard_deletions() if not record.purged_at]
+        # one that is asked for again is gone through again, others once, unless the ledger was told of it since, or by an older program
+        self.due = [self._due(record) for record in ([scope] if scope else self._hard_deletions()) if scope or not self._purged(record)]
         self.manifests: dict[str, list[Manifest]] = {}
 
     def _hard_deletions(self) -> list[Record]:
@@ -160,6 +164,10 @@ class _Collection:
         return [
             recorded(stone, settings=self.settings, store=self.store, ledger=self.ledger, write=not self.plan) for stone in stones
         ]  # fmt: skip
+
+    def _purged(self, record: Record) -> bool:
+        left = self.ledger.words_left(record.namespace, record.doc_id, sorted(self._gone(record)), whole=self._whole(record))
+        return bool(record.purged_at) and not any(left.values())
 
     # --- the steps, in order -------------------------------------------------------------------------------------------
 
@@ -229,7 +237,7 @@ class _Collection:
             keys = {key for key in self.partitions.keys() - self.kept.partitions if self._meant(key)}
             self.result.add("partitions", len(keys))
             if not self.plan:
-                self.partitions.drop(keys, history=False)
+                self.partitions.drop(keys)
         self.result.add("ledger", len(lost))
         if not self.plan:
             self.ledger.purge(lost)
@@ -303,32 +311,60 @@ class _Collection:
     def rest(self) -> None:
         """What crashes left, and folders in which nothing is left."""
         areas = [self.store.area(name) for name in ("raw", "facts", "versions", "media", "cache", "deletions")]
-        before = time.time() - _TEMPORARY_SECONDS
+        # nobody receives or writes now, so what has no name is nobody's; what a hard deletion took may be in it
+        before = time.time() - (0 if self.due else _TEMPORARY_SECONDS)
         unnamed = [path for area in areas for path in area.rglob(".*") if path.is_file()]
         unnamed += self.store.area("releases").glob("*/.CURRENT.*")
         spooled = [path for path in self.store.spool_dir.rglob("*") if path.is_file()]
-        for path in sorted({*unnamed, *spooled}) if not self.scope else ():
+        for path in sorted({*unnamed, *spooled}) if self.due or not self.scope else ():
             if path.stat().st_mtime < before:
                 self._remove("temporary", path)
-        for area in areas if not self.plan else ():
+        for area in (*areas, self.store.spool_dir) if not self.plan else ():
             for folder, _, _ in os.walk(area, topdown=False):
                 if folder != str(area) and not os.listdir(folder):
                     os.rmdir(folder)
 
     def deletions(self) -> None:
-        """Finish hard deletions: no word of theirs stays in ledger, logs and event history."""
-        for due in self.due if not self.plan else ():
-            record, gone, _ = due
-            own = record.belongings - self.kept.belongings
-            stone = next(s for s in self.ledger.tombstones(record.namespace, since=0) if s.sequence == record.sequence)
-            whole = stone.version_id is None and not stone.lifted_at
-            if self.partitions is not None:
-                self.partitions.drop(gone, history=True)
-            words = [record.doc_id, self._source_uri(record)] if whole else sorted(gone)
-            self.result.add("logs", erasing.erase(self.store.logs_dir, erasing.Names(words, own.chunk_ids | own.asset_ids)))
-            self.ledger.scrub(record.namespace, record.doc_id, sorted(gone), whole=whole)
-            if not any(self._holds(manifest, due) for manifest in self.manifests[record.namespace]):
-                write_record(self.store, replace(record, purged_at=now()))
+        """Finish hard deletions: no word of theirs stays in ledger, logs and event history.
+
+        Logs are gone through for earlier ones too: what was asked about a document after its end names it.
+        """
+        records = {due.record.sequence: due.record for due in self.due}
+        earlier = () if self.scope else (record for record in self._hard_deletions() if record.sequence not in records)
+        names = [self._names(record) for record in (*records.values(), *earlier)]
+        for path in self.store.ledger_backups() if self.due else ():  # what they hold cannot be told apart
+            self._remove("ledger_backups", path)
+        if self.plan or not names:
+            return
+        whole = erasing.Names([word for words, _ in names for word in words], frozenset().union(*(ids for _, ids in names)))
+        self.result.add("logs", erasing.erase(self.store.logs_dir, whole))
+        self.result.left += [f"{path.relative_to(self.store.home)} is packed in a way that is not looked into: remove it by hand if it "
+                             "may quote what was deleted" for path in erasing.opaque(self.store.logs_dir)]  # fmt: skip
+        if not self.due:
+            return
+        if self.partitions is not None:
+            forgotten, unreached = self.partitions.forget(set().union(*(due.versions for due in self.due)), whole)
+            self.result.add("events", forgotten)
+            self.result.left += unreached
+        for due in self.due:
+            self.ledger.scrub(due.record.namespace, due.record.doc_id, sorted(due.versions), whole=self._whole(due.record))
+        if not self.ledger.compact():
+            self.result.left.append("somebody reads the ledger just now, so what it held before is still beside it: run `rag gc` again")
+            return
+        for due in self.due:
+            if not any(self._holds(manifest, due) for manifest in self.manifests[due.record.namespace]):
+                write_record(self.store, replace(due.record, purged_at=now()))
+
+    def _whole(self, record: Record) -> bool:
+        """True when a deletion took the whole document and it did not come again since."""
+        stone = next(s for s in self.ledger.tombstones(record.namespace, since=0) if s.sequence == record.sequence)
+        return stone.version_id is None and not stone.lifted_at
+
+    def _names(self, record: Record) -> tuple[list[str], frozenset[str]]:
+        """How lines name what a deletion took, and nothing that is there."""
+        own = record.belongings - self.kept.belongings
+        words = [record.doc_id, self._source_uri(record)] if self._whole(record) else sorted(self._gone(record))
+        return words, own.chunk_ids | own.asset_ids
 
     # --- the parts of a step -------------------------------------------------------------------------------------------
 

@@ -40,6 +40,85 @@ class Started:
     process: subprocess.Popen[bytes]
 
 
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What a deletion would take, before anything is done."""
+
+    document: Document
+    versions: tuple[Version, ...]
+    version_id: str | None
+    mode: str
+    held: Belongings
+    holding: tuple[Manifest, ...]  # releases that hold it, newest first
+    pinned: tuple[str, ...]  # those of them that are pinned
+    staying: tuple[str, ...]  # other releases, newest first
+    affected: dict[str, int]
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """The releases whose files go, newest first."""
+        return tuple(manifest.release_id for manifest in self.holding) if self.mode == "hard" else ()
+
+    def data(self) -> Json:
+        """What is asked about, as `markdown` to read and in parts."""
+        what = f"version {self.version_id} of {self.document.source_uri}" if self.version_id else f"document {self.document.source_uri}"
+        lines = [f"{what} ({self.document.doc_id}) will be deleted ({self.mode}): no reader shows it from then on, nor after a rollback."]
+        lines.append(f"It has {_counted(self.affected)}." if any(self.affected.values()) else "It has no data.")
+        if self.mode == "soft":
+            lines.append("Its data and every release stay until retention ends; ingesting the file again brings it back.")
+        else:
+            lines.append("Its data is purged from every store, the ledger, drafts, logs and Dagster's events; that cannot be undone.")
+            if self.dropped:
+                lines.append(f"Releases that are dropped, for they hold it: {', '.join(self.dropped)}.")
+            if self.pinned:
+                lines.append(f"Pinned among them: {', '.join(self.pinned)}.")
+            before = f"to {', '.join(self.staying)}" if self.staying else "no more, until a later release follows"
+            lines.append(f"Rolling back is possible {before}.")
+        return {"markdown": "\n".join(lines), "doc_id": self.document.doc_id, "version_ids": [v.version_id for v in self.versions],
+                "mode": self.mode, "affected": self.affected, "drops": list(self.dropped), "pinned": list(self.pinned),
+                "rollback": list(self.staying)}  # fmt: skip
+
+
+def plan_delete(
+    namespace: str,
+    doc: str,
+    version: str | None = None,
+    *,
+    mode: str = "soft",
+    force: bool = False,
+    settings: Settings,
+    store: Store,
+    ledger: Ledger,
+) -> Planned:
+    """What deleting a document, or one version of it, would take; nothing is changed.
+
+    Names are those of `documents.naming`. Raises NotFoundError for what is unknown, InputError for what is deleted already, ReleaseError
+    `pinned_releases` for a hard deletion of what pinned releases hold, unless by `force`.
+    """
+    if mode not in MODES:
+        raise InputError(f"unknown mode {mode!r}; known: {', '.join(MODES)}", code="bad_mode")
+    document = named_document(ledger, namespace, doc)
+    versions = ledger.versions(namespace, document.doc_id)
+    if version is not None:
+        versions = [named_version(document, versions, version)]
+    version_ids = [version.version_id for version in versions]
+    version_id = versions[0].version_id if version is not None else None
+    _in_force(document, version_id, mode, ledger)
+    held = _belongings(namespace, versions, settings, store, ledger)
+    holding = releases_holding(store, namespace, version_ids, held.chunk_ids)
+    kept = {row.release_id for row in ledger.releases(namespace) if row.pinned}
+    pinned = tuple(manifest.release_id for manifest in holding if manifest.release_id in kept)
+    if mode == "hard" and pinned and not force:
+        raise ReleaseError(
+            f"{len(pinned)} pinned releases hold it: {', '.join(sorted(pinned))}; unpin them, or delete with --force, which drops them",
+            code="pinned_releases", releases=sorted(pinned),
+        )  # fmt: skip
+    others = {manifest.release_id for manifest in holding}
+    staying = tuple(m.release_id for m in releases.list_releases(store, namespace) if m.release_id not in others)
+    affected = {"versions": len(versions), "releases": len(holding), **_rows(store, holding, version_ids), **_sizes(held)}
+    return Planned(document, tuple(versions), version_id, mode, held, tuple(holding), pinned, staying, affected)
+
+
 def start_delete(
     namespace: str,
     doc: str,
@@ -53,34 +132,18 @@ def start_delete(
 ) -> Started:
     """Hide a document, or one version of it, from now on, and launch the job that releases without it and, if `hard`, purges its data.
 
-    Names are those of `documents.naming`. `soft` keeps the data until retention ends; a hard deletion that was interrupted is taken up
-    again. Raises NotFoundError for what is unknown, InputError for what is deleted already, ReleaseError `pinned_releases` for a hard
-    deletion of what pinned releases hold.
+    `soft` keeps the data until retention ends; a hard deletion that was interrupted is taken up again. Raises as `plan_delete`.
     """
-    if mode not in MODES:
-        raise InputError(f"unknown mode {mode!r}; known: {', '.join(MODES)}", code="bad_mode")
-    document = named_document(ledger, namespace, doc)
-    versions = ledger.versions(namespace, document.doc_id)
-    if version is not None:
-        versions = [named_version(document, versions, version)]
-    doc_id, version_id = document.doc_id, versions[0].version_id if version is not None else None
-    version_ids = tuple(version.version_id for version in versions)
-    held = _belongings(namespace, versions, settings, store, ledger)
-    holding = releases_holding(store, namespace, version_ids, held.chunk_ids)
-    pinned = {row.release_id for row in ledger.releases(namespace) if row.pinned} & {manifest.release_id for manifest in holding}
-    if mode == "hard" and pinned and not force:
-        raise ReleaseError(
-            f"{len(pinned)} pinned releases hold it: {', '.join(sorted(pinned))}; unpin them, or delete with --force, which drops them",
-            code="pinned_releases", releases=sorted(pinned),
-        )  # fmt: skip
+    planned = plan_delete(namespace, doc, version, mode=mode, force=force, settings=settings, store=store, ledger=ledger)
+    document, version_id, affected = planned.document, planned.version_id, planned.affected
+    doc_id, version_ids = document.doc_id, tuple(one.version_id for one in planned.versions)
     was_live = document.live_version in version_ids
     with (
         tracing.trace("ingestion", logs_dir=store.logs_dir, namespace=namespace) as trace,
         tracing.span("stage.delete", provider_type="ledger", provider_id="tombstone") as span,
     ):
         stone = _in_force(document, version_id, mode, ledger) or ledger.delete(namespace, doc_id, version_id, mode)
-        recorded(stone, held, settings=settings, store=store, ledger=ledger)
-        affected = {"versions": len(versions), "releases": len(holding), **_rows(store, holding, version_ids), **_sizes(held)}
+        recorded(stone, planned.held, settings=settings, store=store, ledger=ledger)
         span.set(doc_id=doc_id, mode=mode, **affected)
         tracing.event("document.deleted", {"doc_id": doc_id, "version_ids": list(version_ids), "mode": mode, "affected": affected})
     args = {
@@ -93,7 +156,7 @@ def start_delete(
         "affected": affected,
         "was_live": was_live,
         # what is deleted hard must not linger in files that a release takes over from its parent
-        "release": bool(holding) or was_live,
+        "release": bool(planned.holding) or was_live,
         "full": mode == "hard",
     }
     job = ledger.add_job("delete", namespace, args, [JobItem(document.source_uri, doc_id, version_id or "", "delete")])
@@ -207,6 +270,10 @@ def _sizes(held: Belongings) -> dict[str, int]:
     return {names[f.name]: len(getattr(held, f.name)) for f in fields(Belongings) if f.name in names}
 
 
+def _counted(affected: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in affected.items() if count)
+
+
 def delete_data(job: Job, *, store: Store) -> Json:
     """The `delete` payload of the public contract, from a job in its final state."""
     args = job.args
@@ -223,7 +290,7 @@ def delete_data(job: Job, *, store: Store) -> Json:
     lines = [f"{what} is deleted: no reader of namespace {job.namespace!r} shows it any more, nor will after a rollback."]
     if args["version_id"] and args["was_live"]:
         lines.append(f"The document has no live version until `rag docs live {args['doc_id']} VERSION` names another, or its file changes.")
-    counted = ", ".join(f"{count} {name}" for name, count in args["affected"].items() if count)
+    counted = _counted(args["affected"])
     lines.append(f"It had {counted}." if counted else "It had no data.")
     if args["mode"] == "soft":
         lines.append("Its data stays until retention ends; `--mode hard` purges it.")

@@ -100,16 +100,18 @@ def dense_change(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> tuple[se
     return _change({i: _vector_hash(e) for i, e in old.items()}, {i: _vector_hash(e) for i, e in new.items()})
 
 
-def link_parent(parent: Path, directory: Path, rewritten: Collection[str]) -> list[tuple[Path, Path]]:
+def link_parent(parent: Path, directory: Path, rewritten: Collection[str], without: Collection[str] = ()) -> list[tuple[Path, Path]]:
     """Take over a release's files so that changing the new one cannot change it; (source, target) of those that `copy_files` must copy.
 
     Files are linked, for whoever changes one gives it bytes of its own first; those named `rewritten`, which even readers write, and the
-    catalog, of which every release changes something, are to be copied.
+    catalog, of which every release changes something, are to be copied. The folders named in `without` are left behind.
     """
     left: list[tuple[Path, Path]] = []
     for source in sorted(parent.rglob("*")):
         relative = source.relative_to(parent)
         target = directory / relative
+        if any(relative.is_relative_to(folder) for folder in without):
+            continue
         if source.is_dir():
             target.mkdir(parents=True, exist_ok=True)
         elif relative.parts == ("manifest.json",) or source.suffix == ".lock" or source.name.endswith(("-journal", "-wal", "-shm")):

@@ -1,14 +1,14 @@
-"""The vectors of a release: matrices that are scanned exactly, and an approximate index beside them for large libraries.
+"""The vectors of a release: matrices that are scanned exactly, and an approximate index beside them where a question may ask it.
 
 dense/vectors.npy   the base: float32 [n, dim], unit rows in ascending order of chunk id, memory-mapped by readers
 dense/ids.txt       the chunk ids of its rows
-dense/ann/          the approximate index over the base, of the strategy's dense provider
+dense/ann/          the approximate index over the base, of the strategy's dense provider; only where `needs_ann` says so
 dense/gone.txt      ids of the base that no longer hold; absent while the release is one base, as every full build is
 dense/fresh.npy     rows that came since the base was written, in ascending order of chunk id; absent likewise
 dense/fresh.txt     the chunk ids of its rows
 
 A small change writes the last three files and leaves the base as it is, so that releases share it on disk. When fresh and gone rows
-outgrow FRESH_ROWS and FRESH_SHARE, a new base is written and the approximate index brought up to it.
+outgrow FRESH_ROWS and FRESH_SHARE, a new base is written and the approximate index brought up to it, built or dropped.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from pathlib import Path
 
 import numpy as np
 
-from rag_platform.config_query import ProviderConfig
+from rag_platform.config_query import ProviderConfig, RetrievalConfig
 from rag_platform.errors import IntegrityError, ProviderError, RagError
 from rag_platform.indexes.bounds import Rounded, Rows, kernel, products, rounded, survivors
 from rag_platform.ir import Candidate
+from rag_platform.observability import faults
 from rag_platform.protocols import DenseIndex, DenseReader, Vectors
 from rag_platform.registry import build, provider_class
 from rag_platform.store import atomic_path, own_copies, write_text
@@ -37,6 +38,8 @@ ANN_DIRECTORY = "ann"
 FRESH_ROWS = 1_000  # so many fresh and gone rows are always scanned beside the base; above, this share of it
 FRESH_SHARE = 0.05
 MEASURED_ROWS = 50_000  # below so many vectors a scan is fast, and nobody needs to know what the approximate index misses
+SCAN_MS = 7.5e-8  # for each number of each row
+SLOW_SCAN_MS = 10.0  # a scan that misses nothing is preferred up to this
 STALE_SHARE = 0.3  # an approximate index with so many deleted rows is built anew, for its recall
 BASE, BASE_IDS = "vectors.npy", "ids.txt"
 _FRESH, _FRESH_IDS, _GONE = "fresh.npy", "fresh.txt", "gone.txt"
@@ -45,6 +48,7 @@ _MORE = 2  # the approximate index is asked for so many times k, because its ord
 _NARROWED = 4_000  # from so many rows on a scan is narrowed by bounds first
 _NARROWED_BYTES = 2**29  # of rounded rows; above it no scan is fast
 _FILTERS = 16  # restrictions whose rows are remembered
+_ASKED_ALWAYS = RetrievalConfig(exact_scan_rows=0)
 
 _log = logging.getLogger(__name__)
 
@@ -52,10 +56,32 @@ _log = logging.getLogger(__name__)
 # --- writing -------------------------------------------------------------------------------------------------------------
 
 
+def needs_ann(rows: int, dim: int, retrieval: RetrievalConfig) -> bool:
+    """True when a question to so many vectors may ask the approximate index: where a scan is slow, or the config says from when on."""
+    if retrieval.exact_scan_rows is not None:
+        return rows > retrieval.exact_scan_rows
+    return rows >= MEASURED_ROWS and rows * dim * SCAN_MS > SLOW_SCAN_MS
+
+
+def has_ann(directory: Path) -> bool:
+    """True when there is an approximate index beside the vectors in `directory`."""
+    return (directory / ANN_DIRECTORY).is_dir()
+
+
 def update(
-    config: ProviderConfig, directory: Path, *, dim: int, removed: Collection[str], added: Mapping[str, Vectors], stale: int = 0
+    config: ProviderConfig,
+    directory: Path,
+    *,
+    dim: int,
+    removed: Collection[str],
+    added: Mapping[str, Vectors],
+    stale: int = 0,
+    retrieval: RetrievalConfig = _ASKED_ALWAYS,
 ) -> int:
-    """Delete `removed`, then add `added`; returns how many deleted rows the approximate index carries, `stale` before the change."""
+    """Delete `removed`, then add `added`; returns how many deleted rows the approximate index carries, `stale` before the change.
+
+    There is an approximate index afterwards where `retrieval` may ask one, or a small change left that of a base as it is.
+    """
     first = not (directory / BASE_IDS).is_file()
     parts = _empty(dim) if first else read_parts(directory)
     ids, vectors = sorted(added), stacked(added, dim)
@@ -69,17 +95,21 @@ def update(
         write_text(directory / _GONE, "".join(f"{chunk_id}\n" for chunk_id in sorted(left_out)))
         return stale
     stale += len(left_out)
-    anew = first or stale > STALE_SHARE * (len(parts.ids) - len(left_out) + len(fresh))
+    rows = len(parts.ids) - len(left_out) + len(fresh)
+    needed, held = needs_ann(rows, dim, retrieval), has_ann(directory)
+    anew = needed and (not held or stale > STALE_SHARE * rows)
+    grown = needed and not anew
     with ThreadPoolExecutor(max_workers=1) as pool:  # the engine works outside the interpreter lock
-        growing = None if anew else pool.submit(_grow_ann, config, directory, sorted(left_out), sorted(fresh), stacked(fresh, dim))
+        growing = None if not grown else pool.submit(_grow_ann, config, directory, sorted(left_out), sorted(fresh), stacked(fresh, dim))
         write_matrix(directory, dim=dim, removed=removed, ids=ids, vectors=vectors)
         if growing is not None:
             growing.result()
-    if anew:
+    if not grown:
         shutil.rmtree(directory / ANN_DIRECTORY, ignore_errors=True)
+    if anew:
         base_ids, base = read_matrix(directory)
         _grow_ann(config, directory, [], base_ids, base)
-    return 0 if anew else stale
+    return stale if grown else 0
 
 
 def stacked(vectors: Mapping[str, Vectors], dim: int) -> Vectors:
@@ -225,6 +255,7 @@ class DenseVectors:
         self._rounded: Rounded | None = None
         self._preparing = len(self._base) < _NARROWED or self._base.size > _NARROWED_BYTES
         self._ann: DenseReader | None = None
+        self.has_ann = has_ann(directory)
         self._lock = threading.Lock()
 
     @property
@@ -245,6 +276,8 @@ class DenseVectors:
     ) -> tuple[list[Candidate], str]:
         """At most k candidates by cosine similarity, equal ones by chunk_id, and the way: `exact`, `ann` or `exact_after_ann_error`.
 
+        `approximate` asks the approximate index where the release has one.
+
         `vector` is a unit vector of the release's embedder. `chunk_ids` restricts what may match, exactly always; unknown ids in it are
         ignored, and the rows of a frozenset are looked up once.
         """
@@ -255,7 +288,7 @@ class DenseVectors:
             return [], "exact"
         if chunk_ids is not None:
             return self._scan(query, k, self._rows_of(chunk_ids)), "exact"
-        if not approximate:
+        if not approximate or not self.has_ann:
             return self._scan(query, k, self._holding), "exact"
         try:
             proposed = self._proposed(query, k * _MORE)
@@ -310,6 +343,7 @@ class DenseVectors:
             kernel()  # without it, all rows are scanned
             self._rounded = rounded(self._base)
         except Exception as error:  # questions are answered without it
+            faults.seen(error, "dense_index.narrow")
             _log.warning("scans of %d vectors are not narrowed: %s", len(self._base), error)
 
     def _scan(self, query: Vectors, k: int, rows: Rows | None) -> list[Candidate]:
@@ -388,10 +422,10 @@ class DenseVectors:
 def measured_recall(config: ProviderConfig, directory: Path, *, sample: int = 50, k: int = 10) -> float | None:
     """The share of the k best of a scan that the approximate index finds too, over stored vectors but without themselves.
 
-    None where there are fewer than MEASURED_ROWS vectors. A hit that ties with the k-th best counts.
+    None where there is no such index, or fewer than MEASURED_ROWS vectors. A hit that ties with the k-th best counts.
     """
     reader = DenseVectors(directory, config)
-    if reader.count() < MEASURED_ROWS:
+    if not reader.has_ann or reader.count() < MEASURED_ROWS:
         return None
     try:
         ids = reader.ids()

@@ -30,7 +30,8 @@ def require(home: Path, needed: int) -> None:
     free = shutil.disk_usage(home).free
     if free < needed:
         raise StorageError(
-            f"the disk is full: the next release may take {needed / 1e6:.0f} MB and {free / 1e6:.0f} MB are free under {home}; "
-            "what is published stays as it is. Free some space (`rag gc` removes what nothing needs), then `rag jobs retry JOB`",
+            f"the disk is full: {free / 1e6:.1f} MB are free under {home}, and the next release needs {needed / 1e6:.1f} MB: it may take "
+            f"{(needed - RESERVE) / 1e6:.1f} MB, and {RESERVE / 1e6:.1f} MB are kept free for the ledger, logs and Dagster; what is "
+            "published stays as it is. Free some space (`rag gc` removes what nothing needs), then do it again",
             code="disk_full", needed=needed, free=free,
         )  # fmt: skip

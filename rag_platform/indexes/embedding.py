@@ -24,8 +24,9 @@ from rag_platform.config import EmbeddingConfig
 from rag_platform.errors import ConfigError, IntegrityError, ProviderError, RagError
 from rag_platform.indexes import embedding_cache
 from rag_platform.indexes.embedding_cache import EmbeddingCache
-from rag_platform.indexes.embedding_workers import EmbeddingPool, EmbeddingWorker
+from rag_platform.indexes.embedding_workers import EmbeddingPool, EmbeddingWorker, guarded
 from rag_platform.ir import EmbedderInfo, Json
+from rag_platform.observability import tracing
 from rag_platform.protocols import Embedder, Vectors
 from rag_platform.registry import build, provider_class
 from rag_platform.store import read_json, sha256_file, write_json
@@ -127,7 +128,7 @@ def embed_texts(
     built.
     """
     started = time.perf_counter()
-    embedder: Embedder = build("embedder", embedding.provider, embedding.options)
+    embedder: Embedder = build("embedder", embedding.provider, embedding.call_options)
     info = embedder.info()
     if info.parts:
         call = _PartCall(cache, text_norm_profile, processes, pool, expected)
@@ -143,16 +144,19 @@ def embed_texts(
     workers = min(pool.size, len(missing)) if pool and pool.size else 0
     workers = workers or _workers((size + expected) / rate, embedding, processes, len(missing))
     run = _Run(info, cache, text_norm_profile, len(missing), on_progress)
-    batches = _batches(missing, size, rate, embedding.batch_size, max(1, workers))
+    remote = bool(getattr(embedder, "REMOTE", False))
+    batches = _batches(missing, size, rate, embedding.batch_size, max(1, workers), whole=remote)
     computing = time.perf_counter()
     if workers:
         with nullcontext(pool) if pool is not None else EmbeddingPool(embedding.provider, embedding.options) as shared:
             shared.grow(workers)
             _in_processes(batches, run, shared, workers, rate)
     else:
-        for batch in batches:
-            _embed_batch(batch, run, embedder.embed)
-        run.measured.append((size, time.perf_counter() - computing))
+        for number, batch in enumerate(batches):
+            began = time.perf_counter()
+            _embed_batch(batch, run, lambda texts: guarded(embedding.provider, lambda: embedder.embed(texts)))
+            if number:  # the first call may have loaded the model, which of few texts is nearly all the time
+                run.measured.append((sum(len(text.encode("utf-8", "replace")) for _, text in batch), time.perf_counter() - began))
     busy = time.perf_counter() - computing
     computed = len(missing) - len(run.failed)
     measured = sum(seconds for _, seconds in run.measured)
@@ -330,11 +334,19 @@ def _workers(alone: float, embedding: EmbeddingConfig, processes: int, texts: in
     return count if count > 1 and saved > _start_seconds(embedding) else 0
 
 
-def _batches(items: list[tuple[str, str]], size: int, rate: float, largest: int, workers: int) -> list[list[tuple[str, str]]]:
-    """Batches of texts of similar length, longest first, so that the last ones to finish are short."""
+def _batches(
+    items: list[tuple[str, str]], size: int, rate: float, largest: int, workers: int, *, whole: bool = False
+) -> list[list[tuple[str, str]]]:
+    """Batches of texts of similar length, longest first, so that the last ones to finish are short.
+
+    `whole` ones hold as many texts as they may, but for the share of each worker: where every batch is a request, requests cost, and limits
+    are of requests.
+    """
     by_length = sorted(items, key=lambda item: (-len(item[1]), item[0]))
     seconds_each = size / len(items) / rate
     count = max(1, min(largest, int(_BATCH_SECONDS / max(seconds_each, 1e-9)), math.ceil(len(items) / (4 * workers))))
+    if whole:
+        count = min(largest, math.ceil(len(items) / workers))
     return [by_length[start : start + count] for start in range(0, len(by_length), count)]
 
 
@@ -342,7 +354,7 @@ def _in_processes(batches: list[list[tuple[str, str]]], run: _Run, pool: Embeddi
     waiting: queue.SimpleQueue[list[tuple[str, str]]] = queue.SimpleQueue()
     for batch in batches:
         waiting.put(batch)
-    threads = [threading.Thread(target=_drain, args=(waiting, run, pool, rate), daemon=True) for _ in range(count)]
+    threads = [threading.Thread(target=tracing.carry(_drain), args=(waiting, run, pool, rate), daemon=True) for _ in range(count)]
     try:
         for thread in threads:
             thread.start()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,6 +15,7 @@ from rag_platform.errors import IntegrityError, SchemaVersionError
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
 from rag_platform.providers.joined import joined
+from rag_platform.read_only import connected, writable
 
 SCHEMA_VERSION = 1
 Space = tuple[str, str, str]  # embedder id, embedder version, text_norm_profile_id
@@ -32,16 +32,17 @@ class EmbeddingCache:
     """Vectors by (content_hash, embedder id, embedder version, text_norm_profile_id); safe between threads and processes."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         self._lock = threading.Lock()
-        self._db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
-        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db = connected(path, timeout=60)
         self._db.execute("PRAGMA synchronous=NORMAL")
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
         if version not in (0, SCHEMA_VERSION):
             self._db.close()
             raise SchemaVersionError(f"{path} has schema {version}, this program reads {SCHEMA_VERSION}; upgrade, or delete the cache")
+        self._read_only = version == SCHEMA_VERSION and not writable(path)
+        if self._read_only:
+            return
         self._db.execute(
             "CREATE TABLE IF NOT EXISTS spaces (space_id INTEGER PRIMARY KEY, embedder_id TEXT NOT NULL, embedder_version TEXT NOT NULL,"
             " text_norm_profile_id TEXT NOT NULL, dim INTEGER NOT NULL, bytes_per_second REAL,"
@@ -160,6 +161,8 @@ class EmbeddingCache:
         sql = "SELECT space_id FROM spaces WHERE embedder_id = ? AND embedder_version = ? AND text_norm_profile_id = ?"
         with self._lock:
             row = self._db.execute(sql, key).fetchone()
+            if row is None and self._read_only:
+                return -1  # of which there is no vector
             if row is None:
                 sys.audit("rag_platform.commit", str(self.path))
                 self._db.execute(

@@ -12,6 +12,7 @@ from typing import Any
 from rag_platform.children import Child, ChildDied, serve
 from rag_platform.config import canonical_json
 from rag_platform.errors import ProviderError, RagError
+from rag_platform.observability import faults
 from rag_platform.protocols import Vectors
 from rag_platform.registry import build
 
@@ -119,13 +120,15 @@ def _embedding(named: tuple[str, Mapping[str, Any]]) -> Callable[[list[str]], Ve
     provider, options = named
     built = functools.cache(lambda: build("embedder", provider, options))
 
-    def embed(texts: list[str]) -> Vectors:
-        try:
-            vectors: Vectors = built().embed(texts)
-        except RagError:
-            raise
-        except Exception as error:
-            raise ProviderError(f"the embedder {provider!r} failed: {type(error).__name__}: {error}") from error
-        return vectors
+    return lambda texts: guarded(provider, lambda: built().embed(texts))
 
-    return embed
+
+def guarded(provider: str, embed: Callable[[], Vectors]) -> Vectors:
+    """What the embedder returns; an error that it does not foresee becomes ProviderError, so that it costs only the texts at fault."""
+    try:
+        return embed()
+    except RagError:
+        raise
+    except Exception as error:
+        faults.seen(error, "model.embed")
+        raise ProviderError(f"the embedder {provider!r} failed: {type(error).__name__}: {error}") from error

@@ -90,15 +90,10 @@ def _history_markdown(data: Json) -> str:
                      f"{len(row['releases'])} |")  # fmt: skip
         if row["code"]:
             notes.append(f"- {short}: [{row['code']}] {row['reason']} (failed {row['attempts']} times)")
-        if row["drift"] and (row["drift"]["kind"] != "content" or _other_profiles(row["drift"])):
+        if row["drift"]:
             notes.append(f"- {short}: drift {row['drift']['kind']} against {row['drift']['against'].rpartition('@')[2]}: "
                          f"{row['drift']['details']}")  # fmt: skip
     return "\n".join([*lines, *([""] if notes else []), *notes])
-
-
-def _other_profiles(drift: Json) -> bool:
-    """True when not only the text but the config is another one than that of the build before."""
-    return any(drift[stage][0] != drift[stage][1] for stage in ("sections", "chunks"))
 
 
 # --- differences -----------------------------------------------------------------------------------------------------------

@@ -28,12 +28,13 @@ from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.indexes.embedding_workers import EmbeddingPool
 from rag_platform.ir import Json, StageOutcome, Version
 from rag_platform.ledger import Ledger
-from rag_platform.observability import tracing
+from rag_platform.observability import faults, tracing
 from rag_platform.profiles import INGESTION_STAGES, stage_profiles, text_norm_profile_id
 from rag_platform.store import Store
 
-# Text in a PDF, as a share of its bytes: a rough figure, files full of pictures have less.
-_PDF_TEXT_SHARE = 0.03
+# Text in a file that is no text, as a share of its bytes: rough figures, files full of pictures have less.
+_TEXT_SHARES = {"application/pdf": 0.03, "image": 0.0, "application": 0.1}
+_TEXT_TYPES = ("application/json", "application/xhtml+xml", "application/xml")
 _BATCH_TEXTS = 512
 _FIRST_BATCH = 64  # small, so that the embedder's processes load while the next documents are read
 _BATCHES_AT_ONCE = 2  # no process waits for the slowest one of its batch
@@ -116,6 +117,8 @@ def ingest_versions(
         pause = policy.backoff_seconds * 2 ** (attempt - 1)
         on_progress("documents", len(versions) - len(waiting), len(versions), f"{len(waiting)} documents are tried again in {pause:g} s")
         time.sleep(pause)
+    tracing.count(documents=totals.documents, documents_failed=len(totals.failures), chunks=totals.chunks,
+                  embeddings_computed=totals.embeddings_computed, embeddings_reused=totals.embeddings_reused)  # fmt: skip
     return totals
 
 
@@ -416,10 +419,12 @@ class _Run:
             summary = work.facts.summary
             figures = {"profile": self._profile, "chunks": len(work.views), "pages": summary.pages, "text_chars": summary.text_chars}
             figures |= self._builds.pop(work.version.version_id, {})
+            led_to = {"final_url": work.base_url} if work.base_url not in ("", work.version.source_uri) else {}
+            metadata = file_metadata({**led_to, **summary.metadata}, _modified(work.origin))
             self.ledger.complete(
                 work.version.version_id,
                 title=document_title(work.facts, work.version.filename),
-                counts={**figures, "warnings": list(summary.warnings), "metadata": file_metadata(summary.metadata, _modified(work.origin))},
+                counts={**figures, "warnings": list(summary.warnings), "metadata": metadata},
             )
             self._settled.add(work.version.version_id)
             self.totals.documents += 1
@@ -428,6 +433,8 @@ class _Run:
     def _failed(self, version: Version, stage: str, error: Exception) -> None:
         code = error.code if isinstance(error, RagError) else "internal_error"
         reason = error.message if isinstance(error, RagError) else f"{type(error).__name__}: {error}"
+        with faults.about(version.version_id):
+            faults.seen(error, f"stage.{stage}")
         again = transient(error) and not self._last
         payload = {"version_id": version.version_id, "stage": stage, "code": code, "reason": reason, "tried_again": again}
         tracing.event("ingest.document_failed", payload)
@@ -449,8 +456,12 @@ def _modified(origin: Path | None) -> float | None:
 
 
 def text_bytes(version: Version) -> int:
-    """About how many bytes of text a version will bring."""
-    return int(version.size * _PDF_TEXT_SHARE) if version.mime == "application/pdf" else version.size
+    """About how many bytes of text a version will bring; what was read of it once is known."""
+    if version.mime.startswith("text/") or version.mime in _TEXT_TYPES:
+        return version.size
+    if (known := version.counts.get("text_chars")) is not None:
+        return int(known)
+    return int(version.size * _TEXT_SHARES.get(version.mime, _TEXT_SHARES.get(version.mime.partition("/")[0], 1.0)))
 
 
 def stale_versions(ledger: Ledger, namespace: str, profile: str) -> Iterator[Version]:

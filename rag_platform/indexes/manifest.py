@@ -10,8 +10,9 @@ from pathlib import Path
 from rag_platform.config import Strategy
 from rag_platform.errors import NotFoundError, SchemaVersionError
 from rag_platform.ir import EmbedderInfo, EmbedderPart, Json
+from rag_platform.records import from_json
 from rag_platform.registry import build
-from rag_platform.store import from_json, read_json, write_json
+from rag_platform.store import read_json, write_json
 
 SCHEMA_VERSION = 1
 FILENAME = "manifest.json"
@@ -48,6 +49,8 @@ class Manifest:
     checks: tuple[CheckResult, ...] = ()
     evaluation_run: str | None = None
     editions: Mapping[str, str] = field(default_factory=dict)  # version_id: edition, of the versions with edits by hand
+    outputs: Mapping[str, str] = field(default_factory=dict)  # version_id: fingerprint of its stored outputs; older releases lack it
+    given: Mapping[str, str] = field(default_factory=dict)  # version_id: fingerprint of its row and its document's; older ones lack it
     deletions: int = 0  # sequence of the newest deletion when the live versions were read; later ones are hidden by readers
     schema_version: int = SCHEMA_VERSION
 

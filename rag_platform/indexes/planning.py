@@ -7,22 +7,22 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rag_platform.config import Settings, Strategy
+from rag_platform.config import Settings, Strategy, load_strategy, strategy_names
 from rag_platform.documents.cleaning import canonical
-from rag_platform.documents.metadata import effective
 from rag_platform.documents.receiving import given_up
 from rag_platform.documents.versions import STAGES, VersionBuild, marker
 from rag_platform.errors import NotFoundError
 from rag_platform.indexes import release as releases
-from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.embedding import estimate
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.indexes.ingesting import text_bytes
 from rag_platform.indexes.manifest import embedder_info
+from rag_platform.indexes.updating import unchanged
 from rag_platform.ir import Document, Json, Version, View
 from rag_platform.ledger import Ledger
 from rag_platform.profiles import stage_profiles, text_norm_profile_id
-from rag_platform.store import Store, read_records, to_json
+from rag_platform.records import to_json
+from rag_platform.store import Store, read_records
 
 # Rough costs on two slow cores beside the embedding, as measured with bench/ingest.py; a plan says "about".
 _START_SECONDS = 5.0  # a process with Dagster in it
@@ -94,13 +94,10 @@ def plan(
     asked = [v for _, v in live] if release == "full" else due  # a whole build needs every vector
     asked = asked if strategy.builds_dense else []
     views = {v.version_id: _views(works[v.version_id]) for v in asked if v.version_id in there["views"]}
+    uncut = [v for v in asked if v.version_id not in views]
     with EmbeddingCache(store.embeddings_path) as cache:
         missing = _missing(views, strategy, cache)
-        uncut = [v for v in asked if v.version_id not in views]
-        profile, size = text_norm_profile_id(strategy.cleaning), sum(map(text_bytes, uncut))
-        embedding = estimate(
-            size, strategy.embedding, cache, processes=settings.embedding_processes, texts=missing, text_norm_profile=profile
-        )
+        embedding = _embedding_seconds(missing, uncut, strategy, settings, cache)
     lacking = {v.version_id for v in uncut} | {key for key, found in views.items() if any(view.content_hash in missing for view in found)}
     embedded = there["views"] - lacking
     unread = [v for v in due if v.version_id not in there["facts"]]
@@ -119,6 +116,39 @@ def plan(
         reason=reason,
         seconds=_seconds(due, unread, live, release, embedding),
     )
+
+
+def expected_seconds(version_ids: Sequence[str], *, settings: Settings, store: Store, ledger: Ledger) -> dict[str, float]:
+    """Strategy to a rough number of seconds that embedding these versions takes, from measured rates; texts with a vector cost nothing.
+
+    A version whose bytes a strategy has not cut yet, in no namespace, counts with its size.
+    """
+    versions = [ledger.version(version_id) for version_id in version_ids]
+    twins: dict[str, list[Version]] = {version.file_sha256: [version] for version in versions}
+    for version in (v for namespace in ledger.namespaces() for v in ledger.versions(namespace) if v.file_sha256 in twins):
+        twins[version.file_sha256].append(version)
+    expected = {}
+    with EmbeddingCache(store.embeddings_path) as cache:
+        for strategy in (load_strategy(settings, name) for name in strategy_names(settings)):
+            if not strategy.builds_dense:
+                continue
+            profiles, views = stage_profiles(strategy), {}
+            for version in (version for same in twins.values() for version in same):
+                work = VersionBuild(version, strategy, settings, store)
+                work.profiles = profiles
+                if version.file_sha256 not in views and marker("views", work).is_file():
+                    views[version.file_sha256] = _views(work)
+            uncut = [version for version in versions if version.file_sha256 not in views]
+            expected[strategy.name] = _embedding_seconds(_missing(views, strategy, cache), uncut, strategy, settings, cache)
+    return expected
+
+
+def _embedding_seconds(
+    missing: Mapping[str, str], uncut: Iterable[Version], strategy: Strategy, settings: Settings, cache: EmbeddingCache
+) -> float:
+    """Seconds that embedding these texts takes, and those that the uncut versions will bring."""
+    profile, size = text_norm_profile_id(strategy.cleaning), sum(map(text_bytes, uncut))
+    return estimate(size, strategy.embedding, cache, processes=settings.embedding_processes, texts=missing, text_norm_profile=profile)
 
 
 def _release(
@@ -148,11 +178,11 @@ def _release(
         return "delta", f"the namespace moves from strategy {bound!r} to {strategy.name!r}"
     if due:
         return "delta", f"{len(due)} documents were built under another config"
+    if unchanged(namespace, strategy, store, ledger):
+        return "nothing", f"release {published} holds what the config asks for"
     if releases.manifest_of(store, namespace, published).contents != wanted:
         return "delta", f"release {published} does not hold exactly the live versions"
-    if _retold(live, CatalogReader(store.release_dir(namespace, published) / "catalog.sqlite")):
-        return "delta", "titles, tags or metadata of documents changed"
-    return "nothing", f"release {published} holds what the config asks for"
+    return "delta", "titles, tags or metadata of documents changed, or what was read of them"
 
 
 def _left_behind(
@@ -166,19 +196,6 @@ def _left_behind(
         if public and not releases.why_full(store, namespace, strategy, manifest.release_id):
             return manifest.release_id
     return ""
-
-
-def _retold(live: Sequence[tuple[Document, Version]], catalog: CatalogReader) -> bool:
-    """True when a release that holds what is live has other words about a document than the ledger now."""
-    try:
-        held = {document.doc_id: _words(document) for document in catalog.documents()}
-    finally:
-        catalog.close()
-    return any(_words(effective(document, version)) != held[document.doc_id] for document, version in live)
-
-
-def _words(document: Document) -> tuple[object, ...]:
-    return document.title, document.tags, document.categories, document.metadata
 
 
 def _views(work: VersionBuild) -> list[View]:

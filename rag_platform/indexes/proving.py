@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,8 @@ from rag_platform.observability import erasing
 from rag_platform.protocols import DenseIndex
 from rag_platform.registry import build
 from rag_platform.store import Store, read_json
+
+Recorded = Callable[[Collection[str], erasing.Names], tuple[int, list[str]]]  # how many records are left, what could not be looked into
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +59,14 @@ def prove(
     store: Store,
     ledger: Ledger,
     partitions: Collection[str] = (),
+    recorded: Recorded | None = None,
+    unreached: Sequence[str] = (),
 ) -> Proof:
     """What every store still holds of a document, or of one version; nothing is changed.
 
     Counted is what deletions recorded and what is found now, less what versions of other documents (or, for a version, other versions of
-    its own) need too. `partitions` are the keys of Dagster. Raises NotFoundError for an unknown document.
+    its own) need too. `partitions` are the keys of Dagster, `recorded` counts what it recorded under keys or about names, `unreached` says
+    what nobody could open. Raises NotFoundError for an unknown document.
     """
     document = named_document(ledger, namespace, doc)
     mine = ledger.versions(namespace, document.doc_id)
@@ -78,6 +83,11 @@ def prove(
             record = read_record(store, namespace, stone.sequence)
             own = own if record is None else own | record.belongings
     work = _Count(document, mine, own, settings, store, ledger)
+    names = work.names(whole=version_id is None)
+    words = ledger.words_left(namespace, doc_id, ids, whole=version_id is None)
+    events, blind = recorded(ids, names) if recorded is not None else (0, [])
+    others, packed = _other_files(store, names)
+    work.open += [*unreached, *blind, *packed]
     remaining = {
         "raw": work.held("file_sha256s", work.raw()),
         "facts": work.facts(),
@@ -88,12 +98,28 @@ def prove(
         "media_texts": work.held("context_hashes", work.media_texts()),
         "descriptions": work.held("description_keys", work.descriptions()),
         "downloads": int(version_id is None and store.download_path(document.source_uri).is_file()),
-        "logs": work.logs(whole=version_id is None),
+        "logs": erasing.quoting(store.logs_dir, names),
         "partitions": len(set(partitions) & set(ids)),
-        "drafts": len([draft for draft in ledger.drafts(namespace, doc_id) if draft.version_id in ids]),
-        "ledger": work.ledger_words(whole=version_id is None),
+        "events": events,
+        "drafts": words.pop("drafts"),
+        "ledger": sum(words.values()),
+        "ledger_backups": len(store.ledger_backups()) if document.status == "deleted" else 0,
+        "other_files": others,
     }
     return Proof(doc_id, remaining, {name: count for name, count in work.shared.items() if count}, tuple(work.open))
+
+
+def _other_files(store: Store, names: erasing.Names) -> tuple[int, list[str]]:
+    """How many files that are not ours name the document, and those that are packed in a way that is not looked into."""
+    ours = {"raw", "facts", "versions", "media", "cache", "releases", "deletions", "logs", "spool", "inbox", "dagster"}
+    strange = [path for path in sorted(store.home.iterdir()) if path.name not in ours and not path.name.startswith((".", "ledger"))]
+    files = [file for path in strange for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file()]
+    unfinished = len([path for path in store.spool_dir.rglob("*") if path.is_file()])
+    begun = [path for path in store.area("releases").glob("*/*/") if path.name.startswith(".") or not (path / "manifest.json").is_file()]
+    packed = [f"release {path.name} of {path.parent.name} is unfinished: `rag gc` removes it when nobody builds it" for path in begun]
+    packed += [f"{unfinished} unfinished files in spool/: `rag gc` removes those that nobody writes"] if unfinished else []
+    packed += [f"{path.relative_to(store.home)} is packed" for folder in (store.logs_dir, *strange) for path in erasing.opaque(folder)]
+    return sum(names.stand_in(path.read_bytes()) for path in files), packed
 
 
 def _files(store: Store, version: Version) -> int:
@@ -168,6 +194,8 @@ class _Count:
         return len(self.ledger.versions(self.document.namespace, self.document.doc_id))
 
     def _ann(self, directory: Path, strategy: Strategy) -> set[str]:
+        if not dense.has_ann(directory / "dense"):
+            return set()
         index: DenseIndex = build("dense_index", strategy.dense.provider, strategy.dense.options)
         reader = index.open(directory / "dense" / dense.ANN_DIRECTORY)
         try:
@@ -195,16 +223,10 @@ class _Count:
         """Kept answers of models about chunks."""
         return set(self.own.description_keys & describing.known(self.store.descriptions_path).keys())
 
-    def logs(self, *, whole: bool) -> int:
-        """Lines of logs and traces that quote the document."""
+    def names(self, *, whole: bool) -> erasing.Names:
+        """How lines of logs and events name the document."""
         words = [self.document.doc_id, self.document.source_uri] if whole else [version.version_id for version in self.mine]
         ids = self.own.chunk_ids | self.own.asset_ids
         if not whole or self.own.asset_ids:
             ids -= self.others().chunk_ids | self.others().asset_ids
-        return erasing.quoting(self.store.logs_dir, erasing.Names(words, ids))
-
-    def ledger_words(self, *, whole: bool) -> int:
-        """Rows of the ledger with words of the document in them."""
-        versions = [version for version in self.mine if version.counts or version.reason or version.edition]
-        document = self.document
-        return len(versions) + int(whole and bool(document.title or document.tags or document.categories or document.metadata))
+        return erasing.Names(words, ids)

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from rag_platform.config import Strategy
 from rag_platform.errors import ConfigError, NotFoundError, ProviderError, RagError, ReleaseError, SchemaVersionError, disk_full
@@ -70,12 +70,14 @@ def build(
     parent: str | None,
     cache: EmbeddingCache,
     full: bool = False,
+    replaces: str | None = None,
     processes: int = 0,
     on_progress: OnProgress | None = None,
 ) -> Manifest:
     """The manifest of a checked candidate that holds exactly the live versions.
 
-    A parent with the same index profile is copied and the difference applied, unless `full`; otherwise everything is built. Vectors
+    A parent with the same index profile is copied and the difference applied, unless `full`; otherwise everything is built. One that only
+    `replaces` another, with the same content, takes its place after that one's parent. Vectors
     come from the cache; those it lacks are computed. A check that fails does not stop the build: it stands in `manifest.checks`, and
     `publish` refuses. Raises StorageError `disk_full` when there is no room for it, or not any more; what is published stays as it is.
     """
@@ -116,8 +118,10 @@ def build(
             versions=work.chunk_counts,
             counts=work.counts,
             files=files,
-            delta={**work.summary, "seconds": work.seconds},
+            delta={**work.summary, "seconds": work.seconds, **({"replaces": replaces} if replaces else {})},
             checks=tuple(checks),
+            outputs=work.outputs,
+            given=work.given,
             editions={version.version_id: version.edition for _, version in live if version.edition},
             deletions=deletions,
         )
@@ -216,11 +220,17 @@ def publish(store: Store, namespace: str, release_id: str) -> Manifest:
         raise ReleaseError(
             f"release {release_id} is not published: {reasons}", code="checks_failed", failed=[f.name for f in manifest.failures]
         )
-    if missing := [name for name in manifest.files if not (directory / name).is_file()]:
+    if missing := missing_files(store, manifest):
         raise ReleaseError(f"release {release_id} has lost {missing[0]}; build another with `rag rebuild`", code="files_missing")
     write_text(store.current_path(namespace), release_id + "\n")
     _sync_directory(store.releases_dir(namespace))
     return manifest
+
+
+def missing_files(store: Store, manifest: Manifest) -> list[str]:
+    """Names of the files that a release has lost."""
+    directory = store.release_dir(manifest.namespace, manifest.release_id)
+    return [name for name in manifest.files if not (directory / name).is_file()]
 
 
 def rollback(store: Store, namespace: str, to: str | None = None) -> str:
@@ -251,9 +261,9 @@ def manifest_of(store: Store, namespace: str, release_id: str) -> Manifest:
         ) from None
 
 
-def is_behind(store: Store, namespace: str, live: Mapping[str, str], once_public: Collection[str]) -> bool:
+def is_behind(store: Store, namespace: str, live: Mapping[str, str], once_public: Collection[str], profile: str | None = None) -> bool:
     """True when the published release does not hold exactly the live versions, each in its edition (`live` maps one to the other): a
-    build was interrupted or rejected, or its files are lost.
+    build was interrupted or rejected, or its files are lost; also when it holds outputs of another `profile` than they all have.
 
     After a rollback a newer release that holds them was published once (`once_public`); going forward again is the user's decision.
     """
@@ -264,10 +274,14 @@ def is_behind(store: Store, namespace: str, live: Mapping[str, str], once_public
         read = read_manifest(store.release_dir(namespace, published))
     except NotFoundError:
         return True
-    if read.contents == live:
+
+    def whole(manifest: Manifest) -> bool:
+        return manifest.contents == live and profile in (None, manifest.profiles.get("embeddings"))
+
+    if whole(read):
         return False
     newer = (m for m in list_releases(store, namespace) if m.created_at > read.created_at and m.release_id in once_public)
-    return not any(manifest.contents == live for manifest in newer)
+    return not any(map(whole, newer))
 
 
 def sizes(store: Store, namespace: str, release_id: str) -> tuple[int, int]:
@@ -305,6 +319,7 @@ def surplus(store: Store, namespace: str, keep: int, pinned: Collection[str] = (
 
     The published release, its parent and the pinned ones always stay, so that going back stays possible; of rejected ones only the newest.
     Those that never were public (`unpublished`) take nobody's place: the newest stays while nothing was published after it was built.
+    What a public one replaces, with the same content, goes at once.
     """
     folder = store.releases_dir(namespace)
     if not folder.is_dir():
@@ -314,7 +329,9 @@ def surplus(store: Store, namespace: str, keep: int, pinned: Collection[str] = (
     releases = list_releases(store, namespace)
     read = current(store, namespace)
     rejected = [manifest.release_id for manifest in releases if manifest.failures]
-    good = [m.release_id for m in releases if not m.failures and m.release_id not in unpublished]
+    public = [m for m in releases if not m.failures and m.release_id not in unpublished]
+    replaced = {m.delta.get("replaces") for m in public}
+    good = [m.release_id for m in public if m.release_id not in replaced]
     since = next((manifest.created_at for manifest in releases if manifest.release_id == read), "")
     waiting = [m.release_id for m in releases if not m.failures and m.release_id in unpublished and m.created_at > since]
     parents = {manifest.parent for manifest in releases if manifest.release_id == read}
@@ -369,6 +386,7 @@ class Unreadable:
     """Stands for an index whose files cannot be opened: each search says so, and the other leg answers instead."""
 
     reason: str
+    has_ann: ClassVar[bool] = False
 
     def search(self, *_arguments: Any, **_options: Any) -> NoReturn:
         """Raises ProviderError, always."""

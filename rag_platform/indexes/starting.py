@@ -6,21 +6,21 @@ Everything is received and written down before a job's process starts, so a job 
 from __future__ import annotations
 
 import subprocess
+import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from rag_platform import jobs
-from rag_platform.config import Settings, Strategy, load_strategy, strategy_names
+from rag_platform.config import Settings, Strategy, load_strategy
 from rag_platform.documents.downloading import is_url
 from rag_platform.documents.finding import Input
 from rag_platform.documents.receiving import ReceiveOptions, Reception, check_namespace, given_up, left_alone, receive
 from rag_platform.errors import BusyError, NotFoundError
 from rag_platform.indexes import release as releases
-from rag_platform.indexes.embedding import estimate
-from rag_platform.indexes.embedding_cache import EmbeddingCache
-from rag_platform.indexes.ingesting import stale_versions, text_bytes
+from rag_platform.indexes.ingesting import stale_versions
 from rag_platform.indexes.updating import settle, unfinished
 from rag_platform.ir import Json, Version
 from rag_platform.ledger import Ledger
@@ -28,11 +28,12 @@ from rag_platform.ledger_rows import Job, JobItem
 from rag_platform.ledger_tables import now
 from rag_platform.observability import tracing
 from rag_platform.profiles import stage_profiles, strategy_config_id
-from rag_platform.store import Store
+from rag_platform.store import Store, keep_config
 
 DOCUMENT_JOBS = ("ingest", "rebuild")
 _BAD_STATES = ("failed", "dead")
 _SHOWN_NOTES = 20
+_POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ def start_ingest(
     Raises BusyError, before anything is received, when another job still writes the namespace after `wait` seconds.
     """
     check_namespace(namespace)
-    with store.writer(namespace, "an ingest that receives files", wait=wait):
+    with _turn(namespace, "an ingest that receives files", settings, store, ledger, wait):
         settle(namespace, store, ledger)
         reception, trace_id = _received(inputs, namespace, settings, strategy, store, ledger, options)
         profile = stage_profiles(strategy)["embeddings"]
@@ -80,11 +81,11 @@ def start_ingest(
         ledger.update_job(job.job_id, trace_id=trace_id)
     if release:
         return Started(job, jobs.launch(job, settings, store))
-    failed = sum(item.state in _BAD_STATES for item in items)
+    failed = [item for item in items if item.state in _BAD_STATES]
     ledger.update_job(
         job.job_id,
         state="partly" if failed else "done",
-        reason=f"{failed} documents failed; `rag jobs retry {job.job_id}` tries them again" if failed else "",
+        reason=jobs.failed_documents(failed, job.job_id) if failed else "",
         started_at=now(),
         ended_at=now(),
     )
@@ -102,12 +103,32 @@ def start_rebuild(
     """
     if namespace not in ledger.namespaces():
         raise NotFoundError(f"unknown namespace {namespace!r}; `rag ingest --namespace {namespace}` makes it", code="unknown_namespace")
-    with store.writer(namespace, "a rebuild that is planned", wait=wait):
+    with _turn(namespace, "a rebuild that is planned", settings, store, ledger, wait):
         ledger.rebind_strategy(namespace, strategy.name, strategy_config_id(strategy))
         items = _stale(ledger, namespace, stage_profiles(strategy)["embeddings"])
         version_ids = [item.version_id for item in items if item.state == "queued"]
         job = ledger.add_job("rebuild", namespace, {"version_ids": version_ids, "release": True, "full": full}, items)
     return Started(job, jobs.launch(job, settings, store))
+
+
+@contextmanager
+def _turn(namespace: str, owner: str, settings: Settings, store: Store, ledger: Ledger, wait: float) -> Iterator[None]:
+    """Hold the namespace's write lock while no job of it is open: one that was launched a moment ago may not hold it yet.
+
+    Raises BusyError after `wait` seconds.
+    """
+    until = time.monotonic() + wait
+    while True:
+        with store.writer(namespace, owner, wait=max(0.0, until - time.monotonic())):
+            jobs.end_orphans(ledger, settings.jobs.silent_seconds)
+            ahead = [job for state in jobs.OPEN_STATES for job in ledger.jobs(namespace, 1, state=state)]
+            if not ahead:
+                yield
+                return
+        if time.monotonic() >= until:
+            told = f"{ahead[0].kind} job {ahead[0].job_id}, {ahead[0].state}"
+            raise BusyError(f"namespace {namespace!r} is being written by {told}; try again when it has ended", job_id=ahead[0].job_id)
+        time.sleep(_POLL_SECONDS)
 
 
 def _received(
@@ -121,7 +142,7 @@ def _received(
 ) -> tuple[Reception, str]:
     """What receiving decided, and the id of its trace."""
     with (
-        tracing.trace("ingestion", logs_dir=store.logs_dir, namespace=namespace, strategy_config_id=strategy_config_id(strategy)) as trace,
+        tracing.trace("ingestion", logs_dir=store.logs_dir, namespace=namespace, strategy_config_id=_config_id(strategy, store)) as trace,
         tracing.span("stage.dedup", provider_type="store", provider_id="sha256") as span,
     ):
         reception = receive(inputs, namespace, strategy=strategy, settings=settings, store=store, ledger=ledger, options=options)
@@ -138,16 +159,11 @@ def _stale(ledger: Ledger, namespace: str, profile: str, known: Collection[str] 
     ]
 
 
-def expected_seconds(version_ids: Sequence[str], *, settings: Settings, store: Store, ledger: Ledger) -> dict[str, float]:
-    """Strategy to a rough number of seconds that embedding these versions takes, from measured rates; texts already known cost less."""
-    size = sum(text_bytes(ledger.version(version_id)) for version_id in version_ids)
-    expected = {}
-    with EmbeddingCache(store.embeddings_path) as cache:
-        for name in strategy_names(settings):
-            strategy = load_strategy(settings, name)
-            if strategy.builds_dense:
-                expected[name] = estimate(size, strategy.embedding, cache, processes=settings.embedding_processes)
-    return expected
+def _config_id(strategy: Strategy, store: Store) -> str:
+    """The strategy's id, under which its configuration is kept."""
+    found = strategy_config_id(strategy)
+    keep_config(store, found, strategy.model_dump(mode="json"))
+    return found
 
 
 # --- retries ---------------------------------------------------------------------------------------------------------------
@@ -159,14 +175,14 @@ def start_retry(job_id: str, *, settings: Settings, store: Store, ledger: Ledger
     A file that could not be received is received again from where it was. Jobs that process no documents are done anew. Raises
     NotFoundError `nothing_to_retry`; BusyError while the job is not over, or another one writes the namespace after `wait` seconds.
     """
-    jobs.end_orphans(ledger)
+    jobs.end_orphans(ledger, settings.jobs.silent_seconds)
     job = ledger.job(job_id)
     if job.state not in jobs.FINAL_STATES:
         raise BusyError(f"job {job_id} is {job.state}; wait for its end, or end it with `rag jobs cancel {job_id}`", code="job_not_over")
     if job.kind not in DOCUMENT_JOBS:
         return _anew(job, settings, store, ledger)
-    with store.writer(job.namespace, f"a retry of {job_id}", wait=wait):
-        strategy = load_strategy(settings, ledger.namespaces().get(job.namespace))
+    with _turn(job.namespace, f"a retry of {job_id}", settings, store, ledger, wait):
+        strategy = load_strategy(settings, ledger.namespaces().get(job.namespace), ingestion=True)
         before = ledger.job_items(job_id)
         items = _undone(before, job.namespace, stage_profiles(strategy)["embeddings"], ledger)
         inputs = _inputs(before, job, ledger)
@@ -191,8 +207,8 @@ def start_retry_all(namespace: str, *, settings: Settings, store: Store, ledger:
     check_namespace(namespace)
     if namespace not in ledger.namespaces():
         raise NotFoundError(f"unknown namespace {namespace!r}", code="unknown_namespace")
-    with store.writer(namespace, "a retry of all", wait=wait):
-        strategy = load_strategy(settings, ledger.namespaces()[namespace])
+    with _turn(namespace, "a retry of all", settings, store, ledger, wait):
+        strategy = load_strategy(settings, ledger.namespaces()[namespace], ingestion=True)
         bad = [JobItem(v.source_uri, v.doc_id, v.version_id, "continue") for v in ledger.versions(namespace) if v.status in _BAD_STATES]
         items = _undone(bad, namespace, stage_profiles(strategy)["embeddings"], ledger)
         if not items:
@@ -235,10 +251,14 @@ def _retry(
 
 def _anew(job: Job, settings: Settings, store: Store, ledger: Ledger) -> Started:
     """A job that is done as a whole or not at all, launched once more."""
+    if job.kind == "sync":
+        raise NotFoundError(f"job {job.job_id} was a run of Dagster's job `sync`: launch that again in its UI, or use `rag ingest --sync`",
+                            code="nothing_to_retry")  # fmt: skip
     if job.state == "done":
         raise NotFoundError(f"nothing to retry: job {job.job_id} ({job.kind}) is done", code="nothing_to_retry")
     items = [JobItem(item.source_uri, item.doc_id, item.version_id, item.decision) for item in ledger.job_items(job.job_id)]
-    again = ledger.add_job(job.kind, job.namespace, {**job.args, "retry_of": job.job_id}, items)
+    args = {key: value for key, value in job.args.items() if key != "run_id"}
+    again = ledger.add_job(job.kind, job.namespace, {**args, "retry_of": job.job_id}, items)
     return Started(again, jobs.launch(again, settings, store))
 
 
@@ -330,7 +350,7 @@ def _ingest_markdown(data: Json, job: Job) -> str:
     kinds = ("new", "new_versions", "continued", "skipped", "retired", "kept", "failed", "unprocessed", "ignored")
     told = ", ".join(f"{data[kind]} {kind.replace('_', ' ')}" for kind in kinds if data[kind]) or "nothing to do"
     done = job.result.get("documents", 0)
-    rate = f" ({done / data['seconds']:.1f} documents a second)" if done and data["seconds"] else ""
+    rate = f" (documents: {jobs.pace(done / data['seconds'])})" if done and data["seconds"] else ""
     lines = [f"{told}, in {data['seconds']:.1f} s{rate}."]
     if done:
         lines.append(f"{data['chunks']} chunks, {data['embeddings_computed']} embeddings computed, {data['embeddings_reused']} reused.")
@@ -339,9 +359,9 @@ def _ingest_markdown(data: Json, job: Job) -> str:
     lines += [*notes[:_SHOWN_NOTES], *([f"- and {len(notes) - _SHOWN_NOTES} more"] if len(notes) > _SHOWN_NOTES else [])]
     reasons = Counter(_short_reason(item) for item in data["ignored_files"])
     lines += [f"- ignored: {count} ({reason})" for reason, count in reasons.most_common(10)]
-    lines.append(
-        f"Release {data['release_id']} of namespace {job.namespace!r} is published." if data["release_id"] else "Nothing is published."
-    )
+    same = "Nothing changed: release" if job.result.get("release") else "Release"
+    stands = f"{same} {data['release_id']} of namespace {job.namespace!r} is published."
+    lines.append(stands if data["release_id"] else "Nothing is published.")
     return "\n".join(lines)
 
 

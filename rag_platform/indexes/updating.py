@@ -7,38 +7,79 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import takewhile
 
 from rag_platform.config import Settings, Strategy
+from rag_platform.documents.metadata import effective
 from rag_platform.errors import NotFoundError, ReleaseError
 from rag_platform.indexes import release as releases
+from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.indexes.manifest import CheckResult, Manifest, read_manifest
-from rag_platform.ir import Json, Version
+from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import Release
 from rag_platform.ledger_tables import now
 from rag_platform.observability import tracing
 from rag_platform.profiles import index_profile, stage_profiles, strategy_config_id
-from rag_platform.store import Store, to_json
+from rag_platform.records import to_json
+from rag_platform.store import Store
 
 _LOCK_SECONDS = 1.0  # moving the pointer takes milliseconds: whoever holds the lock longer is a job
 
 
 def unfinished(namespace: str, settings: Settings, store: Store, ledger: Ledger) -> bool:
-    """True when the published release does not hold exactly the live versions, and nobody went back to it on purpose."""
-    live = {version.version_id: version.edition for _, version in ledger.live(namespace)}
-    return releases.is_behind(store, namespace, live, {row.release_id for row in ledger.releases(namespace) if row.published_at})
+    """True when the published release does not hold exactly the live versions, or holds them as they were built under an earlier config
+    than they are now, and nobody went back to it on purpose."""
+    rows = ledger.live(namespace)
+    live = {version.version_id: version.edition for _, version in rows}
+    profiles = {version.counts.get("profile") for _, version in rows}
+    once_public = {row.release_id for row in ledger.releases(namespace) if row.published_at}
+    # versions of several configs are still being rebuilt: no release can hold them
+    return releases.is_behind(store, namespace, live, once_public, profiles.pop() if len(profiles) == 1 else None)
+
+
+def unchanged(namespace: str, strategy: Strategy, store: Store, ledger: Ledger) -> str | None:
+    """The published release_id when a release of what is live would equal it in content and profiles, None when there is a difference."""
+    published = releases.current(store, namespace)
+    if published is None or releases.why_full(store, namespace, strategy, published):
+        return None
+    manifest, live = releases.manifest_of(store, namespace, published), ledger.live(namespace)
+    hidden = {stone.version_id or stone.doc_id for stone in ledger.tombstones(namespace, since=manifest.deletions)}
+    if (
+        manifest.strategy != strategy.name
+        or manifest.contents != {version.version_id: version.edition for _, version in live}
+        or any(not hidden.isdisjoint((document.doc_id, version.version_id)) for document, version in live)
+        or releases.missing_files(store, manifest)
+    ):
+        return None
+    with closing(CatalogReader(store.release_dir(namespace, published) / "catalog.sqlite")) as catalog:
+        if catalog.versions_with("failed_embed"):  # those are tried again
+            return None
+        held, documents = catalog.versions(), {document.doc_id: _words(document) for document in catalog.documents()}
+    same = all(v.version_id in held and _made(held[v.version_id]) == _made(v) for _, v in live)
+    return published if same and all(_words(effective(d, v)) == documents.get(d.doc_id) for d, v in live) else None
+
+
+def _made(version: Version) -> tuple[object, ...]:
+    """What a release holds of a version, as far as the ledger can tell; when it was made does not count."""
+    return version.revision, *(version.counts.get(key) for key in ("profile", "chunks", "warnings", "metadata"))
+
+
+def _words(document: Document) -> tuple[object, ...]:
+    return document.title, document.tags, document.categories, document.metadata
 
 
 def build_candidate(
-    namespace: str, *, settings: Settings, strategy: Strategy, store: Store, ledger: Ledger, full: bool = False
+    namespace: str, *, settings: Settings, strategy: Strategy, store: Store, ledger: Ledger, full: bool = False, in_place: bool = True
 ) -> tuple[Manifest, list[CheckResult]]:
     """The checked candidate of the live versions, recorded as `candidate` or, when a check failed, as `rejected`.
 
-    It is made from the published release by delta, unless `full`.
+    It is made from the published release by delta, unless `full`. One that is built whole although nothing changed replaces the published
+    release, also in the order of those that one can go back to, unless `in_place` is false.
 
     Raises ReleaseError when nothing is live, or a live version has no outputs for the strategy as it is now.
     """
@@ -50,23 +91,27 @@ def build_candidate(
         raise _stale(stale)
     settle(namespace, store, ledger)
     retain(namespace, settings=settings, store=store, ledger=ledger)
-    published = releases.current(store, namespace)
+    parent = releases.current(store, namespace)
+    replaces = unchanged(namespace, strategy, store, ledger) if full and in_place else None
+    if replaces:
+        parent = releases.manifest_of(store, namespace, replaces).parent
     release_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}"
     with (
         EmbeddingCache(store.embeddings_path) as cache,
         tracing.span("stage.upsert", provider_type="release", provider_id=strategy.encoding, profile_id=index_profile(strategy)) as span,
     ):
         manifest = releases.build(
-            store, namespace, strategy, live, release_id=release_id, deletions=deletions, parent=published, cache=cache, full=full
-        )
-        span.set(release_id=release_id, parent=published, **manifest.counts)
+            store, namespace, strategy, live, release_id=release_id, deletions=deletions, parent=parent, cache=cache, full=full,
+            replaces=replaces,
+        )  # fmt: skip
+        span.set(release_id=release_id, parent=parent, **manifest.counts)
         tracing.event("ingest.upsert_result", {"delta": manifest.delta, "failed_checks": [check.name for check in manifest.failures]})
     failed = [check for check in manifest.checks if not check.passed]
     ledger.put_release(
         Release(
             namespace=namespace,
             release_id=release_id,
-            parent=published,
+            parent=parent,
             state="rejected" if failed else "candidate",
             strategy=strategy.name,
             strategy_config_id=strategy_config_id(strategy),
@@ -85,7 +130,7 @@ def _stale(stale: Sequence[Version]) -> ReleaseError:
         told, remedy = stale[0].version_id, "run `rag ingest` on their source, or `rag rebuild`"
     else:
         told = f"{failed[0].source_uri} ({failed[0].version_id}), which failed: [{failed[0].code}] {failed[0].reason}"
-        remedy = "put the config back, delete the document with `rag docs delete DOC`, or try again with `rag jobs retry JOB`"
+        remedy = "put the config back, delete the document with `rag docs delete DOC`, or try again with `rag jobs retry --all`"
     return ReleaseError(
         f"{len(stale)} live versions were built under another config, e.g. {told}; the published release stays; {remedy}",
         code="stale_versions", failed=[version.source_uri for version in failed],
@@ -112,11 +157,11 @@ def publish_candidate(namespace: str, release_id: str, *, settings: Settings, st
     with store.writer(namespace, f"publish {release_id}", wait=_LOCK_SECONDS):
         settle(namespace, store, ledger)
         published = releases.current(store, namespace)
-        parent = read_manifest(store.release_dir(namespace, release_id)).parent
-        if published not in (parent, release_id):
+        manifest = read_manifest(store.release_dir(namespace, release_id))
+        if published not in (manifest.parent, manifest.delta.get("replaces"), release_id):
             raise ReleaseError(
-                f"release {release_id} was built on {parent or 'nothing'}, but {published} was published since; build another with "
-                f"`rag rebuild`, or publish this one all the same with `rag releases rollback {release_id}`",
+                f"release {release_id} was built on {manifest.parent or 'nothing'}, but {published} was published since; build another "
+                f"with `rag rebuild`, or publish this one all the same with `rag releases rollback {release_id}`",
                 code="outdated_candidate",
             )
         releases.publish(store, namespace, release_id)

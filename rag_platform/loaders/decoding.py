@@ -11,7 +11,7 @@ import codecs
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rag_platform.errors import DocumentError
 
@@ -45,6 +45,15 @@ MAGIC = {
     b"II*\x00": "TIFF",
     b"MM\x00*": "TIFF",
 }
+# Names by which pages and servers call encodings that are written with a larger one (WHATWG Encoding, labels).
+CODECS = {"gb2312": "gb18030", "gbk": "gb18030", "x-gbk": "gb18030", "iso-8859-1": "cp1252", "latin1": "cp1252", "us-ascii": "cp1252",
+          "ascii": "cp1252", "shift_jis": "cp932", "shift-jis": "cp932", "x-sjis": "cp932", "ks_c_5601-1987": "cp949", "euc-kr": "cp949",
+          "big5": "big5hkscs", "windows-31j": "cp932", "iso-8859-9": "cp1254", "tis-620": "cp874"}  # fmt: skip
+# Encodings that can be declared; Python knows others, such as unicode_escape, which are none of documents.
+DECLARED = re.compile(
+    r"(?:x-)?(?:iso[-_]?8859[-_]\d{1,2}|(?:windows-|cp)(?:125\d|874|932|949|950)|koi8[-_][ru]|(?:ibm|cp)866|macintosh|mac-cyrillic|"
+    r"gb18030|big5hkscs|big5-hkscs|euc[-_]jp|euc[-_]kr|johab|utf-?8)"
+)
 SAMPLE = 1 << 18  # bytes of a legacy file that are judged
 
 
@@ -59,14 +68,15 @@ class Decoded:
     warnings: tuple[str, ...] = ()
 
 
-def decode(raw: bytes) -> Decoded:
-    """The text of the bytes, with a warning where its encoding was guessed or parts are unreadable.
+def decode(raw: bytes, *declared: str) -> Decoded:
+    """The text of the bytes, with a warning where its encoding was guessed or parts are unreadable; what is no UTF-8 is read in the first
+    of the declared encodings that it is.
 
     Raises DocumentError: `empty_file` for nothing but white space, `binary_content` for another type of file.
     """
     if kind := binary_kind(raw[:4096]):
         raise DocumentError(f"the content is {kind}, not text; give the file its right suffix", code="binary_content")
-    decoded = _decode(raw)
+    decoded = _decode(raw, *declared)
     if not decoded.text.strip().strip("\ufeff\u200b\x00"):
         raise DocumentError(f"the file holds no text ({len(raw)} bytes of white space); nothing to index", code="empty_file")
     return decoded
@@ -90,7 +100,17 @@ def looks_like_text(head: bytes) -> bool:
     return True
 
 
-def _decode(raw: bytes) -> Decoded:
+def codec_of(name: str) -> str:
+    """Python's name of an encoding as pages and servers call it; empty for what nobody knows."""
+    name = name.strip().lower()
+    codec = CODECS.get(name, name.removeprefix("x-"))
+    try:
+        return codecs.lookup(codec).name if name in CODECS or DECLARED.fullmatch(name) else ""
+    except LookupError:
+        return ""
+
+
+def _decode(raw: bytes, *declared: str) -> Decoded:
     for bom, encoding in BOMS:
         if raw.startswith(bom):
             return _declared(raw, encoding, len(bom))
@@ -102,10 +122,25 @@ def _decode(raw: bytes) -> Decoded:
     except UnicodeDecodeError:
         if nul:
             raise DocumentError(f"{nul} NUL bytes in what is not UTF-8: the content is binary", code="binary_content") from None
-        return _legacy(raw)
+        return _by_name(raw, declared)
     if nul > max(8, len(raw) // 10):
         raise DocumentError(f"{nul} of {len(raw)} bytes are NUL: the content is binary", code="binary_content")
     return Decoded(text, "utf-8", warnings=(f"{nul} NUL characters in the text",) if nul else ())
+
+
+def _by_name(raw: bytes, declared: Sequence[str]) -> Decoded:
+    """The text in the first of the declared encodings that it is, else in the one that is guessed, each that failed told."""
+    notes: list[str] = []
+    for name in filter(None, declared):
+        if not (codec := codec_of(name)):
+            notes.append(f"the page says charset={name[:40]}, which nobody knows")
+            continue
+        try:
+            return Decoded(raw.decode(codec), codec, warnings=tuple(notes))
+        except UnicodeDecodeError as error:
+            notes.append(f"the page says charset={name}, but byte {error.start} is not of it")
+    guessed = _legacy(raw)
+    return replace(guessed, warnings=(*guessed.warnings, *notes))
 
 
 def _declared(raw: bytes, encoding: str, bom_len: int) -> Decoded:

@@ -44,7 +44,7 @@ class DocxLoader:
     max_unpacked_bytes: int = archives.MAX_UNPACKED_BYTES
 
     NAME: ClassVar[str] = "docx"
-    VERSION: ClassVar[str] = "1"
+    VERSION: ClassVar[str] = "2"
     ISOLATED: ClassVar[bool] = True
 
     def claims(self, filename: str, head: bytes) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rag_platform.loaders.docx_package import Element, W, attribute
 
@@ -12,6 +12,7 @@ HEADING = re.compile(r"(?:heading|标题|標題|見出し|제목|überschrift|ti
 CHINESE_HEADING = re.compile(r"([一二三四五六七八九])级标题")
 TITLE = {"title", "标题", "標題", "文档标题", "表題", "제목", "titel"}
 CODE = re.compile(r"(?:source\s*code|code(?:\s*block)?|html preformatted|verbatim|preformatted text|代码|程序代码|源代码)", re.IGNORECASE)
+NESTED = re.compile(r"list (?:bullet|number) ([2-9])", re.IGNORECASE)  # each a list of its own, which only its indentation nests
 _ROMAN = ((1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc"), (50, "l"), (40, "xl"), (10, "x"), (9, "ix"),
           (5, "v"), (4, "iv"), (1, "i"))  # fmt: skip
 _HAN = "零一二三四五六七八九"
@@ -62,6 +63,10 @@ class Styles:
     def named(self, paragraph: Element, *names: str) -> bool:
         """True when the paragraph's style, or one it is based on, has one of the names."""
         return any(style.name.lower() in names for style in self.chain(paragraph))
+
+    def list_level(self, paragraph: Element) -> int:
+        """The level from 0 that a style such as `List Bullet 2` gives a list item."""
+        return next((int(match[1]) - 1 for style in self.chain(paragraph) if (match := NESTED.fullmatch(style.name))), 0)
 
     def is_code(self, paragraph: Element) -> bool:
         """True for a style made for program text."""
@@ -142,7 +147,8 @@ def labels(paragraphs: Iterable[Element], numbering: Element, styles: Styles) ->
             number.used = True
             for reset in number.starts:
                 counted.counts.pop(reset, None)
-        found[paragraph] = _label(number, counted, level)
+        label = _label(number, counted, level)
+        found[paragraph] = replace(label, level=max(label.level, styles.list_level(paragraph)))
     return found
 
 

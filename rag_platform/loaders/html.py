@@ -16,22 +16,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, Json
-from rag_platform.loaders.decoding import BOMS, Decoded, decode, looks_like_text
+from rag_platform.loaders.decoding import Decoded, decode, looks_like_text
 from rag_platform.loaders.html_blocks import Page, Piece, letters, source_text
 from rag_platform.loaders.html_inline import is_hidden, links, visible
 from rag_platform.loaders.markdown_images import image_refs
 from rag_platform.loaders.text import LANGUAGES, PROSE, facts_of, first_line, suffix_of
+from rag_platform.observability import faults
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
 
+
 SUFFIXES = {".html", ".htm", ".xhtml", ".xht", ".shtml"}
 START = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)[\s>]", re.IGNORECASE | re.DOTALL)
 CHARSET = re.compile(rb"""<meta[^>]+charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
-# Names by which pages call encodings that are written with a larger one (WHATWG Encoding, labels).
-CODECS = {"gb2312": "gb18030", "gbk": "gb18030", "x-gbk": "gb18030", "iso-8859-1": "cp1252", "latin1": "cp1252", "us-ascii": "cp1252",
-          "ascii": "cp1252", "shift_jis": "cp932", "shift-jis": "cp932", "x-sjis": "cp932", "ks_c_5601-1987": "cp949", "euc-kr": "cp949",
-          "big5": "big5hkscs", "windows-31j": "cp932", "iso-8859-9": "cp1254", "tis-620": "cp874"}  # fmt: skip
 MAX_GUIDED_BLOCKS = 20_000  # of a page above which trafilatura is not asked for its main content
 MAX_GUIDED_LETTERS = 4_000_000
 MIN_MAIN = 100  # letters that the main content must have
@@ -51,12 +49,16 @@ _METADATA = {
 
 @dataclass(frozen=True)
 class HtmlLoader:
-    """Reads HTML. `main_content: whole` keeps all of the page but its navigation, scripts, header and footer."""
+    """Reads HTML. `main_content: whole` keeps all of the page but its navigation, scripts, header and footer.
+
+    `charset` is the encoding that a server declared.
+    """
 
     main_content: Literal["auto", "whole"] = "auto"
+    charset: str = ""
 
     NAME: ClassVar[str] = "html"
-    VERSION: ClassVar[str] = "1"
+    VERSION: ClassVar[str] = "2"
     ISOLATED: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -75,7 +77,7 @@ class HtmlLoader:
         import lxml.etree
         import trafilatura
 
-        decoded = decoded_page(path.read_bytes())
+        decoded = decoded_page(path.read_bytes(), self.charset)
         page = Page(parsed(decoded.text))
         if not page.pieces:
             raise DocumentError(
@@ -106,37 +108,32 @@ class HtmlLoader:
         The file is parsed again. What stands at a block's locator must make the same Markdown, and the letters that lxml finds there,
         read without any Markdown, must all stand in the block in their order.
         """
-        page = Page(parsed(decoded_page(path.read_bytes()).text))
-        known = {page.locator(piece): piece for piece in page.pieces}
-        bad = {}
-        for block in blocks:
-            piece = known.get(block.locator)
-            if piece is None:
-                bad[block.ordinal] = f"the page has no block at {block.locator}"
-            elif piece.text != text[block.start : block.end]:
-                bad[block.ordinal] = f"what stands at {block.locator} reads otherwise"
-            elif not _in_order(letters(source_text(piece)), letters(piece.text)):
-                bad[block.ordinal] = f"letters at {block.locator} are missing in the block"
-        return bad
+        return disproved(Page(parsed(decoded_page(path.read_bytes(), self.charset).text)), text, blocks)
+
+
+def disproved(page: Page, text: str, blocks: Iterable[Block], prefix: str = "") -> dict[int, str]:
+    """Ordinal to reason for each block that the page, parsed again, does not hold at its locator; `prefix` stands before the XPath."""
+    known = {prefix + page.locator(piece): piece for piece in page.pieces}
+    bad = {}
+    for block in blocks:
+        piece = known.get(block.locator)
+        if piece is None:
+            bad[block.ordinal] = f"the page has no block at {block.locator}"
+        elif piece.text != text[block.start : block.end]:
+            bad[block.ordinal] = f"what stands at {block.locator} reads otherwise"
+        elif not _in_order(letters(source_text(piece)), letters(piece.text)):
+            bad[block.ordinal] = f"letters at {block.locator} are missing in the block"
+    return bad
 
 
 # --- bytes to tree -----------------------------------------------------------------------------------------------------
 
 
-def decoded_page(raw: bytes) -> Decoded:
-    """The text of a page: by byte order mark, as UTF-8 where it is that, by its own `meta charset`, and last by detection."""
-    decoded = decode(raw)
-    declared = found.group(1).decode("ascii", "replace").lower() if (found := CHARSET.search(raw[:4096])) else ""
-    if (decoded.encoding == "utf-8" and not decoded.lossy) or any(raw.startswith(bom) for bom, _ in BOMS) or not declared:
-        return decoded
-    codec = CODECS.get(declared, declared)
-    try:
-        return Decoded(raw.decode(codec), codec)
-    except LookupError:
-        note = f"the page says charset={declared}, which nobody knows"
-    except UnicodeDecodeError as error:
-        note = f"the page says charset={declared}, but byte {error.start} is not of it"
-    return replace(decoded, warnings=(*decoded.warnings, note))
+def decoded_page(raw: bytes, charset: str = "") -> Decoded:
+    """The text of a page: by byte order mark, as UTF-8 where it is that, by the charset its server declared, by its own `meta charset`,
+    and last by detection (the order of the HTML standard, section 13.2.3.2, but for UTF-8, which is nothing else by chance)."""
+    found = CHARSET.search(raw[:4096])
+    return decode(raw, charset, found.group(1).decode("ascii", "replace").lower() if found else "")
 
 
 def parsed(text: str) -> _Element:
@@ -250,7 +247,8 @@ def _marked(page: Page) -> list[int]:
     try:
         extracted = letters(trafilatura.extract(copied, include_comments=False, include_tables=True, fast=True) or "")
     except Exception as error:  # its rules fail in many ways on odd trees; the page is read without their advice
-        page.note(f"the main content was not looked for: {type(error).__name__}")
+        faults.seen_ours(error, "stage.loader")
+        page.note("the main content was not looked for: its rules failed")
         return []
     return [number for number, own in enumerate(page.letters) if len(own) >= MIN_MARK and own[:MARK_LETTERS] in extracted]
 

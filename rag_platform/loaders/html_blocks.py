@@ -32,6 +32,7 @@ BLOCKS = (
 )
 _PARTS = {"table": {"caption", "colgroup", "col", "thead", "tbody", "tfoot", "tr"}, "tr": {"td", "th"}}
 MAX_DEPTH = 120  # deeper elements are read as running text of the element at this depth
+MAX_INNER_LETTERS = 2_000  # of a cell with a table in it, above which the outer one arranges a page
 MAX_REPEATS = 20_000  # of merged cells in one table
 _LANGUAGE = re.compile(r"(?:^|\s)(?:language|lang|highlight|highlight-source|brush:)[- ]([A-Za-z0-9+#]{1,20})(?=\s|$)")
 
@@ -274,13 +275,27 @@ def _code(element: _Element) -> Iterator[Piece]:
 
 
 def _is_data(table: _Element, below: set[str]) -> bool:
-    """False for a table that only arranges a page: it holds headings, code or tables, has one column, or text outside of its cells."""
-    if table.get("role") in ("presentation", "none") or below & {"heading", "pre", "table"}:
+    """False for a table that only arranges a page: it holds headings or code, tables that are none of its cells' data, has one column,
+    or text outside of its cells."""
+    if table.get("role") in ("presentation", "none") or below & {"heading", "pre"} or ("table" in below and not _keeps_tables(table)):
         return False
     if any(_strays(part) for part in table.iter("table", "thead", "tbody", "tfoot", "tr")):
         return False
     widths = [sum(cell.tag in ("td", "th") for cell in row) for row in _rows(table)]
     return max(widths, default=0) > 1
+
+
+def _keeps_tables(table: _Element) -> bool:
+    """True for a table of data with tables in some cells: it says what its columns or rows are, and those tables are small."""
+    rows = [[cell for cell in row if cell.tag in ("td", "th")] for row in _rows(table)]
+    cells = [cell for row in rows for cell in row]
+    holding = {cell for cell in cells if cell.find(".//table") is not None}
+    if any(len(letters(visible(cell))) > MAX_INNER_LETTERS for cell in holding):
+        return False
+    if table.find("caption") is not None or any(cell.tag == "th" for cell in cells):
+        return True
+    named = all(row and row[0] not in holding and visible(row[0]).strip() for row in rows)
+    return named and len(rows) > 1 and len({len(row) for row in rows}) == 1
 
 
 def _strays(part: _Element) -> bool:

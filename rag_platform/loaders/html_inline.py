@@ -203,6 +203,8 @@ class Inline:
             self._marked(element, MARKS[tag], MARKS[tag], depth)
         elif tag == "a":
             self._link(element, depth)
+        elif tag == "table" and self.cell:
+            self._inner_table(element, depth)
         else:
             if tag == "sup" and not self._space and self._last.isalnum() and visible(element).strip()[:1].isalnum():
                 self._write("^")
@@ -220,6 +222,23 @@ class Inline:
             self.add(child, depth + 1)
             if child.tail:
                 self._text(child.tail)
+
+    def _inner_table(self, table: _Element, depth: int) -> None:
+        """A table in a cell: `a, b; c, d`."""
+        gap = ""
+        for row in table.iter("tr", "caption"):
+            if next(row.iterancestors("table")) is not table or is_skipped(row):
+                continue
+            for cell in row if row.tag == "tr" else [row]:
+                if is_skipped(cell) or not (visible(cell).strip() or cell.findall(".//img")):
+                    continue
+                if gap:
+                    self._write(gap)
+                self._space = not gap
+                self._children(cell, depth + 1)
+                gap, self._space = ", ", False
+            gap = "; " if gap else ""
+        self._space = True
 
     def _marked(self, element: _Element, mark: str, closing: str, depth: int) -> None:
         self.open(mark)

@@ -11,6 +11,8 @@ from typing import ClassVar
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Facts, MediaRef, ParseSummary
+from rag_platform.loaders.damage import damage
+from rag_platform.observability import faults
 
 _KINDS = ("PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP")
 _MAGIC = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\x00", b"MM\x00*")
@@ -22,7 +24,8 @@ class ImageLoader:
     Markdown files would become documents too."""
 
     NAME: ClassVar[str] = "image"
-    VERSION: ClassVar[str] = "1"
+    VERSION: ClassVar[str] = "2"
+    ISOLATED: ClassVar[bool] = True  # decoders of images have crashed before
 
     def claims(self, filename: str, head: bytes) -> bool:
         """True for PNG, JPEG, GIF, WebP, TIFF and BMP by content, whatever the file is called."""
@@ -30,7 +33,8 @@ class ImageLoader:
         return head.startswith(_MAGIC) or (head[:4] == b"RIFF" and head[8:12] == b"WEBP") or bitmap
 
     def load(self, path: Path, filename: str) -> Facts:
-        """Facts without text, with one media reference `file:`. Raises DocumentError `broken_file` when the header cannot be read."""
+        """Facts without text, with one media reference `file:`. Raises DocumentError when the header cannot be read:
+        `broken_file`, `too_large`."""
         from PIL import Image
 
         try:
@@ -38,10 +42,11 @@ class ImageLoader:
                 warnings.simplefilter("ignore")  # of odd metadata; size is judged when the image is decoded
                 with Image.open(path, formats=_KINDS) as opened:
                     frames = int(getattr(opened, "n_frames", 1)) if opened.format == "TIFF" else 1
+        except Image.DecompressionBombError as error:
+            raise DocumentError(f"{filename} has more pixels than any image is decoded with; make it smaller", code="too_large") from error
         except Exception as error:  # Pillow's readers raise many types on broken files
-            raise DocumentError(
-                f"{filename} cannot be read as an image ({type(error).__name__}); save it again", code="broken_file"
-            ) from error
+            faults.seen_ours(error, "stage.loader")
+            raise DocumentError(f"{filename} cannot be read as an image: {damage(error)}; save it again", code="broken_file") from error
         notes = ["the image holds no text of its own; OCR (media_texts.ocr) or captions (media_texts.captions) make it findable"]
         if frames > 1:
             notes.append(f"only the first of {frames} pages is taken; save the file as PDF to have all")

@@ -35,7 +35,9 @@ KINDS = {"fence": "code", "code_block": "code", "html_block": "html", "table_ope
 
 @dataclass(frozen=True)
 class MarkdownLoader:
-    """Reads Markdown; never changes a character."""
+    """Reads Markdown; never changes a character. `charset` is the encoding that a server declared."""
+
+    charset: str = ""
 
     NAME: ClassVar[str] = "markdown"
     VERSION: ClassVar[str] = "1"
@@ -54,7 +56,7 @@ class MarkdownLoader:
         from markdown_it import __version__ as engine_version
 
         raw = path.read_bytes()
-        decoded = decode(raw)
+        decoded = decode(raw, self.charset)
         text, bytes_of = decoded.text, byte_map(raw, decoded)
         head = front_matter(text)
         if not text[head.end :].strip():

@@ -10,21 +10,22 @@ import contextlib
 import gc
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from rag_platform.errors import DocumentError
-from rag_platform.ir import Block, Facts
+from rag_platform.ir import Block, Facts, HiddenText
 from rag_platform.loaders import pdf_document, pdf_layout, pdf_text
 from rag_platform.loaders.pdf_document import PdfInfo, Reader
-from rag_platform.loaders.pdf_images import PageImage, images_of
-from rag_platform.loaders.pdf_pages import PageBlock, PageFacts, page_blocks
+from rag_platform.loaders.pdf_images import images_of
+from rag_platform.loaders.pdf_pages import PageFacts, page_blocks
 from rag_platform.loaders.pdf_plain import plain_regions
+from rag_platform.observability import faults
 
 NAME = "pdf"
-VERSION = "2"
+VERSION = "3"
 Profile = Literal["layout", "fast"]
 
 _DAMAGE = re.compile(
@@ -110,6 +111,16 @@ def load_window(
     return result
 
 
+def page_texts(path: Path, first: int, last: int) -> Iterator[tuple[int, str]]:
+    """(page, the words that MuPDF finds on it, shown or not) of the pages [first, last), counted from 0; a broken page has none."""
+    with pdf_text.opened(path) as document:
+        for number in range(first, min(last, document.page_count)):
+            try:
+                yield number + 1, document[number].get_text("text", flags=pdf_text.text_flags())
+            except Exception:  # engines raise whatever they like on a broken page; loading names it
+                yield number + 1, ""
+
+
 # --- one page ------------------------------------------------------------------------------------------------------------
 
 
@@ -119,9 +130,10 @@ def _read_page(document: Any, number: int, profile: Profile) -> PageFacts:
     for engine in ("layout", "raw") if profile == "layout" else ("raw",):
         try:
             with _without_collection():
-                blocks, images, notes = _page_content(document, number, engine)
-            return PageFacts(number + 1, tuple(blocks), tuple(images), engine, (*warnings, *notes))
+                page = _page_content(document, number, engine)
+            return replace(page, warnings=(*warnings, *page.warnings))
         except Exception as error:  # the page is retried, then named in a warning: never dropped in silence
+            faults.seen_ours(error, "stage.loader")
             warnings.append(f"page {number + 1}: {engine} reading failed ({_first_line(error)})")
     return PageFacts(number + 1, (), (), "failed", tuple(warnings))
 
@@ -142,12 +154,12 @@ def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [""])[0][:200] or type(error).__name__
 
 
-def _page_content(document: Any, number: int, engine: str) -> tuple[list[PageBlock], list[PageImage], list[str]]:
+def _page_content(document: Any, number: int, engine: str) -> PageFacts:
     pymupdf = pdf_text.engine(layout=engine == "layout")
     pymupdf.TOOLS.reset_mupdf_warnings()
     page = document[number]
     page.remove_rotation()
-    runs = pdf_text.page_runs(page)
+    runs, unseen = pdf_text.page_text(page)
     if engine == "layout" and runs:  # a page without text has nothing to lay out
         textpage = page.get_textpage(flags=pdf_text.text_flags(images=True), clip=pymupdf.INFINITE_RECT())
         regions = pdf_layout.layout_regions(page, textpage, runs)
@@ -159,7 +171,8 @@ def _page_content(document: Any, number: int, engine: str) -> tuple[list[PageBlo
         warnings.append(f"page {number + 1}: parts may be missing, the PDF is damaged here ({damage[0][:120]})")
     if len(images) > MAX_IMAGES_PER_PAGE:
         warnings.append(f"page {number + 1}: only the first {MAX_IMAGES_PER_PAGE} of {len(images)} images are recorded")
-    return blocks, images[:MAX_IMAGES_PER_PAGE], warnings
+    hidden = tuple(HiddenText(number + 1, reason, "".join(map(pdf_text.clean, text))) for reason, text in unseen)
+    return PageFacts(number + 1, tuple(blocks), tuple(images[:MAX_IMAGES_PER_PAGE]), engine, tuple(warnings), hidden)
 
 
 # --- proof -----------------------------------------------------------------------------------------------------------------

@@ -10,12 +10,15 @@ from typing import ClassVar, Protocol
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Box, Facts, MediaRef, ParseSummary
+from rag_platform.loaders.pdf_edges import running_edges
 from rag_platform.loaders.pdf_headings import heading_levels
 from rag_platform.loaders.pdf_images import target_of
 from rag_platform.loaders.pdf_pages import PageBlock, PageFacts
 from rag_platform.loaders.pdf_text import LIST_MARKER
+from rag_platform.loaders.text import reads_as_title
 
 _NOT_A_TITLE = re.compile(r"^(microsoft word|untitled|powerpoint|slide 1$)|\.(docx?|indd|tex|pdf|dvi|qxd|rtf|pptx?|xlsx?|p65|fm)$", re.I)
+_TEXT_KINDS = ("paragraph", "list", "header", "footer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +63,13 @@ def assemble(pages: Sequence[PageFacts], info: PdfInfo, reader: Reader, warnings
     failed = [page for page in pages if page.engine == "failed"]
     if len(failed) == len(pages):
         raise DocumentError(f"none of the {len(pages)} pages can be read; {failed[0].warnings[-1]}", code="broken_file")
-    text, blocks = _written(pages, heading_levels(pages, info.outline), _repeated_edges(pages))
+    text, blocks = _written(pages, heading_levels(pages, info.outline), running_edges(pages))
     media = _media(pages, text, blocks)
     title = info.metadata.get("title", "")
     if len(title) < 3 or _NOT_A_TITLE.search(title):
-        title = next((b.title for b in blocks if b.kind == "heading"), "")
-        title = title or next((text[b.start : b.end].replace("\n", " ") for b in blocks if b.kind == "paragraph"), "")[:120]
+        said = (b.title or text[b.start : b.end].replace("\n", " ")[:120] for kinds in (("heading",), _TEXT_KINDS) for b in blocks
+                if b.kind in kinds and not b.repeated)  # fmt: skip
+        title = next(filter(reads_as_title, said), "")
     return Facts(
         text,
         tuple(blocks),
@@ -86,6 +90,7 @@ def assemble(pages: Sequence[PageFacts], info: PdfInfo, reader: Reader, warnings
             metadata=dict(info.metadata),
             warnings=(*warnings, *_notes(pages, reader.parse_profile), *(note for page in pages for note in page.warnings)),
             errors=tuple(page.warnings[-1] for page in failed),
+            hidden=tuple(text for page in pages for text in page.hidden),
         ),
     )
 
@@ -106,7 +111,7 @@ def _notes(pages: Sequence[PageFacts], profile: str) -> list[str]:
 
 
 def _written(
-    pages: Sequence[PageFacts], levels: dict[tuple[int, int], int], furniture: dict[tuple[int, int], str]
+    pages: Sequence[PageFacts], levels: dict[tuple[int, int], int], running: dict[tuple[int, int], str]
 ) -> tuple[str, list[Block]]:
     parts: list[str] = []
     blocks: list[Block] = []
@@ -116,12 +121,13 @@ def _written(
         parents: list[PageBlock] = []  # the list entries that the next one may stand under
         for position, block in enumerate(page.blocks):
             kind, text, title = block.kind, block.text, ""
-            level = 0 if (page.page, position) in furniture else levels.get((page.page, position), 0)
+            repeated = (page.page, position) in running
+            level = 0 if repeated else levels.get((page.page, position), 0)
             if level:
                 kind, title = "heading", " ".join(text.removeprefix("- ").split())
                 text = f"{'#' * level} {title}"
-            elif (page.page, position) in furniture:
-                kind = furniture[page.page, position]
+            elif repeated:
+                kind = running[page.page, position]
             elif kind == "heading":
                 kind = "paragraph"
             if kind == "list":
@@ -135,7 +141,7 @@ def _written(
             start = offset + len(gap)
             parts += [gap, text]
             offset = start + len(text)
-            blocks.append(Block(len(blocks), kind, start, offset, level, page=page.page, bbox=block.bbox, title=title))
+            blocks.append(Block(len(blocks), kind, start, offset, level, page=page.page, bbox=block.bbox, title=title, repeated=repeated))
             before = block
     return "".join(parts), blocks
 
@@ -146,24 +152,6 @@ def _parents(parents: Sequence[PageBlock], block: PageBlock) -> list[PageBlock]:
         return []
     least = 0.6 * (block.size or 10.0)
     return [parent for parent in parents if parent.bbox[0] + least < block.bbox[0]]
-
-
-def _repeated_edges(pages: Sequence[PageFacts]) -> dict[tuple[int, int], str]:
-    """(page, position) to header or footer: one of a raw page's two first or last blocks that stands at the same height on three pages.
-
-    Words are compared, digits apart; those of a possible heading with their digits, because chapters begin alike.
-    """
-    seen: dict[tuple[str, str, int], list[tuple[int, int]]] = {}
-    for page in pages:
-        if page.engine == "raw" and len(page.blocks) > 2:
-            order = sorted(range(len(page.blocks)), key=lambda i: page.blocks[i].bbox[1])
-            for kind, positions in (("header", order[:2]), ("footer", order[-2:])):
-                for position in positions:
-                    block = page.blocks[position]
-                    words = re.sub(r"\s+" if block.kind == "heading" else r"[\d\s]+", "", block.text)
-                    if block.kind in ("heading", "paragraph") and len(words) < 120 and block.lines <= 3:
-                        seen.setdefault((kind, words, round(block.bbox[1] / 10)), []).append((page.page, position))
-    return {place: kind for (kind, _, _), places in seen.items() if len({page for page, _ in places}) >= 3 for place in places}
 
 
 def _media(pages: Sequence[PageFacts], text: str, blocks: Sequence[Block]) -> tuple[MediaRef, ...]:

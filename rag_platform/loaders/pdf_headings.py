@@ -30,6 +30,11 @@ _CHINESE = (  # each opens a level below the one before it
     re.compile(r"^\d{1,2}、"),
     re.compile(r"^[（(]\d{1,2}[)）](?=\s*[\u3400-\u9fff])"),
 )
+_UNNUMBERED = re.compile(  # parts of a paper or book that carry no number where its chapters do
+    r"(?:abstract|summary|preface|foreword|acknowledge?ments?|(?:table of )?contents|references|bibliography|glossary|index"
+    r"|摘\s*要|前\s*言|目\s*[录錄]|致\s*[谢謝]|[参參]考文[献獻])[.:：]?",
+    re.I,
+)
 _LEADING = re.compile(r"^(?:chapter|part|section|appendix)?\s*(?:\d+(?:\.\d+)*|[IVXLC]+(?=[.\s])|[A-Z](?=[.\s]))?[.:)\s]*", re.I)
 _BOXES = "□☐☑☒✓✔√✗✘■▢"  # a form's answers
 _CROWD = 4
@@ -37,10 +42,11 @@ _SENTENCE_END = tuple(".;,。；，、")
 
 
 class Style(NamedTuple):
-    """How a heading is set: its size in half points and its weight."""
+    """How a heading is set: its size in half points, its weight, and whether in capitals alone."""
 
     size: float
     bold: bool
+    capitals: bool = False
 
 
 def heading_levels(pages: Sequence[PageFacts], outline: Outline = ()) -> dict[Place, int]:
@@ -61,7 +67,7 @@ def heading_levels(pages: Sequence[PageFacts], outline: Outline = ()) -> dict[Pl
             if plain:
                 crowd.append(place)
         _dispersed(found, crowd)
-    return _levels(found, known)
+    return _levels(found, known, _title(pages, found, known))
 
 
 def _dispersed(found: dict[Place, PageBlock], crowd: Sequence[Place]) -> None:
@@ -154,38 +160,69 @@ def number_depth(text: str) -> int:
 # --- levels ----------------------------------------------------------------------------------------------------------------
 
 
-def _levels(found: Mapping[Place, PageBlock], known: Mapping[Place, int]) -> dict[Place, int]:
-    title = _title(found, known)
-    depths = {place: _depth(block.text, found) for place, block in found.items()}
+def _levels(found: Mapping[Place, PageBlock], outlined: Mapping[Place, int], title: Place | None) -> dict[Place, int]:
+    shift = int(title is not None and list(outlined.values()).count(1) > 1)  # they stand below a title that the outline does not name
+    known = {place: min(6, level + shift) for place, level in outlined.items()}
+    depths = _depths(found, known)
     offsets = Counter(level - depths[place] for place, level in known.items() if depths[place])
     offset = min(offsets, key=lambda item: (-offsets[item], item)) if offsets else int(title is not None)
-    levels = {place: level for place, level in known.items()}
+    levels = dict(known)
     for place in found:
         if place not in levels and depths[place]:
             levels[place] = min(6, max(1, depths[place] + offset))
     if title is not None:
         levels.setdefault(title, 1)
+    styles = _styles(found)
     votes: dict[Style, Counter[int]] = {}
     for place, level in levels.items():
         if place != title:
-            votes.setdefault(style_of(found[place]), Counter())[level] += 1
+            votes.setdefault(styles[place], Counter())[level] += 1
     by_style = {style: min(counts, key=lambda level: (-counts[level], level)) for style, counts in votes.items()}
-    rest = Counter(style_of(block) for place, block in found.items() if place not in levels)
+    rest = Counter(styles[place] for place in found if place not in levels)
     recurring = [style.size for style in (*by_style, *rest) if style in by_style or rest[style] > 1]
     current = int(title is not None)
     ranked: dict[Style, int] = {}
-    for style in sorted({*rest, *by_style}, key=lambda item: (-item.size, not item.bold)):
+    for style in sorted({*rest, *by_style}, key=lambda item: (-item.size, not item.bold, not item.capitals)):
         if style in by_style:
             current = by_style[style]
         elif rest[style] > 1 or not ranked or style.size <= max(recurring, default=0.0):
             current += 1  # other sizes stand once, above all that recur: a cover's, which opens no level of its own
         ranked[style] = min(6, max(1, current))
-    return {place: levels.get(place) or ranked[style_of(block)] for place, block in found.items()}
+    return {place: levels.get(place) or ranked[styles[place]] for place in found}
 
 
 def style_of(block: PageBlock) -> Style:
     """The style of a block."""
     return Style(block.size, block.bold)
+
+
+def _styles(found: Mapping[Place, PageBlock]) -> dict[Place, Style]:
+    """Place to style, where headings in capitals are told from others as large and heavy, if several words in capitals are usual there."""
+    capitals = {place: words for place, block in found.items() if (words := _capital_words(block.text))}
+    usual = {style_of(found[place]) for place, words in capitals.items() if words > 1}
+    several = {style for style in usual if sum(style_of(found[place]) == style for place in capitals) > 1}
+    styles = {place: style_of(block) for place, block in found.items()}
+    return {place: style._replace(capitals=style in several and place in capitals) for place, style in styles.items()}
+
+
+def _capital_words(text: str) -> int:
+    """How many words of more than three letters a text has, when all are in capitals; 0 when one is not."""
+    words = [word for word in re.findall(r"[^\W\d_]+", text) if len(word) > 3]
+    return len(words) if all(word.isupper() for word in words) else 0
+
+
+def _depths(found: Mapping[Place, PageBlock], known: Mapping[Place, int]) -> dict[Place, int]:
+    """Place to the depth that its number says; 0 without one, and where single numbers begin anew time and again: steps, not chapters."""
+    depths = {place: _depth(block.text, found) for place, block in found.items()}
+    single = [
+        place for place in found if place not in known and (match := _NUMBER.match(found[place].text)) and match[1] and "." not in match[1]
+    ]
+    numbers = Counter(match[1] for place in single if (match := _NUMBER.match(found[place].text)))
+    if numbers and 2 * (len(single) - len(numbers)) > len(numbers):
+        depths.update(dict.fromkeys(single, 0))
+    if 1 in depths.values():
+        depths.update({place: 1 for place, block in found.items() if _UNNUMBERED.fullmatch(block.text.strip())})
+    return depths
 
 
 def _depth(text: str, found: Mapping[Place, PageBlock]) -> int:
@@ -197,12 +234,19 @@ def _depth(text: str, found: Mapping[Place, PageBlock]) -> int:
     return used.index(chinese) + 1  # a paper whose highest mark is 一、 starts at level 1 there
 
 
-def _title(found: Mapping[Place, PageBlock], known: Mapping[Place, int]) -> Place | None:
-    """The document's title: the heading of the first page that is largest, if it has no number and no other is set as it is."""
+def _title(pages: Sequence[PageFacts], found: Mapping[Place, PageBlock], known: Mapping[Place, int]) -> Place | None:
+    """The document's title: a heading of the first page without a number or an entry in the outline, set as no other is.
+
+    It is the one that the layout model took for it, else the largest of the document, else the one that opens the document.
+    """
     first = {place: block for place, block in found.items() if place[0] == 1 and not number_depth(block.text) and place not in known}
     if not first:
         return None
     place = max(first, key=lambda item: (first[item].title, first[item].size, -item[1]))
+    styles = _styles(found)
+    usual = Counter(styles.values())
     largest = max(block.size for block in found.values())
-    others = sum(style_of(block) == style_of(first[place]) for block in found.values())
-    return place if first[place].title or (first[place].size == largest and others == 1 and len(found) > 1) else None
+    if first[place].title or (first[place].size == largest and usual[styles[place]] == 1 and len(found) > 1):
+        return place
+    opening = next(((1, at) for at, block in enumerate(pages[0].blocks) if block.kind not in ("header", "footer", "picture")), None)
+    return opening if opening in first and usual[styles[opening]] == 1 and len(found) > 2 else None

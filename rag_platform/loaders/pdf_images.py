@@ -11,6 +11,8 @@ from typing import Any
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Box
 from rag_platform.loaders import pdf_page_pictures, pdf_text
+from rag_platform.loaders.damage import damage
+from rag_platform.observability import faults
 
 PLACED = -1
 
@@ -69,7 +71,8 @@ def read_images(path: Path, targets: Sequence[str]) -> Iterator[tuple[str, bytes
             except DocumentError as error:
                 yield target, error.code
             except Exception as error:  # engines raise whatever they like on a broken image
-                yield target, f"broken_image: {type(error).__name__}"
+                faults.seen_ours(error, "stage.asset_normalize")
+                yield target, f"broken_image: {damage(error)}"
 
 
 def read_image(document: Any, target: str) -> bytes:

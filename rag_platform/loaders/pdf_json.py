@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from rag_platform.ir import HiddenText
 from rag_platform.loaders.pdf_document import PdfInfo
 from rag_platform.loaders.pdf_images import PageImage
 from rag_platform.loaders.pdf_pages import PageBlock, PageFacts
@@ -23,6 +24,7 @@ def page_from_json(data: dict[str, Any]) -> PageFacts:
         images=tuple(PageImage(int(image["xref"]), _box(image["bbox"])) for image in data["images"]),
         engine=str(data["engine"]),
         warnings=tuple(str(warning) for warning in data["warnings"]),
+        hidden=tuple(HiddenText(int(item["page"]), str(item["reason"]), str(item["text"])) for item in data["hidden"]),
     )
 
 

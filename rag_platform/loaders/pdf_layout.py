@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rag_platform.ir import Box
+from rag_platform.loaders import pdf_bidi, pdf_vertical
 from rag_platform.loaders.pdf_text import Region, Run, area, owned, owner_of, owner_order, rounded_out, union
 
 
@@ -37,7 +38,8 @@ def layout_regions(page: Any, textpage: Any, runs: Sequence[Run]) -> list[Region
     for item in page.layout_information:
         bbox = (float(item[0]), float(item[1]), float(item[2]), float(item[3]))
         found.append(Region(bbox, str(item[4]), grids.get((bbox, str(item[4])))))
-    return whole_sentences(ordered(page, blocks, complete(found, runs)), runs)
+    leftwards = pdf_bidi.is_leftwards(runs) or pdf_vertical.is_vertical(runs)
+    return whole_sentences(ordered(page, blocks, complete(found, runs), leftwards=leftwards), runs)
 
 
 def complete(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
@@ -106,13 +108,20 @@ def _overlap(one: Box, other: Box) -> float:
     return area((max(one[0], other[0]), max(one[1], other[1]), min(one[2], other[2]), min(one[3], other[3])))
 
 
-def ordered(page: Any, blocks: Sequence[dict[str, Any]], regions: Sequence[Region]) -> list[Region]:
-    """The regions in reading order. Nested ones are folded into the one around them, which then owns their characters."""
+def ordered(page: Any, blocks: Sequence[dict[str, Any]], regions: Sequence[Region], *, leftwards: bool = False) -> list[Region]:
+    """The regions in reading order. Nested ones are folded into the one around them, which then owns their characters.
+
+    `leftwards`: columns are read from the rightmost on.
+    """
     from pymupdf4llm.helpers import utils
 
-    by_key = {(region.bbox, region.label): region for region in regions}
+    def seen(box: Sequence[float]) -> Box:
+        return (-box[2], box[1], -box[0], box[3]) if leftwards else (box[0], box[1], box[2], box[3])
+
+    by_key = {(seen(region.bbox), region.label): region for region in regions}
+    items = [(*seen(region.bbox), region.label) for region in regions]
     result: list[Region] = []
-    for item in utils.find_reading_order(page.rect, blocks, [(*region.bbox, region.label) for region in regions]):
+    for item in utils.find_reading_order(page.rect, [{**block, "bbox": seen(block["bbox"])} for block in blocks], items):
         key = ((item[0], item[1], item[2], item[3]), item[4])
         region = by_key.pop(key, None)
         if region is not None:

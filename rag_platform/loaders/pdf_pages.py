@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rag_platform.ir import Box
-from rag_platform.loaders import pdf_tables, pdf_text
+from rag_platform.ir import Box, HiddenText
+from rag_platform.loaders import pdf_tables, pdf_text, pdf_vertical
 from rag_platform.loaders.pdf_images import PageImage
 from rag_platform.loaders.pdf_text import Region, Run
 
@@ -39,6 +39,7 @@ class PageFacts:
     images: tuple[PageImage, ...]
     engine: str
     warnings: tuple[str, ...] = ()
+    hidden: tuple[HiddenText, ...] = ()
 
 
 def page_blocks(page: int, runs: Sequence[Run], regions: Sequence[Region]) -> tuple[list[PageBlock], list[str]]:
@@ -67,6 +68,8 @@ def page_blocks(page: int, runs: Sequence[Run], regions: Sequence[Region]) -> tu
         blocks.append(block)
     if differing:
         warnings.append(f"page {page}: {differing} blocks hold raw text because their structure would have changed it")
+    if pdf_vertical.is_vertical(runs):
+        warnings.append(f"page {page}: its text is set in columns, which were read downwards and from right to left; check their order")
     unknown = sum(len(_MEANINGLESS.findall(run.text)) for run in runs if not run.text.isascii())
     if unknown > 0.1 * sum(len(run.chars) for run in runs):
         warnings.append(f"page {page}: {unknown} characters have no Unicode meaning in the PDF's fonts; the text needs OCR")

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
+from rag_platform.loaders import pdf_vertical
 from rag_platform.loaders.pdf_text import Region, Run, opens_item, rounded_out, union
 
 _MOST_HEADING_LINES = 3
@@ -18,6 +19,9 @@ def plain_regions(runs: Sequence[Run]) -> list[Region]:
 
     Labels are those of the layout model: text, section-header (a candidate, judged over the whole document later), list-item.
     """
+    if pdf_vertical.is_vertical(runs):
+        level = [run for run in runs if run.horizontal]
+        return plain_regions(level) + [Region(rounded_out(union([run.box for run in tier])), "text") for tier in pdf_vertical.tiers(runs)]
     weights: Counter[float] = Counter()
     for run in runs:
         weights[round(run.size)] += len(run.chars)
@@ -50,7 +54,7 @@ def _joined(pieces: Sequence[tuple[str, list[Run]]]) -> list[tuple[str, list[Run
 
 def _goes_on(above: Sequence[Run], below: Sequence[Run]) -> bool:
     """True when a paragraph goes on below: its last line is full, and the next one is as large, close, and starts at its left edge."""
-    last, first = [run for run in above[-20:] if _beside(run, above[-1])], [run for run in below[:20] if _beside(run, below[0])]
+    last, first = _line_of(above[-1], above[-20:]), _line_of(below[0], below[:20])
     box, here, size = union([run.box for run in last]), union([run.box for run in first]), above[-1].size
     if round(size) != round(below[0].size) or any(run.mono or not run.horizontal for run in (above[-1], below[0])):
         return False
@@ -61,8 +65,9 @@ def _goes_on(above: Sequence[Run], below: Sequence[Run]) -> bool:
     return below_it and aligned and full and not opens_item(below[0].text.strip())
 
 
-def _beside(run: Run, other: Run) -> bool:
-    return min(run.box[3], other.box[3]) - max(run.box[1], other.box[1]) > 0
+def _line_of(run: Run, runs: Sequence[Run]) -> list[Run]:
+    """The run and those of the runs that stand beside it; one without height, as broken fonts have, stands beside none."""
+    return [run, *(other for other in runs if min(run.box[3], other.box[3]) - max(run.box[1], other.box[1]) > 0)]
 
 
 def _lines(block: Sequence[Run]) -> list[list[Run]]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from rag_platform.loaders import pipe_tables
+from rag_platform.loaders import pdf_bidi, pdf_vertical, pipe_tables
 from rag_platform.loaders.pdf_text import MAX_HEADER_ROWS, Char, Region, Run, flowed, line_text, union, visual_lines
 
 _FIGURE = re.compile(r"[\s$€£¥%()\[\]<>≤≥±+\-–—−*.,:/\d]+")
@@ -30,10 +30,13 @@ _Row = dict[int, _Cell]
 def table_text(runs: Sequence[Run], region: Region, words: frozenset[str]) -> str:
     """The pipe table of a region whose grid is known, "" where it has fewer than two rows or columns.
 
-    A header cell that stands over several columns is written once for each of them.
+    A header cell that stands over several columns is written once for each of them. Where most letters are written from right to left,
+    the first column is the rightmost.
     """
     columns, rows = region.grid or ((), ())
-    grid = _joined_headers(_grid(runs, _split_columns(runs, columns, rows), rows, words))
+    seen = [pdf_bidi.as_seen(run) for run in runs]
+    found = _grid(seen, _split_columns(seen, columns, rows), rows, words)
+    grid = _joined_headers([_mirrored(row) for row in found] if pdf_bidi.is_leftwards(runs) else found)
     width = len({column for row in grid for column in row})
     if len(grid) < 2 or width < 2:
         return ""
@@ -59,11 +62,19 @@ def _grid(runs: Sequence[Run], columns: Sequence[float], rows: Sequence[float], 
     return list(grid.values())
 
 
+def _mirrored(row: _Row) -> _Row:
+    """The row as it would stand if it were written from left to right."""
+    cells = sorted(row.items(), reverse=True)
+    return {-column: _Cell(cell.text, -cell.right, -cell.left, cell.top, cell.bottom) for column, cell in cells}
+
+
 def _pieces(run: Run, columns: Sequence[float]) -> list[Run]:
     """A run cut where column borders lie between its phrases: words set apart by no more than a space, but two figures are no phrase.
 
-    A phrase stands whole on one side of a border, even where it crosses it.
+    A phrase stands whole on one side of a border, even where it crosses it; so does a column of Chinese.
     """
+    if pdf_vertical.is_vertical([run]):
+        return [run]
     space = (0.65 if run.mono else 0.45) * run.size
     phrases: list[list[Char]] = []
     figure = False

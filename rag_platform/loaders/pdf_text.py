@@ -24,7 +24,8 @@ from typing import Any, NamedTuple
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Box
-from rag_platform.loaders import pdf_lines
+from rag_platform.loaders import pdf_bidi, pdf_lines, pdf_vertical
+from rag_platform.loaders.pdf_hidden import Hidden, split_hidden
 
 # MuPDF keeps global state: one thread at a time may use it.
 MUPDF_LOCK = threading.RLock()
@@ -38,7 +39,6 @@ _NUMBERED = re.compile(
 _NO_LETTER = re.compile(r"[\W_]+")
 LIST_MARKER = re.compile(r"(?:[-*+]|\d{1,9}[.)]) ")
 _HYPHENATED = frozenset(("self", "well", "half", "cross", "quasi", "non", "semi"))  # their hyphen is part of the word
-_ALEFS = frozenset("\u0627\u0622\u0623\u0625")
 MAX_HEADER_ROWS = 6  # of a table
 _FAR = 1e6  # broken files place glyphs at infinity
 
@@ -60,6 +60,7 @@ class _RunFields(NamedTuple):
     mono: bool
     bold: bool
     horizontal: bool
+    leftwards: bool = False  # most letters of its page are written from right to left
 
 
 class Run(_RunFields):
@@ -145,15 +146,37 @@ def _broken(path: Path, reason: object) -> DocumentError:
 def text_flags(*, images: bool = False) -> int:
     """The extraction flags that parsing and verification share: rectangles of glyphs as the layout engine sees them."""
     pymupdf = engine()
-    flags = pymupdf.TEXT_COLLECT_VECTORS | pymupdf.TEXT_ACCURATE_BBOXES | pymupdf.TEXT_MEDIABOX_CLIP | pymupdf.TEXT_IGNORE_ACTUALTEXT
+    flags = pymupdf.TEXT_COLLECT_VECTORS | pymupdf.TEXT_ACCURATE_BBOXES | pymupdf.TEXT_IGNORE_ACTUALTEXT
     return int(flags | pymupdf.TEXT_PRESERVE_IMAGES if images else flags)
 
 
 def page_runs(page: Any) -> list[Run]:
-    """The text lines of a page without rotation, in content order."""
+    """The visible text lines of a page without rotation, in content order."""
+    return page_text(page)[0]
+
+
+def page_text(page: Any) -> tuple[list[Run], list[Hidden]]:
+    """(the visible text lines, the text that is not shown) of a page without rotation, both in content order."""
     pymupdf = engine()
     textpage = page.get_textpage(flags=text_flags(), clip=pymupdf.INFINITE_RECT())
-    return runs_of(textpage.extractRAWDICT()["blocks"])
+    blocks = textpage.extractRAWDICT()["blocks"]
+    empty = [(block, at) for block in blocks for at, line in enumerate(block.get("lines", ())) if not line["spans"]]
+    if empty and _undrawn(textpage.extractText(), blocks):
+        flags = text_flags() & ~pymupdf.TEXT_ACCURATE_BBOXES
+        again = page.get_textpage(flags=flags, clip=pymupdf.INFINITE_RECT()).extractRAWDICT()["blocks"]
+        by_number = {block["number"]: block for block in again}
+        for block, at in empty:
+            block["lines"][at] = by_number[block["number"]]["lines"][at]
+    visible, hidden = split_hidden(page, blocks)
+    return runs_of(visible), hidden
+
+
+def _undrawn(text: str, blocks: Sequence[dict[str, Any]]) -> bool:
+    """True for a text with more signs than the lines hold: a line of glyphs that no font draws has no rectangle and is left out."""
+    held = sum(
+        not char["c"].isspace() for block in blocks for line in block.get("lines", ()) for span in line["spans"] for char in span["chars"]
+    )
+    return sum(not char.isspace() for char in text) > held
 
 
 def runs_of(raw_blocks: Sequence[dict[str, Any]]) -> list[Run]:
@@ -171,10 +194,10 @@ def runs_of(raw_blocks: Sequence[dict[str, Any]]) -> list[Run]:
                     size = max(size, span["size"])
                     mono = mono and bool(span["flags"] & pymupdf.TEXT_FONT_MONOSPACED)
                     bold = bold and bool(span["flags"] & pymupdf.TEXT_FONT_BOLD)
-                chars += _unswapped(here) if "\u0644" in text else here
+                chars += here
             if size:
                 found.append(Run(tuple(chars), number, size, mono, bold, abs(line["dir"][0] - 1) < 0.01))
-    return found
+    return pdf_bidi.marked(pdf_vertical.joined(found))
 
 
 def _chars(span: dict[str, Any]) -> list[Char]:
@@ -188,18 +211,6 @@ def bounded(bbox: Sequence[float]) -> Box:
     """The rectangle with every coordinate a number that can be stored and compared."""
     x0, y0, x1, y1 = (min(max(value, -_FAR), _FAR) if value == value else 0.0 for value in bbox)
     return x0, y0, x1, y1
-
-
-def _unswapped(chars: list[Char]) -> list[Char]:
-    """Characters in which the alef of a lam-alef ligature, a glyph without width that MuPDF writes first, follows its lam."""
-    i = 0
-    while i < len(chars) - 1:
-        first, second = chars[i], chars[i + 1]
-        if first[0] in _ALEFS and second[0] == "\u0644" and first.x1 - first.x0 < 0.1 < second.x1 - second.x0:
-            chars[i], chars[i + 1] = second, first
-            i += 1
-        i += 1
-    return chars
 
 
 @functools.lru_cache(maxsize=65536)
@@ -278,7 +289,7 @@ def _visible(run: Run) -> bool:
 
 
 def visual_lines(runs: Sequence[Run]) -> list[list[Run]]:
-    """Runs grouped into printed lines, top to bottom, pieces of a line in reading direction; turned text keeps its content order."""
+    """Runs grouped into printed lines, top to bottom, pieces of a line in reading direction; turned text follows in its content order."""
     level = pdf_lines.line_boxes([run for run in runs if run.horizontal])
     level.sort(key=lambda item: ((item[0][1] + item[0][3]) / 2, item[0][0]))
     lines: list[tuple[Box, list[tuple[Box, Run]]]] = []  # the box is the flattest piece's: a drop cap must not swallow a second line
@@ -291,18 +302,10 @@ def visual_lines(runs: Sequence[Run]) -> list[list[Run]]:
                 lines[-1] = (flattest, [*lines[-1][1], (box, run)])
                 continue
         lines.append((box, [(box, run)]))
-    ordered = []
-    for _, items in lines:
-        leftwards = _right_to_left("".join(run.text for _, run in items))
-        ordered.append([run for _, run in sorted(items, key=lambda item: -item[0][2] if leftwards else item[0][0])])
-    return pdf_lines.with_fractions(ordered) + [[run] for run in runs if not run.horizontal]
-
-
-def _right_to_left(text: str) -> bool:
-    if text.isascii():
-        return False
-    directions = Counter(unicodedata.bidirectional(char) for char in text)
-    return directions["R"] + directions["AL"] > directions["L"]
+    ordered = [[run for _, run in sorted(items, key=lambda item: item[0][0])] for _, items in lines]
+    if any(pdf_bidi.has_leftwards(run.text) for _, run in level):
+        ordered = pdf_bidi.in_reading_order(ordered, pdf_bidi.is_leftwards(runs))
+    return pdf_lines.with_fractions(ordered) + [[run] for run in pdf_vertical.in_columns([run for run in runs if not run.horizontal])]
 
 
 def line_text(line: Sequence[Run]) -> str:
@@ -328,7 +331,7 @@ def is_cjk(char: str) -> bool:
 def flowed(lines: Sequence[str], words: frozenset[str] = frozenset()) -> str:
     """Printed lines as one running text: a word cut at a line end is joined again, Chinese and Japanese are joined without a space.
 
-    A hyphen stays where the page spells the compound with it elsewhere (`words` holds the page's words).
+    A hyphen stays before a capital or a digit, and where the page spells the compound with it elsewhere (`words` holds the page's words).
     """
     text = ""
     for line in lines:
@@ -340,6 +343,8 @@ def flowed(lines: Sequence[str], words: frozenset[str] = frozenset()) -> str:
             first, second = re.split(r"\s", text)[-1][:-1], re.split(r"\s", line)[0]
             compound = text[-1] != "\u00ad" and (first.lower() in _HYPHENATED or f"{first}-{second.rstrip('.,;:)')}" in words)
             text = (text if compound else text[:-1]) + line
+        elif text[-1] in "-\u2010" and text[-2:-1].isalpha() and line[0].isalnum() and not line[0].islower() and not is_cjk(line[0]):
+            text += line  # the hyphen of a compound or a name: a dash would stand apart from the word
         elif is_cjk(text[-1]) and is_cjk(line[0]):
             text += line
         else:

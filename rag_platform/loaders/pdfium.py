@@ -1,12 +1,14 @@
 """PDF files read by PDFium, for those who cannot take MuPDF's licence: the same blocks with the same places, made of text alone.
 
 No part of it imports pymupdf. There is no layout model: headings come from the outline, size and weight, tables stay lines of text.
+`page_words` is the independent reading that what MuPDF read is checked against.
 """
 
 from __future__ import annotations
 
 import ctypes
 import io
+import itertools
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -21,16 +23,18 @@ import pypdfium2.raw as raw_api
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Box, Facts
-from rag_platform.loaders import pdf_document, pdf_text
+from rag_platform.loaders import pdf_bidi, pdf_document, pdf_text, pdf_vertical
+from rag_platform.loaders.damage import damage
 from rag_platform.loaders.pdf_document import PdfInfo, Reader
 from rag_platform.loaders.pdf_images import PLACED, PageImage
 from rag_platform.loaders.pdf_page_pictures import PREFIX, asked_page, encoded, zoom_of
 from rag_platform.loaders.pdf_pages import PageFacts, page_blocks
 from rag_platform.loaders.pdf_plain import plain_regions
 from rag_platform.loaders.pdf_text import Char, Run
+from rag_platform.observability import faults
 
 NAME = "pdfium"
-VERSION = "1"
+VERSION = "2"
 MAX_IMAGES_PER_PAGE = 200
 
 _LOCK = threading.RLock()  # PDFium serves one thread at a time
@@ -41,7 +45,7 @@ _LINE_END_HYPHEN = 2  # PDFium's code for a hyphen that it takes for a cut word
 
 @dataclass(frozen=True)
 class PdfiumLoader:
-    """Reads PDF files with PDFium (extra `pdfium`), also those with up to 1024 bytes of something else before their magic."""
+    """Reads PDF files with PDFium, also those with up to 1024 bytes of something else before their magic."""
 
     max_pages: int = 100_000
     profile: Literal["fast"] = "fast"
@@ -151,6 +155,7 @@ def _read_page(document: Any, number: int) -> PageFacts:
             blocks, warnings = page_blocks(number + 1, runs, plain_regions(runs))
             images = [PageImage(PLACED, bbox) for _, bbox in _images(page)]
     except Exception as error:  # engines raise whatever they like on a broken page; it is named in a warning, never dropped in silence
+        faults.seen_ours(error, "stage.loader")
         reason = (str(error).splitlines() or [""])[0][:200] or type(error).__name__
         return PageFacts(number + 1, (), (), "failed", (f"page {number + 1}: raw reading failed ({reason})",))
     if len(images) > MAX_IMAGES_PER_PAGE:
@@ -182,9 +187,83 @@ def page_runs(page: Any) -> list[Run]:
     left, _, _, top = page.get_bbox()
     textpage = page.get_textpage()
     try:
-        return list(_runs(textpage, left, top))
+        return pdf_bidi.marked(pdf_vertical.joined(list(_runs(textpage, left, top))))
     finally:
         textpage.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A printed word and its rectangle, in points from the top left of the page without its rotation."""
+
+    text: str
+    box: Box
+
+
+def page_words(path: Path, numbers: Sequence[int]) -> Iterator[tuple[int, list[Word]]]:
+    """(page, its words in content order, each as one types it) of each of the pages, which count from 1.
+
+    Raises as `describe`; PdfiumError for a broken page.
+    """
+    with opened(path) as document:
+        for number in numbers:
+            with _page(document, number - 1) as page:
+                left, _, _, top = page.get_bbox()
+                textpage = page.get_textpage()
+                try:
+                    typed = pdf_bidi.has_leftwards(textpage.get_text_range())
+                    found = [] if typed else list(_words(textpage, left, top))
+                finally:
+                    textpage.close()
+                if typed:
+                    runs = page_runs(page)
+                    lines = pdf_bidi.in_reading_order([[run] for run in runs], pdf_bidi.is_leftwards(runs))
+                    found = [word for line in lines for run in line for word in _words_of(run)]
+            yield number, found
+
+
+def _words_of(run: Run) -> Iterator[Word]:
+    for visible, chars in itertools.groupby(run.chars, lambda char: not char.text.isspace()):
+        if visible:
+            word = list(chars)
+            yield Word("".join(char.text for char in word), pdf_text.union([(char.x0, char.y0, char.x1, char.y1) for char in word]))
+
+
+def _words(textpage: Any, left: float, top: float) -> Iterator[Word]:
+    """Words between white space; only their first and last characters are measured, for each call takes as long as reading a character."""
+    word: list[str] = []
+    first = high = 0
+    count = textpage.count_chars()
+    for i in range(count + 1):
+        code = raw_api.FPDFText_GetUnicode(textpage, i) if i < count else 32
+        if 0xD800 <= code < 0xDC00:  # the first half of a character that UTF-16 writes as two
+            high = code
+            continue
+        if 0xDC00 <= code < 0xE000:
+            code, high = (0x10000 + ((high - 0xD800) << 10) + code - 0xDC00, 0) if high else (0xFFFD, 0)
+        char = "-" if code == _LINE_END_HYPHEN else chr(code) if 32 < code < 127 or 160 < code < 0x110000 else " "
+        if not char.isspace():
+            first = first if word else i
+            word.append(char)
+        elif word:
+            yield Word("".join(word), pdf_text.union([_box(textpage, first, left, top), _box(textpage, i - 1, left, top)]))
+            word = []
+
+
+def page_texts(path: Path, first: int, last: int) -> Iterator[tuple[int, str]]:
+    """(page, the words that PDFium finds on it, shown or not) of the pages [first, last), counted from 0; a broken page has none."""
+    with opened(path) as document:
+        for number in range(first, min(last, len(document))):
+            try:
+                with _page(document, number) as page:
+                    textpage = page.get_textpage()
+                    try:
+                        text = str(textpage.get_text_range())
+                    finally:
+                        textpage.close()
+            except Exception:  # engines raise whatever they like on a broken page; loading names it
+                text = ""
+            yield number + 1, text
 
 
 def _runs(textpage: Any, left: float, top: float) -> Iterator[Run]:
@@ -247,7 +326,8 @@ def _apart(chars: Sequence[Char], box: Box, size: float) -> bool:
     if last is None:
         return False
     same_line = min(last.y1, box[3]) - max(last.y0, box[1]) > 0.2 * min(last.y1 - last.y0, box[3] - box[1])
-    return not same_line or box[0] - last.x1 > 1.8 * size
+    apart = max(box[0] - last.x1, last.x0 - box[2]) if pdf_bidi.has_leftwards(last.text) else box[0] - last.x1
+    return not same_line or apart > 1.8 * size
 
 
 def _box(textpage: Any, i: int, left: float, top: float) -> Box:
@@ -307,7 +387,8 @@ def read_images(path: Path, targets: Sequence[str]) -> Iterator[tuple[str, bytes
             except DocumentError as error:
                 yield target, error.code
             except Exception as error:  # engines raise whatever they like on a broken image
-                yield target, f"broken_image: {type(error).__name__}"
+                faults.seen_ours(error, "stage.asset_normalize")
+                yield target, f"broken_image: {damage(error)}"
 
 
 def _placed(document: Any, target: str) -> bytes:

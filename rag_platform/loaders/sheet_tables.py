@@ -16,7 +16,8 @@ from rag_platform.loaders import pipe_tables
 from rag_platform.loaders.pdf_text import letters
 
 NUMBER = re.compile(
-    r"[-+(]?\s*[$€£¥]?\s*\d[\d.,' \u00a0]*(?:[eE][-+]?\d+)?\s*[%$€£¥元]?\)?|\d{4}-\d\d-\d\d.*|\d{1,2}[/.]\d{1,2}[/.]\d{2,4}"
+    r"[-+(]?\s*[$€£¥]?\s*-?\d[\d.,' \u00a0]*(?:[eE][-+]?\d+)?\s*[%$€£¥元]?\)?|"
+    r"[-+(]?\s*(?:[A-Z]{3}\s)?-?\d[\d,' \u00a0]*[.,]\d+(?:\s[A-Z]{3})?\)?|\d{4}-\d\d-\d\d.*|\d{1,2}[/.]\d{1,2}[/.]\d{2,4}"
 )
 YEAR = re.compile(r"(?:19|20)\d\d")
 MAX_HEAD_CHARS = 120
@@ -96,8 +97,11 @@ def column_letters(index: int) -> str:
 # --- rows to groups ----------------------------------------------------------------------------------------------------------
 
 
-def groups(rows: Sequence[Row], size: Size) -> Iterator[Group]:
-    """The rows as tables and lines, in order; every cell that holds something stands in exactly one data line, or in a header."""
+def groups(rows: Sequence[Row], size: Size, *, lettered: bool = True) -> Iterator[Group]:
+    """The rows as tables and lines, in order; every cell that holds something stands in exactly one data line, or in a header.
+
+    Columns without a header are `lettered` as spreadsheets show them, or have no name.
+    """
     previous: Head | None = None
     for blank, part in groupby(rows, key=lambda row: row.blank):
         if blank:
@@ -112,7 +116,7 @@ def groups(rows: Sequence[Row], size: Size) -> Iterator[Group]:
         if len(columns) == 1:
             yield from _lines(region, size)
             continue
-        head = _head(region, columns, previous)
+        head = _head(region, columns, previous, lettered)
         body = [row for row in region if row.number not in head.rows]
         yield from _table(body, head, size)
         previous = head
@@ -139,13 +143,14 @@ def _lines(rows: Sequence[Row], size: Size) -> Iterator[Group]:
         yield _group("paragraph", [text for _, text in part], [row for row, _ in part], ())
 
 
-def _head(region: Sequence[Row], columns: tuple[int, ...], previous: Head | None) -> Head:
+def _head(region: Sequence[Row], columns: tuple[int, ...], previous: Head | None, lettered: bool) -> Head:
     """The header of a region; that of the region before where this one goes on with it."""
     first = [_cell(region[0], index) for index in columns]
     numeric = tuple(_numeric([_cell(row, index) for row in region[1:50]]) for index in columns)
     again = previous is not None and set(columns) <= set(previous.columns)
     if not _heads(first):
-        return previous if previous is not None and again else Head((), columns, tuple(column_letters(i) for i in columns), numeric)
+        named = Head((), columns, tuple(column_letters(i) if lettered else "" for i in columns), numeric)
+        return previous if previous is not None and again else named
     if previous is not None and again and previous.columns == columns and not any(previous.numeric):
         return previous  # nothing tells a second header from a row of words behind a blank one
     if len(region) > 2 and _spans(first) and _heads(second := [_cell(region[1], index) for index in columns], distinct=False):
@@ -272,6 +277,8 @@ def disproved(text: str, block: Block, rows: Mapping[int, Row]) -> str:
         names = pipe_tables.cells_of(lines[0])
         if head and not _named(names, head):
             return f"the header is not that of rows {place['head']}"
+        if not head and any(not re.fullmatch("[A-Z]{1,3}" if block.locator.startswith("sheet=") else "", name) for name in names):
+            return "the header stands in no row"
         numbers = {row.number for row in head}
         lines, named = lines[2:], [row for row in named if row.number not in numbers]
     if len(lines) != len(named):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts
@@ -27,14 +28,18 @@ DELIMITERS = ",;\t|"
 
 @dataclass(frozen=True)
 class CsvLoader:
-    """Reads delimiter-separated text; locators are `rows=3-9`, counted in records, and lines of the file."""
+    """Reads delimiter-separated text; locators are `rows=3-9`, counted in records, and lines of the file.
 
+    `charset` is the encoding that a server declared.
+    """
+
+    charset: str = ""
     max_cells: int = MAX_CELLS
     group_chars: int = GROUP_CHARS
     group_tokens: int = GROUP_TOKENS
 
     NAME: ClassVar[str] = "csv"
-    VERSION: ClassVar[str] = "1"
+    VERSION: ClassVar[str] = "2"
 
     def claims(self, filename: str, head: bytes) -> bool:
         """True for text with the suffix .csv, .tsv or .tab."""
@@ -42,9 +47,9 @@ class CsvLoader:
 
     def load(self, path: Path, filename: str) -> Facts:
         """The facts of a file of records. Raises DocumentError: `empty_file`, `binary_content`, `too_large`."""
-        decoded = decode(path.read_bytes())
+        decoded = decode(path.read_bytes(), self.charset)
         delimiter, rows, warnings = read_csv(decoded.text, self.max_cells)
-        text, blocks = written([("", list(groups(rows, Size(self.group_chars, self.group_tokens))))])
+        text, blocks = written([("", list(groups(rows, Size(self.group_chars, self.group_tokens), lettered=False)))])
         if not blocks:
             raise DocumentError("no record of the file holds anything; nothing to index", code="empty_file")
         metadata: dict[str, object] = {"delimiter": delimiter, "records": sum(not row.blank for row in rows)}
@@ -65,7 +70,7 @@ class CsvLoader:
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block whose records do not say what its lines say."""
-        _, rows, _ = read_csv(decode(path.read_bytes()).text, self.max_cells)
+        _, rows, _ = read_csv(decode(path.read_bytes(), self.charset).text, self.max_cells)
         numbered = {row.number: row for row in rows}
         return {block.ordinal: reason for block in blocks if (reason := disproved(text, block, numbered))}
 
@@ -74,28 +79,65 @@ def read_csv(text: str, max_cells: int) -> tuple[str, list[Row], list[str]]:
     """(delimiter, records, warnings). A line `sep=;` at the top names the delimiter and is no record. Raises DocumentError `too_large`."""
     named = re.match(r"sep=(.)(?:\r\n?|\n|\Z)", text)
     delimiter = named[1] if named else sniff_delimiter(text)
-    warnings: list[str] = []
-    try:
-        rows = list(_records(text, delimiter, csv.QUOTE_MINIMAL, max_cells))
-    except csv.Error:
-        rows = list(_records(text, delimiter, csv.QUOTE_NONE, max_cells))
-        warnings.append("a quote is never closed; quotes were read as text")
+    broken: list[int] = []
+    rows = list(_records(text, delimiter, max_cells, broken))
+    warnings = []
+    if broken:
+        more = f", and {len(broken) - 1} more such lines" if len(broken) > 1 else ""
+        warnings.append(f"a quote in line {broken[0]} is never closed{more}; quotes there were read as text")
     return delimiter, rows[1:] if named else rows, warnings
 
 
-def _records(text: str, delimiter: str, quoting: Literal[0, 3], max_cells: int) -> Iterator[Row]:
+def _records(text: str, delimiter: str, max_cells: int, broken: list[int]) -> Iterator[Row]:
+    """The records; a line whose quote is never closed is a record of its own, its number added to `broken`."""
     former = csv.field_size_limit(MAX_FIELD_CHARS)
+    lines = list(io.StringIO(text, newline=""))
+    start = count = 0
+    numbers = itertools.count(1)
     try:
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting)
-        line, count = 0, 0
-        for number, cells in enumerate(reader, 1):
-            count += len(cells)
-            if count > max_cells:
-                raise too_many_cells(count, max_cells)
-            yield Row(number, tuple(cells), line + 1, reader.line_num)
-            line = reader.line_num
+        while start < len(lines):
+            reader = csv.reader((lines[number] for number in range(start, len(lines))), delimiter=delimiter)
+            first = start
+            while True:
+                try:
+                    cells = next(reader, None)
+                except csv.Error:  # a field beyond all measure
+                    cells, last = [], len(lines)
+                else:
+                    last = start + reader.line_num
+                if cells is None:
+                    return
+                if (last > first + 1 or last == len(lines)) and not _closed(lines[first:last], delimiter):
+                    cells, last = _unquoted(lines[first], delimiter, first + 1), first + 1
+                    broken.append(last)
+                count += len(cells)
+                if count > max_cells:
+                    raise too_many_cells(count, max_cells)
+                yield Row(next(numbers), tuple(cells), first + 1, last)
+                first = last
+                if broken and broken[-1] == last:
+                    break
+            start = first
     finally:
         csv.field_size_limit(former)
+
+
+def _unquoted(line: str, delimiter: str, number: int) -> list[str]:
+    """The cells of a line, quotes read as text. Raises DocumentError `too_large` for a cell beyond all measure."""
+    try:
+        return next(csv.reader([line], delimiter=delimiter, quoting=csv.QUOTE_NONE))
+    except csv.Error as error:
+        said = f"a cell in line {number} has more than {MAX_FIELD_CHARS} characters; is the file what its name says?"
+        raise DocumentError(said, code="too_large") from error
+
+
+def _closed(lines: Sequence[str], delimiter: str) -> bool:
+    """True where the quotes of a record over several lines end before a delimiter or its end; on one line where they end at all."""
+    try:
+        list(csv.reader(lines, delimiter=delimiter, strict=True))
+    except csv.Error as error:
+        return len(lines) == 1 and "end of data" not in str(error)
+    return True
 
 
 def too_many_cells(count: int, most: int) -> DocumentError:
@@ -140,7 +182,7 @@ class XlsxLoader:
     max_unpacked_bytes: int = archives.MAX_UNPACKED_BYTES
 
     NAME: ClassVar[str] = "xlsx"
-    VERSION: ClassVar[str] = "1"
+    VERSION: ClassVar[str] = "2"
     ISOLATED: ClassVar[bool] = True
 
     def claims(self, filename: str, head: bytes) -> bool:

@@ -22,7 +22,7 @@ LANGUAGES = {
     ".bash": "shell", ".zsh": "shell", ".ps1": "powershell", ".bat": "batch", ".sql": "sql", ".r": "r", ".lua": "lua", ".pl": "perl",
     ".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".json": "json", ".jsonl": "json", ".ini": "ini", ".cfg": "ini", ".conf": "ini",
     ".properties": "ini", ".xml": "xml", ".css": "css", ".scss": "css", ".proto": "protobuf", ".graphql": "graphql", ".tf": "terraform",
-    ".dockerfile": "dockerfile", ".mk": "makefile", ".cmake": "cmake", ".vue": "vue", ".ipynb": "json",
+    ".dockerfile": "dockerfile", ".mk": "makefile", ".cmake": "cmake", ".vue": "vue",
 }  # fmt: skip
 BARE_NAMES = {"dockerfile": "dockerfile", "makefile": "makefile", "jenkinsfile": "groovy", "rakefile": "ruby", "gemfile": "ruby"}
 LINE_END = re.compile(r"\r\n?|\n")
@@ -31,7 +31,9 @@ BLANK_LINES = re.compile(r"(?:\r\n|\r(?!\n)|\n)(?:[^\S\r\n]*+(?:\r\n|\r(?!\n)|\n
 
 @dataclass(frozen=True)
 class TextLoader:
-    """Reads text and source code; never changes a character."""
+    """Reads text and source code; never changes a character. `charset` is the encoding that a server declared."""
+
+    charset: str = ""
 
     NAME: ClassVar[str] = "text"
     VERSION: ClassVar[str] = "1"
@@ -43,7 +45,7 @@ class TextLoader:
     def load(self, path: Path, filename: str) -> Facts:
         """The facts of a text file. Raises DocumentError: `empty_file`, `binary_content`."""
         raw = path.read_bytes()
-        decoded = decode(raw)
+        decoded = decode(raw, self.charset)
         language = LANGUAGES.get(suffix_of(filename)) or BARE_NAMES.get(PurePosixPath(filename).name.lower(), "")
         blocks = paragraph_blocks(decoded.text, byte_map(raw, decoded), 0, "code" if language else "paragraph")
         title = PurePosixPath(filename).name if language else first_line(decoded.text)
@@ -66,6 +68,15 @@ def first_line(text: str, limit: int = 200) -> str:
         if line := match.group().strip("\ufeff \t\u3000"):
             return " ".join(line.split())[:limit]
     return ""
+
+
+def reads_as_title(line: str) -> bool:
+    """True for words; False for a row of a table, for a line of mostly numbers, and for one of mostly signs."""
+    shown = [char for char in line if not char.isspace()]
+    tokens = line.split()
+    numbers = sum(any(map(str.isdigit, token)) and not any(map(str.isalpha, token)) for token in tokens)
+    row = line.count("|") >= 2 or (numbers > 3 and 2 * numbers > len(tokens))
+    return not row and 2 * sum(map(str.isalnum, shown)) >= len(shown) > 0
 
 
 def paragraph_blocks(text: str, bytes_of: ByteMap, start: int = 0, kind: str = "paragraph", ordinal: int = 0) -> list[Block]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import functools
 import re
 import warnings
 import zipfile
@@ -16,12 +15,13 @@ from urllib.parse import unquote
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Json
+from rag_platform.loaders.damage import damage
+from rag_platform.loaders.number_formats import general, shown_number, shown_partial_date
 from rag_platform.loaders.sheet_tables import Row
 from rag_platform.loaders.sheets import too_many_cells
+from rag_platform.observability import faults
 
 MAX_ROWS, MAX_COLUMNS = 1_048_576, 16_384  # the format's own
-SIMPLE_NUMBER = re.compile(r"([$€£¥]?)(#,##)?0(\.0+)?(%?)([$€£¥元]?)")
-_QUIET_FORMATS = re.compile(r'\[[^\]]*\]|_.|\*.|\\(?=[ \-$])|"')
 Place = tuple[int, int]  # row and column, from 1
 
 
@@ -89,8 +89,9 @@ def read_workbook(path: Path, max_cells: int) -> Workbook:
         except MemoryError:
             raise
         except Exception as error:  # openpyxl raises whatever its parsers raise on a damaged file
+            faults.seen_ours(error, "stage.loader")
             raise DocumentError(
-                f"the workbook cannot be read ({type(error).__name__}: {str(error)[:200]}); open and save it in Excel or LibreOffice",
+                f"the workbook cannot be read: {damage(error)}; open and save it in Excel or LibreOffice",
                 code="broken_file",
             ) from error
     return Workbook(tuple(sheets), str(metadata.pop("title", "")), metadata, tuple(_unread(path)))
@@ -257,45 +258,25 @@ def _text(cell: Any, extras: _Extras, number: int, column: int) -> str:
 
 
 def shown(value: Any, number_format: str) -> str:
-    """The text of a cell's value: dates in ISO form, numbers as a simple format shows them, else with the 15 digits Excel keeps."""
+    """The text of a cell's value: numbers as their format shows them, dates in ISO form where the format shows year, month and day."""
     match value:
         case bool():
             return "TRUE" if value else "FALSE"
         case datetime.datetime():
             if value.time() == datetime.time() and not re.search(r"[hs]", number_format, re.IGNORECASE):
-                return value.date().isoformat()
+                return shown_partial_date(value, number_format) or value.date().isoformat()
             return value.isoformat(" ", "seconds" if value.second or value.microsecond else "minutes")
         case datetime.date():
-            return value.isoformat()
+            return shown_partial_date(value, number_format) or value.isoformat()
         case datetime.time():
             return value.isoformat("seconds" if value.second or value.microsecond else "minutes")
         case datetime.timedelta():
             seconds = round(value.total_seconds())
             return f"{'-' if seconds < 0 else ''}{abs(seconds) // 3600}:{abs(seconds) // 60 % 60:02}:{abs(seconds) % 60:02}"
         case int() | float():
-            return _number(value, number_format)
+            if value != value or abs(value) == float("inf"):
+                return str(value)
+            written = None if number_format == "General" else shown_number(value, number_format)
+            return written or (str(value) if isinstance(value, int) else general(value))
         case _:
             return str(value)
-
-
-@functools.lru_cache(maxsize=256)
-def _simple_form(number_format: str) -> tuple[str, ...] | None:
-    """(sign before, thousands, decimals, percent, sign after) of a simple number format, None for any other."""
-    form = SIMPLE_NUMBER.fullmatch(_QUIET_FORMATS.sub("", number_format.split(";")[0]).strip())
-    return None if form is None else tuple(part or "" for part in form.groups())
-
-
-def _number(value: float, number_format: str) -> str:
-    form = _simple_form(number_format)
-    if form is None or value in (float("inf"), float("-inf")) or value != value:
-        return str(value) if isinstance(value, int) or value != value or abs(value) == float("inf") else _general(value)
-    before, thousands, decimals, percent, after = form
-    digits = len(decimals) - 1 if decimals else 0
-    number = value * 100 if percent else value
-    text = f"{number:,.{digits}f}" if thousands else f"{number:.{digits}f}"
-    sign, text = ("-", text[1:]) if text.startswith("-") else ("", text)
-    return f"{sign}{before}{text}{percent}{after}"
-
-
-def _general(value: float) -> str:
-    return str(int(value)) if value.is_integer() and abs(value) < 1e15 else f"{value:.15g}"

@@ -1,15 +1,19 @@
 """Takes the words of a document out of the logs, in place.
 
 A line names a document by its ids. What stands in such a line under a key of free text is overwritten by as many bytes, so files that
-other processes are appending to keep their lines and their readers keep their places; ids, hashes and figures stay.
+other processes are appending to keep their lines and their readers keep their places; ids, hashes and figures stay. A question is erased
+when its answer was given from the document: it may quote it. Packed files, which nobody appends to, are written anew.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Set
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +21,24 @@ ERASED = "[deleted]"
 # Keys whose values may quote a document, whatever line they stand in.
 TEXT_KEYS = frozenset(
     {"text", "title", "section", "section_path", "heading", "warnings", "failed", "reason", "message", "exception", "preview", "caption",
-     "snippet", "quote", "citations", "details", "error"}
+     "snippet", "quote", "citations", "details", "error", "query_norm", "words"}
 )  # fmt: skip
+# Errors whose messages hold ids and times and nothing else: what readers of a deleted document are told names it for good.
+_ID_CODES = frozenset({"document_deleted", "already_deleted", "not_live", "not_pinned", "version_not_live", "version_not_ready",
+                       "unknown_version"})  # fmt: skip
 _IDS = re.compile(rb"chk_[0-9a-f]{20}|[0-9a-f]{64}")  # of chunks; of images and files
+_TRACE = re.compile(rb'"trace_id": ?"(trc_[0-9a-f]{32})"')
+_ANSWERED = re.compile(rb'"kind": ?"(?:context\.final|generation\.summary)"')  # what a question's answer was made of
+_PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_OPAQUE = (b"PAR1", b"PK\x03\x04", b"\xfd7zXZ", b"BZh", b"7z\xbc\xaf", b"\x04\x22\x4d\x18")  # Parquet, zip, xz, bzip2, 7-Zip, lz4
 
 
 class Names:
     """How lines name a document: `words` (doc_id, source_uri) anywhere, `ids` (of chunks, images, files) as a whole."""
 
     def __init__(self, words: Iterable[str], ids: Iterable[str] = ()) -> None:
-        self._words = tuple(json.dumps(word, ensure_ascii=False)[1:-1].encode() for word in words)
+        forms = (json.dumps(word, ensure_ascii=ascii_)[1:-1] for word in words if word for ascii_ in (False, True))
+        self._words = tuple(dict.fromkeys(form.encode("utf-8", "surrogatepass") for form in forms))
         self._ids = frozenset(value.encode() for value in ids)
 
     def stand_in(self, line: bytes) -> bool:
@@ -36,44 +48,164 @@ class Names:
 
 def quoting(logs_dir: Path, names: Names) -> int:
     """How many lines of the logs name the document and still hold words under a key of free text."""
-    return sum(1 for path in _files(logs_dir) for _, line in _lines(path, names) if _erased(line, path) != line)
+    files = [_File(path) for path in _files(logs_dir)]
+    asked = _answered_from(files, names)
+    return sum(1 for file in files for _ in file.changes(names, asked))
 
 
 def erase(logs_dir: Path, names: Names) -> int:
     """How many lines were rewritten; afterwards none of them quotes the document. Safe beside processes that append to the same files."""
-    rewritten = 0
-    for path in _files(logs_dir):
-        changes = [(at, made) for at, line in _lines(path, names) if (made := _erased(line, path)) != line]
+    files = [_File(path) for path in _files(logs_dir)]
+    asked = _answered_from(files, names)
+    return sum(file.rewrite(list(file.changes(names, asked))) for file in files)
+
+
+def without_words(value: Any, keys: Set[str] = TEXT_KEYS) -> Any:
+    """The JSON value with every text under one of the keys replaced, by nothing longer than itself; messages of mere ids stay."""
+    return _without_words(value, keys, False)
+
+
+def opaque(folder: Path) -> list[Path]:
+    """The files below a folder that are packed in a way which is not looked into."""
+    return [path for path in _all(folder) if path.suffix != ".sqlite" and any(_head(path).startswith(mark) for mark in _OPAQUE)]
+
+
+def _files(logs_dir: Path) -> list[Path]:
+    """Traces, the program's log and what jobs printed, rotated ones too."""
+    return [path for path in _all(logs_dir) if not any(_head(path).startswith(mark) for mark in _OPAQUE)]
+
+
+def _all(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def _head(path: Path) -> bytes:
+    with open(path, "rb") as source:
+        return source.read(8)
+
+
+# --- one file ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file of lines, packed or not."""
+
+    path: Path
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """(offset in the unpacked file, line without its end); the lines of a stack trace come as one."""
+        at, structured = 0, ".jsonl" in self.path.name
+        for block in _each_line(self._open()) if structured else _blocks(_each_line(self._open())):
+            yield at, block.rstrip(b"\r\n")
+            at += len(block)
+
+    def changes(self, names: Names, asked: Set[bytes]) -> Iterator[tuple[int, bytes]]:
+        """(offset, what a line becomes) of each line that holds words of the document."""
+        for at, line in self.lines():
+            if names.stand_in(line) or (asked and (trace := _TRACE.search(line)) and trace[1] in asked):
+                made = _erased(line, self.path)
+                if made != line:
+                    yield at, made
+
+    def rewrite(self, changes: list[tuple[int, bytes]]) -> int:
+        """Put the changed lines into the file; how many there were."""
         if not changes:
-            continue
-        with open(path, "r+b") as target:
+            return 0
+        if (kind := self._packing()) is not None:
+            data = bytearray(b"".join(_each_line(self._open())))
+            for at, line in changes:
+                data[at : at + len(line)] = line
+            _replace(self.path, _PACKERS[kind](bytes(data)))
+            return len(changes)
+        with open(self.path, "r+b") as target:
             for at, line in changes:
                 target.seek(at)
                 target.write(line)
             target.flush()
             os.fsync(target.fileno())
-        rewritten += len(changes)
-    return rewritten
+        return len(changes)
+
+    def _packing(self) -> str | None:
+        head = _head(self.path)
+        return next((kind for mark, kind in _PACKED.items() if head.startswith(mark)), None)
+
+    def _open(self) -> Any:
+        kind = self._packing()
+        if kind == "gzip":
+            return gzip.open(self.path, "rb")
+        if kind == "zstd":
+            import pyarrow as pa
+
+            return pa.CompressedInputStream(pa.OSFile(str(self.path)), "zstd")
+        return open(self.path, "rb")
 
 
-def _files(logs_dir: Path) -> list[Path]:
-    """Traces and the program's log, and what jobs printed."""
-    return [*sorted(logs_dir.glob("*.jsonl")), *sorted((logs_dir / "jobs").glob("*.log"))]
+def _zstd(data: bytes) -> bytes:
+    import pyarrow as pa
+
+    packed = pa.compress(data, codec="zstd", asbytes=True)
+    assert isinstance(packed, bytes)
+    return packed
 
 
-def _lines(path: Path, names: Names) -> Iterator[tuple[int, bytes]]:
-    """(offset, line without its end) of each line that names the document."""
-    at = 0
-    with open(path, "rb") as source:
-        for line in source:
-            if names.stand_in(line):
-                yield at, line.rstrip(b"\r\n")
-            at += len(line)
+_PACKERS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "zstd": _zstd}
+
+
+def _replace(path: Path, data: bytes) -> None:
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with os.fdopen(handle, "wb") as target:
+        target.write(data)
+        os.fchmod(target.fileno(), path.stat().st_mode & 0o777)
+        target.flush()
+        os.fsync(target.fileno())
+    os.replace(name, path)
+
+
+def _each_line(source: Any) -> Iterator[bytes]:
+    with source:
+        rest = b""
+        while data := source.read(1 << 20):
+            *whole, rest = (rest + data).splitlines(keepends=True) if data else (rest,)
+            if rest.endswith(b"\n"):
+                whole, rest = [*whole, rest], b""
+            yield from whole
+        if rest:
+            yield rest
+
+
+def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines with those that go on from them: indented ones, and the last one of a stack trace, which says the message."""
+    block, trace = b"", False
+    for line in lines:
+        if block and (line[:1] in b" \t" or trace):
+            block += line
+            trace = trace and line[:1] in b" \t"
+        else:
+            if block:
+                yield block
+            block = line
+        trace = trace or line.startswith(b"Traceback ")
+    if block:
+        yield block
+
+
+def _answered_from(files: Iterable[_File], names: Names) -> set[bytes]:
+    """The traces of questions that were answered from the document."""
+    found = set()
+    for file in files:
+        for _, line in file.lines():
+            if _ANSWERED.search(line) and names.stand_in(line) and (trace := _TRACE.search(line)):
+                found.add(trace[1])
+    return found
+
+
+# --- one line ------------------------------------------------------------------------------------------------------------
 
 
 def _erased(line: bytes, path: Path) -> bytes:
     """The line without words, as long as before."""
-    if path.suffix != ".jsonl":
+    if ".jsonl" not in path.name:
         return line if line.startswith(ERASED.encode()) else _padded(ERASED.encode()[: len(line)], len(line))
     try:
         value = json.loads(line)
@@ -81,19 +213,19 @@ def _erased(line: bytes, path: Path) -> bytes:
         return _padded(b"", len(line)) if line.strip() else line
     if not isinstance(value, dict):
         return line
-    made = _without_words(value)
+    made = without_words(value)
     if made == value:
         return line
     short = json.dumps(made, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
     return _padded(short if len(short) <= len(line) else b"{}", len(line))
 
 
-def _without_words(value: Any, free: bool = False) -> Any:
-    """The value with every text under a free key replaced, by nothing longer than itself."""
+def _without_words(value: Any, keys: Set[str], free: bool) -> Any:
     if isinstance(value, dict):
-        return {key: _without_words(item, key in TEXT_KEYS) for key, item in value.items()}
+        ids_only = isinstance(code := value.get("code"), str) and code in _ID_CODES
+        return {key: _without_words(item, keys, key in keys and not (ids_only and key == "message")) for key, item in value.items()}
     if isinstance(value, list):
-        return [_without_words(item, free) for item in value]
+        return [_without_words(item, keys, free) for item in value]
     if not free or not isinstance(value, str) or value == ERASED:
         return value
     return ERASED if len(value.encode("utf-8", "replace")) >= len(ERASED) else ""

@@ -17,7 +17,7 @@ _FILE_NAME = re.compile(r"(\d{4}-\d{2}-\d{2})-(\d+)\.jsonl")
 _HEAD = re.compile(rb'\{"schema_version":\d+,"line":"([a-z.]+)","trace_id":"(trc_[0-9a-f]{32})","trace_type":"([^"]*)","ts":"([^"]*)"')
 _ID = re.compile(r"(?:trc_)?([0-9a-f]{1,32})")
 _ENVELOPE_KEYS = ("trace_id", "trace_type", "status", "started_at", "ended_at", "strategy_config_id", "namespace", "build", "runtime",
-                  "links", "attrs", "aggregates", "eval", "error")  # fmt: skip
+                  "links", "attrs", "aggregates", "error")  # fmt: skip
 _BAR = 32
 
 
@@ -74,7 +74,7 @@ def asked_questions(logs_dir: Path, namespace: str, limit: int) -> tuple[list[Js
 
 
 def show(logs_dir: Path, trace_id: str) -> Json:
-    """The envelope of a trace: header, spans by start, events by time, aggregates, eval, and its program log.
+    """The envelope of a trace: header, spans by start, events by time, aggregates, and its program log.
 
     The id may be cut short, with or without `trc_`. Raises NotFoundError when nothing matches, InputError when it is no id or
     when several traces match.
@@ -177,7 +177,7 @@ def _envelope(trace_id: str, lines: Sequence[Json], pid: int) -> Json:
         envelope = {"trace_id": trace_id, "trace_type": next((item["trace_type"] for item in lines if "trace_type" in item), ""),
                     "status": _open_status(pid), "started_at": min(item["ts"] for item in lines), "ended_at": None,
                     "strategy_config_id": "", "namespace": "", "build": {}, "runtime": {"pid": pid}, "links": {}, "attrs": {},
-                    "aggregates": _aggregates(spans), "eval": {}}  # fmt: skip
+                    "aggregates": _aggregates(spans)}  # fmt: skip
     envelope["spans"] = sorted(spans, key=lambda item: (item["start_ms"], -item["end_ms"]))
     envelope["events"] = sorted(events, key=lambda item: item["ts_ms"])
     envelope["logs"] = [_part(item) for item in lines if item["line"] == "log"]

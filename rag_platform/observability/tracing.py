@@ -1,14 +1,14 @@
-"""Traces, spans and events: OpenTelemetry spans, and one JSON line for each span.end, event and trace.end (seed 000 §3.5.2-3.5.4).
+"""Traces, spans and events: one JSON line for each span.end, event and trace.end.
 
     with tracing.trace("query", logs_dir=store.logs_dir, strategy_config_id=scfg, namespace="default") as t:
         with tracing.span("stage.fusion", provider_type="fusion", provider_id="min_max") as s:
             s.set(k_out=3)
             tracing.event("fusion.ranked", {"ranked": [...]})
 
-Ids: `trc_` + the 32 hex digits of the OpenTelemetry trace id, `spn_` + the 16 of the span id, `evt_` + 16 random ones.
+Ids: `trc_` + 32 hex digits, `spn_` + 16, `evt_` + 16, all random; those of traces and spans are of OpenTelemetry's length.
 Outside a trace all calls do nothing. The current trace follows `contextvars`: it is seen in the same thread and in asyncio tasks;
-hand `carry(fn)` instead of `fn` to a thread pool. Nothing is registered globally and nothing leaves the machine, unless a span
-processor is given to `export_to`. Failing to write never fails the work.
+hand `carry(fn)` instead of `fn` to a thread pool. Nothing is registered globally and nothing leaves the machine. Failing to write never
+fails the work.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from rag_platform.observability import logs
+from rag_platform.observability import faults, logs
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -38,9 +38,9 @@ EVENT_KINDS = frozenset(
         "ingest.low_quality", "query.normalized", "retrieval.plan", "retrieval.named", "retrieval.candidates", "fusion.ranked",
         "filter.applied", "rerank.ranked", "context.final", "generation.prompt", "generation.summary", "response.envelope",
         "query.fallback", "summary.written", "summary.fallback",
-        "release.built", "release.checked", "release.published", "release.rolled_back", "release.opened",
-        "document.deleted", "garbage.collected", "eval.case", "eval.metrics", "gate.verdict", "job.state", "model.call",
-        "stage.summary", "stage.error",
+        "release.published", "release.rolled_back", "release.opened",
+        "document.deleted", "garbage.collected", "model.call",
+        "stage.error",
     }
 )  # fmt: skip
 UNKNOWN_EVENT = "event.unknown"
@@ -55,26 +55,25 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_ids.seed)
 
 _current: contextvars.ContextVar[Trace | None] = contextvars.ContextVar("rag_trace", default=None)
+_request: contextvars.ContextVar[str | None] = contextvars.ContextVar("rag_request", default=None)
 _current_span: contextvars.ContextVar[Span | None] = contextvars.ContextVar("rag_span", default=None)
 
 
 class Trace:
     """The running trace; what `trace()` yields."""
 
-    def __init__(self, trace_type: str, logs_dir: Path | None, header: dict[str, Any], otel_span: Any) -> None:
+    def __init__(self, trace_type: str, logs_dir: Path | None, header: dict[str, Any]) -> None:
         self.trace_type = trace_type
         self.logs_dir = logs_dir
         self.header = header
         self.trace_id: str = header["trace_id"]
         self.started = time.perf_counter()
-        self._otel_span = otel_span
         self._lock = threading.Lock()
         self._stage_ms: dict[str, float] = {}
         self._counters: dict[str, float] = {}
         self._errors: list[dict[str, str]] = []
         self._error_count = 0
         self._attrs: dict[str, Any] = {}
-        self._eval: dict[str, Any] = {}
         self._lines: list[dict[str, Any]] | None = [] if trace_type in _GATHERED else None
 
     def set(self, **attrs: Any) -> None:
@@ -87,11 +86,6 @@ class Trace:
         with self._lock:
             for name, value in counters.items():
                 self._counters[name] = self._counters.get(name, 0) + value
-
-    def evaluate(self, **fields: Any) -> None:
-        """Fill the `eval` part: eval_run_id, case_id, dataset_id, metric_set_id, judge_profile_id, metrics."""
-        with self._lock:
-            self._eval.update(fields)
 
     def stage_ms(self, name: str) -> float | None:
         """Milliseconds spent in the ended spans of that name, None where there was none."""
@@ -130,7 +124,7 @@ class Trace:
             aggregates = {"latency_ms": self.elapsed_ms(), "stage_latency_ms": self._stage_ms, "counters": self._counters,
                           "errors": self._errors, "error_count": self._error_count}  # fmt: skip
             fields = {**self.header, "status": "error" if error else "ok", "ended_at": _now(), "attrs": self._attrs,
-                      "aggregates": aggregates, "eval": self._eval}  # fmt: skip
+                      "aggregates": aggregates}  # fmt: skip
         if error:
             fields["error"] = error
         self._write("trace.end", fields)
@@ -139,15 +133,14 @@ class Trace:
 class Span:
     """A running stage; what `span()` yields."""
 
-    def __init__(self, name: str, trace_: Trace | None, otel_span: Any, parent: Span | None, provider: dict[str, str]) -> None:
+    def __init__(self, name: str, trace_: Trace | None, parent: Span | None, provider: dict[str, str]) -> None:
         self.name = name
-        self.span_id = f"spn_{otel_span.get_span_context().span_id:016x}" if otel_span is not None else ""
+        self.span_id = f"spn_{_ids.getrandbits(64) or 1:016x}" if trace_ is not None else ""
         self.parent_span_id = parent.span_id if parent is not None else None
         self.provider = provider
         self.attrs: dict[str, Any] = {}
         self.error: dict[str, str] | None = None
         self._trace = trace_
-        self._otel_span = otel_span
         self._start_ms = trace_.elapsed_ms() if trace_ is not None else 0.0
 
     def set(self, **attrs: Any) -> None:
@@ -156,6 +149,8 @@ class Span:
 
     def fail(self, error: BaseException | str, code: str = "") -> None:
         """Mark the stage as failed although the work goes on, as a fallback does."""
+        if isinstance(error, BaseException):
+            faults.seen(error, self.name)
         if self.error is not None:
             return
         self.error = error_fields(error) if isinstance(error, BaseException) else {"code": code or "error", "message": error[:_MAX_MESSAGE]}
@@ -171,6 +166,9 @@ class Span:
         end_ms = self._trace.elapsed_ms()
         duration = round(end_ms - self._start_ms, 3)
         status = "error" if self.error else "ok"
+        if self.provider["provider_type"]:  # a stage without a provider of its own is ours, and goes by the whole strategy
+            self.provider["provider_version"] = self.provider["provider_version"] or _build()["app_version"]
+            self.provider["profile_id"] = self.provider["profile_id"] or self._trace.header["strategy_config_id"]
         fields = {"span_id": self.span_id, "parent_span_id": self.parent_span_id, "name": self.name, "status": status,
                   "start_ms": self._start_ms, "end_ms": end_ms, "duration_ms": duration, "provider": self.provider,
                   "attrs": self.attrs}  # fmt: skip
@@ -178,20 +176,24 @@ class Span:
             fields["error"] = self.error
         self._trace._add_span(self.name, duration, {**self._subject(), **self.error} if self.error else None)
         self._trace._write("span.end", fields)
-        self._end_otel()
-
-    def _end_otel(self) -> None:
-        if not isinstance(self._otel_span, _PlainSpan):  # nobody else reads the attributes
-            for key, value in {**self.provider, **self.attrs}.items():
-                self._otel_span.set_attribute(key, value if isinstance(value, (str, bool, int, float)) else str(value))
-            if self.error:
-                from opentelemetry.trace import Status, StatusCode
-
-                self._otel_span.set_status(Status(StatusCode.ERROR, f"{self.error['code']}: {self.error['message']}"))
-        self._otel_span.end()
 
 
 # --- the three verbs -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def requested(request_id: str | None) -> Iterator[None]:
+    """Traces that begin in the block, or in calls that it carries elsewhere, are of this request of a client."""
+    token = _request.set(request_id)
+    try:
+        yield
+    finally:
+        _request.reset(token)
+
+
+def current_request_id() -> str | None:
+    """The request that is being answered, None where nobody said which."""
+    return _request.get()
 
 
 @contextmanager
@@ -209,30 +211,29 @@ def trace(
     An exception that leaves the block makes the status `error` and is raised on. `logs_dir=None` writes nothing.
     """
     outer = _current.get()
-    otel_span = _started(f"trace.{trace_type}", None)
     header = {
-        "trace_id": f"trc_{otel_span.get_span_context().trace_id:032x}",
+        "trace_id": f"trc_{_ids.getrandbits(128) or 1:032x}",
         "trace_type": trace_type,
         "started_at": _now(),
         "strategy_config_id": strategy_config_id,
         "namespace": namespace,
         "build": _build(),
         "runtime": {**logs.log_config().fields, "host": platform.node(), "pid": os.getpid()},
-        "links": {"parent_trace_id": outer.trace_id if outer else None, "job_id": job_id, "request_id": request_id},
+        "links": {"parent_trace_id": outer.trace_id if outer else None, "job_id": job_id, "request_id": request_id or _request.get()},
     }
-    running = Trace(trace_type, logs_dir, header, otel_span)
+    running = Trace(trace_type, logs_dir, header)
     trace_token, span_token = _current.set(running), _current_span.set(None)
     error: dict[str, str] | None = None
     try:
         yield running
     except BaseException as raised:
+        faults.seen(raised, f"trace.{trace_type}")
         error = error_fields(raised)
         raise
     finally:
         _current_span.reset(span_token)
         _current.reset(trace_token)
         running._end(error)
-        otel_span.end()
 
 
 @contextmanager
@@ -247,11 +248,10 @@ def span(
     provider = {"provider_type": provider_type, "provider_id": provider_id, "provider_version": provider_version,
                 "profile_id": profile_id}  # fmt: skip
     if running is None:
-        yield Span(name, None, None, None, provider)
+        yield Span(name, None, None, provider)
         return
     parent = _current_span.get()
-    otel_span = _started(name, parent._otel_span if parent else running._otel_span)
-    current = Span(name, running, otel_span, parent, provider)
+    current = Span(name, running, parent, provider)
     current.attrs.update(attrs)
     token = _current_span.set(current)
     try:
@@ -289,6 +289,12 @@ def current_trace_id() -> str:
     return running.trace_id if running else ""
 
 
+def current_logs_dir() -> Path | None:
+    """Where the current trace is written; None outside one, and where it is not written."""
+    running = _current.get()
+    return running.logs_dir if running is not None else None
+
+
 def current_span_id() -> str:
     """The id of the current span, empty outside one."""
     current = _current_span.get()
@@ -311,77 +317,7 @@ def error_fields(error: BaseException) -> dict[str, str]:
     return {"code": code if isinstance(code, str) and code else type(error).__name__, "message": str(error)[:_MAX_MESSAGE]}
 
 
-# --- OpenTelemetry -------------------------------------------------------------------------------------------------------
-
-
-_exporting = False
-
-
-def export_to(processor: Any) -> None:
-    """Hand every later span with its attributes to an OpenTelemetry span processor as well, e.g. one that exports by OTLP."""
-    global _exporting
-    _provider().add_span_processor(processor)
-    _exporting = True
-
-
-class _PlainSpan:
-    """The ids of a span that nothing outside will read; importing the SDK takes a tenth of a second, which the first query would pay."""
-
-    __slots__ = ("span_id", "trace_id")
-
-    def __init__(self, trace_id: int) -> None:
-        self.trace_id = trace_id
-        self.span_id = _ids.getrandbits(64) or 1
-
-    def get_span_context(self) -> _PlainSpan:
-        return self
-
-    def end(self) -> None:
-        pass
-
-
-def _started(name: str, parent: Any) -> Any:
-    """A span of OpenTelemetry when somebody reads them, else one that only has ids."""
-    if _exporting:
-        return _tracer().start_span(name, context=_context_of(parent))
-    return _PlainSpan(_ids.getrandbits(128) or 1 if parent is None else parent.get_span_context().trace_id)
-
-
-@cache
-def _provider() -> Any:
-    """Our own TracerProvider, made when spans are first exported."""
-    from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import SpanLimits, TracerProvider
-    from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-    from opentelemetry.sdk.trace.sampling import ALWAYS_ON
-
-    class SystemIds(RandomIdGenerator):
-        """Ids of our own generator: that of the `random` module may be seeded by the work being traced."""
-
-        def generate_span_id(self) -> int:
-            return _ids.getrandbits(64) or 1
-
-        def generate_trace_id(self) -> int:
-            return _ids.getrandbits(128) or 1
-
-    resource = Resource({"service.name": "rag_platform", "service.version": _build()["app_version"]})
-    return TracerProvider(sampler=ALWAYS_ON, resource=resource, id_generator=SystemIds(), span_limits=SpanLimits(max_events=0),
-                          shutdown_on_exit=False)  # fmt: skip
-
-
-@cache
-def _tracer() -> Any:
-    return _provider().get_tracer("rag_platform")
-
-
-def _context_of(otel_span: Any) -> Any:
-    from opentelemetry.context import Context
-    from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
-
-    if isinstance(otel_span, _PlainSpan):  # begun before anything was exported
-        known = SpanContext(otel_span.trace_id, otel_span.span_id, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
-        otel_span = NonRecordingSpan(known)
-    return Context() if otel_span is None else set_span_in_context(otel_span, Context())
+# --- what every trace says of the program -------------------------------------------------------------------------------
 
 
 @cache

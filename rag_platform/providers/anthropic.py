@@ -148,6 +148,10 @@ class Anthropic:
             self._learnt["client"] = calls.closed_with(self, client)
         return self._learnt["client"]
 
+    def load(self) -> None:
+        """Import the client, which takes a second. Raises ProviderError `missing_key`."""
+        _ = self._client().messages
+
     # --- the reply -----------------------------------------------------------------------------------------------------
 
     def _read(self, reply: Any) -> calls.Said:

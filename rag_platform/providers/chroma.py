@@ -12,7 +12,9 @@ from typing import Any, ClassVar
 
 from rag_platform.errors import ProviderError, full_disk
 from rag_platform.ir import Candidate
+from rag_platform.observability import faults
 from rag_platform.protocols import Vectors
+from rag_platform.read_only import stand_in, writable
 
 COLLECTION = "chunks"
 _BATCH = 5_000  # Chroma refuses more than 5,461 rows a call
@@ -72,6 +74,8 @@ class ChromaReader:
     """An opened index; safe between threads."""
 
     def __init__(self, directory: Path) -> None:
+        if not writable(directory / "chroma.sqlite3"):  # the engine opens its files for writing
+            directory = stand_in(directory, self, copied=True)
         self._client = _connect(directory)
         self._collection = self._client.get_collection(COLLECTION, embedding_function=None)
         self._count = int(self._collection.count())  # once: the directory never changes, and counting 100,000 takes 7 ms
@@ -122,6 +126,7 @@ def _told() -> Iterator[None]:
     except ProviderError:
         raise
     except Exception as error:
+        faults.seen(error, "model.dense_index")
         raise ProviderError(f"the vector index cannot be read: {error}; rebuild the release with `rag rebuild`") from error
 
 

@@ -50,6 +50,11 @@ class CrossEncoderReranker:
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
 
+    def load(self) -> None:
+        """Have the model in memory; `score` does so at its first call otherwise."""
+        with _lock:
+            self._loaded()
+
     def score(self, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
         """The logit of each pair of question and passage. Raises ConfigError `model_not_found` or `model_unusable` with the remedy."""
         if not hits:

@@ -45,6 +45,10 @@ class HttpReranker:
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
 
+    def load(self) -> None:
+        """Import the client."""
+        import httpx  # noqa: F401
+
     def score(self, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
         """The endpoint's relevance of each hit.
 

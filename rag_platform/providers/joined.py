@@ -66,6 +66,11 @@ class Joined:
         """Weight files of all parts, with the sha256 that their versions were measured with."""
         return [file for embedder in self._embedders for file in getattr(embedder, "weights", list)()]
 
+    def load(self) -> None:
+        """Have every part in memory."""
+        for embedder in self._embedders:
+            getattr(embedder, "load", lambda: None)()
+
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         """float32 [len(texts), sum of the parts' dims] of unit rows. Raises what a part raises."""
         return joined([embedder.embed(texts, query=query) for embedder in self._embedders], self.weighting())

@@ -86,6 +86,10 @@ class OpenAIChat:
             learns=lambda error: self._learns_from(error, sent),
         )  # fmt: skip
 
+    def load(self) -> None:
+        """Import the client, which takes a second. Raises ProviderError `missing_key`, `no_model`."""
+        _ = self._client().chat.completions
+
     # --- the call ------------------------------------------------------------------------------------------------------
 
     def _reply(self, body: Json, on_text: Callable[[str], None] | None) -> Any:

@@ -46,6 +46,7 @@ class OpenAIEmbeddings:
     timeout_ms: int = 30_000
     retries: int = 1
     backoff_ms: int = 500
+    price_input: float | None = None  # of a million tokens; the strategy's `price_per_million_tokens` unless given
 
     NAME: ClassVar[str] = "openai"
     REMOTE: ClassVar[bool] = True
@@ -90,16 +91,17 @@ class OpenAIEmbeddings:
         rows = np.zeros((len(inputs), info.dim), dtype=np.float32)
         for start in range(0, len(inputs), self.batch_size):
             batch = inputs[start : start + self.batch_size]
-            rows[start : start + len(batch)] = self._vectors(batch, start, self.retries if query else 0)
+            rows[start : start + len(batch)] = self._vectors(batch, start, query)
         return rows
 
-    def _vectors(self, batch: list[str], start: int, retries: int) -> Vectors:
+    def _vectors(self, batch: list[str], start: int, query: bool) -> Vectors:
         """Unit rows of one call, in the order of its texts; `start` is where they stand among all texts."""
         started = time.perf_counter()
         body: Json = {"model": self._name, "input": batch, "encoding_format": "float"}
         if self.send_dim:
             body["dimensions"] = self.dim
-        with calls.recorded(self.NAME, self._name, texts=len(batch)) as record:
+        retries, mode = (self.retries, "online") if query else (0, "offline")
+        with calls.recorded(self.NAME, self._name, mode=mode, texts=len(batch)) as record:
             try:
                 client = self._client()
                 reply, record["retries"] = calls.asked(
@@ -115,9 +117,13 @@ class OpenAIEmbeddings:
                     error.details["wait"] = failure.wait
                 raise
             counted = getattr(reply, "usage", None)
+            usage: Json = {"input_tokens": int(getattr(counted, "prompt_tokens", 0) or 0)}
+            if counted is None:
+                usage = {"input_tokens": sum(calls.estimated_usage(text, "")["input_tokens"] for text in batch), "estimated": True}
             record |= {
                 "model_version": str(getattr(reply, "model", "") or ""),
-                "usage": {"input_tokens": int(getattr(counted, "prompt_tokens", 0) or 0)} if counted is not None else {},
+                "usage": usage,
+                "cost": calls.cost_of({**usage, "output_tokens": 0}, self.price_input, 0.0),
                 "ms": round(1000 * (time.perf_counter() - started), 1),
             }
             return self._checked(reply, len(batch), start)
@@ -146,6 +152,10 @@ class OpenAIEmbeddings:
                                     code="no_vector", position=start + item.index)  # fmt: skip
             rows[item.index] = vector / norm
         return rows
+
+    def load(self) -> None:
+        """Import the client, which takes a second. Raises ProviderError `missing_key`."""
+        _ = self._client().embeddings
 
     def _client(self) -> Any:
         if "client" not in self._held:

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from rag_platform import telemetry
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Box
+from rag_platform.observability import faults
 
 _DETECTION, _RECOGNITION, _DIRECTION = "PP-OCRv6_det_small.onnx", "PP-OCRv6_rec_small.onnx", "ch_ppocr_mobile_v2.0_cls_mobile.onnx"
 
@@ -63,11 +65,13 @@ class RapidOcr:
             with Image.open(io.BytesIO(image)) as opened:
                 picture = (ImageOps.exif_transpose(opened) or opened).convert("RGB")
         except Exception as error:  # Pillow's decoders raise many types on broken files
+            faults.seen_ours(error, "model.ocr")
             raise ProviderError(f"the image cannot be decoded: {error}", code="broken_image") from error
         with self._lock:
             try:
                 lines = self._upright(picture)
             except Exception as error:  # the engine raises whatever its parts raise; the caller goes on with the next image
+                faults.seen(error, "model.ocr")
                 raise ProviderError(f"rapidocr failed: {type(error).__name__}: {str(error)[:200]}", code="ocr_failed") from error
         if not lines:
             return "", None
@@ -110,6 +114,7 @@ class RapidOcr:
 
     def _engine(self) -> Any:
         if "engine" not in self._held:
+            telemetry.onnxruntime()
             import rapidocr
 
             models = Path(rapidocr.__file__).parent / "models"

@@ -88,6 +88,11 @@ class SentenceTransformers:
         version = f"{_digest(folder)[:12]}+{fingerprint([*self._prefixes(folder), dim, window, self.max_chars], length=8)}"
         return EmbedderInfo(f"{self.NAME}:{name}", version, dim, window)
 
+    def load(self) -> None:
+        """Have the model in memory; `embed` does so at its first call otherwise."""
+        with _lock:
+            self._loaded(self._folder(), self.info())
+
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         """float32 [len(texts), dim] of unit rows. Raises ProviderError(code="blank_text") with the position of a blank text."""
         cleaned = [_encodable(text)[: self.max_chars] for text in texts]

@@ -33,6 +33,7 @@ from rag_platform.errors import ProviderError
 from rag_platform.ir import Candidate, Json, LexicalRow
 from rag_platform.providers import dictionaries, segmentation
 from rag_platform.providers.term_analysis import Analysis, IndexedRow, idf, phrase_bonus
+from rag_platform.read_only import stand_in, writable
 from rag_platform.store import read_json, read_records, write_json, write_records
 
 # The index's own schema says by this name how its terms were cut, so it cannot be opened, or added to, with another cut.
@@ -106,6 +107,8 @@ class TantivyReader:
 
     def __init__(self, directory: Path, options: Tantivy) -> None:
         self._options = options
+        if (directory / "meta.json").is_file() and not writable(directory):  # the engine makes files to lock
+            directory = stand_in(directory, self, copied=False)
         self._index = _index(directory, options.chinese, create=False)
         self._index.config_reader(reload_policy="manual")  # the directory never changes, so nothing needs to watch it
         self._index.reload()

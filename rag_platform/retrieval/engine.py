@@ -12,24 +12,30 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Hashable, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import zip_longest
 
 import numpy as np
 
 from rag_platform.config import Strategy, canonical_json
+from rag_platform.config_query import ContextConfig
 from rag_platform.errors import CancelledError, InputError, ProviderError, RagError
 from rag_platform.ir import Citation, Hit, Json, QueryRequest, QueryResult
-from rag_platform.observability import tracing
+from rag_platform.observability import faults, tracing
 from rag_platform.protocols import Answerer, Vectors
 from rag_platform.retrieval import answering, budgets, citing, deadlines, evidence, merging
 from rag_platform.retrieval.budgets import Budget
 from rag_platform.retrieval.deadlines import Deadline
+from rag_platform.retrieval.evidence import Evidence
+from rag_platform.retrieval.fallbacks import failed
 from rag_platform.retrieval.hits import limited
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.retrieval.search import Search
 from rag_platform.retrieval.searching import MAX_TOP_K, Found, search
+from rag_platform.retrieval.tokens import estimate_tokens
 
 __all__ = ["MAX_TOP_K", "answer"]
 
@@ -38,6 +44,7 @@ _CALLERS = frozenset({"empty_query", "query_too_long", "invalid_query", "unknown
                       "unknown_namespace", "unknown_strategy", "cancelled"})  # fmt: skip
 _REQUEST = tuple(field.name for field in dataclasses.fields(QueryRequest))
 _MAX_DEPTH = 40
+LOAD_SECONDS = 120.0  # for each model of a question that nothing has loaded yet
 UNSURE = 0.2  # the most confidence that a refusal has
 OnText = Callable[[str], None]
 
@@ -149,6 +156,7 @@ class _Answer:
 def _answer(q: _Query) -> QueryResult:
     first = q.leases.open(q.names[0], q.request.release_id) if len(q.names) == 1 else None
     strategy = _strategy(q, first)
+    _load(q, first, strategy)
     with budgets.spending(Budget(Deadline.after(strategy.retrieval.query_seconds, q.cancelled))) as budget:
         found = [_search(q, first, strategy, budget.deadline)] if first is not None else _search_all(q, budget.deadline)
         hits = _merge(q, found)
@@ -162,6 +170,31 @@ def _strategy(q: _Query, lease: Lease | None) -> Strategy:
     if lease is not None:
         return q.library.query_strategy(lease, q.request.strategy)
     return q.library.strategy(q.request.strategy or q.library.settings.default_strategy)
+
+
+def _load(q: _Query, first: Lease | None, strategy: Strategy) -> None:
+    """Load what the question will call, before its time begins to count; what cannot be loaded is told by the stage that calls it."""
+    asked = [(first, strategy)] if first is not None else list(_asked(q))
+    for lease, its in asked:
+        dense = lease.release.dense is not None and (q.request.mode or its.retrieval.mode) != "sparse"
+        for kind, built in q.library.models.unloaded(its, dense=dense, rerank=q.request.rerank, answer=q.request.answer).items():
+            try:
+                deadlines.within(LOAD_SECONDS, f"loading the {kind}", partial(q.library.models.load, built),
+                                 Deadline.after(LOAD_SECONDS, q.cancelled), setting="the limit of loading")  # fmt: skip
+            except CancelledError:
+                raise
+            except Exception as error:
+                faults.seen(error, "model.load")
+
+
+def _asked(q: _Query) -> Iterator[tuple[Lease, Strategy]]:
+    """The namespaces that can be asked and their strategies; the search tells of the others."""
+    for namespace in q.names:
+        try:
+            lease = q.leases.open(namespace, None)
+            yield lease, q.library.query_strategy(lease, q.request.strategy)
+        except RagError:
+            continue
 
 
 # --- stages --------------------------------------------------------------------------------------------------------------
@@ -200,6 +233,7 @@ def _search_all(q: _Query, deadline: Deadline) -> list[Found]:
         except Exception as error:
             if getattr(error, "code", "") in _CALLERS:
                 raise
+            faults.seen(error, "namespace.search")
             errors[namespace] = error
     if any("error" not in item.flags for item in found):  # else none could be searched, and the answer says so
         for item in found:
@@ -215,7 +249,7 @@ def _search_all(q: _Query, deadline: Deadline) -> list[Found]:
     by_name = {item.lease.namespace: item for item in found}
     for namespace in q.names:
         if namespace in errors:
-            q.warnings.append(f"{namespace}: could not be asked ({errors[namespace]}); the others answered")
+            q.warnings.append(f"{namespace}: could not be asked ({faults.told(errors[namespace])}); the others answered")
             tracing.event("query.fallback", {"namespace": namespace, **tracing.error_fields(errors[namespace])})
         else:
             q.warnings += [f"{namespace}: {warning}" for warning in by_name[namespace].warnings]
@@ -231,10 +265,16 @@ def _merge(q: _Query, found: list[Found]) -> list[Hit]:
     if len(found) == 1:
         return list(found[0].hits)
     with tracing.span("stage.merge", provider_type="merge", provider_id="by_namespace") as span:
-        merged = merging.by_namespace(found[0].query.subject, [item.hits for item in found])
+        every = [item.hits for item in found]
         config, asked = found[0].strategy.retrieval, q.request.max_per_document
-        hits = limited(merged, found[0].top_k, dedupe=config.dedupe, dedupe_threshold=config.dedupe_threshold, mmr_lambda=config.mmr_lambda,
-                       max_per_document=config.max_per_document if asked is None else asked)  # fmt: skip
+        try:
+            merged = merging.by_namespace(found[0].query.subject, every)
+            hits = limited(merged, found[0].top_k, dedupe=config.dedupe, dedupe_threshold=config.dedupe_threshold,
+                           mmr_lambda=config.mmr_lambda, max_per_document=config.max_per_document if asked is None else asked)  # fmt: skip
+        except Exception as error:
+            failed(q, "merge", error, "the hits of the namespaces could not be weighed against each other (%s); they take turns", span=span)
+            merged = [hit for turn in zip_longest(*every) for hit in turn if hit is not None]
+            hits = merged[: found[0].top_k]
         span.set(k_in=len(merged), k_out=len(hits), namespaces=[item.lease.namespace for item in found])
         return [dataclasses.replace(hit, rank=rank) for rank, hit in enumerate(hits, 1)]
 
@@ -247,10 +287,8 @@ def _context_build(q: _Query, found: list[Found], hits: list[Hit]) -> list[Hit]:
             catalogs = {item.lease.namespace: item.lease.release.catalog for item in found}
             chosen = evidence.select(hits, config, catalogs, _vectors(found))
         except Exception as error:  # parents and neighbours may be unreadable: the hits themselves are evidence
-            span.fail(error)
-            plain = config.model_copy(update={"mode": "chunk", "tokenizer": "estimate"})
-            chosen = evidence.select(hits, plain)
-            _fall_back(q, "context_failed", f"the context was made of the hits alone ({error})")
+            failed(q, "context", error, "the context was made of the hits alone (%s)", span=span)
+            chosen = _plain_context(hits, config)
         q.warnings += chosen.warnings
         span.set(context_k=len(chosen.hits), final_context_tokens=chosen.tokens, repeated=chosen.repeated, dropped=chosen.dropped)
         places = [f"{hit.source_uri}#{hit.section_path}" for hit in chosen.hits]
@@ -258,6 +296,22 @@ def _context_build(q: _Query, found: list[Found], hits: list[Hit]) -> list[Hit]:
         q.trace.count(selected_chunks=len(chosen.hits))
         q.trace.set(final_context_tokens=chosen.tokens)
         return list(chosen.hits)
+
+
+def _plain_context(hits: Sequence[Hit], config: ContextConfig) -> Evidence:
+    """The hits themselves, chosen without parents, neighbours and a tokenizer; the first ones as they are when even that fails."""
+    try:
+        return evidence.select(hits, config.model_copy(update={"mode": "chunk", "tokenizer": "estimate"}))
+    except Exception as error:
+        faults.seen(error, "stage.context")
+        chosen: list[Hit] = []
+        tokens = 0
+        for hit in hits[: config.max_chunks]:
+            tokens += estimate_tokens(hit.chunk_text)
+            if chosen and tokens > config.max_tokens:
+                break
+            chosen.append(hit)
+        return Evidence(tuple(chosen), tokens)
 
 
 def _vectors(found: list[Found]) -> Callable[[Sequence[Hit]], Vectors] | None:
@@ -328,21 +382,28 @@ def _written(
                 made = deadlines.within(config.timeout_ms / 1000, "stage.generate", lambda: compose(built.instance, on_text), deadline,
                                         quick=getattr(built.instance, "QUICK", False), setting="answerer.timeout_ms")  # fmt: skip
     except Exception as error:
-        span.fail(error)
         deadline.check()
-        _fall_back(q, "generation_failed", f"the answer could not be written ({error}); what was found is quoted instead")
+        failed(q, "generation", error, "the answer could not be written (%s); what was found is quoted instead", span=span)
         q.flags["fallback_mode"] = "structured_response"
         degraded = True
     finally:
         heard.ended = True
     if degraded:
-        with suppress(Exception):  # then what was found is listed
+        try:
             made = deadlines.within(config.timeout_ms / 1000, "quoting", lambda: compose(answering.Extractive()), deadline, quick=True)
+        except Exception as error:  # then what was found is listed
+            faults.seen(error, "stage.generation")
     if made.answered:
         return dataclasses.replace(made, degraded=degraded)
     unreachable = "error" in q.flags
     kind = "unreachable" if unreachable else "failed" if degraded else "no_answer" if context or hits else "nothing"
-    text, citations = citing.passages(kind, first.query.language, context or hits, q.flags["error"]["message"] if unreachable else "")
+    reason = q.flags["error"]["message"] if unreachable else ""
+    try:
+        text, citations = citing.passages(kind, first.query.language, context or hits, reason)
+    except Exception as error:
+        failed(q, "generation", error, "the nearest passages could not be listed (%s); the hits hold them", span=span)
+        q.flags["fallback_mode"] = "structured_response"
+        text, citations, degraded = "", (), True
     return dataclasses.replace(made, text=text, citations=citations, degraded=degraded)
 
 
@@ -419,12 +480,6 @@ def _format_response(q: _Query, found: list[Found], hits: list[Hit], written: _A
             applied_filters=first.plan.applied or {}, matched_count=sum(counts) if counts else None, release_id=first.lease.release_id,
             trace_id=q.trace.trace_id, warnings=tuple(q.warnings), flags=q.flags, answered=written.answered, releases=releases, usage=usage,
         )  # fmt: skip
-
-
-def _fall_back(q: _Query, flag: str, warning: str) -> None:
-    q.flags[flag] = True
-    q.warnings.append(warning)
-    tracing.event("query.fallback", {"flag": flag, "message": warning})
 
 
 _LATENCIES = {

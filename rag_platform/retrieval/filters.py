@@ -220,12 +220,12 @@ class _Compiler:
         return f"({word.join(f'({sql})' for sql, _ in parts)})", [p for _, values in parts for p in values]
 
     def field(self, name: str, value: Any) -> tuple[str, list[Any]]:
-        spec = self.known.get(name)
+        spec = self.known.get(name) or _of_metadata(name)
         if spec is None and name in SOFT_FIELDS:
             raise InputError(f"filter {name!r} is a preference: give true or false beside the conditions; it takes no operators and drops "
                              "nothing, so it cannot stand in $or", code="invalid_filter")  # fmt: skip
         if spec is None:
-            raise InputError(f"unknown filter {name!r}; known: {', '.join(sorted({*self.known, *SOFT_FIELDS}))}, and $and, $or",
+            raise InputError(f"unknown filter {name!r}; known: {', '.join(sorted({*self.known, *SOFT_FIELDS}))}, metadata.KEY, $and, $or",
                              code="unknown_filter", filter=name)  # fmt: skip
         operators = dict(value) if isinstance(value, Mapping) else {"$in": value} if _is_list(value) else {"$eq": value}
         missing = operators.pop("$missing", MISSING.get(name, "exclude"))
@@ -268,6 +268,8 @@ def _condition(name: str, spec: FilterField, operator: str, operand: Any) -> tup
         return _list_condition(name, spec, operator, values, negated)
     if spec.kind == "span":
         return _span_condition(name, spec, operator, values, negated)
+    if spec.kind == "metadata":
+        return _metadata_condition(spec, operator, values, negated)
     x = spec.sql
     if operator in _ORDER:
         if spec.kind == "flag":
@@ -302,7 +304,42 @@ def _span_condition(name: str, spec: FilterField, operator: str, values: list[An
     return f"{'NOT ' if negated else ''}({inside})", values
 
 
+@dataclass(frozen=True, slots=True)
+class _MetadataField:
+    """What users and files say of a document under a key of their own: a text, a number, true or false, or a list of those."""
+
+    sql: str
+    kind: str = "metadata"
+    end: str = ""
+
+
+def _of_metadata(name: str) -> FilterField | None:
+    """The field `metadata.KEY`, None for any other name. The key becomes SQL, so it holds nothing that ends a quoted text."""
+    if not (key := re.fullmatch(r"metadata\.([\w .:/-]{1,80})", name)):
+        return None
+    return _MetadataField(f"json_each(d.metadata, '$.\"{key[1]}\"')")
+
+
+def _metadata_condition(spec: FilterField, operator: str, values: list[Any], negated: bool) -> tuple[str, list[Any]]:
+    """One of the values under a key satisfies it; a number equals the text that it is written as."""
+    if operator in _ORDER:
+        return f"EXISTS (SELECT 1 FROM {spec.sql} WHERE type IN (?, ?) AND value {_ORDER[operator]} ?)", [*_types(values[0]), values[0]]
+    if operator == "$contains":
+        any_of = " OR ".join("instr(lower(value), lower(?)) > 0" for _ in values)
+        return f"EXISTS (SELECT 1 FROM {spec.sql} WHERE {any_of})", values
+    same = [*values, *(str(value) for value in values if _is_number(value))]
+    member = f"EXISTS (SELECT 1 FROM {spec.sql} WHERE value IN (SELECT value FROM json_each(?)))"
+    return f"(NOT {_absent(spec)} AND NOT {member})" if negated else member, [json.dumps(same)]
+
+
+def _types(value: Any) -> tuple[str, str]:
+    """The JSON types that a value is ordered among."""
+    return ("integer", "real") if _is_number(value) else ("text", "text")
+
+
 def _absent(spec: FilterField) -> str:
+    if spec.kind == "metadata":
+        return f"NOT EXISTS (SELECT 1 FROM {spec.sql})"
     empty = {"list": f" OR {spec.sql} = '[]'", "text": f" OR {spec.sql} = ''"}.get(spec.kind, "")
     return f"({spec.sql} IS NULL{empty})"
 
@@ -315,9 +352,12 @@ def _checked(name: str, spec: FilterField, value: Any) -> Any:
         "flag": lambda v: isinstance(v, bool),
         "number": _is_number,
         "span": _is_number,
+        "metadata": lambda v: isinstance(v, str | int | float),
     }
     if not fits[spec.kind](value):
-        wanted = {"text": "text", "list": "text", "flag": "true or false"}.get(spec.kind, "a number")
+        wanted = {"text": "text", "list": "text", "flag": "true or false", "metadata": "a text, a number, true or false"}.get(
+            spec.kind, "a number"
+        )
         raise InputError(f"filter {name!r} is compared with {wanted}, not {value!r}", code="invalid_filter")
     if name in _DATE_FIELDS:
         return _date(name, value)

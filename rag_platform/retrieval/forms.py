@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from rag_platform.ir import Chunk, Document, Edit, Version
-from rag_platform.retrieval.contract import ChunkPart, DocumentPart, SectionPart
+from rag_platform.ir import Chunk, Document, Edit, PageKept, Version
+from rag_platform.retrieval.contract import ChunkPart, DocumentPart, DroppedData, DroppedText, SectionPart
 from rag_platform.retrieval.library import Lease
-from rag_platform.retrieval.rendering import chunks_markdown, sections_markdown
+from rag_platform.retrieval.rendering import chunks_markdown, dropped_markdown, sections_markdown
 from rag_platform.retrieval.tokens import estimate_tokens
 from rag_platform.store import Store, read_records
 
@@ -102,6 +102,40 @@ def _chunks_form(lease: Lease, store: Store, found: Found, max_chars: int | None
     return part, chunks_markdown(part, rows)
 
 
+def dropped_data(lease: Lease, store: Store, found: Found) -> DroppedData:
+    """What of a document's text stands in no chunk, from its stored facts, edits and chunks as they were cut."""
+    from rag_platform.documents.cleaning import apply_edits
+    from rag_platform.documents.dropped import dropped_text, word_counts
+    from rag_platform.documents.versions import load_facts
+
+    profiles, version = lease.release.manifest.profiles, found.version
+    facts = load_facts(store, version, profiles["facts"])
+    chunks = read_records(store.version_path(version, "chunks", profiles["chunks"]), Chunk)
+    items = dropped_text(facts, apply_edits(facts.text, _edits(lease, store, version)), chunks)
+    rows: list[DroppedText] = []
+    for item in items:
+        row: DroppedText = {"reason": item.reason, "text": item.text}
+        if item.page:
+            row["page"] = item.page
+        elif item.line:
+            row["line"] = item.line
+        rows.append(row)
+    kept_path = store.version_path(version, "kept", profiles["chunks"])
+    pages = read_records(kept_path, PageKept) if kept_path.is_file() else []
+    words, arrived = sum(page.words for page in pages), sum(page.found for page in pages)
+    kept = {"words": words, "found": arrived, "short_pages": {str(p.page): round(p.share, 3) for p in pages if p.found < p.words}}
+    data: DroppedData = {
+        "markdown": "",
+        "doc_id": found.document.doc_id,
+        "version_id": version.version_id,
+        "dropped": rows,
+        "words": word_counts(items),
+        "text_kept": kept if pages else {},
+    }
+    data["markdown"] = dropped_markdown(data)
+    return data
+
+
 Form = Callable[[Lease, Store, Found, int | None, int | None], tuple[DocumentPart, str]]
 FORMS: dict[str, Form] = {
     "md": _markdown_form, "sections": _sections_form, "chunks": _chunks_form, "outline": _outline_form,
@@ -138,7 +172,8 @@ def _part(found: Found, format: Format, total: int, shown: int, truncated: bool)
         "source": document.source,
         "source_uri": document.source_uri,
         "tags": list(document.tags),
-        "content_type": version.mime,
+        "metadata": dict(document.metadata),
+        "content_type": version.content_type,
         "updated_at": document.updated_at,
         "asset_ids": found.asset_ids,
         "format": format,

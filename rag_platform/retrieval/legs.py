@@ -19,6 +19,7 @@ from rag_platform.retrieval import access as accesses
 from rag_platform.retrieval import deadlines, turns
 from rag_platform.retrieval.access import AccessPlan
 from rag_platform.retrieval.deadlines import Deadline
+from rag_platform.retrieval.fallbacks import failed
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.retrieval.naming import Named, united
 
@@ -68,9 +69,13 @@ def retrieve(
         "dense": lambda span: _dense(library, lease, strategy, query, access, plan, pool_k, span),
         "sparse": lambda span: _sparse(lease, query, access, plan, pool_k, span),
     }
-    plan = _planned(lease, strategy, access, pool_k)
-    has = {"dense": lease.release.dense is not None, "sparse": lease.release.lexical is not None}
     result = Retrieved()
+    try:
+        plan = _planned(lease, strategy, access, pool_k)
+    except Exception as error:
+        failed(result, "plan", error, "the cheapest way to ask the indexes could not be told (%s); they are asked the plain way")
+        plan = AccessPlan("exact", "all" if access.allowed is None else "ids", pool_k + len(access.hidden), {})
+    has = {"dense": lease.release.dense is not None, "sparse": lease.release.lexical is not None}
     errors: dict[str, BaseException] = {}
     wanted = list(LEGS[mode])
     if mode == "hybrid" and not all(has.values()):
@@ -95,7 +100,10 @@ def retrieve(
     result.ran = tuple(sorted(done))
     result.mode = "hybrid" if len(done) == 2 else done[0] if done else "none"
     if len(done) == 2:
-        result.trust = trust_in_words(lease.release.lexical, query, result.sparse, foreign=_is_foreign(lease, query))
+        try:
+            result.trust = trust_in_words(lease.release.lexical, query, result.sparse, foreign=_is_foreign(lease, query))
+        except Exception as error:
+            failed(result, "trust", error, "how far the words may be believed could not be told (%s); both legs count alike")
     _report(mode, result, errors)
     return result
 
@@ -251,6 +259,7 @@ def _planned(lease: Lease, strategy: Strategy, access: Access, pool_k: int) -> A
         rows=int(manifest.counts.get("dense", 0)), dim=manifest.embedder.dim if manifest.embedder else 0,
         chunks=int(manifest.counts.get("lexical", 0)), allowed=allowed, k=pool_k + len(access.hidden),
         recall=manifest.counts.get("ann_recall"), config=strategy.retrieval,
+        has_ann=lease.release.dense is not None and lease.release.dense.has_ann,
     )  # fmt: skip
     tracing.event("retrieval.plan", {"dense": plan.dense, "sparse": plan.sparse, "allowed": allowed, "estimated_ms": plan.estimates})
     return plan
@@ -288,9 +297,8 @@ def _collect(
 
 def _report(mode: str, result: Retrieved, errors: dict[str, BaseException]) -> None:
     for leg, error in errors.items():
-        result.flags[f"{leg}_failed"] = True
         instead = f"; answered by the {result.mode} leg alone" if result.mode != "none" else ""
-        result.warnings.append(f"the {leg} leg failed ({error}){instead}")
+        failed(result, leg, error, f"the {leg} leg failed (%s){instead}")
     result.flags["retrieval_mode_effective"] = result.mode
     if result.mode == "none":
         fields = [tracing.error_fields(error) for error in errors.values()]

@@ -25,14 +25,14 @@ from rag_platform.retrieval.budgets import Load
 from rag_platform.retrieval.caching import Cache
 from rag_platform.retrieval.models import Models
 from rag_platform.retrieval.naming import Names
-from rag_platform.store import Store
+from rag_platform.store import Store, keep_config, read_json
 
 _RETAINED_OPEN = 3  # releases other than the published ones that stay open
 _FILTERS = 32
 _HELD = 0.05  # share of the chunks
 _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _RELEASE = re.compile(r"\.?[\w-][\w.-]{0,120}", re.ASCII)
-_QUERY_PART = ("query", "retrieval", "fusion", "reranker", "context", "answerer", "summary", "llm", "filters")
+_QUERY_PART = ("query", "retrieval", "fusion", "reranker", "context", "answerer", "summary", "llm")
 
 Hidden = Callable[[str, int], frozenset[str]]
 
@@ -242,10 +242,15 @@ class Library:
     # --- what a query needs besides ----------------------------------------------------------------------------------------
 
     def strategy(self, name: str) -> Strategy:
-        """The strategy of that name, read again when its file changed."""
+        """The strategy of that name, read again when its file changed; by a `strategy_config_id` the one that was kept under it."""
+        if name.startswith("scfg_") and re.fullmatch(r"scfg_[0-9a-f]{16}", name):
+            path = self.store.config_path(name)
+            if not path.is_file():
+                raise NotFoundError(f"no configuration {name!r} was kept under this data root", code="unknown_strategy")
+            return Strategy.model_validate(read_json(path))
         folder = self.settings.strategies_dir
-        path = folder / f"{name}.yaml" if folder else None
-        stamp = path.stat().st_mtime_ns if path is not None and path.is_file() else -1
+        file = folder / f"{name}.yaml" if folder else None
+        stamp = file.stat().st_mtime_ns if file is not None and file.is_file() else -1
         known = self._strategies.get(name)
         if known is None or known[0] != stamp or stamp < 0:
             known = (stamp, load_strategy(self.settings, name))
@@ -282,6 +287,7 @@ class Library:
         found = self._config_ids.get(id(strategy))
         if found is None:
             found = (strategy, strategy_config_id(strategy))  # the reference keeps the id() from being used again
+            keep_config(self.store, found[1], strategy.model_dump(mode="json"))
             self._config_ids = {**dict(list(self._config_ids.items())[-_RETAINED_OPEN * 4 :]), id(strategy): found}
         return found[1]
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from rag_platform import prompts, registry
 from rag_platform.config import EmbeddingConfig, Settings, Strategy, canonical_json, fingerprint
 from rag_platform.config_query import ProviderConfig
-from rag_platform.errors import ConfigError
+from rag_platform.errors import ConfigError, RagError
+from rag_platform.observability import tracing
 from rag_platform.protocols import LLM, Embedder, Vectors
 from rag_platform.retrieval import reranking
 from rag_platform.retrieval.budgets import Gate, Metered
@@ -33,9 +34,13 @@ class Models:
         self._calls = settings.load.provider_calls
         self._built: dict[tuple[str, ...], Built] = {}
         self._gates: dict[str, Gate] = {}
+        self._loaded: set[int] = set()
 
     def provider(self, kind: str, config: ProviderConfig | EmbeddingConfig) -> Built:
         """The provider of that config. Raises ConfigError when its name, package or options are wrong."""
+        if isinstance(config, EmbeddingConfig):
+            more = str(config.price_per_million_tokens or "")
+            return self._kept(kind, config, more, lambda: registry.build(kind, config.provider, config.call_options))
         return self._kept(kind, config, "", lambda: registry.build(kind, config.provider, config.options))
 
     def llm(self, config: ProviderConfig | None, strategy: Strategy) -> LLM | None:
@@ -71,6 +76,38 @@ class Models:
 
         named = canonical_json([(config.llm or strategy.llm).model_dump(mode="json"), config.prompt, form])
         return self._kept("answerer", config, named, lambda: answering.build(config, self.llm(config.llm, strategy), format=form))
+
+    def unloaded(self, strategy: Strategy, *, dense: bool, rerank: bool, answer: bool) -> dict[str, Built]:
+        """What a question will call and nothing has loaded yet, by kind; what cannot be had is left out, for its stage says so."""
+        wanted: dict[str, Callable[[], Built | None]] = {}
+        if dense:
+            wanted["embedder"] = lambda: self.provider("embedder", strategy.embedding)
+        if strategy.query.rewrite.enabled:
+            wanted["llm of the rewriting"] = lambda: self._model(strategy.query.rewrite.llm, strategy)
+        if rerank:
+            own = strategy.reranker.options.get("llm")
+            uses_llm = registry.declares("reranker", strategy.reranker.provider, "USES_LLM")
+            chosen = ProviderConfig.model_validate(own) if uses_llm and own else None
+            wanted["reranker"] = lambda: self._model(chosen, strategy) if uses_llm else self.reranker(strategy)
+        if answer and registry.declares("answerer", strategy.answerer.provider, "USES_LLM"):
+            wanted["llm of the answer"] = lambda: self._model(strategy.answerer.llm, strategy)
+        found: dict[str, Built] = {}
+        for kind, make in wanted.items():
+            with suppress(RagError):
+                built = make()
+                if built is not None and hasattr(built.instance, "load") and id(built.instance) not in self._loaded:
+                    found[kind] = built
+        return found
+
+    def load(self, built: Built) -> None:
+        """Load a provider, in a span of its own. Raises what its `load` raises, which its calls would raise as well."""
+        with tracing.span("model.load", **built.span):
+            built.instance.load()
+        self._loaded.add(id(built.instance))  # instances are kept for good, so no other one gets the number
+
+    def _model(self, config: ProviderConfig | None, strategy: Strategy) -> Built | None:
+        config = config or strategy.llm
+        return None if config.provider == "none" else self.provider("llm", config)
 
     def prompts_of(self, kind: str, config: ProviderConfig) -> str:
         """A fingerprint of all prompts where the provider asks a language model, for what it says depends on them; else empty."""

@@ -25,9 +25,8 @@ def post_filtered(s: Search, plan: FilterPlan, fused: list[Candidate]) -> list[C
                 dropped = set(s.lease.release.catalog.chunk_ids(where, params))
                 kept = [candidate for candidate in fused if candidate.chunk_id not in dropped]
             except Exception as error:
-                span.fail(error)
                 effective = {**effective, "post": []}
-                s.fall_back("filter_failed", f"the filter on {', '.join(plan.post_fields)} failed and was left out ({error})")
+                s.failed("filter", error, f"the filter on {', '.join(plan.post_fields)} failed and was left out (%s)", span=span)
         if (threshold := s.request.score_threshold) is not None:
             kept = [candidate for candidate in kept if candidate.score >= threshold]
         counts = [len(fused), len(kept)]
@@ -40,46 +39,58 @@ def post_filtered(s: Search, plan: FilterPlan, fused: list[Candidate]) -> list[C
 
 def ordered(s: Search, query: QueryIR, plan: FilterPlan, candidates: list[Candidate], found: Retrieved, top_k: int) -> list[Hit]:
     """At most top_k hits, counted after reranking, preferences, de-duplication and the limit per document."""
-    config, former = s.strategy.reranker, "fusion" if len(found.ran) == 2 else f"{found.mode}-only"
-    with tracing.span("stage.rerank", provider_type="reranker", provider_id=config.provider) as span:
-        source, built = former, None
+    with tracing.span("stage.rerank", provider_type="reranker", provider_id=s.strategy.reranker.provider) as span:
+        former = "fusion" if len(found.ran) == 2 else f"{found.mode}-only"
         try:
-            built = s.library.models.reranker(s.strategy)
-            span.provider.update(built.span)
-        except Exception as error:  # its package may be missing, its language model not configured
-            span.fail(error)
-            s.fall_back("rerank_failed", f"the reranker cannot be used, the order of {former} stands ({error})")
-        applies = built is not None and getattr(built.instance, "APPLIES", True) and s.request.rerank
-        favours = bool(plan.soft or plan.favours)
-        whole = favours or s.strategy.retrieval.mmr_lambda < 1  # both choose among all that was found
-        step = len(candidates) if whole else max(config.top_n, top_k) if applies else top_k
-        hits, rows = _joined(s, candidates, step, top_k)
-        before = [hit.chunk_id for hit in hits]
-        if built is not None and applies and hits and _worth_it(s, query, hits, len(found.ran)):
-            instance, limit = built.instance, s.library.models.limited("reranker", built, config)
+            return _ordered(s, query, plan, candidates, found, top_k, former, span)
+        except Exception as error:
+            s.failed("rerank", error, f"the hits could not be put in order (%s); that of {former} stands", span=span)
+        best = candidates[:top_k]
+        s.flags.update(rerank_applied=False, effective_rank_source=former)
+        rows = s.lease.release.catalog.rows(candidate.chunk_id for candidate in best)
+        return reranking.renumbered(joined(best, rows, s.lease.namespace))
 
-            def ranked() -> list[Hit]:
-                with limit:
-                    return reranking.reranked(instance, config, query, hits, rerank_k=s.strategy.retrieval.rerank_k)
 
-            try:
-                seconds, setting = min((s.strategy.retrieval.stage_seconds, "retrieval.stage_seconds"),
-                                       (config.timeout_ms / 1000, "reranker.timeout_ms"))  # fmt: skip
-                quick = getattr(instance, "QUICK", False)
-                hits = deadlines.within(seconds, "stage.rerank", ranked, s.deadline, quick=quick, setting=setting)
-                source = "rerank"
-                span.set(movement=reranking.movement(before, [hit.chunk_id for hit in hits]))
-            except Exception as error:
-                span.fail(error)
-                s.fall_back("rerank_failed", f"reranking failed, the order of {former} stands ({error})")
-        if favours:
-            hits = reranking.boosted(hits, _favoured(s, plan, rows), config.preference_weight)
-        hits = reranking.renumbered(_limited(s, hits, top_k))
-        s.flags.update(rerank_applied=source == "rerank", effective_rank_source=source)
-        span.set(reranker_id=config.provider, rerank_applied=source == "rerank", effective_rank_source=source, k_out=len(hits),
-                 mmr_lambda=s.strategy.retrieval.mmr_lambda)  # fmt: skip
-        tracing.event("rerank.ranked", {"before": before[:top_k], "after": [hit.chunk_id for hit in hits]})
-        return with_picture_texts(hits, s.lease.release.catalog)
+def _ordered(
+    s: Search, query: QueryIR, plan: FilterPlan, candidates: list[Candidate], found: Retrieved, top_k: int, former: str, span: tracing.Span
+) -> list[Hit]:
+    config = s.strategy.reranker
+    source, built = former, None
+    try:
+        built = s.library.models.reranker(s.strategy)
+        span.provider.update(built.span)
+    except Exception as error:  # its package may be missing, its language model not configured
+        s.failed("rerank", error, f"the reranker cannot be used, the order of {former} stands (%s)", span=span)
+    applies = built is not None and getattr(built.instance, "APPLIES", True) and s.request.rerank
+    favours = bool(plan.soft or plan.favours)
+    whole = favours or s.strategy.retrieval.mmr_lambda < 1  # both choose among all that was found
+    step = len(candidates) if whole else max(config.top_n, top_k) if applies else top_k
+    hits, rows = _joined(s, candidates, step, top_k)
+    before = [hit.chunk_id for hit in hits]
+    if built is not None and applies and hits and _worth_it(s, query, hits, len(found.ran)):
+        instance, limit = built.instance, s.library.models.limited("reranker", built, config)
+
+        def ranked() -> list[Hit]:
+            with limit:
+                return reranking.reranked(instance, config, query, hits, rerank_k=s.strategy.retrieval.rerank_k)
+
+        try:
+            seconds, setting = min((s.strategy.retrieval.stage_seconds, "retrieval.stage_seconds"),
+                                   (config.timeout_ms / 1000, "reranker.timeout_ms"))  # fmt: skip
+            quick = getattr(instance, "QUICK", False)
+            hits = deadlines.within(seconds, "stage.rerank", ranked, s.deadline, quick=quick, setting=setting)
+            source = "rerank"
+            span.set(movement=reranking.movement(before, [hit.chunk_id for hit in hits]))
+        except Exception as error:
+            s.failed("rerank", error, f"reranking failed, the order of {former} stands (%s)", span=span)
+    if favours:
+        hits = reranking.boosted(hits, _favoured(s, plan, rows), config.preference_weight)
+    hits = reranking.renumbered(_limited(s, hits, top_k))
+    s.flags.update(rerank_applied=source == "rerank", effective_rank_source=source)
+    span.set(reranker_id=config.provider, rerank_applied=source == "rerank", effective_rank_source=source, k_out=len(hits),
+             mmr_lambda=s.strategy.retrieval.mmr_lambda)  # fmt: skip
+    tracing.event("rerank.ranked", {"before": before[:top_k], "after": [hit.chunk_id for hit in hits]})
+    return with_picture_texts(hits, s.lease.release.catalog)
 
 
 def _worth_it(s: Search, query: QueryIR, hits: Sequence[Hit], legs_ran: int) -> bool:
@@ -98,7 +109,7 @@ def _favoured(s: Search, plan: FilterPlan, rows: dict[str, ChunkRow]) -> dict[st
         try:
             signals[name] = set(s.lease.release.catalog.chunk_ids(where, params))
         except Exception as error:
-            s.fall_back("filter_failed", f"the preference {name} failed and was left out ({error})")
+            s.failed("filter", error, f"the preference {name} failed and was left out (%s)")
     return signals
 
 

@@ -109,6 +109,16 @@ def prepare(
     )
 
 
+def unprepared(text: str, limits: Limits, filters: Mapping[str, Any] | None = None) -> QueryIR:
+    """The question and the caller's filters, and nothing that any rule would find; InputError as `prepare`."""
+    clean = _checked(text, limits)
+    normalized = normalised(clean)
+    return QueryIR(
+        text, normalized, clean, clean, hashlib.sha256(normalized.encode()).hexdigest()[:16], "und",
+        filters=_own(filters), query_profile_id=PLAIN_PROFILE, rewrite_profile_id=REWRITE_PROFILE, asked_text=clean, asked_words=clean,
+    )  # fmt: skip
+
+
 def plain(query: QueryIR) -> QueryIR:
     """The question as it was asked: normalised, with the caller's own filters, and nothing that was added or told (seed 000 §3.2.8.1)."""
     clean = cleaned(query.original_query)

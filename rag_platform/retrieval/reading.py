@@ -6,28 +6,31 @@ import base64
 import difflib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
+from rag_platform.documents.metadata import effective
 from rag_platform.errors import InputError, IntegrityError, NotFoundError
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.ir import Document, Version
-from rag_platform.ledger import Ledger
-from rag_platform.retrieval.contract import DocumentData, DocumentGroup, DocumentPart, DocumentsData, ListedDocument
-from rag_platform.retrieval.forms import FORMS, Form, Found
+from rag_platform.ledger import Ledger, require
+from rag_platform.retrieval.contract import DocumentData, DocumentGroup, DocumentPart, DocumentsData, DroppedData, ListedDocument
+from rag_platform.retrieval.forms import FORMS, Found, dropped_data
 from rag_platform.retrieval.library import Hidden, Lease, Library
 from rag_platform.retrieval.rendering import documents_markdown, listed_line
 from rag_platform.retrieval.tokens import estimate_tokens
 from rag_platform.store import Store
 
+ReadT = TypeVar("ReadT")
 GroupBy = Literal["tags", "categories", "source"]
 GROUPINGS: tuple[GroupBy, ...] = ("tags", "categories", "source")
 FILTER_KEYS = ("tags", "source", "status")
 STATUSES = ("active", "pending", "failed", "retired", "deleted")
 MAX_LIMIT = 1000
 _GONE = ("retired", "deleted")
+_BAD = ("failed", "dead")
 
 
 # --- documents -------------------------------------------------------------------------------------------------------------
@@ -155,30 +158,33 @@ def _page(
 
 
 def _rows(library: Library, namespace: str) -> list[_Row]:
-    """Every document the ledger knows, with the published chunks; a data root without a ledger shows its release."""
+    """Every document the ledger knows, with the published chunks. Raises IntegrityError for a data root with releases and no ledger."""
     published, counts = _published(library, namespace)
     if not library.store.ledger_path.is_file():
-        if published is None:
-            library.current(namespace)  # raises, naming the namespaces there are
-        return [_row(d, d.live_version or "", counts.get(d.live_version or "", 0), "active") for d in published or ()]
+        require(library.store.ledger_path)
+        library.current(namespace)  # raises, naming the namespaces there are
     with closing(Ledger(library.store.ledger_path)) as ledger:
         if namespace not in ledger.namespaces() and published is None and namespace != library.settings.default_namespace:
             known = sorted({*ledger.namespaces(), *library.namespaces()})
             raise NotFoundError(f"unknown namespace {namespace!r}; known: {', '.join(known) or 'none'}", code="unknown_namespace")
-        newest = {version.doc_id: version for version in ledger.versions(namespace)}
+        versions = ledger.versions(namespace)
+        newest, by_id = {version.doc_id: version for version in versions}, {version.version_id: version for version in versions}
         hidden = {stone.doc_id for stone in ledger.tombstones(namespace) if stone.version_id is None}
         documents = ledger.documents(namespace)
     rows: list[_Row] = []
     for document in documents:
         last = newest.get(document.doc_id)
         version_id = document.live_version or (last.version_id if last else "")
-        rows.append(_row(document, version_id, counts.get(version_id, 0), _status(document, last, hidden, counts)))
+        shown = effective(document, by_id[version_id]) if version_id in by_id else document  # with the words of its file, as filters see it
+        status = _status(document, last, hidden, counts)
+        rows.append(_row(shown, version_id, counts.get(version_id, 0), status, _problem(document, last) if status not in _GONE else ""))
     return rows
 
 
 def document_states(library: Library, namespace: str) -> Counter[str]:
-    """How many documents of a namespace are in each status."""
-    return Counter(row.listed["status"] for row in _rows(library, namespace))
+    """How many documents of a namespace are in each status; also `problem`: those whose newest version failed, whatever is still live."""
+    listed = [row.listed for row in _rows(library, namespace)]
+    return Counter([*(row["status"] for row in listed), *("problem" for row in listed if row["problem"])])
 
 
 def _published(library: Library, namespace: str) -> tuple[list[Document] | None, dict[str, int]]:
@@ -196,10 +202,17 @@ def _status(document: Document, newest: Version | None, hidden: Iterable[str], p
         return document.status
     if document.live_version in published:
         return "active"
-    return "failed" if document.live_version is None and newest is not None and newest.status == "failed" else "pending"
+    return "failed" if document.live_version is None and newest is not None and newest.status in _BAD else "pending"
 
 
-def _row(document: Document, version_id: str, chunks: int, status: str) -> _Row:
+def _problem(document: Document, newest: Version | None) -> str:
+    """Why the newest version of a document is not what readers see, empty when it did not fail or its source holds another by now."""
+    if newest is None or newest.status not in _BAD or document.wanted_version not in (None, newest.version_id):
+        return ""
+    return f"[{newest.code}] {newest.reason}"
+
+
+def _row(document: Document, version_id: str, chunks: int, status: str, problem: str = "") -> _Row:
     listed: ListedDocument = {
         "doc_id": document.doc_id,
         "filename": document.filename,
@@ -210,6 +223,7 @@ def _row(document: Document, version_id: str, chunks: int, status: str) -> _Row:
         "version_id": version_id,
         "chunks": chunks,
         "status": status,
+        "problem": problem,
         "updated_at": document.updated_at,
     }
     return _Row(listed, document.categories)
@@ -239,23 +253,31 @@ def get_document(
         raise InputError(f"unknown format {format!r}; known: {', '.join(FORMS)}", code="unknown_format")
     if max_chars is not None and max_chars < 1:
         raise InputError(f"max_chars {max_chars} is less than 1", code="bad_limit")
-    part, markdown = _formed(library, namespace, doc_id, version_id, FORMS[format], max_chars, max_tokens)
+    part, markdown = _read(
+        library, namespace, doc_id, version_id, lambda lease, found: FORMS[format](lease, library.store, found, max_chars, max_tokens)
+    )
     data: DocumentData = {"markdown": markdown, "document": part}
     if part["truncated"]:
         data["warnings"] = [_cut_notice(part, max_chars)]
     return data
 
 
-def _formed(
-    library: Library, namespace: str, doc_id: str, version_id: str | None, form: Form, max_chars: int | None, max_tokens: int | None
-) -> tuple[DocumentPart, str]:
-    """The form of a document, of the newest release when the one it was begun with was replaced and its data removed meanwhile."""
+def list_dropped(library: Library, namespace: str, doc_id: str, *, version_id: str | None = None) -> DroppedData:
+    """What of a document's text stands in no chunk, with its place and reason, from what is stored; and how much a second reader found.
+
+    Raises as `get_document` does.
+    """
+    return _read(library, namespace, doc_id, version_id, lambda lease, found: dropped_data(lease, library.store, found))
+
+
+def _read(library: Library, namespace: str, doc_id: str, version_id: str | None, read: Callable[[Lease, Found], ReadT]) -> ReadT:
+    """What is read of a document, of the newest release when the one it was begun with was replaced and its data removed meanwhile."""
     while True:
         with library.lease(namespace) as lease:
             hidden = library.hidden_names(lease)
             found = _find(lease, doc_id, version_id, hidden, library.store)
             try:
-                return form(lease, library.store, found, max_chars, max_tokens)
+                return read(lease, found)
             except FileNotFoundError as error:
                 if library.current(namespace) == lease.release_id and library.hidden_names(lease) == hidden:
                     raise IntegrityError(f"{Path(str(error.filename)).name} of {found.version.version_id} is gone from disk; "
@@ -309,13 +331,22 @@ def _unknown_document(reader: CatalogReader, doc_id: str, namespace: str, hidden
 
 
 def hidden_by_ledger(store: Store) -> Hidden:
-    """The function that a Library asks for the doc_ids and version_ids which tombstones hide; nothing is hidden without a ledger."""
-    opened: list[Ledger] = []  # kept open: opening costs more than asking, and every query asks
+    """The function that a Library asks for the doc_ids and version_ids which tombstones hide.
+
+    It raises IntegrityError `no_ledger` where the ledger is gone, or is none that knows of the release: what was deleted is not known then.
+    """
+    opened: list[tuple[tuple[int, int], Ledger]] = []  # kept open: opening costs more than asking, and every query asks
 
     def hidden(namespace: str, since: int) -> frozenset[str]:
-        if not opened and store.ledger_path.is_file():
-            opened.append(Ledger(store.ledger_path))
-        stones = opened[0].tombstones(namespace, since=since) if opened else ()
-        return frozenset(stone.version_id or stone.doc_id for stone in stones)
+        require(store.ledger_path)
+        found = store.ledger_path.stat()
+        file = (found.st_dev, found.st_ino)
+        if not opened or opened[-1][0] != file:  # it was put back from a backup
+            opened.append((file, Ledger(store.ledger_path)))
+        ledger = opened[-1][1]
+        if (last := ledger.deletion_sequence(namespace)) < since:
+            raise IntegrityError(f"the ledger knows of {last} deletions in namespace {namespace!r}, the release of {since}: it is an older "
+                                 "copy or another one; put the newest back", code="no_ledger")  # fmt: skip
+        return frozenset(stone.version_id or stone.doc_id for stone in ledger.tombstones(namespace, since=since))
 
     return hidden

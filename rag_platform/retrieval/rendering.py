@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from rag_platform.ir import Hit
-from rag_platform.retrieval.contract import ChunkPart, DocumentPart, DocumentsData, ListedDocument, SectionPart, StatusData
+from rag_platform.observability import faults
+from rag_platform.retrieval.contract import ChunkPart, DocumentPart, DocumentsData, DroppedData, ListedDocument, SectionPart, StatusData
+
+_SAID_CHARS = 500  # of what users and the file say of a document
 
 
 def place(page_range: Sequence[int] | None, line_range: Sequence[int] | None, locator: str = "") -> str:
@@ -39,12 +43,16 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def listed_line(listed: ListedDocument) -> str:
-    """One document of a list: title, where it comes from, its id."""
+def listed_line(listed: ListedDocument, grouping: str | None = None) -> str:
+    """One document of a list: title, where it comes from, its tags where it does not stand under them, its id."""
     title = listed["title"] or listed["filename"]
     marks = [listed["source_uri"], counted(listed["chunks"], "chunk")]
     if listed["status"] != "active":
         marks.append(listed["status"])
+    if listed["tags"] and grouping != "tags":
+        marks.append(f"tags {', '.join(listed['tags'])}")
+    if listed["problem"]:
+        marks.append(f"its newest version failed: {listed['problem']}")
     return f"- {' '.join(title.split())} ({', '.join(marks)}): `{listed['doc_id']}`"
 
 
@@ -59,7 +67,7 @@ def documents_markdown(data: DocumentsData) -> str:
         if data["group_by"]:
             name = group["key"] or f"(no {_singular(data['group_by'])})"
             lines += ["", f"**{name}** ({group['count']})"]
-        lines += ["", *(listed_line(listed) for listed in group["documents"])]
+        lines += ["", *(listed_line(listed, data["group_by"]) for listed in group["documents"])]
     if data["next_cursor"]:
         lines += ["", f"More: ask again with cursor `{data['next_cursor']}`."]
     return "\n".join(lines)
@@ -71,7 +79,10 @@ def _singular(grouping: str) -> str:
 
 def document_heading(part: DocumentPart) -> str:
     """The line above a document's sections or chunks."""
-    return f"**{' '.join((part['title'] or part['filename']).split())}** ({part['source_uri']}, version `{part['version_id']}`)"
+    heading = f"**{' '.join((part['title'] or part['filename']).split())}** ({part['source_uri']}, version `{part['version_id']}`)"
+    said = {**({"tags": part["tags"]} if part["tags"] else {}), **part["metadata"]}
+    told = "; ".join(f"{key}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}" for key, value in said.items())
+    return heading + (f"\n\n{told[:_SAID_CHARS]}" if told else "")
 
 
 def sections_markdown(part: DocumentPart, rows: Sequence[SectionPart]) -> str:
@@ -93,6 +104,24 @@ def chunks_markdown(part: DocumentPart, rows: Sequence[ChunkPart]) -> str:
         where = [part for part in (*where, edited(row.get("edited_from", ()))) if part]
         lines += [f"`{row['chunk_id']}` {', '.join(where)}", "", row["text"], ""]
     return "\n".join(lines).rstrip()
+
+
+def dropped_markdown(data: DroppedData) -> str:
+    """Line by line what was dropped: place, reason and words."""
+    kept = data["text_kept"]
+    lines = []
+    if kept:
+        lines.append(f"{kept['found']} of {counted(kept['words'], 'word')} that a second reader finds stand in chunks or in this list")
+        if short := kept["short_pages"]:
+            lines.append("not all of them: " + ", ".join(f"page {page} {share:.1%}" for page, share in short.items()))
+    if not data["dropped"]:
+        return "\n".join([*lines, "Nothing was dropped."])
+    lines.append("dropped: " + ", ".join(f"{reason} {counted(words, 'word')}" for reason, words in data["words"].items()))
+    for row in data["dropped"]:
+        page, line = row.get("page"), row.get("line")
+        where = place([page, page] if page else None, [line, line] if line else None)
+        lines.append(f"- {where + ': ' if where else ''}{row['reason']}: {' '.join(row['text'].split())}")
+    return "\n".join(lines)
 
 
 def status_markdown(data: StatusData) -> str:
@@ -118,4 +147,6 @@ def status_markdown(data: StatusData) -> str:
     if used:
         shares = [f"{name.replace('_', ' ')} {cache['hit_rate']:.0%} of {cache['hits'] + cache['misses']}" for name, cache in used]
         lines.append(f"- answered from memory: {', '.join(shares)}")
+    if found := data.get("unexpected_errors"):
+        lines.append(f"- {faults.sentence(found)}")
     return "\n".join(lines)

@@ -13,11 +13,11 @@ from typing import Any
 from rag_platform.config import canonical_json
 from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.ir import Citation, Hit, Json, QueryResult
+from rag_platform.records import to_json
 from rag_platform.retrieval import citing
 from rag_platform.retrieval.contract import CitationPart, ErrorPart, QueryData, ResultPart
 from rag_platform.retrieval.rendering import counted, edited, place, shown_text
 from rag_platform.retrieval.tokens import estimate_tokens
-from rag_platform.store import to_json
 
 DETAILS = ("full", "brief")
 DONE, NOTHING_DONE, USAGE, PARTLY_DONE = 0, 1, 2, 3
@@ -94,9 +94,11 @@ def exit_code(outcome: Mapping[str, Any]) -> int:
         error = outcome["error"]
         return USAGE if error and error["details"].get("kind") == "usage" else NOTHING_DONE
     data = outcome["data"] or {}
-    if not data.get("failed"):
-        return DONE
     achieved = [data[key] for key in ("new", "new_versions", "continued", "skipped") if key in data]
+    if not data.get("failed"):
+        # files were there, and none of them could be taken
+        left_out = data.get("ignored") and not data.get("retired") and not data.get("kept")
+        return NOTHING_DONE if left_out and achieved and not sum(achieved) else DONE
     return NOTHING_DONE if achieved and not sum(achieved) else PARTLY_DONE
 
 

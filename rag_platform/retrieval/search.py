@@ -8,6 +8,7 @@ from rag_platform.config import Strategy
 from rag_platform.ir import Json, QueryRequest
 from rag_platform.observability import tracing
 from rag_platform.retrieval.deadlines import Deadline
+from rag_platform.retrieval.fallbacks import failed
 from rag_platform.retrieval.library import Lease, Library
 
 
@@ -29,12 +30,10 @@ class Search:
         """Record a fact of this namespace's search in the trace, under its name where several are asked."""
         self.trace.set(**{name if len(self.request.namespaces) < 2 else f"{name}.{self.lease.namespace}": value})
 
-    def fall_back(self, flag: str, warning: str) -> None:
-        """Record that a stage failed and the query went on without it. Raises CancelledError when nobody waits for it."""
+    def failed(self, stage: str, error: BaseException | str, warning: str, *, span: tracing.Span | None = None) -> None:
+        """As `fallbacks.failed`: a stage failed and the query goes on without it. Raises CancelledError when nobody waits for it."""
         self.deadline.check()
-        self.flags[flag] = True
-        self.warnings.append(warning)
-        tracing.event("query.fallback", {"flag": flag, "message": warning})
+        failed(self, stage, error, warning, span=span)
 
     def give_up(self, part: str, warning: str) -> None:
         """Record that something was left out because too many questions run."""

@@ -17,7 +17,7 @@ from rag_platform.errors import InputError, ProviderError, RagError
 from rag_platform.indexes.catalog import FILTERABLE
 from rag_platform.indexes.release import Unreadable
 from rag_platform.ir import Candidate, Hit, Json, QueryIR
-from rag_platform.observability import tracing
+from rag_platform.observability import faults, tracing
 from rag_platform.retrieval import budgets, deadlines, filters, legs, merging, naming, ordering, queries
 from rag_platform.retrieval.filters import FilterPlan
 from rag_platform.retrieval.legs import Access, Retrieved
@@ -152,10 +152,9 @@ def _prepared(s: Search, span: tracing.Span) -> QueryIR:
     except InputError:
         raise
     except Exception as error:  # a file of synonyms that cannot be read must not take the library down
-        span.fail(error)
-        s.fall_back("rewrite_failed", f"the question could not be prepared as configured ({error}); it is asked as it is")
+        s.failed("query_norm", error, "the question could not be prepared as configured (%s); it is asked as it is", span=span)
         s.flags["fallback_mode"] = "query_plain"
-        return queries.prepare(asked.text, limits, asked.filters, infer=False)
+        return queries.unprepared(asked.text, limits, asked.filters)
 
 
 def _rewritten(s: Search, query: QueryIR, span: tracing.Span) -> QueryIR:
@@ -175,8 +174,7 @@ def _rewritten(s: Search, query: QueryIR, span: tracing.Span) -> QueryIR:
         rewritten = partial(rewriting.rewritten, query, llm, config, infer=s.request.infer)
         return deadlines.within(seconds, "the rewriting of the question", rewritten, s.deadline, setting=setting)
     except Exception as error:  # whatever a model does, the question can be asked as it is
-        span.fail(error)
-        s.fall_back("rewrite_failed", f"the question could not be rewritten ({error}); it is asked as it is")
+        s.failed("rewrite", error, "the question could not be rewritten (%s); it is asked as it is", span=span)
         s.flags["fallback_mode"] = "query_plain"
         return queries.plain(query)
 
@@ -185,11 +183,14 @@ def _planned(s: Search, query: QueryIR) -> tuple[FilterPlan, QueryIR]:
     """The plan of the caller's filters and the inferred ones; without the latter where they cannot be planned."""
     try:
         return filters.plan(query.filters, FILTERABLE), query
-    except InputError as error:
+    except Exception as error:
+        if not query.filters and not isinstance(error, RagError):  # nothing is filtered, so nothing wrong can be found without it
+            s.failed("filter", error, "the plan of the filters failed (%s); none was asked for")
+            return FilterPlan(), query
         plan = filters.plan(s.request.filters, FILTERABLE)  # the caller's own mistake is raised
         if not query.inferred:
             raise
-        s.fall_back("filter_failed", f"filters told from the words of the question were left out ({error})")
+        s.failed("filter", error, "filters told from the words of the question were left out (%s)")
         return plan, replace(query, filters=dict(s.request.filters), inferred={})
 
 
@@ -220,9 +221,13 @@ def _pre_filter(s: Search, plan: FilterPlan) -> tuple[Access, int | None]:
             except OverflowError as error:
                 raise InputError(f"a number in the filter on {', '.join(plan.fields)} is too large", code="invalid_filter") from error
             except Exception as error:
+                faults.seen(error, "stage.filter")
                 s.trace.set(flags={"filter_failed": True})
-                raise ProviderError(f"the filter on {', '.join(plan.fields)} could not be run ({error}); nothing was searched, because an "
-                                    "unfiltered answer would be a wrong one", code="filter_failed") from error  # fmt: skip
+                raise ProviderError(
+                    f"the filter on {', '.join(plan.fields)} could not be run ({faults.told(error)}); nothing was searched, because an "
+                    "unfiltered answer would be a wrong one",
+                    code="filter_failed",
+                ) from error
             if plan.missing_included:
                 s.warnings.append(f"chunks without {', '.join(plan.missing_included)} match as well; add \"$missing\": \"exclude\" to a "
                                   "condition to leave them out")  # fmt: skip
@@ -259,8 +264,8 @@ def _retrieve(s: Search, query: QueryIR, mode: str, access: Access, pool_k: int)
         for future in others:
             try:
                 further.append(deadlines.wait(future, config.stage_seconds, "a further question", s.deadline))
-            except RagError as error:
-                s.fall_back("rewrite_failed", f"a further question could not be asked ({error})")
+            except Exception as error:
+                s.failed("rewrite", error, "a further question could not be asked (%s)")
         found.dense = merging.by_rank([found.dense, *(other.dense for other in further)])[:pool_k]
         found.sparse = merging.by_rank([found.sparse, *(other.sparse for other in further)])[:pool_k]
     s.deadline.check()
@@ -272,9 +277,7 @@ def _retrieve(s: Search, query: QueryIR, mode: str, access: Access, pool_k: int)
 def _above(found: Retrieved, least: float | None) -> Retrieved:
     """The same without the dense candidates below the threshold."""
     if least is not None:
-        from rag_platform.retrieval.scoring import similarity
-
-        found.dense = [candidate for candidate in found.dense if similarity(candidate.score, "cosine_similarity") >= least]
+        found.dense = [candidate for candidate in found.dense if (candidate.score + 1) / 2 >= least]  # cosine similarity is -1 to 1
     return found
 
 
@@ -287,25 +290,37 @@ def _embedded_at_once(s: Search, asked: Sequence[QueryIR]) -> None:
         deadlines.within(s.strategy.retrieval.stage_seconds, "model.embed",
                          lambda: s.library.models.query_vectors(s.strategy.embedding, texts), s.deadline)  # fmt: skip
     except Exception as error:
+        faults.seen(error, "model.embed")
         log.info("the questions could not be embedded in one call: %s", error)
 
 
 def _fusion(s: Search, found: Retrieved) -> list[Candidate]:
     """One order of all candidates; that of the only leg when one ran."""
-    built = s.library.models.provider("fusion", s.strategy.fusion)
-    both = len(found.ran) == 2
-    with tracing.span("stage.fusion", **built.span) as span:
+    config, both = s.strategy.fusion, len(found.ran) == 2
+    with tracing.span("stage.fusion", provider_type="fusion", provider_id=config.provider) as span:
         fused: list[Candidate] = [*found.dense, *found.sparse]
-        if both:
-            fused = built.instance.fuse(found.dense, found.sparse, trust=found.trust)
-        if found.named is not None:
-            fused = naming.preferred(fused, found.named.chunks, s.strategy.retrieval.named_documents)
+        try:
+            built = s.library.models.provider("fusion", config)
+            span.provider.update(built.span)
+            if both:
+                fused = built.instance.fuse(found.dense, found.sparse, trust=found.trust)
+            if found.named is not None:
+                fused = naming.preferred(fused, found.named.chunks, s.strategy.retrieval.named_documents)
+        except Exception as error:
+            leg = _better_leg(found)
+            fused = list(getattr(found, leg))
+            s.failed("fusion", error, f"the order of both legs could not be made (%s); that of the {leg} leg stands", span=span)
         span.set(fusion_id=s.strategy.fusion.provider, fusion_applied=both, trust_in_words=found.trust, k_out=len(fused))
         tracing.event("fusion.ranked", {"ranked": legs.listed(fused)})
     s.trace.count(candidates_dense=len(found.dense), candidates_sparse=len(found.sparse))
     if both:
         s.record("dense_topk_overlap_sparse", legs.overlap(found.dense, found.sparse))
     return fused
+
+
+def _better_leg(found: Retrieved) -> str:
+    """The leg whose order stands alone: the words where the texts surely hold those of the question, else the vectors."""
+    return "sparse" if found.sparse and (found.trust >= 1.0 or not found.dense) else "dense"
 
 
 def _named(s: Search, query: QueryIR, mode: str) -> Named | None:
@@ -318,7 +333,7 @@ def _named(s: Search, query: QueryIR, mode: str) -> Named | None:
     try:
         return s.lease.names().named(query.original_query)
     except Exception as error:  # the question can be asked without
-        s.fall_back("naming_failed", f"the documents that the question names could not be told ({error})")
+        s.failed("naming", error, "the documents that the question names could not be told (%s)")
         return None
 
 
@@ -330,11 +345,10 @@ def _in_named(s: Search, query: QueryIR, named: Named, access: Access, found: Re
             return replace(found, named=named)
         try:
             found, failed = legs.asked_inside(s.library, s.lease, s.strategy, query, found, named, access, pool_k, deadline=s.deadline)
-            for warning in failed:
-                s.fall_back("naming_failed", f"inside the documents that the question names, {warning}")
+            for error in failed:
+                s.failed("naming", error, "inside the documents that the question names, %s")
         except Exception as error:  # what was found first stands
-            span.fail(error)
-            s.fall_back("naming_failed", f"the documents that the question names could not be searched by themselves ({error})")
+            s.failed("naming", error, "the documents that the question names could not be searched by themselves (%s)", span=span)
     return _above(found, s.strategy.retrieval.score_threshold)
 
 
@@ -353,7 +367,6 @@ def _fed_back(s: Search, query: QueryIR, access: Access, found: Retrieved, fused
             again = legs.asked_again(s.library, s.lease, s.strategy, query, fused, access, len(found.dense), found.named)
             found.dense = again or found.dense
         except Exception as error:  # what was found first stands
-            span.fail(error)
-            s.fall_back("feedback_failed", f"the vectors of the best hits could not be used ({error})")
+            s.failed("feedback", error, "the vectors of the best hits could not be used (%s)", span=span)
             return fused
     return _fusion(s, found)

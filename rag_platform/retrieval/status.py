@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from importlib import metadata
+from typing import cast
 
 from rag_platform.config import strategy_names
 from rag_platform.errors import RagError
@@ -13,13 +14,14 @@ from rag_platform.indexes.catalog_tables import SCHEMA_VERSION as CATALOG_SCHEMA
 from rag_platform.ir import Json
 from rag_platform.ledger import Ledger
 from rag_platform.ledger_tables import SCHEMA_VERSION as LEDGER_SCHEMA
+from rag_platform.observability import faults
 from rag_platform.observability.logs import LOG_SCHEMA_VERSION
+from rag_platform.records import SCHEMA_VERSION as STORE_SCHEMA
 from rag_platform.retrieval.caching import together
-from rag_platform.retrieval.contract import NamespaceStatus, StatusData
+from rag_platform.retrieval.contract import FaultStatus, NamespaceStatus, StatusData
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.reading import document_states
 from rag_platform.retrieval.rendering import status_markdown
-from rag_platform.store import SCHEMA_VERSION as STORE_SCHEMA
 
 _STARTED = time.monotonic()
 
@@ -45,6 +47,8 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
     }  # fmt: skip
     if serving:
         data["caches"], data["running_queries"] = caches, library.load.running
+    if found := faults.summary(library.store.logs_dir):
+        data["unexpected_errors"] = cast(FaultStatus, found)
     data["markdown"] = status_markdown(data)
     return data
 
@@ -82,7 +86,7 @@ def _namespace_status(library: Library, namespace: str) -> NamespaceStatus:
     }
     try:
         states = document_states(library, namespace)
-        found["pending"], found["failed"] = states["pending"], states["failed"]
+        found["pending"], found["failed"] = states["pending"], states["problem"]
         if library.store.current_path(namespace).is_file():
             with library.lease(namespace) as lease:
                 manifest, counts = lease.release.manifest, lease.release.catalog.counts()

@@ -11,7 +11,7 @@ from rag_platform import prompts
 from rag_platform.config_query import SummaryConfig
 from rag_platform.errors import CancelledError, ConfigError, InputError, NotFoundError, ProviderError
 from rag_platform.ir import Json
-from rag_platform.observability import tracing
+from rag_platform.observability import faults, tracing
 from rag_platform.retrieval import deadlines, textrank
 from rag_platform.retrieval.budgets import Budget
 from rag_platform.retrieval.citing import without_foreign_markup
@@ -87,8 +87,9 @@ def _quoting_instead(error: Exception, config: SummaryConfig) -> str:
     """The warning that quotes stand in for the model; raises the error where `method: llm` is wrongly configured, or nobody waits."""
     if isinstance(error, CancelledError) or (config.method == "llm" and isinstance(error, ConfigError)):
         raise error
+    faults.seen(error, "stage.summary")
     tracing.event("summary.fallback", tracing.error_fields(error))
-    return f"the summary could not be written ({error}); it quotes the document instead"
+    return f"the summary could not be written ({faults.told(error)}); it quotes the document instead"
 
 
 def summarize_document(

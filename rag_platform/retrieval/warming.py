@@ -7,6 +7,7 @@ import logging
 import time
 
 from rag_platform.errors import RagError
+from rag_platform.observability import faults
 from rag_platform.retrieval import queries
 from rag_platform.retrieval.library import Library
 
@@ -43,8 +44,9 @@ def warm(library: Library, namespace: str = "", *, at_once: bool = False) -> Non
         gc.freeze()
     except RagError as error:
         log.info("nothing preloaded from namespace %s: %s", namespace, error.message)
-    except Exception:
-        log.exception("preloading namespace %s failed", namespace)
+    except Exception as error:
+        faults.seen(error, "warming", logs_dir=library.store.logs_dir)
+        log.warning("preloading namespace %s failed (%s); its first question loads what it needs", namespace, faults.told(error))
 
 
 def _wait_for_idleness(library: Library) -> None:

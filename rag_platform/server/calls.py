@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import logging
 from collections.abc import Callable
 from typing import Any, get_type_hints
 
@@ -22,8 +21,6 @@ from rag_platform.retrieval import contract, deadlines
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.responses import envelope, failure, without_paths
 from rag_platform.server.responding import Answer
-
-log = logging.getLogger(__name__)
 
 READ_ONLY = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 
@@ -54,7 +51,8 @@ class LibraryTool(Tool):
         """The envelope of one call; never raises."""
         try:
             checked = self.checked(arguments)
-            data, trace_id, warnings = self._traced(checked, request_id)
+            with tracing.requested(request_id):
+                data, trace_id, warnings = self._traced(checked, request_id)
             return envelope(data, trace_id, without_paths(warnings))
         except Exception as error:
             return self._failed(error, request_id)
@@ -80,8 +78,6 @@ class LibraryTool(Tool):
         trace_id = str(error.details.pop("trace_id", "")) if isinstance(error, RagError) else ""
         if not trace_id:
             trace_id = self._trace_of(error, request_id)
-        if not isinstance(error, RagError):
-            log.error("tool %s failed, %s", self.name, trace_id, exc_info=error)
         return failure(error, trace_id)
 
     def _trace_of(self, error: Exception, request_id: str | None) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from rag_platform.children import serve
 from rag_platform.config import Settings
 from rag_platform.ir import Json, QueryRequest
+from rag_platform.observability import tracing
 from rag_platform.observability.logs import setup_logging
 from rag_platform.retrieval.engine import answer
 from rag_platform.retrieval.library import Library
@@ -35,6 +36,7 @@ class Asked:
     request: QueryRequest
     detail: str
     running: int
+    request_id: str | None = None  # of the client's call
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ def _responding(start: Start) -> Callable[[Asked | None], object]:
         if asked is None:
             warm(library, start.namespace, at_once=True)
             return True
-        with library.load.beside(asked.running - 1):
+        with library.load.beside(asked.running - 1), tracing.requested(asked.request_id):
             return Responded(respond(library, asked.request, asked.detail), library.cache_figures())
 
     return responding

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from rag_platform.children import Child, ChildDied
 from rag_platform.errors import RagError
 from rag_platform.ir import Json, QueryRequest
+from rag_platform.observability import faults, tracing
 from rag_platform.retrieval.deadlines import Deadline
 from rag_platform.retrieval.library import Library
 from rag_platform.server.responding import Answer, Asked, Responded, Start, respond
@@ -103,7 +104,7 @@ class SharedQuestions:
             if place is not None and place.child is not None:
                 try:
                     with load.beside(1):
-                        responded: Responded = place.child.ask(Asked(request, detail, load.running))
+                        responded: Responded = place.child.ask(Asked(request, detail, load.running, tracing.current_request_id()))
                     place.caches = responded.caches
                     return responded.answer
                 except ChildDied as error:
@@ -200,6 +201,7 @@ class SharedQuestions:
         try:
             child.ask(None)
         except Exception as error:
+            faults.seen(error, "server.process")
             log.warning("no further query process could be started (%s); the server answers alone", error)
             child.close()
             with self._lock:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +21,8 @@ from rag_platform.assets.partitions import JOB_TAG, RANGE_END, RANGE_START, docu
 from rag_platform.assets.resources import Platform
 from rag_platform.config import Settings
 from rag_platform.definitions import defs
-from rag_platform.ledger_rows import Job, Source
+from rag_platform.ledger_rows import Job, JobItem, Source
+from rag_platform.profiles import INGESTION_STAGES
 from rag_platform.store import Store
 
 pytestmark = pytest.mark.integration
@@ -79,8 +84,7 @@ def live(desk: Any, namespace: str) -> list[str]:
 
 
 def test_the_inbox_asks_for_exactly_the_new_versions(desk: Any, instance: dg.DagsterInstance) -> None:
-    tick, after = Ticks("inbox", instance), Ticks("release_after_success", instance)
-    after()  # the first tick of a status sensor only remembers where it is
+    tick, after = Ticks("inbox", instance), Ticks("release_when_quiet", instance)
     assert "nothing changed" in tick().skip_message
 
     folder = desk.store.inbox_dir / "yard"
@@ -151,29 +155,183 @@ def received(desk: Any, instance: dg.DagsterInstance) -> list[str]:
 
 
 def test_the_good_documents_of_a_failed_run_are_released(desk: Any, instance: dg.DagsterInstance, received: list[str]) -> None:
-    success, failure = Ticks("release_after_success", instance), Ticks("release_after_failure", instance)
-    success(), failure()
+    after = Ticks("release_when_quiet", instance)
     assert not ingest_run(desk, instance, *received).success
-    assert not success().run_requests
-    (request,) = failure().run_requests
+    (request,) = after().run_requests
     assert request.partition_key == "yard" and request.tags["rag/namespace"] == "yard"
     assert execute(instance, request, "release").success
     with desk.ledger() as ledger:
         assert [row.state for row in ledger.releases("yard")] == ["published"]
+        assert [(job.kind, job.state) for job in ledger.jobs("yard")] == [("release", "done"), ("ingest", "partly")]
     # the same document fails again: there is nothing to release
     assert not ingest_run(desk, instance, received[1]).success
-    assert not failure().run_requests
+    assert not after().run_requests and not after().run_requests
+    assert "nothing was written" in after().skip_message
+
+
+def implicit_job() -> dg.JobDefinition:
+    """The job that Dagster itself makes of the ingestion assets."""
+    keys = {dg.AssetKey(stage) for stage in INGESTION_STAGES}
+    return defs.get_repository_def().get_job("__ASSET_JOB").get_subset(asset_selection=keys, asset_check_selection=set())
+
+
+def backfill(instance: dg.DagsterInstance, *keys: str) -> Any:
+    """The result of a run as the UI's backfills launch it: of Dagster's own job over the assets."""
+    job = implicit_job()
+    assert job.name == "__ASSET_JOB"
+    return job.execute_in_process(instance=instance, tags={RANGE_START: keys[0], RANGE_END: keys[-1]}, raise_on_error=False)
+
+
+def test_a_backfill_from_the_ui_leads_to_one_release(desk: Any, instance: dg.DagsterInstance) -> None:
+    folder = desk.store.inbox_dir / "yard"
+    folder.mkdir(parents=True)
+    for name, text in (("gate", GATE), ("dock", DOCK)):
+        (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    keys = covered(instance, Ticks("inbox", instance)().run_requests)
+    after = Ticks("release_when_quiet", instance)
+    assert backfill(instance, keys[0]).success
+    with running(instance, "__ASSET_JOB"):  # the next run of the backfill
+        assert not after().run_requests
+    assert backfill(instance, keys[1]).success
+    (request,) = after().run_requests
+    assert execute(instance, request, "release").success
+    assert not after().run_requests
+    with desk.ledger() as ledger:
+        assert len(ledger.releases("yard")) == 1
+
+    # the same versions under another config: their outputs change, and nothing else does
+    strategy = desk.folder / "config" / "strategies" / "tiny.yaml"
+    strategy.write_text(strategy.read_text(encoding="utf-8").replace("chunk_size: 400", "chunk_size: 300"), encoding="utf-8")
+    assert backfill(instance, keys[0]).success
+    assert not after().run_requests  # one version is still as it was
+    assert backfill(instance, keys[1]).success
+    (request,) = after().run_requests
+    assert execute(instance, request, "release").success
+    assert not after().run_requests
+    with desk.ledger() as ledger:
+        assert len(ledger.releases("yard")) == 2
+
+
+@contextmanager
+def running(instance: dg.DagsterInstance, job_name: str, **tags: str) -> Iterator[dg.DagsterRun]:
+    """A run that Dagster counts as running; it is over afterwards, if it is not yet."""
+    run = instance.create_run_for_job(implicit_job() if job_name == "__ASSET_JOB" else defs.resolve_job_def(job_name),
+                                      status=dg.DagsterRunStatus.STARTED, tags=tags)  # fmt: skip
+    yield run
+    left = instance.get_run_by_id(run.run_id)
+    assert left is not None
+    if not left.is_finished:
+        instance.report_run_failed(left)
 
 
 def test_runs_that_a_job_started_are_left_to_it(desk: Any, instance: dg.DagsterInstance, received: list[str]) -> None:
-    success = Ticks("release_after_success", instance)
-    success()
+    after = Ticks("release_when_quiet", instance)
     with desk.ledger() as ledger:
         job = ledger.add_job("ingest", "yard", {"version_ids": received[:1]})
-    assert ingest_run(desk, instance, received[0], **{JOB_TAG: job.job_id}).success
-    assert not success().run_requests
+        ledger.update_job(job.job_id, state="running", **jobs.of_process(os.getpid()))
+        assert ingest_run(desk, instance, received[0], **{JOB_TAG: job.job_id}).success
+        assert not after().run_requests
+        ledger.update_job(job.job_id, state="failed")  # before it released anything
+    assert [request.partition_key for request in after().run_requests] == ["yard"]
+
+
+# --- runs that were killed ---------------------------------------------------------------------------------------------------
+
+
+def dead_pid() -> int:
+    """The number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", "pass"])
+    process.wait()
+    return process.pid
+
+
+def test_a_killed_run_frees_its_slot_and_tells_its_job(desk: Any, instance: dg.DagsterInstance) -> None:
+    after = Ticks("release_when_quiet", instance)
+    with desk.ledger() as ledger, running(instance, "__ASSET_JOB") as killed, running(instance, "__ASSET_JOB") as lives:
+        for run, pid in ((killed, dead_pid()), (lives, os.getpid())):
+            job = ledger.add_job("ingest", "yard", {"run_id": run.run_id}, [JobItem("yard/a.md", "a", "yard.a@1", "continue")])
+            ledger.update_job(job.job_id, state="running", **jobs.of_process(pid))
+            instance.add_run_tags(run.run_id, {JOB_TAG: job.job_id})
+        after()
+        assert [status(instance, run) for run in (killed, lives)] == ["FAILURE", "STARTED"]
+        told = {job.args["run_id"]: (job.state, job.reason) for job in ledger.jobs("yard")}
+        assert told[killed.run_id][0] == "failed" and "is gone" in told[killed.run_id][1] and told[lives.run_id][0] == "running"
+
+
+INTERRUPTED = """
+import signal
+from typing import ClassVar
+
+from rag_platform.providers.hashing import Hashing
+
+
+class Interrupted(Hashing):
+    NAME: ClassVar[str] = "interrupted"
+
+    def embed(self, texts, *, query=False):
+        signal.raise_signal(signal.SIGINT)  # what a termination in the UI sends to the run's process
+        return super().embed(texts, query=query)
+"""
+
+
+def test_a_run_that_is_terminated_in_dagster_says_so(
+    desk: Any, instance: dg.DagsterInstance, received: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (desk.folder / "interrupted_embedder.py").write_text(INTERRUPTED, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(desk.folder))
+    strategy = desk.folder / "config" / "strategies" / "tiny.yaml"
+    strategy.write_text(strategy.read_text(encoding="utf-8").replace("hashing", "interrupted_embedder:Interrupted"), encoding="utf-8")
+    ingest_run(desk, instance, received[0])
+    with desk.ledger() as ledger:
+        (job,) = ledger.jobs("yard")
+        assert (job.state, job.reason) == ("cancelled", f"cancelled; `rag jobs retry {job.job_id}` does the rest")
+        assert [(item.state, item.code) for item in ledger.job_items(job.job_id)] == [("cancelled", "cancelled")]
+
+
+def test_a_run_that_is_executed_again_has_a_job_of_its_own(desk: Any, instance: dg.DagsterInstance, received: list[str]) -> None:
+    """Dagster gives it the tags of the first run, the job's among them, which has ended."""
+    after = Ticks("release_when_quiet", instance)
     assert ingest_run(desk, instance, received[0]).success
-    assert [request.partition_key for request in success().run_requests] == ["yard"]
+    with desk.ledger() as ledger:
+        (first,) = ledger.jobs("yard")
+        ledger.update_job(first.job_id, ended_at="2026-01-01T00:00:00Z")
+        with running(instance, "__ASSET_JOB", **{JOB_TAG: first.job_id}) as run:
+            after()
+            assert status(instance, run) == "STARTED"
+        assert ingest_run(desk, instance, received[0], **{JOB_TAG: first.job_id}).success
+        assert [(job.state, job.job_id == first.job_id) for job in ledger.jobs("yard")] == [("done", False), ("done", True)]
+
+
+def test_a_run_that_died_before_it_began_its_work_frees_its_slot(
+    desk: Any, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(instance, "__ASSET_JOB") as run:
+        Ticks("release_when_quiet", instance)()
+        assert status(instance, run) == "STARTED"  # it may still load its code
+        monkeypatch.setattr(jobs, "LAUNCH_SECONDS", -1.0)
+        Ticks("release_when_quiet", instance)()
+        assert status(instance, run) == "FAILURE"
+
+
+def test_a_killed_release_is_asked_for_again_and_not_for_ever(desk: Any, instance: dg.DagsterInstance, received: list[str]) -> None:
+    after = Ticks("release_when_quiet", instance)
+    assert ingest_run(desk, instance, received[0]).success
+    keys = []
+    for _ in range(4):
+        (request,) = after().run_requests
+        keys.append(request.run_key)
+        with desk.ledger() as ledger, running(instance, "release", **request.tags, **{"dagster/run_key": request.run_key}) as run:
+            job = ledger.add_job("release", "yard", {"run_id": run.run_id})
+            ledger.update_job(job.job_id, state="running", **jobs.of_process(dead_pid()))
+            instance.add_run_tags(run.run_id, {JOB_TAG: job.job_id})
+    # Dagster launches no second run of a key
+    assert [keys.index(key) for key in keys] == [0, 1, 2, 2]
+
+
+def status(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str:
+    found = instance.get_run_by_id(run.run_id)
+    assert found is not None
+    return found.status.value
 
 
 # --- the night ---------------------------------------------------------------------------------------------------------------
@@ -198,9 +356,9 @@ def night(desk: Any, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPat
 
 
 def worked(desk: Any) -> list[tuple[str, list[str]]]:
-    """(state, source_uris that were processed) of every job of the ledger but the first, oldest first."""
+    """(state, source_uris that were processed) of every ingest of the ledger but the first, oldest first."""
     with desk.ledger() as ledger:
-        rows = list(reversed(ledger.jobs()))[1:]
+        rows = [job for job in reversed(ledger.jobs()) if job.kind == "ingest"][1:]
         return [
             (job.state, [i.source_uri for i in ledger.job_items(job.job_id) if i.version_id in job.args["version_ids"]]) for job in rows
         ]

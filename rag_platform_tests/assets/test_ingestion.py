@@ -11,11 +11,13 @@ import pymupdf
 import pytest
 
 from rag_platform.assets.code_versions import stage_code_versions
-from rag_platform.assets.ingestion import specs
+from rag_platform.assets.ingestion import evaluation, specs
 from rag_platform.assets.partitions import RANGE_END, RANGE_START, document_versions
 from rag_platform.config import load_settings, load_strategy
 from rag_platform.definitions import defs
 from rag_platform.documents.receiving import ReceiveOptions, receive
+from rag_platform.indexes.checks import document_checks
+from rag_platform.ir import StageOutcome
 from rag_platform.profiles import INGESTION_STAGES, stage_profiles
 
 pytestmark = pytest.mark.integration
@@ -73,7 +75,7 @@ def test_definitions_load() -> None:
     names = {key.to_user_string() for key in graph.get_all_asset_keys()}
     assert names == {*INGESTION_STAGES, "catalog", "lexical_index", "dense_index", "published_release"}
     assert {job.name for job in defs.jobs or []} >= {"ingest", "release", "sync"}
-    assert {sensor.name for sensor in defs.sensors or []} == {"inbox", "release_after_success", "release_after_failure"}
+    assert {sensor.name for sensor in defs.sensors or []} == {"inbox", "release_when_quiet"}
     assert {schedule.name for schedule in defs.schedules or []} == {"nightly"}
     upstream = {spec.key.to_user_string(): [dep.asset_key.to_user_string() for dep in spec.deps] for spec in specs()}
     assert upstream == {
@@ -233,6 +235,23 @@ def test_pages_are_checked_document_by_document(
     assert event is not None and event.dagster_event is not None
     details = event.dagster_event.asset_check_evaluation_data.metadata["details"].value
     assert str(details).startswith("2 of 2 pages; 1 without text, 0 of these could not be read")
+    key = dg.AssetCheckKey(dg.AssetKey("chunks"), "text_kept")  # for the text, which lost nothing, an event is saved
+    records = instance.event_log_storage.get_asset_check_execution_history(key, limit=10)
+    assert [(record.partition, record.status.value) for record in records] == [(keys[0], "SUCCEEDED")]
+    event = records[0].event
+    assert event is not None and event.dagster_event is not None
+    details = event.dagster_event.asset_check_evaluation_data.metadata["details"].value
+    assert details == "100.0% of 6 words that a second reader finds stand in the chunks"
+
+
+def test_a_lost_document_fails_its_check_and_a_loss_warns(received: Any, shelf: Any) -> None:
+    version = shelf.ledger.version(received(note="One.\n")[0])
+    for state, severity in (("warned", dg.AssetCheckSeverity.WARN), ("failed", dg.AssetCheckSeverity.ERROR)):
+        counts = {"text_kept_state": state, "text_kept_details": "40.0% of 10 words"}
+        outcome = StageOutcome("chunks", "p", False, 0.1, "path", "", counts, ())
+        (result,) = document_checks(outcome)
+        judged = evaluation(version, outcome, result)
+        assert (judged.check_name, judged.passed, judged.severity) == ("text_kept", False, severity)
 
 
 @pytest.fixture

@@ -135,7 +135,6 @@ CHANGES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "what questions alone read": (
         {
             "query": {"rewrite": {"enabled": True}},
-            "filters": {"rules": "v1"},
             "retrieval": {"top_k": 3},
             "fusion": {"provider": "rrf"},
             "reranker": {"provider": "none"},

@@ -92,8 +92,8 @@ def test_code_keeps_everything_but_carriage_returns_and_nul() -> None:
 def test_front_matter_and_page_headers_are_removed() -> None:
     text = "---\na: b\n---\n# H\n\npage head\n\nbody\n\n7"
     blocks = (
-        Block(0, "front_matter", 0, 12), Block(1, "heading", 13, 16, level=1), Block(2, "header", 18, 27, page=1),
-        Block(3, "paragraph", 29, 33, page=1), Block(4, "footer", 35, 36, page=1),
+        Block(0, "front_matter", 0, 12), Block(1, "heading", 13, 16, level=1), Block(2, "header", 18, 27, page=1, repeated=True),
+        Block(3, "paragraph", 29, 33, page=1), Block(4, "footer", 35, 36, page=1, repeated=True),
     )  # fmt: skip
     assert cleaned(text, *blocks) == "\n# H\n\nbody\n\n"
     kept = normalise(facts_of(text, *blocks), (), CleaningConfig(drop_page_headers=False))

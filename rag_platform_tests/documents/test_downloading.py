@@ -10,12 +10,15 @@ import pytest
 from rag_platform.config import Settings, Strategy, load_strategy
 from rag_platform.documents.downloading import named
 from rag_platform.documents.finding import Content, synced_inputs
+from rag_platform.documents.provenance import verify_version
 from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
+from rag_platform.documents.versions import load_facts
 from rag_platform.errors import InputError
 from rag_platform.indexes.ingesting import IngestionTotals, ingest_versions
+from rag_platform.ir import Chunk
 from rag_platform.ledger import Ledger
 from rag_platform.profiles import stage_profiles
-from rag_platform.store import Store
+from rag_platform.store import Store, read_records
 
 PAGE = b"<!doctype html><title>Ports - Manual</title><h1>Ports</h1><p>The gateway listens on port 8080.</p>"
 
@@ -95,7 +98,7 @@ def test_a_failed_download_is_a_failed_item_and_the_live_version_stays(library: 
     library.complete(first)
     site.serve("/page", b"sorry", 503)
     reception = library.receive(url, "http://10.0.0.1/", "ftp://host/x", "http://user:secret@host/")
-    assert outcomes(reception)[:-1] == [("refused", "missing_path"), ("refused", "credentials_in_url"), ("refused", "http_status")]
+    assert outcomes(reception)[:-1] == [("refused", "scheme_not_allowed"), ("refused", "credentials_in_url"), ("refused", "http_status")]
     assert outcomes(reception)[-1] == ("refused", "address_refused")
     assert "secret" not in str(reception.items)
     [document] = library.ledger.documents("lib")
@@ -173,3 +176,48 @@ def test_content_is_a_document_of_the_source_inline(library: Library) -> None:
 )
 def test_the_name_of_a_download_tells_its_type(filename: str, declared: str, head: bytes, name: str) -> None:
     assert named(filename, declared, head) == name
+
+
+POLISH = "Zażółć gęślą jaźń. Łódź, Kraków i Świnoujście leżą w Polsce, a ich mieszkańcy mówią po polsku."
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "body", "declared", "said"),
+    [
+        ("/a.html", "text/html", f"<p>{POLISH}</p>", "iso-8859-2", POLISH),
+        ("/b.html", "text/html", f"<meta charset=iso-8859-1><p>{POLISH}</p>", "ISO-8859-2", POLISH),  # the server goes before the page
+        ("/c.txt", "text/plain", POLISH, "iso-8859-2", POLISH),
+        ("/d.md", "text/markdown", f"# T\n\n{POLISH}", "iso-8859-2", POLISH),
+        ("/e.html", "text/html", "<p>Ta strona ma ¼ i Å, czyli ź i Ĺ</p>", "no-such", ""),
+    ],
+)
+def test_the_charset_that_a_server_declares_is_that_of_the_text(
+    library: Library, site: Any, path: str, kind: str, body: str, declared: str, said: str
+) -> None:
+    raw = body.encode("iso-8859-2" if said else "latin-1", "replace")
+    reception = library.receive(site.serve(path, raw, Content_Type=f"{kind}; charset={declared}"))
+    version = library.ledger.version(reception.to_process[0])
+    library.ingest(reception)
+    facts = load_facts(library.store, version, stage_profiles(library.strategy)["facts"])
+    assert said in facts.text and version.content_type == kind
+    assert library.store.raw_path(version.file_sha256).read_bytes() == raw
+    profiles = stage_profiles(library.strategy)
+    chunks = read_records(library.store.version_path(version, "chunks", profiles["chunks"]), Chunk)
+    assert chunks and verify_version(library.store, version, profiles, chunks) == []
+
+
+def test_utf8_and_a_byte_order_mark_go_before_what_the_server_declares(library: Library, site: Any) -> None:
+    for path, kind, raw in (("/a.html", "text/html", f"<p>{POLISH}</p>".encode()), ("/b.txt", "text/plain", POLISH.encode("utf-16"))):
+        reception = library.receive(site.serve(path, raw, Content_Type=f"{kind}; charset=iso-8859-2"))
+        library.ingest(reception)
+        version = library.ledger.version(reception.to_process[0])
+        assert POLISH in load_facts(library.store, version, stage_profiles(library.strategy)["facts"]).text
+
+
+def test_where_an_address_led_is_shown(library: Library, site: Any) -> None:
+    site.serve("/new/page.html", PAGE)
+    library.ingest(library.receive(site.serve("/old", status=301, Location="/new/page.html")))
+    library.ingest(library.receive(site.serve("/plain.html", PAGE + b"<p>More.</p>")))
+    found = {document.source_uri: library.ledger.version(document.live_version).counts for document in library.ledger.documents("lib")}
+    assert found[f"{site.url}/old"]["metadata"].get("final_url") == f"{site.url}/new/page.html"
+    assert "final_url" not in found[f"{site.url}/plain.html"]["metadata"]

@@ -81,7 +81,7 @@ def test_a_child_gives_the_facts_that_this_process_would_make(tmp_path):
         ("hang", Limits(file_seconds=0.5), "timeout", "0.5 seconds"),
         ("crash", Limits(), "parser_failed", "ended by signal 6"),
         ("grow", Limits(parse_memory_mb=500), "out_of_memory", "more than 500 MB"),
-        ("raise", Limits(), "parser_failed", "KeyError: 'no such part'"),
+        ("raise", Limits(), "parser_failed", "a part of it is missing"),
         ("refuse", Limits(), "encrypted", "it is locked"),
     ],
 )

@@ -86,6 +86,10 @@ def test_what_is_too_long_is_left_out() -> None:
         ("2 * 3 * 4", "", "2 * 3 * 4"),
         ("x" * 300, "", "x" * 200),
         (" ", "", "a.md"),
+        ("[" * 200, "", "a.md"),
+        ("| a | b | c |", "| a | b | c |\n\nWords of a paragraph", "Words of a paragraph"),
+        ("", "# 12 7 9 31 14\n\nYields by year", "Yields by year"),
+        ("2023 年 12 月 31 日", "", "2023 年 12 月 31 日"),
     ],
 )
 def test_a_document_has_a_readable_title(found: str, text: str, title: str) -> None:

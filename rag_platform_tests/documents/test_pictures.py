@@ -130,8 +130,8 @@ def test_an_svg_is_kept_safe_drawn_and_named_by_its_own_bytes(tmp_path: Path) ->
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_few_clients_show_gets_a_form_that_all_do(data: bytes, mime: str, variants: list[str]) -> None:
-    found = shown_apart(data, 1_000_000, Limits())
+def test_what_few_clients_show_gets_a_form_that_all_do(data: bytes, mime: str, variants: list[str], tmp_path: Path) -> None:
+    found = shown_apart(data, 1_000_000, Limits(), tmp_path)
     assert (found.mime, sorted(found.variants)) == (mime, variants)
     for content in found.variants.values():
         with Image.open(io.BytesIO(content)) as drawn:
@@ -164,9 +164,9 @@ def test_an_animation_shows_its_first_frame() -> None:
         (b"8BPS\x00", "type_not_read: psd"),
     ],
 )
-def test_refusals_have_reasons(data: bytes, reason: str) -> None:
+def test_refusals_have_reasons(data: bytes, reason: str, tmp_path: Path) -> None:
     with pytest.raises(Missing, match=reason):
-        shown_apart(data, 1_000_000, Limits())
+        shown_apart(data, 1_000_000, Limits(), tmp_path)
 
 
 @pytest.mark.integration

@@ -65,6 +65,26 @@ def test_a_changed_chunk_is_named(store: Store, tiny: Strategy) -> None:
     assert reasons(store, version, [replace(second, byte_start=None)]) == ["chunk_bytes"]
 
 
+def test_what_a_citation_shows_is_computed_anew(store: Store, tiny: Strategy) -> None:
+    version, (first, second) = stored(store, tiny, RAW)
+    assert reasons(store, version, [first, replace(second, line_start=8), replace(second, line_end=12)]) == ["chunk_lines", "chunk_lines"]
+    assert reasons(store, version, [replace(second, page_start=1)]) == ["chunk_place"]
+    assert reasons(store, version, [replace(second, locator="body/p[1]")]) == ["chunk_place"]
+    assert reasons(store, version, [replace(second, doc_id="e"), replace(second, version_id="v")]) == ["chunk_owner", "chunk_owner"]
+    assert [f.reason.split(":")[0] for f in verify_version(store, version, PROFILES, [first], strategy=tiny)] == [
+        "chunk_section"
+    ]  # none is stored
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-be", "utf-32", "gb18030"])
+def test_lines_are_counted_in_the_bytes(encoding: str, store: Store, tiny: Strategy) -> None:
+    text = "\ufeff" * (encoding == "utf-16-be") + "第一行\r\n\r\n第二段 one\rtwo\n\nend of it\n"
+    version, chunks = stored(store, tiny, text.encode(encoding), "d.txt")
+    (chunk,) = chunks
+    assert (chunk.line_start, chunk.line_end) == (1, 6) and reasons(store, version, chunks) == []
+    assert reasons(store, version, [replace(chunk, line_end=5)]) == ["chunk_lines"]
+
+
 def test_changed_bytes_and_facts_fail_every_chunk(store: Store, tiny: Strategy) -> None:
     version, chunks = stored(store, tiny, RAW)
     facts = store.facts_dir(version, "f") / "facts.md"

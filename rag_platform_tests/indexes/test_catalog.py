@@ -153,6 +153,19 @@ def test_an_error_while_writing_changes_nothing(path: Path) -> None:
     assert CatalogReader(path).counts()["documents"] == 2
 
 
+def test_chunks_of_the_shipped_size_fill_their_pages(tmp_path: Path) -> None:
+    """Every release copies, flushes and hashes the whole file."""
+    path, text, keys = tmp_path / "catalog.sqlite", "x" * 1600, ("k" * 24,) * 10
+    with CatalogWriter(path) as writer:
+        writer.replace_documents([document(1)])
+        writer.add_version(version(1), [], [Entry(chunk(1, n, chunk_text=text), "h" * 64, "s", "ready", keys) for n in range(400)], [])
+    assert path.stat().st_size < 400 * 3_700  # pages of 4 kB: 4,434 for each
+    db = sqlite3.connect(path)
+    held = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL")}
+    db.close()
+    assert {"chunks_id", "chunks_document", "chunks_version", "chunks_state", "versions_document", "sections_version"} <= held
+
+
 def test_threads_read_at_once_and_close_ends_them_all(catalog: CatalogReader) -> None:
     found: list[int] = []
     threads = [threading.Thread(target=lambda: found.append(len(catalog.rows(["chk-1-0", "chk-2-0"])))) for _ in range(8)]

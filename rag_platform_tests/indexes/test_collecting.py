@@ -288,7 +288,7 @@ def test_a_soft_deletion_goes_when_retention_ends(bench: Bench) -> None:
     bench.collect()
     left = {name: count for name, count in bench.prove("gate.md").remaining.items() if count}
     # title and figures stay as history, as for any purged version; vectors leave with the base that releases share
-    assert left.keys() == {"ledger", "vectors", "ann"}
+    assert left.keys() == {"ledger", "vectors"}
 
 
 def test_what_crashes_left_goes(bench: Bench) -> None:

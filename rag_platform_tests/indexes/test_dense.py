@@ -9,11 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rag_platform.config_query import ProviderConfig
+from rag_platform.config_query import ProviderConfig, RetrievalConfig
 from rag_platform.errors import IntegrityError, ProviderError
 from rag_platform.indexes import dense
 from rag_platform.indexes.delta import copy_files, link_parent
 from rag_platform.indexes.dense import DenseVectors, read_matrix, write_matrix
+from rag_platform.retrieval.access import plan
 
 CHROMA = ProviderConfig(provider="chroma")
 AXES = np.eye(4, dtype=np.float32)
@@ -53,7 +54,10 @@ def test_unusable_query_vector_is_an_error(vectors: DenseVectors, bad: np.ndarra
         vectors.search(bad, 3)
 
 
-def test_a_broken_approximate_index_falls_back_visibly(vectors: DenseVectors, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broken_approximate_index_falls_back_visibly(vectors: DenseVectors, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert ids_of(vectors.search(AXES[0], 1, approximate=True)) == (["a"], "exact") and not caplog.text  # none was built
+    (tmp_path / "ann").mkdir()
+    vectors = DenseVectors(tmp_path, CHROMA)
     assert ids_of(vectors.search(AXES[0], 1, approximate=True)) == (["a"], "exact_after_ann_error")
     assert "no vector index" in caplog.text
 
@@ -261,6 +265,44 @@ def test_stored_rows_are_given_by_id(vectors: DenseVectors) -> None:
     assert vectors.vectors_of([]).shape == (0, 4)
     with pytest.raises(ProviderError, match="chunk x has no vector"):
         vectors.vectors_of(["x"])
+
+
+@pytest.mark.parametrize(
+    ("rows", "dim", "config", "needed"),
+    [
+        (100_000, 384, {}, False),  # 2.9 ms
+        (347_000, 384, {}, False),
+        (348_000, 384, {}, True),  # 10.02 ms
+        (49_999, 3_072, {}, False),  # nobody measures its recall
+        (50_000, 3_072, {}, True),
+        (10, 2, {"exact_scan_rows": 9}, True),
+        (1_000_000, 384, {"exact_scan_rows": 1_000_000}, False),
+    ],
+)
+def test_an_approximate_index_is_needed_where_a_question_may_ask_it(rows: int, dim: int, config: dict[str, int], needed: bool) -> None:
+    retrieval = RetrievalConfig(**config)
+    assert dense.needs_ann(rows, dim, retrieval) is needed
+    asked = plan(rows=rows, dim=dim, chunks=rows, allowed=None, k=50, recall=1.0 if rows >= dense.MEASURED_ROWS else None, config=retrieval)
+    assert (asked.dense == "ann") is needed
+
+
+@pytest.mark.integration
+def test_an_approximate_index_comes_with_the_base_that_needs_one_and_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dense, "FRESH_ROWS", 4)
+    vectors, retrieval = circle(60), RetrievalConfig(exact_scan_rows=50)
+    named = list(vectors.items())
+    parts = {"dim": 2, "retrieval": retrieval}
+    assert dense.update(CHROMA, tmp_path, removed=(), added=dict(named[:40]), **parts) == 0
+    assert not dense.has_ann(tmp_path) and dense.measured_recall(CHROMA, tmp_path) is None
+    assert dense.update(CHROMA, tmp_path, removed=(), added=dict(named[40:]), **parts) == 0
+    reader = DenseVectors(tmp_path, CHROMA)
+    assert reader.has_ann and ids_of(reader.search(vectors["c055"], 1, approximate=True)) == (["c055"], "ann")
+    assert ids_of(reader.search(vectors["c005"], 1, approximate=True)) == (["c005"], "ann")
+    reader.close()
+    assert dense.update(CHROMA, tmp_path, removed=[name for name, _ in named[:20]], added={}, stale=7, **parts) == 0
+    reader = DenseVectors(tmp_path, CHROMA)
+    assert not reader.has_ann and reader.count() == 40
+    assert ids_of(reader.search(vectors["c055"], 1, approximate=True)) == (["c055"], "exact")
 
 
 @pytest.mark.integration

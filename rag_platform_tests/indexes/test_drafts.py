@@ -136,7 +136,8 @@ def test_an_edited_chunk_without_its_origin_is_not_proved(case: Case) -> None:
     case.publish()
     opened = case.drafts.open(case.doc_id)
     opened.work.path("chunks").unlink()
-    (failure,) = verify_release(case.shelf.store, "default").failures
+    changed, failure = verify_release(case.shelf.store, "default").failures
+    assert changed.reason.startswith("outputs_changed") and changed.chunk_id == ""
     assert failure.reason.startswith("origin_missing: chunk " + case.row().operations[0]["chunk_id"])
 
 

@@ -240,6 +240,30 @@ def test_estimate_grows_with_the_text_and_learns_from_runs(cache: EmbeddingCache
     assert 2.0 <= estimate(4_000_000, config, cache, processes=2) < 4.0
 
 
+@dataclass(frozen=True)
+class Loading:
+    """An embedder whose model is loaded at its first call."""
+
+    marker: str = ""
+
+    def info(self) -> EmbedderInfo:
+        return EmbedderInfo("loading", "1", 2)
+
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
+        if not Path(self.marker).exists():
+            Path(self.marker).touch()
+            time.sleep(1.1)
+        return np.ones((len(texts), 2), dtype=np.float32)
+
+
+def test_the_time_that_loading_takes_is_no_rate(cache: EmbeddingCache, tmp_path: Path) -> None:
+    """Two short texts in the second that a model takes to load are no 20 bytes a second, which would make of 1 MB 14 hours."""
+    config = EmbeddingConfig(provider=f"{__name__}:Loading", options={"marker": str(tmp_path / "loaded")}, batch_size=8)
+    run(["short one", "short two"], config, cache)
+    assert cache.rate(EmbedderInfo("loading", "1", 2)) is None
+    assert estimate(1_000_000, config, cache, processes=1) < 200  # as declared
+
+
 def test_damaged_weights_are_named_and_good_ones_are_hashed_once(tmp_path: Path) -> None:
     weights = tmp_path / "weights.bin"
     weights.write_bytes(b"weights")

@@ -139,11 +139,14 @@ def test_delta_gives_what_a_full_build_gives(store: Store, make: Callable[..., L
 
 
 @pytest.mark.integration
-def test_a_delta_shares_what_it_does_not_change_and_says_so(store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]) -> None:
+def test_a_delta_shares_what_it_does_not_change_and_says_so(
+    store: Store, make: Callable[..., Live], grow: Callable[..., Manifest], tiny: Strategy
+) -> None:
+    asking = tiny.model_copy(update={"retrieval": tiny.retrieval.model_copy(update={"exact_scan_rows": 0})})
     guide, handbook = make("guide", GUIDE), make("handbook", HANDBOOK)
-    grow([guide, handbook], "r1")
+    grow([guide, handbook], "r1", strategy=asking)
     edited = make("guide", GUIDE.replace("8080", "9090"))
-    manifest = grow([edited, handbook], "r2", "r1")
+    manifest = grow([edited, handbook], "r2", "r1", asking)
     assert manifest.delta["chunks_added"] == manifest.delta["chunks_removed"] == 1
     first, second = store.release_dir("default", "r1"), store.release_dir("default", "r2")
     for name in ("dense/vectors.npy", "dense/ids.txt", *(name for name in manifest.files if "/ann/" in name)):
@@ -315,7 +318,7 @@ def test_a_release_is_not_begun_without_room_for_it(
     grow([guide], "r1")
     usage = shutil.disk_usage(store.home)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=20_000_000))
-    with pytest.raises(StorageError, match=r"may take \d+ MB and 20 MB are free.*rag gc") as caught:
+    with pytest.raises(StorageError, match=r"20\.0 MB are free.*may take [\d.]+ MB.*rag gc") as caught:
         grow([guide, make("notes", NOTES)], "r2", "r1")
     assert caught.value.code == "disk_full" and caught.value.details["needed"] > caught.value.details["free"] == 20_000_000
     assert release.current(store, "default") == "r1"
@@ -329,7 +332,8 @@ from rag_platform.errors import StorageError
 from rag_platform.indexes import disk_space, release
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ir import Document, Version
-from rag_platform.store import Store, from_json, read_json
+from rag_platform.records import from_json
+from rag_platform.store import Store, read_json
 disk_space.RESERVE = 0
 settings = load_settings()
 live = [(from_json(Document, d), from_json(Version, v)) for d, v in read_json(settings.home / "live.json")]
@@ -421,7 +425,8 @@ module, name = {"replace": (os, "replace"), "sync": (release, "_sync"), "hash_fi
 setattr(module, name, die)
 from rag_platform.config import load_settings, load_strategy
 from rag_platform.ir import Document, Version
-from rag_platform.store import Store, from_json, read_json
+from rag_platform.records import from_json
+from rag_platform.store import Store, read_json
 settings = load_settings()
 live = [(from_json(Document, d), from_json(Version, v)) for d, v in read_json(settings.home / "live.json")]
 store = Store(settings.home)

@@ -206,7 +206,7 @@ def test_what_failed_in_three_runs_is_left_alone_until_something_changes(moody: 
     assert moody.receive() == []
     (item,) = moody.reception.items
     assert (item.decision, item.state, item.code) == ("dead", "dead", "broken_file")
-    assert item.reason == "nothing to read (given up after 3 failed runs; `rag jobs retry --all` tries again)"
+    assert item.reason == "nothing to read (given up after 3 failed runs; mend or replace the file)"
     assert moody.ledger.version(version_id).status == "dead"
 
     # a person names the file

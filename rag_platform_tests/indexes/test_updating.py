@@ -212,3 +212,47 @@ def test_a_live_version_that_fails_when_it_is_run_again_is_released_as_it_was(
     shelf.ledger.fail(again, "timeout", "the reader took too long")
     manifest, checks = build_candidate("default", **parts)
     assert not [check for check in checks if not check.passed] and list(manifest.versions) == [again]
+
+
+# --- releases without a difference ------------------------------------------------------------------------------------------
+
+
+def test_a_broken_file_in_a_synced_folder_publishes_nothing_new(desk: Any) -> None:
+    """Whatever is tried in vain leaves the release that one goes back to where it was."""
+    desk.write(gate="# Gate\n\nThe gate opens at 05:30.\n")
+    first = desk.call("ingest", desk.docs).data["release_id"]
+    desk.write(dock="# Dock\n\nThe dock holds 12 trucks.\n")
+    second = desk.call("ingest", desk.docs).data["release_id"]
+    (desk.docs / "broken.pdf").write_bytes(b"%PDF-1.7\n1 0 obj\n<< /Type /Catalog >>\nendobj\n%%EOF\n")
+    for _ in range(2):
+        tried = desk.call("ingest", desk.docs, "--sync")
+        assert (tried.exit_code, tried.data["failed"], tried.data["release_id"]) == (3, 1, second)
+        assert "Nothing changed: release" in tried.data["markdown"]
+    with desk.ledger() as ledger:
+        assert [row.release_id for row in ledger.releases("default")] == [second, first]
+    assert desk.call("releases", "rollback").exit_code == 0 and releases.current(desk.store, "default") == first
+
+
+def test_a_release_that_is_built_whole_without_a_difference_takes_the_place_of_its_equal(desk: Any) -> None:
+    desk.write(gate="# Gate\n\nThe gate opens at 05:30.\n")
+    first = desk.call("ingest", desk.docs).data["release_id"]
+    desk.write(dock="# Dock\n\nThe dock holds 12 trucks.\n")
+    second = desk.call("ingest", desk.docs).data["release_id"]
+    for _ in range(2):
+        third = desk.call("rebuild", "--full").data["release_id"]
+        assert third not in (first, second)
+        assert [manifest.release_id for manifest in releases.list_releases(desk.store, "default")] == [third, first]
+    assert desk.call("releases", "rollback").exit_code == 0 and releases.current(desk.store, "default") == first
+
+
+def test_what_readers_do_not_see_alike_is_a_difference(desk: Any) -> None:
+    """The same bytes, deleted and added again: the published release hides them for good."""
+    desk.write(gate="# Gate\n\nThe gate opens at 05:30.\n", dock="# Dock\n\nThe dock holds 12 trucks.\n")
+    desk.call("ingest", desk.docs)
+    doc_id = next(d["doc_id"] for d in desk.call("docs", "list").data["groups"][0]["documents"] if d["filename"] == "dock.md")
+    published = releases.current(desk.store, "default")
+    with desk.ledger() as ledger:
+        ledger.delete("default", doc_id, None, "soft")
+    assert releases.current(desk.store, "default") == published
+    desk.call("ingest", desk.docs / "dock.md")
+    assert "12 trucks" in desk.call("query", "How many trucks?", "--mode", "sparse").data["answer_markdown"]

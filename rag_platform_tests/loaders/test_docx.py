@@ -265,3 +265,15 @@ def test_what_python_docx_writes_is_read(tmp_path):
     made.save(tmp_path / "a.docx")
     facts = loaded(tmp_path / "a.docx")
     assert facts.text == "# Ports\n\n1. first\n\n|  |  |\n| --- | --- |\n|  | 8080 |\n" and facts.summary.title == "Guide"
+
+
+def test_lists_nested_by_their_style_alone_keep_their_levels(tmp_path: Path) -> None:
+    import docx
+
+    document = docx.Document()
+    for text, style in (("One", "List Bullet"), ("Two", "List Bullet 2"), ("Three", "List Bullet 3"), ("First", "List Number 2")):
+        document.add_paragraph(text, style=style)
+    document.save(str(tmp_path / "a.docx"))
+    facts = DocxLoader().load(tmp_path / "a.docx", "a.docx")
+    assert facts.text == "- One\n    - Two\n        - Three\n    1. First\n"
+    assert DocxLoader().verify_blocks(tmp_path / "a.docx", facts.text, facts.blocks) == {}

@@ -342,3 +342,27 @@ def test_every_visible_letter_of_any_tree_is_in_the_blocks_in_order(nodes: list[
         assert all(letter in rest for letter in letters(source_text(piece)))
     body_text = letters(source_text(replace(page.pieces[0], element=page.root.find("body"), nodes=None)))
     assert sorted(seen) == sorted(body_text)
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (
+            "<table><tr><th>Model<th>Specs<tr><td>A1<td><table><tr><td>Mass<td>3 kg<tr><td>Size<td>7 cm</table><tr><td>B2<td>none</table>",
+            "| Model | Specs |\n| --- | --- |\n| A1 | Mass, 3 kg; Size, 7 cm |\n| B2 | none |",
+        ),
+        (
+            "<table><tr><td>A1<td><table><tr><td>x<td><b>7|8</b></table><tr><td>B2<td>none</table>",
+            "| A1 | x, **7\\|8** |\n| --- | --- |\n| B2 | none |",
+        ),
+        (
+            "<table><tr><td><table><tr><td>1<td>2<tr><td>3<td>4</table><td><p>Words.</table>",
+            "| 1 | 2 |\n| --- | --- |\n| 3 | 4 |\n\nWords.",
+        ),
+    ],
+)
+def test_a_table_with_tables_in_its_cells_keeps_its_rows_unless_it_arranges_the_page(tmp_path: Path, body: str, text: str) -> None:
+    (tmp_path / "a.html").write_text(f"<!doctype html><body>{body}", encoding="utf-8")
+    facts = HtmlLoader().load(tmp_path / "a.html", "a.html")
+    assert facts.text.strip() == text
+    assert HtmlLoader().verify_blocks(tmp_path / "a.html", facts.text, facts.blocks) == {}

@@ -190,7 +190,7 @@ def test_heading_levels_without_an_outline_follow_the_font_size():
     ("lines", "expected"),
     [
         (["a word cut at the li-", "ne end"], "a word cut at the line end"),
-        (["a state-of-the-", "Art machine"], "a state-of-the- Art machine"),
+        (["a state-of-the-", "Art machine"], "a state-of-the-Art machine"),
         (["soft\u00ad", "ware"], "software"),
         (["for self-", "service"], "for self-service"),
         (["see re-", "entry"], "see re-entry"),

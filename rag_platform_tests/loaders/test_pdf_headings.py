@@ -72,6 +72,40 @@ def test_equal_styles_get_equal_levels_and_a_cover_opens_none():
     assert [found[n, position] for n in (2, 3) for position in (0, 2)] == [2, 3, 2, 3]
 
 
+def test_what_opens_the_document_is_its_title_also_when_it_is_smaller_than_its_sections():
+    first = page(heading("How words are processed", 12), BODY, heading("Early days", 13.5), BODY)
+    assert heading_levels([first, page(heading("Today", 13.5), BODY, number=2)]) == {(1, 0): 1, (1, 2): 2, (2, 0): 2}
+    behind = page(BODY, heading("An aside", 12), heading("Early days", 13.5), heading("Today", 13.5))
+    assert heading_levels([behind]) == {(1, 1): 2, (1, 2): 1, (1, 3): 1}
+
+
+def test_an_outline_without_the_title_stands_below_it():
+    blocks = [heading("The whole paper", 20), BODY, heading("Aims", 14), BODY, heading("Means", 14), BODY, heading("Ends", 14), BODY]
+    assert heading_levels([page(*blocks)], ((1, "Aims", 1), (1, "Means", 1))) == {(1, 0): 1, (1, 2): 2, (1, 4): 2, (1, 6): 2}
+    assert heading_levels([page(*blocks)], ((1, "The whole paper", 1), (2, "Aims", 1))) == {(1, 0): 1, (1, 2): 2, (1, 4): 2, (1, 6): 2}
+
+
+def test_headings_in_capitals_stand_above_others_set_alike_but_a_name_in_capitals_does_not():
+    rows = ["INTRODUCTION AND AIMS", "Why", "How", "RELATED WORK", "Tables", "NVIDIA"]
+    blocks = [block for text in rows for block in (heading(text, 12), BODY)]
+    assert list(heading_levels([page(*blocks)]).values()) == [1, 2, 2, 1, 2, 1]
+    alone = [block for text in ("Drivers", "NVIDIA", "Others") for block in (heading(text, 12), BODY)]
+    assert list(heading_levels([page(*alone)]).values()) == [1, 1, 1]
+
+
+def test_parts_without_a_number_stand_beside_the_numbered_chapters():
+    rows = [("A paper", 20), ("Abstract", 12), ("1 Aims", 14), ("1.1 Scope", 12), ("2 Means", 14), ("References", 12)]
+    blocks = [block for text, size in rows for block in (heading(text, size), BODY)]
+    assert list(heading_levels([page(*blocks)]).values()) == [1, 2, 2, 3, 2, 2]
+
+
+def test_steps_that_begin_anew_in_each_part_are_no_chapters():
+    rows = [("Setting up", 16), ("1. Unpack it", 12), ("2. Plug it in", 12), ("Daily use", 16), ("1. Switch it on", 12), ("2. Wait", 12)]
+    rows += [("Care", 16), ("1. Unplug it", 12), ("2. Wipe it", 12)]
+    blocks = [block for text, size in rows for block in (heading(text, size), BODY)]
+    assert list(heading_levels([page(*blocks)]).values()) == [1, 2, 2, 1, 2, 2, 1, 2, 2]
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -7,6 +7,8 @@ from pathlib import Path
 import pymupdf
 
 from rag_platform.loaders.pdf import PdfLoader, verify_blocks
+from rag_platform.loaders.pdf_plain import plain_regions
+from rag_platform.loaders.pdf_text import Char, Run
 
 SAMPLE = Path(__file__).resolve().parents[2] / "data" / "samples" / "datasheet.pdf"
 
@@ -43,3 +45,18 @@ def test_a_typewritten_page_is_prose_but_for_its_code(tmp_path: Path) -> None:
         document.save(tmp_path / "typed.pdf")
     facts = PdfLoader(profile="fast").load(tmp_path / "typed.pdf", "typed.pdf")
     assert [(block.page, block.kind) for block in facts.blocks] == [(1, "paragraph"), (1, "code"), (2, "paragraph"), (2, "code")]
+
+
+def test_lines_without_height_are_regions_too() -> None:
+    runs = [
+        Run(
+            tuple(Char(char, 72 + 9 * at, y, 81 + 9 * at, y) for at, char in enumerate("a line of a broken font")),
+            block,
+            9.0,
+            False,
+            False,
+            True,
+        )
+        for block, y in enumerate((100.0, 110.0, 120.0))
+    ]
+    assert [region.label for region in plain_regions(runs)] == ["text"] * 3

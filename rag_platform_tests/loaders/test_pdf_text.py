@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rag_platform.loaders.pdf_text import Char, Run, line_text, visual_lines
+from rag_platform.loaders.pdf_text import Char, Run, flowed, line_text, visual_lines
 
 
 def run(text: str, x: float, y: float, size: float = 10.0, height: float = 7.0) -> Run:
@@ -42,3 +42,11 @@ def test_short_lines_around_a_line_without_a_formula_or_with_no_gap_stay_where_t
     assert lines(run("dx", 22, 10), run("see", 0, 20), run("dt", 22, 30), run("here", 36, 20)) == ["dx", "see here", "dt"]
     assert lines(run("Let", 0, 10), run("x = 1", 0, 20), run("then", 0, 30)) == ["Let", "x = 1", "then"]
     assert lines(run("one", 200, 10), run("x = 1", 0, 20), run("two", 200, 30)) == ["one", "x = 1", "two"]
+
+
+def test_a_compound_cut_at_its_hyphen_is_whole_again_and_a_dash_stays_apart():
+    assert flowed(["TABLE-", "FORMER reads Anglo-", "American tables of COVID-", "19"]) == (
+        "TABLE-FORMER reads Anglo-American tables of COVID-19"
+    )
+    assert flowed(["two parts -", "One of them", "is short –", "The other"]) == "two parts - One of them is short – The other"
+    assert flowed(["docu-", "ments"]) == "documents"

@@ -9,14 +9,12 @@ from pathlib import Path
 import pymupdf
 import pytest
 
-pytest.importorskip("pypdfium2", reason="needs the extra `pdfium`: pip install 'rag-platform[pdfium]'")
-
 from rag_platform.config import Limits
 from rag_platform.documents import child_pool, isolation
 from rag_platform.errors import DocumentError
 from rag_platform.loaders.pdf import PdfLoader
 from rag_platform.loaders.pdf_text import letters
-from rag_platform.loaders.pdfium import PdfiumLoader, read_images
+from rag_platform.loaders.pdfium import PdfiumLoader, page_words, read_images
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DATASHEET = REPOSITORY / "data" / "samples" / "datasheet.pdf"
@@ -69,7 +67,7 @@ def test_images_and_whole_pages_are_taken_out(facts):
     assert targets == ["pdf:placed=1.0", "pdf:placed=3.0"]
     found = dict(read_images(DATASHEET, [*targets, "pdf:placed=2.0", "pdf:page=1;dpi=50;pixels=1000000"]))
     assert found["pdf:placed=1.0"].startswith(b"\x89PNG") and found["pdf:page=1;dpi=50;pixels=1000000"].startswith(b"\x89PNG")
-    assert found["pdf:placed=2.0"] == "broken_image: IndexError"
+    assert found["pdf:placed=2.0"] == "broken_image: its content is damaged"
 
 
 @pytest.mark.parametrize(("content", "code"), [(b"", "empty_file"), (b"%PDF-1.7\n", "broken_file"), (b"no pdf", "broken_file")])
@@ -108,3 +106,14 @@ def test_its_children_never_hold_mupdf(facts):
         child_pool.pool().close()
     script = "import sys, rag_platform.loaders.pdfium, rag_platform.documents.isolation; sys.exit('pymupdf' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_words_of_a_page_have_the_places_where_they_are_printed(tmp_path: Path) -> None:
+    with pymupdf.open() as document:
+        page = document.new_page(width=200, height=300)
+        page.insert_text((72, 200), "Slide one", fontsize=20)
+        document.save(tmp_path / "slide.pdf")
+    [(number, words)] = page_words(tmp_path / "slide.pdf", [1])
+    assert number == 1
+    assert [word.text for word in words] == ["Slide", "one"]
+    assert 70 < words[0].box[0] < 76 and 175 < words[0].box[1] < 200 < words[0].box[3] < 210

@@ -159,7 +159,7 @@ def test_a_chinese_file_in_its_old_encoding_is_read(tmp_path):
 def test_an_open_quote_swallows_nothing(tmp_path):
     facts = CsvLoader().load(csv_file(tmp_path, 'a,b\n"open,1\n' + "x,2\n" * 60_000), "a.csv")
     assert '"open' in facts.text and facts.text.count("| x | 2 |") == 60_000
-    assert facts.summary.warnings == ("a quote is never closed; quotes were read as text",)
+    assert facts.summary.warnings == ("a quote in line 2 is never closed; quotes there were read as text",)
 
 
 @pytest.mark.parametrize(("text", "options", "code"), [(" , \n,\n", {}, "empty_file"), ("a,b\n1,2\n", {"max_cells": 3}, "too_large")])
@@ -221,7 +221,13 @@ def test_a_lying_dimension_loses_no_row(tmp_path):
     ("value", "form", "text"),
     [
         (0.256, "0%", "26%"), (0.256, "0.0%", "25.6%"), (1234.5, "#,##0.00", "1,234.50"), (-3.0, '"$"#,##0.00_-', "-$3.00"),
-        (7, "000-00", "7"),
+        (7, "000-00", "000-07"), (1234567.891, '#,##0.00 "EUR"', "1,234,567.89 EUR"), (123, "00000", "00123"),
+        (-1234.5, "#,##0.00_);[Red](#,##0.00)", "(1,234.50)"), (0, '_(* #,##0_);_(* (#,##0);_(* "-"_);_(@_)', "-"),
+        (1234.5, "#,##0.00\\ [$€-407]", "1,234.50 €"), (0.00001234, "0.00E+00", "1.23E-05"), (1.5, "# ?/?", "1.5"),
+        (2500000, '[>=1000000]0.0,,"M";0', "2.5M"), (-5, "[>=1000]0.0;[>=10]0;0", "-5"), (5551234567, "(###) ###-####", "(555) 123-4567"),
+        (2.675, "0.00", "2.68"), (3, '0" kg"', "3 kg"), (7, ";;;", "7"), (2, "#.##", "2"), (45000, "no such format", "45000"),
+        (datetime.datetime(2024, 12, 1), "mmm-yy", "Dec-24"), (datetime.datetime(2024, 12, 1), 'yyyy"年"m"月"', "2024年12月"),
+        (datetime.datetime(2024, 12, 31), "dd.mm.yyyy", "2024-12-31"),
         (0.1 + 0.2, "General", "0.3"), (1e21, "General", "1e+21"), (5.0, "General", "5"),
         (True, "General", "TRUE"), ("#N/A", "General", "#N/A"),
         (datetime.datetime(2023, 1, 2), "yyyy-mm-dd", "2023-01-02"),
@@ -265,3 +271,35 @@ def test_merged_areas_over_everything_are_refused(tmp_path):
     )
     with pytest.raises(DocumentError, match="max_cells"):
         XlsxLoader(max_cells=1000).load(merged, "b.xlsx")
+
+
+def test_a_cell_beyond_all_measure_is_refused(tmp_path):
+    with pytest.raises(DocumentError, match="line 2 has more than 200000"):
+        CsvLoader().load(csv_file(tmp_path, "a,b\n1," + "x" * 300_000 + "\n2,y\n"), "a.csv")
+
+
+def test_rows_without_a_header_get_no_invented_one(tmp_path):
+    path = csv_file(tmp_path, "1,2\n3,4\n")
+    facts = CsvLoader().load(path, "a.csv")
+    assert facts.text == "|  |  |\n| --- | --- |\n| 1 | 2 |\n| 3 | 4 |\n"
+    assert CsvLoader().verify_blocks(path, facts.text, facts.blocks) == {}
+    forged = facts.text.replace("|  |  |", "| EUR |  |", 1)
+    block = replace(facts.blocks[0], end=facts.blocks[0].end + 3)
+    assert list(CsvLoader().verify_blocks(path, forged, [block])) == [0]
+
+
+@pytest.mark.parametrize(
+    ("text", "rows", "line"),
+    [
+        ('a,b\n1,"abc,x\n2,"d,e"\n3,z\n', ['| 1 | "abc | x |', "| 2 | d,e |  |", "| 3 | z |  |"], 2),  # the next quote would end it
+        ('a,b\n1,"two\nlines"\n2,"open\n3,4\n', ["| 1 | two lines |", '| 2 | "open |', "| 3 | 4 |"], 4),
+        ('a,b\n1,x\n2,"open', ["| 1 | x |", '| 2 | "open |'], 3),
+        ('a,b\n2,"5"" pipe"\n1,"x" y\n', ['| 2 | 5" pipe |', "| 1 | x y |"], 0),
+    ],
+)
+def test_a_quote_that_is_never_closed_merges_no_rows(tmp_path, text, rows, line):
+    path = csv_file(tmp_path, text)
+    facts = CsvLoader().load(path, "a.csv")
+    assert facts.text.splitlines()[2:] == rows
+    assert [f"line {line} " in warning for warning in facts.summary.warnings] == [True] * bool(line)
+    assert CsvLoader().verify_blocks(path, facts.text, facts.blocks) == {}

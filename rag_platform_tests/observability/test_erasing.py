@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.observability import tracing
-from rag_platform.observability.erasing import Names, erase, quoting
+from rag_platform.observability import faults, tracing
+from rag_platform.observability.erasing import Names, erase, opaque, quoting
 from rag_platform.observability.traces import list_traces, show
 
 CHUNK = "chk_0123456789abcdef0123"
@@ -67,6 +69,33 @@ def test_what_jobs_printed(tmp_path: Path) -> None:
     assert erase(tmp_path, Names(["docs/gate.md"])) == 0
 
 
+def test_what_was_rotated_and_packed(tmp_path: Path) -> None:
+    quote = b'{"doc_id":"gate-1","message":"4711 is odd"}\n{"doc_id":"dock-2","message":"4712"}\n'
+    (tmp_path / "2026-01-01-7.jsonl.1").write_bytes(quote)
+    (tmp_path / "2026-01-02-7.jsonl.gz").write_bytes(gzip.compress(quote))
+    (tmp_path / "2026-01-03-7.jsonl.zst").write_bytes(pa.compress(quote, codec="zstd", asbytes=True))
+    (tmp_path / "2026-01.parquet").write_bytes(b"PAR1")
+    names = Names(["gate-1"])
+    assert (quoting(tmp_path, names), erase(tmp_path, names), quoting(tmp_path, names)) == (3, 3, 0)
+    after = [(tmp_path / "2026-01-01-7.jsonl.1").read_bytes(), gzip.decompress((tmp_path / "2026-01-02-7.jsonl.gz").read_bytes()),
+             pa.CompressedInputStream(str(tmp_path / "2026-01-03-7.jsonl.zst"), "zstd").read()]  # fmt: skip
+    assert all(b"4711" not in data and b"4712" in data for data in after)
+    assert [path.name for path in opaque(tmp_path)] == ["2026-01.parquet"]
+
+
+def test_a_question_goes_with_what_its_answer_was_made_of(tmp_path: Path) -> None:
+    def trace(number: int, chunk: str) -> list[Any]:
+        trace_id = f"trc_{number:032x}"
+        asked = {"trace_id": trace_id, "kind": "query.normalized", "payload": {"query_norm": f"{number} opens when"}}
+        shown = {"trace_id": trace_id, "kind": "context.final", "payload": {"chunk_ids": [chunk], "citations": ["docs/x.md"]}}
+        return [asked, shown, {"trace_id": trace_id, "line": "trace.end", "attrs": {"request": {"text": f"{number} opens when?"}}}]
+
+    path = write(tmp_path, "2026-01-01-7.jsonl", *trace(4711, CHUNK), *trace(4712, OTHER))
+    assert erase(tmp_path, Names([], [CHUNK])) == 3
+    text = path.read_text(encoding="utf-8")
+    assert "opens" in text and "4711 opens" not in text and text.count("4712 opens when") == 2
+
+
 def test_beside_a_process_that_appends(tmp_path: Path) -> None:
     path = write(tmp_path / "logs", "2026-01-01-7.jsonl", {"doc_id": "gate-1", "text": "4711 " * 9})
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
@@ -78,16 +107,17 @@ def test_beside_a_process_that_appends(tmp_path: Path) -> None:
 
 def test_a_trace_is_still_shown(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="4711"), tracing.trace("ingestion", logs_dir=tmp_path) as trace:  # noqa: SIM117
-        with tracing.span("stage.loader", version_id="default.gate-1@abc"):
+        with faults.about("default.gate-1@abc"), tracing.span("stage.loader", version_id="default.gate-1@abc"):
             raise ValueError("line 3: 4711 is odd")
     names = Names(["default.gate-1@abc"])
-    before = (tmp_path / next(iter(os.listdir(tmp_path)))).read_text(encoding="utf-8")
-    assert before.count("4711") >= 4 and quoting(tmp_path, names) == 3  # event, span, the end's list of errors; its own error names nothing
+    (log,) = tmp_path.glob("20*.jsonl")
+    # the log's line with the stack trace, event, span, the end's list of errors; its own error names nothing
+    assert log.read_text(encoding="utf-8").count("4711") >= 4 and quoting(tmp_path, names) == 4
     erase(tmp_path, names)
     envelope = show(tmp_path, trace.trace_id)
     assert [span["error"]["message"] for span in envelope["spans"]] == ["[deleted]"]
     assert list_traces(tmp_path)[0]["status"] == "error"
-    assert "4711" not in (tmp_path / next(iter(os.listdir(tmp_path)))).read_text(encoding="utf-8")
+    assert not [path for path in tmp_path.iterdir() if "4711" in path.read_text(encoding="utf-8")]
 
 
 KEYS = st.sampled_from(["text", "warnings", "error", "n", "id", "citations"]) | st.text(max_size=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.indexes import embedding
 from rag_platform.indexes.embedding import embed_texts
 from rag_platform.indexes.embedding_cache import EmbeddingCache
+from rag_platform.observability import tracing
 from rag_platform.providers.hashing import Hashing
 from rag_platform.providers.openai_embeddings import OpenAIEmbeddings
 from rag_platform.registry import build
@@ -151,6 +153,31 @@ def test_passages_are_tried_again_counted_and_priced_by_who_embeds_them(tmp_path
         report = embed_texts({"h1": "fine", "h2": "odd", "h3": "more"}, config, cache, text_norm_profile="p", processes=1)
         assert cache.known(["h1", "h2", "h3"], model(server.url).info(), "p") == {"h1", "h3"}
     figures = report.figures()
-    assert (figures["embed_calls"], figures["embed_failures"], figures["retries"], figures["rate_limited"]) == (4, 1, 1, 1)
+    assert (figures["embed_calls"], figures["embed_failures"], figures["retries"], figures["rate_limited"]) == (6, 1, 1, 1)  # halved twice
     assert (figures["error_type"], figures["estimated_tokens"], figures["estimated_cost"]) == ("bad_request 1", 2, 2 * 2.0 / 1e6)
     assert list(report.failed) == ["h2"] and "too odd" in report.failed["h2"]
+
+
+def calls_of(logs_dir: Path) -> list[dict[str, Any]]:
+    """What was logged of the calls of models."""
+    lines = [json.loads(line) for path in logs_dir.glob("20*.jsonl") for line in path.read_text(encoding="utf-8").splitlines()]
+    return [line["payload"] for line in lines if line.get("kind") == "model.call"]
+
+
+@pytest.mark.parametrize(("batch_size", "requests"), [(64, [3]), (2, [2, 1])])
+def test_a_request_holds_as_many_texts_as_it_may(tmp_path: Path, batch_size: int, requests: list[int]) -> None:
+    with embeddings_server() as server, EmbeddingCache(tmp_path / "cache.sqlite") as cache:
+        config = EmbeddingConfig(provider="openai", options=options(server.url), batch_size=batch_size, price_per_million_tokens=2.0)
+        with tracing.trace("ingestion", logs_dir=tmp_path / "logs"):
+            embed_texts({"h1": "one", "h2": "two", "h3": "six"}, config, cache, text_norm_profile="p", processes=1)
+        assert [len(request["input"]) for request in server.requests] == requests
+    made = calls_of(tmp_path / "logs")
+    assert [(call["mode"], call["texts"]) for call in made] == [("offline", count) for count in requests]
+    assert all(call["cost"] == call["usage"]["input_tokens"] * 2.0 / 1e6 > 0 for call in made)
+
+
+def test_a_question_is_a_call_that_somebody_waits_for(tmp_path: Path) -> None:
+    with embeddings_server() as server, tracing.trace("query", logs_dir=tmp_path):
+        model(server.url).embed(["a"], query=True)
+    (call,) = calls_of(tmp_path)
+    assert (call["mode"], call["cost"]) == ("online", None)

@@ -97,7 +97,7 @@ def test_synonyms_that_cannot_be_read_leave_the_question_plain(
     publish({"guide": GUIDE})
     (config_folder / "synonyms.yaml").write_text("{not: [closed", encoding="utf-8")
     result, _ = asked(library, store, vary("worded", "query: {synonyms_path: synonyms.yaml}\n"))
-    assert (result.flags["rewrite_failed"], result.flags["fallback_mode"]) == (True, "query_plain")
+    assert (result.flags["query_norm_failed"], result.flags["fallback_mode"]) == (True, "query_plain")
     assert result.hits[0].chunk_id == "guide-0"
 
 

@@ -40,7 +40,9 @@ def catalog(tmp_path: Path) -> CatalogReader:
         third = chunk("c3", "notes", lang="en", too_short=True)
         entries = [Entry(first, "h", "h", "ready", ("upload", "limit")), Entry(second, "h", "h", "ready", ("port",))]
         writer.add_version(version("guide", "2024-05-01T10:00:00Z"), [], entries, [])
-        writer.add_version(version("notes", "2026-01-02T10:00:00Z", "text/plain"), [], [Entry(third, "h", "h", "ready")], [])
+        writer.add_version(
+            version("notes", "2026-01-02T10:00:00Z", "text/plain; charset=iso-8859-2"), [], [Entry(third, "h", "h", "ready")], []
+        )
     return CatalogReader(path)
 
 

@@ -196,7 +196,7 @@ def test_status_tells_what_is_published(library: Library, read_only_shelf: Any) 
     assert (row["namespace"], row["documents"], row["chunks"], row["strategy"], row["embedder"], row["pending"], row["problem"]) == (
         "default", 3, 5, "tiny", "hashing-256 1", 0, "",
     )  # fmt: skip
-    assert data["schema_versions"] == {"store": 1, "ledger": 2, "catalog": 3, "logs": 1}
+    assert data["schema_versions"] == {"store": 1, "ledger": 3, "catalog": 3, "logs": 1}
     assert str(read_only_shelf.store.home) not in json.dumps(data)
     assert "3 documents, 5 chunks" in data["markdown"]
 

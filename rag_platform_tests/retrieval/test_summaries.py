@@ -133,8 +133,6 @@ def shelved(shelf: Any, folder: Path, strategy: str) -> tuple[Library, str]:
 
 AZURE = "{provider: openai, options: {endpoint: 'https://x.openai.azure.com'}}"
 UNUSABLE = [
-    ("{provider: opnai}", "unknown llm 'opnai'"),
-    ("{provider: openai, options: {modell: m}}", "no option 'modell'"),
     (AZURE, "deployment_name and api_version"),
     ("{provider: anthropic, options: {model: m}}", "the extra `anthropic`"),
 ]

@@ -1,0 +1,351 @@
+"""Kills processes with SIGKILL at random moments of their work; nothing may stay "running", and the next request must publish.
+
+    python bench/kills.py [--kind cli ui daemon] [--count 20] [--documents 30] [--seed 1]
+
+`cli` kills the process of a job that `rag ingest` launched. `ui` kills the process of a run of a backfill, as the web page launches it, or
+of the release that follows. `daemon` kills everything that `make ui` starts, and starts it again. After each kill the same work is asked
+for again and must be published; then no job is open in the ledger, no run under way in Dagster, and CURRENT holds every document's newest
+words under the config as it is. Prints where each kind of process was when it was killed. Exit code 1 when one trial failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+os.environ["DAGSTER_DISABLE_TELEMETRY"] = "1"
+
+import dagster as dg
+
+from rag_platform import jobs
+from rag_platform.config import config_dir, load_settings, load_strategy
+from rag_platform.indexes import release as releases
+from rag_platform.ledger import Ledger
+from rag_platform.profiles import INGESTION_STAGES, stage_profiles
+from rag_platform.store import Store
+
+STRATEGY = """\
+description: no model, so that the moments between the stages weigh
+loading: {loaders: [{provider: markdown}]}
+sectioner:
+  provider: markdown_headings
+  options: {max_section_level: 2, include_heading: true, doc_preamble_mode: separate, min_section_chars: 0}
+chunker: {provider: recursive, options: {chunk_size: SIZE, chunk_overlap: 0}}
+embedding: {provider: hashing}
+encoding: hybrid
+fusion: {provider: min_max, options: {alpha: 0.3}}
+"""
+BACKFILL = """
+mutation Launch($params: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $params) {
+    __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }
+"""
+CONFIG = config_dir().resolve()
+OPEN_RUNS = ("QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING")
+PATIENCE = 240.0
+
+
+class Place:
+    """A data root with documents whose words change from round to round, and what works on it."""
+
+    def __init__(self, folder: Path, documents: int) -> None:
+        self.folder, self.documents, self.round = folder, documents, 0
+        self.docs = folder / "docs"
+        self.docs.mkdir(parents=True)
+        shutil.copytree(CONFIG, folder / "config")
+        settings = folder / "config" / "settings.yaml"
+        settings.write_text(
+            settings.read_text(encoding="utf-8").replace("default_strategy: default", "default_strategy: killed"), encoding="utf-8"
+        )
+        os.environ |= {
+            "RAG_HOME": str(folder / "home"),
+            "RAG_CONFIG": str(folder / "config"),
+            "DAGSTER_HOME": str(folder / "home" / "dagster"),
+        }
+        self.configure()
+        self.store, self.settings = Store(load_settings().home), load_settings()
+
+    def configure(self) -> None:
+        """Another size of chunks: every output from the chunks on is stale."""
+        text = STRATEGY.replace("SIZE", str(400 + self.round))
+        (self.folder / "config" / "strategies" / "killed.yaml").write_text(text, encoding="utf-8")
+
+    def write(self) -> None:
+        """Other words in every document."""
+        for number in range(self.documents):
+            text = f"# Page {number}\n\nRound {self.round} of page {number}. " + f"Line {number} of the list.\n" * 40
+            (self.docs / f"page{number}.md").write_text(text, encoding="utf-8")
+
+    def ingest(self) -> subprocess.Popen[str]:
+        """`rag ingest` under way."""
+        command = [sys.executable, "-m", "rag_platform.cli", "ingest", str(self.docs), "--wait", "60", "--json"]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+    def problems(self) -> list[str]:
+        """What is not as it should be when all work is done."""
+        found: list[str] = []
+        with closing(Ledger(self.store.ledger_path)) as ledger:
+            found += [f"job {job.job_id} ({job.kind}) is {job.state}" for state in jobs.OPEN_STATES for job in ledger.jobs(state=state)]
+            live = {version.version_id: version for _, version in ledger.live("default")}
+        with dg.DagsterInstance.get() as instance:
+            statuses = [dg.DagsterRunStatus(status) for status in OPEN_RUNS]
+            found += [
+                f"run {run.run_id} ({run.job_name}) is {run.status.value}" for run in instance.get_runs(dg.RunsFilter(statuses=statuses))
+            ]
+        current = releases.current(self.store, "default")
+        if current is None:
+            return [*found, "nothing is published"]
+        manifest = releases.manifest_of(self.store, "default", current)
+        if set(manifest.versions) != set(live) or len(live) != self.documents:
+            found.append(f"release {current} holds {len(manifest.versions)} versions, {len(live)} are live, {self.documents} were written")
+        if manifest.profiles["embeddings"] != stage_profiles(load_strategy(self.settings, "killed"))["embeddings"]:
+            found.append(f"release {current} holds what an earlier config made")
+        for version in live.values():
+            if self.store.raw_path(version.file_sha256).read_bytes() != (self.docs / version.filename).read_bytes():
+                found.append(f"{version.filename} is live with earlier words")
+        return found
+
+
+# --- the command line ----------------------------------------------------------------------------------------------------------
+
+
+def cli(place: Place, chance: random.Random, took: float) -> str:
+    """One trial: the process of a job is killed, and the same ingest is asked for again."""
+    place.round += 1
+    place.write()
+    started = place.ingest()
+    until = time.monotonic() + PATIENCE
+    with closing(Ledger(place.store.ledger_path)) as ledger:
+        while not (found := [job for state in ("queued", "running") for job in ledger.jobs("default", state=state) if job.pid]):
+            assert time.monotonic() < until and started.poll() is None, "no job was launched"
+            time.sleep(0.01)
+        job = found[0]
+        time.sleep(chance.uniform(0, took))
+        place_of_death = ledger.job(job.job_id).progress.get("stage") or ledger.job(job.job_id).state
+        kill(job.pid)
+    started.communicate(timeout=PATIENCE)
+    again = place.ingest()
+    said, _ = again.communicate(timeout=PATIENCE)
+    assert again.returncode == 0, said
+    assert not (found_wrong := place.problems()), found_wrong
+    return place_of_death
+
+
+def undisturbed(place: Place) -> float:
+    """Seconds that the process of an ingest works."""
+    place.write()
+    ended = place.ingest()
+    said, _ = ended.communicate(timeout=PATIENCE)
+    assert ended.returncode == 0, said
+    with closing(Ledger(place.store.ledger_path)) as ledger:
+        return float(jobs.summary(ledger.jobs("default")[0])["seconds"]) + 2.0  # and its start
+
+
+# --- the web page and the daemon -------------------------------------------------------------------------------------------------
+
+
+class Site:
+    """What `make ui` starts, over a place."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        with closing(socket.socket()) as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.start()
+
+    def start(self) -> None:
+        """Everything, until the web page answers."""
+        command = [sys.executable, "-m", "rag_platform.assets.instance", "dev", "-h", "127.0.0.1", "-p", str(self.port)]
+        with open(self.place.folder / "dagster.log", "ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, cwd=self.place.folder)
+        awaited(lambda: self.answers(), "the web page to answer")
+        # the door's own session, and that of Dagster's command with all that it starts
+        self.sessions = {self.process.pid, *(pid for pid in processes() if parent(pid) == self.process.pid)}
+
+    def answers(self) -> bool:
+        """True when the web page knows the code."""
+        try:
+            found = self.ask("{ repositoriesOrError { ... on RepositoryConnection { nodes { name } } } }", {})
+        except OSError:
+            return False
+        return bool(found["repositoriesOrError"].get("nodes"))
+
+    def ask(self, query: str, variables: Any) -> Any:
+        """The data of a GraphQL query."""
+        body = json.dumps({"query": query, "variables": variables}).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/graphql", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.load(answer)["data"]
+
+    def backfill(self) -> str:
+        """The id of a backfill of every stage of every live version, launched as the page does it."""
+        with closing(Ledger(self.place.store.ledger_path)) as ledger:
+            names = [version.version_id for _, version in ledger.live("default")]
+        params = {"assetSelection": [{"path": [stage]} for stage in INGESTION_STAGES], "partitionNames": names, "fromFailure": False,
+                  "tags": []}  # fmt: skip
+        return str(self.ask(BACKFILL, {"params": params})["launchPartitionBackfill"]["backfillId"])
+
+    def tree(self) -> list[tuple[int, str]]:
+        """(pid, command) of every process of this site."""
+        return [(pid, command(pid)) for pid in processes() if session(pid) in self.sessions]
+
+    def end(self) -> None:
+        """Kill all of it, as a machine that goes down."""
+        while left := [pid for pid, told in self.tree() if told]:
+            for pid in left:
+                kill(pid)
+            self.process.poll()
+            time.sleep(0.05)
+        self.process.wait()
+
+
+def ui(site: Site, chance: random.Random, took: float) -> str:
+    """One trial: the process of the backfill's run is killed, or of the release that follows."""
+    _stale(site)
+
+    def workers() -> list[int]:
+        return [pid for pid, told in site.tree() if "spawn_main" in told]
+
+    awaited(lambda: bool(workers()), "a run's process")
+    time.sleep(chance.uniform(0, took + 15))  # the release begins some seconds after the run
+    awaited(lambda: bool(workers()) or not site.place.problems(), "a run's process")
+    where, killed = _where(site), workers()
+    for pid in killed:
+        kill(pid)
+    _published_at_last(site)
+    return where if killed else "nothing, all was done"
+
+
+def daemon(site: Site, chance: random.Random, took: float) -> str:
+    """One trial: everything is killed and started again."""
+    _stale(site)
+    time.sleep(chance.uniform(0, took + 15))  # the backfill's run begins some seconds later
+    where = _where(site)
+    site.end()
+    site.start()
+    _published_at_last(site)
+    return where
+
+
+def _stale(site: Site) -> None:
+    site.place.round += 1
+    site.place.configure()
+    site.backfill()
+
+
+def _published_at_last(site: Site) -> None:
+    """Nothing runs any more by itself, and the next backfill is published."""
+    awaited(
+        lambda: not [told for told in site.place.problems() if " is " in told and told.startswith(("run", "job"))],
+        "what was killed to be told",
+    )
+    site.backfill()
+    awaited(lambda: not site.place.problems(), "the next request to be published", site.place.problems)
+
+
+def _where(site: Site) -> str:
+    with dg.DagsterInstance.get() as instance:
+        open_runs = instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus(status) for status in OPEN_RUNS]))
+    return ", ".join(f"{run.job_name} {run.status.value.lower()}" for run in open_runs) or "between runs"
+
+
+# --- processes -------------------------------------------------------------------------------------------------------------------
+
+
+def awaited(condition: Callable[[], bool], what: str, tell: Callable[[], Any] = str) -> None:
+    """Wait until something is so."""
+    until = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < until, f"waited {PATIENCE:.0f} s for {what}: {tell()}"
+        time.sleep(0.25)
+
+
+def processes() -> list[int]:
+    """The id of every process."""
+    return [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+
+
+def parent(pid: int) -> int:
+    """The parent of a process, -1 when it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1])
+    except OSError:
+        return -1
+
+
+def kill(pid: int) -> None:
+    """SIGKILL, also to who is gone."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def session(pid: int) -> int:
+    """The session of a process, -1 when it is gone."""
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return -1
+
+
+def command(pid: int) -> str:
+    """The command line of a process, empty when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+@contextmanager
+def placed(documents: int) -> Iterator[Place]:
+    """A place in a temporary folder."""
+    with tempfile.TemporaryDirectory(prefix="kills-") as folder:
+        yield Place(Path(folder), documents)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kind", nargs="*", default=["cli", "ui", "daemon"], choices=["cli", "ui", "daemon"])
+    parser.add_argument("--count", type=int, default=20)
+    parser.add_argument("--documents", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    failed = 0
+    for kind in given.kind:
+        chance, where, began = random.Random(f"{given.seed} {kind}"), Counter[str](), time.monotonic()
+        with placed(given.documents) as place:
+            took = undisturbed(place)
+            site = None if kind == "cli" else Site(place)
+            try:
+                for number in range(given.count):
+                    try:
+                        where[cli(place, chance, took) if site is None else (ui if kind == "ui" else daemon)(site, chance, took)] += 1
+                    except Exception as error:
+                        failed += 1
+                        print(f"{kind} {number}: {error}")
+                        traceback.print_exc()
+            finally:
+                if site is not None:
+                    site.end()
+        told = f"{kind}: {given.count} kills, {failed} failures so far, {time.monotonic() - began:.0f} s"
+        print(f"{told}; killed in {dict(where.most_common())}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,191 @@
+"""Takes documents out of what Dagster keeps: events, ticks of sensors, captured output, in any storage that is an SQL database.
+
+The tables are those of Dagster's own storages, so SQLite, PostgreSQL and MySQL are read and changed alike; what is kept otherwise is named.
+"""
+
+import json
+import sqlite3
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from dagster._core.storage.event_log.schema import (
+    AssetCheckExecutionsTable,
+    AssetEventTagsTable,
+    AssetKeyTable,
+    SqlEventLogStorageTable,
+)
+from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
+from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
+from dagster._core.storage.local_compute_log_manager import LocalComputeLogManager
+from dagster._core.storage.noop_compute_log_manager import NoOpComputeLogManager
+from dagster._core.storage.schedules.schema import JobTickTable
+from dagster._core.storage.schedules.sql_schedule_storage import SqlScheduleStorage
+from sqlalchemy import Column, ColumnElement, Connection, Table, select
+
+from rag_platform.observability import erasing
+
+# Where events hold free text, besides the keys of our own logs: of errors, of metadata.
+_TEXT_KEYS = erasing.TEXT_KEYS | {"user_message", "stack", "md_str", "description", "label"}
+_BATCH = 500
+Connect = Callable[[], AbstractContextManager[Connection]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A column of a table that may quote documents."""
+
+    connect: Connect
+    table: Table
+    column: Column[Any]
+
+
+@dataclass(frozen=True)
+class Events:
+    """What a Dagster instance keeps about document versions."""
+
+    instance: dg.DagsterInstance
+
+    def forget(self, keys: Collection[str], names: erasing.Names) -> int:
+        """Drop what was recorded under partition keys, and erase the words of whatever else names the documents; how many records."""
+        changed = 0
+        for place in self._places(names):
+            made = list(_quoting(place, names))
+            if made:
+                with _overwriting(place.connect) as db:
+                    for record_id, text in made:
+                        db.execute(place.table.update().where(place.table.c.id == record_id).values({place.column.name: text}))
+            changed += len(made)
+        if isinstance(storage := self.instance.event_log_storage, SqlEventLogStorage):
+            changed += drop_partitions(storage, sorted(keys))
+        if (folder := self._captured()) is not None:
+            changed += erasing.erase(folder, names)
+        return changed
+
+    def count(self, keys: Collection[str], names: erasing.Names) -> int:
+        """How many records are left that `forget` would drop or change."""
+        left = sum(1 for place in self._places(names) for _ in _quoting(place, names))
+        if isinstance(storage := self.instance.event_log_storage, SqlEventLogStorage):
+            with storage.index_connection() as db:
+                for part in _parts(sorted(keys)):
+                    for table in (SqlEventLogStorageTable, AssetCheckExecutionsTable):
+                        left += len(db.execute(select(table.c.id).where(table.c.partition.in_(part))).all())
+        return left + (erasing.quoting(folder, names) if (folder := self._captured()) is not None else 0)
+
+    def unreached(self) -> list[str]:
+        """What can be neither searched nor changed here, with the reason."""
+        kinds: Sequence[tuple[str, Any, Any]] = (
+            ("events", self.instance.event_log_storage, SqlEventLogStorage),
+            ("ticks", self.instance.schedule_storage, SqlScheduleStorage),
+            ("captured output", self.instance.compute_log_manager, (LocalComputeLogManager, NoOpComputeLogManager)),
+        )
+        found = [
+            f"Dagster's {what}: kept by {type(storage).__name__}, which is no SQL database and no folder of this machine; look there, and "
+            "remove by hand what quotes the document"
+            for what, storage, known in kinds
+            if storage is not None and not isinstance(storage, known)
+        ]
+        if (folder := self._captured()) is not None:
+            found += [f"{path.name} of Dagster's captured output is packed in a way that is not read" for path in erasing.opaque(folder)]
+        return found
+
+    def _captured(self) -> Path | None:
+        """The folder of what runs printed, None where there is none."""
+        manager = self.instance.compute_log_manager
+        if not isinstance(manager, LocalComputeLogManager):
+            return None
+        folder = Path(manager.get_captured_local_path(["any"], "out")).parent
+        return folder if folder.is_dir() else None
+
+    def _places(self, names: erasing.Names) -> Iterator[_Place]:
+        events, storage = SqlEventLogStorageTable, self.instance.event_log_storage
+        if isinstance(storage, SqlEventLogStorage):
+            yield _Place(storage.index_connection, events, events.c.event)
+            yield _Place(storage.index_connection, AssetKeyTable, AssetKeyTable.c.last_materialization)
+            yield _Place(storage.index_connection, AssetCheckExecutionsTable, AssetCheckExecutionsTable.c.evaluation_event)
+        if isinstance(storage, SqliteEventLogStorage):  # a database for each run
+            for run_id in _runs_that_name(storage, names):
+                yield _Place(partial(storage.run_connection, run_id), events, events.c.event)
+        if isinstance(schedules := self.instance.schedule_storage, SqlScheduleStorage):
+            yield _Place(schedules.connect, JobTickTable, JobTickTable.c.tick_body)
+
+
+def _runs_that_name(storage: SqliteEventLogStorage, names: erasing.Names) -> Iterator[str]:
+    """Runs whose databases name a document; Dagster's way of opening one costs too much to open all of them so."""
+    for run_id in storage.get_all_run_ids():
+        with closing(sqlite3.connect(storage.path_for_shard(run_id), timeout=30)) as db:
+            made = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'event_logs'").fetchone()  # it is, with the first event
+            if made and any(
+                names.stand_in(text.encode("utf-8", "surrogatepass")) for (text,) in db.execute("SELECT event FROM event_logs")
+            ):
+                yield run_id
+
+
+@contextmanager
+def _overwriting(connect: Connect) -> Iterator[Connection]:
+    """A transaction after which nothing of what it dropped is left in the file of an SQLite database, nor beside it."""
+    with connect() as db:
+        lite = db.dialect.name == "sqlite"
+        if lite:
+            db.exec_driver_sql("PRAGMA secure_delete = ON")
+        yield db
+    if lite:
+        with connect() as db:
+            db.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _quoting(place: _Place, names: erasing.Names) -> Iterator[tuple[int, str]]:
+    """(id, what it becomes) of each record that names a document and holds words."""
+    after = 0
+    while True:
+        with place.connect() as db:
+            asked = select(place.table.c.id, place.column).where(place.table.c.id > after).order_by(place.table.c.id).limit(_BATCH)
+            rows = db.execute(asked).all()
+        for record_id, text in rows:
+            after = record_id
+            if text and names.stand_in(text.encode("utf-8", "surrogatepass")):
+                value = json.loads(text)
+                if (made := erasing.without_words(value, _TEXT_KEYS)) != value:
+                    yield record_id, json.dumps(made)
+        if len(rows) < _BATCH:
+            return
+
+
+def drop_partitions(storage: SqlEventLogStorage, keys: Sequence[str], asset: str | None = None) -> int:
+    """Forget every event and check about some partitions, of one asset or of whichever; how many events."""
+    events, checks, tags = SqlEventLogStorageTable, AssetCheckExecutionsTable, AssetEventTagsTable
+    made, dropped, runs, assets = dg.DagsterEventType.ASSET_MATERIALIZATION.value, 0, set(), set()
+
+    def meant(table: Table, part: Sequence[str]) -> ColumnElement[bool]:
+        among = table.c.partition.in_(part)
+        return among if asset is None else among & (table.c.asset_key == asset)
+
+    with _overwriting(storage.index_connection) as index:
+        for part in _parts(keys):
+            rows = index.execute(select(events.c.id, events.c.run_id, events.c.asset_key).where(meant(events, part))).all()
+            for ids in _parts([row.id for row in rows]):
+                index.execute(tags.delete().where(tags.c.event_id.in_(ids)))
+            index.execute(checks.delete().where(meant(checks, part)))
+            index.execute(events.delete().where(meant(events, part)))
+            dropped += len(rows)
+            runs |= {row.run_id for row in rows}
+            assets |= {row.asset_key for row in rows if row.asset_key}
+        for name in sorted(assets):
+            newest = index.execute(select(events.c.event).where((events.c.asset_key == name) & (events.c.dagster_event_type == made))
+                                   .order_by(events.c.id.desc()).limit(1)).scalar()  # fmt: skip
+            values = {"last_materialization": newest, "cached_status_data": None}
+            index.execute(AssetKeyTable.update().where(AssetKeyTable.c.asset_key == name).values(values))
+    for run_id in sorted(runs) if storage.is_run_sharded else ():
+        with _overwriting(partial(storage.run_connection, run_id)) as run:
+            for part in _parts(keys):
+                run.execute(events.delete().where(meant(events, part)))
+    return dropped
+
+
+def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(values), _BATCH):
+        yield values[start : start + _BATCH]

@@ -1,0 +1,127 @@
+"""Whether the words of a file arrived in its chunks: a second reader reads the file, and its words are looked for page by page."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from rag_platform.config import Limits, TextKept
+from rag_platform.documents.cleaning import INVISIBLE, Normalised
+from rag_platform.documents.dropped import NOT_CHUNKED, chunk_spans, dropped_text, kept_text
+from rag_platform.documents.isolation import page_texts_in_child
+from rag_platform.ir import Chunk, Facts, Json, PageKept
+from rag_platform.registry import provider_class
+
+_OTHER_ENGINE = {"pymupdf": "pdfium", "pdfium": "pymupdf"}  # a reader must not prove itself
+_VERBATIM = ("markdown", "text")  # their facts are the decoded bytes, which need no other reader
+_IDEOGRAPHS = r"\u2e80-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_RUN = re.compile(r"[^\W_]+")
+_WORD = re.compile(rf"[{_IDEOGRAPHS}]|[^\W_{_IDEOGRAPHS}]+")
+_TOKEN = re.compile(rf"[{_IDEOGRAPHS}]|[^{_IDEOGRAPHS}]+")
+_CUT_WORD = re.compile("[\x02\xad\ufffe]\\s*")  # a hyphen that the reader takes for the end of a line
+_SHOWN = 20
+_FEW = 3  # words that two readers may cut apart differently
+
+
+def measure(path: Path, loader: str, facts: Facts, normalised: Normalised, chunks: Sequence[Chunk], limits: Limits) -> list[PageKept]:
+    """Words of each page by the second reader, and how many of them stand in chunks or are listed as dropped on purpose.
+
+    A format without pages has one row, for page 0; one without a second reader has none. Raises DocumentError when the reader fails.
+    """
+    engine = _OTHER_ENGINE.get(str(getattr(provider_class("loader", loader), "ENGINE", "")))
+    if engine is not None:
+        read: Mapping[int, str] = page_texts_in_child(path, engine, facts.summary.pages, limits)
+    elif loader in _VERBATIM and facts.summary.encoding:
+        read = {0: path.read_bytes().decode(facts.summary.encoding, "replace")}
+    else:
+        return []
+    dropped = dropped_text(facts, normalised, chunks)
+    if engine is None and read[0] == facts.text and not dropped:  # every word stands in a chunk, so none need be looked for
+        count = len(_WORD.findall(facts.text))
+        return [PageKept(0, count, count, 0)]
+    spans = chunk_spans(chunks)
+    kept: dict[int, list[str]] = {}
+    for block in facts.blocks:
+        kept.setdefault(block.page or 0, []).append(kept_text(block, normalised, spans))
+    aside: dict[int, list[str]] = {}
+    for item in dropped:
+        if item.reason != NOT_CHUNKED:
+            aside.setdefault(item.page, []).append(item.text)
+    if engine is None:  # text between blocks belongs to none; addresses of pictures were rewritten
+        kept = {0: [normalised.text[start:end] for start, end in spans]}
+        aside.setdefault(0, []).extend(facts.text[edit.start : edit.end] for edit in normalised.edits if edit.rule == "asset")
+    rows = []
+    for page, text in sorted(read.items()):
+        words = list(tokens(text))
+        set_aside = Counter(tokens("\n".join(aside.get(page, ()))))
+        found = found_words(words, "\n".join([*kept.get(page, ()), *aside.get(page, ())]))
+        rows.append(PageKept(page, len(words), found, sum((set_aside & Counter(words)).values())))
+    return rows
+
+
+def tokens(text: str) -> Iterator[str]:
+    """Words in order, without case and compatibility forms; an ideograph is a word."""
+    text = unicodedata.normalize("NFKC", INVISIBLE.sub("", _CUT_WORD.sub("", text))).casefold()
+    for run in _RUN.findall(text):
+        yield from (run,) if run.isascii() else _TOKEN.findall(run)
+
+
+def found_words(words: Sequence[str], text: str) -> int:
+    """How many of the words stand in the text, each as often as it is there.
+
+    Readers cut words apart differently: words that are missing in a row are looked for as one run of letters, then each inside others.
+    """
+    here = list(tokens(text))
+    left = Counter(here)
+    letters = "".join(here)
+    found = 0
+    missing: list[list[str]] = [[]]
+    for word in words:
+        if left[word] > 0:
+            left[word] -= 1
+            found += 1
+            if missing[-1]:
+                missing.append([])
+        else:
+            missing[-1].append(word)
+    for run in missing:
+        if len(run) > 1 and len("".join(run)) > 2 and "".join(run) in letters:
+            found += len(run)
+        else:
+            found += sum(len(word) > 2 and word in letters for word in run)
+    return found
+
+
+def verdict(rows: Sequence[PageKept], policy: TextKept) -> Json:
+    """Counts of the stage: words, found, share, state (kept, warned or failed) and details that name the pages with their share.
+
+    Empty for no rows. A document is warned about as well when one page of it lost more than a document may.
+    """
+    if not rows:
+        return {}
+    words, found, aside = (sum(getattr(row, name) for row in rows) for name in ("words", "found", "set_aside"))
+    share = found / words if words else 1.0
+    short = sorted((row for row in rows if row.words - row.found >= _FEW and row.share < policy.warn_below), key=lambda row: row.share)
+    state = "kept"
+    if words and share < policy.fail_below:
+        state = "failed"
+    elif (words - found >= _FEW and share < policy.warn_below) or any(row.share < policy.fail_below for row in short):
+        state = "warned"
+    details = f"{share:.1%} of {words} words that a second reader finds stand in the chunks"
+    if aside:
+        details += f", {aside} of them were set aside on purpose (`rag docs show DOC --dropped`)"
+    if short and rows[0].page:
+        named = ", ".join(f"page {row.page}: {row.share:.0%} of {row.words}" for row in short[:_SHOWN])
+        details += f"; {named}" + (f" and {len(short) - _SHOWN} more" if len(short) > _SHOWN else "")
+    return {
+        "text_pages": sum(row.page > 0 for row in rows),
+        "text_words": words,
+        "text_found": found,
+        "text_set_aside": aside,
+        "text_kept": round(share, 4),
+        "text_kept_state": state,
+        "text_kept_details": details,
+    }

@@ -1,0 +1,285 @@
+"""What a spreadsheet shows of a number or of a part of a date: Excel's number formats (ECMA-376 part 1, 18.8.31), but for fractions.
+
+Colours, widths and fill characters say nothing and are left out; white space is collapsed.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import operator
+import re
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
+
+MAX_FORMAT = 255  # characters, as Excel allows
+_TOKEN = re.compile(
+    r"""(?P<text>"[^"]*"?|\\.|(?i:General))|(?P<bracket>\[[^\]]*\]?)|(?P<width>[_*].?)|(?P<exponent>[eE][-+])"""
+    r"""|(?P<digit>[0#?])|(?P<sign>[.,%/;@])|(?P<other>.)""",
+    re.DOTALL,
+)
+_CONDITION = re.compile(r"\[(<=|>=|<>|<|>|=)(-?\d+(?:\.\d+)?)\]")
+_TESTS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "=": operator.eq, "<>": operator.ne}
+_DATE = re.compile(r"[ymdhs]", re.IGNORECASE)
+
+Token = tuple[str, str]  # kind (text, bracket, exponent, digit, sign, other) and what is written
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """What a section comes to that has all its digits in one place, as nearly every one does."""
+
+    before: str
+    behind: str
+    whole: int  # digits before the point, at least
+    decimals: int
+    grouped: bool
+    scale: int  # power of ten
+
+    def written(self, value: float) -> str:
+        """The text for a value that is not negative."""
+        number = _rounded(_decimal(value).scaleb(self.scale), self.decimals)
+        text = f"{number:,f}" if self.grouped else f"{number:f}"
+        whole, point, rest = text.partition(".")
+        whole = whole.lstrip("0") if not self.whole and whole == "0" else whole.zfill(self.whole)
+        return f"{self.before}{whole}{point}{rest}{self.behind}"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One of the up to four parts of a format."""
+
+    tokens: tuple[Token, ...]
+    condition: tuple[str, float] | None = None
+    plain: Plain | None = None
+
+    def holds(self, value: float) -> bool:
+        """True where the section's own condition is met."""
+        return self.condition is not None and bool(_TESTS[self.condition[0]](value, self.condition[1]))
+
+
+def shown_number(value: float, number_format: str) -> str | None:
+    """The number as the format shows it; None where the format is no number's, shows no digit of it, or is not understood.
+
+    >>> shown_number(1234567.891, '#,##0.00 "EUR"')
+    '1,234,567.89 EUR'
+    >>> shown_number(123, "00000")
+    '00123'
+    """
+    if abs(value) >= 1e21:
+        return None
+    sections = _sections(number_format)
+    chosen = _chosen(sections, value) if sections else None
+    if chosen is None:
+        return None
+    section, own_sign = chosen
+    if section.plain is not None:
+        written: str | None = section.plain.written(abs(value))
+    else:
+        written = _written(section, abs(value))
+    if written is None or (value and any(kind == "digit" for kind, _ in section.tokens) and not re.search(r"\d", written)):
+        return None
+    minus = "-" if value < 0 and not own_sign else ""
+    return " ".join(f"{minus}{written}".split()) or None
+
+
+@functools.lru_cache(maxsize=512)
+def _sections(number_format: str) -> tuple[Section, ...]:
+    """The sections of a format; none for one that is too long or a date's."""
+    if len(number_format) > MAX_FORMAT:
+        return ()
+    tokens = [(str(match.lastgroup), match.group()) for match in _TOKEN.finditer(number_format)]
+    if any(kind == "other" and _DATE.fullmatch(text) for kind, text in tokens):
+        return ()
+    parts: list[list[Token]] = [[]]
+    for kind, text in tokens:
+        if (kind, text) == ("sign", ";"):
+            parts.append([])
+        elif kind != "width":
+            parts[-1].append((kind, text))
+    return tuple(_section(part) for part in parts)
+
+
+def _section(tokens: list[Token]) -> Section:
+    found = [match for kind, text in tokens if kind == "bracket" and (match := _CONDITION.fullmatch(text))]
+    return Section(tuple(tokens), (found[0][1], float(found[0][2])) if found else None, _plain(tuple(tokens)))
+
+
+def _plain(tokens: tuple[Token, ...]) -> Plain | None:
+    """The section in short; None where literals, places without a zero or an exponent stand among its digits."""
+    places = [index for index, (kind, text) in enumerate(tokens) if kind == "digit" or (kind, text) in (("sign", "."), ("sign", ","))]
+    if not places or places[-1] - places[0] >= len(places) or any(text.lower() == "general" for _, text in tokens):
+        return None
+    match = re.fullmatch(r"(#*(?:#,##)?)(0+)?(?:\.(0+))?(,*)", "".join(tokens[index][1] for index in places))
+    grouped = match is not None and "," in match[1]
+    if (
+        match is None
+        or not (match[2] or match[3])
+        or (grouped and len(match[2] or "") != 1)
+        or any(kind == "exponent" or (kind, text) == ("sign", "/") for kind, text in tokens)
+    ):
+        return None
+    before = "".join(_literal(*token, 0.0) for token in tokens[: places[0]])
+    behind = "".join(_literal(*token, 0.0) for token in tokens[places[-1] + 1 :])
+    scale = 2 * sum(token == ("sign", "%") for token in tokens) - 3 * len(match[4])
+    return Plain(before, behind, len(match[2] or ""), len(match[3] or ""), grouped, scale)
+
+
+def _decimal(value: float) -> Decimal:
+    """The value with the 15 digits that Excel keeps."""
+    return Decimal(value) if isinstance(value, int) else Decimal(f"{value:.15g}")
+
+
+def _chosen(sections: tuple[Section, ...], value: float) -> tuple[Section, bool] | None:
+    """(the section for the value, whether it writes the sign itself)."""
+    numeric = [part for part in sections[:3] if ("sign", "@") not in part.tokens]
+    if not numeric:
+        return None
+    if any(part.condition for part in numeric):
+        index = next((i for i, part in enumerate(numeric) if part.holds(value)), None)
+        if index is None:
+            index = next((i for i, part in enumerate(numeric) if part.condition is None), None)
+        if index is None:
+            return None
+        signs = any(text.strip('\\"') in ("-", "(") for kind, text in numeric[index].tokens if kind in ("text", "other"))
+        return numeric[index], index > 0 and signs
+    if value < 0 and len(numeric) > 1:
+        return numeric[1], True
+    return (numeric[2] if value == 0 and len(numeric) > 2 else numeric[0]), False
+
+
+def _written(section: Section, value: float) -> str | None:
+    """The section's text for a value that is not negative, None where it has parts that are not understood."""
+    tokens = section.tokens
+    digits = [index for index, (kind, _) in enumerate(tokens) if kind == "digit"]
+    if ("sign", "/") in tokens and digits:
+        return None  # a fraction
+    if not digits:
+        literal = "".join(_literal(*token, value) for token in tokens)
+        return literal or None
+    point = next((i for i in range(digits[0], len(tokens)) if tokens[i] == ("sign", ".")), None)
+    if point is None and digits[0] and tokens[digits[0] - 1] == ("sign", "."):
+        point = digits[0] - 1
+    power = next((i for i in range(digits[0], len(tokens)) if tokens[i][0] == "exponent"), None)
+    last = max(index for index in digits if power is None or index < power)
+    whole_stop = min(index for index in (point, power, last + 1) if index is not None)
+    whole = [index for index in digits if index < whole_stop]
+    after = [index for index in digits if point is not None and point < index and (power is None or index < power)]
+    commas = [index for index in range(len(tokens)) if tokens[index] == ("sign", ",")]
+    grouped = any(whole and whole[0] < index < whole[-1] for index in commas)
+    number = _decimal(value).scaleb(2 * sum(token == ("sign", "%") for token in tokens))
+    number = number.scaleb(-3 * sum(1 for index in commas if _scales(tokens, index, whole[-1] if whole else -1, last)))
+    exponent = 0
+    if power is not None:
+        step = max(1, len(whole))
+        exponent = number.adjusted() // step * step if number else 0
+        number = number.scaleb(-exponent)
+        if _rounded(number, len(after)).adjusted() >= step and number:
+            exponent, number = exponent + step, number.scaleb(-step)
+    text = f"{_rounded(number, len(after)):f}"
+    before, _, behind = text.partition(".")
+    filled = {**_whole_digits(tokens, whole, before.lstrip("0"), grouped), **_decimal_digits(tokens, after, behind)}
+    if power is not None:
+        sign = "-" if exponent < 0 else "+" if tokens[power][1].endswith("+") else ""
+        filled |= _whole_digits(tokens, [index for index in digits if index > power], str(abs(exponent)), False)
+        filled[power] = f"E{sign}"
+    if point is not None:
+        filled[point] = "." if any(filled.get(index) for index in after) or not whole else ""
+        if not whole and before.strip("0"):
+            filled[point] = before + filled[point]
+    return "".join(filled[index] if index in filled else _literal(*token, value) for index, token in enumerate(tokens))
+
+
+def _scales(tokens: tuple[Token, ...], index: int, whole_end: int, last: int) -> bool:
+    """True for a comma behind the last digit before the point, or behind the last digit of all: it divides by a thousand."""
+    ends = [end for end in (whole_end, last) if 0 <= end < index]
+    return any(all(token == ("sign", ",") for token in tokens[end + 1 : index]) for end in ends)
+
+
+def _rounded(number: Decimal, decimals: int) -> Decimal:
+    return number.quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP)
+
+
+def _whole_digits(tokens: tuple[Token, ...], places: list[int], digits: str, grouped: bool) -> dict[int, str]:
+    """Index of a place to its digits, from the right; the first place takes what is left."""
+    filled: dict[int, str] = {}
+    count = 0
+    for index in reversed(places):
+        taken = digits if index == places[0] else digits[-1:]
+        digits = digits[: len(digits) - len(taken)]
+        taken = taken or ("0" if tokens[index][1] == "0" else "")
+        text = ""
+        for digit in reversed(taken):
+            text = digit + ("," if grouped and count and count % 3 == 0 else "") + text
+            count += 1
+        filled[index] = text
+    return filled
+
+
+def _decimal_digits(tokens: tuple[Token, ...], places: list[int], digits: str) -> dict[int, str]:
+    """Index of a place to its digit; zeros at the end are written where the format says 0."""
+    kept = digits
+    for index in reversed(places):
+        if tokens[index][1] == "0" or kept[-1:] != "0":
+            break
+        kept = kept[:-1]
+    return {index: kept[at : at + 1] for at, index in enumerate(places)}
+
+
+def _literal(kind: str, text: str, value: float) -> str:
+    """What stands for a token that is no digit."""
+    match kind:
+        case "text" if text.lower() == "general":
+            return general(value)
+        case "text":
+            return text[1:] if text.startswith("\\") else text.strip('"')
+        case "bracket":  # a currency as in [$€-407]; colours, languages and conditions are not shown
+            return text[2:-1].partition("-")[0] if text.startswith("[$") else ""
+        case "sign":
+            return text if text == "%" else ""
+        case _:
+            return text
+
+
+def general(value: float) -> str:
+    """A number with the 15 digits that Excel keeps."""
+    return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else f"{value:.15g}"
+
+
+# --- dates ---------------------------------------------------------------------------------------------------------------------
+
+_MONTHS = "January February March April May June July August September October November December".split()
+_DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+_DATE_TOKEN = re.compile(r'"([^"]*)"|\\(.)|\[[^\]]*\]|[_*].|(y+|m+|d+)|(.)', re.DOTALL | re.IGNORECASE)
+_OTHER_CALENDAR = re.compile(r"\[\$-(?!0*[48C1]?09\])|[egb]", re.IGNORECASE)  # or names in another language than English
+
+
+def shown_partial_date(value: datetime.date, number_format: str) -> str | None:
+    """A date as a format shows it that leaves out the year, the month or the day, such as `mmm-yy`; None for every other format.
+
+    Dates that are shown in full are better written in ISO form, which no country reads otherwise.
+    """
+    form = number_format.split(";")[0]
+    found = list(_DATE_TOKEN.finditer(form))
+    kinds = {match[3][0].lower() for match in found if match[3]}
+    rest = "".join(match[4] or "" for match in found)
+    if (
+        not kinds
+        or len(kinds) == 3
+        or re.search("[hsgebn]", rest, re.IGNORECASE)
+        or _OTHER_CALENDAR.search(re.sub(r'"[^"]*"|\\.', "", form))
+    ):
+        return None
+    parts = [_date_part(match[3].lower(), value) if match[3] else match[1] or match[2] or match[4] or "" for match in found]
+    return " ".join("".join(parts).split()) or None
+
+
+def _date_part(letters: str, value: datetime.date) -> str:
+    match letters[0], len(letters):
+        case "y", length:
+            return f"{value.year:04}" if length > 2 else f"{value.year % 100:02}"
+        case _, (1 | 2) as length:
+            return f"{value.month if letters[0] == 'm' else value.day:0{length}}"
+        case kind, length:
+            name = _MONTHS[value.month - 1] if kind == "m" else _DAYS[value.weekday()]
+            return name[:3] if length == 3 else name[:1] if length == 5 else name

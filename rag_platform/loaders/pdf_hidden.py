@@ -1,0 +1,290 @@
+"""Text of a PDF page that nobody sees, told from what is printed: by render mode, opacity, size, place, clip, and by looking at the page.
+
+Text in the colour of what lies below it, or under a shape, is only suspected from what is drawn where; it counts as hidden when the page,
+rendered, shows one colour in the place of its letters. The text layer of a scan is invisible by design and stays.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from rag_platform.ir import Box
+
+_FILLED, _STROKED, _CLIPPING = 16, 32, 64  # how a span is painted: MuPDF's FZ_STEXT_FILLED, _STROKED, _CLIPPED
+_LEAST_SIZE = 1.0  # points of a font that can be read
+_LEAST_ALPHA = 13  # of 255
+_LIGHT = 0xD0  # of a colour's darkest part: what may be lost on white paper
+_NEAR = 0x20  # parts of two colours that look alike
+_CONTRAST = 10  # of 255: less than that is one colour to a reader
+_AROUND = 2  # pixels looked at around a letter: an I fills its own rectangle
+_MOST_PIXELS = 6_000_000
+_MOST_COMPARED = 300_000  # pairs of spans and shapes; beyond that all text of the page is looked at
+
+REASONS = {
+    "invisible": "its render mode paints nothing, and no picture lies below it",
+    "transparent": "it is painted with no opacity",
+    "tiny": "its font is smaller than one point",
+    "outside": "it lies outside of the page",
+    "clipped": "a clip cuts it away",
+    "no_contrast": "it has the colour of what lies below it, or lies under a shape",
+}
+
+
+class Hidden(NamedTuple):
+    """Words of a page that are not shown, and which of REASONS says why."""
+
+    reason: str
+    text: str
+
+
+class _Shape(NamedTuple):
+    box: Box
+    colour: int
+    order: int  # of painting
+    covers: bool  # filled, and nothing shows through
+
+
+class _Span(NamedTuple):
+    data: dict[str, Any]
+    order: int
+    box: Box
+
+
+def split_hidden(page: Any, blocks: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[Hidden]]:
+    """(the blocks without the characters that are not shown, the hidden text in content order) of `TextPage.extractRAWDICT()["blocks"]`.
+
+    The blocks must have been extracted with vectors; the page must have no rotation.
+    """
+    spans = [_Span(span, order, tuple(span["bbox"])) for order, block in enumerate(blocks) for line in block.get("lines", ())
+             for span in line["spans"] if span["chars"]]  # fmt: skip
+    if not spans:
+        return list(blocks), []
+    look = _Look(page)
+    width, height = float(page.rect.width), float(page.rect.height)
+    seen = not all(_outside(span.box, width, height) for span in spans)  # else the page's box is not what is shown of it
+    reasons = _by_style(spans, look)
+    if seen:
+        reasons |= _beyond(spans, reasons, width, height)
+        reasons |= _clipped(page, spans, reasons)
+        for span in _suspected(spans, blocks):
+            if id(span.data) not in reasons:
+                reasons |= {id(char): "no_contrast" for word in _words(span.data["chars"]) if look.shows_nothing(word) for char in word}
+    if not reasons:
+        return list(blocks), []
+    return _without(blocks, reasons)
+
+
+def _without(blocks: Sequence[dict[str, Any]], reasons: dict[int, str]) -> tuple[list[dict[str, Any]], list[Hidden]]:
+    kept: list[dict[str, Any]] = []
+    hidden: list[Hidden] = []
+    for block in blocks:
+        lines: list[dict[str, Any]] = []
+        for line in block.get("lines", ()):
+            spans: list[dict[str, Any]] = []
+            said: list[tuple[str, str]] = []
+            for span in line["spans"]:
+                whole = reasons.get(id(span))
+                shown = [] if whole else [char for char in span["chars"] if id(char) not in reasons]
+                for char in span["chars"]:
+                    if (reason := whole or reasons.get(id(char), "")) or char["c"].isspace():
+                        said.append((reason or (said[-1][0] if said else ""), char["c"]))
+                if len(shown) == len(span["chars"]):
+                    spans.append(span)
+                elif any(not char["c"].isspace() for char in shown):
+                    spans.append({**span, "chars": shown})
+            if spans:
+                lines.append({**line, "spans": spans})
+            hidden += _told(said)
+        if lines or "lines" not in block:
+            kept.append({**block, "lines": lines} if lines else block)
+    return kept, hidden
+
+
+def _told(said: Sequence[tuple[str, str]]) -> Iterator[Hidden]:
+    for reason in dict.fromkeys(reason for reason, _ in said if reason):
+        if text := " ".join("".join(char for why, char in said if why == reason).split()):
+            yield Hidden(reason, text)
+
+
+# --- what the page's operators say -------------------------------------------------------------------------------------------
+
+
+def _by_style(spans: Sequence[_Span], look: _Look) -> dict[int, str]:
+    """Id of a span to the reason why it cannot be seen wherever it stands."""
+    found: dict[int, str] = {}
+    painted = any(span.data["char_flags"] & (_FILLED | _STROKED) and span.data["alpha"] >= _LEAST_ALPHA for span in spans)
+    for span in spans:
+        data = span.data
+        if not data["char_flags"] & (_FILLED | _STROKED | _CLIPPING):
+            # without any printed text the ink below can be the letters themselves, traced as shapes
+            if not look.on_picture(span.box) and (painted or all(map(look.shows_nothing, _words(data["chars"])))):
+                found[id(data)] = "invisible"
+        elif data["alpha"] < _LEAST_ALPHA and data["char_flags"] & (_FILLED | _STROKED):
+            if not look.on_picture(span.box):
+                found[id(data)] = "transparent"
+        elif data["size"] < _LEAST_SIZE:
+            found[id(data)] = "tiny"
+    return found
+
+
+def _beyond(spans: Sequence[_Span], known: dict[int, str], width: float, height: float) -> dict[int, str]:
+    """Characters outside of the page; a line that runs over its edge was meant to be read."""
+    found: dict[int, str] = {}
+    for span in spans:
+        x0, y0, x1, y1 = span.box
+        if id(span.data) not in known and (x0 < 0 or y0 < 0 or x1 > width or y1 > height):
+            for stretch in _stretches(span.data["chars"], 1.5 * span.data["size"]):
+                if all(_outside(char["bbox"], width, height) for char in stretch):
+                    found |= dict.fromkeys(map(id, stretch), "outside")
+    return found
+
+
+def _outside(box: Box, width: float, height: float) -> bool:
+    x0, y0, x1, y1 = box
+    return x1 <= 0 or y1 <= 0 or x0 >= width or y0 >= height
+
+
+def _stretches(chars: Sequence[dict[str, Any]], gap: float) -> Iterator[list[dict[str, Any]]]:
+    """The characters, cut where two that follow each other lie further apart than the gap."""
+    stretch: list[dict[str, Any]] = []
+    for char in chars:
+        if stretch and max(_distance(stretch[-1]["bbox"], char["bbox"])) > gap:
+            yield stretch
+            stretch = []
+        stretch.append(char)
+    if stretch:
+        yield stretch
+
+
+def _distance(one: Box, other: Box) -> tuple[float, float]:
+    return max(other[0] - one[2], one[0] - other[2]), max(other[1] - one[3], one[1] - other[3])
+
+
+def _clipped(page: Any, spans: Sequence[_Span], known: dict[int, str]) -> dict[int, str]:
+    """Characters that lie wholly outside of the clip they are painted in."""
+    import pymupdf
+
+    flags = pymupdf.TEXT_ACCURATE_BBOXES | pymupdf.TEXT_IGNORE_ACTUALTEXT | pymupdf.TEXT_CLIP
+    textpage = page.get_textpage(flags=flags, clip=pymupdf.INFINITE_RECT())
+    if _letters(textpage.extractText()) == _letters("".join(char["c"] for span in spans for char in span.data["chars"])):
+        return {}
+    left = Counter(_key(char) for block in textpage.extractRAWDICT()["blocks"] for line in block.get("lines", ())
+                   for span in line["spans"] for char in span["chars"])  # fmt: skip
+    found: dict[int, str] = {}
+    for span in spans:
+        for char in span.data["chars"]:
+            key = _key(char)
+            if left[key] > 0:
+                left[key] -= 1
+            elif id(span.data) not in known and id(char) not in known and not char["c"].isspace():
+                found[id(char)] = "clipped"
+    return found
+
+
+def _letters(text: str) -> int:
+    return len(text) - sum(map(str.isspace, text))
+
+
+def _key(char: dict[str, Any]) -> tuple[str, int, int]:
+    x, y = char["origin"]
+    return char["c"], round(10 * x), round(10 * y)
+
+
+def _words(chars: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    word: list[dict[str, Any]] = []
+    for char in chars:
+        if not char["c"].isspace():
+            word.append(char)
+        elif word:
+            yield word
+            word = []
+    if word:
+        yield word
+
+
+# --- what may be below or above it --------------------------------------------------------------------------------------------
+
+
+def _suspected(spans: Sequence[_Span], blocks: Sequence[dict[str, Any]]) -> Iterator[_Span]:
+    """Spans of the colour of paper or of a shape that they touch, and those that a shape was painted over."""
+    shapes = [_Shape(tuple(block["bbox"]), block["color"], order, block["alpha"] > 250)
+              for order, block in enumerate(blocks) if block["type"] == 3 and not block["stroked"] and _large(block["bbox"])]  # fmt: skip
+    if len(shapes) * len(spans) > _MOST_COMPARED:
+        yield from spans
+        return
+    for span in spans:
+        colour = span.data["color"]
+        if _darkest(colour) >= _LIGHT or any(
+            (_alike(shape.colour, colour) or (shape.covers and shape.order > span.order)) and _touch(shape.box, span.box)
+            for shape in shapes
+        ):
+            yield span
+
+
+def _large(box: Sequence[float]) -> bool:
+    return box[2] - box[0] > 2 and box[3] - box[1] > 2
+
+
+def _touch(one: Box, other: Box) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+def _parts(colour: int) -> tuple[int, int, int]:
+    return colour >> 16 & 255, colour >> 8 & 255, colour & 255
+
+
+@functools.lru_cache(maxsize=4096)
+def _darkest(colour: int) -> int:
+    return min(_parts(colour))
+
+
+@functools.lru_cache(maxsize=65536)
+def _alike(one: int, other: int) -> bool:
+    return all(abs(a - b) <= _NEAR for a, b in zip(_parts(one), _parts(other), strict=True))
+
+
+# --- looking ---------------------------------------------------------------------------------------------------------------------
+
+
+class _Look:
+    """The page as it is shown, drawn when first asked."""
+
+    def __init__(self, page: Any) -> None:
+        self._page = page
+
+    @functools.cached_property
+    def _pictures(self) -> list[Box]:
+        kinds = ("fill-image", "fill-imgmask", "clip-imgmask")
+        return [tuple(item[1]) for item in self._page.get_bboxlog() if item[0] in kinds]
+
+    def on_picture(self, box: Box) -> bool:
+        """True when a picture lies below or above the middle of a rectangle."""
+        x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+        return any(x0 <= x <= x1 and y0 <= y <= y1 for x0, y0, x1, y1 in self._pictures)
+
+    @functools.cached_property
+    def _drawn(self) -> tuple[float, Any]:
+        import pymupdf
+
+        rect = self._page.rect
+        zoom = min(2.0, (_MOST_PIXELS / max(1.0, rect.width * rect.height)) ** 0.5)
+        return zoom, self._page.get_pixmap(matrix=pymupdf.Matrix(zoom, zoom), alpha=False, colorspace=pymupdf.csRGB)
+
+    def shows_nothing(self, word: Sequence[dict[str, Any]]) -> bool:
+        """True when the page has one colour wherever the word has a letter; a word too small to be looked at shows something."""
+        zoom, drawn = self._drawn
+        samples, stride = drawn.samples_mv, drawn.stride
+        empty = 0
+        for char in word:
+            x0, y0, x1, y1 = (round(value * zoom) for value in char["bbox"])
+            x0, y0 = max(0, x0 - _AROUND), max(0, y0 - _AROUND)
+            x1, y1 = min(drawn.width, x1 + _AROUND), min(drawn.height, y1 + _AROUND)
+            if y1 - y0 < 1 or x1 - x0 < 1:
+                continue
+            rows = [bytes(samples[y * stride + 3 * x0 : y * stride + 3 * x1]) for y in range(y0, y1)]
+            if all(max(map(max, part)) - min(map(min, part)) < _CONTRAST for part in ([row[i::3] for row in rows] for i in range(3))):
+                empty += 1
+        return empty > 0.5 * len(word)

@@ -1,0 +1,177 @@
+"""Unexpected exceptions: each is logged once with its stack trace, counted, and found again by `rag status` and `rag doctor`.
+
+Unexpected is what is neither an error of `rag_platform.errors` nor an OSError: a bug of ours or of a library. Whoever goes on without what
+failed calls `seen` first; spans and traces do when an exception leaves them. The stack trace is a line of the program's log, joined to its
+trace; `logs/faults.jsonl` holds a short line for each, without words that a document could have brought.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import traceback
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rag_platform.errors import RagError
+from rag_platform.ir import Json
+from rag_platform.observability import logs
+
+FILE_NAME = "faults.jsonl"
+_MAX_BYTES = 1 << 20  # of that file; a program that fails at every call must not fill the disk
+_MAX_MESSAGE = 200
+_MARK = "_rag_platform_seen"
+_PLACE = re.compile(r'^  File ".*", line \d+', re.MULTILINE)
+_recent: deque[Any] = deque(maxlen=100)
+
+_log = logging.getLogger(__name__)
+_version: ContextVar[str] = ContextVar("rag_version", default="")
+_collecting: ContextVar[list[Json] | None] = ContextVar("rag_faults", default=None)
+
+
+def is_expected(error: BaseException) -> bool:
+    """True for what the program foresees: its own errors, those of the system, and being told to stop."""
+    return isinstance(error, (RagError, OSError)) or not isinstance(error, Exception)
+
+
+def is_ours(error: BaseException) -> bool:
+    """True when the exception was raised in this package itself, not in a library that choked on what it was given."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and Path(__file__).parents[1] in Path(frames[-1].filename).parents
+
+
+def told(error: BaseException) -> str:
+    """What a warning says of an exception."""
+    if is_expected(error):
+        return str(error)
+    return f"internal error: {type(error).__name__}: {str(error)[:_MAX_MESSAGE]}; its stack trace is in the log"
+
+
+@contextmanager
+def about(version_id: str) -> Iterator[None]:
+    """Lines of faults in the block name this document version, so that deleting its document finds what they quote."""
+    token = _version.set(version_id)
+    try:
+        yield
+    finally:
+        _version.reset(token)
+
+
+def seen(error: BaseException, stage: str, *, logs_dir: Path | None = None) -> None:
+    """Log and count an exception unless it is expected or was seen before.
+
+    `logs_dir` is where to, outside a trace and in a process without a log of its own.
+    """
+    if is_expected(error) or getattr(error, _MARK, False):
+        return
+    with suppress(AttributeError):  # an exception without a place for the mark is logged again by the next one who sees it
+        setattr(error, _MARK, True)
+    fault: Json = {
+        "ts": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "stage": stage,
+        "type": type(error).__name__,
+        "message": f"unexpected {type(error).__name__} in {stage}: {str(error)[:_MAX_MESSAGE]}",
+        "exception": _stack(error),
+    }
+    record(fault, logs_dir)
+
+
+def seen_ours(error: BaseException, stage: str) -> None:
+    """As `seen`, where libraries raise whatever they like on broken files: only what was raised in this package itself."""
+    if is_ours(error):
+        seen(error, stage)
+
+
+def record(fault: Json, logs_dir: Path | None = None) -> None:
+    """Write what `seen` or a child process found, once a trace; to the error output where nobody said where the log is."""
+    from rag_platform.observability import tracing
+
+    fault = {"trace_id": tracing.current_trace_id(), "span_id": tracing.current_span_id(), "version_id": _version.get(), **fault}
+    place = (fault["trace_id"], fault["stage"], fault["type"], _PLACE.findall(fault["exception"])[-1:])
+    if fault["trace_id"] and _recent.count(place):
+        return  # a batch that is halved until the bad text stands alone fails many times over
+    _recent.append(place)
+    logs_dir, collected = _place() or logs_dir, _collecting.get()
+    if logs_dir is None and collected is not None:
+        collected.append({key: value for key, value in fault.items() if value})  # what is not known here the parent may know
+        return
+    line = {"schema_version": logs.LOG_SCHEMA_VERSION, "line": "log", "level": "ERROR", "logger": __name__, **fault}
+    if logs_dir is None or not logs.append(logs_dir, line):
+        _log.error("%s\n%s", fault["message"], fault["exception"])
+        return
+    _count(logs_dir, {key: fault[key] for key in ("ts", "stage", "type", "trace_id")})
+
+
+@contextmanager
+def collected() -> Iterator[list[Json]]:
+    """The faults of the block, where this process has no log; its parent writes them with `record`."""
+    found: list[Json] = []
+    token = _collecting.set(found)
+    try:
+        yield found
+    finally:
+        _collecting.reset(token)
+
+
+def summary(logs_dir: Path) -> Json:
+    """`count` of unexpected errors, `since` when they are counted, and the `latest` one: ts, stage, type, trace_id; empty without any."""
+    path = logs_dir / FILE_NAME
+    lines = [line for line in path.read_bytes().split(b"\n") if line] if path.is_file() else []
+    found = []
+    for line in lines:
+        with suppress(ValueError):  # torn by a full disk
+            found.append(json.loads(line))
+    if not found:
+        return {}
+    return {"count": len(found), "since": found[0]["ts"], "latest": found[-1]}
+
+
+def sentence(found: Mapping[str, Any]) -> str:
+    """What `rag status` and `rag doctor` say of a summary, and where to look."""
+    latest, log = found["latest"], f"logs/{str(found['latest']['ts'])[:10]}-*.jsonl"
+    where = f"`rag trace show {latest['trace_id']}` or {log}" if latest["trace_id"] else log
+    return (
+        f"{found['count']} unexpected error{'s' if found['count'] > 1 else ''} since {found['since']}, the latest {latest['type']} in "
+        f"{latest['stage']} at {latest['ts']}; stack trace: {where}. Removing logs/{FILE_NAME} counts anew"
+    )
+
+
+def _stack(error: BaseException) -> str:
+    """The stack trace with its causes; messages are cut, because an exception may quote what it was given."""
+    told = traceback.TracebackException.from_exception(error, max_group_depth=3)
+    link: Any = told
+    for _ in range(20):
+        if link is None:
+            break
+        link._str = str(link._str)[:_MAX_MESSAGE]
+        link = link.__cause__ or link.__context__
+    return "".join(told.format())
+
+
+def _place() -> Path | None:
+    """The log folder of the running trace, else that of the process."""
+    from rag_platform.observability import tracing
+
+    if (logs_dir := tracing.current_logs_dir()) is not None:
+        return logs_dir
+    handlers = logging.getLogger("rag_platform").handlers
+    return next((handler.logs_dir for handler in handlers if isinstance(handler, logs.JsonlHandler)), None)
+
+
+def _count(logs_dir: Path, line: Json) -> None:
+    path = logs_dir / FILE_NAME
+    with suppress(OSError):
+        if path.is_file() and path.stat().st_size > _MAX_BYTES:
+            return
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+        try:
+            os.write(descriptor, json.dumps(line).encode() + b"\n")
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,163 @@
+"""Records as plain JSON data and as Parquet bytes, both derived from their annotations."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import operator
+import types
+import typing
+from collections.abc import Callable, Hashable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from rag_platform.errors import SchemaVersionError
+
+SCHEMA_VERSION = 1
+RecordT = TypeVar("RecordT")
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
+def to_json(value: Any) -> Any:
+    """Plain JSON data of records, tuples, paths and mappings."""
+    if type(value) in _PLAIN:  # most of it
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {str(key): to_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_json(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def from_json(record: type[RecordT], data: dict[str, Any]) -> RecordT:
+    """The record whose fields stand in `data`; lists become tuples where the record says so."""
+    fields = _field_types(cast(Any, record))
+    return record(**{key: _restored(fields[key], item) for key, item in data.items()})
+
+
+def parquet_bytes(record: type[Any], rows: Sequence[Any], metadata: dict[str, str] | None = None) -> bytes:
+    """Records of one type as a Parquet file that holds its record and schema version."""
+    return _encoded(record, rows, metadata) if rows or metadata else _without_rows(cast(Any, record))
+
+
+@functools.cache
+def _without_rows(record: Any) -> bytes:
+    return _encoded(record, (), None)  # most documents have no images and no edits
+
+
+def _encoded(record: Any, rows: Sequence[Any], metadata: dict[str, str] | None) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    marks = {"record": record.__name__, "schema_version": str(SCHEMA_VERSION), **(metadata or {})}
+    values = [tuple(map(_stored, row)) if _has_objects(record) else row for row in map(_getter(record), rows)]
+    # All columns at once: one call for each costs three times as much for the few rows of a document.
+    batch = pa.RecordBatch.from_struct_array(pa.array(values, type=pa.struct(list(arrow_schema(record)))))
+    table = pa.Table.from_batches([batch]).replace_schema_metadata(marks)
+    target = pa.BufferOutputStream()
+    # A file holds the rows of one document and is read whole: dictionaries and statistics would cost a third of the writing.
+    pq.write_table(table, target, compression="zstd", use_dictionary=False, write_statistics=False)
+    data: bytes = target.getvalue().to_pybytes()
+    return data
+
+
+def parquet_records(data: bytes, record: type[RecordT], path: Path) -> list[RecordT]:
+    """The records that the bytes of a Parquet file hold. Raises SchemaVersionError for a file of another version or record."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    # Stage outputs are small: starting threads and read-ahead for one costs more than reading it.
+    file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
+    marks = {key.decode(): value.decode() for key, value in (file.metadata.metadata or {}).items()}
+    if marks.get("schema_version") != str(SCHEMA_VERSION) or marks.get("record") != record.__name__:
+        raise SchemaVersionError(f"{path} holds {marks.get('record')} of schema {marks.get('schema_version')}; this program reads "
+                                 f"{record.__name__} of schema {SCHEMA_VERSION}. Upgrade, or rebuild the stage.")  # fmt: skip
+    if not file.metadata.num_rows:
+        return []
+    table = file.read(use_threads=False)
+    restore = {name: function for name, hint in _field_types(cast(Any, record)).items() if (function := _restorer(hint))}
+    columns = {name: table.column(name).to_pylist() for name in table.column_names}
+    for name, function in restore.items():
+        if name in columns:
+            columns[name] = [None if value is None else function(value) for value in columns[name]]
+    names = list(columns)
+    return [record(**dict(zip(names, values, strict=True))) for values in zip(*columns.values(), strict=True)]
+
+
+def parquet_columns(data: bytes, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    """The values of some columns that the bytes of a Parquet file hold, row by row."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False).read(columns=list(names), use_threads=False)
+    return list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
+
+
+@functools.cache
+def arrow_schema(record: Hashable) -> Any:
+    """The Arrow schema derived from a record's annotations; Json fields are stored as text."""
+    import pyarrow as pa
+
+    return pa.schema([(name, _arrow_type(pa, hint)) for name, hint in _field_types(record).items()])
+
+
+@functools.cache
+def _field_types(record: Any) -> dict[str, Any]:
+    hints = typing.get_type_hints(record)
+    return {f.name: hints[f.name] for f in dataclasses.fields(record)}
+
+
+def _plain(hint: Any) -> Any:
+    if isinstance(hint, types.UnionType):
+        return next(item for item in typing.get_args(hint) if item is not type(None))
+    return hint
+
+
+def _arrow_type(pa: Any, hint: Any) -> Any:
+    hint = _plain(hint)
+    if typing.get_origin(hint) is tuple:
+        return pa.list_(_arrow_type(pa, typing.get_args(hint)[0]))
+    simple = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+    return simple.get(hint, pa.string())
+
+
+@functools.cache
+def _getter(record: Any) -> Callable[[Any], tuple[Any, ...]]:
+    """What gives the values of a record in field order; records have several."""
+    return operator.attrgetter(*_field_types(record))
+
+
+@functools.cache
+def _has_objects(record: Any) -> bool:
+    """True when some field holds JSON objects, which are stored as text."""
+    return any(typing.get_origin(_plain(hint)) is dict for hint in _field_types(record).values())
+
+
+def _stored(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True) if isinstance(value, dict) else value
+
+
+def _restored(hint: Any, value: Any) -> Any:
+    restore = _restorer(hint)
+    return value if restore is None or value is None else restore(value)
+
+
+@functools.cache
+def _restorer(hint: Any) -> Callable[[Any], Any] | None:
+    """What turns a stored value into that of a field, None where it is the value itself."""
+    origin = typing.get_origin(_plain(hint))
+    if origin is tuple:
+        item = typing.get_args(_plain(hint))[0]
+        return functools.partial(_records, item) if dataclasses.is_dataclass(item) else tuple
+    return _object if origin is dict else None
+
+
+def _records(record: Any, values: Any) -> tuple[Any, ...]:
+    return tuple(from_json(record, value) for value in values)
+
+
+def _object(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) else value

@@ -1,0 +1,61 @@
+"""Slides, notebooks, books, mails and saved pages from file to proved chunks, through the parsing children."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pptx
+import pytest
+
+from rag_platform.config import Settings, load_strategy
+from rag_platform.documents import child_pool
+from rag_platform.documents.provenance import verify_version
+from rag_platform.documents.receiving import ReceiveOptions, receive
+from rag_platform.indexes.ingesting import ingest_versions
+from rag_platform.ir import Chunk, MediaLink
+from rag_platform.ledger import Ledger
+from rag_platform.profiles import stage_profiles
+from rag_platform.store import Store, read_records
+from rag_platform_tests.loaders.test_books import book
+from rag_platform_tests.loaders.test_mail import mail
+from rag_platform_tests.loaders.test_notebooks import BOOK
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _end_children():
+    yield
+    child_pool.pool().close()
+
+
+@pytest.mark.integration
+def test_each_format_lands_with_chunks_that_are_proved(settings: Settings, tmp_path: Path) -> None:
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    book(folder / "a.epub")
+    (folder / "a.ipynb").write_text(json.dumps(BOOK), encoding="utf-8")
+    (folder / "a.eml").write_bytes(mail("Budget", "The budget is 42 EUR.").as_bytes())
+    page = mail("Page", "")
+    page.set_content("<h1>Ports</h1><p>The gateway listens on port 8080.</p>", subtype="html")
+    (folder / "a.mhtml").write_bytes(page.as_bytes())
+    show = pptx.Presentation()
+    show.slides.add_slide(show.slide_layouts[0]).shapes.title.text = "Plan of the year"
+    show.save(str(folder / "a.pptx"))
+    default, tiny = load_strategy(settings, "tiny"), load_strategy(settings, "tiny")
+    names = ("pptx", "epub", "mhtml", "eml", "ipynb", "text")
+    strategy = tiny.model_copy(update={"loading": default.loading.model_validate({"loaders": [{"provider": name} for name in names]})})
+    store, ledger = Store(settings.home), Ledger(Store(settings.home).ledger_path)
+    parts = {"settings": settings, "strategy": strategy, "store": store, "ledger": ledger}
+    reception = receive([folder], "lib", options=ReceiveOptions(), **parts)
+    totals = ingest_versions([ledger.version(item) for item in reception.to_process], **parts)
+    assert (totals.documents, totals.failures) == (5, [])
+    profiles = stage_profiles(strategy)
+    shown = {}
+    for item in reception.to_process:
+        version = ledger.version(item)
+        chunks = read_records(store.version_path(version, "chunks", profiles["chunks"]), Chunk)
+        assert chunks and verify_version(store, version, profiles, chunks) == []
+        links = read_records(store.version_path(version, "media", profiles["media"]), MediaLink)
+        shown[version.loader] = [link.reason for link in links if not link.asset_id] + [link.mime for link in links if link.asset_id]
+    assert shown == {"pptx": [], "epub": ["image/png"], "mhtml": [], "eml": [], "ipynb": ["image/png"]}
+    ledger.close()

@@ -1,0 +1,154 @@
+"""What a citation shows is proved: whatever is forged in a catalog, `verify_release` finds it, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pymupdf
+import pytest
+
+from rag_platform.indexes.catalog_proof import PROVED
+from rag_platform.indexes.verifying import verify_release
+from rag_platform.ir import Block, Edit
+from rag_platform.store import read_records, sha256_file, write_records
+
+Shelf = Any  # the fixture's class lives in conftest
+
+GATES = "# Gates\n\nThe north gate opens at five.\n\n## Docks\n\nThe south dock holds twelve trucks.\n"
+ROADS = "# Roads\n\nThe ring road is closed at night.\n"
+
+
+@pytest.fixture
+def published(shelf: Shelf, tmp_path: Path) -> Path:
+    """The folder of a release of two Markdown files and a PDF of one page."""
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "gates.md").write_text(GATES, encoding="utf-8")
+    (docs / "roads.md").write_text(ROADS, encoding="utf-8")
+    file = pymupdf.open()
+    page = file.new_page()
+    page.insert_text((72, 90), "Pump PX-40", fontsize=22)
+    page.insert_textbox(
+        (72, 120, 500, 300), "The pump moves forty litres of water per minute. It must not run dry for longer than ten seconds."
+    )
+    file.save(docs / "pump.pdf")
+    return shelf.store.release_dir("default", shelf.ingest(docs))
+
+
+def forge(directory: Path, *statements: str) -> None:
+    """Change the catalog, and the hash that the manifest has of it."""
+    with closing(sqlite3.connect(directory / "catalog.sqlite")) as db, db:
+        for statement in statements:
+            db.execute(statement)
+    change_manifest(directory, lambda manifest: manifest["files"].update({"catalog.sqlite": sha256_file(directory / "catalog.sqlite")}))
+
+
+def change_manifest(directory: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    path = directory / "manifest.json"
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    change(manifest)
+    path.write_text(json.dumps(manifest), encoding="utf-8")
+
+
+def codes(shelf: Shelf) -> list[str]:
+    return [failure.reason.partition(":")[0] for failure in verify_release(shelf.store, "default").failures]
+
+
+def test_a_sound_release_is_proved_without_a_warning(published: Path, shelf: Shelf) -> None:
+    result = verify_release(shelf.store, "default")
+    assert (result.checked, result.failures, result.warnings) == (4, (), ())
+
+
+DOCK = "WHERE section_path LIKE '%Docks'"
+
+
+@pytest.mark.parametrize(
+    ("statement", "code"),
+    [
+        (f"UPDATE chunks SET line_start = line_start + 7 {DOCK}", "column"),
+        (f"UPDATE chunks SET line_end = line_end - 1 {DOCK}", "column"),
+        ("UPDATE chunks SET page_start = 99 WHERE page_start = 1", "column"),
+        (f"UPDATE chunks SET byte_end = byte_end + 1 {DOCK}", "column"),
+        (f"UPDATE chunks SET section_path = 'Gates / Doors' {DOCK}", "column"),
+        (f"UPDATE chunks SET title = 'Doors' {DOCK}", "column"),
+        (f"UPDATE chunks SET chunk_text = 'The south dock holds trucks twelve.' {DOCK}", "column"),
+        (f"UPDATE chunks SET doc_id = (SELECT doc_id FROM documents WHERE filename = 'roads.md') {DOCK}", "column"),
+        (f"UPDATE chunks SET version_id = (SELECT version_id FROM versions WHERE filename = 'roads.md') {DOCK}", "row_missing"),
+        ("UPDATE documents SET source_uri = 'files/other.md' WHERE filename = 'gates.md'", "identity"),
+        ("UPDATE documents SET filename = 'other.md' WHERE filename = 'gates.md'", "given"),
+        ("UPDATE documents SET title = 'Other' WHERE filename = 'gates.md'", "given"),
+        ("UPDATE versions SET source_uri = 'files/other.md' WHERE filename = 'gates.md'", "identity"),
+        (f"DELETE FROM chunks {DOCK}", "row_missing"),
+        ("DELETE FROM documents WHERE filename = 'gates.md'", "rows"),
+        ("DELETE FROM versions WHERE filename = 'gates.md'", "rows"),
+        ("DELETE FROM sections WHERE title = 'Docks'", "row_missing"),
+        ("UPDATE sections SET title = 'Doors' WHERE title = 'Docks'", "column"),
+        (f"UPDATE chunks SET in_lexical = 0 {DOCK}", "column"),
+    ],
+)
+def test_a_forged_catalog_is_found(published: Path, shelf: Shelf, statement: str, code: str) -> None:
+    forge(published, statement)
+    assert code in codes(shelf)
+
+
+def test_a_whole_document_taken_from_the_catalog_is_missed(published: Path, shelf: Shelf) -> None:
+    version = "(SELECT version_id FROM versions WHERE filename = 'roads.md')"
+    forge(
+        published,
+        *(f"DELETE FROM {table} WHERE version_id = {version}" for table in ("chunks", "sections", "asset_anchor")),
+        "DELETE FROM documents WHERE filename = 'roads.md'",
+        "DELETE FROM versions WHERE filename = 'roads.md'",
+    )
+    assert {"rows", "counts"} <= set(codes(shelf))
+
+
+def test_a_changed_file_of_the_release_is_named(published: Path, shelf: Shelf) -> None:
+    with closing(sqlite3.connect(published / "catalog.sqlite")) as db, db:
+        db.execute("CREATE TABLE more (name TEXT)")
+    (failure,) = verify_release(shelf.store, "default").failures
+    assert failure.reason.startswith("file_changed: catalog.sqlite")
+
+
+def test_changed_outputs_are_found(published: Path, shelf: Shelf) -> None:
+    (path,) = shelf.store.area("versions").glob("default/docs-roads-*/*/views/*.parquet")
+    path.write_bytes(path.read_bytes() + b"\n")
+    assert "outputs_changed" in codes(shelf)
+    path.unlink()
+    assert {"outputs_changed", "outputs_unreadable"} <= set(codes(shelf))
+
+
+def test_edits_and_headings_that_make_other_texts_and_sections_are_found(published: Path, shelf: Shelf) -> None:
+    change_manifest(published, lambda manifest: manifest.update(outputs={}, given={}))
+    (path,) = shelf.store.area("versions").glob("default/docs-gates-*/*/edits/*.parquet")
+    sound, edits = path.read_bytes(), read_records(path, Edit)
+    write_records(path, Edit, [*edits, Edit(4, 5, "", "control")])
+    assert codes(shelf) == ["edits_changed"] * 2
+    path.write_bytes(sound)
+    (path,) = [
+        p for p in shelf.store.area("facts").rglob("blocks.parquet") if "Docks" in p.with_name("facts.md").read_text(encoding="utf-8")
+    ]
+    blocks = read_records(path, Block)
+    write_records(path, Block, [replace(block, title="Doors") if block.title == "Docks" else block for block in blocks])
+    assert codes(shelf) == ["sections_changed"] * 2
+
+
+def test_an_older_release_is_proved_with_what_it_has(published: Path, shelf: Shelf) -> None:
+    change_manifest(published, lambda manifest: (manifest.pop("outputs"), manifest.pop("given")))
+    result = verify_release(shelf.store, "default")
+    assert result.failures == () and "before fingerprints were recorded" in result.warnings[0]
+    forge(published, f"UPDATE chunks SET line_start = line_start + 7 {DOCK}", "UPDATE documents SET title = 'Other'")
+    assert set(codes(shelf)) == {"column", "ledger"}
+
+
+def test_every_column_of_the_catalog_says_how_it_is_proved(published: Path) -> None:
+    with closing(sqlite3.connect(published / "catalog.sqlite")) as db:
+        tables = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        held = {table: {row[1] for row in db.execute(f"PRAGMA table_info({table})")} for table in tables}
+    assert held == {table: set(columns) for table, columns in PROVED.items()}
+    assert {how for columns in PROVED.values() for how in columns.values()} == {"raw", "output", "identity", "given", "counted"}

@@ -1,0 +1,204 @@
+"""Text written from right to left: typed order whatever order the file stores, words and cells whole, proved again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pymupdf
+import pytest
+
+from rag_platform.loaders import pdf_tables, pdf_text
+from rag_platform.loaders.pdf import PdfLoader, verify_blocks
+from rag_platform.loaders.pdf_text import Char, Region, Run, letters, line_text, visual_lines
+from rag_platform.loaders.pdfium import PdfiumLoader, page_words
+
+Glyph = tuple[str, float, float]  # what the file says it means, left edge, width
+
+
+def write_glyphs(path: Path, *lines: list[Glyph], size: float = 12.0) -> Path:
+    """A page of one font that is not embedded: each glyph stands at its own place, in the order given, 30 points a line."""
+    meanings = sorted({text for line in lines for text, _, _ in line})
+    codes = {text: code for code, text in enumerate(meanings, 40)}  # glyphs that MuPDF's own font draws
+    widths = {codes[text]: width for line in lines for text, _, width in line}
+    content, y = ["BT", f"/F {size:g} Tf"], 800
+    for line in lines:
+        content += [f"1 0 0 1 {x:g} {y} Tm <{codes[text]:04x}> Tj" for text, x, _ in line]
+        y -= 30
+    mapped = "\n".join(f"<{codes[text]:04x}> <{text.encode('utf-16-be').hex()}>" for text in meanings)
+    unicode = (
+        "/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapType 2 def\n1 begincodespacerange <0000> <ffff> "
+        f"endcodespacerange\n{len(meanings)} beginbfchar\n{mapped}\nendbfchar\nendcmap end end"
+    )
+    wide = " ".join(f"{code} [{1000 * width / size:g}]" for code, width in widths.items())
+    with pymupdf.open() as document:
+        page = document.new_page(width=595, height=842)
+        stream, meaning, descriptor, inner, font = (document.get_new_xref() for _ in range(5))
+        for xref, source in ((stream, " ".join([*content, "ET"])), (meaning, unicode)):
+            document.update_object(xref, "<<>>")
+            document.update_stream(xref, source.encode())
+        document.update_object(
+            descriptor,
+            "<</Type/FontDescriptor/FontName/Hand/Flags 4/FontBBox[0 -200 1000 800]/ItalicAngle 0/Ascent 800/Descent -200/StemV 80>>",
+        )
+        document.update_object(
+            inner,
+            "<</Type/Font/Subtype/CIDFontType2/BaseFont/Hand/CIDSystemInfo<</Registry(Adobe)/Ordering(Identity)/Supplement 0>>"
+            f"/FontDescriptor {descriptor} 0 R/W[{wide}]>>",
+        )
+        document.update_object(
+            font,
+            f"<</Type/Font/Subtype/Type0/BaseFont/Hand/Encoding/Identity-H/DescendantFonts[{inner} 0 R]/ToUnicode {meaning} 0 R>>",
+        )
+        document.xref_set_key(page.xref, "Contents", f"{stream} 0 R")
+        document.xref_set_key(page.xref, "Resources", f"<</Font<</F {font} 0 R>>>>")
+        document.save(path)
+    return path
+
+
+def seen(text: str, x: float = 100.0, width: float = 6.0) -> list[Glyph]:
+    """Glyphs set one after the other from left to right."""
+    return [(char, x + i * width, width) for i, char in enumerate(text)]
+
+
+def run(text: str, x: float = 0.0, y: float = 0.0, *, leftwards: bool = True) -> Run:
+    """A line of 10-point text as it is seen, from left to right."""
+    chars = tuple(Char(char, x + i * 5, y, x + (i + 1) * 5, y + 10) for i, char in enumerate(text))
+    return Run(chars, 0, 10, False, False, True, leftwards)
+
+
+def typed(text: str, *, leftwards: bool = True) -> str:
+    return line_text(visual_lines([run(text, leftwards=leftwards)])[0])
+
+
+# --- a line ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("drawn", "expected"),
+    [
+        ("םלוע םולש", "שלום עולם"),
+        ("2024 תנשב", "בשנת 2024"),
+        ("םע 12.5% לש רועישב", "בשיעור של 12.5% עם"),
+        ("ملاع يف %12.5 ةبسنب", "بنسبة 12.5% في عالم"),
+        ("12-05-2024 خيراتب", "بتاريخ 2024-05-12"),  # UAX 9 sets the parts of a date with hyphens leftwards in Arabic,
+        ("2024-05-12 ךיראתב", "בתאריך 2024-05-12"),  # but not in Hebrew
+        ("10 20 םירפסמ", "מספרים 20 10"),
+        ("٢٠٢٤ ماع Python ةغل", "لغة Python عام ٢٠٢٤"),
+        ("םויה Python 3.11 ךותב", "בתוך Python 3.11 היום"),
+        ("Python (CPython) תפש", "שפת Python (CPython)"),
+        (".(רחא) info@example.com ראוד", "דואר info@example.com (אחר)."),
+        ("!םולש", "שלום!"),
+        ("ןמPython ו R הפש", "שפה R ו Python מן"),  # the space of the Latin word drawn on its other side
+    ],
+)
+def test_a_line_reads_as_it_is_typed(drawn, expected):
+    assert typed(drawn) == expected
+
+
+def test_brackets_named_as_they_are_drawn_or_as_they_are_typed_open_alike():
+    assert typed("(דחא) (םייתש) הנה") == typed(")דחא( )םייתש( הנה") == "הנה (שתיים) (אחד)"
+    assert typed("ד(3) ג(2)ב") == "ב(2)ג (3)ד"
+
+
+def test_words_of_the_other_direction_keep_their_place_in_a_paragraph():
+    assert typed("The word םולש, which means peace", leftwards=False) == "The word שלום, which means peace"
+    assert typed("says 2024 תנשב םולש and more", leftwards=False) == "says 2024 שלום בשנת and more"
+    assert typed("machine learning in a long English line with הלימ", leftwards=True) == "machine learning in a long English line with מילה"
+
+
+def test_a_line_of_latin_words_in_a_paragraph_written_leftwards_keeps_its_end_mark():
+    lines = visual_lines([run("בותכל רשפא", 0, 0), run(".Python 3", 5, 14)])
+    assert [line_text(line) for line in lines] == ["אפשר לכתוב", "Python 3."]
+
+
+def test_text_of_one_direction_stays_as_it_is():
+    plain = run("f(x) = [1, 2] ++C", leftwards=False)
+    assert visual_lines([plain]) == [[plain]]
+
+
+# --- a file ------------------------------------------------------------------------------------------------------------------
+
+
+ARABIC = "محمد في البيت"
+
+
+def test_both_orders_of_storing_a_line_read_alike_though_no_font_draws_it(tmp_path):
+    drawn = seen(ARABIC[::-1])
+    for order in (drawn, drawn[::-1]):
+        path = write_glyphs(tmp_path / "x.pdf", order)
+        facts = PdfLoader(profile="fast").load(path, "x.pdf")
+        assert facts.text == ARABIC
+        assert verify_blocks(path, facts.text, facts.blocks) == {}
+
+
+def test_drawn_forms_are_letters_and_ligatures_keep_their_order(tmp_path):
+    # lam and alef as one glyph, once as the form U+FEFC, once as two characters of the font's table; seen from left to right: سلام عالم
+    form = [("\ufee1", 100, 6), ("\ufefc", 106, 7), ("\ufeb3", 113, 8)]
+    letters = [("م", 200, 6), ("لا", 206, 7), ("س", 213, 8)]
+    for order in ([*form, *letters], [*letters[::-1], *form[::-1]]):
+        path = write_glyphs(tmp_path / "x.pdf", order)
+        facts = PdfLoader(profile="fast").load(path, "x.pdf")
+        assert facts.text.split() == ["سلام", "سلام"]
+        assert verify_blocks(path, facts.text, facts.blocks) == {}
+
+
+def test_marks_follow_their_letter(tmp_path):
+    # "בָּא" shaped from left to right: the marks are drawn without width before the letter that they belong to
+    path = write_glyphs(tmp_path / "x.pdf", [("א", 100, 6), ("\u05b8", 106, 0.01), ("ב", 106, 6), (" ", 112, 4), *seen("םולש", 116)])
+    assert PdfLoader(profile="fast").load(path, "x.pdf").text == "שלום בָא"
+
+
+PARAGRAPHS = (
+    "המכירות עלו בשנת 2024 בשיעור של 12.5% לעומת השנה הקודמת (לאחר מס) והגיעו לסכום של 1,250,000 שקלים בכל הארץ.",
+    "שפת התכנות Python היא כלי חזק, ואפשר להשתמש בספרייה pandas עם Python 3.11 לניתוח נתונים (ראו נספח ב).",
+)
+
+
+@pytest.mark.parametrize("profile", ["layout", "fast"])
+def test_shaped_paragraphs_come_out_as_they_were_typed(tmp_path, profile):
+    path = tmp_path / "x.pdf"
+    with pymupdf.open() as document:
+        document.new_page().insert_htmlbox((60, 60, 530, 700), "".join(f'<p dir="rtl">{text}</p>' for text in PARAGRAPHS))
+        document.save(path)
+    loader = PdfLoader(profile=profile)
+    facts = loader.load(path, "x.pdf")
+    assert facts.text.split() == " ".join(PARAGRAPHS).split()
+    assert verify_blocks(path, facts.text, facts.blocks) == {}
+    assert sorted(word.text for _, words in page_words(path, [1]) for word in words if word.text.isalpha()) == sorted(
+        word for word in " ".join(PARAGRAPHS).split() if word.isalpha()
+    )
+    assert letters(PdfiumLoader().load(path, "x.pdf").text) == letters(" ".join(PARAGRAPHS))
+
+
+# --- tables and columns --------------------------------------------------------------------------------------------------------
+
+
+def test_cells_stay_whole_and_the_first_column_is_the_rightmost():
+    rows = [("סכום כולל", "עיר מגורים", "שם מלא"), ("1,250", "תל אביב", "משה כהן"), ("980", "באר שבע", "שרה לוי")]
+    runs = [
+        run(cell[::-1] if not cell[0].isdigit() else cell, 100.0 * column, 20.0 * number)
+        for number, row in enumerate(rows)
+        for column, cell in enumerate(row)
+    ]
+    reversed_words = [piece._replace(chars=piece.chars[::-1]) if not piece.text[0].isdigit() else piece for piece in runs]
+    for stored in (runs, reversed_words, [runs[0]._replace(chars=tuple(c for piece in runs[:3] for c in piece.chars)), *runs[3:]]):
+        text = pdf_tables.table_text(stored, Region((0, 0, 400, 60), "table", ((80.0, 180.0), (15.0, 35.0))), frozenset())
+        assert text.splitlines() == [
+            "| שם מלא | עיר מגורים | סכום כולל |",
+            "| --- | --- | --- |",
+            "| משה כהן | תל אביב | 1,250 |",
+            "| שרה לוי | באר שבע | 980 |",
+        ]
+        assert pdf_text.proves("table", text, pdf_text.region_letters(stored))
+
+
+def test_columns_are_read_from_the_rightmost_on(tmp_path):
+    path = tmp_path / "x.pdf"
+    right, left = "ראשון בטור הימני כתוב כאן לאורך כמה שורות. " * 9, "שני בטור השמאלי כתוב כאן לאורך כמה שורות. " * 9
+    with pymupdf.open() as document:
+        page = document.new_page()
+        page.insert_htmlbox((50, 80, 285, 700), f'<p dir="rtl">{left}</p>')
+        page.insert_htmlbox((310, 80, 545, 700), f'<p dir="rtl">{right}</p>')
+        document.save(path)
+    text = PdfLoader().load(path, "x.pdf").text
+    assert text.rindex("הימני") < text.index("השמאלי")

@@ -1,0 +1,145 @@
+"""A second reader agrees with what every loader reads, and with nothing that was torn, reversed or swapped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import docx
+import openpyxl
+import pymupdf
+import pytest
+
+from rag_platform.config import Limits
+from rag_platform.documents.isolation import reread_in_child
+from rag_platform.ir import Block, Facts
+from rag_platform.loaders.docx import DocxLoader
+from rag_platform.loaders.html import HtmlLoader
+from rag_platform.loaders.pdf import PdfLoader
+from rag_platform.loaders.pdfium import PdfiumLoader
+from rag_platform.loaders.second_readers import ENGINES, missing, reread
+from rag_platform.loaders.second_reading import Line, likeness, pieces, problem
+from rag_platform.loaders.sheets import CsvLoader, XlsxLoader
+
+TEXT = "The pump moves forty litres of water per minute and must not run dry for longer than ten seconds."
+TORN = " ".join(f"{word[:2]} {word[2:]}".strip() for word in TEXT.split())
+REVERSED = " ".join(reversed(TEXT.split()))
+BACKWARDS = " ".join(word[::-1] for word in TEXT.split())
+SWAPPED = TEXT.replace("forty litres", "litres forty")
+FOREIGN = "A reserve of fuel lies below the third deck, where nobody who is not on duty may ever go alone."
+FORGED = {"torn": TORN, "reversed": REVERSED, "backwards": BACKWARDS, "swapped": SWAPPED, "foreign": FOREIGN}
+
+
+def judged(said: str, read: str, kind: str = "paragraph") -> str:
+    (piece,) = pieces(kind, said)
+    return problem(kind, likeness(piece, [Line.of(read.split())]))
+
+
+def test_readers_may_differ_in_hyphens_ligatures_and_spaces() -> None:
+    assert judged("The ﬁrst ex-\u00adample, e\u200bv\u200bery­where", "The first exam- ple , every where") == ""
+    assert judged("员工每年有十五天年假", "员工 每年 有十五 天年假") == ""
+    assert judged(TEXT, TEXT.replace(" ", "")) == ""  # the other reader sets no spaces
+    assert judged(TEXT, TEXT.replace("pump", "purnp")) == ""  # one word in doubt
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_torn_reversed_swapped_and_foreign_words_are_told(name: str) -> None:
+    assert judged(FORGED[name], TEXT)
+    assert judged("الوصول الآمن إلى البيانات الحساسة", "الوصول الآمن إلى البيانات الحساسة") == ""
+    assert "are cut" in judged("ا ل و ص و ل الآمن إلى ا ل بيانات", "الوصول الآمن إلى البيانات")
+
+
+def make_pdf(path: Path) -> None:
+    file = pymupdf.open()
+    page = file.new_page()
+    page.insert_text((72, 90), "Pump PX-40", fontsize=22)
+    page.insert_textbox((72, 120, 400, 300), TEXT)
+    file.save(path)
+
+
+def make_html(path: Path) -> None:
+    path.write_text(
+        f"<html><body><main><h1>Pumps</h1><p>{TEXT.replace('forty', '<b>for</b>ty')} <a href='x.html'>More</a></p>"
+        "<ol><li>Close the valve.<li>Wait.</ol><table><tr><th>Part</th><th>No</th></tr><tr><td>Seal</td><td>V-2</td></tr></table></main>",
+        encoding="utf-8",
+    )
+
+
+def make_docx(path: Path) -> None:
+    made = docx.Document()
+    made.add_heading("Pumps", 1)
+    made.add_paragraph(TEXT)
+    made.add_paragraph("Close the valve.", style="List Number")
+    table = made.add_table(1, 2)
+    table.rows[0].cells[0].text, table.rows[0].cells[1].text = "Seal of rubber", "V-2"
+    made.save(str(path))
+
+
+def make_xlsx(path: Path) -> None:
+    book = openpyxl.Workbook()
+    book.active.title = "Parts"
+    for row in (["part", "remark", "price"], ["seal", TEXT, 1234.5], ["spring", "of steel", 2]):
+        book.active.append(row)
+    book.active["C2"].number_format = "#,##0.00"
+    book.save(path)
+
+
+def make_csv(path: Path) -> None:
+    path.write_text(f'part;remark;price\nseal;"{TEXT}";12,5\nspring;of steel;2\n', encoding="utf-8")
+
+
+CASES: dict[str, tuple[Callable[[Path], None], Callable[[Path], Facts]]] = {
+    "pdf": (make_pdf, lambda path: PdfLoader(profile="fast").load(path, path.name)),
+    "pdfium": (make_pdf, lambda path: PdfiumLoader().load(path, path.name)),
+    "html": (make_html, lambda path: HtmlLoader().load(path, path.name)),
+    "docx": (make_docx, lambda path: DocxLoader().load(path, path.name)),
+    "xlsx": (make_xlsx, lambda path: XlsxLoader().load(path, path.name)),
+    "csv": (make_csv, lambda path: CsvLoader().load(path, path.name)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_format_is_read_alike_twice_and_forged_words_are_not(name: str, tmp_path: Path) -> None:
+    make, load = CASES[name]
+    path = tmp_path / f"file.{'pdf' if name == 'pdfium' else name}"
+    make(path)
+    facts = load(path)
+    assert set(ENGINES) == set(CASES) and missing(name) == ""
+    assert reread(path, name, facts.text, facts.blocks) == ({}, {})
+    assert TEXT in facts.text.replace("**", "").replace("\n", " ")
+    block = next(block for block in facts.blocks if "seconds" in facts.text[block.start : block.end])
+    said = facts.text[block.start : block.end].replace("**", "").replace("\n", " " if block.kind == "paragraph" else "\n")
+    for forged in FORGED.values():
+        text = said.replace(TEXT, forged)
+        assert text != said
+        moved = replace(block, start=0, end=len(text))
+        others = [replace(other, start=0, end=0) for other in facts.blocks if other is not block]
+        otherwise, unread = reread(path, name, text, [moved, *others])
+        assert (list(otherwise), unread) == ([block.ordinal], {}), forged
+
+
+def test_what_another_engine_cannot_read_is_said_and_no_failure(tmp_path: Path) -> None:
+    file = pymupdf.open()
+    page = file.new_page()
+    widget = pymupdf.Widget()
+    widget.rect, widget.field_type, widget.field_name = pymupdf.Rect(72, 72, 300, 92), pymupdf.PDF_WIDGET_TYPE_TEXT, "name"
+    widget.field_value = "Typed into the form"
+    page.add_widget(widget)
+    file.save(tmp_path / "form.pdf")
+    block = Block(0, "paragraph", 0, 19, page=1, bbox=(70.0, 70.0, 302.0, 94.0))
+    otherwise, unread = reread(tmp_path / "form.pdf", "pdf", "Typed into the form", [block])
+    assert otherwise == {} and unread[0].startswith("page 1: some of its text is not read")
+    (tmp_path / "no.pdf").write_bytes(b"%PDF-1.4\nnothing")
+    otherwise, unread = reread_in_child(tmp_path / "no.pdf", "pdf", "words", [replace(block, end=5)], Limits())
+    assert otherwise == {} and unread[0].startswith("page 1: it cannot be read")
+
+
+@pytest.mark.parametrize("folder", ["pdf-truth", "pdf-special", "pdf-tables"])
+def test_real_files_are_read_alike_twice(folder: str, material: Path) -> None:
+    files = [path for path in sorted((material / folder).rglob("*.pdf")) if path.stat().st_size < 150_000][::3]
+    assert files
+    for path in files:
+        facts = PdfLoader(profile="fast").load(path, path.name)
+        otherwise, unread = reread(path, "pdf", facts.text, facts.blocks)
+        assert otherwise == {} and len(unread) <= len(facts.blocks) // 5, path.name

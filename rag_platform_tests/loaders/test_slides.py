@@ -1,0 +1,124 @@
+"""PowerPoint presentations: titles, texts, tables, pictures and notes, each block proved against the XML of its slide."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pptx
+import pytest
+from pptx.util import Inches
+
+from rag_platform.errors import DocumentError
+from rag_platform.loaders.slides import SlidesLoader
+from rag_platform_tests.conftest import PICTURE
+
+TEXT = """\
+# Budget 预算
+
+- First point
+    - Detail of it
+- See [the plan](https://example.org/plan)
+
+| Unit | EUR |
+| --- | --- |
+| A\\|1 | 1000 |
+
+![a red dot](part:ppt/media/image1.png)
+
+> Say it slowly.
+> Then stop.
+
+# Slide 2
+
+Only a box of text
+"""
+
+
+@pytest.fixture
+def show(tmp_path: Path) -> Path:
+    made = pptx.Presentation()
+    made.core_properties.author, made.core_properties.title = "Ann", ""
+    first = made.slides.add_slide(made.slide_layouts[1])
+    first.shapes.title.text = "Budget 预算"
+    body = first.placeholders[1].text_frame
+    body.text = "First point"
+    detail = body.add_paragraph()
+    detail.text, detail.level = "Detail of it", 1
+    run = body.add_paragraph().add_run()
+    run.text = "See "
+    link = body.paragraphs[2].add_run()
+    link.text, link.hyperlink.address = "the plan", "https://example.org/plan"
+    table = first.shapes.add_table(2, 2, Inches(1), Inches(1), Inches(4), Inches(1)).table
+    for row, cells in enumerate((("Unit", "EUR"), ("A|1", "1000"))):
+        for column, text in enumerate(cells):
+            table.cell(row, column).text = text
+    first.shapes.add_picture(io.BytesIO(PICTURE), Inches(1), Inches(3))._element._nvXxPr.cNvPr.set("descr", "a red dot")
+    first.notes_slide.notes_text_frame.text = "Say it slowly.\nThen stop."
+    second = made.slides.add_slide(made.slide_layouts[6])
+    group = second.shapes.add_group_shape()
+    group.shapes.add_textbox(Inches(1), Inches(1), Inches(2), Inches(1)).text_frame.text = "Only a box of text"
+    second._element.set("show", "0")
+    made.save(str(tmp_path / "a.pptx"))
+    return tmp_path / "a.pptx"
+
+
+def test_slides_read_as_markdown(show: Path) -> None:
+    facts = SlidesLoader().load(show, "a.pptx")
+    assert facts.text == TEXT
+    assert [block.locator for block in facts.blocks] == [
+        "slide=1;shape=2", "slide=1;shape=3", "slide=1;shape=4", "slide=1;shape=5", "slide=1;notes", "slide=2", "slide=2;shape=3",
+    ]  # fmt: skip
+    assert [ref.origin_ref for ref in facts.media] == ["part:ppt/media/image1.png"]
+    assert (facts.summary.title, facts.summary.metadata["slides"], facts.summary.metadata["author"]) == ("Budget 预算", 2, "Ann")
+    assert facts.summary.warnings == ("hidden slides were read too: 2",)
+    assert SlidesLoader().verify_blocks(show, facts.text, facts.blocks) == {}
+
+
+def test_a_forged_text_or_place_is_not_proved(show: Path) -> None:
+    facts = SlidesLoader().load(show, "a.pptx")
+    for number, block in enumerate(facts.blocks):
+        at = next(i for i in range(block.start, block.end) if facts.text[i].isalnum())
+        forged = f"{facts.text[:at]}Ж{facts.text[at + 1 :]}"
+        assert SlidesLoader().verify_blocks(show, forged, [block]), block
+        assert SlidesLoader().verify_blocks(show, facts.text, [replace(block, locator=facts.blocks[number - 1].locator)]), block
+        assert SlidesLoader().verify_blocks(show, facts.text, [replace(block, locator="slide=9;shape=2")]), block
+
+
+def test_text_that_is_not_read_is_told(show: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(show) as old, zipfile.ZipFile(tmp_path / "b.pptx", "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            if name == "ppt/slides/slide2.xml":
+                extra = b'<mc:AlternateContent xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"><a:t>lost</a:t>'
+                data = data.replace(b"</p:spTree>", extra + b"</mc:AlternateContent></p:spTree>")
+            new.writestr(name, data)
+    facts = SlidesLoader().load(tmp_path / "b.pptx", "b.pptx")
+    assert "slide 2: 4 letters in diagrams or formulas were not read" in facts.summary.warnings
+
+
+@pytest.mark.parametrize(("kept", "code"), [(400, "broken_file"), (None, "broken_file")])
+def test_a_damaged_presentation_is_refused(show: Path, tmp_path: Path, kept: int | None, code: str) -> None:
+    path = tmp_path / "b.pptx"
+    if kept:
+        path.write_bytes(show.read_bytes()[:-kept])
+    else:
+        with zipfile.ZipFile(show) as old, zipfile.ZipFile(path, "w") as new:
+            for name in old.namelist():
+                new.writestr(name, b"<broken" if name == "ppt/presentation.xml" else old.read(name))
+    with pytest.raises(DocumentError) as caught:
+        SlidesLoader().load(path, "b.pptx")
+    assert caught.value.code == code and "Error" not in caught.value.message
+
+
+def test_a_bomb_and_a_password_are_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.pptx", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("[Content_Types].xml", "<x/>")
+        archive.writestr("ppt/slides/slide1.xml", b" " * 60_000_000)
+    (tmp_path / "b.pptx").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + "EncryptedPackage".encode("utf-16-le"))
+    for name, code in (("a.pptx", "archive_bomb"), ("b.pptx", "encrypted")):
+        with pytest.raises(DocumentError) as caught:
+            SlidesLoader().load(tmp_path / name, name)
+        assert caught.value.code == code

@@ -1,0 +1,159 @@
+"""A data root that cannot be written answers, lists, verifies, serves and is diagnosed; what would write says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+from rag_platform.errors import StorageError
+from rag_platform.ledger import Ledger
+from rag_platform.ledger_rows import Source
+from rag_platform.read_only import ReadOnlyFile
+from rag_platform_tests.conftest import PORTS, Answer, Desk, seated
+
+pytestmark = pytest.mark.e2e
+
+# root may write everywhere unless it gives that up
+UNPRIVILEGED = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
+
+
+@pytest.fixture(scope="module")
+def sealed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    """A desk with one document published, whose data root is written no more."""
+    if UNPRIVILEGED and shutil.which("setpriv") is None:
+        pytest.skip("this is root, and without setpriv it cannot give up writing everywhere")
+    with seated(tmp_path_factory.mktemp("sealed") / "desk") as desk:
+        desk.write(ports=PORTS)
+        assert desk.rag("ingest", desk.docs).exit_code == 0  # a process of its own: it closes the ledger
+        assert not (desk.store.home / "ledger.sqlite-wal").exists()
+        seal(desk.store.home, "a-w")
+        yield desk
+        seal(desk.store.home, "u+w")
+
+
+def seal(home: Path, mode: str) -> None:
+    subprocess.run(["chmod", "-R", mode, str(home)], check=True)
+
+
+QUESTION = "Which port does the gateway listen on?"
+READING = ("docs list", "docs show ports.md", "docs history ports.md", "verify --all", "status", "releases list", "jobs list", "trace list",
+           "sources list", "rebuild --plan", "gc --prove ports.md")  # fmt: skip
+WRITING = ("ingest docs", "docs delete ports.md --yes", "gc", "gc --plan", "docs edit ports.md --title T")
+PROGRAM = """
+import json, sys
+from click.testing import CliRunner
+from rag_platform.cli import main
+ended = {" ".join(args): CliRunner().invoke(main, [*args, "--json"]) for args in json.load(sys.stdin)}
+print(json.dumps({name: [each.exit_code, each.stdout, each.stderr] for name, each in ended.items()}))
+"""
+
+
+@pytest.fixture(scope="module")
+def answers(sealed: Desk) -> dict[str, Answer]:
+    """What commands answered in a process that cannot write the data root; `said` is what they told on stderr."""
+    asked = [["query", QUESTION], ["doctor"], *(each.split() for each in (*READING, *WRITING))]
+    command = [*UNPRIVILEGED, sys.executable, "-c", PROGRAM]
+    ended = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, encoding="utf-8", cwd=sealed.folder,
+                           check=True, timeout=120)  # fmt: skip
+    found = {name: Answer(code, json.loads(out), err) for name, (code, out, err) in json.loads(ended.stdout).items()}
+    assert sum(answer.said.count("could not be written") for answer in found.values()) == 1  # of logs and traces, once a process
+    return found
+
+
+def test_questions_are_answered_by_both_legs(answers: dict[str, Answer]) -> None:
+    answer = answers[f"query {QUESTION}"]
+    assert "8080" in answer.data["answer_markdown"] and answer.data["effective_mode"] == "hybrid"
+    assert answer.envelope["warnings"] == []
+
+
+@pytest.mark.parametrize("args", READING)
+def test_what_reads(answers: dict[str, Answer], args: str) -> None:
+    assert answers[args].exit_code == 0, answers[args]
+    assert "Traceback" not in answers[args].said
+
+
+def test_doctor_says_what_is_the_matter(answers: dict[str, Answer]) -> None:
+    (found,) = [f for f in answers["doctor"].data["findings"] if f["subject"] == "data root"]
+    assert found["level"] == "warning" and "cannot be written by this process" in found["message"]
+
+
+@pytest.mark.parametrize("args", WRITING)
+def test_what_writes_says_so(answers: dict[str, Answer], args: str) -> None:
+    assert (answers[args].exit_code, answers[args].error["code"]) == (1, "read_only")
+
+
+def test_it_is_served(sealed: Desk) -> None:
+    async def ask() -> Any:
+        command = [*UNPRIVILEGED, sys.executable, "-m", "rag_platform.cli", "serve"]
+        parameters = StdioServerParameters(command=command[0], args=command[1:], env=dict(os.environ), cwd=sealed.folder)
+        with open(os.devnull, "w", encoding="utf-8") as quiet:
+            async with Client(stdio_client(parameters, errlog=quiet)) as client:
+                return await client.call_tool("library.query", {"query": QUESTION})
+
+    found = anyio.run(ask)
+    assert not found.is_error and "8080" in str(found.content)
+
+
+# --- the ledger while somebody else writes it ------------------------------------------------------------------------------------
+
+
+def source(name: str) -> Source:
+    return Source("default", name, "folder", "/docs")
+
+
+def names(file: ReadOnlyFile) -> list[str]:
+    return [row[0] for row in file.db().execute("SELECT name FROM sources ORDER BY name")]
+
+
+def test_what_is_not_yet_in_the_file_is_read_too(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.put_source(source("one"))
+    left = tmp_path / "left"  # as a backup, or a machine that went down, leaves it: a log, and no shared memory
+    left.mkdir()
+    for end in ("", "-wal"):
+        shutil.copy(tmp_path / f"ledger.sqlite{end}", left / f"ledger.sqlite{end}")
+    assert names(ReadOnlyFile(left / "ledger.sqlite")) == ["one"]
+    assert sorted(path.name for path in left.iterdir()) == ["ledger.sqlite", "ledger.sqlite-wal"]
+    reader = ReadOnlyFile(tmp_path / "ledger.sqlite")
+    assert names(reader) == ["one"]
+    ledger.put_source(source("two"))
+    assert names(reader) == ["one", "two"]
+    ledger.close()  # the log goes into the file
+    assert names(reader) == ["one", "two"]
+    reader.close()
+
+
+def test_a_file_that_was_closed_well_is_read_until_it_is_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    ledger = Ledger(path)
+    ledger.put_source(source("one"))
+    ledger.close()
+    reader = ReadOnlyFile(path)
+    assert names(reader) == ["one"] and [item.name for item in tmp_path.iterdir()] == ["ledger.sqlite"]
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE sources SET name = 'changed'")
+    db.close()
+    assert names(reader) == ["changed"]
+    reader.close()
+
+
+def test_nothing_is_written_through_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "ledger.sqlite"
+    Ledger(path).close()
+    monkeypatch.setattr("rag_platform.ledger_tables.writable", lambda path: False)
+    ledger = Ledger(path)
+    with pytest.raises(StorageError, match="cannot be written by this process"):
+        ledger.put_source(source("one"))
+    assert ledger.sources() == []

@@ -1,0 +1,73 @@
+"""Every key of the settings can be told by the environment, as the type that it has."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rag_platform.config import Section, Settings, load_settings, variables
+from rag_platform.errors import ConfigError
+
+GIVEN = {
+    "RAG_HOME": "/tmp/elsewhere",
+    "RAG_STRATEGIES_DIR": "/tmp/strategies",
+    "RAG_SERVER__NAME": "7",
+    "RAG_SERVER__PROCESSES": "2",
+    "RAG_SERVER__UNDERSCORE_TOOL_NAMES": "true",
+    "RAG_LIMITS__MAX_BYTES": "1000",
+    "RAG_JOBS__LOCK_SECONDS": "1.5",
+    "RAG_FETCHING__ALLOW": '["intranet:8080"]',
+    "RAG_NIGHTLY_CRON": "0 4 * * *",
+    "RAG_DEFAULT_NAMESPACE": "123",
+}
+
+
+@pytest.fixture(autouse=True)
+def clean(config_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("RAG_") and name not in ("RAG_CONFIG", "RAG_TEST_DATA"):
+            monkeypatch.delenv(name)
+
+
+def test_the_environment_wins_over_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_settings().jobs.lock_seconds == 0.2  # of the file
+    for name, value in GIVEN.items():
+        monkeypatch.setenv(name, value)
+    found = load_settings()
+    assert (found.home, found.strategies_dir) == (Path("/tmp/elsewhere").resolve(), Path("/tmp/strategies").resolve())
+    assert (found.server.name, found.server.processes, found.server.underscore_tool_names) == ("7", 2, True)
+    assert (found.limits.max_bytes, found.jobs.lock_seconds, found.jobs.backoff_seconds) == (1000, 1.5, 0.01)
+    assert (found.fetching.allow, found.nightly_cron, found.default_namespace) == (("intranet:8080",), "0 4 * * *", "123")
+    assert load_settings({"default_namespace": "said"}).default_namespace == "said"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "key"),
+    [
+        ("RAG_SERVER__PROCESSES", "many", "server.processes"),
+        ("RAG_LIMITS__MAX_BYTES", "[", "is no YAML"),
+        ("RAG_JOBS__MAX_ATTEMPTS", "0", "jobs"),
+    ],
+)
+def test_a_wrong_value_is_told_with_its_variable(name: str, value: str, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError) as caught:
+        load_settings()
+    assert caught.value.message.startswith(f"the environment variable {name}") and key in caught.value.message
+
+
+def test_every_key_of_the_shipped_file_has_a_variable() -> None:
+    shipped: Any = yaml.safe_load((Path(__file__).resolve().parent.parent / "config" / "settings.yaml").read_text(encoding="utf-8"))
+
+    def keys(values: Mapping[str, Any], above: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
+        return {
+            key for name, value in values.items() for key in (keys(value, (*above, name)) if isinstance(value, dict) else {(*above, name)})
+        }
+
+    assert keys(shipped) <= set(variables())
+    assert isinstance(Settings(), Section) and variables()[("server", "processes")] == "RAG_SERVER__PROCESSES"

@@ -1,0 +1,123 @@
+"""Nothing leaves the machine: the program at work where every attempt to reach another one is counted."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rag_platform.telemetry import SWITCHES
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+SAMPLES = REPOSITORY / "data" / "samples"
+DATASHEET = SAMPLES / "datasheet.pdf"
+
+# Inside the name space: the loopback up, every name asked for noted, the commands run one after the other, then both counters told.
+INSIDE = """
+import fcntl, json, re, socket, struct, subprocess, sys, threading
+
+def counted():
+    names, values = (line.split()[1:] for line in open("/proc/net/snmp") if line.startswith("Ip:"))
+    return int(dict(zip(names, values))["OutNoRoutes"])
+
+def named(packet):
+    labels, at = [], 12
+    while packet[at]:
+        labels.append(packet[at + 1 : at + 1 + packet[at]].decode("ascii", "replace"))
+        at += 1 + packet[at]
+    return ".".join(labels)
+
+def listen(server, asked):
+    while True:
+        asked.append(named(server.recvfrom(4096)[0]))
+
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as device:
+    fcntl.ioctl(device, 0x8914, struct.pack("16sh", b"lo", 1 | 64))  # SIOCSIFFLAGS: up, running
+server, asked = socket.socket(socket.AF_INET, socket.SOCK_DGRAM), []
+server.bind(("127.0.0.1", 53))
+threading.Thread(target=listen, args=(server, asked), daemon=True).start()
+ended = [(done.returncode, done.stderr[-2000:]) for command in json.loads(sys.argv[1])
+         for done in [subprocess.run(command, capture_output=True, text=True)]]
+found = {"ended": ended, "asked": list(asked), "no_route": counted()}
+planted = "import socket, sys; s = socket.socket(); s.settimeout(1); print(s.connect_ex(('192.0.2.1', 443)))"
+subprocess.run([sys.executable, "-c", planted + "; socket.getaddrinfo('planted.test', 443)"], capture_output=True, timeout=60)
+json.dump({**found, "asked_after": list(asked), "no_route_after": counted()}, sys.stdout)
+"""
+
+SERVE = """
+import anyio, os, sys
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+async def session():
+    server = StdioServerParameters(command=sys.executable, args=["-m", "rag_platform.cli", "serve"], env=dict(os.environ))
+    with open(os.devnull, "w") as log:
+        async with Client(stdio_client(server, errlog=log)) as client:
+            found = await client.call_tool("library.query", {"query": "What is the maximum throughput of the PX-40?"})
+            assert found.structured_content["data"]["citations"]
+
+anyio.run(session)
+"""
+
+
+def cut_off(tmp_path: Path, *commands: list[str], **environment: str) -> dict[str, Any]:
+    """What the commands tried to reach, run in a network of their own with a home of their own; skips where there are no name spaces."""
+    if shutil.which("unshare") is None:
+        pytest.skip("no program `unshare` makes name spaces here")
+    home = tmp_path / "user"
+    home.mkdir()
+    resolver = tmp_path / "resolv.conf"
+    resolver.write_text("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n", encoding="ascii")
+    kept = ("PATH", "PYTHONPATH", "LANG", "LD_LIBRARY_PATH", "TMPDIR")
+    clean = {name: os.environ[name] for name in kept if name in os.environ}
+    script = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
+    ended = subprocess.run(
+        ["unshare", "-rnm", "sh", "-c", script, str(resolver), sys.executable, "-c", INSIDE, json.dumps(commands)],
+        capture_output=True, text=True, env={**clean, "HOME": str(home), **environment}, cwd=tmp_path, timeout=500, check=False,
+    )  # fmt: skip
+    if "unshare" in ended.stderr or "mount" in ended.stderr:
+        pytest.skip(f"no name space of its own can be had here: {ended.stderr.strip()}")
+    assert ended.returncode == 0, ended.stderr
+    found: dict[str, Any] = json.loads(ended.stdout)
+    assert "planted.test" in found["asked_after"] and found["no_route_after"] > found["no_route"], "the counters do not count"
+    found["left"] = sorted(path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file())
+    return found
+
+
+@pytest.mark.e2e
+def test_no_command_asks_for_another_machine(tmp_path: Path) -> None:
+    rag = [sys.executable, "-m", "rag_platform.cli"]
+    found = cut_off(
+        tmp_path,
+        [*rag, "preview", str(DATASHEET)],
+        [*rag, "ingest", str(SAMPLES)],
+        [*rag, "query", "What is the maximum throughput of the PX-40?"],
+        [sys.executable, "-c", SERVE],
+        RAG_HOME=str(tmp_path / "data"), RAG_CONFIG=str(REPOSITORY / "config"),
+    )  # fmt: skip
+    assert [code for code, _ in found["ended"]] == [0, 0, 0, 0], found["ended"]
+    assert (found["asked"], found["no_route"]) == ([], 0)
+    assert not [path for path in found["left"] if "Microsoft" in path or "telemetry" in path.lower() or "deviceid" in path], found["left"]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("module", ["rag_platform.cli", "rag_platform.server.app", "rag_platform.definitions",
+                                    "rag_platform.assets.launch", "rag_platform.assets.instance",
+                                    "rag_platform.documents.loading_child", "rag_platform.indexes.embedding_workers",
+                                    "rag_platform.server.sharing", "rag_platform.loaders.pdf"])  # fmt: skip
+def test_every_door_switches_it_off_whatever_the_environment_says(module: str) -> None:
+    code = textwrap.dedent(f"""
+        import json, os, sys
+        import {module}
+        json.dump({{name: os.environ.get(name) for name in {sorted(SWITCHES)!r}}}, sys.stdout)
+    """)
+    environment = {**{name: value for name, value in os.environ.items() if name not in SWITCHES}, "ORT_DISABLE_TELEMETRY": "0"}
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True).stdout
+    assert json.loads(said) == SWITCHES
