@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from rag_platform.documents.boundaries import BLANKS, CLAUSE, Boundaries, boundaries, is_grapheme_boundary, only_headings
+from rag_platform.documents.boundaries import BLANKS, CLAUSE, HEADING, Boundaries, boundaries, is_grapheme_boundary, only_headings
 from rag_platform.documents.chunk_sizes import EXACT_ROUNDS, INK, Ruler, Span, inked, require_sizes, token_counter, trimmed
 from rag_platform.errors import ConfigError
 
@@ -75,7 +75,7 @@ def best_spans(start: int, stop: int, ruler: Ruler, cuts: Boundaries, overlap: i
         start = inked(text, start)
         end, clean = _end(ruler, cuts, start, stop, previous, overlap)
         if end <= previous and start < previous:
-            start = previous  # nothing new fits behind the overlap
+            start = previous
             continue
         if (span := trimmed(text, start, end)) and (not found or span[1] > found[-1][1]):
             found.append(span)
@@ -101,6 +101,8 @@ def _end(ruler: Ruler, cuts: Boundaries, start: int, stop: int, floor: int, over
     for places, before_heading in _choices(cuts, high_half, low_half):
         if places:
             return min(places, key=lambda place: abs(place - aim)), before_heading
+    if start < floor:
+        return floor, False  # no good cut behind the overlap: more fits without it
     return min(stop, forced_end(cuts, start, high)), False
 
 
@@ -129,10 +131,12 @@ def forced_end(cuts: Boundaries, start: int, high: int) -> int:
     if run is not None:
         alone = run.start <= start or only_headings(cuts.text, start, run.start)
         return run.end if alone else run.start  # where the overlap ends, the caller starts again without it
+    last = cuts.text.rfind("\n#", start, high) + 1
+    if last > start and HEADING.match(cuts.text, last) and only_headings(cuts.text, start, last):
+        return last  # of headings that do not fit together with what they head, the last one stays with it
     unit = cuts.inside_unit(high)
     if unit is not None and unit[0] > start:
-        last = cuts.text.rfind("\n#", start, unit[0])
-        return last + 1 if last > start and only_headings(cuts.text, start, unit[0]) else unit[0]
+        return unit[0]
     for match in reversed(list(SOFT.finditer(cuts.text, start + (high - start) // 2, high))):
         if cuts.legal(match.end()):
             return match.end()

@@ -58,11 +58,11 @@ def _windows(ruler: Ruler, cuts: Boundaries, overlap: int) -> list[Span]:
     while True:
         start = inked(text, start)
         end = _last_cut(cuts, max(start, previous) + 1, ruler.reach(start))
+        if end is None and start < previous:
+            start = previous  # no good cut behind the overlap: more fits without it
+            continue
         if end is None:
             end = forced_end(cuts, start, min(ruler.reach(start), len(text)))
-            if end <= previous and start < previous:
-                start = previous  # nothing new fits behind the overlap
-                continue
         if (span := trimmed(text, start, end)) and (not found or span[1] > found[-1][1]):
             found.append(span)
         if INK.search(text, end) is None:

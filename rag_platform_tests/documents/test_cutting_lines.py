@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import regex
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rag_platform.documents.chunkers_recursive import Recursive
@@ -24,10 +24,13 @@ PARTS = [
 ]  # fmt: skip
 JOINTS = st.sampled_from([" ", " ", ", ", "; ", "，", " 的工作", "，并按照规定办理"])
 LINES = st.lists(st.tuples(st.sampled_from(PARTS), JOINTS), min_size=1, max_size=60)
+LINK, HEADING = ("[two words](a/b.md)", True), ("\n\n# 第一章 总则\n\n", True)
+BEHIND_OVERLAP = [(part, " ") for part in (LINK, HEADING, ("，", False), HEADING, HEADING, LINK)]  # fits only without what windows share
 
 
 @settings(max_examples=60)
 @given(parts=LINES)
+@example(parts=BEHIND_OVERLAP)
 @pytest.mark.parametrize("name", sorted(PROVIDERS["chunker"]))
 def test_no_unit_is_cut_and_no_heading_left_behind(name: str, parts: list[tuple[tuple[str, bool], str]]) -> None:
     text, units = "", []
