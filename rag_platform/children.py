@@ -7,18 +7,28 @@ again, which costs seconds under an orchestrator and fails for a script read fro
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pickle
+import queue
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from rag_platform.ir import Json
 from rag_platform.observability import faults
+
+TaskT = TypeVar("TaskT")
+AnswerT = TypeVar("AnswerT")
+_MOST_WORKERS = 8
+_FEW_TASKS = 8
+_log = logging.getLogger(__name__)
 
 
 class ChildDied(Exception):
@@ -90,6 +100,89 @@ class Child:
                 # what was still buffered for the dead child cannot be flushed
                 with contextlib.suppress(OSError):
                     pipe.close()
+
+
+class Workers:
+    """Child processes that call functions of ours, one for each core; each starts with its first task, and `close` ends all of them.
+
+    A function is named to the children by its module, so it must be one of a module's top level. Where a child dies over a task, or there
+    is one core alone, the task is done in this process.
+    """
+
+    def __init__(self, count: int = 0) -> None:
+        self.count = min(count or os.cpu_count() or 1, _MOST_WORKERS)
+        self._children: list[Child | None] = [None] * self.count
+        self._lock = threading.Lock()
+        self._closed = False
+        self._slots: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for slot in [*range(self.count)] * 2:  # two tasks each: the next one waits in the pipe
+            self._slots.put(slot)
+        self._threads = ThreadPoolExecutor(2 * self.count, thread_name_prefix="worker")
+
+    def submit(self, function: Callable[[TaskT], AnswerT], task: TaskT) -> Future[AnswerT]:
+        """The answer of one task, once a child has it; it raises what the function raised."""
+        return self._threads.submit(self._ask, function, task)
+
+    def map(self, function: Callable[[TaskT], AnswerT], tasks: Sequence[TaskT]) -> Iterator[AnswerT]:
+        """The answers in the order of the tasks; few tasks are done in this process, sooner than a child would start."""
+        if self.count == 1 or len(tasks) < _FEW_TASKS:
+            yield from map(function, tasks)
+            return
+        waiting: deque[Future[AnswerT]] = deque()
+        for task in tasks:
+            waiting.append(self.submit(function, task))
+            if len(waiting) > 2 * self.count:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+    def _ask(self, function: Callable[[TaskT], AnswerT], task: TaskT) -> AnswerT:
+        slot = self._slots.get()
+        try:
+            answer: AnswerT = self._child(slot).ask((function, task))
+            return answer
+        except ChildDied as error:
+            if self._closed:
+                raise
+            _log.warning("a working process %s; its task is done in this one", error)
+            return function(task)
+        finally:
+            self._slots.put(slot)
+
+    def _child(self, slot: int) -> Child:
+        with self._lock:
+            if self._closed:
+                raise ChildDied("was ended")
+            child = self._children[slot]
+            if child is None or child.process.poll() is not None:
+                child = self._children[slot] = Child(__name__, None)
+            return child
+
+    def close(self) -> None:
+        """End the children at once; whatever they were doing is lost."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            self._closed = True
+            for child in self._children:
+                if child is not None:
+                    child.close()
+        self._threads.shutdown()
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def shared_out(items: Sequence[TaskT], size: int = 32) -> list[Sequence[TaskT]]:
+    """The items in shares of `size`, each a task for `Workers`."""
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def main() -> None:
+    """Call the functions that are asked for."""
+    serve(lambda first: lambda message: message[0](message[1]))
 
 
 def serve(start: Callable[[Any], Callable[[Any], object]]) -> None:

@@ -143,7 +143,7 @@ class Settings(Section):
     load: LoadSettings = LoadSettings()
     nightly_cron: str = "0 3 * * *"
     inbox_settle_seconds: float = Field(default=5.0, ge=0)  # a file of the inbox that changed within this time may still be written
-    embedding_processes: int = 0  # 0: one per core
+    embedding_processes: int = 0  # that embed, build many small documents and prove releases; 0: one per core
 
 
 class LoadingConfig(Section):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from rag_platform.children import Child, ChildDied, serve
+from rag_platform.children import Child, ChildDied, Workers, serve
 from rag_platform.errors import InputError
 
 
@@ -80,3 +80,34 @@ def test_a_child_that_dies_is_noticed_by_all_who_wait(child: Child) -> None:
     assert died == ["died with exit status 3"] * 3
     with pytest.raises(ChildDied):
         child.ask(1)
+
+
+def _twice(number: int) -> tuple[int, int]:
+    if number < 0:
+        raise InputError(f"{number} is negative")
+    return 2 * number, os.getpid()
+
+
+def _dies_elsewhere(parent: int) -> int:
+    if os.getpid() != parent:
+        os._exit(9)
+    return os.getpid()
+
+
+def test_workers_answer_in_order_from_children_or_here() -> None:
+    with Workers(2) as workers:
+        many = list(workers.map(_twice, range(40)))
+        assert [answer for answer, _ in many] == list(range(0, 80, 2))
+        assert os.getpid() not in {pid for _, pid in many} and len({pid for _, pid in many}) == 2
+        assert list(workers.map(_twice, [3, 4])) == [(6, os.getpid()), (8, os.getpid())]
+        with pytest.raises(InputError, match="-1 is negative"):
+            list(workers.map(_twice, [*range(20), -1, *range(20)]))
+        assert workers.submit(_twice, 5).result()[0] == 10
+    with Workers(1) as alone:
+        assert {pid for _, pid in alone.map(_twice, range(40))} == {os.getpid()}
+
+
+def test_the_task_over_which_a_worker_dies_is_done_here() -> None:
+    with Workers(2) as workers:
+        assert list(workers.map(_dies_elsewhere, [os.getpid()] * 10)) == [os.getpid()] * 10
+        assert workers.submit(_twice, 1).result()[0] == 2

@@ -22,6 +22,7 @@ from rag_platform.config import Settings, Strategy
 from rag_platform.documents import chunking, cleaning, describing, enrichment, image_reading, loading, media, sections, text_kept
 from rag_platform.documents.chunk_quality import chunk_quality
 from rag_platform.documents.dropped import removed_text, word_counts
+from rag_platform.documents.metadata import document_title
 from rag_platform.errors import ConfigError, DocumentError, IntegrityError
 from rag_platform.ir import (
     Block,
@@ -70,6 +71,7 @@ class VersionBuild:
     deferred: bool = False
     base_url: str = ""  # where a URL led in the end
     reading: Future[Facts] | None = None  # the facts when another thread reads them ahead of this build
+    built: Future[Any] | None = None  # the `Built` of a child process that takes the version through all stages
     writes: Writes = field(default_factory=Writes)
 
     @cached_property
@@ -85,6 +87,16 @@ class VersionBuild:
     def facts(self) -> Facts:
         """The facts of this version's bytes, read once."""
         return load_facts(self.store, self.version, self.profiles["facts"])
+
+    @cached_property
+    def summary(self) -> ParseSummary:
+        """What reading the file came to."""
+        return self.facts.summary
+
+    @cached_property
+    def title(self) -> str:
+        """The title that the file itself gives the document."""
+        return document_title(self.facts, self.version.filename)
 
     @cached_property
     def links(self) -> list[MediaLink]:

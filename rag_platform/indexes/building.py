@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from rag_platform.children import Workers, shared_out
 from rag_platform.config import EmbeddingConfig, Strategy
 from rag_platform.documents.cleaning import canonical
 from rag_platform.documents.metadata import effective
@@ -39,6 +40,7 @@ class Building:
     origin: Manifest | None
     cache: EmbeddingCache
     processes: int
+    workers: Workers
     on_progress: OnProgress | None
 
     def run(self) -> None:
@@ -54,7 +56,7 @@ class Building:
                 reader.close()
         self._require_space()
         with self.step("read"):
-            rows = {version.version_id: self._load(number, version) for number, version in enumerate(self.delta.changed, 1)}
+            rows = self._loaded()
             vectors, failed = self._vectors(rows)
             new = {entry.chunk.chunk_id: entry for version in rows.values() for entry in version.entries(failed)}
         with self.step("link"):
@@ -85,10 +87,16 @@ class Building:
         yield
         self.seconds[name] = round(time.perf_counter() - started, 3)
 
-    def _load(self, number: int, version: Version) -> deltas.VersionRows:
-        rows = deltas.load_version(self.store, version, self.profiles)
-        self._report("read", number)
-        return rows
+    def _loaded(self) -> dict[str, deltas.VersionRows]:
+        """The stage outputs of every changed version; `self.outputs` gets their fingerprints."""
+        found: dict[str, deltas.VersionRows] = {}
+        self.outputs: dict[str, str] = {}
+        tasks = [(self.store, self.profiles, share) for share in shared_out(self.delta.changed)]
+        for answers in self.workers.map(_load, tasks):
+            for rows, output in answers:
+                found[rows.version.version_id], self.outputs[rows.version.version_id] = rows, output
+            self._report("read", len(found))
+        return found
 
     def _report(self, step: str, done: int) -> None:
         if self.on_progress is not None:
@@ -169,8 +177,9 @@ class Building:
         finally:
             catalog.close()
         known = self.origin.outputs if self.origin is not None else {}
-        kept = {version.version_id: known[version.version_id] for version in self.delta.unchanged if version.version_id in known}
-        self.outputs = {v.version_id: kept.get(v.version_id) or output_fingerprint(self.store, v, self.profiles) for _, v in self.live}
+        for version in self.delta.unchanged:
+            name = version.version_id
+            self.outputs[name] = known.get(name) or output_fingerprint(self.store, version, self.profiles)
         self.given = given_fingerprints(self.directory / "catalog.sqlite")
         if not self.strategy.builds_lexical:
             counts["lexical"] = 0
@@ -189,3 +198,9 @@ class Building:
             "chunks_removed": sum(chunk_id not in new for chunk_id in old),
             "chunks_kept": counts["chunks"] - sum(chunk_id not in old for chunk_id in new),
         }
+
+
+def _load(task: tuple[Store, Mapping[str, str], Sequence[Version]]) -> list[tuple[deltas.VersionRows, str]]:
+    """(stage outputs, their fingerprint) of some versions; a task for `Workers`."""
+    store, profiles, versions = task
+    return [(deltas.load_version(store, version, profiles), output_fingerprint(store, version, profiles)) for version in versions]

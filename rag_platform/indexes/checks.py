@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from rag_platform.children import Workers, shared_out
 from rag_platform.config import Strategy
 from rag_platform.documents.drift import MOVED
 from rag_platform.documents.provenance import edited_count, verify_version
 from rag_platform.indexes import dense, lexical
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.manifest import CheckResult
-from rag_platform.ir import StageOutcome, Version
+from rag_platform.ir import StageOutcome, VerifyFailure, Version
 from rag_platform.protocols import DenseIndex, Vectors
 from rag_platform.registry import build
 from rag_platform.store import Store, sha256_file
@@ -37,6 +39,7 @@ DOCUMENT_CHECKS: dict[str, tuple[str, str]] = {  # name: (stage whose outcome is
     "chunks_stable": ("chunks", "Chunks moved only where the text did; otherwise a profile explains it: see `rag docs history`."),
 }
 
+_CATALOG = "catalog.sqlite"
 _ROWS_AT_ONCE = 16_384
 _SHOWN = 5
 
@@ -80,9 +83,9 @@ class Candidate:
     carried: Collection[str] = ()  # files that are the parent's own
     ann_recall: float | None = None  # as measured when the base was written
 
-    def results(self) -> list[CheckResult]:
-        """The outcome of every check of CHECKS, in that order."""
-        catalog = CatalogReader(self.directory / "catalog.sqlite")
+    def results(self, workers: Workers) -> list[CheckResult]:
+        """The outcome of every check of CHECKS, in that order; `workers` prove where there is much to prove."""
+        catalog = CatalogReader(self.directory / _CATALOG)
         try:
             return [
                 self._counts_agree(catalog),
@@ -90,7 +93,7 @@ class Candidate:
                 self._vectors_valid(),
                 self._ann_recall(),
                 self._versions_complete(catalog),
-                self._provenance_proved(catalog),
+                self._provenance_proved(workers),
                 self._files_intact(),
             ]
         finally:
@@ -158,22 +161,36 @@ class Candidate:
         details = "; ".join(wrong[:_SHOWN]) if wrong else f"{len(held)} live versions"
         return CheckResult("versions_complete", not wrong, details)
 
-    def _provenance_proved(self, catalog: CatalogReader) -> CheckResult:
-        failures, proved, edited = [], 0, 0
-        for version in self.to_prove:
-            chunks = catalog.chunks_of_version(version.version_id)
-            found = verify_version(self.store, version, self.profiles, chunks, strategy=self.strategy)
+    def _provenance_proved(self, workers: Workers) -> CheckResult:
+        failures: list[VerifyFailure] = []
+        chunks = edited = 0
+        tasks = [(self.directory / _CATALOG, self.store, self.strategy, self.profiles, share) for share in shared_out(self.to_prove)]
+        for found, checked, changed in workers.map(_prove, tasks):
             failures += found
-            proved += len(chunks) - len(found)
-            edited += edited_count(chunks)
+            chunks += checked
+            edited += changed
         shown = "; ".join(f"{item.source_uri} {item.chunk_id}: {item.reason}" for item in failures[:_SHOWN])
-        details = f"{len(failures)} chunks not proved: {shown}" if failures else f"{proved} chunks of {len(self.to_prove)} new versions"
+        details = f"{len(failures)} chunks not proved: {shown}" if failures else f"{chunks} chunks of {len(self.to_prove)} new versions"
         details += f"; {edited} of them edited by hand, proved are the texts they were edited from" if edited and not failures else ""
         return CheckResult("provenance_proved", not failures, details)
 
     def _files_intact(self) -> CheckResult:
         wrong = [name for name in self.files if not (self.directory / name).is_file()]
         return CheckResult("files_intact", not wrong, f"missing {wrong[:_SHOWN]}" if wrong else f"{len(self.files)} files")
+
+
+def _prove(task: tuple[Path, Store, Strategy, Mapping[str, str], Sequence[Version]]) -> tuple[list[VerifyFailure], int, int]:
+    """(what could not be proved, how many chunks were checked, how many are edited) of some versions; a task for `Workers`."""
+    path, store, strategy, profiles, versions = task
+    failures: list[VerifyFailure] = []
+    checked = edited = 0
+    with closing(CatalogReader(path)) as catalog:
+        for version in versions:
+            chunks = catalog.chunks_of_version(version.version_id)
+            failures += verify_version(store, version, profiles, chunks, strategy=strategy)
+            checked += len(chunks)
+            edited += edited_count(chunks)
+    return failures, checked, edited
 
 
 def index_differences(directory: Path, strategy: Strategy, catalog: CatalogReader) -> list[str]:

@@ -15,26 +15,25 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rag_platform.children import Workers
 from rag_platform.config import CleaningConfig, Settings, Strategy
-from rag_platform.documents import editions
+from rag_platform.documents import apart, editions
 from rag_platform.documents.child_pool import pool
 from rag_platform.documents.cleaning import canonical
 from rag_platform.documents.drift import drifted
-from rag_platform.documents.metadata import document_title, file_metadata
+from rag_platform.documents.metadata import file_metadata
 from rag_platform.documents.versions import STAGES, VersionBuild, build_stage, read_facts, read_in_child
 from rag_platform.errors import DocumentError, ProviderError, RagError, disk_full
 from rag_platform.indexes.embedding import EmbeddingReport, embed_texts
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.indexes.embedding_workers import EmbeddingPool
+from rag_platform.indexes.planning import text_bytes
 from rag_platform.ir import Json, StageOutcome, Version
 from rag_platform.ledger import Ledger
 from rag_platform.observability import faults, tracing
 from rag_platform.profiles import INGESTION_STAGES, stage_profiles, text_norm_profile_id
 from rag_platform.store import Store
 
-# Text in a file that is no text, as a share of its bytes: rough figures, files full of pictures have less.
-_TEXT_SHARES = {"application/pdf": 0.03, "image": 0.0, "application": 0.1}
-_TEXT_TYPES = ("application/json", "application/xhtml+xml", "application/xml")
 _BATCH_TEXTS = 512
 _FIRST_BATCH = 64  # small, so that the embedder's processes load while the next documents are read
 _BATCHES_AT_ONCE = 2  # no process waits for the slowest one of its batch
@@ -43,6 +42,7 @@ OnOutcome = Callable[[Version, StageOutcome], None]
 OnFailure = Callable[[Version, str, str, str], None]  # version, stage, code, reason
 OnEmbedded = Callable[[Sequence[Version]], None]  # all their outcomes were told; next the ledger calls them ready
 OnProgress = Callable[[str, int, int, str], None]  # stage, done, total, message
+Failure = tuple[str, Exception]  # stage, what it raised
 
 
 @dataclass
@@ -173,6 +173,10 @@ class _Run:
         self._ahead = sum(map(text_bytes, versions))
         self._cache = EmbeddingCache(store.embeddings_path)
         self._pool = EmbeddingPool(strategy.embedding.provider, strategy.embedding.options)
+        self._workers = Workers(settings.embedding_processes)
+        self._plan: bytes | None = None  # for child processes, where they are worth their start
+        if self._workers.count > 1 and apart.may_go(strategy, versions):
+            self._plan = apart.Plan(store, settings, strategy, self._profiles, stages).packed()
         self._flusher = ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._readers = ThreadPoolExecutor(pool().size, thread_name_prefix="read")
         self._embedder = ThreadPoolExecutor(_BATCHES_AT_ONCE, thread_name_prefix="embed")
@@ -201,6 +205,7 @@ class _Run:
     def _close(self) -> None:
         self._over.set()  # first: a run that is given up must not wait for what its processes are reading and computing
         self._pool.close()
+        self._workers.close()
         self._readers.shutdown(cancel_futures=True)
         self._embedder.shutdown(cancel_futures=True)
         self._flusher.shutdown()
@@ -212,17 +217,7 @@ class _Run:
         if self._waiting and self._waiting[0].version.file_sha256 == version.file_sha256:
             self.settle()  # equal bytes share their facts
         work = self._begun(number)
-        outcomes: list[StageOutcome] = []
-        failure: tuple[str, Exception] | None = None
-        for stage in (s for s in self.stages if s in STAGES):
-            try:
-                outcomes.append(build_stage(stage, work))
-                if stage == "views":
-                    self._edit(work)
-            except Exception as error:  # one document must never cost the batch
-                self._raise_full(error)
-                failure = stage, error
-                break
+        outcomes, failure = self._built_apart(work) if work.built is not None else self._built_here(work)
         self._ahead -= text_bytes(version)
         flushed = self._flusher.submit(work.writes.commit)
         self.settle()
@@ -232,6 +227,30 @@ class _Run:
         self._built += 1
         self.on_progress("documents", self._built, self._count, version.source_uri)
         self.embed()
+
+    def _built_here(self, work: VersionBuild) -> tuple[list[StageOutcome], Failure | None]:
+        """The outcomes of the stages up to the views, and in which one the version failed."""
+        outcomes: list[StageOutcome] = []
+        for stage in (s for s in self.stages if s in STAGES):
+            try:
+                outcomes.append(build_stage(stage, work))
+                if stage == "views":
+                    self._edit(work)
+            except Exception as error:  # one document must never cost the batch
+                self._raise_full(error)
+                return outcomes, (stage, error)
+        return outcomes, None
+
+    def _built_apart(self, work: VersionBuild) -> tuple[list[StageOutcome], Failure | None]:
+        """As `_built_here`, of a version that a child process builds."""
+        assert work.built is not None
+        built = work.built.result()
+        tracing.add(built.figures)
+        if built.failure:
+            self._raise_full(built.failure[1])
+        if built.summary is not None:
+            work.views, work.summary, work.title = built.views, built.summary, built.title
+        return built.outcomes, built.failure
 
     def _raise_full(self, error: Exception) -> None:
         """Raise StorageError when the disk is full: every other document would fail with the same."""
@@ -250,7 +269,7 @@ class _Run:
         self._editions[version.version_id] = edition
         self.totals.warnings += [f"{version.source_uri}: {warning}" for warning in edition.warnings]
 
-    def settle(self, failure: tuple[str, Exception] | None = None) -> None:
+    def settle(self, failure: Failure | None = None) -> None:
         """Report the document whose outputs were flushed last, and put it into the batch unless it failed."""
         if self._waiting is None:
             return
@@ -297,19 +316,31 @@ class _Run:
             self._complete(self._embedding.popleft(), report.result())
 
     def _begun(self, number: int) -> VersionBuild:
-        """The build of one version, its facts and those of the next ones being read by other threads where that is safe and of use."""
-        for later in range(number, min(number + pool().size + 1, len(self.versions)) if "facts" in self.stages else number):
+        """The build of one version, which was begun ahead where that is safe and of use, as that of the next ones is.
+
+        Other threads have the facts read by child processes, or whole versions built by them.
+        """
+        for later in range(number, min(number + 2 * self._workers.count + 1, len(self.versions)) if "facts" in self.stages else number):
             version = self.versions[later]
-            if later in self._works or not read_in_child(version):
+            if later in self._works or any(version.file_sha256 == work.version.file_sha256 for work in self._works.values()):
                 continue
-            known = (self.store.facts_dir(version, self._profiles["facts"]) / "summary.json").is_file()
-            if (known and version.version_id not in self.forced) or any(
-                version.file_sha256 == work.version.file_sha256 for work in self._works.values()
-            ):
-                continue
-            work = self._works[later] = self._work(version)
-            work.reading = self._readers.submit(tracing.carry(read_facts), work)
+            if self._plan is not None and self._goes_apart(version):
+                work = self._works[later] = self._work(version)
+                task = apart.Task(self._plan, version, work.origin, work.root, work.force, work.base_url, tracing.link())
+                work.built = self._workers.submit(apart.build_apart, task)
+            elif later <= number + pool().size and self._is_read_ahead(version):
+                work = self._works[later] = self._work(version)
+                work.reading = self._readers.submit(tracing.carry(read_facts), work)
         return self._works.pop(number, None) or self._work(self.versions[number])
+
+    def _goes_apart(self, version: Version) -> bool:
+        """True for a version that nothing ties to this process: child processes of its format, edits by hand."""
+        edited = version.edition or version.version_id in self.drafted or version.doc_id in self._with_drafts
+        return not edited and not read_in_child(version)
+
+    def _is_read_ahead(self, version: Version) -> bool:
+        known = (self.store.facts_dir(version, self._profiles["facts"]) / "summary.json").is_file()
+        return read_in_child(version) and not (known and version.version_id not in self.forced)
 
     def _work(self, version: Version) -> VersionBuild:
         document = self.ledger.document(version.namespace, version.doc_id)
@@ -416,14 +447,14 @@ class _Run:
         for work, _ in ready:
             if edition := self._editions.pop(work.version.version_id, None):
                 editions.record(edition, store=self.store, ledger=self.ledger)
-            summary = work.facts.summary
+            summary = work.summary
             figures = {"profile": self._profile, "chunks": len(work.views), "pages": summary.pages, "text_chars": summary.text_chars}
             figures |= self._builds.pop(work.version.version_id, {})
             led_to = {"final_url": work.base_url} if work.base_url not in ("", work.version.source_uri) else {}
             metadata = file_metadata({**led_to, **summary.metadata}, _modified(work.origin))
             self.ledger.complete(
                 work.version.version_id,
-                title=document_title(work.facts, work.version.filename),
+                title=work.title,
                 counts={**figures, "warnings": list(summary.warnings), "metadata": metadata},
             )
             self._settled.add(work.version.version_id)
@@ -453,15 +484,6 @@ def _modified(origin: Path | None) -> float | None:
         return origin.stat().st_mtime if origin is not None else None
     except OSError:
         return None
-
-
-def text_bytes(version: Version) -> int:
-    """About how many bytes of text a version will bring; what was read of it once is known."""
-    if version.mime.startswith("text/") or version.mime in _TEXT_TYPES:
-        return version.size
-    if (known := version.counts.get("text_chars")) is not None:
-        return int(known)
-    return int(version.size * _TEXT_SHARES.get(version.mime, _TEXT_SHARES.get(version.mime.partition("/")[0], 1.0)))
 
 
 def stale_versions(ledger: Ledger, namespace: str, profile: str) -> Iterator[Version]:

@@ -15,7 +15,6 @@ from rag_platform.errors import NotFoundError
 from rag_platform.indexes import release as releases
 from rag_platform.indexes.embedding import estimate
 from rag_platform.indexes.embedding_cache import EmbeddingCache
-from rag_platform.indexes.ingesting import text_bytes
 from rag_platform.indexes.manifest import embedder_info
 from rag_platform.indexes.updating import unchanged
 from rag_platform.ir import Document, Json, Version, View
@@ -23,6 +22,10 @@ from rag_platform.ledger import Ledger
 from rag_platform.profiles import stage_profiles, text_norm_profile_id
 from rag_platform.records import to_json
 from rag_platform.store import Store, read_records
+
+# Text in a file that is no text, as a share of its bytes: rough figures, files full of pictures have less.
+_TEXT_SHARES = {"application/pdf": 0.03, "image": 0.0, "application": 0.1}
+_TEXT_TYPES = ("application/json", "application/xhtml+xml", "application/xml")
 
 # Rough costs on two slow cores beside the embedding, as measured with bench/ingest.py; a plan says "about".
 _START_SECONDS = 5.0  # a process with Dagster in it
@@ -251,3 +254,12 @@ def _markdown(found: RebuildPlan) -> str:
             "back, delete them with `rag docs delete DOC`, or try them again with `rag jobs retry --all`."
         )
     return "\n".join(lines)
+
+
+def text_bytes(version: Version) -> int:
+    """About how many bytes of text a version will bring; what was read of it once is known."""
+    if version.mime.startswith("text/") or version.mime in _TEXT_TYPES:
+        return version.size
+    if (known := version.counts.get("text_chars")) is not None:
+        return int(known)
+    return int(version.size * _TEXT_SHARES.get(version.mime, _TEXT_SHARES.get(version.mime.partition("/")[0], 1.0)))

@@ -82,6 +82,7 @@ def build(
     `publish` refuses. Raises StorageError `disk_full` when there is no room for it, or not any more; what is published stays as it is.
     """
     # What only writers need is imported here, for the server opens releases and should start fast.
+    from rag_platform.children import Workers
     from rag_platform.indexes import checks as checking
     from rag_platform.indexes.building import Building
 
@@ -89,8 +90,8 @@ def build(
     if final.exists():
         raise ReleaseError(f"release {release_id!r} exists already; build under another id", code="release_exists")
     origin = None if full else _usable_parent(store, namespace, strategy, parent)
-    with _unfinished(store, final) as directory:
-        work = Building(store, strategy, live, directory, origin, cache, processes, on_progress)
+    with _unfinished(store, final) as directory, Workers(processes) as workers:
+        work = Building(store, strategy, live, directory, origin, cache, processes, workers, on_progress)
         work.run()
         profiles = stage_profiles(strategy)
         carried, fresh = checking.release_files(directory, strategy, work.parent_directory, origin.files if origin else {})
@@ -100,7 +101,7 @@ def build(
         with ThreadPoolExecutor(max_workers=1) as pool:
             hashing = pool.submit(checking.hash_files, directory, fresh)
             with work.step("check"):
-                checks = candidate.results()
+                checks = candidate.results(workers)
             with work.step("hash"):
                 files = dict(sorted({**carried, **hashing.result()}.items()))
         manifest = Manifest(
@@ -186,6 +187,7 @@ def _named(embedder: EmbedderInfo | None) -> str:
 
 def check(store: Store, namespace: str, release_id: str) -> list[CheckResult]:
     """The checks of a finished release run again over all its versions, with every file hashed."""
+    from rag_platform.children import Workers
     from rag_platform.indexes.checks import Candidate, changed_files
 
     directory = store.release_dir(namespace, release_id)
@@ -196,7 +198,8 @@ def check(store: Store, namespace: str, release_id: str) -> list[CheckResult]:
     catalog.close()
     candidate = Candidate(directory, store, strategy, manifest.profiles, manifest.versions.keys(), versions, manifest.files,
                           ann_recall=manifest.counts.get("ann_recall"))  # fmt: skip
-    results = [result for result in candidate.results() if result.name != "files_intact"]
+    with Workers() as workers:
+        results = [result for result in candidate.results(workers) if result.name != "files_intact"]
     changed = changed_files(directory, manifest.files)
     details = f"changed since the build: {', '.join(changed[:5])}" if changed else f"{len(manifest.files)} files have their recorded sha256"
     return [*results, CheckResult("files_intact", not changed, details)]

@@ -102,7 +102,7 @@ def build_candidate(
     ):
         manifest = releases.build(
             store, namespace, strategy, live, release_id=release_id, deletions=deletions, parent=parent, cache=cache, full=full,
-            replaces=replaces,
+            replaces=replaces, processes=settings.embedding_processes,
         )  # fmt: skip
         span.set(release_id=release_id, parent=parent, **manifest.counts)
         tracing.event("ingest.upsert_result", {"delta": manifest.delta, "failed_checks": [check.name for check in manifest.failures]})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -154,8 +155,9 @@ class _Lines:
         return len(self.starts) - self.offset
 
 
+@functools.cache
 def block_parser() -> MarkdownIt:
-    """A parser of block structure only: inline text is parsed where an image or a heading needs it."""
+    """The parser of block structure only, for all texts: inline text is parsed where an image or a heading needs it."""
     from markdown_it import MarkdownIt
     from markdown_it.rules_core import StateCore
     from markdown_it.token import Token as Leaf

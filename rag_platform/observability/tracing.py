@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -57,6 +58,27 @@ if hasattr(os, "register_at_fork"):
 _current: contextvars.ContextVar[Trace | None] = contextvars.ContextVar("rag_trace", default=None)
 _request: contextvars.ContextVar[str | None] = contextvars.ContextVar("rag_request", default=None)
 _current_span: contextvars.ContextVar[Span | None] = contextvars.ContextVar("rag_span", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A running trace as another process of this machine joins it."""
+
+    trace_type: str
+    logs_dir: Path | None
+    header: dict[str, Any]
+    started: float  # by the clock that the processes share
+    parent_span_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a process that joined a trace adds to its aggregates."""
+
+    stage_ms: dict[str, float]
+    counters: dict[str, float]
+    errors: list[dict[str, str]]
+    error_count: int
 
 
 class Trace:
@@ -103,6 +125,20 @@ class Trace:
                 self._error_count += 1
                 if len(self._errors) < _MAX_ERRORS:
                     self._errors.append({"stage": name, **error})
+
+    def figures(self) -> Figures:
+        """What the spans and counts so far come to."""
+        with self._lock:
+            return Figures(dict(self._stage_ms), dict(self._counters), list(self._errors), self._error_count)
+
+    def add(self, figures: Figures) -> None:
+        """Add what another process did for this trace; its lines it wrote itself."""
+        self.count(**figures.counters)
+        with self._lock:
+            for name, spent in figures.stage_ms.items():
+                self._stage_ms[name] = round(self._stage_ms.get(name, 0.0) + spent, 3)
+            self._errors += figures.errors[: max(0, _MAX_ERRORS - len(self._errors))]
+            self._error_count += figures.error_count
 
     def _write(self, line: str, fields: Mapping[str, Any]) -> None:
         if self.logs_dir is None:
@@ -281,6 +317,41 @@ def count(**counters: float) -> None:
     """Add to the counters of the current trace."""
     if (running := _current.get()) is not None:
         running.count(**counters)
+
+
+def link() -> Link | None:
+    """The current trace for another process, None outside one."""
+    running = _current.get()
+    if running is None:
+        return None
+    return Link(running.trace_type, running.logs_dir, running.header, running.started, current_span_id())
+
+
+@contextmanager
+def joined(link: Link | None) -> Iterator[Trace | None]:
+    """The trace of another process, current inside the block: lines are written to it from here, and it ends there.
+
+    The other process calls `add` with the `figures` of what this yields.
+    """
+    if link is None:
+        yield None
+        return
+    running = Trace(link.trace_type, link.logs_dir, link.header)
+    running.started = link.started
+    parent = Span("", None, None, {})
+    parent.span_id = link.parent_span_id
+    trace_token, span_token = _current.set(running), _current_span.set(parent if link.parent_span_id else None)
+    try:
+        yield running
+    finally:
+        _current_span.reset(span_token)
+        _current.reset(trace_token)
+
+
+def add(figures: Figures | None) -> None:
+    """Add what another process did for the current trace."""
+    if figures is not None and (running := _current.get()) is not None:
+        running.add(figures)
 
 
 def current_trace_id() -> str:

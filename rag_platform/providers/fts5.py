@@ -55,7 +55,7 @@ class Fts5:
         """Delete `removed` (chunk id: doc id), then add `rows`, in one commit; what is removed leaves no terms behind."""
         directory.mkdir(parents=True, exist_ok=True)
         analysis = Analysis(self.chinese, dictionaries.load(self.dictionary))
-        new = [analysis.row(row) for row in rows]
+        new = analysis.rows(rows)
         path = directory / _FILE
         first = not path.is_file()
         with closing(sqlite3.connect(path, isolation_level=None)) as db, _told(path):

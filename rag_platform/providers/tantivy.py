@@ -83,7 +83,7 @@ class Tantivy:
         words = dictionaries.load(self.dictionary)
         held = _read_buckets(directory, self.chinese, words)
         analysis = Analysis(self.chinese, words)
-        changed, after = _rearranged(directory, held, removed, [analysis.row(row) for row in rows], self._buckets_for)
+        changed, after = _rearranged(directory, held, removed, analysis.rows(rows), self._buckets_for)
         if changed:
             if words.words:
                 write_json(directory / _DICTIONARY, words.words)

@@ -7,10 +7,11 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rag_platform.children import Workers, shared_out
 from rag_platform.ir import LexicalRow
 from rag_platform.providers import segmentation
 from rag_platform.providers.dictionaries import Dictionary
@@ -19,6 +20,7 @@ BREAK = "¶"  # between headings and text, so that no phrase reaches from one in
 _K1 = 1.2  # of BM25, in every engine here
 _MOST_IN_ORDER = 64  # of one question
 _LATIN_NAME = 2.0
+_SHARE = 256  # rows that a child process cuts at once
 _LATIN, _HAN = re.compile(r"[a-z]{2,}"), re.compile(r"[\u3400-\u9fff]")
 
 
@@ -50,6 +52,12 @@ class Analysis:
         text, headings = (" ".join(self.terms(part)) for part in (row.text, row.headings))
         sequence = " ".join([*self.phrase(row.headings), BREAK, *self.phrase(row.text)])
         return IndexedRow(row.chunk_id, row.doc_id, text, headings, sequence)
+
+    def rows(self, rows: Iterable[LexicalRow]) -> list[IndexedRow]:
+        """What is indexed of each row; many are cut in child processes."""
+        tasks = [(self, share) for share in shared_out(list(rows), _SHARE)]
+        with Workers() as workers:
+            return [row for share in workers.map(_analysed, tasks) for row in share]
 
     def terms(self, text: str) -> list[str]:
         """The terms of a text, repeated as it repeats them."""
@@ -94,6 +102,11 @@ class Analysis:
                 if term not in own:
                     found[term] = max(found.get(term, 0.0), weight * _importance(term, identifier_boost))
         return found
+
+
+def _analysed(task: tuple[Analysis, Sequence[LexicalRow]]) -> list[IndexedRow]:
+    analysis, rows = task
+    return [analysis.row(row) for row in rows]
 
 
 def phrase_bonus(terms: Sequence[str], weights: Mapping[str, float], rarity: Callable[[str], float]) -> float:
