@@ -1,4 +1,4 @@
-"""Takes documents out of what Dagster keeps: events, ticks of sensors, captured output, in any storage that is an SQL database.
+"""Takes documents out of what Dagster keeps, in any storage that is an SQL database: events, runs, backfills, ticks, captured output.
 
 The tables are those of Dagster's own storages, so SQLite, PostgreSQL and MySQL are read and changed alike; what is kept otherwise is named.
 """
@@ -23,6 +23,8 @@ from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
 from dagster._core.storage.local_compute_log_manager import LocalComputeLogManager
 from dagster._core.storage.noop_compute_log_manager import NoOpComputeLogManager
+from dagster._core.storage.runs.schema import BulkActionsTable, RunsTable
+from dagster._core.storage.runs.sql_run_storage import SqlRunStorage
 from dagster._core.storage.schedules.schema import JobTickTable
 from dagster._core.storage.schedules.sql_schedule_storage import SqlScheduleStorage
 from sqlalchemy import Column, ColumnElement, Connection, Table, select
@@ -80,6 +82,7 @@ class Events:
         """What can be neither searched nor changed here, with the reason."""
         kinds: Sequence[tuple[str, Any, Any]] = (
             ("events", self.instance.event_log_storage, SqlEventLogStorage),
+            ("runs and backfills", self.instance.run_storage, SqlRunStorage),
             ("ticks", self.instance.schedule_storage, SqlScheduleStorage),
             ("captured output", self.instance.compute_log_manager, (LocalComputeLogManager, NoOpComputeLogManager)),
         )
@@ -110,6 +113,9 @@ class Events:
         if isinstance(storage, SqliteEventLogStorage):  # a database for each run
             for run_id in _runs_that_name(storage, names):
                 yield _Place(partial(storage.run_connection, run_id), events, events.c.event)
+        if isinstance(runs := self.instance.run_storage, SqlRunStorage):
+            yield _Place(runs.connect, RunsTable, RunsTable.c.run_body)
+            yield _Place(runs.connect, BulkActionsTable, BulkActionsTable.c.body)
         if isinstance(schedules := self.instance.schedule_storage, SqlScheduleStorage):
             yield _Place(schedules.connect, JobTickTable, JobTickTable.c.tick_body)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -14,6 +15,8 @@ from typing import Any
 import dagster as dg
 import pytest
 import yaml
+from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
+from dagster._utils.error import SerializableErrorInfo
 
 from rag_platform_tests.scanning import words_found
 
@@ -45,6 +48,12 @@ def deleted_hard(desk: Any) -> Any:
     desk.write(gate=GATE, dock=DOCK)
     assert desk.call("ingest", desk.docs).exit_code == 0
     with dg.DagsterInstance.get() as instance:  # as a run of the daemon logs what went wrong
+        error = SerializableErrorInfo(f"ValueError: {SECRET}\n", [f"in {SECRET}\n"], "ValueError")
+        keys = json.dumps(instance.get_dynamic_partitions("document_versions"))
+        failed = BulkActionStatus.FAILED
+        facts = [dg.AssetKey("facts")]
+        backfill = PartitionBackfill("odd", failed, False, {}, 1.0, error, facts, SECRET, serialized_asset_backfill_data=keys)
+        instance.add_backfill(backfill)
         run = instance.create_run_for_job(told)
         instance.report_engine_event(f"docs/gate.md: facts failed: [broken_file] {SECRET} is odd", dagster_run=run)
     before = desk.call("gc", "--prove", "gate.md").data["remaining"]
@@ -54,6 +63,8 @@ def deleted_hard(desk: Any) -> Any:
         assert len(instance.fetch_materializations(dg.AssetKey("facts"), limit=10).records) == 1  # the dock's
         (entry,) = instance.all_logs(run.run_id)
         assert entry.run_id == run.run_id and "odd" not in str(entry)
+        (backfill,) = instance.get_backfills()
+        assert (backfill.backfill_id, backfill.error.cls_name) == ("odd", "ValueError") and SECRET not in str(backfill)
     return desk.call("gc", "--prove", "gate.md").data
 
 
