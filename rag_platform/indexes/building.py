@@ -119,7 +119,7 @@ class Building:
 
     def _write_catalog(self, rows: Mapping[str, deltas.VersionRows], failed: Mapping[str, str]) -> None:
         with CatalogWriter(self.directory / "catalog.sqlite") as catalog:
-            catalog.replace_documents(effective(document, version) for document, version in self.live)
+            self._changed_documents = set(catalog.replace_documents(effective(document, version) for document, version in self.live))
             catalog.drop_versions(self.delta.dropped)
             for version in rows.values():
                 catalog.add_version(version.version, version.sections, version.entries(failed), version.links, version.texts)
@@ -180,7 +180,10 @@ class Building:
         for version in self.delta.unchanged:
             name = version.version_id
             self.outputs[name] = known.get(name) or output_fingerprint(self.store, version, self.profiles)
-        self.given = given_fingerprints(self.directory / "catalog.sqlite")
+        given = self.origin.given if self.origin is not None else {}
+        same = (v for v in self.delta.unchanged if v.doc_id not in self._changed_documents)
+        kept = {v.version_id: given[v.version_id] for v in same if v.version_id in given}
+        self.given = given_fingerprints(self.directory / "catalog.sqlite", kept)
         if not self.strategy.builds_lexical:
             counts["lexical"] = 0
         if not self.strategy.builds_dense:

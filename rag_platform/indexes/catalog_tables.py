@@ -193,14 +193,18 @@ class CatalogWriter:
         for statement in statements:
             self._db.execute(statement)
 
-    def replace_documents(self, documents: Iterable[Document]) -> None:
-        """Make the table of documents hold exactly these; a changed title or tag reaches filters without touching a chunk."""
+    def replace_documents(self, documents: Iterable[Document]) -> list[str]:
+        """Make the table of documents hold exactly these, and return the doc_ids whose rows changed, came or went.
+
+        A changed title or tag reaches filters without touching a chunk.
+        """
         wanted = {document.doc_id: _values(document) for document in documents}
         key = list(FIELDS[Document]).index("doc_id")
         held = {row[key]: list(row) for row in self._db.execute(f"SELECT {columns(Document)} FROM documents")}
         changed = [doc_id for doc_id in {**held, **wanted} if held.get(doc_id) != wanted.get(doc_id)]
         self._db.executemany("DELETE FROM documents WHERE doc_id = ?", ((doc_id,) for doc_id in changed))
         self._db.executemany(_insert("documents"), (wanted[doc_id] for doc_id in changed if doc_id in wanted))
+        return changed
 
     def drop_versions(self, version_ids: Collection[str]) -> None:
         """Remove the rows of these versions from every table; images that no version shows any more go with them."""
