@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 
 from rag_platform.errors import SchemaVersionError, read_only
 from rag_platform.read_only import ReadOnlyFile, writable
+from rag_platform.records import parse_json
 
 SCHEMA_VERSION = 3
 RecordT = TypeVar("RecordT")
@@ -199,9 +200,9 @@ def _record(record: type[RecordT], kinds: Sequence[tuple[int, str]], row: Sequen
     for position, kind in kinds:
         value = values[position]
         if kind == "tuple":
-            values[position] = () if value == "[]" else tuple(json.loads(value))  # most are empty, and a library has thousands
+            values[position] = () if value == "[]" else tuple(parse_json(value))  # most are empty, and a library has thousands
         elif kind == "Json":
-            values[position] = {} if value == "{}" else json.loads(value)
+            values[position] = {} if value == "{}" else parse_json(value)
         else:
             values[position] = bool(value)
     return record(*values)

@@ -12,6 +12,8 @@ from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import orjson
+
 from rag_platform.errors import SchemaVersionError
 
 SCHEMA_VERSION = 1
@@ -30,6 +32,15 @@ def to_json(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [to_json(item) for item in value]
     return str(value) if isinstance(value, Path) else value
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value of a JSON text. A library has tens of thousands, and orjson reads them five times as fast as `json`, which reads what is
+    no JSON by the letter: NaN, Infinity, numbers beyond 64 bits."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return json.loads(text)
 
 
 def from_json(record: type[RecordT], data: dict[str, Any]) -> RecordT:
@@ -161,4 +172,4 @@ def _records(record: Any, values: Any) -> tuple[Any, ...]:
 
 
 def _object(value: Any) -> Any:
-    return json.loads(value) if isinstance(value, str) else value
+    return parse_json(value) if isinstance(value, str) else value

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from rag_platform.errors import FULL_ERRNO, IntegrityError
 from rag_platform.ir import Version
 from rag_platform.locks import locked
-from rag_platform.records import parquet_bytes, parquet_columns, parquet_records, to_json
+from rag_platform.records import parquet_bytes, parquet_columns, parquet_records, parse_json, to_json
 
 RecordT = TypeVar("RecordT")
 
@@ -323,7 +323,7 @@ def _json_bytes(value: Any) -> bytes:
 
 def read_json(path: Path) -> Any:
     """The value of a JSON file."""
-    return json.loads(read_text(path))
+    return parse_json(path.read_bytes())
 
 
 def sha256_file(path: Path, chunk_size: int = 8 * 1024 * 1024) -> str:

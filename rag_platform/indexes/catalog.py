@@ -7,7 +7,6 @@ from the records of `ir`; a release is immutable once built, so readers open it 
 from __future__ import annotations
 
 import dataclasses
-import json
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from rag_platform.indexes.catalog_tables import (
 )
 from rag_platform.ir import Chunk, Document, MediaLink, MediaText, Section, Version
 from rag_platform.lasting import Kept, LastingFile
+from rag_platform.records import parse_json
 
 _IN_CLAUSE = 500
 
@@ -320,4 +320,4 @@ class CatalogReader:
 
 
 def _names(stored: str) -> tuple[str, ...]:
-    return () if stored == "[]" else tuple(json.loads(stored))
+    return () if stored == "[]" else tuple(parse_json(stored))

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from rag_platform.errors import IntegrityError, SchemaVersionError
 from rag_platform.ir import Chunk, Document, MediaLink, MediaText, Section, Version
+from rag_platform.records import parse_json
 
 # 2 added what is said in views and images, 3 editions and drafts; readers show an older catalog with the defaults of what it lacks
 SCHEMA_VERSION = 3
@@ -115,7 +116,7 @@ def restored(record: type[RecordT], row: Sequence[Any]) -> RecordT:
         if kind == "flag":
             values[position] = bool(value)
         else:
-            values[position] = () if value == "[]" else tuple(json.loads(value)) if kind == "tuple" else json.loads(value)
+            values[position] = () if value == "[]" else tuple(parse_json(value)) if kind == "tuple" else parse_json(value)
     return record(*values)
 
 

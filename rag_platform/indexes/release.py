@@ -309,27 +309,41 @@ def list_releases(store: Store, namespace: str) -> list[Manifest]:
     return sorted(found, key=lambda manifest: (manifest.created_at, manifest.release_id), reverse=True)
 
 
-def clean(store: Store, namespace: str, keep: int, pinned: Collection[str] = (), unpublished: Collection[str] = ()) -> list[str]:
+def clean(
+    store: Store,
+    namespace: str,
+    keep: int,
+    pinned: Collection[str] = (),
+    unpublished: Collection[str] = (),
+    releases: Sequence[Manifest] | None = None,
+) -> list[str]:
     """Remove what `surplus` names; returns the names of what was removed."""
-    removed = surplus(store, namespace, keep, pinned, unpublished)
+    removed = surplus(store, namespace, keep, pinned, unpublished, releases)
     for path in removed:
         drop(path)
     return [path.name for path in removed]
 
 
-def surplus(store: Store, namespace: str, keep: int, pinned: Collection[str] = (), unpublished: Collection[str] = ()) -> list[Path]:
+def surplus(
+    store: Store,
+    namespace: str,
+    keep: int,
+    pinned: Collection[str] = (),
+    unpublished: Collection[str] = (),
+    releases: Sequence[Manifest] | None = None,
+) -> list[Path]:
     """Unfinished directories, and releases beyond the newest `keep`.
 
     The published release, its parent and the pinned ones always stay, so that going back stays possible; of rejected ones only the newest.
     Those that never were public (`unpublished`) take nobody's place: the newest stays while nothing was published after it was built.
-    What a public one replaces, with the same content, goes at once.
+    What a public one replaces, with the same content, goes at once. `releases` are all of them, newest first, where they were read already.
     """
     folder = store.releases_dir(namespace)
     if not folder.is_dir():
         return []
     inside = sorted(path for path in folder.iterdir() if path.is_dir())
     unfinished = [path for path in inside if not (path / "manifest.json").is_file() or path.name.startswith((_BUILDING, _TRASH))]
-    releases = list_releases(store, namespace)
+    releases = list_releases(store, namespace) if releases is None else releases
     read = current(store, namespace)
     rejected = [manifest.release_id for manifest in releases if manifest.failures]
     public = [m for m in releases if not m.failures and m.release_id not in unpublished]

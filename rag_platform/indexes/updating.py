@@ -232,9 +232,11 @@ def retain(namespace: str, *, settings: Settings, store: Store, ledger: Ledger) 
     """Ids of the releases that are gone now: unfinished ones, and those beyond the ones that are kept; the ledger calls these dropped."""
     rows = ledger.releases(namespace)
     public = {row.release_id for row in rows if row.published_at}
-    unpublished = {manifest.release_id for manifest in releases.list_releases(store, namespace)} - public  # no row: a crash came first
-    removed = releases.clean(store, namespace, settings.releases.keep, {row.release_id for row in rows if row.pinned}, unpublished)
-    kept = {manifest.release_id for manifest in releases.list_releases(store, namespace)}
+    found = releases.list_releases(store, namespace)
+    there = {manifest.release_id for manifest in found}
+    pinned = {row.release_id for row in rows if row.pinned}
+    removed = releases.clean(store, namespace, settings.releases.keep, pinned, there - public, found)  # no row: a crash came first
+    kept = there.difference(removed)
     for row in rows:
         if row.release_id not in kept and row.state in ("candidate", "rejected", "retired"):
             ledger.update_release(namespace, row.release_id, state="dropped")
