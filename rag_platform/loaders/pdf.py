@@ -25,7 +25,7 @@ from rag_platform.loaders.pdf_plain import plain_regions
 from rag_platform.observability import faults
 
 NAME = "pdf"
-VERSION = "3"
+VERSION = "4"
 Profile = Literal["layout", "fast"]
 
 _DAMAGE = re.compile(
