@@ -25,7 +25,7 @@ from rag_platform.loaders.pdf_plain import plain_regions
 from rag_platform.observability import faults
 
 NAME = "pdf"
-VERSION = "3"
+VERSION = "4"
 Profile = Literal["layout", "fast"]
 
 _DAMAGE = re.compile(
@@ -112,11 +112,14 @@ def load_window(
 
 
 def page_texts(path: Path, first: int, last: int) -> Iterator[tuple[int, str]]:
-    """(page, the words that MuPDF finds on it, shown or not) of the pages [first, last), counted from 0; a broken page has none."""
+    """(page, the words that MuPDF finds on it, shown or not, as one types them) of the pages [first, last), counted from 0.
+
+    A broken page has none.
+    """
     with pdf_text.opened(path) as document:
         for number in range(first, min(last, document.page_count)):
             try:
-                yield number + 1, document[number].get_text("text", flags=pdf_text.text_flags())
+                yield number + 1, pdf_text.typed_text(document[number])
             except Exception:  # engines raise whatever they like on a broken page; loading names it
                 yield number + 1, ""
 

@@ -8,7 +8,9 @@ from typing import Any
 
 from rag_platform.ir import Box
 from rag_platform.loaders import pdf_bidi, pdf_vertical
-from rag_platform.loaders.pdf_text import Region, Run, area, owned, owner_of, owner_order, rounded_out, union
+from rag_platform.loaders.pdf_text import Region, Run, area, letters, owned, owner_of, owner_order, rounded_out, union
+
+_PARAGRAPH = 80  # letters and digits; a label in a picture has fewer
 
 
 def layout_regions(page: Any, textpage: Any, runs: Sequence[Run]) -> list[Region]:
@@ -39,7 +41,18 @@ def layout_regions(page: Any, textpage: Any, runs: Sequence[Run]) -> list[Region
         bbox = (float(item[0]), float(item[1]), float(item[2]), float(item[3]))
         found.append(Region(bbox, str(item[4]), grids.get((bbox, str(item[4])))))
     leftwards = pdf_bidi.is_leftwards(runs) or pdf_vertical.is_vertical(runs)
-    return whole_sentences(ordered(page, blocks, complete(found, runs), leftwards=leftwards), runs)
+    return whole_sentences(ordered(page, blocks, complete(without_backgrounds(found, runs), runs), leftwards=leftwards), runs)
+
+
+def without_backgrounds(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
+    """The regions without pictures that lie behind a paragraph: what stands in a picture is read line by line, which would mix columns."""
+    said = ["".join(run.text for run in group) for group in owned(runs, [region.bbox for region in regions])[0]]
+    texts = [
+        region.bbox
+        for region, text in zip(regions, said, strict=True)
+        if region.label in ("text", "list-item") and len(letters(text)) >= _PARAGRAPH
+    ]
+    return [region for region in regions if region.label != "picture" or not any(_holds(region.bbox, text) for text in texts)]
 
 
 def complete(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rag_platform.ir import Block, Box
-from rag_platform.loaders import pdf_document, pdf_text
-from rag_platform.loaders.pdfium import Word, page_words
+from rag_platform.loaders import pdf_bidi, pdf_document, pdf_text
+from rag_platform.loaders.pdfium import Word, page_words, words_of
 from rag_platform.loaders.second_reading import Likeness, Line, likeness, pieces, problem, unmapped
 
 _HARDLY = 0.25  # share of letters below which a reader does not read a place
@@ -65,7 +65,10 @@ def _by_mupdf(path: Path, pages: Mapping[int, Sequence[Block]]) -> Iterator[tupl
             try:
                 page = document[number - 1]
                 page.remove_rotation()
-                yield number, [Word(word, (x0, y0, x1, y1)) for x0, y0, x1, y1, word, *_ in page.get_text("words")]
+                words = [Word(word, (x0, y0, x1, y1)) for x0, y0, x1, y1, word, *_ in page.get_text("words")]
+                if any(pdf_bidi.has_leftwards(word.text) for word in words):
+                    words = [word for line in pdf_text.typed_lines(pdf_text.all_runs(page)) for run in line for word in words_of(run)]
+                yield number, words
             except Exception as error:  # as above
                 yield number, f"it cannot be read ({_first_line(error)})"
 

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -157,6 +157,25 @@ def page_runs(page: Any) -> list[Run]:
 
 def page_text(page: Any) -> tuple[list[Run], list[Hidden]]:
     """(the visible text lines, the text that is not shown) of a page without rotation, both in content order."""
+    visible, hidden = split_hidden(page, _raw_blocks(page))
+    return runs_of(visible), hidden
+
+
+def typed_text(page: Any) -> str:
+    """The text lines of a page, shown or not, as one types them, whichever way they are written."""
+    text = str(page.get_text("text", flags=text_flags()))
+    if not pdf_bidi.has_leftwards(text):
+        return text
+    page.remove_rotation()
+    return "\n".join(map(line_text, typed_lines(all_runs(page))))
+
+
+def all_runs(page: Any) -> list[Run]:
+    """The text lines of a page without rotation, shown or not, in content order."""
+    return runs_of(_raw_blocks(page))
+
+
+def _raw_blocks(page: Any) -> list[dict[str, Any]]:
     pymupdf = engine()
     textpage = page.get_textpage(flags=text_flags(), clip=pymupdf.INFINITE_RECT())
     blocks = textpage.extractRAWDICT()["blocks"]
@@ -167,8 +186,7 @@ def page_text(page: Any) -> tuple[list[Run], list[Hidden]]:
         by_number = {block["number"]: block for block in again}
         for block, at in empty:
             block["lines"][at] = by_number[block["number"]]["lines"][at]
-    visible, hidden = split_hidden(page, blocks)
-    return runs_of(visible), hidden
+    return list(blocks)
 
 
 def _undrawn(text: str, blocks: Sequence[dict[str, Any]]) -> bool:
@@ -306,6 +324,12 @@ def visual_lines(runs: Sequence[Run]) -> list[list[Run]]:
     if any(pdf_bidi.has_leftwards(run.text) for _, run in level):
         ordered = pdf_bidi.in_reading_order(ordered, pdf_bidi.is_leftwards(runs))
     return pdf_lines.with_fractions(ordered) + [[run] for run in pdf_vertical.in_columns([run for run in runs if not run.horizontal])]
+
+
+def typed_lines(runs: Sequence[Run]) -> Iterator[list[Run]]:
+    """The lines of a page as one types them, block by block in content order: each block has a direction of its own."""
+    for _, block in groupby(runs, lambda run: run.block):
+        yield from visual_lines(list(block))
 
 
 def line_text(line: Sequence[Run]) -> str:

@@ -216,13 +216,12 @@ def page_words(path: Path, numbers: Sequence[int]) -> Iterator[tuple[int, list[W
                 finally:
                     textpage.close()
                 if typed:
-                    runs = page_runs(page)
-                    lines = pdf_bidi.in_reading_order([[run] for run in runs], pdf_bidi.is_leftwards(runs))
-                    found = [word for line in lines for run in line for word in _words_of(run)]
+                    found = [word for line in pdf_text.typed_lines(page_runs(page)) for run in line for word in words_of(run)]
             yield number, found
 
 
-def _words_of(run: Run) -> Iterator[Word]:
+def words_of(run: Run) -> Iterator[Word]:
+    """The words of a line between white space, each with the rectangle of its characters."""
     for visible, chars in itertools.groupby(run.chars, lambda char: not char.text.isspace()):
         if visible:
             word = list(chars)
@@ -251,7 +250,10 @@ def _words(textpage: Any, left: float, top: float) -> Iterator[Word]:
 
 
 def page_texts(path: Path, first: int, last: int) -> Iterator[tuple[int, str]]:
-    """(page, the words that PDFium finds on it, shown or not) of the pages [first, last), counted from 0; a broken page has none."""
+    """(page, the words that PDFium finds on it, shown or not, as one types them) of the pages [first, last), counted from 0.
+
+    A broken page has none.
+    """
     with opened(path) as document:
         for number in range(first, min(last, len(document))):
             try:
@@ -261,6 +263,8 @@ def page_texts(path: Path, first: int, last: int) -> Iterator[tuple[int, str]]:
                         text = str(textpage.get_text_range())
                     finally:
                         textpage.close()
+                    if pdf_bidi.has_leftwards(text):
+                        text = "\n".join(map(pdf_text.line_text, pdf_text.typed_lines(page_runs(page))))
             except Exception:  # engines raise whatever they like on a broken page; loading names it
                 text = ""
             yield number + 1, text

@@ -7,27 +7,33 @@ from pathlib import Path
 import pymupdf
 import pytest
 
-from rag_platform.loaders import pdf_tables, pdf_text
+from rag_platform.documents.text_kept import tokens
+from rag_platform.loaders import pdf, pdf_tables, pdf_text, pdfium
 from rag_platform.loaders.pdf import PdfLoader, verify_blocks
+from rag_platform.loaders.pdf_second import reread
 from rag_platform.loaders.pdf_text import Char, Region, Run, letters, line_text, visual_lines
 from rag_platform.loaders.pdfium import PdfiumLoader, page_words
 
 Glyph = tuple[str, float, float]  # what the file says it means, left edge, width
 
 
-def write_glyphs(path: Path, *lines: list[Glyph], size: float = 12.0) -> Path:
-    """A page of one font that is not embedded: each glyph stands at its own place, in the order given, 30 points a line."""
+def write_glyphs(path: Path, *lines: list[Glyph], size: float = 12.0, simple: bool = False) -> Path:
+    """A page of one font that is not embedded: each glyph stands at its own place, in the order given, 30 points a line.
+
+    `simple`: of a font with one byte for each glyph, which PDFium reads too.
+    """
     meanings = sorted({text for line in lines for text, _, _ in line})
     codes = {text: code for code, text in enumerate(meanings, 40)}  # glyphs that MuPDF's own font draws
     widths = {codes[text]: width for line in lines for text, _, width in line}
+    digits = 2 if simple else 4
     content, y = ["BT", f"/F {size:g} Tf"], 800
     for line in lines:
-        content += [f"1 0 0 1 {x:g} {y} Tm <{codes[text]:04x}> Tj" for text, x, _ in line]
+        content += [f"1 0 0 1 {x:g} {y} Tm <{codes[text]:0{digits}x}> Tj" for text, x, _ in line]
         y -= 30
-    mapped = "\n".join(f"<{codes[text]:04x}> <{text.encode('utf-16-be').hex()}>" for text in meanings)
+    mapped = "\n".join(f"<{codes[text]:0{digits}x}> <{text.encode('utf-16-be').hex()}>" for text in meanings)
     unicode = (
-        "/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapType 2 def\n1 begincodespacerange <0000> <ffff> "
-        f"endcodespacerange\n{len(meanings)} beginbfchar\n{mapped}\nendbfchar\nendcmap end end"
+        "/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapType 2 def\n1 begincodespacerange "
+        f"<{'0' * digits}> <{'f' * digits}> endcodespacerange\n{len(meanings)} beginbfchar\n{mapped}\nendbfchar\nendcmap end end"
     )
     wide = " ".join(f"{code} [{1000 * width / size:g}]" for code, width in widths.items())
     with pymupdf.open() as document:
@@ -45,9 +51,12 @@ def write_glyphs(path: Path, *lines: list[Glyph], size: float = 12.0) -> Path:
             "<</Type/Font/Subtype/CIDFontType2/BaseFont/Hand/CIDSystemInfo<</Registry(Adobe)/Ordering(Identity)/Supplement 0>>"
             f"/FontDescriptor {descriptor} 0 R/W[{wide}]>>",
         )
+        each = " ".join(f"{1000 * widths.get(code, 0) / size:g}" for code in range(40, 256))
         document.update_object(
             font,
-            f"<</Type/Font/Subtype/Type0/BaseFont/Hand/Encoding/Identity-H/DescendantFonts[{inner} 0 R]/ToUnicode {meaning} 0 R>>",
+            f"<</Type/Font/Subtype/Type1/BaseFont/Helvetica/FirstChar 40/LastChar 255/Widths[{each}]/ToUnicode {meaning} 0 R>>"
+            if simple
+            else f"<</Type/Font/Subtype/Type0/BaseFont/Hand/Encoding/Identity-H/DescendantFonts[{inner} 0 R]/ToUnicode {meaning} 0 R>>",
         )
         document.xref_set_key(page.xref, "Contents", f"{stream} 0 R")
         document.xref_set_key(page.xref, "Resources", f"<</Font<</F {font} 0 R>>>>")
@@ -168,6 +177,42 @@ def test_shaped_paragraphs_come_out_as_they_were_typed(tmp_path, profile):
         word for word in " ".join(PARAGRAPHS).split() if word.isalpha()
     )
     assert letters(PdfiumLoader().load(path, "x.pdf").text) == letters(" ".join(PARAGRAPHS))
+
+
+@pytest.mark.parametrize("page_texts", [pdfium.page_texts, pdf.page_texts])
+def test_the_second_reading_of_a_page_is_as_it_was_typed(tmp_path, page_texts):
+    path = tmp_path / "x.pdf"
+    with pymupdf.open() as document:
+        document.new_page().insert_htmlbox((60, 60, 530, 700), "".join(f'<p dir="rtl">{text}</p>' for text in PARAGRAPHS))
+        document.save(path)
+    ((page, text),) = page_texts(path, 0, 1)
+    assert page == 1
+    assert list(tokens(text)) == list(tokens(" ".join(PARAGRAPHS)))
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_engines_agree_on_a_ligature_in_whatever_order_it_is_stored(tmp_path, backwards):
+    # one glyph that means lam and alef, typed خلال قال
+    typed_order = [("خ", 130, 6), ("لا", 123, 7), ("ل", 117, 6), (" ", 113, 4), ("ق", 107, 6), ("ا", 101, 6), ("ل", 95, 6)]
+    path = write_glyphs(tmp_path / "x.pdf", typed_order[::-1] if backwards else typed_order, simple=True)
+    for name, loader in (("pdf", PdfLoader(profile="fast")), ("pdfium", PdfiumLoader())):
+        facts = loader.load(path, "x.pdf")
+        assert facts.text == "خلال قال"
+        assert reread(path, name, facts.text, facts.blocks) == ({}, {})
+    assert [list(tokens(text)) for engine in (pdf, pdfium) for _, text in engine.page_texts(path, 0, 1)] == [["خلال", "قال"]] * 2
+
+
+def test_each_column_of_a_page_in_two_directions_is_read_again_in_its_own(tmp_path):
+    path = tmp_path / "x.pdf"
+    english = "Sales of 1,250,000 dollars (after tax) in 2024, up 12.5% over the year before; see appendix B for C++ and Python. " * 4
+    with pymupdf.open() as document:
+        page = document.new_page()
+        page.insert_htmlbox((50, 80, 285, 700), f"<p>{english}</p>")
+        page.insert_htmlbox((310, 80, 545, 700), f'<p dir="rtl">{" ".join(PARAGRAPHS)}</p>')
+        document.save(path)
+    for name, loader in (("pdf", PdfLoader(profile="fast")), ("pdfium", PdfiumLoader())):
+        facts = loader.load(path, "x.pdf")
+        assert reread(path, name, facts.text, facts.blocks) == ({}, {})
 
 
 # --- tables and columns --------------------------------------------------------------------------------------------------------

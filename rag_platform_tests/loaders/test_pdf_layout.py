@@ -1,10 +1,10 @@
-"""Reading order: smaller print does not stand between the halves of a sentence."""
+"""Reading order: smaller print does not stand between the halves of a sentence, and no picture swallows the columns on it."""
 
 from __future__ import annotations
 
 import pytest
 
-from rag_platform.loaders.pdf_layout import whole_sentences
+from rag_platform.loaders.pdf_layout import whole_sentences, without_backgrounds
 from rag_platform.loaders.pdf_text import Char, Region, Run
 
 
@@ -36,3 +36,16 @@ def test_a_sentence_goes_on_before_the_smaller_print_that_cuts_it():
 )
 def test_otherwise_the_order_stays(printed):
     assert order(*printed) == [text for text, _, _ in printed]
+
+
+def test_a_picture_behind_a_paragraph_is_no_region_and_one_with_labels_is():
+    paragraph = run(
+        "The card opens every door of the car from five metres away, while its lights flash twice and a beep sounds.", 20, 20, 9.0
+    )
+    labels = [run("door", 20, 220, 9.0), run("The card opens the door from five metres away.", 20, 240, 9.0)]
+    behind, figure = Region((0, 0, 600, 100), "picture"), Region((0, 200, 600, 300), "picture")
+    text = Region((10, 15, 590, 35), "text")
+    inside = [Region((10, 215, 590, 232), "text"), Region((10, 236, 590, 255), "text")]
+    assert without_backgrounds([behind, text, figure, *inside], [paragraph, *labels]) == [text, figure, *inside]
+    heading = Region(text.bbox, "section-header")
+    assert without_backgrounds([behind, heading], [paragraph]) == [behind, heading]
