@@ -2,10 +2,11 @@
 
     python bench/kills.py [--kind cli ui daemon] [--count 20] [--documents 30] [--seed 1]
 
-`cli` kills the process of a job that `rag ingest` launched. `ui` kills the process of a run of a backfill, as the web page launches it, or
-of the release that follows. `daemon` kills everything that `make ui` starts, and starts it again. After each kill the same work is asked
-for again and must be published; then no job is open in the ledger, no run under way in Dagster, and CURRENT holds every document's newest
-words under the config as it is. Prints where each kind of process was when it was killed. Exit code 1 when one trial failed.
+`cli` kills the process of a job that `rag ingest` launched. `ui` kills the process of a run that the web page launches, a backfill's in one
+of four trials, or of the release that follows. `daemon` kills everything that `make ui` starts, and starts it again. After each kill work
+is asked for again, under another config where the web page asks, and must be published; then no job is open in the ledger, no run or
+backfill under way in Dagster, and CURRENT holds every document's newest words under the config as it is. Prints where each process was when
+it was killed. Exit code 1 when one trial failed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import time
 import traceback
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,10 @@ from typing import Any
 os.environ["DAGSTER_DISABLE_TELEMETRY"] = "1"
 
 import dagster as dg
+from dagster._core.execution.backfill import BULK_ACTION_TERMINAL_STATUSES, BulkActionsFilter, BulkActionStatus, PartitionBackfill
 
 from rag_platform import jobs
+from rag_platform.assets.partitions import RANGE_END, RANGE_START, document_versions
 from rag_platform.config import config_dir, load_settings, load_strategy
 from rag_platform.indexes import release as releases
 from rag_platform.ledger import Ledger
@@ -55,9 +58,15 @@ BACKFILL = """
 mutation Launch($params: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $params) {
     __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }
 """
+ONE_RUN = """
+mutation Launch($params: ExecutionParams!) { launchPipelineExecution(executionParams: $params) {
+    __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } ... on InvalidSubsetError { message } } }
+"""
 CONFIG = config_dir().resolve()
 OPEN_RUNS = ("QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING")
 PATIENCE = 240.0
+RUN_SECONDS = 6.0  # about how long the process of a run of Dagster's lives
+REQUEST_SECONDS = 30.0  # about how long a request takes from its launch to its release
 
 
 class Place:
@@ -77,11 +86,12 @@ class Place:
             "RAG_CONFIG": str(folder / "config"),
             "DAGSTER_HOME": str(folder / "home" / "dagster"),
         }
-        self.configure()
+        self.change_config()
         self.store, self.settings = Store(load_settings().home), load_settings()
 
-    def configure(self) -> None:
+    def change_config(self) -> None:
         """Another size of chunks: every output from the chunks on is stale."""
+        self.round += 1
         text = STRATEGY.replace("SIZE", str(400 + self.round))
         (self.folder / "config" / "strategies" / "killed.yaml").write_text(text, encoding="utf-8")
 
@@ -107,6 +117,7 @@ class Place:
             found += [
                 f"run {run.run_id} ({run.job_name}) is {run.status.value}" for run in instance.get_runs(dg.RunsFilter(statuses=statuses))
             ]
+            found += [f"backfill {backfill.backfill_id} is {backfill.status.value}" for backfill in open_backfills(instance)]
         current = releases.current(self.store, "default")
         if current is None:
             return [*found, "nothing is published"]
@@ -181,10 +192,13 @@ class Site:
     def answers(self) -> bool:
         """True when the web page knows the code."""
         try:
-            found = self.ask("{ repositoriesOrError { ... on RepositoryConnection { nodes { name } } } }", {})
+            found = self.ask("{ repositoriesOrError { ... on RepositoryConnection { nodes { name location { name } } } } }", {})
         except OSError:
             return False
-        return bool(found["repositoriesOrError"].get("nodes"))
+        for node in found["repositoriesOrError"].get("nodes", ()):
+            self.code = {"repositoryName": node["name"], "repositoryLocationName": node["location"]["name"]}
+            return True
+        return False
 
     def ask(self, query: str, variables: Any) -> Any:
         """The data of a GraphQL query."""
@@ -193,13 +207,20 @@ class Site:
         with urllib.request.urlopen(request, timeout=30) as answer:
             return json.load(answer)["data"]
 
-    def backfill(self) -> str:
-        """The id of a backfill of every stage of every live version, launched as the page does it."""
-        with closing(Ledger(self.place.store.ledger_path)) as ledger:
-            names = [version.version_id for _, version in ledger.live("default")]
-        params = {"assetSelection": [{"path": [stage]} for stage in INGESTION_STAGES], "partitionNames": names, "fromFailure": False,
-                  "tags": []}  # fmt: skip
-        return str(self.ask(BACKFILL, {"params": params})["launchPartitionBackfill"]["backfillId"])
+    def request(self, backfill: bool) -> None:
+        """Every stage of every live version again, launched as the page does it: a backfill, or the range passed to a single run."""
+        assets = [{"path": [stage]} for stage in INGESTION_STAGES]
+        with dg.DagsterInstance.get() as instance:
+            names = list(instance.get_dynamic_partitions(document_versions.name or ""))
+        if backfill:
+            params: Any = {"assetSelection": assets, "partitionNames": names, "fromFailure": False, "tags": []}
+            told = self.ask(BACKFILL, {"params": params})["launchPartitionBackfill"]
+        else:
+            range_tags = [{"key": RANGE_START, "value": names[0]}, {"key": RANGE_END, "value": names[-1]}]
+            selector = {**self.code, "jobName": "__ASSET_JOB", "assetSelection": assets, "assetCheckSelection": []}
+            params = {"selector": selector, "mode": "default", "runConfigData": "{}", "executionMetadata": {"tags": range_tags}}
+            told = self.ask(ONE_RUN, {"params": params})["launchPipelineExecution"]
+        assert told["__typename"].endswith("Success"), told
 
     def tree(self) -> list[tuple[int, str]]:
         """(pid, command) of every process of this site."""
@@ -215,27 +236,37 @@ class Site:
         self.process.wait()
 
 
-def ui(site: Site, chance: random.Random, took: float) -> str:
-    """One trial: the process of the backfill's run is killed, or of the release that follows."""
-    _stale(site)
+def ui(site: Site, chance: random.Random) -> str:
+    """One trial: the process of the requested run is killed, or of the release that follows."""
 
     def workers() -> list[int]:
         return [pid for pid, told in site.tree() if "spawn_main" in told]
 
-    awaited(lambda: bool(workers()), "a run's process")
-    time.sleep(chance.uniform(0, took + 15))  # the release begins some seconds after the run
-    awaited(lambda: bool(workers()) or not site.place.problems(), "a run's process")
-    where, killed = _where(site), workers()
-    for pid in killed:
-        kill(pid)
+    request(site, chance)
+    spared = chance.random() < 0.5  # the release's process is the one to die
+    while True:
+        awaited(lambda: bool(workers()), "a run's process")
+        time.sleep(chance.uniform(0, RUN_SECONDS))
+        if spared:
+            awaited(lambda: not workers(), "the end of a run's process")
+            spared = False
+            continue
+        where, killed = _where(site), workers()
+        for pid in killed:
+            kill(pid)
+        if killed:
+            break
+        awaited(lambda: bool(workers()) or not site.place.problems(), "a run's process or its release", site.place.problems)
+        if not workers():  # both ended before
+            request(site, chance)
     _published_at_last(site)
-    return where if killed else "nothing, all was done"
+    return where
 
 
-def daemon(site: Site, chance: random.Random, took: float) -> str:
+def daemon(site: Site, chance: random.Random) -> str:
     """One trial: everything is killed and started again."""
-    _stale(site)
-    time.sleep(chance.uniform(0, took + 15))  # the backfill's run begins some seconds later
+    backfill = request(site, chance)
+    time.sleep(chance.uniform(0, 2 * REQUEST_SECONDS if backfill else REQUEST_SECONDS))
     where = _where(site)
     site.end()
     site.start()
@@ -243,26 +274,37 @@ def daemon(site: Site, chance: random.Random, took: float) -> str:
     return where
 
 
-def _stale(site: Site) -> None:
-    site.place.round += 1
-    site.place.configure()
-    site.backfill()
+def request(site: Site, chance: random.Random) -> bool:
+    """Ask for everything again under another config, by a backfill in one of four trials: the daemon looks at those every 30 s only."""
+    site.place.change_config()
+    backfill = chance.random() < 0.25
+    site.request(backfill)
+    return backfill
 
 
 def _published_at_last(site: Site) -> None:
-    """Nothing runs any more by itself, and the next backfill is published."""
+    """Nothing runs any more by itself, and the next request is published."""
     awaited(
-        lambda: not [told for told in site.place.problems() if " is " in told and told.startswith(("run", "job"))],
+        lambda: not [told for told in site.place.problems() if " is " in told and told.startswith(("run", "job", "backfill"))],
         "what was killed to be told",
+        site.place.problems,
     )
-    site.backfill()
+    site.place.change_config()
+    site.request(backfill=False)
     awaited(lambda: not site.place.problems(), "the next request to be published", site.place.problems)
 
 
 def _where(site: Site) -> str:
     with dg.DagsterInstance.get() as instance:
         open_runs = instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus(status) for status in OPEN_RUNS]))
-    return ", ".join(f"{run.job_name} {run.status.value.lower()}" for run in open_runs) or "between runs"
+        asked = ["backfill"] if open_backfills(instance) else []
+    return ", ".join([*asked, *(f"{run.job_name} {run.status.value.lower()}" for run in open_runs)]) or "between runs"
+
+
+def open_backfills(instance: dg.DagsterInstance) -> Sequence[PartitionBackfill]:
+    """The backfills that have not ended."""
+    statuses = [status for status in BulkActionStatus if status not in BULK_ACTION_TERMINAL_STATUSES]
+    return instance.get_backfills(filters=BulkActionsFilter(statuses=statuses))
 
 
 # --- processes -------------------------------------------------------------------------------------------------------------------
@@ -273,7 +315,7 @@ def awaited(condition: Callable[[], bool], what: str, tell: Callable[[], Any] = 
     until = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < until, f"waited {PATIENCE:.0f} s for {what}: {tell()}"
-        time.sleep(0.25)
+        time.sleep(0.4)
 
 
 def processes() -> list[int]:
@@ -333,11 +375,14 @@ def main() -> int:
             site = None if kind == "cli" else Site(place)
             try:
                 for number in range(given.count):
+                    trial_began = time.monotonic()
                     try:
-                        where[cli(place, chance, took) if site is None else (ui if kind == "ui" else daemon)(site, chance, took)] += 1
+                        killed_in = cli(place, chance, took) if site is None else (ui if kind == "ui" else daemon)(site, chance)
+                        where[killed_in] += 1
+                        print(f"{kind} {number}: killed in {killed_in}; {time.monotonic() - trial_began:.0f} s", flush=True)
                     except Exception as error:
                         failed += 1
-                        print(f"{kind} {number}: {error}")
+                        print(f"{kind} {number}: FAILED: {error}", flush=True)
                         traceback.print_exc()
             finally:
                 if site is not None:

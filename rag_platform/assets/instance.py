@@ -6,16 +6,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 import yaml
 
 from rag_platform.config import config_dir, load_settings
+from rag_platform.errors import BusyError
+from rag_platform.locks import locked
 from rag_platform.store import Store, write_text
 
 STOP_SECONDS = 30.0  # Dagster's processes have so long to end, runs under way with them
 _POLL_SECONDS = 0.1
+_DEV_LOCK_SECONDS = 5.0  # an earlier `dagster dev` over the same data root has so long to be gone
+# what the door was to end is ended by this when the door itself is killed: its end of the pipe closes
+_KEEPER = "import os, signal, sys; sys.stdin.read(); os.killpg(int(sys.argv[1]), signal.SIGKILL)"
 
 
 def prepare(store: Store) -> Path:
@@ -48,18 +53,28 @@ def _config(home: Path) -> dict[str, object]:
 def main() -> None:
     """Run `dagster ARGUMENTS` over the data root, e.g. `dev` or `definitions validate`, and exit with its code."""
     settings = load_settings()
-    prepare(Store(settings.home))
+    home = prepare(Store(settings.home))
     os.environ["RAG_HOME"] = str(settings.home)
     os.environ["RAG_CONFIG"] = str(config_dir().resolve())
-    sys.exit(supervised([sys.executable, "-m", "dagster", *sys.argv[1:], "-m", "rag_platform.definitions"]))
+    try:
+        # two daemons over one data root would each launch what is due
+        with _only_one(home) if sys.argv[1:2] == ["dev"] else nullcontext():
+            sys.exit(supervised([sys.executable, "-m", "dagster", *sys.argv[1:], "-m", "rag_platform.definitions"]))
+    except BusyError as error:
+        sys.exit(error.message)
+
+
+def _only_one(home: Path) -> AbstractContextManager[None]:
+    return locked(home / ".dev", "`dagster dev`", f"Dagster's daemon is run over {home}", wait=_DEV_LOCK_SECONDS)
 
 
 def supervised(command: Sequence[str], seconds: float = STOP_SECONDS) -> int:
-    """The exit code of a command that none of the processes it starts outlives, however this process is told to end.
+    """The exit code of a command that none of the processes it starts outlives, however this process is told to end, or killed.
 
     `dagster dev` ends its web server, daemon and code servers on an interrupt alone; what is left of them after `seconds` is killed.
     """
     process = subprocess.Popen(command, start_new_session=True)
+    keeper = subprocess.Popen([sys.executable, "-IS", "-c", _KEEPER, str(process.pid)], stdin=subprocess.PIPE, start_new_session=True)
     told: list[float] = []
 
     def stop(_number: int, _frame: object) -> None:
@@ -73,8 +88,10 @@ def supervised(command: Sequence[str], seconds: float = STOP_SECONDS) -> int:
         while process.poll() is None and not (told and time.monotonic() - told[0] > seconds):
             time.sleep(_POLL_SECONDS)
     finally:
+        keeper.kill()
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
+        keeper.wait()
     return 128 + signal.SIGTERM if told else process.wait()
 
 

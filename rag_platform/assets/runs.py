@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import dagster as dg
-from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
+from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus, PartitionBackfill
+from dagster._core.storage.tags import BACKFILL_ID_TAG
 
 from rag_platform import jobs
 from rag_platform.assets.partitions import JOB_TAG, NAMESPACE_TAG
@@ -18,8 +19,14 @@ from rag_platform.ledger import Ledger
 from rag_platform.ledger_rows import Job, JobItem
 from rag_platform.ledger_tables import now
 
-_UNDER_WAY = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
+_UNDER_WAY = [
+    dg.DagsterRunStatus.NOT_STARTED,  # a job killed between the making of its run and its start leaves one
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
 _BACKFILLING = [BulkActionStatus.REQUESTED, BulkActionStatus.CANCELING, BulkActionStatus.FAILING]
+BACKFILL_SECONDS = 600.0  # an open backfill of whose runs nothing was heard for so long holds no release back any more
 
 
 @dataclass
@@ -103,7 +110,7 @@ def _goes_on(job: Job, run: dg.DagsterRun, policy: JobPolicy) -> bool:
 def busy(instance: dg.DagsterInstance, ledger: Ledger, names: Sequence[str]) -> set[str]:
     """Those of the namespaces for which something runs or waits to run; a run or backfill from the UI may concern any of them."""
     found = {job.namespace for state in jobs.OPEN_STATES for job in ledger.jobs(state=state, limit=10_000)}
-    if instance.get_backfills(filters=BulkActionsFilter(statuses=_BACKFILLING), limit=1):
+    if any(_moves(backfill, instance) for backfill in instance.get_backfills(filters=BulkActionsFilter(statuses=_BACKFILLING))):
         return set(names)
     for run in instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED, *_UNDER_WAY])):
         concerned = concerns(run, ledger)
@@ -111,6 +118,13 @@ def busy(instance: dg.DagsterInstance, ledger: Ledger, names: Sequence[str]) -> 
             return set(names)
         found.add(concerned)
     return found & set(names)
+
+
+def _moves(backfill: PartitionBackfill, instance: dg.DagsterInstance) -> bool:
+    """True for an open backfill that was launched, or one of whose runs changed, a short while ago; Dagster may keep one open for ever."""
+    newest = instance.get_run_records(dg.RunsFilter(tags={BACKFILL_ID_TAG: backfill.backfill_id}), limit=1)
+    heard = max([backfill.backfill_timestamp, *(record.update_timestamp.timestamp() for record in newest)])
+    return datetime.now(UTC).timestamp() - heard < BACKFILL_SECONDS
 
 
 def concerns(run: dg.DagsterRun, ledger: Ledger) -> str | None:

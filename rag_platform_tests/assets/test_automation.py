@@ -8,18 +8,21 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
 from rag_platform import jobs
 from rag_platform.assets.instance import prepare
 from rag_platform.assets.launch import run_job
 from rag_platform.assets.partitions import JOB_TAG, RANGE_END, RANGE_START, document_versions, namespaces
 from rag_platform.assets.resources import Platform
-from rag_platform.config import Settings
+from rag_platform.assets.runs import end_orphans
+from rag_platform.config import JobPolicy, Settings
 from rag_platform.definitions import defs
 from rag_platform.ledger_rows import Job, JobItem, Source
 from rag_platform.profiles import INGESTION_STAGES
@@ -212,6 +215,21 @@ def test_a_backfill_from_the_ui_leads_to_one_release(desk: Any, instance: dg.Dag
         assert len(ledger.releases("yard")) == 2
 
 
+def test_a_backfill_holds_a_release_back_only_while_it_moves(desk: Any, instance: dg.DagsterInstance, received: list[str]) -> None:
+    after = Ticks("release_when_quiet", instance)
+    assert backfill(instance, received[0]).success
+    begun = datetime.now(UTC).timestamp()
+    opened = PartitionBackfill("opened", BulkActionStatus.REQUESTED, False, {}, begun)
+    instance.add_backfill(opened)
+    assert not after().run_requests
+    instance.update_backfill(opened._replace(backfill_timestamp=begun - 601))  # as one whose daemon never goes on with it
+    assert [request.partition_key for request in after().run_requests] == ["yard"]
+    job = implicit_job()
+    tags = {RANGE_START: received[0], RANGE_END: received[0], "dagster/backfill": "opened"}
+    assert job.execute_in_process(instance=instance, tags=tags, raise_on_error=False).success
+    assert not after().run_requests  # it has just had a run
+
+
 @contextmanager
 def running(instance: dg.DagsterInstance, job_name: str, **tags: str) -> Iterator[dg.DagsterRun]:
     """A run that Dagster counts as running; it is over afterwards, if it is not yet."""
@@ -311,6 +329,19 @@ def test_a_run_that_died_before_it_began_its_work_frees_its_slot(
         monkeypatch.setattr(jobs, "LAUNCH_SECONDS", -1.0)
         Ticks("release_when_quiet", instance)()
         assert status(instance, run) == "FAILURE"
+
+
+def test_a_run_that_was_made_and_never_started_is_closed_with_its_job(desk: Any, instance: dg.DagsterInstance) -> None:
+    """A job killed between the making of its run and its start; the run of a job that is still at it stays."""
+    with desk.ledger() as ledger:
+        runs = []
+        for state in ("failed", "running"):
+            job = ledger.add_job("ingest", "yard", {"version_ids": ["yard.a@1"]})
+            ledger.update_job(job.job_id, state=state, **jobs.of_process(os.getpid()))
+            runs.append(instance.create_run_for_job(defs.resolve_job_def("release"), tags={JOB_TAG: job.job_id}))
+        assert [status(instance, run) for run in runs] == ["NOT_STARTED", "NOT_STARTED"]
+        end_orphans(instance, ledger, JobPolicy())
+        assert [status(instance, run) for run in runs] == ["FAILURE", "NOT_STARTED"]
 
 
 def test_a_killed_release_is_asked_for_again_and_not_for_ever(desk: Any, instance: dg.DagsterInstance, received: list[str]) -> None:

@@ -8,8 +8,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from rag_platform.assets import instance
 
 # starts a child that ignores what interrupts its parent, as a server of a server does
 PARENT = """
@@ -41,18 +44,57 @@ def left(session: int) -> list[int]:
     return found
 
 
+def children(pid: int) -> list[int]:
+    """Children of a process, first started first."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()]
+
+
+def gone(session: int) -> None:
+    """Wait until nothing of a session is left."""
+    until = time.monotonic() + 10
+    while left(session):
+        assert time.monotonic() < until, left(session)
+        time.sleep(0.05)
+
+
 @pytest.mark.integration
 @pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="the processes of a session are found in /proc")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_no_process_outlives_the_door(number: signal.Signals) -> None:
     with subprocess.Popen([sys.executable, "-c", SUPERVISOR], stdout=subprocess.PIPE, start_new_session=True) as door:
         assert door.stdout is not None and door.stdout.readline() == b"up\n"
-        children = [int(pid) for pid in Path(f"/proc/{door.pid}/task/{door.pid}/children").read_text(encoding="utf-8").split()]
-        assert len(children) == 1 and len(left(children[0])) == 2
+        started, keeper = children(door.pid)
+        assert len(left(started)) == 2
         os.kill(door.pid, number)
         assert door.wait(30) == 128 + signal.SIGTERM
         assert door.stdout.read() == b"interrupted\n"
-    until = time.monotonic() + 10
-    while left(children[0]):
-        assert time.monotonic() < until, left(children[0])
-        time.sleep(0.05)
+    gone(started)
+    gone(keeper)
+
+
+@pytest.mark.integration
+@pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="the processes of a session are found in /proc")
+def test_no_process_outlives_a_door_that_is_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", SUPERVISOR], stdout=subprocess.PIPE, start_new_session=True) as door:
+        assert door.stdout is not None and door.stdout.readline() == b"up\n"
+        started, keeper = children(door.pid)
+        assert len(left(started)) == 2
+        os.kill(door.pid, signal.SIGKILL)
+    gone(started)
+    gone(keeper)
+
+
+def test_dagster_is_run_over_a_data_root_once(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(instance, "_DEV_LOCK_SECONDS", 0.1)
+    monkeypatch.setattr(sys, "argv", ["instance", "dev", "--help"])
+    held = "import sys; from pathlib import Path; from rag_platform.assets.instance import _only_one\n"
+    held += "with _only_one(Path(sys.argv[1])):\n    print(flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", held, os.environ["DAGSTER_HOME"]]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as first:
+        assert first.stdout is not None and first.stdout.readline() == b"\n"
+        with pytest.raises(SystemExit) as refused:
+            instance.main()
+        said = str(refused.value)
+        assert said.startswith(f"Dagster's daemon is run over {os.environ['DAGSTER_HOME']} by `dagster dev` (process {first.pid}, for ")
+        assert said.endswith(" s); try again when it has ended")
+        first.communicate()
