@@ -5,9 +5,10 @@ The doors (command line, server, Dagster) call these; each keeps the ledger true
 
 from __future__ import annotations
 
+import gc
 import uuid
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import takewhile
@@ -73,6 +74,20 @@ def _words(document: Document) -> tuple[object, ...]:
     return document.title, document.tags, document.categories, document.metadata
 
 
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Python's search for cycles of objects paused: it walks over the records of a whole library again and again, and there are none (a
+    quarter of the time that a small edit of 20,000 documents took)."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@_without_collector()
 def build_candidate(
     namespace: str, *, settings: Settings, strategy: Strategy, store: Store, ledger: Ledger, full: bool = False, in_place: bool = True
 ) -> tuple[Manifest, list[CheckResult]]:
@@ -149,6 +164,7 @@ def newest_candidate(namespace: str, ledger: Ledger) -> str:
     )
 
 
+@_without_collector()
 def publish_candidate(namespace: str, release_id: str, *, settings: Settings, store: Store, ledger: Ledger) -> Release:
     """The published release: the pointer is moved first, then the ledger says so, then old releases are dropped.
 
