@@ -8,8 +8,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +19,10 @@ from rag_platform.assets.launch import run_job
 from rag_platform.assets.partitions import JOB_TAG
 from rag_platform.errors import NotFoundError, RagError, StorageError, disk_full
 from rag_platform.ledger_rows import Job, JobItem
+from rag_platform_tests.at_work import SLEEP, working
 
 GATE = "# Gate\n\nThe gate opens at 05:30.\n"
 DOCK = "# Dock\n\nThe dock holds 12 trucks.\n"
-SLEEP = "import time; print(0, flush=True); time.sleep(60)"
 STUBBORN = """
 import signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -36,18 +34,6 @@ time.sleep(60)
 
 def process(code: str, *args: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", code, *args])
-
-
-@contextmanager
-def working(code: str, job_id: str) -> Iterator[tuple[subprocess.Popen[bytes], bytes]]:
-    """A process that is a job's as far as anybody can see, and the line that it printed when it was up."""
-    made = subprocess.Popen([sys.executable, "-c", code, job_id], start_new_session=True, stdout=subprocess.PIPE)
-    assert made.stdout is not None
-    try:
-        yield made, made.stdout.readline()
-    finally:
-        made.kill()
-        made.communicate()
 
 
 # --- waiting, and jobs that nobody waits for -----------------------------------------------------------------------------

@@ -7,28 +7,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from rag_platform import jobs
-
-SLEEP = "import time; print(0, flush=True); time.sleep(60)"
-
-
-@contextmanager
-def working(code: str, job_id: str) -> Iterator[tuple[subprocess.Popen[bytes], bytes]]:
-    """A process that is a job's as far as anybody can see, and the line that it printed when it was up."""
-    made = subprocess.Popen([sys.executable, "-c", code, job_id], start_new_session=True, stdout=subprocess.PIPE)
-    assert made.stdout is not None
-    try:
-        yield made, made.stdout.readline()
-    finally:
-        made.kill()
-        made.communicate()
+from rag_platform_tests.at_work import SLEEP, working
 
 
 def elsewhere_job(ledger: Any, *, state: str = "running", silent_for: float = 0.0) -> str:

@@ -309,19 +309,11 @@ def list_releases(store: Store, namespace: str) -> list[Manifest]:
     return sorted(found, key=lambda manifest: (manifest.created_at, manifest.release_id), reverse=True)
 
 
-def clean(
-    store: Store,
-    namespace: str,
-    keep: int,
-    pinned: Collection[str] = (),
-    unpublished: Collection[str] = (),
-    releases: Sequence[Manifest] | None = None,
-) -> list[str]:
-    """Remove what `surplus` names; returns the names of what was removed."""
-    removed = surplus(store, namespace, keep, pinned, unpublished, releases)
-    for path in removed:
+def clean(directories: Sequence[Path]) -> list[str]:
+    """Remove what `surplus` found; returns the names of what was removed."""
+    for path in directories:
         drop(path)
-    return [path.name for path in removed]
+    return [path.name for path in directories]
 
 
 def surplus(

@@ -249,9 +249,9 @@ def retain(namespace: str, *, settings: Settings, store: Store, ledger: Ledger) 
     rows = ledger.releases(namespace)
     public = {row.release_id for row in rows if row.published_at}
     found = releases.list_releases(store, namespace)
-    there = {manifest.release_id for manifest in found}
+    there = {manifest.release_id for manifest in found}  # one without a row: a crash came first
     pinned = {row.release_id for row in rows if row.pinned}
-    removed = releases.clean(store, namespace, settings.releases.keep, pinned, there - public, found)  # no row: a crash came first
+    removed = releases.clean(releases.surplus(store, namespace, settings.releases.keep, pinned, there - public, found))
     kept = there.difference(removed)
     for row in rows:
         if row.release_id not in kept and row.state in ("candidate", "rejected", "retired"):

@@ -392,7 +392,7 @@ def test_clean_keeps_the_published_its_parent_and_the_newest(
     release.rollback(store, "default", "r2")
     (store.releases_dir("default") / ".building-r6" / "lexical").mkdir(parents=True)
     (store.release_dir("default", "half")).mkdir()
-    assert sorted(release.clean(store, "default", 2)) == [".building-r6", "half", "r3"]
+    assert sorted(release.clean(release.surplus(store, "default", 2))) == [".building-r6", "half", "r3"]
     assert [manifest.release_id for manifest in release.list_releases(store, "default")] == ["r5", "r4", "r2", "r1"]
     opened = release.open_release(store, "default")
     assert opened.manifest.release_id == "r2"
@@ -451,7 +451,7 @@ def test_kill_at_any_point_leaves_the_old_release_live_and_the_next_run_clean(
     assert [manifest.release_id for manifest in release.list_releases(store, "default")] == ["r1"]
     assert [check for check in release.check(store, "default", "r1") if not check.passed] == []
     assert not grow(live, "r2", "r1").failures
-    assert release.clean(store, "default", 2) == []
+    assert release.clean(release.surplus(store, "default", 2)) == []
 
 
 # --- opening -------------------------------------------------------------------------------------------------------------
