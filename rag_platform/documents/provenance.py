@@ -21,7 +21,7 @@ from rag_platform.documents.loading import of_encoding
 from rag_platform.documents.places import Places, block_range
 from rag_platform.documents.sections import PREAMBLE, headings_of, section_id
 from rag_platform.errors import DocumentError
-from rag_platform.ir import Block, Chunk, Edit, Facts, Json, MediaLink, MediaRef, ParseSummary, Section, VerifyFailure, Version
+from rag_platform.ir import Block, Chunk, Edit, Facts, MediaLink, MediaRef, ParseSummary, Section, VerifyFailure, Version
 from rag_platform.loaders import second_readers
 from rag_platform.profiles import stage_profiles
 from rag_platform.records import from_json
@@ -78,39 +78,6 @@ def verify_version(
 def edited_count(chunks: Sequence[Chunk]) -> int:
     """How many of the chunks say something else than their source, because they were edited by hand."""
     return sum(bool(chunk.edited_from) for chunk in chunks)
-
-
-def locate(store: Store, version: Version, profiles: Mapping[str, str], chunk: Chunk) -> Json:
-    """Where a chunk stands in its source, for display: file, hash, loader, pages, lines, bytes, and the place of each block it touches."""
-    folder = store.facts_dir(version, profiles["facts"])
-    blocks = read_records(folder / "blocks.parquet", Block)
-    summary = from_json(ParseSummary, read_json(folder / "summary.json"))
-    first, last = block_range(blocks, [block.start for block in blocks], chunk.fact_start, chunk.fact_end)
-    return {
-        "source_uri": version.source_uri,
-        "filename": version.filename,
-        "file_sha256": version.file_sha256,
-        "loader": f"{summary.loader_name} {summary.loader_version}",
-        "encoding": summary.encoding,
-        "page_range": _pair(chunk.page_start, chunk.page_end),
-        "line_range": _pair(chunk.line_start, chunk.line_end),
-        "byte_range": _pair(chunk.byte_start, chunk.byte_end),
-        "blocks": [
-            {
-                "kind": block.kind,
-                "page": block.page,
-                "bbox": list(block.bbox) if block.bbox else None,
-                "line_range": _pair(block.line_start, block.line_end),
-                "byte_range": _pair(block.byte_start, block.byte_end),
-                "locator": block.locator,
-            }
-            for block in blocks[first:last]
-        ],
-    }
-
-
-def _pair(first: int | None, last: int | None) -> list[int] | None:
-    return None if first is None or last is None else [first, last]
 
 
 @dataclass(frozen=True, slots=True)

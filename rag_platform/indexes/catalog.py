@@ -293,11 +293,6 @@ class CatalogReader:
         rows = self._db().execute(f"SELECT {columns(MediaText)} FROM media_texts WHERE version_id = ? ORDER BY asset_id", (version_id,))
         return [restored(MediaText, row) for row in rows]
 
-    def documents_showing(self, asset_id: str) -> list[str]:
-        """Ids of the documents whose live version shows an image."""
-        rows = self._db().execute("SELECT DISTINCT doc_id FROM asset_anchor WHERE asset_id = ? ORDER BY doc_id", (asset_id,))
-        return [row[0] for row in rows]
-
     # counts
 
     def counts(self) -> dict[str, int]:

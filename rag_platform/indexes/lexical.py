@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from rag_platform.config import fingerprint
 from rag_platform.config_query import ProviderConfig
 from rag_platform.ir import Chunk, LexicalRow, View
 from rag_platform.protocols import LexicalIndex, LexicalReader
-from rag_platform.providers import segmentation
 from rag_platform.registry import build
 from rag_platform.store import own_copies
 
@@ -46,8 +45,3 @@ def open_reader(config: ProviderConfig, directory: Path) -> LexicalReader:
     """A reader of a finished index."""
     index: LexicalIndex = build("lexical_index", config.provider, config.options)
     return index.open(directory)
-
-
-def analyse(text: str) -> Sequence[str]:
-    """The terms of a text before stemming, Chinese in characters and pairs; what counts as a shared word of question and answer."""
-    return segmentation.terms(text)

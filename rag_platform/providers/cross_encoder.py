@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.providers.rerank_texts import passage
+from rag_platform.text.encoding import encodable
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
@@ -59,7 +60,7 @@ class CrossEncoderReranker:
         """The logit of each pair of question and passage. Raises ConfigError `model_not_found` or `model_unusable` with the remedy."""
         if not hits:
             return []
-        pairs = [(_encodable(query.dense_query_text), _encodable(passage(hit, self.max_chars))) for hit in hits]
+        pairs = [(encodable(query.dense_query_text), encodable(passage(hit, self.max_chars))) for hit in hits]
         with _lock:
             model = self._loaded()
             try:
@@ -107,8 +108,3 @@ class CrossEncoderReranker:
             return self.model
         raise ConfigError(f"there is no model folder {self.model!r}; give the absolute path of a folder, or the name of a hub model, such "
                           "as BAAI/bge-reranker-base", code="model_not_found")  # fmt: skip
-
-
-def _encodable(text: str) -> str:
-    # The tokenizer needs valid Unicode; NUL is no text.
-    return text.replace("\0", " ").encode("utf-8", "ignore").decode("utf-8")

@@ -13,6 +13,7 @@ from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import Hit, Json, QueryIR
 from rag_platform.providers.openai_calls import recorded
 from rag_platform.providers.rerank_texts import passage
+from rag_platform.text.encoding import encodable
 
 _CODES = {401: "unauthorized", 403: "forbidden", 404: "model_not_found", 408: "timeout", 413: "too_large", 429: "rate_limited"}
 _AGAIN = ("timeout", "connection_failed", "rate_limited", "server_error")
@@ -57,8 +58,8 @@ class HttpReranker:
         """
         if not hits:
             return []
-        documents = [_encodable(passage(hit, self.max_chars)) for hit in hits]
-        body: Json = {"model": self.model, "query": _encodable(query.dense_query_text), "documents": documents, "top_n": len(documents)}
+        documents = [encodable(passage(hit, self.max_chars)) for hit in hits]
+        body: Json = {"model": self.model, "query": encodable(query.dense_query_text), "documents": documents, "top_n": len(documents)}
         with recorded(self.NAME, self.model) as record:
             reply, record["retries"] = self._asked(body)
             record["usage"] = _usage(reply)
@@ -140,7 +141,3 @@ def _usage(reply: Any) -> Json:
 
 def _seconds(asked: str) -> float:
     return float(asked) if asked.replace(".", "", 1).isdigit() else 0.0
-
-
-def _encodable(text: str) -> str:
-    return text.encode("utf-8", "ignore").decode("utf-8")  # a lone surrogate has no UTF-8

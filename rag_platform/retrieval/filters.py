@@ -59,7 +59,6 @@ _ORDER = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 _OPERATORS = ("$eq", "$ne", "$in", "$nin", *_ORDER, "$contains")
 _PROFILE = fingerprint("filters", RULES, MISSING, sorted(POST_FIELDS), SOFT_FIELDS, _OPERATORS, sorted(_DATE_FIELDS), length=12)
 _MAX_DEPTH = 5
-_OF_CHUNKS = re.compile(r"\bc\.")
 _LAST_CHARACTER = "\U0010ffff"
 
 
@@ -108,11 +107,6 @@ class FilterPlan:
     versions: tuple[str, ...] = ()  # version ids asked for by name
     applied: Json | None = None
     filter_profile_id: str = ""
-
-    @property
-    def of_documents(self) -> bool:
-        """True when `where` speaks of documents and versions alone, so that it holds for all chunks of a document or for none."""
-        return bool(self.where) and _OF_CHUNKS.search(self.where) is None
 
     @property
     def execution(self) -> dict[str, list[str]]:

@@ -137,7 +137,7 @@ def _bad(what: str, text: str) -> ProviderError:
 
 def _question(reply: Json, query: QueryIR) -> tuple[str, list[str]]:
     """The rewritten question, or the user's own with a warning where the model's left out what must stand."""
-    question = _encodable(reply["question"])
+    question = _clipped(reply["question"])
     if not question or len(question) > MAX_CHARS:
         raise _bad(f"the model's question has {len(question)} characters, 1 to {MAX_CHARS} are wanted", reply["question"])
     if lost := _lost(question, query):
@@ -156,7 +156,7 @@ def _further(wordings: Sequence[str], question: str, query: QueryIR) -> list[str
     """Other wordings that keep what must stand, each once, none that is asked anyway."""
     asked = {normalised(question), query.normalized_query}
     found: dict[str, str] = {}
-    for wording in map(_encodable, wordings):
+    for wording in map(_clipped, wordings):
         key = normalised(wording) if wording else ""
         if wording and len(wording) <= MAX_CHARS and key not in asked and _lost(wording, query) is None:
             found.setdefault(key, wording)
@@ -167,14 +167,14 @@ def _expansions(keywords: Sequence[str], query: QueryIR, known: Sequence[str], c
     """The model's words that the question does not say, with the weight of synonyms."""
     said = {normalised(text) for text in known}
     found: dict[str, str] = {}
-    for word in map(_encodable, keywords[:MAX_KEYWORDS]):
+    for word in map(_clipped, keywords[:MAX_KEYWORDS]):
         key = normalised(word) if word else ""
         if key and len(word) <= MAX_KEYWORD_CHARS and key not in said and key not in query.normalized_query:
             found.setdefault(key, word)
     return [(word, config.expansion_weight) for word in found.values() if config.expansion_weight]
 
 
-def _encodable(text: str) -> str:
+def _clipped(text: str) -> str:
     return cleaned(text[: 4 * MAX_CHARS])
 
 

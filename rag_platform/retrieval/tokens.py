@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rag_platform.errors import ConfigError
 from rag_platform.registry import build
+from rag_platform.text.encoding import encodable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -89,7 +90,7 @@ def _bpe(name: str) -> Counter:
     except ImportError as error:
         raise ConfigError(f"the tokenizer {name!r} needs the extra `tokens`: pip install 'rag-platform[tokens]' ({error})") from error
     encoding = bpe_openai.get_encoding(name)
-    return lambda text: len(encoding.encode_ordinary(_encodable(text)))
+    return lambda text: len(encoding.encode_ordinary(encodable(text)))
 
 
 def _of_file(path: Path) -> Counter:
@@ -101,8 +102,4 @@ def _of_file(path: Path) -> Counter:
         raise ConfigError(f"{path} is no tokenizer.json that can be read: {error}", code="unknown_tokenizer") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    return lambda text: len(tokenizer.encode(_encodable(text), add_special_tokens=False).ids)
-
-
-def _encodable(text: str) -> str:
-    return text.encode("utf-8", "ignore").decode("utf-8")  # a lone surrogate has no UTF-8
+    return lambda text: len(tokenizer.encode(encodable(text), add_special_tokens=False).ids)

@@ -11,7 +11,7 @@ from rag_platform.config import Strategy
 from rag_platform.documents.chunkers_recursive import Recursive
 from rag_platform.documents.chunking import cut
 from rag_platform.documents.cleaning import normalise
-from rag_platform.documents.provenance import locate, verify_version
+from rag_platform.documents.provenance import verify_version
 from rag_platform.documents.sections import MarkdownHeadings, headings_of
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Chunk, Edit, MediaLink, Version
@@ -109,18 +109,6 @@ def test_blocks_that_point_elsewhere_are_found(store: Store, tiny: Strategy) -> 
     path = store.facts_dir(version, "f") / "blocks.parquet"
     write_records(path, Block, [Block(0, "heading", 0, 3, 1, 0, 3, 1, 1), Block(1, "paragraph", 5, 15, 0, 4, 14, 3, 3)])
     assert reasons(store, version, chunks) == ["block_bytes"]
-
-
-def test_locate_names_the_place_without_paths(store: Store, tiny: Strategy) -> None:
-    version, (first, _) = stored(store, tiny, RAW)
-    place = locate(store, version, PROFILES, first)
-    assert (place["source_uri"], place["line_range"], place["byte_range"], place["encoding"]) == ("files/d.md", [1, 5], [3, 42], "utf-8")
-    assert [(block["kind"], block["line_range"]) for block in place["blocks"]] == [
-        ("heading", [1, 1]),
-        ("paragraph", [3, 3]),
-        ("paragraph", [5, 5]),
-    ]
-    assert str(store.home) not in str(place)
 
 
 def ends_inside(chunks: list[Chunk], text: str) -> list[str]:

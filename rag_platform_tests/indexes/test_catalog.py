@@ -75,7 +75,6 @@ def test_records_come_back_equal(catalog: CatalogReader) -> None:
     assert list(catalog.versions()) == ["default.doc-1@aaa", "default.doc-2@aaa"]
     assert catalog.sections("doc-1") == SECTIONS
     assert catalog.media("doc-1") == [LINK, MISSING]
-    assert catalog.documents_showing("pic") == ["doc-1"]
 
 
 def test_rows_join_document_and_version(catalog: CatalogReader) -> None:

@@ -308,12 +308,3 @@ def test_a_soft_condition_lifts_and_never_drops(catalog: CatalogReader) -> None:
     assert [name for name, _, _ in favoured([], compiled)] == ["tags", "created_at"]
     switched = plan({"tags": {"$eq": "api", "$soft": True}, "prefer_official": True}, FILTERABLE)
     assert switched.execution["rerank"] == ["prefer_official", "tags"]
-
-
-@pytest.mark.parametrize(
-    ("filters", "whole"),
-    [({"doc_id": "a", "tags": "t"}, True), ({"content_type": "x"}, True), ({"lang": "zh"}, False), ({"tags": "c.x"}, True),
-     ({"$or": [{"doc_id": "a"}, {"section_path": "x"}]}, False), ({}, False), ({"keyphrases": "x"}, False)],
-)  # fmt: skip
-def test_a_plan_knows_whether_it_speaks_of_whole_documents(filters: dict[str, Any], whole: bool) -> None:
-    assert plan(filters, FILTERABLE).of_documents is whole
