@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_platform.errors import ProviderError
-from rag_platform.indexes.lexical import analyse, row_hash, row_of
+from rag_platform.indexes.lexical import row_hash, row_of
 from rag_platform.ir import Chunk, LexicalRow, View
 from rag_platform.providers.segmentation import CHINESE, MAX_TERM_CHARS, Chinese, dictionary_terms, is_identifier, normalized, terms
 from rag_platform.providers.tantivy import Tantivy, bucket_of
@@ -56,7 +56,6 @@ def test_row_hash_changes_with_text_and_headings_only() -> None:
 )
 def test_terms(text: str, expected: list[str]) -> None:
     assert terms(text) == expected
-    assert analyse(text) == expected
 
 
 @pytest.mark.parametrize(
