@@ -14,7 +14,7 @@ from pathlib import Path
 from rag_platform.chunk_embedders import owed_to_embedders
 from rag_platform.config import Settings, Strategy
 from rag_platform.documents import image_reading
-from rag_platform.documents.versions import STAGES, VersionBuild, build_stage, read_in_child
+from rag_platform.documents.versions import STAGES, Failure, VersionBuild, build_stages, read_in_child
 from rag_platform.errors import DocumentError
 from rag_platform.ir import ParseSummary, StageOutcome, Version, View
 from rag_platform.observability import faults, logs, tracing
@@ -53,10 +53,10 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What a version came to, its files flushed and in place; after a `failure` (stage, error) only the outcomes before it count."""
+    """What a version came to, its files flushed and in place; after a `failure` only the outcomes before it count."""
 
     outcomes: list[StageOutcome]
-    failure: tuple[str, Exception] | None
+    failure: Failure | None
     views: list[View]
     summary: ParseSummary | None
     title: str
@@ -79,20 +79,13 @@ def build_apart(task: Task) -> Built:
         task.version, plan.strategy, plan.settings, plan.store, task.origin, task.root, task.force, deferred=True, base_url=task.base_url
     )
     work.profiles = plan.profiles
-    outcomes: list[StageOutcome] = []
-    failure: tuple[str, Exception] | None = None
     with tracing.joined(task.trace) as joined:
-        for stage in (stage for stage in plan.stages if stage in STAGES):
-            try:
-                outcomes.append(build_stage(stage, work))
-            except Exception as error:  # the run goes on with the other documents
-                failure = stage, _sendable(error)
-                break
+        outcomes, failure = build_stages(plan.stages, work)
         work.writes.commit()
     done = failure is None and len(outcomes) == len(STAGES)
     return Built(
         outcomes,
-        failure,
+        (failure[0], _sendable(failure[1])) if failure is not None else None,
         work.views if done else [],
         work.summary if done else None,
         work.title if done else "",

@@ -47,6 +47,7 @@ from rag_platform.registry import build, provider_class, provider_version
 from rag_platform.store import Store, Writes, read_json, read_records, sha256_file
 
 OnProgress = Callable[[int, int], None]
+Failure = tuple[str, Exception]  # stage, what it raised
 Done = tuple[Path, str, Json, tuple[str, ...]]  # path, sha256, counts, warnings
 
 _LONG_SECONDS = 1.0  # what took longer is made safe at once, whatever comes after it
@@ -402,6 +403,18 @@ def build_stage(stage: str, work: VersionBuild) -> StageOutcome:
         span.set(reused=reused, **counts)
     relative = path.relative_to(work.store.home).as_posix()
     return StageOutcome(stage, work.profiles[stage], reused, time.perf_counter() - started, relative, sha256, counts, tuple(warnings))
+
+
+def build_stages(stages: Sequence[str], work: VersionBuild) -> tuple[list[StageOutcome], Failure | None]:
+    """The outcomes of those of the stages that lead to the views, in order, and in which one the version failed: one document's failure is
+    no other's."""
+    outcomes: list[StageOutcome] = []
+    for stage in (stage for stage in stages if stage in STAGES):
+        try:
+            outcomes.append(build_stage(stage, work))
+        except Exception as error:
+            return outcomes, (stage, error)
+    return outcomes, None
 
 
 def marker(stage: str, work: VersionBuild) -> Path:

@@ -22,7 +22,7 @@ from rag_platform.documents.child_pool import pool
 from rag_platform.documents.cleaning import canonical
 from rag_platform.documents.drift import drifted
 from rag_platform.documents.metadata import file_metadata
-from rag_platform.documents.versions import STAGES, VersionBuild, build_stage, read_facts, read_in_child
+from rag_platform.documents.versions import Failure, VersionBuild, build_stages, read_facts, read_in_child
 from rag_platform.errors import DocumentError, ProviderError, RagError, disk_full
 from rag_platform.indexes.embedding import EmbeddingReport, embed_texts
 from rag_platform.indexes.embedding_cache import EmbeddingCache
@@ -42,7 +42,6 @@ OnOutcome = Callable[[Version, StageOutcome], None]
 OnFailure = Callable[[Version, str, str, str], None]  # version, stage, code, reason
 OnEmbedded = Callable[[Sequence[Version]], None]  # all their outcomes were told; next the ledger calls them ready
 OnProgress = Callable[[str, int, int, str], None]  # stage, done, total, message
-Failure = tuple[str, Exception]  # stage, what it raised
 
 
 @dataclass
@@ -218,6 +217,8 @@ class _Run:
             self.settle()  # equal bytes share their facts
         work = self._begun(number)
         outcomes, failure = self._built_apart(work) if work.built is not None else self._built_here(work)
+        if failure:
+            self._raise_full(failure[1])
         self._ahead -= text_bytes(version)
         flushed = self._flusher.submit(work.writes.commit)
         self.settle()
@@ -230,24 +231,19 @@ class _Run:
 
     def _built_here(self, work: VersionBuild) -> tuple[list[StageOutcome], Failure | None]:
         """The outcomes of the stages up to the views, and in which one the version failed."""
-        outcomes: list[StageOutcome] = []
-        for stage in (s for s in self.stages if s in STAGES):
+        outcomes, failure = build_stages(self.stages, work)
+        if failure is None and outcomes and outcomes[-1].stage == "views":
             try:
-                outcomes.append(build_stage(stage, work))
-                if stage == "views":
-                    self._edit(work)
+                self._edit(work)
             except Exception as error:  # one document must never cost the batch
-                self._raise_full(error)
-                return outcomes, (stage, error)
-        return outcomes, None
+                failure = "views", error
+        return outcomes, failure
 
     def _built_apart(self, work: VersionBuild) -> tuple[list[StageOutcome], Failure | None]:
         """As `_built_here`, of a version that a child process builds."""
         assert work.built is not None
         built = work.built.result()
         tracing.add(built.figures)
-        if built.failure:
-            self._raise_full(built.failure[1])
         if built.summary is not None:
             work.views, work.summary, work.title = built.views, built.summary, built.title
         return built.outcomes, built.failure

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from rag_platform.ir import Block
 from rag_platform.loaders.html_inline import Image
@@ -36,6 +37,11 @@ def assembled(parts: Iterable[Part]) -> tuple[str, list[Block], list[tuple[int, 
         blocks.append(Block(len(blocks), part.kind, start, at, level=part.level, locator=part.locator, title=part.title))
         found += [(start + image.start, start + image.end, image.target, image.alt) for image in part.images]
     return "".join(texts) + ("\n" if texts else ""), blocks, found
+
+
+def choose_title(said: str, blocks: Sequence[Block], filename: str) -> str:
+    """What the file says it is called, else its first heading, else its name without the suffix."""
+    return said or next((block.title for block in blocks if block.title), "") or PurePosixPath(filename).stem
 
 
 def fenced(text: str, language: str = "") -> str:

@@ -11,14 +11,14 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, Json
 from rag_platform.loaders import archives
-from rag_platform.loaders.assembling import Part, assembled
+from rag_platform.loaders.assembling import Part, assembled, choose_title
 from rag_platform.loaders.damage import damage
 from rag_platform.loaders.decoding import Decoded
 from rag_platform.loaders.html import decoded_page, disproved, parsed
@@ -62,11 +62,7 @@ class EpubLoader:
             raise DocumentError(f"the book cannot be read: {damage(error)}; download or export it again", code="broken_file") from error
         if not blocks:
             raise DocumentError("no chapter of the book holds text; nothing to index", code="empty_file")
-        title = (
-            str(book.metadata.get("title", ""))
-            or next((block.title for block in blocks if block.title), "")
-            or PurePosixPath(filename).stem
-        )
+        title = choose_title(str(book.metadata.get("title", "")), blocks, filename)
         metadata = {key: value for key, value in book.metadata.items() if key != "title"}
         return facts_of(
             self.NAME, self.VERSION, "lxml", etree.__version__, Decoded(text, ""), blocks, image_refs(found, blocks, "epub"), title,

@@ -21,7 +21,7 @@ from urllib.parse import urljoin
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, Json
-from rag_platform.loaders.assembling import Part, assembled
+from rag_platform.loaders.assembling import Part, assembled, choose_title
 from rag_platform.loaders.decoding import Decoded, decode, looks_like_text
 from rag_platform.loaders.html import decoded_page, disproved, main_pieces, parsed
 from rag_platform.loaders.html_blocks import Page, Piece, letters
@@ -95,7 +95,7 @@ class MhtmlLoader:
             metadata |= {"left_out": f"{left_out} letters beside the main content"} if left_out > 0 else {}
         return facts_of(
             self.NAME, self.VERSION, "email", "1", Decoded(text, ""), blocks, image_refs(found, blocks, "mhtml"),
-            title or next((block.title for block in blocks if block.title), "") or PurePosixPath(filename).stem, metadata,
+            choose_title(title, blocks, filename), metadata,
             warnings=page.notes, profile="page",
         )  # fmt: skip
 
@@ -124,9 +124,14 @@ def numbered(message: Message, number: str = "") -> Iterator[tuple[str, Message]
         yield number, message
     for index, part in enumerate(cast(Sequence[Message], message.get_payload()), 1):
         if message.get_content_type() == "message/rfc822":
-            yield from numbered(part, f"{number}.0" if number else "0")
+            yield from numbered(part, _below(number, 0))
         else:
-            yield from numbered(part, f"{number}.{index}" if number else str(index))
+            yield from numbered(part, _below(number, index))
+
+
+def _below(number: str, index: int) -> str:
+    """The number of a part within another; a mail within a mail is part 0."""
+    return f"{number}.{index}" if number else str(index)
 
 
 def header_text(message: Message, name: str) -> str:
@@ -208,13 +213,13 @@ class _Reading:
         if kind == "message/rfc822" and part.is_multipart():
             inner = cast(Sequence[Message], part.get_payload())[0]
             if depth < MAX_DEPTH:
-                yield from self.mail(inner, f"{number}.0" if number else "0", depth + 1)
+                yield from self.mail(inner, _below(number, 0), depth + 1)
             else:
                 self.warnings.append("mails forwarded too deeply were not read")
         elif part.is_multipart():
             children = list(enumerate(cast(Sequence[Message], part.get_payload()), 1))
             for index, child in [_best(children)] if kind == "multipart/alternative" else children:
-                yield from self._content(child, f"{number}.{index}" if number else str(index), depth, pictures)
+                yield from self._content(child, _below(number, index), depth, pictures)
         elif part.get_content_disposition() == "attachment" or kind not in ("text/plain", "text/html"):
             if part.get_content_maintype() != "image" or part.get_content_disposition() == "attachment":
                 name = part.get_filename() or kind

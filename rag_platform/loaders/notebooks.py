@@ -9,12 +9,12 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, ClassVar
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, Json
-from rag_platform.loaders.assembling import Part, assembled, fenced, unfenced
+from rag_platform.loaders.assembling import Part, assembled, choose_title, fenced, unfenced
 from rag_platform.loaders.damage import damage
 from rag_platform.loaders.decoding import Decoded, decode, looks_like_text
 from rag_platform.loaders.html_inline import Image
@@ -47,7 +47,7 @@ class NotebookLoader:
         if not blocks:
             raise DocumentError("no cell of the notebook holds anything; nothing to index", code="empty_file")
         metadata: Json = {"language": book.language, "cells": len(book.cells)} if book.language else {"cells": len(book.cells)}
-        title = book.title or next((block.title for block in blocks if block.title), "") or PurePosixPath(filename).stem
+        title = choose_title(book.title, blocks, filename)
         return facts_of(
             self.NAME, self.VERSION, "json", "1", Decoded(text, ""), blocks, image_refs(found, blocks, "ipynb"), title, metadata,
             warnings=warnings, profile="cells",

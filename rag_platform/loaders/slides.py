@@ -11,13 +11,13 @@ import re
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, ClassVar
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, Json
 from rag_platform.loaders import archives, pipe_tables
-from rag_platform.loaders.assembling import Part, assembled
+from rag_platform.loaders.assembling import Part, assembled, choose_title
 from rag_platform.loaders.damage import damage
 from rag_platform.loaders.decoding import Decoded
 from rag_platform.loaders.html_blocks import letters
@@ -70,10 +70,10 @@ class SlidesLoader:
         if not blocks:
             raise DocumentError("no slide holds text or a picture; nothing to index", code="empty_file")
         own = str(metadata.pop("title", ""))
-        title = (own if own != "PowerPoint Presentation" else "") or next((block.title for block in blocks if block.title), "")
+        title = choose_title(own if own != "PowerPoint Presentation" else "", blocks, filename)
         return facts_of(
             self.NAME, self.VERSION, "python-pptx", pptx.__version__, Decoded(text, ""), blocks, image_refs(found, blocks, "pptx"),
-            title or PurePosixPath(filename).stem, {**metadata, "slides": len(show.slides)}, warnings=reading.warnings(), profile="slides",
+            title, {**metadata, "slides": len(show.slides)}, warnings=reading.warnings(), profile="slides",
         )  # fmt: skip
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
