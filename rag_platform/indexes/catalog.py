@@ -124,7 +124,10 @@ class CatalogReader:
         if not path.is_file():
             raise NotFoundError(f"no catalog at {path.name}; rebuild the release with `rag rebuild`", code="no_catalog")
         self._path = path
-        self._file = LastingFile(path, self._checked)
+        try:
+            self._file = LastingFile(path, self._checked)
+        except sqlite3.OperationalError as error:  # it may have gone with its release since it was looked for
+            raise NotFoundError(f"{path.name} cannot be opened ({error}); rebuild the release with `rag rebuild`", code="no_catalog") from error
 
     def close(self) -> None:
         """Close every thread's connection; the reader is unusable afterwards."""

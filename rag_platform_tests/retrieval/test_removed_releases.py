@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rag_platform.errors import IntegrityError, NotFoundError
+from rag_platform.indexes import catalog
 from rag_platform.indexes import release as releases
 from rag_platform.ir import QueryRequest
 from rag_platform.retrieval import forms
@@ -80,6 +81,7 @@ def test_a_retained_release_that_was_removed_is_unknown_at_once(published: Any, 
 MOMENTS: dict[str, tuple[Any, str]] = {
     "manifest": (releases, "read_manifest"),
     "catalog": (releases, "CatalogReader"),
+    "catalog's file": (catalog, "LastingFile"),
     "lexical": (releases.lexical, "open_reader"),
     "dense": (releases, "DenseVectors"),
     "opened": (releases, "OpenRelease"),
