@@ -18,7 +18,8 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from rag_platform.errors import RagError
 from rag_platform.ir import Json
@@ -89,12 +90,40 @@ def seen_ours(error: BaseException, stage: str) -> None:
         seen(error, stage)
 
 
+class Attempt:
+    """A block that is left where it fails while the program goes on: `error` is then what it raised, logged as `seen` does.
+
+    What says that the program shall stop leaves the block, and so does what is `passing`.
+    """
+
+    def __init__(self, stage: str, *, passing: tuple[type[Exception], ...] = (), logs_dir: Path | None = None) -> None:
+        self.stage, self.error = stage, None
+        self._passing, self._logs_dir = passing, logs_dir
+
+    stage: str
+    error: Exception | None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        if not isinstance(error, Exception) or isinstance(error, self._passing):
+            return False
+        self.error = error
+        self.give_up(error)
+        return True
+
+    def give_up(self, error: Exception) -> None:
+        """Log what the block raised."""
+        seen(error, self.stage, logs_dir=self._logs_dir)
+
+
 def record(fault: Json, logs_dir: Path | None = None) -> None:
     """Write what `seen` or a child process found, once a trace; to the error output where nobody said where the log is."""
     from rag_platform.observability import tracing
 
     fault = {"trace_id": tracing.current_trace_id(), "span_id": tracing.current_span_id(), "version_id": _version.get(), **fault}
-    place = (fault["trace_id"], fault["stage"], fault["type"], _PLACE.findall(fault["exception"])[-1:])
+    place = (fault["trace_id"], fault["type"], _PLACE.findall(fault["exception"])[-1:])
     if fault["trace_id"] and _recent.count(place):
         return  # a batch that is halved until the bad text stands alone fails many times over
     _recent.append(place)

@@ -82,7 +82,7 @@ def start_in_turn(functions: Sequence[Callable[[], R]]) -> list[Future[R]]:
 def _fulfil(future: Future[R], call: Callable[[], R]) -> None:
     try:
         future.set_result(call())
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 (raised again by the thread that waits)
         future.set_exception(error)
 
 

@@ -14,7 +14,7 @@ import dataclasses
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
 
@@ -30,7 +30,7 @@ from rag_platform.retrieval import answering, budgets, citing, deadlines, eviden
 from rag_platform.retrieval.budgets import Budget
 from rag_platform.retrieval.deadlines import Deadline
 from rag_platform.retrieval.evidence import Evidence
-from rag_platform.retrieval.fallbacks import failed
+from rag_platform.retrieval.fallbacks import Fallbacks
 from rag_platform.retrieval.hits import limited
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.retrieval.search import Search
@@ -123,8 +123,8 @@ class _Leases:
 
 
 @dataclass
-class _Query:
-    """What every stage sees; `flags` and `warnings` grow as stages fall back."""
+class _Query(Fallbacks):
+    """What the stages of a question see."""
 
     library: Library
     names: tuple[str, ...]
@@ -134,8 +134,6 @@ class _Query:
     without: tuple[str, ...]
     on_text: OnText | None
     cancelled: threading.Event | None
-    flags: Json = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,13 +176,9 @@ def _load(q: _Query, first: Lease | None, strategy: Strategy) -> None:
     for lease, its in asked:
         dense = lease.release.dense is not None and (q.request.mode or its.retrieval.mode) != "sparse"
         for kind, built in q.library.models.unloaded(its, dense=dense, rerank=q.request.rerank, answer=q.request.answer).items():
-            try:
+            with faults.Attempt("model.load", passing=(CancelledError,)):
                 deadlines.within(LOAD_SECONDS, f"loading the {kind}", partial(q.library.models.load, built),
                                  Deadline.after(LOAD_SECONDS, q.cancelled), setting="the limit of loading")  # fmt: skip
-            except CancelledError:
-                raise
-            except Exception as error:
-                faults.seen(error, "model.load")
 
 
 def _asked(q: _Query) -> Iterator[tuple[Lease, Strategy]]:
@@ -228,12 +222,11 @@ def _search_all(q: _Query, deadline: Deadline) -> list[Found]:
     found: list[Found] = []
     errors: dict[str, Exception] = {}
     for namespace, future in started.items():
-        try:
+        with faults.Attempt("namespace.search") as attempt:
             found.append(deadlines.wait(future, deadline.left(), f"the search of namespace {namespace}", deadline))
-        except Exception as error:
+        if (error := attempt.error) is not None:
             if getattr(error, "code", "") in _CALLERS:
-                raise
-            faults.seen(error, "namespace.search")
+                raise error
             errors[namespace] = error
     if any("error" not in item.flags for item in found):  # else none could be searched, and the answer says so
         for item in found:
@@ -267,14 +260,13 @@ def _merge(q: _Query, found: list[Found]) -> list[Hit]:
     with tracing.span("stage.merge", provider_type="merge", provider_id="by_namespace") as span:
         every = [item.hits for item in found]
         config, asked = found[0].strategy.retrieval, q.request.max_per_document
-        try:
+        merged = [hit for turn in zip_longest(*every) for hit in turn if hit is not None]
+        hits = merged[: found[0].top_k]
+        warning = "the hits of the namespaces could not be weighed against each other (%s); they take turns"
+        with q.attempt("merge", warning, span=span):
             merged = merging.by_namespace(found[0].query.subject, every)
             hits = limited(merged, found[0].top_k, dedupe=config.dedupe, dedupe_threshold=config.dedupe_threshold,
                            mmr_lambda=config.mmr_lambda, max_per_document=config.max_per_document if asked is None else asked)  # fmt: skip
-        except Exception as error:
-            failed(q, "merge", error, "the hits of the namespaces could not be weighed against each other (%s); they take turns", span=span)
-            merged = [hit for turn in zip_longest(*every) for hit in turn if hit is not None]
-            hits = merged[: found[0].top_k]
         span.set(k_in=len(merged), k_out=len(hits), namespaces=[item.lease.namespace for item in found])
         return [dataclasses.replace(hit, rank=rank) for rank, hit in enumerate(hits, 1)]
 
@@ -283,12 +275,11 @@ def _context_build(q: _Query, found: list[Found], hits: list[Hit]) -> list[Hit]:
     """The evidence within the token budget."""
     config = found[0].strategy.context
     with tracing.span("stage.context_build", provider_type="context", provider_id="budget", max_tokens=config.max_tokens) as span:
-        try:
+        chosen = None
+        with q.attempt("context", "the context was made of the hits alone (%s)", span=span):  # parents and neighbours may be unreadable
             catalogs = {item.lease.namespace: item.lease.release.catalog for item in found}
             chosen = evidence.select(hits, config, catalogs, _vectors(found))
-        except Exception as error:  # parents and neighbours may be unreadable: the hits themselves are evidence
-            failed(q, "context", error, "the context was made of the hits alone (%s)", span=span)
-            chosen = _plain_context(hits, config)
+        chosen = chosen or _plain_context(hits, config)
         q.warnings += chosen.warnings
         span.set(context_k=len(chosen.hits), final_context_tokens=chosen.tokens, repeated=chosen.repeated, dropped=chosen.dropped)
         places = [f"{hit.source_uri}#{hit.section_path}" for hit in chosen.hits]
@@ -300,18 +291,16 @@ def _context_build(q: _Query, found: list[Found], hits: list[Hit]) -> list[Hit]:
 
 def _plain_context(hits: Sequence[Hit], config: ContextConfig) -> Evidence:
     """The hits themselves, chosen without parents, neighbours and a tokenizer; the first ones as they are when even that fails."""
-    try:
+    with faults.Attempt("stage.context"):
         return evidence.select(hits, config.model_copy(update={"mode": "chunk", "tokenizer": "estimate"}))
-    except Exception as error:
-        faults.seen(error, "stage.context")
-        chosen: list[Hit] = []
-        tokens = 0
-        for hit in hits[: config.max_chunks]:
-            tokens += estimate_tokens(hit.chunk_text)
-            if chosen and tokens > config.max_tokens:
-                break
-            chosen.append(hit)
-        return Evidence(tuple(chosen), tokens)
+    chosen: list[Hit] = []
+    tokens = 0
+    for hit in hits[: config.max_chunks]:
+        tokens += estimate_tokens(hit.chunk_text)
+        if chosen and tokens > config.max_tokens:
+            break
+        chosen.append(hit)
+    return Evidence(tuple(chosen), tokens)
 
 
 def _vectors(found: list[Found]) -> Callable[[Sequence[Hit]], Vectors] | None:
@@ -369,7 +358,7 @@ def _written(
     compose = _Composing(first, legs, hits, context)
     degraded, made = False, _Answer()
     heard = _Heard(q.on_text, deadline)
-    try:
+    with q.attempt("generation", "the answer could not be written (%s); what was found is quoted instead", span=span) as attempt:
         if context:
             built = q.library.models.answerer(first.strategy)
             span.provider.update(built.span)
@@ -381,30 +370,24 @@ def _written(
                 on_text = heard if q.on_text is not None else None
                 made = deadlines.within(config.timeout_ms / 1000, "stage.generate", lambda: compose(built.instance, on_text), deadline,
                                         quick=getattr(built.instance, "QUICK", False), setting="answerer.timeout_ms")  # fmt: skip
-    except Exception as error:
+    heard.ended = True
+    if attempt.error is not None:
         deadline.check()
-        failed(q, "generation", error, "the answer could not be written (%s); what was found is quoted instead", span=span)
         q.flags["fallback_mode"] = "structured_response"
         degraded = True
-    finally:
-        heard.ended = True
     if degraded:
-        try:
+        with faults.Attempt("stage.generation"):  # else what was found is listed
             made = deadlines.within(config.timeout_ms / 1000, "quoting", lambda: compose(answering.Extractive()), deadline, quick=True)
-        except Exception as error:  # then what was found is listed
-            faults.seen(error, "stage.generation")
     if made.answered:
         return dataclasses.replace(made, degraded=degraded)
     unreachable = "error" in q.flags
     kind = "unreachable" if unreachable else "failed" if degraded else "no_answer" if context or hits else "nothing"
     reason = q.flags["error"]["message"] if unreachable else ""
-    try:
+    with q.attempt("generation", "the nearest passages could not be listed (%s); the hits hold them", span=span):
         text, citations = citing.passages(kind, first.query.language, context or hits, reason)
-    except Exception as error:
-        failed(q, "generation", error, "the nearest passages could not be listed (%s); the hits hold them", span=span)
-        q.flags["fallback_mode"] = "structured_response"
-        text, citations, degraded = "", (), True
-    return dataclasses.replace(made, text=text, citations=citations, degraded=degraded)
+        return dataclasses.replace(made, text=text, citations=citations, degraded=degraded)
+    q.flags["fallback_mode"] = "structured_response"
+    return dataclasses.replace(made, text="", citations=(), degraded=True)
 
 
 @dataclass(frozen=True, slots=True)

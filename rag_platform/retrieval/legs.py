@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from rag_platform.config import Strategy
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Candidate, Json, QueryIR
-from rag_platform.observability import tracing
+from rag_platform.observability import faults, tracing
 from rag_platform.observability.tracing import Span
 from rag_platform.protocols import LexicalReader
 from rag_platform.registry import declares, provider_version
@@ -19,7 +19,7 @@ from rag_platform.retrieval import access as accesses
 from rag_platform.retrieval import deadlines, turns
 from rag_platform.retrieval.access import AccessPlan
 from rag_platform.retrieval.deadlines import Deadline
-from rag_platform.retrieval.fallbacks import failed
+from rag_platform.retrieval.fallbacks import Fallbacks
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.retrieval.naming import Named, united
 
@@ -43,7 +43,7 @@ class Access:
 
 
 @dataclass(slots=True)
-class Retrieved:
+class Retrieved(Fallbacks):
     """The candidates of the legs that ran, and what went wrong on the way."""
 
     dense: list[Candidate] = field(default_factory=list)
@@ -52,8 +52,6 @@ class Retrieved:
     mode: str = "none"  # dense | sparse | hybrid | none: what was effective
     trust: float = 1.0  # in the sparse leg, 0 to 1
     named: Named | None = None  # the documents that the question names, whose chunks are preferred
-    flags: Json = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
 
 
 def retrieve(
@@ -70,11 +68,9 @@ def retrieve(
         "sparse": lambda span: _sparse(lease, query, access, plan, pool_k, span),
     }
     result = Retrieved()
-    try:
+    plan = AccessPlan("exact", "all" if access.allowed is None else "ids", pool_k + len(access.hidden), {})
+    with result.attempt("plan", "the cheapest way to ask the indexes could not be told (%s); they are asked the plain way"):
         plan = _planned(lease, strategy, access, pool_k)
-    except Exception as error:
-        failed(result, "plan", error, "the cheapest way to ask the indexes could not be told (%s); they are asked the plain way")
-        plan = AccessPlan("exact", "all" if access.allowed is None else "ids", pool_k + len(access.hidden), {})
     has = {"dense": lease.release.dense is not None, "sparse": lease.release.lexical is not None}
     errors: dict[str, BaseException] = {}
     wanted = list(LEGS[mode])
@@ -100,10 +96,8 @@ def retrieve(
     result.ran = tuple(sorted(done))
     result.mode = "hybrid" if len(done) == 2 else done[0] if done else "none"
     if len(done) == 2:
-        try:
+        with result.attempt("trust", "how far the words may be believed could not be told (%s); both legs count alike"):
             result.trust = trust_in_words(lease.release.lexical, query, result.sparse, foreign=_is_foreign(lease, query))
-        except Exception as error:
-            failed(result, "trust", error, "how far the words may be believed could not be told (%s); both legs count alike")
     _report(mode, result, errors)
     return result
 
@@ -286,19 +280,17 @@ def _collect(
     leg: str, future: Future[list[Candidate]], seconds: float, deadline: Deadline | None, result: Retrieved,
     errors: dict[str, BaseException], done: list[str],
 ) -> None:  # fmt: skip
-    try:
-        candidates = deadlines.wait(future, seconds, f"stage.retrieve_{leg}", deadline)
-    except Exception as error:  # whatever a vendor raises, the other leg must go on
-        errors[leg] = error
-        return
-    done.append(leg)
-    setattr(result, leg, candidates)
+    with faults.Attempt(f"stage.retrieve_{leg}") as attempt:  # what it could not give the other leg may
+        setattr(result, leg, deadlines.wait(future, seconds, f"stage.retrieve_{leg}", deadline))
+        done.append(leg)
+    if attempt.error is not None:
+        errors[leg] = attempt.error
 
 
 def _report(mode: str, result: Retrieved, errors: dict[str, BaseException]) -> None:
     for leg, error in errors.items():
         instead = f"; answered by the {result.mode} leg alone" if result.mode != "none" else ""
-        failed(result, leg, error, f"the {leg} leg failed (%s){instead}")
+        result.failed(leg, error, f"the {leg} leg failed (%s){instead}")
     result.flags["retrieval_mode_effective"] = result.mode
     if result.mode == "none":
         fields = [tracing.error_fields(error) for error in errors.values()]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rag_platform import prompts, registry
 from rag_platform.config import EmbeddingConfig, Settings, Strategy, canonical_json, fingerprint
 from rag_platform.config_query import ProviderConfig
-from rag_platform.errors import ConfigError, RagError
-from rag_platform.observability import tracing
+from rag_platform.errors import ConfigError
+from rag_platform.observability import faults, tracing
 from rag_platform.protocols import LLM, Embedder, Vectors
 from rag_platform.retrieval import reranking
 from rag_platform.retrieval.budgets import Gate, Metered
@@ -87,13 +88,13 @@ class Models:
         if rerank:
             own = strategy.reranker.options.get("llm")
             uses_llm = registry.declares("reranker", strategy.reranker.provider, "USES_LLM")
-            chosen = ProviderConfig.model_validate(own) if uses_llm and own else None
-            wanted["reranker"] = lambda: self._model(chosen, strategy) if uses_llm else self.reranker(strategy)
+            chosen = partial(ProviderConfig.model_validate, own) if own else lambda: None
+            wanted["reranker"] = lambda: self._model(chosen(), strategy) if uses_llm else self.reranker(strategy)
         if answer and registry.declares("answerer", strategy.answerer.provider, "USES_LLM"):
             wanted["llm of the answer"] = lambda: self._model(strategy.answerer.llm, strategy)
         found: dict[str, Built] = {}
         for kind, make in wanted.items():
-            with suppress(RagError):
+            with faults.Attempt("model.build"):
                 built = make()
                 if built is not None and hasattr(built.instance, "load") and id(built.instance) not in self._loaded:
                     found[kind] = built

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from rag_platform.config import Strategy
-from rag_platform.ir import Json, QueryRequest
+from rag_platform.ir import QueryRequest
 from rag_platform.observability import tracing
 from rag_platform.retrieval.deadlines import Deadline
-from rag_platform.retrieval.fallbacks import failed
+from rag_platform.retrieval.fallbacks import Fallbacks
 from rag_platform.retrieval.library import Lease, Library
 
 
 @dataclass
-class Search:
-    """What every stage sees; `flags` and `warnings` grow as stages fall back."""
+class Search(Fallbacks):
+    """What every stage of the search of one namespace sees."""
 
     library: Library
     lease: Lease
@@ -23,17 +23,15 @@ class Search:
     trace: tracing.Trace
     deadline: Deadline
     without: tuple[str, ...] = ()  # what is given up for the load, as `budgets.shed` names it
-    flags: Json = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
 
     def record(self, name: str, value: object) -> None:
         """Record a fact of this namespace's search in the trace, under its name where several are asked."""
         self.trace.set(**{name if len(self.request.namespaces) < 2 else f"{name}.{self.lease.namespace}": value})
 
     def failed(self, stage: str, error: BaseException | str, warning: str, *, span: tracing.Span | None = None) -> None:
-        """As `fallbacks.failed`: a stage failed and the query goes on without it. Raises CancelledError when nobody waits for it."""
+        """As `Fallbacks.failed`: a stage failed and the query goes on without it. Raises CancelledError when nobody waits for it."""
         self.deadline.check()
-        failed(self, stage, error, warning, span=span)
+        super().failed(stage, error, warning, span=span)
 
     def give_up(self, part: str, warning: str) -> None:
         """Record that something was left out because too many questions run."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from rag_platform.config import Strategy, canonical_json
-from rag_platform.errors import InputError, ProviderError, RagError
+from rag_platform.errors import InputError, ProviderError
 from rag_platform.indexes.catalog import FILTERABLE
 from rag_platform.indexes.release import Unreadable
 from rag_platform.ir import Candidate, Hit, Json, QueryIR
@@ -70,7 +70,7 @@ def search(s: Search) -> Found:
     known: _Remembered | None = s.library.retrievals.get(key)
     if known is None:
         query, plan, known = _searched(s, query, plan, mode, top_k)
-        if any(name.endswith("_failed") or name in ("load_shed", "filter_relaxed") for name in s.flags):
+        if s.failures or not s.flags.keys().isdisjoint(("load_shed", "filter_relaxed")):
             key = None
         else:
             flags = {name: value for name, value in s.flags.items() if name not in told[1]}
@@ -88,8 +88,7 @@ def _searched(s: Search, query: QueryIR, plan: FilterPlan, mode: str, top_k: int
     if matched_count == 0 and query.inferred:
         query, plan, access, matched_count = _missed(s, query, plan, access)
     pool_k = max(s.strategy.retrieval.pool_k, top_k)
-    named = _named(s, query, mode)
-    asked = query if named is None else replace(query, dense_query_text=naming.without_names(query.dense_query_text, named.words))
+    named, asked = _named(s, query, mode)
     found = _retrieve(s, asked, mode, access, pool_k)
     if named is not None:
         found = _in_named(s, asked, named, access, found, pool_k)
@@ -136,7 +135,7 @@ def _query_norm(s: Search) -> tuple[QueryIR, FilterPlan, str, int]:
         s.library.check_versions(s.lease, plan.versions)
         s.warnings += query.warnings
         span.provider["profile_id"] = query.query_profile_id
-        rewritten = config.rewrite.enabled and "rewrite_failed" not in s.flags
+        rewritten = config.rewrite.enabled and "rewrite" not in s.failures
         span.set(query_hash=query.query_hash, language=query.language, intent=query.intent, mode=mode, top_k=top_k,
                  rewrite_used=rewritten, rewrite_profile_id=query.rewrite_profile_id, queries=1 + len(query.rewrites))  # fmt: skip
         tracing.event("query.normalized", {"query_norm": query.normalized_query[:200], "query_hash": query.query_hash})
@@ -146,15 +145,13 @@ def _query_norm(s: Search) -> tuple[QueryIR, FilterPlan, str, int]:
 def _prepared(s: Search, span: tracing.Span) -> QueryIR:
     """The question as the strategy wants it prepared, or plain when its words cannot be read. Raises InputError for one that is none."""
     asked, limits = s.request, s.library.settings.limits
-    try:
+    # a file of synonyms that cannot be read must not take the library down
+    warning = "the question could not be prepared as configured (%s); it is asked as it is"
+    with s.attempt("query_norm", warning, span=span, passing=(InputError,)):
         return queries.prepare(asked.text, limits, asked.filters, config=s.strategy.query, keyphrases=s.strategy.views.keyphrases,
                                infer=asked.infer)  # fmt: skip
-    except InputError:
-        raise
-    except Exception as error:  # a file of synonyms that cannot be read must not take the library down
-        s.failed("query_norm", error, "the question could not be prepared as configured (%s); it is asked as it is", span=span)
-        s.flags["fallback_mode"] = "query_plain"
-        return queries.unprepared(asked.text, limits, asked.filters)
+    s.flags["fallback_mode"] = "query_plain"
+    return queries.unprepared(asked.text, limits, asked.filters)
 
 
 def _rewritten(s: Search, query: QueryIR, span: tracing.Span) -> QueryIR:
@@ -162,7 +159,7 @@ def _rewritten(s: Search, query: QueryIR, span: tracing.Span) -> QueryIR:
     from rag_platform.retrieval import rewriting  # few libraries rewrite
 
     config = s.strategy.query
-    try:
+    with s.attempt("rewrite", "the question could not be rewritten (%s); it is asked as it is", span=span):
         if budgets.MODEL in s.without:
             s.give_up("rewrite", "the question was not rewritten")
             return query
@@ -173,25 +170,21 @@ def _rewritten(s: Search, query: QueryIR, span: tracing.Span) -> QueryIR:
                                (config.rewrite.timeout_ms / 1000, "query.rewrite.timeout_ms"))  # fmt: skip
         rewritten = partial(rewriting.rewritten, query, llm, config, infer=s.request.infer)
         return deadlines.within(seconds, "the rewriting of the question", rewritten, s.deadline, setting=setting)
-    except Exception as error:  # whatever a model does, the question can be asked as it is
-        s.failed("rewrite", error, "the question could not be rewritten (%s); it is asked as it is", span=span)
-        s.flags["fallback_mode"] = "query_plain"
-        return queries.plain(query)
+    s.flags["fallback_mode"] = "query_plain"
+    return queries.plain(query)
 
 
 def _planned(s: Search, query: QueryIR) -> tuple[FilterPlan, QueryIR]:
     """The plan of the caller's filters and the inferred ones; without the latter where they cannot be planned."""
-    try:
-        return filters.plan(query.filters, FILTERABLE), query
-    except Exception as error:
-        if not query.filters and not isinstance(error, RagError):  # nothing is filtered, so nothing wrong can be found without it
-            s.failed("filter", error, "the plan of the filters failed (%s); none was asked for")
-            return FilterPlan(), query
-        plan = filters.plan(s.request.filters, FILTERABLE)  # the caller's own mistake is raised
-        if not query.inferred:
-            raise
-        s.failed("filter", error, "filters told from the words of the question were left out (%s)")
-        return plan, replace(query, filters=dict(s.request.filters), inferred={})
+    if query.inferred:
+        with s.attempt("filter", "filters told from the words of the question were left out (%s)"):
+            return filters.plan(query.filters, FILTERABLE), query
+        query = replace(query, filters=dict(s.request.filters), inferred={})
+    if query.filters:
+        return filters.plan(query.filters, FILTERABLE), query  # the caller's own mistake is raised
+    with s.attempt("filter", "the plan of the filters failed (%s); none was asked for"):
+        return filters.plan({}, FILTERABLE), query
+    return FilterPlan(), query
 
 
 def _missed(s: Search, query: QueryIR, plan: FilterPlan, access: Access) -> tuple[QueryIR, FilterPlan, Access, int | None]:
@@ -201,11 +194,14 @@ def _missed(s: Search, query: QueryIR, plan: FilterPlan, access: Access) -> tupl
         log.info("the filters %s, told from a question, match nothing in namespace %s", query.inferred, s.lease.namespace)
     if not config.relax_once:
         return query, plan, access, 0
+    with s.attempt("filter", "the question could not be asked again without what was told from it (%s)") as attempt:
+        relaxed = queries.relaxed(query, s.strategy.query)
+        its_plan = filters.plan(relaxed.filters, FILTERABLE)
+    if attempt.error is not None:
+        return query, plan, access, 0
     s.flags["filter_relaxed"] = True
     s.warnings.append(f"nothing matches {canonical_json(query.inferred)}, told from the question; asked again without it")
-    query = queries.relaxed(query, s.strategy.query)
-    plan = filters.plan(query.filters, FILTERABLE)
-    return query, plan, *_pre_filter(s, plan)
+    return relaxed, its_plan, *_pre_filter(s, its_plan)
 
 
 def _pre_filter(s: Search, plan: FilterPlan) -> tuple[Access, int | None]:
@@ -248,29 +244,29 @@ def _retrieve(s: Search, query: QueryIR, mode: str, access: Access, pool_k: int)
         pool_k = max(s.request.top_k or config.top_k, pool_k // 2)
         s.give_up("pool", f"only {pool_k} candidates of each leg were looked at")
     least = config.score_threshold
-    asked = [query, *(queries.further(query, text, s.strategy.query) for text in query.rewrites)]
 
     def one(question: QueryIR) -> Retrieved:
         found = legs.retrieve(s.library, s.lease, s.strategy, question, mode, access, pool_k, deadline=s.deadline)
         return _above(found, least)
 
-    if len(asked) == 1:
-        found = one(query)
-    else:
-        _embedded_at_once(s, asked)
-        others = [deadlines.start(lambda question=question: one(question)) for question in asked[1:]]  # type: ignore[misc]
-        found = one(query)
-        further = []
-        for future in others:
-            try:
-                further.append(deadlines.wait(future, config.stage_seconds, "a further question", s.deadline))
-            except Exception as error:
-                s.failed("rewrite", error, "a further question could not be asked (%s)")
-        found.dense = merging.by_rank([found.dense, *(other.dense for other in further)])[:pool_k]
-        found.sparse = merging.by_rank([found.sparse, *(other.sparse for other in further)])[:pool_k]
+    asked: list[QueryIR] = []
+    with s.attempt("rewrite", "the further questions could not be asked (%s)"):
+        asked = [queries.further(query, text, s.strategy.query) for text in query.rewrites]
+    if asked:
+        _embedded_at_once(s, [query, *asked])
+    others = [deadlines.start(lambda question=question: one(question)) for question in asked]  # type: ignore[misc]
+    found = one(query)
+    further = []
+    for future in others:
+        with s.attempt("rewrite", "a further question could not be asked (%s)"):
+            further.append(deadlines.wait(future, config.stage_seconds, "a further question", s.deadline))
+    if further:
+        with s.attempt("rewrite", "what further questions found could not be merged in (%s)"):
+            dense = merging.by_rank([found.dense, *(other.dense for other in further)])[:pool_k]
+            sparse = merging.by_rank([found.sparse, *(other.sparse for other in further)])[:pool_k]
+            found.dense, found.sparse = dense, sparse
     s.deadline.check()
-    s.flags.update(found.flags)
-    s.warnings += found.warnings
+    s.include(found)
     return found
 
 
@@ -286,30 +282,26 @@ def _embedded_at_once(s: Search, asked: Sequence[QueryIR]) -> None:
     if s.lease.release.dense is None:
         return
     texts = [question.dense_query_text for question in asked]
-    try:
+    with faults.Attempt("model.embed") as attempt:
         deadlines.within(s.strategy.retrieval.stage_seconds, "model.embed",
                          lambda: s.library.models.query_vectors(s.strategy.embedding, texts), s.deadline)  # fmt: skip
-    except Exception as error:
-        faults.seen(error, "model.embed")
-        log.info("the questions could not be embedded in one call: %s", error)
+    if attempt.error is not None:
+        log.info("the questions could not be embedded in one call: %s", attempt.error)
 
 
 def _fusion(s: Search, found: Retrieved) -> list[Candidate]:
     """One order of all candidates; that of the only leg when one ran."""
     config, both = s.strategy.fusion, len(found.ran) == 2
     with tracing.span("stage.fusion", provider_type="fusion", provider_id=config.provider) as span:
-        fused: list[Candidate] = [*found.dense, *found.sparse]
-        try:
+        leg = _better_leg(found)
+        fused: list[Candidate] = list(getattr(found, leg))
+        with s.attempt("fusion", f"the order of both legs could not be made (%s); that of the {leg} leg stands", span=span):
             built = s.library.models.provider("fusion", config)
             span.provider.update(built.span)
-            if both:
-                fused = built.instance.fuse(found.dense, found.sparse, trust=found.trust)
+            ranked = built.instance.fuse(found.dense, found.sparse, trust=found.trust) if both else fused
             if found.named is not None:
-                fused = naming.preferred(fused, found.named.chunks, s.strategy.retrieval.named_documents)
-        except Exception as error:
-            leg = _better_leg(found)
-            fused = list(getattr(found, leg))
-            s.failed("fusion", error, f"the order of both legs could not be made (%s); that of the {leg} leg stands", span=span)
+                ranked = naming.preferred(ranked, found.named.chunks, s.strategy.retrieval.named_documents)
+            fused = ranked
         span.set(fusion_id=s.strategy.fusion.provider, fusion_applied=both, trust_in_words=found.trust, k_out=len(fused))
         tracing.event("fusion.ranked", {"ranked": legs.listed(fused)})
     s.trace.count(candidates_dense=len(found.dense), candidates_sparse=len(found.sparse))
@@ -323,18 +315,18 @@ def _better_leg(found: Retrieved) -> str:
     return "sparse" if found.sparse and (found.trust >= 1.0 or not found.dense) else "dense"
 
 
-def _named(s: Search, query: QueryIR, mode: str) -> Named | None:
-    """The documents that the question names, where both legs are asked: one leg alone is shown as it is."""
+def _named(s: Search, query: QueryIR, mode: str) -> tuple[Named | None, QueryIR]:
+    """The documents that the question names, where both legs are asked, and the question without their names: one leg alone is shown as it
+    is."""
     release = s.lease.release
     if not s.strategy.retrieval.named_documents or mode != "hybrid" or release.dense is None or release.lexical is None:
-        return None
+        return None, query
     if isinstance(release.lexical, Unreadable):  # the word leg tells it
-        return None
-    try:
-        return s.lease.names().named(query.original_query)
-    except Exception as error:  # the question can be asked without
-        s.failed("naming", error, "the documents that the question names could not be told (%s)")
-        return None
+        return None, query
+    with s.attempt("naming", "the documents that the question names could not be told (%s)"):
+        if (named := s.lease.names().named(query.original_query)) is not None:
+            return named, replace(query, dense_query_text=naming.without_names(query.dense_query_text, named.words))
+    return None, query
 
 
 def _in_named(s: Search, query: QueryIR, named: Named, access: Access, found: Retrieved, pool_k: int) -> Retrieved:
@@ -343,12 +335,10 @@ def _in_named(s: Search, query: QueryIR, named: Named, access: Access, found: Re
         tracing.event("retrieval.named", {"documents": dict(named.documents), "words": list(named.words)})
         if s.without:  # under load what was found is put in order, and no more is looked for
             return replace(found, named=named)
-        try:
+        with s.attempt("naming", "the documents that the question names could not be searched by themselves (%s)", span=span):
             found, failed = legs.asked_inside(s.library, s.lease, s.strategy, query, found, named, access, pool_k, deadline=s.deadline)
             for error in failed:
                 s.failed("naming", error, "inside the documents that the question names, %s")
-        except Exception as error:  # what was found first stands
-            s.failed("naming", error, "the documents that the question names could not be searched by themselves (%s)", span=span)
     return _above(found, s.strategy.retrieval.score_threshold)
 
 
@@ -360,13 +350,12 @@ def _fed_back(s: Search, query: QueryIR, access: Access, found: Retrieved, fused
     config = s.strategy.retrieval
     if not config.feedback_hits or len(found.ran) < 2 or found.trust < 1.0 or query.rewrites or s.without or not fused:
         return fused
-    with tracing.span(
-        "stage.feedback", provider_type="retriever", provider_id="rocchio", hits=config.feedback_hits, scope=config.feedback_scope
-    ) as span:
-        try:
-            again = legs.asked_again(s.library, s.lease, s.strategy, query, fused, access, len(found.dense), found.named)
-            found.dense = again or found.dense
-        except Exception as error:  # what was found first stands
-            s.failed("feedback", error, "the vectors of the best hits could not be used (%s)", span=span)
-            return fused
-    return _fusion(s, found)
+    with (
+        tracing.span(
+            "stage.feedback", provider_type="retriever", provider_id="rocchio", hits=config.feedback_hits, scope=config.feedback_scope
+        ) as span,
+        s.attempt("feedback", "the vectors of the best hits could not be used (%s)", span=span) as attempt,
+    ):
+        again = legs.asked_again(s.library, s.lease, s.strategy, query, fused, access, len(found.dense), found.named)
+        found.dense = again or found.dense
+    return fused if attempt.error is not None else _fusion(s, found)

@@ -75,21 +75,26 @@ def summarise(
         read = read[: config.max_sections]
     if llm is not None and config.method != "textrank" and read:
         budget = Budget(Deadline.after(config.timeout_ms / 1000))
-        try:
+        with _Writing(config) as writing:
             return _written(read, config, style, llm, title, warnings, budget)
-        except Exception as error:
-            told = _quoting_instead(error, config)
-            return replace(_quoted(read, style, (*warnings, told)), usage=_usage(budget))
+        return replace(_quoted(read, style, (*warnings, writing.told)), usage=_usage(budget))
     return _quoted(read, style, warnings)
 
 
-def _quoting_instead(error: Exception, config: SummaryConfig) -> str:
-    """The warning that quotes stand in for the model; raises the error where `method: llm` is wrongly configured, or nobody waits."""
-    if isinstance(error, CancelledError) or (config.method == "llm" and isinstance(error, ConfigError)):
-        raise error
-    faults.seen(error, "stage.summary")
-    tracing.event("summary.fallback", tracing.error_fields(error))
-    return f"the summary could not be written ({faults.told(error)}); it quotes the document instead"
+class _Writing(faults.Attempt):
+    """Work of a language model: where it fails, `told` is the warning that quotes stand in for it.
+
+    Errors of a wrong configuration leave the block where `method: llm` asks for the model, and so does that nobody waits.
+    """
+
+    def __init__(self, config: SummaryConfig) -> None:
+        super().__init__("stage.summary", passing=(CancelledError, ConfigError) if config.method == "llm" else (CancelledError,))
+        self.told = ""
+
+    def give_up(self, error: Exception) -> None:
+        super().give_up(error)
+        tracing.event("summary.fallback", tracing.error_fields(error))
+        self.told = f"the summary could not be written ({faults.told(error)}); it quotes the document instead"
 
 
 def summarize_document(
@@ -116,12 +121,10 @@ def summarize_document(
         found = get_document(library, namespace, doc_id, version_id=version_id, format="sections")["document"]
         if lease.release_id != library.current(namespace):
             raise NotFoundError("a new release was published while the document was read; ask again", code="release_changed")
-        model, warnings = llm, []
-        try:
+        model = llm
+        with _Writing(config) as writing:
             if model is None and config.method != "textrank":
                 model = library.models.llm(config.llm, strategy)
-        except Exception as error:
-            warnings = [_quoting_instead(error, config)]
         parts = [Part(row["section_path"], row.get("text", "")) for row in found.get("sections", [])]
         name = found["title"] or found["filename"]
         summary = summarise(parts, config, known[style], model, title=name)
@@ -137,8 +140,8 @@ def summarize_document(
         "usage": summary.usage,
         "release_id": lease.release_id,
     }
-    if warnings or summary.warnings:
-        data["warnings"] = [*warnings, *summary.warnings]
+    if warnings := [told for told in (writing.told, *summary.warnings) if told]:
+        data["warnings"] = warnings
     return data
 
 

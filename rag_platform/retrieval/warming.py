@@ -25,7 +25,7 @@ def warm(library: Library, namespace: str = "", *, at_once: bool = False) -> Non
     namespace = namespace or library.settings.default_namespace
     if namespace not in published and published:
         namespace = published[0]
-    try:
+    with faults.Attempt("warming", logs_dir=library.store.logs_dir) as attempt:
         with library.lease(namespace) as lease:
             if lease.release.lexical is not None:
                 lease.release.lexical.search("warm up", 1)
@@ -42,11 +42,10 @@ def warm(library: Library, namespace: str = "", *, at_once: bool = False) -> Non
             if lease.release.lexical is not None:
                 lease.names().named("预热" if chinese else "warm up")
         gc.freeze()
-    except RagError as error:
-        log.info("nothing preloaded from namespace %s: %s", namespace, error.message)
-    except Exception as error:
-        faults.seen(error, "warming", logs_dir=library.store.logs_dir)
-        log.warning("preloading namespace %s failed (%s); its first question loads what it needs", namespace, faults.told(error))
+    if isinstance(attempt.error, RagError):
+        log.info("nothing preloaded from namespace %s: %s", namespace, attempt.error)
+    elif attempt.error is not None:
+        log.warning("preloading namespace %s failed (%s); its first question loads what it needs", namespace, faults.told(attempt.error))
 
 
 def _wait_for_idleness(library: Library) -> None:

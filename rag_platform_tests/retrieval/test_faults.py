@@ -17,29 +17,44 @@ from rag_platform.retrieval.engine import answer
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.status import status
 from rag_platform.store import Store
+from rag_platform_tests.chat_server import chat_server, said
 
 GUIDE = [("Limits", "The maximum upload size is 50 MB."), ("Errors", "Error PPR-9087 means that the licence server cannot be reached.")]
 QUESTION = "What is the maximum upload size?"
 
-# stage: where the bug is planted, what the strategy says for it, what is asked
 REWRITING = (
     "query: {rewrite: {enabled: true}}\nllm: {provider: openai, options: {model: m, base_url: 'http://127.0.0.1:9/', api_key_env: ''}}\n"
 )
-STAGES: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "query_norm": ("rag_platform.retrieval.queries:found_keyphrases", "", {}),
-    "rewrite": ("rag_platform.retrieval.rewriting:rewritten", REWRITING, {}),
-    "plan": ("rag_platform.retrieval.access:plan", "", {}),
-    "dense": ("rag_platform.indexes.dense:DenseVectors.search", "", {}),
-    "sparse": ("rag_platform.providers.tantivy:TantivyReader.search", "", {}),
-    "trust": ("rag_platform.providers.tantivy:TantivyReader.reach", "", {}),
-    "naming": ("rag_platform.retrieval.naming:Names.named", "", {}),
-    "fusion": ("rag_platform.retrieval.fusion:MinMax.fuse", "", {}),
-    "feedback": ("rag_platform.retrieval.legs:asked_again", "retrieval: {feedback_hits: 2}\n", {}),
-    "filter": ("rag_platform.retrieval.filters:to_drop", "", {"filters": {"image_caption": {"$contains": "upload"}}}),
-    "rerank": ("rag_platform.retrieval.features:Features.score", "reranker: {provider: features}\n", {}),
-    "context": ("rag_platform.retrieval.evidence:select", "", {}),
-    "generation": ("rag_platform.retrieval.answering:Extractive.answer", "", {}),
-}  # fmt: skip
+SOFT = {"filters": {"image_caption": {"$contains": "upload", "$soft": True}}}
+# stage, where the bug is planted, what the strategy says for it, what is asked
+STAGES: list[tuple[str, str, str, dict[str, Any]]] = [
+    ("query_norm", "rag_platform.retrieval.queries:found_keyphrases", "", {}),
+    ("rewrite", "rag_platform.retrieval.rewriting:rewritten", REWRITING, {}),
+    ("plan", "rag_platform.retrieval.access:plan", "", {}),
+    ("dense", "rag_platform.indexes.dense:DenseVectors.search", "", {}),
+    ("sparse", "rag_platform.providers.tantivy:TantivyReader.search", "", {}),
+    ("trust", "rag_platform.providers.tantivy:TantivyReader.reach", "", {}),
+    ("naming", "rag_platform.retrieval.naming:Names.named", "", {}),
+    ("fusion", "rag_platform.retrieval.fusion:MinMax.fuse", "", {}),
+    ("feedback", "rag_platform.retrieval.legs:asked_again", "retrieval: {feedback_hits: 2}\n", {}),
+    ("filter", "rag_platform.retrieval.filters:to_drop", "", {"filters": {"image_caption": {"$contains": "upload"}}}),
+    ("rerank", "rag_platform.retrieval.features:Features.score", "reranker: {provider: features}\n", {}),
+    ("context", "rag_platform.retrieval.evidence:select", "", {}),
+    ("generation", "rag_platform.retrieval.answering:Extractive.answer", "", {}),
+    ("query_norm", "rag_platform.retrieval.queries:identifiers", "", {}),
+    ("trust", "rag_platform.retrieval.legs:_is_foreign", "", {}),
+    ("filter", "rag_platform.retrieval.filters:plan", "", {}),
+    ("filter", "rag_platform.retrieval.filters:favoured", "", SOFT),
+    ("filter", "rag_platform.retrieval.reranking:boosted", "", SOFT),
+    ("rerank", "rag_platform.retrieval.models:Models.reranker", "reranker: {provider: features}\n", {}),
+    ("rerank", "rag_platform.retrieval.ordering:confidence", "reranker: {provider: features, only_below_confidence: 0.5}\n", {}),
+    ("dedupe", "rag_platform.retrieval.ordering:limited", "", {}),
+    ("hydration", "rag_platform.retrieval.ordering:with_picture_texts", "", {}),
+    ("context", "rag_platform.retrieval.evidence:_order", "", {}),
+    ("generation", "rag_platform.retrieval.citing:checked", "", {}),
+    ("generation", "rag_platform.retrieval.answering:confidence", "", {}),
+    ("generation", "rag_platform.retrieval.models:Models.answerer", "", {}),
+]  # fmt: skip
 
 
 def plant(patch: pytest.MonkeyPatch, place: str) -> None:
@@ -63,14 +78,16 @@ def logged(store: Store) -> list[dict[str, Any]]:
     return [line for line in lines if line["line"] == "log"]
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize(
+    ("stage", "place", "lines", "asked"), STAGES, ids=[f"{stage}-{place.split(':')[1]}" for stage, place, *_ in STAGES]
+)
 def test_a_bug_in_a_stage_is_seen_and_the_question_answered(
-    stage: str, publish: Any, vary: Any, library: Library, store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    stage: str, place: str, lines: str, asked: dict[str, Any],
+    publish: Any, vary: Any, library: Library, store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    place, lines, asked = STAGES[stage]
     publish({"guide": GUIDE})
     plant(monkeypatch, place)
-    result = answer(library, QueryRequest(QUESTION, strategy=vary("varied", lines), **asked))
+    result = answer(library, QueryRequest(**{"text": QUESTION, "strategy": vary("varied", lines), **asked}))
     assert {name for name in result.flags if name.endswith("_failed")} == {f"{stage}_failed"}
     assert result.hits[0].chunk_id == "guide-0" and "50 MB" in result.answer_markdown
     assert any("internal error: AttributeError: planted" in warning for warning in result.warnings), result.warnings
@@ -82,7 +99,56 @@ def test_a_bug_in_a_stage_is_seen_and_the_question_answered(
     assert data["unexpected_errors"]["count"] == 1 and data["unexpected_errors"]["latest"]["trace_id"] == result.trace_id
     assert "1 unexpected error since" in data["markdown"] and result.trace_id in data["markdown"]
     (finding,) = [found for found in examine(settings) if found.subject == "errors"]
-    assert finding.level == "warning" and "the latest AttributeError in stage." in finding.message
+    assert finding.level == "warning" and "the latest AttributeError in " in finding.message
+
+
+@pytest.mark.parametrize(
+    ("stage", "place"),
+    [
+        ("naming", "rag_platform.retrieval.naming:without_names"),
+        ("naming", "rag_platform.retrieval.legs:asked_inside"),
+        ("fusion", "rag_platform.retrieval.naming:preferred"),
+    ],
+)
+def test_a_bug_in_the_search_of_named_documents_is_seen_and_the_question_answered(
+    stage: str, place: str, publish: Any, vary: Any, library: Library, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tax = ("Tax", "The effective tax rate of the company rose by one point.")
+    reports = {name: [(str(n), f"{name} sold {n} planes.") for n in range(4)] + [tax] for name in ("acme", "zenith")}
+    publish(reports, strategy=vary("naming", "retrieval: {named_documents: 1.0}\n"))
+    plant(monkeypatch, place)
+    result = answer(library, QueryRequest("the effective tax rate of acme"))
+    assert {name for name in result.flags if name.endswith("_failed")} == {f"{stage}_failed"}
+    assert "rose by one point" in result.answer_markdown
+    assert "in broken" in logged(store)[0]["exception"]
+
+
+@pytest.mark.parametrize("name", ["queries:further", "merging:by_rank"])
+def test_a_bug_in_the_further_questions_leaves_the_first(
+    name: str, publish: Any, vary: Any, library: Library, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish({"guide": GUIDE})
+    plant(monkeypatch, f"rag_platform.retrieval.{name}")
+    reply = {"question": QUESTION, "keywords": [], "intent": "search", "filters": [], "queries": ["largest file that is taken"]}
+    with chat_server(lambda body, number: said(json.dumps(reply))) as server:
+        llm = f"{{provider: openai, options: {{model: m, base_url: '{server.url}', api_key_env: ''}}}}"
+        lines = f"query: {{rewrite: {{enabled: true, queries: 2, timeout_ms: 20000}}}}\nllm: {llm}\n"
+        result = answer(library, QueryRequest(QUESTION, strategy=vary("varied", lines)))
+    assert {name for name in result.flags if name.endswith("_failed")} == {"rewrite_failed"}
+    assert result.hits[0].chunk_id == "guide-0" and "50 MB" in result.answer_markdown
+    assert "in broken" in logged(store)[0]["exception"]
+
+
+def test_without_the_texts_of_what_was_found_the_answer_says_why(
+    publish: Any, library: Library, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    publish({"guide": GUIDE})
+    plant(monkeypatch, "rag_platform.indexes.catalog:CatalogReader.rows")
+    result = answer(library, QueryRequest(QUESTION))
+    assert (result.hits, result.answered, result.flags["hydration_failed"]) == ((), False, True)
+    assert "internal error: AttributeError: planted in rows" in result.answer_markdown
+    assert result.flags["error"]["causes"] == ["AttributeError"]
+    assert "in broken" in logged(store)[0]["exception"]
 
 
 def test_namespaces_take_turns_where_their_hits_cannot_be_weighed(
