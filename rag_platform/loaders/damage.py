@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from rag_platform.observability import faults
+
 log = logging.getLogger(__name__)
 
 # Class of the exception, or of one that it derives from, to words; the first that fits.
@@ -34,3 +36,18 @@ def damage(error: BaseException) -> str:
         return "it ends too early"
     names = [cls.__name__ for cls in type(error).__mro__]
     return next((words for name, words in _WORDS if name in names), "its content is damaged")
+
+
+class Reading(faults.Attempt):
+    """A part of a file that may be damaged: its engine may raise anything, and only what this package itself raised is logged."""
+
+    def give_up(self, error: Exception) -> None:
+        """Log what is no fault of the file."""
+        faults.seen_ours(error, self.stage)
+
+    @property
+    def reason(self) -> str:
+        """What the engine said, in one line; empty where nothing failed."""
+        if self.error is None:
+            return ""
+        return (str(self.error).splitlines() or [""])[0][:200] or type(self.error).__name__

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, Json
+from rag_platform.loaders.damage import Reading
 from rag_platform.loaders.decoding import Decoded, decode, looks_like_text
 from rag_platform.loaders.html_blocks import Page, Piece, letters, source_text
 from rag_platform.loaders.html_inline import is_hidden, links, visible
 from rag_platform.loaders.markdown_images import image_refs
 from rag_platform.loaders.text import LANGUAGES, PROSE, facts_of, first_line, suffix_of
-from rag_platform.observability import faults
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
@@ -244,10 +244,9 @@ def _marked(page: Page) -> list[int]:
     for cell in copied.iter("td", "th"):
         for name in ("rowspan", "colspan"):  # a few can make it write millions of cells
             cell.attrib.pop(name, None)
-    try:
+    with Reading("stage.loader") as reading:  # its rules fail in many ways on odd trees; the page is read without their advice
         extracted = letters(trafilatura.extract(copied, include_comments=False, include_tables=True, fast=True) or "")
-    except Exception as error:  # its rules fail in many ways on odd trees; the page is read without their advice
-        faults.seen_ours(error, "stage.loader")
+    if reading.error is not None:
         page.note("the main content was not looked for: its rules failed")
         return []
     return [number for number, own in enumerate(page.letters) if len(own) >= MIN_MARK and own[:MARK_LETTERS] in extracted]

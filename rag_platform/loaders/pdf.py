@@ -18,11 +18,11 @@ from typing import Any, ClassVar, Literal
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, HiddenText
 from rag_platform.loaders import pdf_document, pdf_layout, pdf_text
+from rag_platform.loaders.damage import Reading
 from rag_platform.loaders.pdf_document import PdfInfo, Reader
 from rag_platform.loaders.pdf_images import images_of
 from rag_platform.loaders.pdf_pages import PageFacts, page_blocks
 from rag_platform.loaders.pdf_plain import plain_regions
-from rag_platform.observability import faults
 
 NAME = "pdf"
 VERSION = "4"
@@ -118,10 +118,10 @@ def page_texts(path: Path, first: int, last: int) -> Iterator[tuple[int, str]]:
     """
     with pdf_text.opened(path) as document:
         for number in range(first, min(last, document.page_count)):
-            try:
-                yield number + 1, pdf_text.typed_text(document[number])
-            except Exception:  # engines raise whatever they like on a broken page; loading names it
-                yield number + 1, ""
+            text = ""
+            with Reading("stage.loader"):  # loading names a broken page
+                text = pdf_text.typed_text(document[number])
+            yield number + 1, text
 
 
 # --- one page ------------------------------------------------------------------------------------------------------------
@@ -131,13 +131,11 @@ def _read_page(document: Any, number: int, profile: Profile) -> PageFacts:
     """The page by layout, else by raw text, else marked as failed; engines raise whatever they like on a broken page."""
     warnings: list[str] = []
     for engine in ("layout", "raw") if profile == "layout" else ("raw",):
-        try:
-            with _without_collection():
-                page = _page_content(document, number, engine)
+        with Reading("stage.loader") as reading, _without_collection():
+            page = _page_content(document, number, engine)
+        if reading.error is None:
             return replace(page, warnings=(*warnings, *page.warnings))
-        except Exception as error:  # the page is retried, then named in a warning: never dropped in silence
-            faults.seen_ours(error, "stage.loader")
-            warnings.append(f"page {number + 1}: {engine} reading failed ({_first_line(error)})")
+        warnings.append(f"page {number + 1}: {engine} reading failed ({reading.reason})")
     return PageFacts(number + 1, (), (), "failed", tuple(warnings))
 
 
@@ -151,10 +149,6 @@ def _without_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0][:200] or type(error).__name__
 
 
 def _page_content(document: Any, number: int, engine: str) -> PageFacts:

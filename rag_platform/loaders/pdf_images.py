@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Box
 from rag_platform.loaders import pdf_page_pictures, pdf_text
-from rag_platform.loaders.damage import damage
-from rag_platform.observability import faults
+from rag_platform.loaders.damage import Reading, damage
 
 PLACED = -1
 
@@ -65,14 +65,17 @@ def target_of(image: PageImage, page: int, position: int) -> str:
 def read_images(path: Path, targets: Sequence[str]) -> Iterator[tuple[str, bytes | str]]:
     """(target, its encoded bytes or the reason why there are none), in order; a broken image does not stop the others."""
     with pdf_text.opened(path) as document:
-        for target in targets:
-            try:
-                yield target, read_image(document, target)
-            except DocumentError as error:
-                yield target, error.code
-            except Exception as error:  # engines raise whatever they like on a broken image
-                faults.seen_ours(error, "stage.asset_normalize")
-                yield target, f"broken_image: {damage(error)}"
+        yield from read_each(targets, partial(read_image, document))
+
+
+def read_each(targets: Sequence[str], read: Callable[[str], bytes]) -> Iterator[tuple[str, bytes | str]]:
+    """(target, what `read` makes of it or the reason why it fails), in order."""
+    for target in targets:
+        with Reading("stage.asset_normalize") as reading:
+            found: bytes | str = read(target)
+        if (error := reading.error) is not None:
+            found = error.code if isinstance(error, DocumentError) else f"broken_image: {damage(error)}"
+        yield target, found
 
 
 def read_image(document: Any, target: str) -> bytes:

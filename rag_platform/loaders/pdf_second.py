@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rag_platform.ir import Block, Box
 from rag_platform.loaders import pdf_bidi, pdf_document, pdf_text
+from rag_platform.loaders.damage import Reading
 from rag_platform.loaders.pdfium import Word, page_words, words_of
 from rag_platform.loaders.second_reading import Likeness, Line, likeness, pieces, problem, unmapped
 
@@ -53,28 +54,24 @@ def _says_less(inside: Line, said: Line) -> bool:
 def _by_pdfium(path: Path, pages: Mapping[int, Sequence[Block]]) -> Iterator[tuple[int, list[Word] | str]]:
     """(page, its words or why there are none) as PDFium reads them."""
     for number in pages:
-        try:
-            yield from page_words(path, [number])
-        except Exception as error:  # engines raise whatever they like on a broken page
-            yield number, f"it cannot be read ({_first_line(error)})"
+        with Reading("stage.second_reading") as reading:
+            yield from list(page_words(path, [number]))
+        if reading.error is not None:
+            yield number, f"it cannot be read ({reading.reason})"
 
 
 def _by_mupdf(path: Path, pages: Mapping[int, Sequence[Block]]) -> Iterator[tuple[int, list[Word] | str]]:
     with pdf_text.opened(path) as document:
         for number in pages:
-            try:
+            with Reading("stage.second_reading") as reading:
                 page = document[number - 1]
                 page.remove_rotation()
                 words = [Word(word, (x0, y0, x1, y1)) for x0, y0, x1, y1, word, *_ in page.get_text("words")]
                 if any(pdf_bidi.has_leftwards(word.text) for word in words):
                     words = [word for line in pdf_text.typed_lines(pdf_text.all_runs(page)) for run in line for word in words_of(run)]
                 yield number, words
-            except Exception as error:  # as above
-                yield number, f"it cannot be read ({_first_line(error)})"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0][:200] or type(error).__name__
+            if reading.error is not None:
+                yield number, f"it cannot be read ({reading.reason})"
 
 
 def compared(text: str, blocks: Sequence[Block], words: Sequence[Word]) -> Iterator[tuple[Block, Line, Likeness]]:

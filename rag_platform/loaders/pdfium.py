@@ -24,14 +24,13 @@ import pypdfium2.raw as raw_api
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Box, Facts
 from rag_platform.loaders import pdf_bidi, pdf_document, pdf_text, pdf_vertical
-from rag_platform.loaders.damage import damage
+from rag_platform.loaders.damage import Reading
 from rag_platform.loaders.pdf_document import PdfInfo, Reader
-from rag_platform.loaders.pdf_images import PLACED, PageImage
+from rag_platform.loaders.pdf_images import PLACED, PageImage, read_each
 from rag_platform.loaders.pdf_page_pictures import PREFIX, asked_page, encoded, zoom_of
 from rag_platform.loaders.pdf_pages import PageFacts, page_blocks
 from rag_platform.loaders.pdf_plain import plain_regions
 from rag_platform.loaders.pdf_text import Char, Run
-from rag_platform.observability import faults
 
 NAME = "pdfium"
 VERSION = "2"
@@ -149,15 +148,12 @@ def load_window(path: Path, first: int, last: int, on_page: Callable[[PageFacts]
 
 
 def _read_page(document: Any, number: int) -> PageFacts:
-    try:
-        with _page(document, number) as page:
-            runs = page_runs(page)
-            blocks, warnings = page_blocks(number + 1, runs, plain_regions(runs))
-            images = [PageImage(PLACED, bbox) for _, bbox in _images(page)]
-    except Exception as error:  # engines raise whatever they like on a broken page; it is named in a warning, never dropped in silence
-        faults.seen_ours(error, "stage.loader")
-        reason = (str(error).splitlines() or [""])[0][:200] or type(error).__name__
-        return PageFacts(number + 1, (), (), "failed", (f"page {number + 1}: raw reading failed ({reason})",))
+    with Reading("stage.loader") as reading, _page(document, number) as page:
+        runs = page_runs(page)
+        blocks, warnings = page_blocks(number + 1, runs, plain_regions(runs))
+        images = [PageImage(PLACED, bbox) for _, bbox in _images(page)]
+    if reading.error is not None:  # it is named in a warning, never dropped in silence
+        return PageFacts(number + 1, (), (), "failed", (f"page {number + 1}: raw reading failed ({reading.reason})",))
     if len(images) > MAX_IMAGES_PER_PAGE:
         warnings.append(f"page {number + 1}: only the first {MAX_IMAGES_PER_PAGE} of {len(images)} images are recorded")
     return PageFacts(number + 1, tuple(blocks), tuple(images[:MAX_IMAGES_PER_PAGE]), "raw", tuple(warnings))
@@ -256,18 +252,17 @@ def page_texts(path: Path, first: int, last: int) -> Iterator[tuple[int, str]]:
     """
     with opened(path) as document:
         for number in range(first, min(last, len(document))):
-            try:
-                with _page(document, number) as page:
-                    textpage = page.get_textpage()
-                    try:
-                        text = str(textpage.get_text_range())
-                    finally:
-                        textpage.close()
-                    if pdf_bidi.has_leftwards(text):
-                        text = "\n".join(map(pdf_text.line_text, pdf_text.typed_lines(page_runs(page))))
-            except Exception:  # engines raise whatever they like on a broken page; loading names it
-                text = ""
-            yield number + 1, text
+            found = ""
+            with Reading("stage.loader"), _page(document, number) as page:  # loading names a broken page
+                textpage = page.get_textpage()
+                try:
+                    text = str(textpage.get_text_range())
+                finally:
+                    textpage.close()
+                if pdf_bidi.has_leftwards(text):
+                    text = "\n".join(map(pdf_text.line_text, pdf_text.typed_lines(page_runs(page))))
+                found = text
+            yield number + 1, found
 
 
 def _runs(textpage: Any, left: float, top: float) -> Iterator[Run]:
@@ -385,14 +380,7 @@ def _images(page: Any) -> list[tuple[Any, Box]]:
 def read_images(path: Path, targets: Sequence[str]) -> Iterator[tuple[str, bytes | str]]:
     """(target, its encoded bytes or the reason why there are none), in order; a broken image does not stop the others."""
     with opened(path) as document:
-        for target in targets:
-            try:
-                yield target, _drawn(document, target) if target.startswith(PREFIX) else _placed(document, target)
-            except DocumentError as error:
-                yield target, error.code
-            except Exception as error:  # engines raise whatever they like on a broken image
-                faults.seen_ours(error, "stage.asset_normalize")
-                yield target, f"broken_image: {damage(error)}"
+        yield from read_each(targets, lambda target: (_drawn if target.startswith(PREFIX) else _placed)(document, target))
 
 
 def _placed(document: Any, target: str) -> bytes:

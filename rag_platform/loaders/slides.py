@@ -24,6 +24,7 @@ from rag_platform.loaders.html_blocks import letters
 from rag_platform.loaders.html_inline import Image
 from rag_platform.loaders.markdown_images import image_refs
 from rag_platform.loaders.text import facts_of, suffix_of
+from rag_platform.observability import faults
 
 SUFFIXES = (".pptx", ".pptm", ".potx", ".ppsx")
 MAX_SLIDES = 5_000
@@ -66,6 +67,7 @@ class SlidesLoader:
         except (DocumentError, MemoryError):
             raise
         except Exception as error:  # python-pptx raises whatever its parsers raise on a damaged file
+            faults.seen_ours(error, "stage.loader")
             raise DocumentError(f"the presentation cannot be read: {damage(error)}; open and save it again", code="broken_file") from error
         if not blocks:
             raise DocumentError("no slide holds text or a picture; nothing to index", code="empty_file")
