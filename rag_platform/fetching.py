@@ -346,7 +346,7 @@ def _within(deadline: float, resolve: Resolver, host: str, port: int) -> Sequenc
     def ask() -> None:
         try:
             answers.append(resolve(host, port))
-        except Exception as error:
+        except (OSError, ValueError) as error:  # no such host, no possible name of one
             answers.append(error)
 
     thread = threading.Thread(target=ask, name="resolve", daemon=True)

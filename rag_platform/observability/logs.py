@@ -18,9 +18,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
+
+from rag_platform.errors import ConfigError, RagError
 
 LOG_SCHEMA_VERSION = 1
 REDACTED = "[redacted]"
@@ -32,6 +34,7 @@ _PATTERNS = (r"sk-[A-Za-z0-9_-]{16,}", r"Bearer\s+[A-Za-z0-9._~+/=-]{12,}", r"be
              r'://[^/\s:@"]+:[^/\s:@"]+@')  # fmt: skip
 
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,6 @@ def load_log_config(path: Path | None = None) -> LogConfig:
     `RAG_ENV` and `RAG_LOG_LEVEL` win over the file. Raises ConfigError naming the file and the key.
     """
     from rag_platform.config import config_dir  # pydantic is slow to import, and this runs once
-    from rag_platform.errors import ConfigError
 
     path = path or config_dir() / "logging.yaml"
     values: dict[str, Any] = {}
@@ -60,7 +62,7 @@ def load_log_config(path: Path | None = None) -> LogConfig:
 
         try:
             values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-        except (OSError, yaml.YAMLError) as error:
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
             raise ConfigError(f"cannot read {path}: {error}") from error
     known = {"schema_version", "level", "fields", "max_line_bytes", "redact"}
     if not isinstance(values, dict) or (unknown := sorted(set(values) - known)):
@@ -70,18 +72,26 @@ def load_log_config(path: Path | None = None) -> LogConfig:
     level = os.environ.get("RAG_LOG_LEVEL", str(values.get("level", default.level))).upper()
     if level not in logging.getLevelNamesMapping():
         raise ConfigError(f"{path}: level {level!r} is unknown; use DEBUG, INFO, WARNING or ERROR")
-    fields = {**default.fields, **(values.get("fields") or {})}
+    fields, redact = _of(dict, values.get("fields") or {}, f"{path}: fields"), _of(dict, values.get("redact") or {}, f"{path}: redact")
+    fields = {**default.fields, **fields}
     if env := os.environ.get("RAG_ENV"):
         fields["env"] = env
-    redact = values.get("redact") or {}
-    patterns = tuple(redact.get("patterns", default.redact_patterns))
+    keys, patterns = (_of(list, redact.get(name, list(given)), f"{path}: redact.{name}")
+                      for name, given in (("keys", default.redact_keys), ("patterns", default.redact_patterns)))  # fmt: skip
     for pattern in patterns:
         try:
-            re.compile(pattern)
+            re.compile(str(pattern))
         except re.error as error:
             raise ConfigError(f"{path}: redact.patterns: {pattern!r} is not a regular expression: {error}") from error
-    return LogConfig(level, fields, int(values.get("max_line_bytes", default.max_line_bytes)),
-                     tuple(redact.get("keys", default.redact_keys)), patterns)  # fmt: skip
+    most = _of(int, values.get("max_line_bytes", default.max_line_bytes), f"{path}: max_line_bytes")
+    return LogConfig(level, fields, most, tuple(map(str, keys)), tuple(map(str, patterns)))
+
+
+def _of(kind: type[T], value: Any, place: str) -> T:
+    """The value, which must be of that type. Raises ConfigError."""
+    if not isinstance(value, kind):
+        raise ConfigError(f"{place}: {value!r} is a {type(value).__name__}, not a {kind.__name__}")
+    return value
 
 
 @cache
@@ -89,7 +99,7 @@ def log_config() -> LogConfig:
     """The process's logging config, read once; the defaults, with one warning, where the file is broken."""
     try:
         return load_log_config()
-    except Exception as error:
+    except (RagError, OSError) as error:
         _log.warning("logging config ignored: %s", error)
         return LogConfig()
 
@@ -223,7 +233,7 @@ def append(logs_dir: Path, *values: Mapping[str, Any]) -> bool:
     """True when the lines were appended, all in one write; a failure is counted and never raised, whatever it is."""
     try:
         _files.append(logs_dir, redaction().lines(values))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 (what cannot be logged must not stop what it tells of)
         if not _files.failures:
             _log.warning("observability: lines could not be written to %s (%s); further failures are only counted", logs_dir, error)
         _files.failures += len(values)
