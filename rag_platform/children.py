@@ -198,11 +198,10 @@ def serve(start: Callable[[Any], Callable[[Any], object]]) -> None:
         while True:
             message = pickle.load(source)
             with faults.collected() as found:
-                try:
+                with faults.Attempt(start.__module__) as attempt:
                     answered = answer(message)
-                except Exception as error:
-                    faults.seen(error, getattr(start, "__module__", "child"))
-                    answered = error
+                if attempt.error is not None:
+                    answered = attempt.error
             pickle.dump(_Told(answered, found) if found else answered, target, protocol=pickle.HIGHEST_PROTOCOL)
             target.flush()
     except (EOFError, BrokenPipeError):

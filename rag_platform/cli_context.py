@@ -88,7 +88,7 @@ def _enveloped(function: Command, context: Context, own_trace: bool, args: Any, 
             return {**function(context, *args, **kwargs), "trace_id": trace_id}
     except RagError as error:
         return responses.failure(error, str(error.details.pop("trace_id", "")) or trace_id, local=True)
-    except Exception as error:  # a program that reads the envelope finds one, a person the stack trace on stderr
+    except Exception as error:  # noqa: BLE001 (a program that reads the envelope finds one, a person the stack trace on stderr)
         if full := disk_full(error, context.store.home):
             return responses.failure(full, trace_id, local=True)
         faults.seen(error, f"command.{function.__name__}", logs_dir=context.store.logs_dir)

@@ -56,6 +56,6 @@ def _recorded(context: Context, opened: ExitStack) -> dict[str, Any]:
     try:
         keys = opened.enter_context(partition_keys(context.store))
         return {"partitions": keys.keys(), "recorded": keys.recorded}
-    except Exception as error:  # each driver says so in its own way
+    except Exception as error:  # noqa: BLE001 (each storage driver fails in its own way, and the proof names what it could not ask)
         _log.warning("Dagster's storage cannot be opened", exc_info=True)
         return {"unreached": [f"Dagster's storage cannot be opened ({type(error).__name__}: {str(error).splitlines()[0][:200]})"]}

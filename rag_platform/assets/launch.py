@@ -109,7 +109,7 @@ def _outcome(job: Job, settings: Settings, store: Store, ledger: Ledger) -> Outc
         return "failed", jobs.again(error, job.job_id)
     except RagError as error:
         return "failed", error.message
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 (the ledger is told whatever ended the job)
         faults.seen(error, f"job.{job.kind}", logs_dir=store.logs_dir)
         traceback.print_exc()
         full = disk_full(error, store.home)

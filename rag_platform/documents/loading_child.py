@@ -80,7 +80,7 @@ def _guarded(task: dict[str, Any], replies: IO[str]) -> dict[str, Any]:
         return {"error": {"code": error.code, "message": error.message, "cause": cause}}
     except MemoryError:
         return {"error": {"code": "out_of_memory", "message": ""}}
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 (a parser's process outlives the files that it fails on)
         faults.seen(error, "stage.loader")
         return {"error": {"code": "parser_failed", "message": f"the parser failed: {damage(error)}; open the file and save it again"}}
 

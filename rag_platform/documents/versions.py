@@ -410,10 +410,10 @@ def build_stages(stages: Sequence[str], work: VersionBuild) -> tuple[list[StageO
     no other's."""
     outcomes: list[StageOutcome] = []
     for stage in (stage for stage in stages if stage in STAGES):
-        try:
+        with faults.Attempt(f"stage.{stage}") as attempt:
             outcomes.append(build_stage(stage, work))
-        except Exception as error:
-            return outcomes, (stage, error)
+        if attempt.error is not None:
+            return outcomes, (stage, attempt.error)
     return outcomes, None
 
 

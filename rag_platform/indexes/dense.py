@@ -338,13 +338,12 @@ class DenseVectors:
             asked *= 4
 
     def _prepare(self) -> None:
-        try:
+        with faults.Attempt("dense_index.narrow") as attempt:  # questions are answered without it
             self._row_of()
             kernel()  # without it, all rows are scanned
             self._rounded = rounded(self._base)
-        except Exception as error:  # questions are answered without it
-            faults.seen(error, "dense_index.narrow")
-            _log.warning("scans of %d vectors are not narrowed: %s", len(self._base), error)
+        if attempt.error is not None:
+            _log.warning("scans of %d vectors are not narrowed: %s", len(self._base), attempt.error)
 
     def _scan(self, query: Vectors, k: int, rows: Rows | None) -> list[Candidate]:
         """The best of the rows, which ascend; of all where they are None."""

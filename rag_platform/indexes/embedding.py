@@ -373,7 +373,7 @@ def _drain(waiting: queue.SimpleQueue[list[tuple[str, str]]], run: _Run, pool: E
                 _embed_batch(waiting.get_nowait(), run, _timed(worker, run, pool, rate))
     except (queue.Empty, _Stopped):
         return
-    except BaseException as error:  # raised again by the thread that waits
+    except BaseException as error:  # noqa: BLE001 (raised again by the thread that waits)
         run.error = run.error or error
 
 

@@ -233,10 +233,10 @@ class _Run:
         """The outcomes of the stages up to the views, and in which one the version failed."""
         outcomes, failure = build_stages(self.stages, work)
         if failure is None and outcomes and outcomes[-1].stage == "views":
-            try:
+            with faults.about(work.version.version_id), faults.Attempt("stage.views") as attempt:  # one document must never cost the batch
                 self._edit(work)
-            except Exception as error:  # one document must never cost the batch
-                failure = "views", error
+            if attempt.error is not None:
+                failure = "views", attempt.error
         return outcomes, failure
 
     def _built_apart(self, work: VersionBuild) -> tuple[list[StageOutcome], Failure | None]:

@@ -54,7 +54,7 @@ class LibraryTool(Tool):
             with tracing.requested(request_id):
                 data, trace_id, warnings = self._traced(checked, request_id)
             return envelope(data, trace_id, without_paths(warnings))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (the client of a tool is told whatever went wrong)
             return self._failed(error, request_id)
 
     def checked(self, arguments: dict[str, Any]) -> Any:

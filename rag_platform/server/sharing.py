@@ -198,17 +198,15 @@ class SharedQuestions:
         impatient = threading.Timer(_START_SECONDS, child.process.kill)
         impatient.daemon = True
         impatient.start()
-        try:
+        with faults.Attempt("server.process") as attempt:
             child.ask(None)
-        except Exception as error:
-            faults.seen(error, "server.process")
-            log.warning("no further query process could be started (%s); the server answers alone", error)
+        impatient.cancel()
+        if attempt.error is not None:
+            log.warning("no further query process could be started (%s); the server answers alone", attempt.error)
             child.close()
             with self._lock:
                 self._starting, self._not_before = False, time.monotonic() + _PAUSE_SECONDS
             return
-        finally:
-            impatient.cancel()
         with self._lock:
             self._starting, place.active = False, time.monotonic()
             self._places.append(place)
