@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rag_platform.registry import build, provider_class, provider_version
+from rag_platform.registry import build, defaults, provider_class, provider_version, traits
 
 if TYPE_CHECKING:
     from rag_platform.config import Strategy
@@ -39,20 +39,19 @@ def _declared(strategy: Strategy) -> list[tuple[int | None, bool]]:
     name, options = strategy.embedding.provider, strategy.embedding.options
     parts_of = getattr(provider_class("embedder", name), "parts_of", None)
     names = [name] if parts_of is None else [part for part, _ in parts_of(options)]
-    classes = [provider_class("embedder", part) for part in names]
-    return [(getattr(cls, "WINDOW", None), bool(getattr(cls, "READS_ALL", False))) for cls in classes]
+    declared = [traits("embedder", part) for part in names]
+    return [(part.window, part.reads_all) for part in declared]
 
 
 def _wanted_tokens(strategy: Strategy) -> int | None:
-    known = getattr(provider_class("chunker", strategy.chunker.provider), "__dataclass_fields__", {})
-    return int(strategy.chunker.options.get("max_tokens", known["max_tokens"].default)) if "max_tokens" in known else None
+    options = {**defaults("chunker", strategy.chunker.provider), **strategy.chunker.options}
+    return int(options["max_tokens"]) if "max_tokens" in options else None
 
 
 def chunking_embedder(strategy: Strategy) -> tuple[str, dict[str, Any]]:
     """(name, options) of the embedder that a chunker uses: the one its options name, else the one its class names, else the strategy's."""
     options = strategy.chunker.options
-    known = getattr(provider_class("chunker", strategy.chunker.provider), "__dataclass_fields__", {})
-    if name := options.get("embedder") or (known["embedder"].default if "embedder" in known else ""):
+    if name := options.get("embedder") or defaults("chunker", strategy.chunker.provider).get("embedder"):
         return str(name), dict(options.get("embedder_options", {}))
     return strategy.embedding.provider, strategy.embedding.options
 

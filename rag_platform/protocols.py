@@ -1,9 +1,8 @@
 """What a provider must do: one or two methods each. `registry.PROVIDERS` names the ones that ship.
 
-An embedder or a reranker that calls another machine declares `REMOTE: ClassVar[bool] = True`: so many of its calls run at once as
-`load.provider_calls` says. Language models are limited without saying so. An embedder whose model takes a lot of memory declares
-`LARGE: ClassVar[bool] = True`, and a server answers its questions in one process. A reranker or answerer that takes milliseconds
-whatever it is given declares `QUICK: ClassVar[bool] = True`.
+Every provider's class has a `VERSION`, part of the profiles of what it makes: it changes whenever that would. How the platform may use it
+is in its `traits`; a class without them has the defaults (`registry.traits_of`). Providers raise the errors of `rag_platform.errors`:
+ProviderError where an engine or a model fails, whatever that one raises; everything else is logged as a bug.
 """
 
 from __future__ import annotations
@@ -11,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rag_platform.ir import Candidate, EmbedderInfo, Facts, Hit, Json, LexicalRow, QueryIR, Section
+from rag_platform.traits import Traits
 
 Vectors = NDArray[np.float32]
 
@@ -68,10 +68,12 @@ class Written:
 class Loader(Protocol):
     """Turns the bytes of one format into facts.
 
-    A loader whose parser may crash, hang or grow declares `ISOLATED: ClassVar[bool] = True`: it is run in a child process under limits.
     A loader whose blocks have neither bytes nor pages has `verify_blocks(path, text, blocks) -> dict[ordinal, reason]`, which reads the
     file again at each block's locator and names the blocks it does not prove.
     """
+
+    VERSION: ClassVar[str]
+    traits: ClassVar[Traits]
 
     def claims(self, filename: str, head: bytes) -> bool:
         """True when this loader reads such a file; `head` holds its first 4096 bytes."""
@@ -84,6 +86,8 @@ class Loader(Protocol):
 
 class Sectioner(Protocol):
     """Decides structural boundaries."""
+
+    VERSION: ClassVar[str]
 
     def sections(self, text: str, headings: Sequence[tuple[int, int, str]], doc_id: str) -> list[Section]:
         """Sections covering `text` in order; `headings` are (offset, level, title) in normalised coordinates."""
@@ -98,6 +102,8 @@ class Chunker(Protocol):
     two levels has `families(text) -> [(parent span or None, spans of its children)]` besides, whose children are its spans.
     """
 
+    VERSION: ClassVar[str]
+
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Half-open spans of `text` in order, each within the chunker's size, none blank."""
         ...
@@ -106,11 +112,12 @@ class Chunker(Protocol):
 class Embedder(Protocol):
     """Turns texts into unit vectors of one space.
 
-    One whose window does not depend on files declares `WINDOW: ClassVar[int]`, in tokens; one that can count tokens has
-    `count_tokens(texts) -> list[int]`, without prefixes and marks; one that reads what lies beyond its window declares `READS_ALL`.
-    A provider of any kind whose first call would wait for files or imports has `load() -> None`: it is called before the time of a question
-    begins to count.
+    One that can count tokens has `count_tokens(texts) -> list[int]`, without prefixes and marks. A provider of any kind whose first call
+    would wait for files or imports has `load() -> None`: it is called before the time of a question begins to count.
     """
+
+    VERSION: ClassVar[str]
+    traits: ClassVar[Traits]
 
     def info(self) -> EmbedderInfo:
         """The fingerprint, known without loading weights."""
@@ -144,10 +151,12 @@ class DenseReader(Protocol):
 class DenseIndex(Protocol):
     """An approximate nearest-neighbour engine over one directory.
 
-    Releases share files by hard links. A file that even readers write is named in `REWRITTEN_ON_OPEN: ClassVar[tuple[str, ...]]` and
-    copied instead. Before `update` is called every file is given bytes of its own, unless `REPLACES_FILES: ClassVar[bool]` says that
-    none is ever changed in place.
+    Releases share files by hard links, but for those of `traits.rewritten_on_open`, which are copied. Before `update` is called every file
+    is given bytes of its own, unless `traits.replaces_files`.
     """
+
+    VERSION: ClassVar[str]
+    traits: ClassVar[Traits]
 
     def update(self, directory: Path, *, removed: Collection[str], ids: Sequence[str], vectors: Vectors) -> None:
         """Delete `removed`, then add `ids`; creates the index when the directory is empty."""
@@ -198,6 +207,9 @@ class LexicalReader(Protocol):
 class LexicalIndex(Protocol):
     """A word index over one directory; what is said of files at DenseIndex holds here too."""
 
+    VERSION: ClassVar[str]
+    traits: ClassVar[Traits]
+
     def update(self, directory: Path, *, removed: Mapping[str, str], rows: Iterable[LexicalRow]) -> None:
         """Delete `removed` (chunk id: doc id), then add `rows`; creates the index when the directory is empty.
 
@@ -213,18 +225,18 @@ class LexicalIndex(Protocol):
 class Fusion(Protocol):
     """Joins the candidates of two legs into one order."""
 
+    VERSION: ClassVar[str]
+
     def fuse(self, dense: Sequence[Candidate], sparse: Sequence[Candidate], *, trust: float = 1.0) -> list[Candidate]:
         """Every candidate once, best first; ties by best former rank, then chunk_id. `trust` multiplies the weight of the sparse leg."""
         ...
 
 
 class Reranker(Protocol):
-    """Judges joined hits; retrieval.reranking makes an order of its scores.
+    """Judges joined hits; retrieval.reranking makes an order of its scores."""
 
-    One that judges every hit by itself declares `POINTWISE: ClassVar[bool] = True` and is asked in batches; one that takes some
-    milliseconds whatever it is given declares `QUICK`, and no thread waits for it. `APPLIES = False` is for the one that leaves the order
-    alone.
-    """
+    VERSION: ClassVar[str]
+    traits: ClassVar[Traits]
 
     def score(self, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
         """One finite number a hit, the higher the better; only their order within one call must mean something. Raises ProviderError."""
@@ -232,10 +244,10 @@ class Reranker(Protocol):
 
 
 class Answerer(Protocol):
-    """Writes an answer from evidence; one that asks a language model declares `USES_LLM: ClassVar[bool] = True` and has a field `llm`.
+    """Writes an answer from evidence."""
 
-    One that takes some milliseconds whatever it is given declares `QUICK`, and no thread waits for it.
-    """
+    VERSION: ClassVar[str]
+    traits: ClassVar[Traits]
 
     def answer(self, query: QueryIR, evidence: Sequence[Hit], *, on_text: Callable[[str], None] | None = None) -> Written:
         """Markdown whose [n] marks point at evidence[n-1]; empty text when the evidence holds no answer.
@@ -247,6 +259,9 @@ class Answerer(Protocol):
 
 class Ocr(Protocol):
     """Reads the text printed in an image."""
+
+    VERSION: ClassVar[str]
+    traits: ClassVar[Traits]
 
     def read(self, image: bytes) -> tuple[str, float | None]:
         """(text, one printed line a line, in reading order; mean confidence 0 to 1). Raises ProviderError when the image cannot be read."""

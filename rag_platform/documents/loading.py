@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path, PurePath
 from typing import Any, cast
@@ -205,13 +204,14 @@ def load(
         raise _empty(filename)
     options = {**of_encoding(item.provider, charset), **limited_options(item, limits)}
     loader: Loader = registry.build("loader", item.provider, options)
-    if hasattr(loader, "ENGINE"):  # a reader of pages
+    declared = registry.traits_of(loader)
+    if declared.engine:  # a reader of pages
         from rag_platform.documents.isolation import load_isolated
         from rag_platform.loaders.pdf_document import PagedLoader
 
         _require_no_other_type(path, filename)
         return load_isolated(path, cast(PagedLoader, loader), limits, on_page)
-    if getattr(loader, "ISOLATED", False):
+    if declared.isolated:
         from rag_platform.documents.isolation import load_in_child
 
         facts = load_in_child(path, filename, item.provider, options, limits)
@@ -228,18 +228,13 @@ def _empty(filename: str) -> DocumentError:
 
 def limited_options(item: ProviderConfig, limits: Limits) -> dict[str, Any]:
     """A loader's options, those that it shares with the limits taken from there unless the strategy sets them."""
-    cls = registry.provider_class("loader", item.provider)
-    names = {field.name for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else set()
+    names = registry.defaults("loader", item.provider)
     return {**{name: getattr(limits, name) for name in _FROM_LIMITS if name in names}, **item.options}
 
 
 def of_encoding(loader_name: str, charset: str) -> dict[str, str]:
     """The loader option that names an encoding; none for a loader of no text, or without a name."""
-    return (
-        {"charset": charset}
-        if charset and "charset" in getattr(registry.provider_class("loader", loader_name), "__dataclass_fields__", ())
-        else {}
-    )
+    return {"charset": charset} if charset and registry.takes("loader", loader_name, "charset") else {}
 
 
 def _require_no_other_type(path: Path, filename: str) -> None:

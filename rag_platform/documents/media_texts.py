@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rag_platform.ir import Chunk, MediaText
+from rag_platform.traits import Traits
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,7 @@ class NoOcr:
 
     NAME: ClassVar[str] = "none"
     VERSION: ClassVar[str] = "1"
+    traits: ClassVar[Traits] = Traits()
 
     def read(self, image: bytes) -> tuple[str, float | None]:
         """No text."""

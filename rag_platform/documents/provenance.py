@@ -25,7 +25,7 @@ from rag_platform.ir import Block, Chunk, Edit, Facts, MediaLink, MediaRef, Pars
 from rag_platform.loaders import second_readers
 from rag_platform.profiles import stage_profiles
 from rag_platform.records import from_json
-from rag_platform.registry import PROVIDERS, build, provider_class
+from rag_platform.registry import PROVIDERS, build, provider_class, traits_of
 from rag_platform.store import Store, read_json, read_records, read_text, sha256_file
 
 _REPEATS = 1000  # times that one text may stand in a section, where a part of the chunks is proved only
@@ -221,7 +221,7 @@ def _replayed(found: _Stored, loader_name: str, blocks: Sequence[Block], limits:
         return {block.ordinal: f"loader {loader_name!r} cannot read the place of a block again" for block in blocks}
     options = of_encoding(loader_name, found.summary.encoding)
     try:
-        if getattr(cls, "ISOLATED", False) or hasattr(cls, "ENGINE"):
+        if traits_of(cls).isolated or traits_of(cls).engine:
             return verify_in_child(found.raw_path, loader_name, options, found.text, blocks, limits)
         return dict(build("loader", loader_name, options).verify_blocks(found.raw_path, found.text, blocks))
     except DocumentError as error:

@@ -13,7 +13,7 @@ from rag_platform.documents.cleaning import INVISIBLE, Normalised
 from rag_platform.documents.dropped import NOT_CHUNKED, chunk_spans, dropped_text, kept_text
 from rag_platform.documents.isolation import page_texts_in_child
 from rag_platform.ir import Chunk, Facts, Json, PageKept
-from rag_platform.registry import provider_class
+from rag_platform.registry import traits
 
 _OTHER_ENGINE = {"pymupdf": "pdfium", "pdfium": "pymupdf"}  # a reader must not prove itself
 _VERBATIM = ("markdown", "text")  # their facts are the decoded bytes, which need no other reader
@@ -31,7 +31,7 @@ def measure(path: Path, loader: str, facts: Facts, normalised: Normalised, chunk
 
     A format without pages has one row, for page 0; one without a second reader has none. Raises DocumentError when the reader fails.
     """
-    engine = _OTHER_ENGINE.get(str(getattr(provider_class("loader", loader), "ENGINE", "")))
+    engine = _OTHER_ENGINE.get(traits("loader", loader).engine)
     if engine is not None:
         read: Mapping[int, str] = page_texts_in_child(path, engine, facts.summary.pages, limits)
     elif loader in _VERBATIM and facts.summary.encoding:

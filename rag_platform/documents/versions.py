@@ -23,7 +23,7 @@ from rag_platform.documents import chunking, cleaning, describing, enrichment, i
 from rag_platform.documents.chunk_quality import chunk_quality
 from rag_platform.documents.dropped import removed_text, word_counts
 from rag_platform.documents.metadata import document_title
-from rag_platform.errors import ConfigError, DocumentError, IntegrityError
+from rag_platform.errors import DocumentError, IntegrityError
 from rag_platform.ir import (
     Block,
     Chunk,
@@ -43,7 +43,7 @@ from rag_platform.ir import (
 from rag_platform.observability import faults, tracing
 from rag_platform.profiles import STAGE_CODE_VERSIONS, stage_profiles, text_norm_profile_id
 from rag_platform.records import from_json
-from rag_platform.registry import build, provider_class, provider_version
+from rag_platform.registry import build, provider_version, traits
 from rag_platform.store import Store, Writes, read_json, read_records, sha256_file
 
 OnProgress = Callable[[int, int], None]
@@ -209,10 +209,7 @@ def read_facts(work: VersionBuild) -> Facts:
 
 def read_in_child(version: Version) -> bool:
     """True when the version's format is read in a child process, so that several documents can be read at once."""
-    try:
-        return bool(getattr(provider_class("loader", version.loader), "ISOLATED", False))
-    except ConfigError:  # reading it says so
-        return False
+    return traits("loader", version.loader).isolated
 
 
 def build_media(work: VersionBuild) -> Done:

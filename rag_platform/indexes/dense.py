@@ -31,7 +31,7 @@ from rag_platform.indexes.bounds import Rounded, Rows, kernel, products, rounded
 from rag_platform.ir import Candidate
 from rag_platform.observability import faults
 from rag_platform.protocols import DenseIndex, DenseReader, Vectors
-from rag_platform.registry import build, provider_class
+from rag_platform.registry import build, provider_class, traits_of
 from rag_platform.store import atomic_path, own_copies, write_text
 
 ANN_DIRECTORY = "ann"
@@ -149,12 +149,12 @@ def _write_matrix(
 
 def rewritten_on_open(config: ProviderConfig) -> frozenset[str]:
     """Names of the files that readers of the approximate index write; they are never shared, and their hashes prove nothing."""
-    return frozenset(getattr(provider_class("dense_index", config.provider), "REWRITTEN_ON_OPEN", ()))
+    return frozenset(traits_of(provider_class("dense_index", config.provider)).rewritten_on_open)
 
 
 def _grow_ann(config: ProviderConfig, directory: Path, removed: Sequence[str], ids: Sequence[str], vectors: Vectors) -> None:
     index: DenseIndex = build("dense_index", config.provider, config.options)
-    if not getattr(index, "REPLACES_FILES", False):
+    if not traits_of(index).replaces_files:
         own_copies(directory / ANN_DIRECTORY)
     index.update(directory / ANN_DIRECTORY, removed=removed, ids=ids, vectors=vectors)
 

@@ -28,7 +28,7 @@ from rag_platform.indexes.embedding_workers import EmbeddingPool, EmbeddingWorke
 from rag_platform.ir import EmbedderInfo, Json
 from rag_platform.observability import tracing
 from rag_platform.protocols import Embedder, Vectors
-from rag_platform.registry import build, provider_class
+from rag_platform.registry import build, provider_class, traits, traits_of
 from rag_platform.store import read_json, sha256_file, write_json
 
 ATTEMPTS = 4
@@ -144,8 +144,7 @@ def embed_texts(
     workers = min(pool.size, len(missing)) if pool and pool.size else 0
     workers = workers or _workers((size + expected) / rate, embedding, processes, len(missing))
     run = _Run(info, cache, text_norm_profile, len(missing), on_progress)
-    remote = bool(getattr(embedder, "REMOTE", False))
-    batches = _batches(missing, size, rate, embedding.batch_size, max(1, workers), whole=remote)
+    batches = _batches(missing, size, rate, embedding.batch_size, max(1, workers), whole=traits_of(embedder).remote)
     computing = time.perf_counter()
     if workers:
         with nullcontext(pool) if pool is not None else EmbeddingPool(embedding.provider, embedding.options) as shared:
@@ -316,11 +315,11 @@ def _told_by_part(on_progress: OnProgress, before: int, total: int, done: int, _
 
 def _rate(embedding: EmbeddingConfig, cache: EmbeddingCache | None, info: EmbedderInfo) -> float:
     measured = cache.rate(info) if cache is not None else None
-    return measured or float(getattr(provider_class("embedder", embedding.provider), "BYTES_PER_SECOND", 10_000.0))
+    return measured or traits("embedder", embedding.provider).bytes_per_second
 
 
 def _load_seconds(embedding: EmbeddingConfig) -> float:
-    return float(getattr(provider_class("embedder", embedding.provider), "LOAD_SECONDS", 1.0))
+    return traits("embedder", embedding.provider).load_seconds
 
 
 def _start_seconds(embedding: EmbeddingConfig) -> float:

@@ -10,7 +10,7 @@ from rag_platform.config import fingerprint
 from rag_platform.config_query import ProviderConfig
 from rag_platform.ir import Chunk, LexicalRow, View
 from rag_platform.protocols import LexicalIndex, LexicalReader
-from rag_platform.registry import build
+from rag_platform.registry import build, traits_of
 from rag_platform.store import own_copies
 
 _NAME_PARTS = re.compile(r"[\s_.\-]+")
@@ -36,7 +36,7 @@ def row_hash(row: LexicalRow | None) -> str:
 def update(config: ProviderConfig, directory: Path, *, removed: Mapping[str, str], rows: Iterable[LexicalRow]) -> None:
     """Bring the index in `directory` up to date: delete `removed` (chunk id: doc id), then add `rows`."""
     index: LexicalIndex = build("lexical_index", config.provider, config.options)
-    if not getattr(index, "REPLACES_FILES", False):
+    if not traits_of(index).replaces_files:
         own_copies(directory)
     index.update(directory, removed=removed, rows=sorted(rows, key=lambda row: row.chunk_id))
 

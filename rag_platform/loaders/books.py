@@ -26,6 +26,7 @@ from rag_platform.loaders.html_blocks import Page
 from rag_platform.loaders.markdown_images import image_refs
 from rag_platform.loaders.sheet_tables import escaped
 from rag_platform.loaders.text import facts_of, suffix_of
+from rag_platform.traits import Traits
 
 MAX_CHAPTERS = 5_000
 _PAGES = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml")
@@ -42,7 +43,7 @@ class EpubLoader:
 
     NAME: ClassVar[str] = "epub"
     VERSION: ClassVar[str] = "1"
-    ISOLATED: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
         """True for a ZIP container called .epub."""

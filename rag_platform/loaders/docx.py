@@ -30,6 +30,7 @@ from rag_platform.loaders.docx_package import (
 from rag_platform.loaders.docx_styles import Label, Styles, labels, read_styles
 from rag_platform.loaders.docx_text import Picture, Piece, Reader, joined, without_marks
 from rag_platform.loaders.text import facts_of, first_line, suffix_of
+from rag_platform.traits import Traits
 
 SUFFIXES = (".docx", ".docm", ".dotx", ".dotm")
 NOTE_PARTS = {"footnoteReference": ("footnotes", ""), "endnoteReference": ("endnotes", "e"), "commentReference": ("comments", "c")}
@@ -45,7 +46,7 @@ class DocxLoader:
 
     NAME: ClassVar[str] = "docx"
     VERSION: ClassVar[str] = "2"
-    ISOLATED: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
         """True for a ZIP container called .docx, .docm, .dotx or .dotm."""

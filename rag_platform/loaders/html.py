@@ -22,6 +22,7 @@ from rag_platform.loaders.html_blocks import Page, Piece, letters, source_text
 from rag_platform.loaders.html_inline import is_hidden, links, visible
 from rag_platform.loaders.markdown_images import image_refs
 from rag_platform.loaders.text import LANGUAGES, PROSE, facts_of, first_line, suffix_of
+from rag_platform.traits import Traits
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
@@ -59,7 +60,7 @@ class HtmlLoader:
 
     NAME: ClassVar[str] = "html"
     VERSION: ClassVar[str] = "2"
-    ISOLATED: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(isolated=True)
 
     def __post_init__(self) -> None:
         if self.main_content not in ("auto", "whole"):

@@ -13,6 +13,7 @@ from rag_platform.errors import DocumentError
 from rag_platform.ir import Facts, MediaRef, ParseSummary
 from rag_platform.loaders.damage import damage
 from rag_platform.observability import faults
+from rag_platform.traits import Traits
 
 _KINDS = ("PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP")
 _MAGIC = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\x00", b"MM\x00*")
@@ -25,7 +26,7 @@ class ImageLoader:
 
     NAME: ClassVar[str] = "image"
     VERSION: ClassVar[str] = "2"
-    ISOLATED: ClassVar[bool] = True  # decoders of images have crashed before
+    traits: ClassVar[Traits] = Traits(isolated=True)  # decoders of images have crashed before
 
     def claims(self, filename: str, head: bytes) -> bool:
         """True for PNG, JPEG, GIF, WebP, TIFF and BMP by content, whatever the file is called."""

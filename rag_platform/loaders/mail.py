@@ -27,6 +27,7 @@ from rag_platform.loaders.html import decoded_page, disproved, main_pieces, pars
 from rag_platform.loaders.html_blocks import Page, Piece, letters
 from rag_platform.loaders.markdown_images import image_refs
 from rag_platform.loaders.text import facts_of, suffix_of
+from rag_platform.traits import Traits
 
 HEADERS = ("from", "to", "cc", "date")
 MAX_PARTS = 2_000
@@ -40,7 +41,7 @@ class MailLoader:
 
     NAME: ClassVar[str] = "eml"
     VERSION: ClassVar[str] = "1"
-    ISOLATED: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
         """True for text called .eml."""
@@ -70,7 +71,7 @@ class MhtmlLoader:
 
     NAME: ClassVar[str] = "mhtml"
     VERSION: ClassVar[str] = "1"
-    ISOLATED: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
         """True for text called .mhtml or .mht."""

@@ -17,6 +17,7 @@ from rag_platform.loaders.decoding import decode, looks_like_text
 from rag_platform.loaders.front_matter import front_matter
 from rag_platform.loaders.markdown_images import find_images, inline_parser
 from rag_platform.loaders.text import LINE_END, facts_of, first_line, line_starts, located, paragraph_blocks, suffix_of
+from rag_platform.traits import Traits
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -42,6 +43,7 @@ class MarkdownLoader:
 
     NAME: ClassVar[str] = "markdown"
     VERSION: ClassVar[str] = "1"
+    traits: ClassVar[Traits] = Traits()
 
     def claims(self, filename: str, head: bytes) -> bool:
         """True for text with a Markdown suffix, or with none where a line has Markdown's marks."""

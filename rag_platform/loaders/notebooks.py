@@ -20,6 +20,7 @@ from rag_platform.loaders.decoding import Decoded, decode, looks_like_text
 from rag_platform.loaders.html_inline import Image
 from rag_platform.loaders.markdown_images import image_refs
 from rag_platform.loaders.text import facts_of, line_starts, suffix_of
+from rag_platform.traits import Traits
 
 MAX_CELLS = 20_000
 MAX_OUTPUT_CHARS = 50_000  # of one output; logs of a training run go on for megabytes
@@ -33,7 +34,7 @@ class NotebookLoader:
 
     NAME: ClassVar[str] = "ipynb"
     VERSION: ClassVar[str] = "1"
-    ISOLATED: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
         """True for text called .ipynb."""

@@ -23,6 +23,7 @@ from rag_platform.loaders.pdf_document import PdfInfo, Reader
 from rag_platform.loaders.pdf_images import images_of
 from rag_platform.loaders.pdf_pages import PageFacts, page_blocks
 from rag_platform.loaders.pdf_plain import plain_regions
+from rag_platform.traits import Traits
 
 NAME = "pdf"
 VERSION = "4"
@@ -45,7 +46,7 @@ class PdfLoader:
     max_pages: int = 100_000
 
     VERSION: ClassVar[str] = VERSION
-    ENGINE: ClassVar[str] = "pymupdf"
+    traits: ClassVar[Traits] = Traits(engine="pymupdf")
 
     def claims(self, filename: str, head: bytes) -> bool:
         """True when the PDF magic stands in the first 1024 bytes, whatever the file is called."""

@@ -16,6 +16,7 @@ from rag_platform.loaders.pdf_images import target_of
 from rag_platform.loaders.pdf_pages import PageBlock, PageFacts
 from rag_platform.loaders.pdf_text import LIST_MARKER
 from rag_platform.loaders.text import reads_as_title
+from rag_platform.traits import Traits
 
 _NOT_A_TITLE = re.compile(r"^(microsoft word|untitled|powerpoint|slide 1$)|\.(docx?|indd|tex|pdf|dvi|qxd|rtf|pptx?|xlsx?|p65|fm)$", re.I)
 _TEXT_KINDS = ("paragraph", "list", "header", "footer")
@@ -42,9 +43,9 @@ class Reader:
 
 
 class PagedLoader(Protocol):
-    """A loader whose pages are read by children in windows: ENGINE names the library, which a child speaks alone."""
+    """A loader whose pages are read by children in windows: `traits.engine` names the library, which a child speaks alone."""
 
-    ENGINE: ClassVar[str]
+    traits: ClassVar[Traits]
 
     @property
     def profile(self) -> str:

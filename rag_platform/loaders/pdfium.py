@@ -31,6 +31,7 @@ from rag_platform.loaders.pdf_page_pictures import PREFIX, asked_page, encoded, 
 from rag_platform.loaders.pdf_pages import PageFacts, page_blocks
 from rag_platform.loaders.pdf_plain import plain_regions
 from rag_platform.loaders.pdf_text import Char, Run
+from rag_platform.traits import Traits
 
 NAME = "pdfium"
 VERSION = "2"
@@ -50,7 +51,7 @@ class PdfiumLoader:
     profile: Literal["fast"] = "fast"
 
     VERSION: ClassVar[str] = VERSION
-    ENGINE: ClassVar[str] = "pdfium"
+    traits: ClassVar[Traits] = Traits(engine="pdfium")
 
     def claims(self, filename: str, head: bytes) -> bool:
         """True when the PDF magic stands in the first 1024 bytes, whatever the file is called."""

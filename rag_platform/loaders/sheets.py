@@ -18,6 +18,7 @@ from rag_platform.loaders import archives
 from rag_platform.loaders.decoding import Decoded, decode, looks_like_text
 from rag_platform.loaders.sheet_tables import Row, Size, disproved, groups, written
 from rag_platform.loaders.text import facts_of, suffix_of
+from rag_platform.traits import Traits
 
 MAX_CELLS = 2_000_000
 GROUP_CHARS = 720  # a group with its sheet's name fits the shipped chunk size of 800
@@ -40,6 +41,7 @@ class CsvLoader:
 
     NAME: ClassVar[str] = "csv"
     VERSION: ClassVar[str] = "2"
+    traits: ClassVar[Traits] = Traits()
 
     def claims(self, filename: str, head: bytes) -> bool:
         """True for text with the suffix .csv, .tsv or .tab."""
@@ -183,7 +185,7 @@ class XlsxLoader:
 
     NAME: ClassVar[str] = "xlsx"
     VERSION: ClassVar[str] = "2"
-    ISOLATED: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
         """True for a ZIP container called .xlsx, .xlsm, .xltx or .xltm."""

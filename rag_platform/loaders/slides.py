@@ -25,6 +25,7 @@ from rag_platform.loaders.html_inline import Image
 from rag_platform.loaders.markdown_images import image_refs
 from rag_platform.loaders.text import facts_of, suffix_of
 from rag_platform.observability import faults
+from rag_platform.traits import Traits
 
 SUFFIXES = (".pptx", ".pptm", ".potx", ".ppsx")
 MAX_SLIDES = 5_000
@@ -48,7 +49,7 @@ class SlidesLoader:
 
     NAME: ClassVar[str] = "pptx"
     VERSION: ClassVar[str] = "1"
-    ISOLATED: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
         """True for a ZIP container called .pptx, .pptm, .potx or .ppsx."""

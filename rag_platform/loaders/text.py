@@ -13,6 +13,7 @@ from typing import ClassVar
 from rag_platform.ir import Block, Facts, MediaRef, ParseSummary
 from rag_platform.loaders.byte_maps import ByteMap, byte_map, odd_lengths
 from rag_platform.loaders.decoding import Decoded, decode, looks_like_text
+from rag_platform.traits import Traits
 
 PROSE = {".txt", ".text", ".rst", ".log", ".adoc", ".org", ".tex", ".srt", ".vtt"}
 LANGUAGES = {
@@ -37,6 +38,7 @@ class TextLoader:
 
     NAME: ClassVar[str] = "text"
     VERSION: ClassVar[str] = "1"
+    traits: ClassVar[Traits] = Traits()
 
     def claims(self, filename: str, head: bytes) -> bool:
         """True for text with a known suffix or with none at all."""

@@ -15,6 +15,7 @@ from rag_platform.ir import Candidate
 from rag_platform.observability import faults
 from rag_platform.protocols import Vectors
 from rag_platform.read_only import stand_in, writable
+from rag_platform.traits import Traits
 
 COLLECTION = "chunks"
 _BATCH = 5_000  # Chroma refuses more than 5,461 rows a call
@@ -36,7 +37,7 @@ class Chroma:
     NAME: ClassVar[str] = "chroma"
     VERSION: ClassVar[str] = "1"
     # Opening a client records a line in this database, so its hash proves nothing.
-    REWRITTEN_ON_OPEN: ClassVar[tuple[str, ...]] = ("chroma.sqlite3",)
+    traits: ClassVar[Traits] = Traits(rewritten_on_open=("chroma.sqlite3",))
 
     def update(self, directory: Path, *, removed: Collection[str], ids: Sequence[str], vectors: Vectors) -> None:
         """Delete `removed`, then add `ids` with their vectors [len(ids), dim]; creates the index when the directory is empty."""

@@ -14,6 +14,7 @@ from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.providers.rerank_texts import passage
 from rag_platform.text.encoding import encodable
+from rag_platform.traits import Traits
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
@@ -39,7 +40,7 @@ class CrossEncoderReranker:
     threads: int = 1  # of torch, for the whole process
 
     VERSION: ClassVar[str] = "1"
-    POINTWISE: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(pointwise=True)
 
     def __post_init__(self) -> None:
         for package in ("torch", "sentence_transformers"):

@@ -24,6 +24,7 @@ from rag_platform.ir import Candidate, LexicalRow
 from rag_platform.lasting import Kept, LastingFile
 from rag_platform.providers import dictionaries, segmentation
 from rag_platform.providers.term_analysis import Analysis, phrase_bonus
+from rag_platform.traits import Traits
 
 _FILE = "words.sqlite"
 _VERSION = 1
@@ -45,7 +46,7 @@ class Fts5:
 
     NAME: ClassVar[str] = "fts5"
     VERSION: ClassVar[str] = "1"  # changes with the terms of `segmentation` and the tables
-    REPLACES_FILES: ClassVar[bool] = False
+    traits: ClassVar[Traits] = Traits()
 
     def __post_init__(self) -> None:
         if self.chinese not in segmentation.CHINESE:

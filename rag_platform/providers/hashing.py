@@ -13,6 +13,9 @@ import numpy as np
 from rag_platform.errors import ProviderError
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
+from rag_platform.traits import Traits
+
+_WINDOW = 1_000_000  # tokens: there is none
 
 
 @dataclass(frozen=True)
@@ -23,9 +26,7 @@ class Hashing:
 
     NAME: ClassVar[str] = "hashing"
     VERSION: ClassVar[str] = "1"
-    BYTES_PER_SECOND: ClassVar[float] = 400_000.0
-    LOAD_SECONDS: ClassVar[float] = 0.0
-    WINDOW: ClassVar[int] = 1_000_000
+    traits: ClassVar[Traits] = Traits(bytes_per_second=400_000.0, load_seconds=0.0, window=_WINDOW)
 
     def __post_init__(self) -> None:
         if self.dim < 8:
@@ -33,7 +34,7 @@ class Hashing:
 
     def info(self) -> EmbedderInfo:
         """The fingerprint; the dimension is part of the space, so it is part of the id."""
-        return EmbedderInfo(f"{self.NAME}-{self.dim}", self.VERSION, self.dim, max_tokens=self.WINDOW)
+        return EmbedderInfo(f"{self.NAME}-{self.dim}", self.VERSION, self.dim, max_tokens=_WINDOW)
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         """float32 [len(texts), dim] of unit rows. Raises ProviderError(code="blank_text") with the position of a blank text."""

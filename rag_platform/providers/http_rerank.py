@@ -14,6 +14,7 @@ from rag_platform.ir import Hit, Json, QueryIR
 from rag_platform.providers.openai_calls import recorded
 from rag_platform.providers.rerank_texts import passage
 from rag_platform.text.encoding import encodable
+from rag_platform.traits import Traits
 
 _CODES = {401: "unauthorized", 403: "forbidden", 404: "model_not_found", 408: "timeout", 413: "too_large", 429: "rate_limited"}
 _AGAIN = ("timeout", "connection_failed", "rate_limited", "server_error")
@@ -37,7 +38,7 @@ class HttpReranker:
 
     NAME: ClassVar[str] = "http"
     VERSION: ClassVar[str] = "1"
-    REMOTE: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(remote=True)
 
     def __post_init__(self) -> None:
         if not self.url.startswith(("http://", "https://")):

@@ -13,6 +13,7 @@ import numpy as np
 from rag_platform.ir import EmbedderInfo, EmbedderPart
 from rag_platform.protocols import Embedder, Vectors
 from rag_platform.registry import build
+from rag_platform.traits import Traits
 
 _KEYS = {"provider", "options", "weight"}
 
@@ -30,6 +31,7 @@ class Joined:
 
     NAME: ClassVar[str] = "joined"
     VERSION: ClassVar[str] = "1"  # of the joining; the parts' own versions are in the fingerprint of each instance
+    traits: ClassVar[Traits] = Traits()
 
     _embedders: tuple[Embedder, ...] = field(default=(), init=False, repr=False, compare=False)
 

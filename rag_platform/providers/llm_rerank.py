@@ -16,6 +16,7 @@ from rag_platform.observability import tracing
 from rag_platform.protocols import LLM
 from rag_platform.providers.rerank_texts import passage
 from rag_platform.registry import build
+from rag_platform.traits import Traits
 
 _FIELDS = {"listwise": ("query", "passages"), "pointwise": ("query", "passage")}
 _TOP = 10.0
@@ -40,7 +41,7 @@ class LlmReranker:
     parallel: int = 4
 
     VERSION: ClassVar[str] = "1"
-    USES_LLM: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(uses_llm=True)
 
     _built: dict[str, LLM] = field(default_factory=dict, init=False, repr=False, compare=False)
 

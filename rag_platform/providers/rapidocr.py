@@ -15,6 +15,7 @@ from rag_platform import telemetry
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Box
 from rag_platform.observability import faults
+from rag_platform.traits import Traits
 
 _DETECTION, _RECOGNITION, _DIRECTION = "PP-OCRv6_det_small.onnx", "PP-OCRv6_rec_small.onnx", "ch_ppocr_mobile_v2.0_cls_mobile.onnx"
 
@@ -44,7 +45,7 @@ class RapidOcr:
 
     NAME: ClassVar[str] = "rapidocr"
     VERSION: ClassVar[str] = "1"
-    PACKAGE: ClassVar[str] = "rapidocr"  # its version decides what is read: part of the profile
+    traits: ClassVar[Traits] = Traits(package="rapidocr")
 
     _held: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     _lock: Any = field(default_factory=threading.Lock, init=False, repr=False, compare=False)

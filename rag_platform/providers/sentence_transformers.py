@@ -22,6 +22,7 @@ from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
 from rag_platform.text.encoding import encodable
+from rag_platform.traits import Traits
 
 _UNBOUNDED = 1_000_000  # tokenizers write 1e30 for "no window"
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -57,9 +58,11 @@ class SentenceTransformers:
 
     NAME: ClassVar[str] = "sentence_transformers"
     VERSION: ClassVar[str] = "1"  # what a model's files hold is in the fingerprint of each instance
-    BYTES_PER_SECOND: ClassVar[float] = 12_000.0  # all-MiniLM-L6-v2 on one core; the rate of the model at hand replaces it
-    LOAD_SECONDS: ClassVar[float] = 7.0
-    LARGE: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(
+        bytes_per_second=12_000.0,  # all-MiniLM-L6-v2 on one core; the rate of the model at hand replaces it
+        load_seconds=7.0,
+        large=True,
+    )
 
     def __post_init__(self) -> None:
         for package in ("torch", "sentence_transformers"):

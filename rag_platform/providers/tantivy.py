@@ -35,6 +35,7 @@ from rag_platform.providers import dictionaries, segmentation
 from rag_platform.providers.term_analysis import Analysis, IndexedRow, idf, phrase_bonus
 from rag_platform.read_only import stand_in, writable
 from rag_platform.store import read_json, read_records, write_json, write_records
+from rag_platform.traits import Traits
 
 # The index's own schema says by this name how its terms were cut, so it cannot be opened, or added to, with another cut.
 _TOKENIZERS: dict[segmentation.Chinese, str] = {"pairs": "terms", "words": "terms_words"}
@@ -69,7 +70,7 @@ class Tantivy:
 
     NAME: ClassVar[str] = "tantivy"
     VERSION: ClassVar[str] = "3"  # changes with the terms of `segmentation`, the schema below and the files of the directory
-    REPLACES_FILES: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(replaces_files=True)
 
     def __post_init__(self) -> None:
         if self.chinese not in segmentation.CHINESE:

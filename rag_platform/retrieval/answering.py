@@ -39,6 +39,7 @@ from rag_platform.retrieval.wording import (
     rarity,
     terms,
 )
+from rag_platform.traits import Traits
 
 _DIRECTIVE = re.compile(r"\s*(?::::|\{[*!%#]|///)")  # what a documentation tool replaces
 CONTEXT_WEIGHT = 0.4  # a word that stands only in the heading, header or sentence above the unit
@@ -52,7 +53,7 @@ class Extractive:
     """Quotes the units of the evidence that hold the words of the question; empty when too few of them do."""
 
     VERSION: ClassVar[str] = "3"
-    QUICK: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = 3
     min_coverage: float = 0.42  # of the question's words by weight: mean of what the best quote with its headings and the best passage hold
     keep_ratio: float = 0.7  # a further quote needs this share of the best one's score
@@ -87,7 +88,7 @@ def build(config: AnswererConfig, llm: LLM | None, *, format: str = "") -> Answe
     Raises ConfigError `no_model` when it needs a language model and there is none.
     """
     made: Any = registry.build("answerer", config.provider, config.options)
-    if not getattr(made, "USES_LLM", False):
+    if not registry.traits_of(made).uses_llm:
         return made  # type: ignore[no-any-return]
     if llm is None:
         raise ConfigError(

@@ -26,6 +26,7 @@ from rag_platform.errors import CancelledError, InputError, ProviderError, RagEr
 from rag_platform.ir import Citation, Hit, Json, QueryRequest, QueryResult
 from rag_platform.observability import faults, tracing
 from rag_platform.protocols import Answerer, Vectors
+from rag_platform.registry import traits_of
 from rag_platform.retrieval import answering, budgets, citing, deadlines, evidence, merging
 from rag_platform.retrieval.budgets import Budget
 from rag_platform.retrieval.deadlines import Deadline
@@ -362,14 +363,14 @@ def _written(
         if context:
             built = q.library.models.answerer(first.strategy)
             span.provider.update(built.span)
-            if budgets.MODEL in q.without and getattr(built.instance, "USES_LLM", False):
+            if budgets.MODEL in q.without and built.traits.uses_llm:
                 q.flags["load_shed"] = [*q.flags.get("load_shed", ()), budgets.MODEL]
                 q.warnings.append(f"the answer only quotes, because {q.library.load.running} questions run at once")
                 degraded = True
             else:
                 on_text = heard if q.on_text is not None else None
                 made = deadlines.within(config.timeout_ms / 1000, "stage.generate", lambda: compose(built.instance, on_text), deadline,
-                                        quick=getattr(built.instance, "QUICK", False), setting="answerer.timeout_ms")  # fmt: skip
+                                        quick=built.traits.quick, setting="answerer.timeout_ms")  # fmt: skip
     heard.ended = True
     if attempt.error is not None:
         deadline.check()
@@ -408,7 +409,7 @@ class _Composing:
         model_id = written.completion.model if written.completion is not None else ""
         if not written.text.strip() or answering.refuses(sure, config):
             told = written.warnings
-            if written.text.strip() and getattr(answerer, "USES_LLM", False):  # it was paid for, and may have been heard
+            if written.text.strip() and traits_of(answerer).uses_llm:  # it was paid for, and may have been heard
                 reason = (
                     f"its confidence of {sure} is below answerer.min_confidence ({config.min_confidence})" if shown else "it cites nothing"
                 )

@@ -23,6 +23,7 @@ from typing import ClassVar
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.providers.term_analysis import idf
 from rag_platform.retrieval.fusion import min_max
+from rag_platform.traits import Traits
 
 RUN = re.compile(r"[^\W_\u3400-\u9fff]+|[\u3400-\u9fff]+")  # a Latin word, or Chinese without a break
 _SENTENCE_END = re.compile(r"[.!?。！？；\n](?:(?<=[。！？；\n])|(?=\s))")  # one set of characters first: scanned four times as fast
@@ -61,7 +62,7 @@ class Features:
     identifiers: float = 2.0  # an exact one beats another of its kind, whatever else speaks for that one
 
     VERSION: ClassVar[str] = "1"
-    QUICK: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(quick=True)
 
     def __post_init__(self) -> None:
         if min(astuple(self)) < 0 or sum(astuple(self)) == 0:

@@ -14,6 +14,7 @@ from rag_platform.observability import tracing
 from rag_platform.protocols import LLM, Completion, Message, Written
 from rag_platform.retrieval.citing import presentable
 from rag_platform.retrieval.quoting import rendered
+from rag_platform.traits import Traits
 
 SENTINEL = "NOT_IN_PASSAGES"  # what the prompt asks for where the passages do not hold the answer
 _OVERFLOW = re.compile(
@@ -26,8 +27,8 @@ _BOUNDARY = re.compile(r"\n|[。！？]|[.!?](?=\s)")
 class Generative:
     """Asks the strategy's language model, with the prompt file `prompt`; where the passages are too long for it, with fewer of them."""
 
-    USES_LLM: ClassVar[bool] = True
     VERSION: ClassVar[str] = "1"
+    traits: ClassVar[Traits] = Traits(uses_llm=True)
 
     llm: LLM | None = field(default=None, repr=False)
     prompt: str = "retrieval/answer"

@@ -14,7 +14,7 @@ from rag_platform.ir import Candidate, Json, QueryIR
 from rag_platform.observability import faults, tracing
 from rag_platform.observability.tracing import Span
 from rag_platform.protocols import LexicalReader
-from rag_platform.registry import declares, provider_version
+from rag_platform.registry import provider_version, traits
 from rag_platform.retrieval import access as accesses
 from rag_platform.retrieval import deadlines, turns
 from rag_platform.retrieval.access import AccessPlan
@@ -82,7 +82,7 @@ def retrieve(
     done: list[str] = []
     ends = time.monotonic() + strategy.retrieval.stage_seconds
     # a search would hold its place and its thread for nothing while an embedder on another machine works
-    remote = declares("embedder", strategy.embedding.provider, "REMOTE")
+    remote = traits("embedder", strategy.embedding.provider).remote
     with nullcontext(False) if remote else _turn(strategy, deadline):
         while wanted:
             calls = {leg: _leg(leg, lease, strategy, run[leg], has[leg], access, pool_k) for leg in wanted}

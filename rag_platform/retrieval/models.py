@@ -17,6 +17,7 @@ from rag_platform.protocols import LLM, Embedder, Vectors
 from rag_platform.retrieval import reranking
 from rag_platform.retrieval.budgets import Gate, Metered
 from rag_platform.retrieval.caching import Cache
+from rag_platform.traits import Traits
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,11 @@ class Built:
 
     instance: Any
     span: dict[str, str]
+
+    @property
+    def traits(self) -> Traits:
+        """What the provider declares."""
+        return registry.traits_of(self.instance)
 
 
 class Models:
@@ -55,7 +61,7 @@ class Models:
     def reranker(self, strategy: Strategy) -> Built:
         """The strategy's reranker; one that asks a language model gets the one of its option `llm` or else the strategy's."""
         config = reranking.filled(strategy.reranker)
-        if not getattr(registry.provider_class("reranker", config.provider), "USES_LLM", False):
+        if not registry.traits("reranker", config.provider).uses_llm:
             return self.provider("reranker", config)
         options = dict(config.options)
         own = options.pop("llm", None)
@@ -72,7 +78,7 @@ class Models:
         from rag_platform.retrieval import answering
 
         config, form = strategy.answerer, strategy.context.format
-        if not getattr(registry.provider_class("answerer", config.provider), "USES_LLM", False):
+        if not registry.traits("answerer", config.provider).uses_llm:
             return self._kept("answerer", config, "", lambda: answering.build(config, None))
 
         named = canonical_json([(config.llm or strategy.llm).model_dump(mode="json"), config.prompt, form])
@@ -87,10 +93,10 @@ class Models:
             wanted["llm of the rewriting"] = lambda: self._model(strategy.query.rewrite.llm, strategy)
         if rerank:
             own = strategy.reranker.options.get("llm")
-            uses_llm = registry.declares("reranker", strategy.reranker.provider, "USES_LLM")
+            uses_llm = registry.traits("reranker", strategy.reranker.provider).uses_llm
             chosen = partial(ProviderConfig.model_validate, own) if own else lambda: None
             wanted["reranker"] = lambda: self._model(chosen(), strategy) if uses_llm else self.reranker(strategy)
-        if answer and registry.declares("answerer", strategy.answerer.provider, "USES_LLM"):
+        if answer and registry.traits("answerer", strategy.answerer.provider).uses_llm:
             wanted["llm of the answer"] = lambda: self._model(strategy.answerer.llm, strategy)
         found: dict[str, Built] = {}
         for kind, make in wanted.items():
@@ -112,17 +118,18 @@ class Models:
 
     def prompts_of(self, kind: str, config: ProviderConfig) -> str:
         """A fingerprint of all prompts where the provider asks a language model, for what it says depends on them; else empty."""
-        return prompts.wording() if registry.declares(kind, config.provider, "USES_LLM") else ""
+        return prompts.wording() if registry.traits(kind, config.provider).uses_llm else ""
 
     def limited(self, kind: str, built: Built, config: ProviderConfig) -> Any:
         """A context in which the provider may be called; it waits for a place where the provider is on another machine."""
-        return self._gate(f"{kind} {config.provider!r}", config).entered() if getattr(built.instance, "REMOTE", False) else nullcontext()
+        return self._gate(f"{kind} {config.provider!r}", config).entered() if built.traits.remote else nullcontext()
 
     def computes_here(self, strategy: Strategy) -> bool:
         """True where a question needs some milliseconds of this processor and nothing else: no model elsewhere, no large one here."""
-        quick = all(registry.declares(kind, config.provider, "QUICK")
+        quick = all(registry.traits(kind, config.provider).quick
                     for kind, config in (("reranker", strategy.reranker), ("answerer", strategy.answerer)))  # fmt: skip
-        slow = strategy.builds_dense and any(registry.declares("embedder", strategy.embedding.provider, f) for f in ("REMOTE", "LARGE"))
+        embedder = registry.traits("embedder", strategy.embedding.provider)
+        slow = strategy.builds_dense and (embedder.remote or embedder.large)
         return quick and not slow and not strategy.query.rewrite.enabled
 
     def query_vectors(self, config: EmbeddingConfig, texts: Sequence[str]) -> tuple[list[Vectors], bool]:

@@ -49,7 +49,7 @@ def ordered(s: Search, query: QueryIR, plan: FilterPlan, candidates: list[Candid
         with s.attempt("rerank", f"the reranker cannot be used, the order of {former} stands (%s)", span=span):
             built = s.library.models.reranker(s.strategy)
             span.provider.update(built.span)
-        applies = built is not None and getattr(built.instance, "APPLIES", True) and s.request.rerank
+        applies = built is not None and built.traits.applies and s.request.rerank
         favours = bool(plan.soft or plan.favours)
         whole = favours or s.strategy.retrieval.mmr_lambda < 1  # both choose among all that was found
         step = len(candidates) if whole else max(config.top_n, top_k) if applies else top_k
@@ -84,8 +84,7 @@ def _reranked(s: Search, built: Built, query: QueryIR, hits: list[Hit]) -> list[
 
     seconds, setting = min((s.strategy.retrieval.stage_seconds, "retrieval.stage_seconds"),
                            (config.timeout_ms / 1000, "reranker.timeout_ms"))  # fmt: skip
-    quick = getattr(instance, "QUICK", False)
-    return deadlines.within(seconds, "stage.rerank", ranked, s.deadline, quick=quick, setting=setting)
+    return deadlines.within(seconds, "stage.rerank", ranked, s.deadline, quick=built.traits.quick, setting=setting)
 
 
 def _worth_it(s: Search, query: QueryIR, hits: Sequence[Hit], legs_ran: int) -> bool:

@@ -18,8 +18,9 @@ from rag_platform.config_query import RerankConfig
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Hit, Json, QueryIR
 from rag_platform.protocols import Reranker
-from rag_platform.registry import provider_class
+from rag_platform.registry import takes, traits_of
 from rag_platform.retrieval.fusion import min_max, z_score
+from rag_platform.traits import Traits
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,7 @@ class NoReranking:
     """Off is not absent: the order of the fusion, and `rerank_applied=false` in its span."""
 
     VERSION: ClassVar[str] = "1"
-    APPLIES: ClassVar[bool] = False
-    QUICK: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(applies=False, quick=True)
 
     def score(self, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
         """The scores that the hits came with."""
@@ -44,7 +44,7 @@ def reranked(reranker: Reranker, config: RerankConfig, query: QueryIR, hits: Seq
     1 / rank; hits below `config.score_threshold` are dropped. Raises what the reranker raises, and ProviderError `bad_output` when it does
     not give one finite number a hit, `deadline` when `config.timeout_ms` is over before its last batch.
     """
-    if not getattr(reranker, "APPLIES", True) or not hits:
+    if not traits_of(reranker).applies or not hits:
         return renumbered(hits[:rerank_k] if rerank_k else hits)
     read, rest = list(hits[: config.top_n]), hits[config.top_n :]
     scores = _scores(reranker, config, query, read)
@@ -64,14 +64,13 @@ def reranked(reranker: Reranker, config: RerankConfig, query: QueryIR, hits: Seq
 
 def filled(config: RerankConfig) -> RerankConfig:
     """The section with its `timeout_ms` among the options of a provider that has such an option and was not given one."""
-    fields = getattr(provider_class("reranker", config.provider), "__dataclass_fields__", {})
-    if "timeout_ms" not in fields or "timeout_ms" in config.options:
+    if not takes("reranker", config.provider, "timeout_ms") or "timeout_ms" in config.options:
         return config
     return config.model_copy(update={"options": {**config.options, "timeout_ms": config.timeout_ms}})
 
 
 def _scores(reranker: Reranker, config: RerankConfig, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
-    step = config.batch_size if getattr(reranker, "POINTWISE", False) else len(hits)
+    step = config.batch_size if traits_of(reranker).pointwise else len(hits)
     scores: list[float] = []
     ends = time.monotonic() + config.timeout_ms / 1000
     for start in range(0, len(hits), step):

@@ -83,6 +83,7 @@ from typing import ClassVar
 
 from rag_platform.errors import DocumentError
 from rag_platform.loaders.text import TextLoader
+from rag_platform.traits import Traits
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class Meeting:
 
     folder: str = ""
     VERSION: ClassVar[str] = "1"
-    ISOLATED: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename, head):
         return filename.endswith(".meet")

@@ -28,6 +28,7 @@ from typing import ClassVar
 
 from rag_platform.errors import DocumentError
 from rag_platform.loaders.text import TextLoader
+from rag_platform.traits import Traits
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Moody:
 
     folder: str = ""
     VERSION: ClassVar[str] = "1"
-    ISOLATED: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename, head):
         return filename.endswith(".txt")

@@ -16,6 +16,7 @@ from rag_platform.errors import ProviderError
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.retrieval.queries import prepare
 from rag_platform.retrieval.reranking import NoReranking, boosted, filled, movement, renumbered, reranked
+from rag_platform.traits import Traits
 
 QUERY = prepare("question", Limits())
 
@@ -24,7 +25,7 @@ QUERY = prepare("question", Limits())
 class Given:
     """Gives each hit the number that its text holds; keeps how it was asked."""
 
-    POINTWISE: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(pointwise=True)
     calls: list[int] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -38,7 +39,7 @@ class Given:
 class Listwise(Given):
     """Reads all hits at once."""
 
-    POINTWISE: ClassVar[bool] = False
+    traits: ClassVar[Traits] = Traits(pointwise=False)
 
 
 @dataclass(frozen=True)
