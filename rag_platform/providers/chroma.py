@@ -14,6 +14,7 @@ from rag_platform.errors import ProviderError, full_disk
 from rag_platform.ir import Candidate
 from rag_platform.observability import faults
 from rag_platform.protocols import Vectors
+from rag_platform.providers.panics import is_panic
 from rag_platform.read_only import stand_in, writable
 from rag_platform.traits import Traits
 
@@ -126,7 +127,9 @@ def _told() -> Iterator[None]:
         yield
     except ProviderError:
         raise
-    except Exception as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and not is_panic(error):
+            raise
         faults.seen(error, "model.dense_index")
         raise ProviderError(f"the vector index cannot be read: {error}; rebuild the release with `rag rebuild`") from error
 

@@ -22,8 +22,9 @@ import os
 import shutil
 import sys
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -32,6 +33,7 @@ from typing import Any, ClassVar
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Candidate, Json, LexicalRow
 from rag_platform.providers import dictionaries, segmentation
+from rag_platform.providers.panics import is_panic
 from rag_platform.providers.term_analysis import Analysis, IndexedRow, idf, phrase_bonus
 from rag_platform.read_only import stand_in, writable
 from rag_platform.store import read_json, read_records, write_json, write_records
@@ -189,12 +191,14 @@ class TantivyReader:
         if not terms:
             return 0
         if doc_ids is None and len(terms) == 1:
-            return int(self._searcher.doc_freq("text", terms[0]))
+            with _reading():
+                return int(self._searcher.doc_freq("text", terms[0]))
         wanted = [query.term_query(schema, "text", term, "basic") for term in terms]
         if doc_ids is not None:
             wanted.append(query.term_set_query(schema, "doc_id", list(doc_ids)))
         held = query.boolean_query([(tantivy.Occur.Must, query.const_score_query(item, 0.0)) for item in wanted])
-        return int(self._searcher.search(held, 1, count=True).count)
+        with _reading():
+            return int(self._searcher.search(held, 1, count=True).count)
 
     def _rarity(self, term: str) -> float:
         """The idf of a term as BM25 counts it here, summed over the fields with their weights."""
@@ -203,7 +207,8 @@ class TantivyReader:
     def _idf(self, field: str, term: str) -> float:
         found = self._idfs.get((field, term))
         if found is None:
-            found = idf(self.count(), self._searcher.doc_freq(field, term))
+            with _reading():
+                found = idf(self.count(), self._searcher.doc_freq(field, term))
             if len(self._idfs) >= _KEPT_IDFS:
                 self._idfs.clear()
             self._idfs[field, term] = found
@@ -232,9 +237,10 @@ class TantivyReader:
 
     def _hits(self, query: Any, limit: int) -> list[tuple[float, str]]:
         """(minus its score, chunk id) of each, best first."""
-        found = self._searcher.search(query, limit, count=False).hits
         known = self._names
-        return [(-score, known[address.segment_ord].get(address.doc) or self._name(address)) for score, address in found]
+        with _reading():
+            found = self._searcher.search(query, limit, count=False).hits
+            return [(-score, known[address.segment_ord].get(address.doc) or self._name(address)) for score, address in found]
 
     def _name(self, address: Any) -> str:
         name = self._names[address.segment_ord][address.doc] = str(self._searcher.doc(address)["chunk_id"][0])
@@ -384,6 +390,19 @@ def _renamed(source: Path, target: Path, name: str, segments: Sequence[Json]) ->
 
 def _file_stem(segment_id: str) -> str:
     return segment_id.replace("-", "")
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Raises ProviderError where the engine finds its files damaged, which it often does by a panic."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, (ValueError, OSError)) or is_panic(error):
+            raise ProviderError(
+                f"the word index cannot be read: {error}; rebuild the release with `rag rebuild`", code="damaged_index"
+            ) from error
+        raise
 
 
 def _index(directory: Path, chinese: segmentation.Chinese, create: bool) -> Any:
