@@ -27,6 +27,7 @@ from rag_platform.loaders.text import TextLoader
 
 @dataclass(frozen=True)
 class Moody:
+    VERSION = "1"
     suffix: str = ""
     def claims(self, filename, head): return True
     def load(self, path, filename):

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -31,6 +32,8 @@ INFO = EmbedderInfo("some", "1", 2)
 @dataclass(frozen=True)
 class Troubled:
     """An embedder that stumbles over what its texts ask for; `journal` gets a line for every call."""
+
+    VERSION: ClassVar[str] = "1"
 
     journal: str = ""
 
@@ -243,6 +246,8 @@ def test_estimate_grows_with_the_text_and_learns_from_runs(cache: EmbeddingCache
 @dataclass(frozen=True)
 class Loading:
     """An embedder whose model is loaded at its first call."""
+
+    VERSION: ClassVar[str] = "1"
 
     marker: str = ""
 

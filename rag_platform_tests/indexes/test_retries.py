@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -60,6 +60,8 @@ class Moody:
 class Absent:
     """An embedder that answers after `calls` calls nobody answered; they are counted in `journal`."""
 
+    VERSION: ClassVar[str] = "1"
+
     journal: str = ""
     calls: int = 0
 
@@ -78,6 +80,8 @@ class Absent:
 @dataclass(frozen=True)
 class Greedy:
     """A chunker that needs more disk than there is."""
+
+    VERSION: ClassVar[str] = "1"
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         with open("/dev/full", "wb", buffering=0) as full:

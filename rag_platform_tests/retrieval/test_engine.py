@@ -8,17 +8,18 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from rag_platform.config import Settings
 from rag_platform.errors import InputError, NotFoundError, ProviderError
-from rag_platform.ir import EmbedderInfo, Hit, QueryIR, QueryRequest
+from rag_platform.ir import Hit, QueryIR, QueryRequest
 from rag_platform.observability import traces
 from rag_platform.protocols import Vectors, Written
 from rag_platform.providers.hashing import Hashing
 from rag_platform.providers.tantivy import Tantivy
+from rag_platform.retrieval.answering import Extractive
 from rag_platform.retrieval.engine import answer
 from rag_platform.retrieval.library import Library
 from rag_platform.store import Store
@@ -34,16 +35,13 @@ STAGES = ["stage.query_norm", "stage.filter", "stage.retrieve_dense", "stage.ret
 
 
 @dataclass(frozen=True)
-class FailingForQuestions:
+class FailingForQuestions(Hashing):
     """Embeds documents as `hashing` does, and no question."""
-
-    def info(self) -> EmbedderInfo:
-        return Hashing().info()
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         if query:
             raise ProviderError("the model server is down", code="unreachable", retryable=True)
-        return Hashing().embed(texts)
+        return super().embed(texts)
 
 
 @dataclass(frozen=True)
@@ -74,6 +72,8 @@ class SlowReranker:
 class Reversing:
     """Turns the order around."""
 
+    VERSION: ClassVar[str] = "1"
+
     def score(self, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
         return [float(rank) for rank, _ in enumerate(hits)]
 
@@ -87,7 +87,7 @@ class Forgetful:
 
 
 @dataclass(frozen=True)
-class BrokenAnswerer:
+class BrokenAnswerer(Extractive):
     """Fails for every question."""
 
     def answer(self, query: QueryIR, evidence: Sequence[Hit], **options: Any) -> Written:
