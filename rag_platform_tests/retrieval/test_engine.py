@@ -60,15 +60,6 @@ class UnreadableReader:
 
 
 @dataclass(frozen=True)
-class SlowReranker:
-    """Outlives every deadline of these tests."""
-
-    def score(self, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
-        threading.Event().wait(5)
-        return [0.0] * len(hits)
-
-
-@dataclass(frozen=True)
 class Reversing:
     """Turns the order around."""
 
@@ -79,7 +70,16 @@ class Reversing:
 
 
 @dataclass(frozen=True)
-class Forgetful:
+class SlowReranker(Reversing):
+    """Outlives every deadline of these tests."""
+
+    def score(self, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
+        threading.Event().wait(5)
+        return [0.0] * len(hits)
+
+
+@dataclass(frozen=True)
+class Forgetful(Reversing):
     """Loses a hit."""
 
     def score(self, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
