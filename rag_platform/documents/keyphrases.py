@@ -110,7 +110,7 @@ def _words(text: str, stop: frozenset[str], *, tagged: bool) -> _Words:
 
 def _chinese(run: str, tagged: bool) -> list[tuple[str, str]]:
     """(word, part of speech) of a run of Han characters; a run that is not Chinese stays whole."""
-    return list(_dictionary().tag(run)) if tagged else [(run, "n")]
+    return list(dictionary().tag(run)) if tagged else [(run, "n")]
 
 
 @functools.lru_cache(maxsize=1 << 15)
@@ -120,7 +120,8 @@ def _is_subject(word: str) -> bool:
 
 
 @functools.cache
-def _dictionary() -> Any:
+def dictionary() -> Any:
+    """The Chinese dictionary of the program, loaded once."""
     import rjieba
 
     return rjieba.Jieba()  # of our own: words that other code adds to the shared one must not change what is stored
