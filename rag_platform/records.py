@@ -66,12 +66,13 @@ def _encoded(record: Any, rows: Sequence[Any], metadata: dict[str, str] | None) 
     marks = {"record": record.__name__, "schema_version": str(SCHEMA_VERSION), **(metadata or {})}
     values = [tuple(map(_stored, row)) if _has_objects(record) else row for row in map(_getter(record), rows)]
     # All columns at once: one call for each costs three times as much for the few rows of a document.
-    batch = pa.RecordBatch.from_struct_array(pa.array(values, type=pa.struct(list(arrow_schema(record)))))
-    table = pa.Table.from_batches([batch]).replace_schema_metadata(marks)
+    batch = pa.RecordBatch.from_struct_array(pa.array(values, type=_arrow_struct(record)))
     target = pa.BufferOutputStream()
     # A file holds the rows of one document and is read whole: dictionaries and statistics would cost a third of the writing, and zstd
     # twice as much of reading and writing as snappy for files that are a tenth smaller.
-    pq.write_table(table, target, compression="snappy", use_dictionary=False, write_statistics=False)
+    schema = arrow_schema(record).with_metadata(marks)
+    with pq.ParquetWriter(target, schema, compression="snappy", use_dictionary=False, write_statistics=False) as writer:
+        writer.write_batch(batch)
     data: bytes = target.getvalue().to_pybytes()
     return data
 
@@ -114,6 +115,13 @@ def arrow_schema(record: Hashable) -> Any:
     import pyarrow as pa
 
     return pa.schema([(name, _arrow_type(pa, hint)) for name, hint in _field_types(record).items()])
+
+
+@functools.cache
+def _arrow_struct(record: Hashable) -> Any:
+    import pyarrow as pa
+
+    return pa.struct(list(arrow_schema(record)))
 
 
 @functools.cache

@@ -100,15 +100,15 @@ class Store:
         """facts.md, blocks.parquet, media.parquet, summary.json of one parse; equal bytes read by another loader, or in an encoding that
         their server declared, are another parse."""
         loader = re.sub(r"\W+", "_", f"{version.loader} {version.charset}".strip())
-        return self.home / "facts" / version.file_sha256[:2] / version.file_sha256 / f"{profile}-{loader}"
+        return self.home.joinpath("facts", version.file_sha256[:2], version.file_sha256, f"{profile}-{loader}")
 
     def version_path(self, version: Version, stage: str, profile: str, edition: str = "") -> Path:
         """The Parquet file of one stage of one version; that of an edition of it lies beside the version's own."""
-        return self.version_dir(version) / stage / f"{profile}{f'-{edition}' if edition else ''}.parquet"
+        return self.version_dir(version).joinpath(stage, f"{profile}{f'-{edition}' if edition else ''}.parquet")
 
     def version_dir(self, version: Version) -> Path:
         """The outputs of every stage of one version."""
-        return self.area("versions") / version.namespace / version.doc_id / version.file_sha256[:12]
+        return self.home.joinpath("versions", version.namespace, version.doc_id, version.file_sha256[:12])
 
     def media_dir(self, asset_id: str) -> Path:
         """original.<ext>, thumb.webp and meta.json of one image."""
@@ -240,18 +240,20 @@ class Writes:
     """
 
     def __init__(self) -> None:
-        self._pending: list[tuple[Path, Path]] = []  # (temporary, final)
+        self._pending: list[tuple[str, str]] = []  # (temporary, final)
 
     def add(self, path: Path, data: bytes) -> str:
         """Write the bytes beside `path`; returns their sha256."""
-        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        final = os.fspath(path)
+        folder, name = os.path.split(final)
+        temporary = os.path.join(folder, f".{name}.{secrets.token_hex(4)}")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
         try:
             handle = os.open(temporary, flags, 0o644)
         except FileNotFoundError:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            Path(folder).mkdir(parents=True, exist_ok=True)
             handle = os.open(temporary, flags, 0o644)
-        self._pending.append((temporary, path))
+        self._pending.append((temporary, final))
         with open(handle, "wb", buffering=0) as target:
             left = memoryview(data)
             while left:
@@ -285,7 +287,7 @@ class Writes:
         """Remove what was not committed, but for the `keep` oldest files."""
         self._pending, dropped = self._pending[:keep], self._pending[keep:]
         for temporary, _ in dropped:
-            temporary.unlink(missing_ok=True)
+            Path(temporary).unlink(missing_ok=True)
 
 
 @functools.cache
@@ -295,7 +297,7 @@ def _flushers() -> Any:
     return ThreadPoolExecutor(8, thread_name_prefix="flush")
 
 
-def _flush(path: Path) -> None:
+def _flush(path: Path | str) -> None:
     with open(path, "rb") as written:
         os.fsync(written.fileno())
 

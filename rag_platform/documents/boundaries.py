@@ -86,11 +86,8 @@ def _lines(text: str) -> list[str]:
 def token_sums(text: str) -> NDArray[np.int64]:
     """Running cost in hundredths of a token: the span [a, b) costs sums[b] - sums[a]."""
     codes = np.frombuffer(text.encode("utf-32-le", "replace"), dtype=np.uint32)
-    weights = np.where(codes < 0x3000, _low_weights()[np.minimum(codes, 0x2FFF)], TOKEN_WEIGHTS["other"])
-    han = ((codes >= 0x3000) & (codes <= 0x9FFF)) | ((codes >= 0xFF00) & (codes <= 0xFFEF))
-    weights = np.where(han | ((codes >= 0xAC00) & (codes <= 0xD7A3)), TOKEN_WEIGHTS["han"], weights)
     sums = np.zeros(len(codes) + 1, dtype=np.int64)
-    np.cumsum(weights, out=sums[1:])
+    np.cumsum(_weights()[np.minimum(codes, 0x10000)], out=sums[1:])
     return sums
 
 
@@ -100,8 +97,11 @@ def estimated_tokens(text: str) -> int:
 
 
 @functools.cache
-def _low_weights() -> NDArray[np.int64]:
-    table = np.full(0x3000, TOKEN_WEIGHTS["other"], dtype=np.int64)
+def _weights() -> NDArray[np.uint8]:
+    """The weight of each character up to U+FFFF; the last one is that of all others."""
+    table = np.full(0x10001, TOKEN_WEIGHTS["other"], dtype=np.uint8)
+    for first, last in ((0x3000, 0x9FFF), (0xAC00, 0xD7A3), (0xFF00, 0xFFEF)):
+        table[first : last + 1] = TOKEN_WEIGHTS["han"]
     for code in range(0x3000):
         char = chr(code)
         kind = "other"

@@ -43,7 +43,8 @@ def _canonical(text: str, form: Literal["NFC", "NFKC"], max_blank_lines: int) ->
     if not text.isascii():
         text = unicodedata.normalize(form, text)
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    visible = INVISIBLE.sub("", text)
+    printable = text.replace("\n", "").isprintable()  # told sooner than that no character is invisible
+    visible = text if printable else INVISIBLE.sub("", text)
     if visible != text and not visible.isascii():
         visible = unicodedata.normalize(form, visible)
     lines = "\n".join(line.rstrip() for line in visible.split("\n"))
@@ -140,6 +141,7 @@ _MAY_BE_REMOVED = re.compile(
     "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb"
     "\U000e0001\U000e0020-\U000e007f]"  # with what every match of REMOVED begins; most texts hold none of them
 )
+_LINE_END = re.compile("[\r\n]")
 SPACED = re.compile("[\x0b\x0c\x1c-\x1f\x85]+")  # controls that separate words
 TRAILING = re.compile(r"(?<![^\S\r\n])[^\S\r\n]++(?=[\r\n]|\Z)")
 HAN = (
@@ -212,7 +214,8 @@ def _character_edits(text: str, code: _Spans) -> Iterator[_Candidate]:
     for match in REMOVED.finditer(text) if _MAY_BE_REMOVED.search(text) else ():
         if not code.holds(match.start()) or "\x00" in match.group():
             yield _Candidate(match.start(), match.end(), 5, "", "control")
-    for match in TRAILING.finditer(text):
+    trailing = any(line[-1:].isspace() for line in _LINE_END.split(text))  # most texts have none, and looking at every space costs more
+    for match in TRAILING.finditer(text) if trailing else ():
         if not code.holds(match.start()):
             yield _Candidate(match.start(), match.end(), 6, "", "trailing_space")
     for match in SPACED.finditer(text):

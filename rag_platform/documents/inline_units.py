@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable, Iterator
+
+from rag_platform.documents.keyphrases import dictionary
 
 # Possessive, so that no text makes them try again; a code span or a link reaches over no blank line.
 HEADING_LINE = r"^#{1,6}[ \t]+\S[^\n]*"
@@ -16,6 +17,7 @@ LINK = (
 TAG = r"</?[A-Za-z][^<>\n]*+>|<https?://[^<>\s]++>"
 URL = r"\bhttps?://[^\s<>\"'）】」』，。；、！？]++"
 UNIT = re.compile(rf"(?P<heading>{HEADING_LINE})|(?P<code>{CODE_SPAN})|(?P<link>{LINK})|{TAG}|{URL}", re.MULTILINE)
+_BEGIN = re.compile(r"#|`|!\[|\[|<|http")  # of every unit; looked for first, for prose has few
 HEADING_BEGIN = re.compile(r"#{1,6}[ \t]+\S{1,40}")
 HAN = re.compile(r"[\u3005\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 NO_START, NO_END = set("，。、；：！？）】》」』〉”’…—·％,.;:!?)]}%ー々"), set("（【《「『〈“‘([{#$¥￥")
@@ -29,7 +31,11 @@ def inline_units(text: str, fits: Callable[[int, int], bool]) -> list[tuple[int,
     """
     found: list[tuple[int, int]] = []
     position = 0
-    while match := UNIT.search(text, position):
+    while begun := _BEGIN.search(text, position):
+        match = UNIT.match(text, begun.start())
+        if match is None:
+            position = begun.start() + 1
+            continue
         start, position = match.span()
         if fits(start, position):
             found.append((start, position))
@@ -46,16 +52,8 @@ def word_ends(text: str, low: int, high: int) -> Iterator[int]:
     if HAN.search(text, max(0, low - 1), high + 1) is None:
         return
     place = max(0, low - CONTEXT)
-    for word in _dictionary()(text[place : high + CONTEXT]):
+    for word in dictionary().cut(text[place : high + CONTEXT]):
         place += len(word)
         beside = text[place - 1 : place + 1]
         if low <= place <= high and len(beside) == 2 and beside[0] not in NO_END and beside[1] not in NO_START and HAN.search(beside):
             yield place
-
-
-@functools.cache
-def _dictionary() -> Callable[[str], list[str]]:
-    import rjieba
-
-    cut: Callable[[str], list[str]] = rjieba.Jieba().cut
-    return cut

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import unicodedata
 from collections import Counter
@@ -32,6 +33,7 @@ _NOISE = re.compile(
     r"^[ >]*(```|~~~).*?(?:^[ >]*\1|\Z)|<[^<>\n]{1,300}>|(?:https?|ftp|asset)://[^\s)\]>]+|\]\([^)\n]*\)|\[image_\w+ [^\]\n]*\]",
     re.M | re.S,
 )
+_MAY_BE_NOISE = re.compile(r"```|~~~|<|://|\]\(|\[image_")  # every match of _NOISE holds one of them; most texts hold none
 _HAN_CLASS = "\u3005\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _HAN = re.compile(f"[{_HAN_CLASS}]")
 # A word keeps its joints, so that identifiers, versions and `C++` stay whole; anything else but a space ends a phrase.
@@ -84,7 +86,8 @@ def keyphrases(text: str, lang: str, config: KeyphraseConfig, embedder: Embedder
 
 
 def _words(text: str, stop: frozenset[str], *, tagged: bool) -> _Words:
-    plain = _NOISE.sub("\n\n", unicodedata.normalize("NFKC", text)).lower().replace("’", "'")
+    plain = unicodedata.normalize("NFKC", text)
+    plain = (_NOISE.sub("\n\n", plain) if _MAY_BE_NOISE.search(plain) else plain).lower().replace("’", "'")
     words: list[str] = []
     runs: list[int] = []
     run = 0
@@ -107,16 +110,18 @@ def _words(text: str, stop: frozenset[str], *, tagged: bool) -> _Words:
 
 def _chinese(run: str, tagged: bool) -> list[tuple[str, str]]:
     """(word, part of speech) of a run of Han characters; a run that is not Chinese stays whole."""
-    return list(_dictionary().tag(run)) if tagged else [(run, "n")]
+    return list(dictionary().tag(run)) if tagged else [(run, "n")]
 
 
+@functools.lru_cache(maxsize=1 << 15)
 def _is_subject(word: str) -> bool:
     """Words of one letter or sign and bare numbers name nothing."""
     return len(word) > 1 and (word.isalpha() or any(map(str.isalpha, word)))
 
 
 @functools.cache
-def _dictionary() -> Any:
+def dictionary() -> Any:
+    """The Chinese dictionary of the program, loaded once."""
     import rjieba
 
     return rjieba.Jieba()  # of our own: words that other code adds to the shared one must not change what is stored
@@ -146,18 +151,14 @@ def _textrank(words: Sequence[str]) -> dict[str, float]:
     """PageRank of each word, the words within WINDOW of each other joined by an undirected edge that counts how often."""
     names = list(dict.fromkeys(words))
     number = {word: i for i, word in enumerate(names)}
-    ids = np.fromiter((number[word] for word in words), dtype=np.int64, count=len(words))
+    ids = np.array([number[word] for word in words], dtype=np.int64)
     size = len(names)
-    weights = np.zeros(size * size)
-    for distance in range(1, WINDOW):
-        pairs = ids[:-distance] * size + ids[distance:]
-        weights += np.bincount(pairs, minlength=size * size)
-    matrix = weights.reshape(size, size)
+    pairs = np.concatenate([ids[:-distance] * size + ids[distance:] for distance in range(1, WINDOW)])
+    matrix = np.bincount(pairs, minlength=size * size).astype(np.float64).reshape(size, size)
     matrix = matrix + matrix.T
-    np.fill_diagonal(matrix, 0.0)
-    degrees = matrix.sum(axis=0)
-    shares = DAMPING * (matrix / np.where(degrees > 0, degrees, 1.0))
-    rank = np.full(size, 1.0)
+    matrix.ravel()[:: size + 1] = 0.0  # the diagonal
+    shares = DAMPING * (matrix / np.maximum(matrix.sum(axis=0), 1.0))
+    rank = np.ones(size)
     for _ in range(30):
         last, rank = rank, (1.0 - DAMPING) + shares @ rank
         if np.maximum.reduce(np.abs(rank - last)) < 1e-3:
@@ -179,44 +180,51 @@ def _phrases(found: _Words, scores: dict[str, float], most: int) -> list[str]:
     A phrase is a run of up to three neighbours, or the part of runs that recurs. It counts the sum of its words, one that stands there
     once three quarters of it. Left out is what stands only inside a better phrase, and what adds words to a better one just once.
     """
-    order = {word: i for i, word in enumerate(dict.fromkeys(found.words))}
-    kept = set(sorted(order, key=lambda word: (-scores[word], order[word]))[: max(_KEPT_WORDS, len(order) // 2)])
-    runs = _runs(found, kept)
-    times = Counter(run[i : i + size] for run in runs for size in range(1, MAX_PHRASE_WORDS + 1) for i in range(len(run) - size + 1))
-    pieces = (run[i : i + MAX_PHRASE_WORDS] for run in runs for i in range(0, len(run), MAX_PHRASE_WORDS))
-    recurring = (gram for gram, count in times.items() if count > 1 and len(set(gram)) == len(gram) > 1)
-    value = {
-        gram: sum(scores[word] for word in gram) * (1.0 if times[gram] > 1 or len(gram) == 1 else 0.75) for gram in [*pieces, *recurring]
-    }
-    chosen: list[tuple[str, ...]] = []
-    for gram in sorted(value, key=lambda gram: -value[gram]):
-        inside = any(_holds(better, gram) and times[gram] <= times[better] for better in chosen)
-        adding = times[gram] == 1 and any(len(better) > 1 and _holds(gram, better) for better in chosen)
-        if not inside and not adding and len(_joined(gram)) <= MAX_PHRASE_CHARS:
-            chosen.append(gram)
+    best = sorted(scores, key=scores.__getitem__, reverse=True)  # of equal ones the first in the text
+    runs = _runs(found, set(best[: max(_KEPT_WORDS, len(best) // 2)]))
+    times = Counter(itertools.chain.from_iterable(map(_grams, runs)))
+    pieces = [run[i : i + MAX_PHRASE_WORDS] for run in runs for i in range(0, len(run), MAX_PHRASE_WORDS)]
+    recurring = [gram for gram, count in times.items() if count > 1 and len(gram) > 1 and len(set(gram)) == len(gram)]
+    value = {}
+    for gram in [*pieces, *recurring]:
+        value[gram] = sum(map(scores.__getitem__, gram)) * (1.0 if len(gram) == 1 or times[gram] > 1 else 0.75)
+    chosen: dict[tuple[str, ...], str] = {}
+    inside: dict[tuple[str, ...], int] = {}  # what stands in a chosen phrase, and how often that phrase recurs
+    for gram in sorted(value, key=value.__getitem__, reverse=True):
+        often = times[gram]
+        if often <= inside.get(gram, 0):
+            continue
+        if often == 1 and any(len(part) > 1 and part in chosen for part in _grams(gram)[:-1]):
+            continue
+        if len(phrase := _joined(gram)) <= MAX_PHRASE_CHARS:
+            chosen[gram] = phrase
             if len(chosen) == most:
                 break
-    return list(dict.fromkeys(map(_joined, chosen)))
+            for part in _grams(gram)[:-1]:
+                inside[part] = max(often, inside.get(part, 0))
+    return list(dict.fromkeys(chosen.values()))
 
 
 def _runs(found: _Words, kept: set[str]) -> list[tuple[str, ...]]:
     """The runs of neighbouring words that are kept, in order."""
-    runs: list[tuple[str, ...]] = []
-    opened: list[str] = []
+    runs: list[list[str]] = []
     previous = -1
-    for word, run in zip([*found.words, ""], [*found.runs, -1], strict=True):
-        if opened and (word not in kept or run != previous):
-            runs.append(tuple(opened))
-            opened = []
-        if word in kept:
-            opened.append(word)
-        previous = run
-    return runs
+    for word, run in zip(found.words, found.runs, strict=True):
+        if word not in kept:
+            previous = -1
+        elif run == previous:
+            runs[-1].append(word)
+        else:
+            runs.append([word])
+            previous = run
+    return list(map(tuple, runs))
 
 
-def _holds(gram: tuple[str, ...], part: tuple[str, ...]) -> bool:
-    """True when the part stands in a longer gram."""
-    return len(gram) > len(part) and any(gram[i : i + len(part)] == part for i in range(len(gram) - len(part) + 1))
+def _grams(run: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """The parts of a run that have at most MAX_PHRASE_WORDS words, the shortest first."""
+    if len(run) == 1:  # most runs
+        return [run]
+    return [run[i : i + size] for size in range(1, min(MAX_PHRASE_WORDS, len(run)) + 1) for i in range(len(run) - size + 1)]
 
 
 def _joined(run: Sequence[str]) -> str:

@@ -17,6 +17,9 @@ _KANA = re.compile("[\u3041-\u30ff\u31f0-\u31ff]+")
 _LATIN_WORD = re.compile("[A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e00-\u1eff]+")
 _ADDRESS = re.compile(r"\b[a-z]{2,10}://[^\s<>\"')\]]+")
 _LETTERS = re.compile(r"[^\W\d_]+")
+_OTHER_LETTER = re.compile(  # of no class above
+    r"[^\W\d_A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e00-\u1eff\u3041-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]"
+)
 
 # Scripts that stand for one language here; Cyrillic and Arabic letters are looked at again below.
 _SCRIPTS = {
@@ -64,12 +67,13 @@ def language(text: str) -> str:
     if text.isascii():
         return _by_small_words(_LATIN_WORD.findall(text)) or UNKNOWN
     words = _LATIN_WORD.findall(text)
-    letters, han, kana = (sum(map(len, pattern.findall(text))) for pattern in (_LETTERS, _HAN, _KANA))
-    latin = sum(map(len, words))
+    han, kana = (sum(map(len, pattern.findall(text))) if pattern.search(text) else 0 for pattern in (_HAN, _KANA))
     if kana > 0.1 * (han + kana) and kana >= len(words):
         return "ja"
-    if letters - han - kana - latin > 0.25 * letters:
-        return _by_script(text, letters)
+    if _OTHER_LETTER.search(text):
+        letters, latin = (sum(map(len, found)) for found in (_LETTERS.findall(text), words))
+        if letters - han - kana - latin > 0.25 * letters:
+            return _by_script(text, letters)
     if han and han >= len(words):
         return "zh"
     return _by_small_words(words) or UNKNOWN
@@ -90,13 +94,13 @@ def _by_small_words(words: Sequence[str]) -> str:
     if not words:
         return ""
     table = _languages_of_words()
-    hits: Counter[str] = Counter()
-    kinds: Counter[str] = Counter()
-    for word, count in Counter(map(str.lower, words)).items():
-        for code in table.get(word, ()):
-            hits[code] += count
+    hits, kinds = dict.fromkeys(_SMALL_WORDS, 0), dict.fromkeys(_SMALL_WORDS, 0)
+    counts = Counter(map(str.lower, words))
+    for word in counts.keys() & table.keys():
+        for code in table[word]:
+            hits[code] += counts[word]
             kinds[code] += 1
-    best = max(_SMALL_WORDS, key=lambda code: hits[code])
+    best = max(hits, key=hits.__getitem__)
     return best if hits[best] >= hits["en"] + 2 and kinds[best] > 1 else "en"
 
 
