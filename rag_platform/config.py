@@ -436,6 +436,11 @@ def strategy_names(settings: Settings) -> list[str]:
     return sorted(path.stem for path in _strategies_dir(settings).glob("*.yaml"))
 
 
+def has_strategy(settings: Settings, name: str) -> bool:
+    """True when there is a file of that strategy, which every question asks."""
+    return (_strategies_dir(settings) / f"{name}.yaml").is_file()
+
+
 def _strategies_dir(settings: Settings) -> Path:
     return settings.strategies_dir or config_dir() / "strategies"
 

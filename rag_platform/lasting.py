@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+_MAPPED_BYTES = 2**31 - 2**16  # the most that SQLite maps; what lies behind it is read as usual
+
 
 class Rows(list[Any]):
     """The rows of a statement, taken as from a cursor."""
@@ -90,6 +92,7 @@ class LastingFile:
         # Autocommit and shared closing: close() may run in another thread than the queries did.
         db = sqlite3.connect(self._uri, uri=True, check_same_thread=False, isolation_level=None)
         try:
+            db.execute(f"PRAGMA mmap_size={_MAPPED_BYTES}")  # pages are read where they lie, not copied into a cache of each connection
             self._prepare(db)
         except BaseException:
             db.close()

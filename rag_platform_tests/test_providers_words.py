@@ -18,6 +18,7 @@ from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import LexicalRow
 from rag_platform.profiles import index_profile, store_profiles
 from rag_platform.protocols import LexicalIndex, LexicalReader
+from rag_platform.providers import tantivy
 from rag_platform.registry import PROVIDERS, build
 
 ROWS = [
@@ -264,6 +265,22 @@ def test_lexical_phrase_comes_above_the_same_words_apart(lexical_index: LexicalI
         text = space.join(phrase)
         hits, holding = ids(reader, text, phrases=[text]), {f"c{n}" for n, held in enumerate(texts) if text in held}
         assert set(hits[: len(holding)]) == holding
+
+
+@pytest.mark.parametrize("rare", [0, 200])
+def test_lexical_rare_phrase_is_scored_alike_however_it_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rare: int) -> None:
+    chance = random.Random(2)
+    texts = [" ".join(chance.choices("gate lock belt lane chute NT-00012 NT-00013".split(), k=12)) for _ in range(120)]
+    texts[7], texts[90] = "gate lock PPR-9087 belt", "lane PPR-9087"
+    reader = opened(build("lexical_index", "tantivy", {"bucket_rows": 20}), tmp_path / "index", *texts)
+    whole = reader.search("gate belt PPR-9087", len(texts), phrases=["gate lock"])  # every hit, so nothing can be passed over
+    monkeypatch.setattr(tantivy, "_RARE", rare)
+    for k in (1, 2, 5, 40):
+        assert [(hit.chunk_id, round(hit.score, 4)) for hit in reader.search("gate belt PPR-9087", k, phrases=["gate lock"])] == [
+            (hit.chunk_id, round(hit.score, 4)) for hit in whole[:k]
+        ]
+    few = [hit for hit in whole if hit.chunk_id in ("c7", "c8", "c90")]
+    assert reader.search("gate belt PPR-9087", 2, phrases=["gate lock"], chunk_ids=["c7", "c8", "c90"]) == few[:2]
 
 
 def test_lexical_exact_names_come_above_their_parts(lexical_index: LexicalIndex, tmp_path: Path) -> None:

@@ -48,8 +48,11 @@ _BUCKETS, _DICTIONARY = "buckets.json", "dictionary.json"
 # (100,000 chunks on a busy machine: 1,000 ids 145 against 20 ms, 5,000 ids 90 against 123 ms, 10,000 ids 41 against 350 ms).
 _LARGE_SET = 2_000
 _LARGE_SHARE = 0.05
+_RARE = 200  # phrases that no more chunks hold are looked for by themselves; to read the ids of more would cost what it saves
 _KEPT_IDFS = 20_000  # counting a term asks every segment; the index never changes
 _KEPT_WEIGHTS = 64  # questions; those that are being answered
+
+_Clause = tuple[Any, Any]  # occurrence and query, as the engine wants them
 
 
 @dataclass(frozen=True)
@@ -149,31 +152,41 @@ class TantivyReader:
         What holds a phrase comes above what holds its words in another way, but for an index that an older program wrote: it knows no
         places of words.
         """
-        words = self._words(query, expansions, phrases)
-        if k <= 0 or words is None or (chunk_ids is not None and not chunk_ids) or (doc_ids is not None and not doc_ids):
+        words, sequences = self._asked(query, expansions, phrases)
+        if k <= 0 or not (words or sequences) or (chunk_ids is not None and not chunk_ids) or (doc_ids is not None and not doc_ids):
             return []
         allowed: Collection[str] | None = None
         if chunk_ids is not None and len(chunk_ids) > max(_LARGE_SET, _LARGE_SHARE * self.count()):
             allowed, chunk_ids = set(chunk_ids), None
-        restricted = self._restricted(words, {"chunk_id": chunk_ids, "doc_id": doc_ids})
-        return [Candidate(chunk_id, -negative, "sparse") for negative, chunk_id in self._best(restricted, k, allowed)]
+        wanted, ids = [*words, *(clause for clause, _ in sequences)], {"chunk_id": chunk_ids, "doc_id": doc_ids}
+        most = sum(holding for _, holding in sequences)
+        if not 0 < most <= _RARE:
+            return self._best(self._restricted(wanted, ids), k, allowed)
+        # The engine passes over texts that cannot be among the best only while it is asked for words alone.
+        held = self._hits(self._restricted(wanted, ids, [clause for clause, _ in sequences]), most)
+        return self._best(self._restricted(words, ids), k, allowed, held)
 
-    def _words(self, text: str, expansions: Sequence[tuple[str, float]], phrases: Sequence[str]) -> Any | None:
+    def _asked(
+        self, text: str, expansions: Sequence[tuple[str, float]], phrases: Sequence[str]
+    ) -> tuple[list[_Clause], list[tuple[_Clause, int]]]:
+        """What is asked for: the terms, and the sequences of terms with how many chunks may hold each at most."""
         import tantivy
 
         query, should, schema = tantivy.Query, tantivy.Occur.Should, self._index.schema
         weights = self._weights(text, tuple(expansions))
-        clauses = [
+        words = [
             (should, query.boost_query(query.term_query(schema, name, term, "freq"), weight * boost))
             for term, weight in weights.items()
             for name, boost in self._fields()
         ]
+        sequences = []
         for sequence, own in self._analysis.in_order(text, phrases, weights) if self._has_places else ():
             held = (
                 query.phrase_query(schema, "sequence", sequence) if len(sequence) > 1 else query.term_query(schema, "sequence", *sequence)
             )
-            clauses.append((should, query.const_score_query(held, phrase_bonus(own, weights, self._rarity))))
-        return query.boolean_query(clauses) if clauses else None
+            clause = should, query.const_score_query(held, phrase_bonus(own, weights, self._rarity))
+            sequences.append((clause, min(self._searcher.doc_freq("sequence", term) for term in sequence)))
+        return words, sequences
 
     def _fields(self) -> list[tuple[str, float]]:
         return [("text", 1.0), ("headings", self._options.headings_boost)][: 2 if self._options.headings_boost > 0 else 1]
@@ -214,7 +227,8 @@ class TantivyReader:
             self._idfs[field, term] = found
         return found
 
-    def _restricted(self, words: Any, sets: dict[str, Collection[str] | None]) -> Any:
+    def _restricted(self, clauses: Sequence[_Clause], sets: Mapping[str, Collection[str] | None], some: Sequence[_Clause] = ()) -> Any:
+        """The query for any of the clauses, in what one of `some` matches as well, and within the sets of ids where they are given."""
         import tantivy
 
         query, must = tantivy.Query, tantivy.Occur.Must
@@ -223,16 +237,24 @@ class TantivyReader:
             for name, ids in sets.items()
             if ids is not None
         ]
+        if some:
+            filters.append((must, query.const_score_query(query.boolean_query(list(some)), 0.0)))
+        words = query.boolean_query(list(clauses))
         return query.boolean_query([*filters, (must, words)]) if filters else words
 
-    def _best(self, query: Any, k: int, allowed: Collection[str] | None) -> list[tuple[float, str]]:
-        """The k best hits, of the allowed ones where given; more are fetched while the last one fetched might tie with the k-th."""
-        limit = k + 16
+    def _best(self, query: Any, k: int, allowed: Collection[str] | None, held: Sequence[tuple[float, str]] = ()) -> list[Candidate]:
+        """The k best hits, of the allowed ones where given; more are fetched while the last one fetched might tie with the k-th.
+
+        `held` are all hits that score more than the query tells.
+        """
+        known, limit = {chunk_id for _, chunk_id in held}, k + 16 + len(held)
         while True:
             fetched = self._hits(query, limit)
-            found = fetched if allowed is None else [hit for hit in fetched if hit[1] in allowed]
+            found = sorted([*held, *(hit for hit in fetched if hit[1] not in known)])
+            if allowed is not None:
+                found = [hit for hit in found if hit[1] in allowed]
             if len(fetched) < limit or (len(found) >= k and fetched[-1][0] > found[k - 1][0]):
-                return sorted(found)[:k]
+                return [Candidate(chunk_id, -negative, "sparse") for negative, chunk_id in found[:k]]
             limit *= 4
 
     def _hits(self, query: Any, limit: int) -> list[tuple[float, str]]:

@@ -89,9 +89,9 @@ def retrieve(
             if len(calls) == 2 and not remote and turns.searches.crowded(2 * library.load.running):
                 _in_turn(calls, ends, deadline, result, errors, done)
             else:
-                futures = {leg: deadlines.start(call) for leg, call in calls.items()}
-                for leg, future in futures.items():
-                    _collect(leg, future, max(0.0, ends - time.monotonic()), deadline, result, errors, done)
+                futures = {leg: deadlines.start(calls[leg]) for leg in reversed(calls)}  # the words take longer, and soon leave the lock
+                for leg in calls:
+                    _collect(leg, futures[leg], max(0.0, ends - time.monotonic()), deadline, result, errors, done)
             wanted = [_FALLBACK[leg] for leg in errors if _FALLBACK[leg] not in (*done, *errors) and has[_FALLBACK[leg]]]
     result.ran = tuple(sorted(done))
     result.mode = "hybrid" if len(done) == 2 else done[0] if done else "none"

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from rag_platform.config import EmbeddingConfig, Settings, Strategy, canonical_json, load_strategy, strategy_names
+from rag_platform.config import EmbeddingConfig, Settings, Strategy, canonical_json, has_strategy, load_strategy
 from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.indexes.release import OpenRelease, list_releases, manifest_of, open_release
 from rag_platform.ir import Json
@@ -265,7 +265,7 @@ class Library:
         built. Raises InputError when another strategy than its own embeds otherwise than the release, naming both.
         """
         own = lease.strategy
-        if name in (None, own.name) and own.name not in strategy_names(self.settings):
+        if name in (None, own.name) and not has_strategy(self.settings, own.name):
             return own
         asked = self.strategy(name or own.name)
         if asked.name != own.name and own.builds_dense and asked.builds_dense and not _same_space(own.embedding, asked.embedding):

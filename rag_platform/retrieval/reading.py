@@ -347,6 +347,8 @@ def hidden_by_ledger(store: Store) -> Hidden:
         if (last := ledger.deletion_sequence(namespace)) < since:
             raise IntegrityError(f"the ledger knows of {last} deletions in namespace {namespace!r}, the release of {since}: it is an older "
                                  "copy or another one; put the newest back", code="no_ledger")  # fmt: skip
+        if last == since:
+            return frozenset()
         return frozenset(stone.version_id or stone.doc_id for stone in ledger.tombstones(namespace, since=since))
 
     return hidden
