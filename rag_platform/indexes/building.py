@@ -36,6 +36,7 @@ class Building:
     store: Store
     strategy: Strategy
     live: Sequence[tuple[Document, Version]]
+    kept: Collection[str]  # ids of the live versions that the parent holds as they are and that `live` may leave out
     directory: Path
     origin: Manifest | None
     cache: EmbeddingCache
@@ -50,7 +51,7 @@ class Building:
         self.parent_directory = self.store.release_dir(self.origin.namespace, self.origin.release_id) if self.origin else None
         reader = CatalogReader(self.parent_directory / "catalog.sqlite") if self.parent_directory else None
         try:
-            self.delta = deltas.compare(self.live, reader)
+            self.delta = deltas.compare(self.live, reader, self.kept)
         finally:
             if reader is not None:
                 reader.close()
@@ -119,7 +120,9 @@ class Building:
 
     def _write_catalog(self, rows: Mapping[str, deltas.VersionRows], failed: Mapping[str, str]) -> None:
         with CatalogWriter(self.directory / "catalog.sqlite") as catalog:
-            self._changed_documents = set(catalog.replace_documents(effective(document, version) for document, version in self.live))
+            self._changed_documents = set(
+                catalog.replace_documents((effective(document, version) for document, version in self.live), self.kept)
+            )
             catalog.drop_versions(self.delta.dropped)
             for version in rows.values():
                 catalog.add_version(version.version, version.sections, version.entries(failed), version.links, version.texts)
@@ -176,14 +179,17 @@ class Building:
             self.chunk_counts = catalog.chunk_counts()
         finally:
             catalog.close()
-        known = self.origin.outputs if self.origin is not None else {}
+        outputs, given, editions = (
+            (self.origin.outputs, self.origin.given, self.origin.editions) if self.origin is not None else ({}, {}, {})
+        )
+        self.outputs |= {version_id: outputs[version_id] for version_id in self.kept}
         for version in self.delta.unchanged:
             name = version.version_id
-            self.outputs[name] = known.get(name) or output_fingerprint(self.store, version, self.profiles)
-        given = self.origin.given if self.origin is not None else {}
-        same = (v for v in self.delta.unchanged if v.doc_id not in self._changed_documents)
-        kept = {v.version_id: given[v.version_id] for v in same if v.version_id in given}
-        self.given = given_fingerprints(self.directory / "catalog.sqlite", kept)
+            self.outputs[name] = outputs.get(name) or output_fingerprint(self.store, version, self.profiles)
+        same = {*self.kept, *(v.version_id for v in self.delta.unchanged if v.doc_id not in self._changed_documents)}
+        self.given = given_fingerprints(self.directory / "catalog.sqlite", {name: given[name] for name in same & given.keys()})
+        self.editions = {name: edition for name, edition in editions.items() if name in self.kept}
+        self.editions |= {version.version_id: version.edition for _, version in self.live if version.edition}
         if not self.strategy.builds_lexical:
             counts["lexical"] = 0
         if not self.strategy.builds_dense:
@@ -196,7 +202,7 @@ class Building:
             "full_build": self.origin is None,
             "versions_added": len(self.delta.changed),
             "versions_removed": len(self.delta.dropped),
-            "versions_unchanged": len(self.delta.unchanged),
+            "versions_unchanged": len({*self.kept, *(version.version_id for version in self.delta.unchanged)}),
             "chunks_added": sum(chunk_id not in old for chunk_id in new),
             "chunks_removed": sum(chunk_id not in new for chunk_id in old),
             "chunks_kept": counts["chunks"] - sum(chunk_id not in old for chunk_id in new),
