@@ -18,6 +18,7 @@ from rag_platform.indexes import dense, disk_space, lexical
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_proof import given_fingerprints, output_fingerprint
 from rag_platform.indexes.catalog_tables import CatalogWriter, Entry
+from rag_platform.indexes.checks import CATALOG, IndexChanges, hash_files
 from rag_platform.indexes.embedding import embed_texts
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.indexes.manifest import Manifest, embedder_info
@@ -56,23 +57,28 @@ class Building:
             if reader is not None:
                 reader.close()
         self._require_space()
-        with self.step("read"):
-            rows = self._loaded()
-            vectors, failed = self._vectors(rows)
-            new = {entry.chunk.chunk_id: entry for version in rows.values() for entry in version.entries(failed)}
-        with self.step("link"):
-            own = dense.rewritten_on_open(self.strategy.dense)
-            left = deltas.link_parent(self.parent_directory, self.directory, own, self._given_up()) if self.parent_directory else []
-        with ThreadPoolExecutor(max_workers=1) as pool:  # engines, SQLite and the disk work outside the interpreter lock
-            words = pool.submit(self._write_lexical, rows, new)
+        with ThreadPoolExecutor(max_workers=2) as pool:  # engines, SQLite and the disk work outside the interpreter lock
+            with self.step("link"):
+                own = dense.rewritten_on_open(self.strategy.dense)
+                left = deltas.link_parent(self.parent_directory, self.directory, own, self._given_up()) if self.parent_directory else []
+            copied = pool.submit(deltas.copy_files, left)
+            with self.step("read"):
+                rows = self._loaded()
+                vectors, failed = self._vectors(rows)
+                new = {entry.chunk.chunk_id: entry for version in rows.values() for entry in version.entries(failed)}
+            self.changes = IndexChanges(deltas.lexical_change(self.delta.old, new), deltas.dense_change(self.delta.old, new))
+            words = pool.submit(self._write_lexical, rows)
             with self.step("copy"):
-                deltas.copy_files(left)
+                copied.result()
             with self.step("catalog"):
                 self._write_catalog(rows, failed)
+            # flushed and hashed while the rest is written; nothing changes it any more
+            hashing = pool.submit(hash_files, self.directory, [CATALOG])
             with self.step("dense"):
                 stale = self._write_dense(vectors, new)
+            self._summarise(new, stale)
             words.result()
-        self._summarise(new, stale)
+            self.hashes = hashing.result()
 
     def _require_space(self) -> None:
         kinds = ("chunks", "views", "sections")
@@ -127,11 +133,11 @@ class Building:
             for version in rows.values():
                 catalog.add_version(version.version, version.sections, version.entries(failed), version.links, version.texts)
 
-    def _write_lexical(self, rows: Mapping[str, deltas.VersionRows], new: Mapping[str, Entry]) -> None:
+    def _write_lexical(self, rows: Mapping[str, deltas.VersionRows]) -> None:
         """Bring the word index up to date, if the strategy builds one."""
         if not self.strategy.builds_lexical:
             return
-        removed, added = deltas.lexical_change(self.delta.old, new)
+        removed, added = self.changes.lexical
         if self.origin is None or removed or added:
             with self.step("lexical"):
                 wanted = (row for version in rows.values() for row in version.lexical_rows() if row.chunk_id in added)
@@ -142,7 +148,7 @@ class Building:
         """Bring the vectors up to date, if the strategy builds any; returns how many deleted rows the approximate index still carries."""
         if not self.strategy.builds_dense:
             return 0
-        removed, added = deltas.dense_change(self.delta.old, new)
+        removed, added = self.changes.dense
         stale = self._count("dense_stale") if dense.has_ann(self.directory / "dense") else 0
         info = embedder_info(self.strategy)
         assert info is not None

@@ -9,13 +9,14 @@ leaves the old release live, and `clean` removes what is unfinished.
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
@@ -101,13 +102,13 @@ def build(
         carried, fresh = checking.release_files(directory, strategy, work.parent_directory, origin.files if origin else {})
         live_ids, names = kept.union(version.version_id for _, version in live), [*carried, *fresh]
         candidate = checking.Candidate(directory, store, strategy, profiles, live_ids, work.delta.changed, names, parent, carried,
-                                       work.counts.get("ann_recall"))  # fmt: skip
+                                       work.counts.get("ann_recall"), work.changes if origin else None)  # fmt: skip
         with ThreadPoolExecutor(max_workers=1) as pool:
-            hashing = pool.submit(checking.hash_files, directory, fresh)
+            hashing = pool.submit(checking.hash_files, directory, [name for name in fresh if name not in work.hashes])
             with work.step("check"):
                 checks = candidate.results(workers)
             with work.step("hash"):
-                files = dict(sorted({**carried, **hashing.result()}.items()))
+                files = dict(sorted({**carried, **work.hashes, **hashing.result()}.items()))
         manifest = Manifest(
             release_id=release_id,
             namespace=namespace,
@@ -325,6 +326,21 @@ def list_releases(store: Store, namespace: str) -> list[Manifest]:
     return sorted(found, key=lambda manifest: (manifest.created_at, manifest.release_id), reverse=True)
 
 
+def list_heads(store: Store, namespace: str) -> list[Manifest]:
+    """`list_releases` without what the manifests say of each version and file; cheap to ask for again."""
+    found: list[Manifest] = []
+    for path in store.releases_dir(namespace).glob("[!.]*/manifest.json"):
+        with suppress(NotFoundError, FileNotFoundError):
+            written = path.stat()
+            found.append(_head(path.parent, written.st_ino, written.st_mtime_ns))
+    return sorted(found, key=lambda manifest: (manifest.created_at, manifest.release_id), reverse=True)
+
+
+@functools.lru_cache(64)
+def _head(directory: Path, _inode: int, _modified: int) -> Manifest:
+    return replace(read_manifest(directory), versions={}, files={}, outputs={}, given={}, rows={})
+
+
 def clean(directories: Sequence[Path]) -> list[str]:
     """Remove what `surplus` found; returns the names of what was removed."""
     for path in directories:
@@ -351,7 +367,7 @@ def surplus(
         return []
     inside = sorted(path for path in folder.iterdir() if path.is_dir())
     unfinished = [path for path in inside if not (path / "manifest.json").is_file() or path.name.startswith((_BUILDING, _TRASH))]
-    releases = list_releases(store, namespace) if releases is None else releases
+    releases = list_heads(store, namespace) if releases is None else releases
     read = current(store, namespace)
     rejected = [manifest.release_id for manifest in releases if manifest.failures]
     public = [m for m in releases if not m.failures and m.release_id not in unpublished]

@@ -249,7 +249,7 @@ def retain(namespace: str, *, settings: Settings, store: Store, ledger: Ledger) 
     """Ids of the releases that are gone now: unfinished ones, and those beyond the ones that are kept; the ledger calls these dropped."""
     rows = ledger.releases(namespace)
     public = {row.release_id for row in rows if row.published_at}
-    found = releases.list_releases(store, namespace)
+    found = releases.list_heads(store, namespace)
     there = {manifest.release_id for manifest in found}  # one without a row: a crash came first
     pinned = {row.release_id for row in rows if row.pinned}
     removed = releases.clean(releases.surplus(store, namespace, settings.releases.keep, pinned, there - public, found))
