@@ -40,7 +40,8 @@ WHERE pinned = 0 AND status != 'deleted' AND (namespace, doc_id) = (SELECT names
     AND :version_id IN (wanted_version, live_version)
 """
 _LIVE = f"""
-SELECT v.version_id, {columns(Document, "d")}, {columns(Version, "v")} FROM documents d JOIN versions v ON v.version_id = d.live_version
+SELECT v.version_id, json_array({columns(Document, "d")}, {columns(Version, "v")})
+FROM documents d JOIN versions v ON v.version_id = d.live_version
 WHERE d.namespace = ? AND d.status = 'active' AND v.namespace = ? ORDER BY d.doc_id
 """
 _PIN = """

@@ -15,8 +15,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import orjson
-
 from rag_platform.errors import SchemaVersionError, read_only
 from rag_platform.read_only import ReadOnlyFile, writable
 from rag_platform.records import parse_json
@@ -186,17 +184,19 @@ def columns(record: type[Any], alias: str = "") -> str:
 def select_unless(
     db: sqlite3.Connection, one: type[RecordT], other: type[OtherT], sql: str, values: Sequence[Any], known: Mapping[str, str]
 ) -> tuple[list[tuple[RecordT, OtherT]], dict[str, str]]:
-    """(the pairs of records whose rows are not `known`, the fingerprint of all rows by key); the SELECT gives a key and both records.
+    """(the pairs of records whose rows are not `known`, the fingerprint of all rows by key).
 
-    Rows are compared as they are stored: making records of those that nobody changed would take most of the time.
+    The SELECT gives a key and the columns of both records as one JSON array: rows are compared as they are stored, for making records of
+    those that nobody changed would take most of the time.
     """
-    width, kinds = 1 + len(dataclasses.fields(cast(Any, one))), (_kinds(cast(Any, one)), _kinds(cast(Any, other)))
+    width, kinds = len(dataclasses.fields(cast(Any, one))), (_kinds(cast(Any, one)), _kinds(cast(Any, other)))
     found: list[tuple[RecordT, OtherT]] = []
     marks: dict[str, str] = {}
-    for row in db.execute(sql, values):
-        mark = marks[row[0]] = hashlib.sha256(orjson.dumps(row)).hexdigest()[:16]
-        if known.get(row[0]) != mark:
-            found.append((_record(one, kinds[0], row[1:width]), _record(other, kinds[1], row[width:])))
+    for key, stored_row in db.execute(sql, values):
+        mark = marks[key] = hashlib.sha256(stored_row.encode()).hexdigest()[:16]
+        if known.get(key) != mark:
+            row = json.loads(stored_row)
+            found.append((_record(one, kinds[0], row[:width]), _record(other, kinds[1], row[width:])))
     return found, marks
 
 

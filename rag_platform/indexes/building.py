@@ -193,7 +193,8 @@ class Building:
             name = version.version_id
             self.outputs[name] = outputs.get(name) or output_fingerprint(self.store, version, self.profiles)
         same = {*self.kept, *(v.version_id for v in self.delta.unchanged if v.doc_id not in self._changed_documents)}
-        self.given = given_fingerprints(self.directory / "catalog.sqlite", {name: given[name] for name in same & given.keys()})
+        self.given = {name: given[name] for name in same & given.keys()}
+        self.given |= given_fingerprints(self.directory / CATALOG, self.chunk_counts.keys() - self.given.keys())
         self.editions = {name: edition for name, edition in editions.items() if name in self.kept}
         self.editions |= {version.version_id: version.edition for _, version in self.live if version.edition}
         if not self.strategy.builds_lexical:

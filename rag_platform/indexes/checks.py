@@ -21,7 +21,7 @@ from rag_platform.indexes.manifest import CheckResult
 from rag_platform.ir import StageOutcome, VerifyFailure, Version
 from rag_platform.protocols import DenseIndex, Vectors
 from rag_platform.registry import build
-from rag_platform.store import Store, sha256_file
+from rag_platform.store import Store, files_below, sha256_file
 
 CHECKS: dict[str, str] = {
     "counts_agree": "The catalog and each index hold the same chunks, and every chunk id once.",
@@ -106,9 +106,10 @@ class Candidate:
         """The outcome of every check of CHECKS, in that order; `workers` prove where there is much to prove."""
         catalog = CatalogReader(self.directory / CATALOG)
         try:
+            counts = catalog.counts()
             return [
-                self._counts_agree(catalog),
-                self._embeddings_complete(catalog),
+                self._counts_agree(catalog, counts),
+                self._embeddings_complete(catalog, counts),
                 self._vectors_valid(),
                 self._ann_recall(),
                 self._versions_complete(catalog),
@@ -118,9 +119,8 @@ class Candidate:
         finally:
             catalog.close()
 
-    def _counts_agree(self, catalog: CatalogReader) -> CheckResult:
+    def _counts_agree(self, catalog: CatalogReader, counts: Mapping[str, int]) -> CheckResult:
         wrong = index_differences(self.directory, self.strategy, catalog, self.changes)
-        counts = catalog.counts()
         held = f"{counts['chunks']} chunks of {counts['documents']} documents"
         if self.strategy.builds_dense:
             indexed = len(dense.read_parts(self.directory / "dense").ids)
@@ -140,10 +140,9 @@ class Candidate:
         finally:
             reader.close()
 
-    def _embeddings_complete(self, catalog: CatalogReader) -> CheckResult:
+    def _embeddings_complete(self, catalog: CatalogReader, counts: Mapping[str, int]) -> CheckResult:
         if not self.strategy.builds_dense:
             return CheckResult("embeddings_complete", True, "the strategy builds no vectors")
-        counts = catalog.counts()
         details = f"{counts['dense']} embedded, {counts['failed_embed']} failed, {counts['no_text']} without text"
         if counts["failed_embed"]:
             details += f": {', '.join(sorted(catalog.versions_with('failed_embed'))[:_SHOWN])}"
@@ -219,7 +218,7 @@ def index_differences(directory: Path, strategy: Strategy, catalog: CatalogReade
     """
     wrong: list[str] = []
     in_lexical, in_dense = catalog.indexed_ids() if changes is None else changes.got
-    counts = catalog.counts()
+    counts = catalog.counts() if changes is not None else {}
     if strategy.builds_lexical:
         reader = lexical.open_reader(strategy.lexical, directory / "lexical")
         found = reader.ids(None if changes is None else changes.asked[0])
@@ -239,17 +238,21 @@ def release_files(
     rewritten = dense.rewritten_on_open(strategy.dense)
     carried: dict[str, str] = {}
     fresh: list[str] = []
-    for path in sorted(directory.rglob("*")):
-        name = path.relative_to(directory).as_posix()
-        if not path.is_file() or path.suffix == ".lock" or path.name in rewritten or name == "manifest.json":
+    for name in files_below(directory):
+        if name.endswith(".lock") or name.rpartition("/")[2] in rewritten or name == "manifest.json":
             continue
-        original = parent / name if parent is not None and name in parent_hashes else None
-        linked = original is not None and original.is_file() and path.samefile(original)
-        if linked:
+        if parent is not None and name in parent_hashes and _is_same(directory / name, parent / name):
             carried[name] = parent_hashes[name]
         else:
             fresh.append(name)
     return carried, fresh
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    try:
+        return os.path.samefile(path, other)
+    except FileNotFoundError:
+        return False
 
 
 def hash_files(directory: Path, names: Sequence[str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from rag_platform.indexes import lexical
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import Entry
 from rag_platform.ir import Chunk, Document, LexicalRow, MediaLink, MediaText, Section, Version, View
-from rag_platform.store import Store, copy_file, link_or_copy, read_records
+from rag_platform.store import Store, copy_file, files_below, link_or_copy, read_records
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,19 +110,15 @@ def link_parent(parent: Path, directory: Path, rewritten: Collection[str], witho
     catalog, of which every release changes something, are to be copied. The folders named in `without` are left behind.
     """
     left: list[tuple[Path, Path]] = []
-    for source in sorted(parent.rglob("*")):
-        relative = source.relative_to(parent)
-        target = directory / relative
-        if any(relative.is_relative_to(folder) for folder in without):
+    for name in files_below(parent):
+        if any(name.startswith(f"{folder}/") for folder in without):
             continue
-        if source.is_dir():
-            target.mkdir(parents=True, exist_ok=True)
-        elif relative.parts == ("manifest.json",) or source.suffix == ".lock" or source.name.endswith(("-journal", "-wal", "-shm")):
+        if name == "manifest.json" or name.endswith((".lock", "-journal", "-wal", "-shm")):
             continue  # a journal belongs to one database; the copy of that holds what it says
-        elif source.name in rewritten or relative.parts == ("catalog.sqlite",):
-            left.append((source, target))
+        if name.rpartition("/")[2] in rewritten or name == "catalog.sqlite":
+            left.append((parent / name, directory / name))
         else:
-            link_or_copy(source, target)
+            link_or_copy(parent / name, directory / name)
     return left
 
 

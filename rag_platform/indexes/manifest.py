@@ -12,7 +12,7 @@ import orjson
 from rag_platform.config import Strategy
 from rag_platform.errors import NotFoundError, SchemaVersionError
 from rag_platform.ir import EmbedderInfo, EmbedderPart, Json
-from rag_platform.records import from_json, to_json
+from rag_platform.records import from_json
 from rag_platform.registry import build
 from rag_platform.store import atomic_path, read_json
 
@@ -80,7 +80,7 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
     """Write the manifest of a release directory atomically; one of a large library has a hundred thousand lines."""
     with atomic_path(directory / FILENAME) as temporary:
         options = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
-        temporary.write_bytes(orjson.dumps(to_json(manifest), option=options))
+        temporary.write_bytes(orjson.dumps(manifest, option=options))
 
 
 def read_manifest(directory: Path) -> Manifest:
