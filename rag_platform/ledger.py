@@ -11,14 +11,14 @@ import json
 import sqlite3
 import sys
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rag_platform.errors import InputError, IntegrityError, NotFoundError
 from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger_rows import Draft, Job, JobItem, Release, Source, Tombstone
-from rag_platform.ledger_tables import Database, now, put, stored
+from rag_platform.ledger_tables import Database, columns, now, put, select_unless, stored
 from rag_platform.observability.erasing import ERASED
 
 _BOUND = """
@@ -38,6 +38,11 @@ UPDATE documents SET live_version = :version_id, status = 'active', updated_at =
     title = COALESCE(NULLIF(json_extract(metadata, '$.title'), ''), :title)
 WHERE pinned = 0 AND status != 'deleted' AND (namespace, doc_id) = (SELECT namespace, doc_id FROM versions WHERE version_id = :version_id)
     AND :version_id IN (wanted_version, live_version)
+"""
+_LIVE = f"""
+SELECT v.version_id, json_array({columns(Document, "d")}, {columns(Version, "v")})
+FROM documents d JOIN versions v ON v.version_id = d.live_version
+WHERE d.namespace = ? AND d.status = 'active' AND v.namespace = ? ORDER BY d.doc_id
 """
 _PIN = """
 UPDATE documents SET live_version = :version_id, pinned = 1, status = 'active', updated_at = :now
@@ -195,11 +200,14 @@ class Ledger(Database):
 
     def live(self, namespace: str) -> list[tuple[Document, Version]]:
         """Active documents with their live version, by doc_id; what the next release holds."""
-        documents = {d.live_version: d for d in self.documents(namespace, status="active") if d.live_version}
-        living = "version_id IN (SELECT live_version FROM documents WHERE status = 'active')"  # not the whole history
-        versions = self._select(Version, "versions", {"namespace": namespace}, "version_id", living)
-        pairs = ((documents[version.version_id], version) for version in versions if version.version_id in documents)
-        return sorted(pairs, key=lambda pair: pair[0].doc_id)
+        return self.live_unless(namespace, {})[0]
+
+    def live_unless(self, namespace: str, known: Mapping[str, str]) -> tuple[list[tuple[Document, Version]], dict[str, str]]:
+        """(those of the live pairs whose rows are not `known`, what all of them would be known by), both of one moment.
+
+        A live version is known by the fingerprint of its row and its document's.
+        """
+        return select_unless(self._db(), Document, Version, _LIVE, (namespace, namespace), known)
 
     # --- deletions ---------------------------------------------------------------------------------------------------
 
@@ -410,12 +418,12 @@ def _jobs_without_words(
     names = {form for name in (uri, *version_ids) for form in (name, json.dumps(name, ensure_ascii=False)[1:-1])}
     told = " OR ".join(["instr(args || ' ' || result || ' ' || progress || ' ' || reason, ?)"] * len(names))
     asked = f"SELECT job_id, args, result, progress, reason FROM jobs WHERE namespace = ? AND ({told})"
-    for job_id, *columns in db.execute(asked, (namespace, *sorted(names))).fetchall():
+    for job_id, *told_by in db.execute(asked, (namespace, *sorted(names))).fetchall():
         before = {
-            "args": json.loads(columns[0]),
-            "result": json.loads(columns[1]),
-            "progress": json.loads(columns[2]),
-            "reason": columns[3],
+            "args": json.loads(told_by[0]),
+            "result": json.loads(told_by[1]),
+            "progress": json.loads(told_by[2]),
+            "reason": told_by[3],
         }
         args, result, progress, reason = before.values()
         after = {"args": _args_without(args, uri, version_ids, whole=whole), "result": result, "progress": progress, "reason": reason}

@@ -199,8 +199,8 @@ class LexicalReader(Protocol):
         """Number of chunks held."""
         ...
 
-    def ids(self) -> set[str]:
-        """Every chunk id held."""
+    def ids(self, among: Collection[str] | None = None) -> set[str]:
+        """Every chunk id held, or those of the given ones that are."""
         ...
 
 

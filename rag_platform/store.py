@@ -358,8 +358,16 @@ def read_columns(path: Path, names: Sequence[str]) -> list[tuple[Any, ...]]:
     return parquet_columns(path.read_bytes(), names)
 
 
+def files_below(directory: Path) -> list[str]:
+    """The files in a folder and its folders, as sorted relative names with `/`."""
+    found = (f"{os.path.relpath(folder, directory)}/{name}" for folder, _, names in os.walk(directory) for name in names)
+    return sorted(name.removeprefix("./").replace(os.sep, "/") for name in found)
+
+
 def link_or_copy(source: Path, target: Path) -> None:
     """Make `target` another name of the file, or a copy where the file system has no hard links."""
+    with suppress(OSError):
+        return os.link(source, target)
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(source, target)

@@ -250,3 +250,20 @@ def test_a_ledger_of_schema_2_is_brought_up_to_date(tmp_path: Path) -> None:
     assert ledger.job("job_1").process["host"] == processes.here()["host"]
     ledger.close()
     Ledger(path).close()
+
+
+def test_live_rows_are_known_by_their_fingerprint_until_somebody_changes_them(ledger: Ledger) -> None:
+    other = replace(DOCUMENT, doc_id="notes-2", source_uri="docs/notes.md")
+    notes = replace(FIRST, version_id="lib.notes-2@ccc", doc_id="notes-2", source_uri="docs/notes.md")
+    ledger.receive([(DOCUMENT, FIRST), (other, notes)])
+    for version in (FIRST, notes):
+        ledger.complete(version.version_id, title="Guide", counts={"chunks": 3})
+    pairs, known = ledger.live_unless("lib", {})
+    assert pairs == ledger.live("lib") and set(known) == {FIRST.version_id, notes.version_id}
+    assert ledger.live_unless("lib", known) == ([], known)
+    ledger.put_document(replace(ledger.document("lib", "notes-2"), tags=("new",)))
+    changed, now_known = ledger.live_unless("lib", known)
+    assert [(document.doc_id, document.tags, version.counts) for document, version in changed] == [("notes-2", ("new",), {"chunks": 3})]
+    assert now_known[FIRST.version_id] == known[FIRST.version_id] and now_known[notes.version_id] != known[notes.version_id]
+    ledger.retire("lib", ["guide-1"])
+    assert ledger.live_unless("lib", now_known) == ([], {notes.version_id: now_known[notes.version_id]})

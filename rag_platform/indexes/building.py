@@ -18,6 +18,7 @@ from rag_platform.indexes import dense, disk_space, lexical
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_proof import given_fingerprints, output_fingerprint
 from rag_platform.indexes.catalog_tables import CatalogWriter, Entry
+from rag_platform.indexes.checks import CATALOG, IndexChanges, hash_files
 from rag_platform.indexes.embedding import embed_texts
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.indexes.manifest import Manifest, embedder_info
@@ -36,6 +37,7 @@ class Building:
     store: Store
     strategy: Strategy
     live: Sequence[tuple[Document, Version]]
+    kept: Collection[str]  # ids of the live versions that the parent holds as they are and that `live` may leave out
     directory: Path
     origin: Manifest | None
     cache: EmbeddingCache
@@ -50,28 +52,33 @@ class Building:
         self.parent_directory = self.store.release_dir(self.origin.namespace, self.origin.release_id) if self.origin else None
         reader = CatalogReader(self.parent_directory / "catalog.sqlite") if self.parent_directory else None
         try:
-            self.delta = deltas.compare(self.live, reader)
+            self.delta = deltas.compare(self.live, reader, self.kept)
         finally:
             if reader is not None:
                 reader.close()
         self._require_space()
-        with self.step("read"):
-            rows = self._loaded()
-            vectors, failed = self._vectors(rows)
-            new = {entry.chunk.chunk_id: entry for version in rows.values() for entry in version.entries(failed)}
-        with self.step("link"):
-            own = dense.rewritten_on_open(self.strategy.dense)
-            left = deltas.link_parent(self.parent_directory, self.directory, own, self._given_up()) if self.parent_directory else []
-        with ThreadPoolExecutor(max_workers=1) as pool:  # engines, SQLite and the disk work outside the interpreter lock
-            words = pool.submit(self._write_lexical, rows, new)
+        with ThreadPoolExecutor(max_workers=2) as pool:  # engines, SQLite and the disk work outside the interpreter lock
+            with self.step("link"):
+                own = dense.rewritten_on_open(self.strategy.dense)
+                left = deltas.link_parent(self.parent_directory, self.directory, own, self._given_up()) if self.parent_directory else []
+            copied = pool.submit(deltas.copy_files, left)
+            with self.step("read"):
+                rows = self._loaded()
+                vectors, failed = self._vectors(rows)
+                new = {entry.chunk.chunk_id: entry for version in rows.values() for entry in version.entries(failed)}
+            self.changes = IndexChanges(deltas.lexical_change(self.delta.old, new), deltas.dense_change(self.delta.old, new))
+            words = pool.submit(self._write_lexical, rows)
             with self.step("copy"):
-                deltas.copy_files(left)
+                copied.result()
             with self.step("catalog"):
                 self._write_catalog(rows, failed)
+            # flushed and hashed while the rest is written; nothing changes it any more
+            hashing = pool.submit(hash_files, self.directory, [CATALOG])
             with self.step("dense"):
                 stale = self._write_dense(vectors, new)
+            self._summarise(new, stale)
             words.result()
-        self._summarise(new, stale)
+            self.hashes = hashing.result()
 
     def _require_space(self) -> None:
         kinds = ("chunks", "views", "sections")
@@ -119,16 +126,18 @@ class Building:
 
     def _write_catalog(self, rows: Mapping[str, deltas.VersionRows], failed: Mapping[str, str]) -> None:
         with CatalogWriter(self.directory / "catalog.sqlite") as catalog:
-            self._changed_documents = set(catalog.replace_documents(effective(document, version) for document, version in self.live))
+            self._changed_documents = set(
+                catalog.replace_documents((effective(document, version) for document, version in self.live), self.kept)
+            )
             catalog.drop_versions(self.delta.dropped)
             for version in rows.values():
                 catalog.add_version(version.version, version.sections, version.entries(failed), version.links, version.texts)
 
-    def _write_lexical(self, rows: Mapping[str, deltas.VersionRows], new: Mapping[str, Entry]) -> None:
+    def _write_lexical(self, rows: Mapping[str, deltas.VersionRows]) -> None:
         """Bring the word index up to date, if the strategy builds one."""
         if not self.strategy.builds_lexical:
             return
-        removed, added = deltas.lexical_change(self.delta.old, new)
+        removed, added = self.changes.lexical
         if self.origin is None or removed or added:
             with self.step("lexical"):
                 wanted = (row for version in rows.values() for row in version.lexical_rows() if row.chunk_id in added)
@@ -139,7 +148,7 @@ class Building:
         """Bring the vectors up to date, if the strategy builds any; returns how many deleted rows the approximate index still carries."""
         if not self.strategy.builds_dense:
             return 0
-        removed, added = deltas.dense_change(self.delta.old, new)
+        removed, added = self.changes.dense
         stale = self._count("dense_stale") if dense.has_ann(self.directory / "dense") else 0
         info = embedder_info(self.strategy)
         assert info is not None
@@ -176,14 +185,18 @@ class Building:
             self.chunk_counts = catalog.chunk_counts()
         finally:
             catalog.close()
-        known = self.origin.outputs if self.origin is not None else {}
+        outputs, given, editions = (
+            (self.origin.outputs, self.origin.given, self.origin.editions) if self.origin is not None else ({}, {}, {})
+        )
+        self.outputs |= {version_id: outputs[version_id] for version_id in self.kept}
         for version in self.delta.unchanged:
             name = version.version_id
-            self.outputs[name] = known.get(name) or output_fingerprint(self.store, version, self.profiles)
-        given = self.origin.given if self.origin is not None else {}
-        same = (v for v in self.delta.unchanged if v.doc_id not in self._changed_documents)
-        kept = {v.version_id: given[v.version_id] for v in same if v.version_id in given}
-        self.given = given_fingerprints(self.directory / "catalog.sqlite", kept)
+            self.outputs[name] = outputs.get(name) or output_fingerprint(self.store, version, self.profiles)
+        same = {*self.kept, *(v.version_id for v in self.delta.unchanged if v.doc_id not in self._changed_documents)}
+        self.given = {name: given[name] for name in same & given.keys()}
+        self.given |= given_fingerprints(self.directory / CATALOG, self.chunk_counts.keys() - self.given.keys())
+        self.editions = {name: edition for name, edition in editions.items() if name in self.kept}
+        self.editions |= {version.version_id: version.edition for _, version in self.live if version.edition}
         if not self.strategy.builds_lexical:
             counts["lexical"] = 0
         if not self.strategy.builds_dense:
@@ -196,7 +209,7 @@ class Building:
             "full_build": self.origin is None,
             "versions_added": len(self.delta.changed),
             "versions_removed": len(self.delta.dropped),
-            "versions_unchanged": len(self.delta.unchanged),
+            "versions_unchanged": len({*self.kept, *(version.version_id for version in self.delta.unchanged)}),
             "chunks_added": sum(chunk_id not in old for chunk_id in new),
             "chunks_removed": sum(chunk_id not in new for chunk_id in old),
             "chunks_kept": counts["chunks"] - sum(chunk_id not in old for chunk_id in new),

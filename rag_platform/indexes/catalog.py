@@ -258,9 +258,14 @@ class CatalogReader:
         found = Counter(lang for (lang,) in self._in("SELECT lang FROM chunks WHERE rowid IN (?)", numbers))
         return {lang: count / found.total() for lang, count in found.items()}
 
-    def versions(self) -> dict[str, Version]:
-        """Every live version of the release by id."""
-        rows = self._db().execute(f"SELECT {columns(Version)} FROM versions ORDER BY version_id")
+    def versions(self, version_ids: Iterable[str] | None = None) -> dict[str, Version]:
+        """Every live version of the release by id, or those of the given ones that it holds."""
+        sql = f"SELECT {columns(Version)} FROM versions"
+        rows = (
+            self._db().execute(f"{sql} ORDER BY version_id")
+            if version_ids is None
+            else self._in(f"{sql} WHERE version_id IN (?)", version_ids)
+        )
         return {version.version_id: version for version in (restored(Version, row) for row in rows)}
 
     def version_ids(self) -> tuple[set[str], set[str]]:

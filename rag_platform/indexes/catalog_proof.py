@@ -106,16 +106,14 @@ def given_fingerprint(document: Sequence[Any], version: Sequence[Any]) -> str:
     return fingerprint(list(document), list(version))
 
 
-def given_fingerprints(path: Path, known: Mapping[str, str]) -> dict[str, str]:
-    """version_id to the fingerprint of what a finished catalog holds of it and its document; those `known` are taken as they are."""
+def given_fingerprints(path: Path, version_ids: Iterable[str]) -> dict[str, str]:
+    """version_id to the fingerprint of what a finished catalog holds of it and its document."""
     documents, versions = (column_names(table) for table in ("documents", "versions"))
     names, count = f"{_quoted(documents, 'd')}, {_quoted(versions, 'v')}", len(documents)
     sql = f"SELECT v.version_id, {names} FROM versions v JOIN documents d ON d.doc_id = v.doc_id WHERE v.version_id = ?"
     with closing(_opened(path)) as db:
-        held = [str(row[0]) for row in db.execute("SELECT version_id FROM versions ORDER BY version_id")]
-        rows = (db.execute(sql, (name,)).fetchone() for name in held if name not in known)
-        fresh = {row[0]: given_fingerprint(row[1 : count + 1], row[count + 1 :]) for row in rows}
-    return {name: fresh.get(name) or known[name] for name in held}
+        rows = (db.execute(sql, (name,)).fetchone() for name in version_ids)
+        return {row[0]: given_fingerprint(row[1 : count + 1], row[count + 1 :]) for row in rows}
 
 
 def _quoted(names: Iterable[str], alias: str = "") -> str:

@@ -194,15 +194,18 @@ class CatalogWriter:
         for statement in statements:
             self._db.execute(statement)
 
-    def replace_documents(self, documents: Iterable[Document]) -> list[str]:
-        """Make the table of documents hold exactly these, and return the doc_ids whose rows changed, came or went.
+    def replace_documents(self, documents: Iterable[Document], kept: Collection[str] = ()) -> list[str]:
+        """Make the table of documents hold exactly these and those whose live version is `kept`; returns the doc_ids of the rows that
+        changed, came or went.
 
         A changed title or tag reaches filters without touching a chunk.
         """
         wanted = {document.doc_id: _values(document) for document in documents}
-        key = list(FIELDS[Document]).index("doc_id")
-        held = {row[key]: list(row) for row in self._db.execute(f"SELECT {columns(Document)} FROM documents")}
-        changed = [doc_id for doc_id in {**held, **wanted} if held.get(doc_id) != wanted.get(doc_id)]
+        owners = self._db.execute("SELECT doc_id, live_version FROM documents").fetchall()
+        asked = wanted.keys() | {doc_id for doc_id, version_id in owners if version_id not in kept}
+        sql = f"SELECT {columns(Document)} FROM documents WHERE doc_id = ?"
+        held = {doc_id: list(row) for doc_id in asked if (row := self._db.execute(sql, (doc_id,)).fetchone())}
+        changed = sorted(doc_id for doc_id in asked if held.get(doc_id) != wanted.get(doc_id))
         self._db.executemany("DELETE FROM documents WHERE doc_id = ?", ((doc_id,) for doc_id in changed))
         self._db.executemany(_insert("documents"), (wanted[doc_id] for doc_id in changed if doc_id in wanted))
         return changed

@@ -21,7 +21,7 @@ from rag_platform.indexes.manifest import CheckResult
 from rag_platform.ir import StageOutcome, VerifyFailure, Version
 from rag_platform.protocols import DenseIndex, Vectors
 from rag_platform.registry import build
-from rag_platform.store import Store, sha256_file
+from rag_platform.store import Store, files_below, sha256_file
 
 CHECKS: dict[str, str] = {
     "counts_agree": "The catalog and each index hold the same chunks, and every chunk id once.",
@@ -39,7 +39,7 @@ DOCUMENT_CHECKS: dict[str, tuple[str, str]] = {  # name: (stage whose outcome is
     "chunks_stable": ("chunks", "Chunks moved only where the text did; otherwise a profile explains it: see `rag docs history`."),
 }
 
-_CATALOG = "catalog.sqlite"
+CATALOG = "catalog.sqlite"
 _ROWS_AT_ONCE = 16_384
 _SHOWN = 5
 
@@ -68,6 +68,24 @@ def is_severe(outcome: StageOutcome, result: CheckResult) -> bool:
     return result.name == "text_kept" and outcome.counts.get("text_kept_state") == "failed"
 
 
+@dataclass(frozen=True, slots=True)
+class IndexChanges:
+    """Chunk ids that the word index and the vectors lost and got against the parent's; one whose text changed is among both."""
+
+    lexical: tuple[set[str], set[str]]
+    dense: tuple[set[str], set[str]]
+
+    @property
+    def got(self) -> tuple[set[str], set[str]]:
+        """What each must hold of the chunks that changed."""
+        return self.lexical[1], self.dense[1]
+
+    @property
+    def asked(self) -> tuple[set[str], set[str]]:
+        """The chunks that changed, for each."""
+        return set.union(*self.lexical), set.union(*self.dense)
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A release directory under test, and what it should hold."""
@@ -82,14 +100,16 @@ class Candidate:
     parent: str | None = None  # the release that the carried files were proved with
     carried: Collection[str] = ()  # files that are the parent's own
     ann_recall: float | None = None  # as measured when the base was written
+    changes: IndexChanges | None = None  # against the parent, whose catalog and indexes were found to agree
 
     def results(self, workers: Workers) -> list[CheckResult]:
         """The outcome of every check of CHECKS, in that order; `workers` prove where there is much to prove."""
-        catalog = CatalogReader(self.directory / _CATALOG)
+        catalog = CatalogReader(self.directory / CATALOG)
         try:
+            counts = catalog.counts()
             return [
-                self._counts_agree(catalog),
-                self._embeddings_complete(catalog),
+                self._counts_agree(catalog, counts),
+                self._embeddings_complete(catalog, counts),
                 self._vectors_valid(),
                 self._ann_recall(),
                 self._versions_complete(catalog),
@@ -99,9 +119,8 @@ class Candidate:
         finally:
             catalog.close()
 
-    def _counts_agree(self, catalog: CatalogReader) -> CheckResult:
-        wrong = index_differences(self.directory, self.strategy, catalog)
-        counts = catalog.counts()
+    def _counts_agree(self, catalog: CatalogReader, counts: Mapping[str, int]) -> CheckResult:
+        wrong = index_differences(self.directory, self.strategy, catalog, self.changes)
         held = f"{counts['chunks']} chunks of {counts['documents']} documents"
         if self.strategy.builds_dense:
             indexed = len(dense.read_parts(self.directory / "dense").ids)
@@ -121,10 +140,9 @@ class Candidate:
         finally:
             reader.close()
 
-    def _embeddings_complete(self, catalog: CatalogReader) -> CheckResult:
+    def _embeddings_complete(self, catalog: CatalogReader, counts: Mapping[str, int]) -> CheckResult:
         if not self.strategy.builds_dense:
             return CheckResult("embeddings_complete", True, "the strategy builds no vectors")
-        counts = catalog.counts()
         details = f"{counts['dense']} embedded, {counts['failed_embed']} failed, {counts['no_text']} without text"
         if counts["failed_embed"]:
             details += f": {', '.join(sorted(catalog.versions_with('failed_embed'))[:_SHOWN])}"
@@ -164,7 +182,7 @@ class Candidate:
     def _provenance_proved(self, workers: Workers) -> CheckResult:
         failures: list[VerifyFailure] = []
         chunks = edited = 0
-        tasks = [(self.directory / _CATALOG, self.store, self.strategy, self.profiles, share) for share in shared_out(self.to_prove)]
+        tasks = [(self.directory / CATALOG, self.store, self.strategy, self.profiles, share) for share in shared_out(self.to_prove)]
         for found, checked, changed in workers.map(_prove, tasks):
             failures += found
             chunks += checked
@@ -193,17 +211,23 @@ def _prove(task: tuple[Path, Store, Strategy, Mapping[str, str], Sequence[Versio
     return failures, checked, edited
 
 
-def index_differences(directory: Path, strategy: Strategy, catalog: CatalogReader) -> list[str]:
-    """How the chunks of the word index and the vectors of a release are not those that its catalog names; empty when they are."""
+def index_differences(directory: Path, strategy: Strategy, catalog: CatalogReader, changes: IndexChanges | None = None) -> list[str]:
+    """How the chunks of the word index and the vectors of a release are not those that its catalog names; empty when they are.
+
+    With the `changes` against a parent that was looked at in full, the chunks of these are looked for, and all are counted.
+    """
     wrong: list[str] = []
-    in_lexical, in_dense = catalog.indexed_ids()
+    in_lexical, in_dense = catalog.indexed_ids() if changes is None else changes.got
+    counts = catalog.counts() if changes is not None else {}
     if strategy.builds_lexical:
         reader = lexical.open_reader(strategy.lexical, directory / "lexical")
-        wrong += _difference("word index", in_lexical, reader.ids(), reader.count())
+        found = reader.ids(None if changes is None else changes.asked[0])
+        wrong += _difference("word index", in_lexical, found, reader.count(), len(found) if changes is None else counts["lexical"])
     if strategy.builds_dense:
         parts = dense.read_parts(directory / "dense")
         ids = [chunk_id for chunk_id in parts.ids if chunk_id not in parts.gone] + parts.fresh_ids
-        wrong += _difference("vectors", in_dense, set(ids), len(ids))
+        found = set(ids) if changes is None else changes.asked[1].intersection(ids)
+        wrong += _difference("vectors", in_dense, found, len(ids), len(found) if changes is None else counts["dense"])
     return wrong
 
 
@@ -214,17 +238,21 @@ def release_files(
     rewritten = dense.rewritten_on_open(strategy.dense)
     carried: dict[str, str] = {}
     fresh: list[str] = []
-    for path in sorted(directory.rglob("*")):
-        name = path.relative_to(directory).as_posix()
-        if not path.is_file() or path.suffix == ".lock" or path.name in rewritten or name == "manifest.json":
+    for name in files_below(directory):
+        if name.endswith(".lock") or name.rpartition("/")[2] in rewritten or name == "manifest.json":
             continue
-        original = parent / name if parent is not None and name in parent_hashes else None
-        linked = original is not None and original.is_file() and path.samefile(original)
-        if linked:
+        if parent is not None and name in parent_hashes and _is_same(directory / name, parent / name):
             carried[name] = parent_hashes[name]
         else:
             fresh.append(name)
     return carried, fresh
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    try:
+        return os.path.samefile(path, other)
+    except FileNotFoundError:
+        return False
 
 
 def hash_files(directory: Path, names: Sequence[str]) -> dict[str, str]:
@@ -254,12 +282,12 @@ def _bad_rows(ids: Sequence[str], matrix: Vectors) -> list[str]:
     return bad
 
 
-def _difference(what: str, expected: set[str], found: set[str], count: int) -> list[str]:
+def _difference(what: str, expected: set[str], found: set[str], count: int, named: int) -> list[str]:
     wrong = []
     if lost := expected - found:
         wrong.append(f"{what}: {len(lost)} chunks missing, e.g. {min(lost)}")
     if extra := found - expected:
         wrong.append(f"{what}: {len(extra)} chunks too many, e.g. {min(extra)}")
-    if count != len(found):
-        wrong.append(f"{what}: {count} rows for {len(found)} chunk ids")
+    if count != named:
+        wrong.append(f"{what}: {count} rows for {named} chunk ids")
     return wrong

@@ -14,7 +14,7 @@ from rag_platform.indexes import lexical
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import Entry
 from rag_platform.ir import Chunk, Document, LexicalRow, MediaLink, MediaText, Section, Version, View
-from rag_platform.store import Store, copy_file, link_or_copy, read_records
+from rag_platform.store import Store, copy_file, files_below, link_or_copy, read_records
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class VersionRows:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """Live versions that the parent holds as they are, those it lacks or holds otherwise, and what it must lose."""
+    """Live versions that were compared and stand in the parent as they are, those it lacks or holds otherwise, and what it must lose."""
 
     unchanged: list[Version] = field(default_factory=list)
     changed: list[Version] = field(default_factory=list)
@@ -77,17 +77,20 @@ def load_version(store: Store, version: Version, profiles: Mapping[str, str]) ->
     )
 
 
-def compare(live: Sequence[tuple[Document, Version]], parent: CatalogReader | None) -> Delta:
-    """The difference between the live versions and a parent's catalog; without a parent every version is changed."""
+def compare(live: Sequence[tuple[Document, Version]], parent: CatalogReader | None, kept: Collection[str] = ()) -> Delta:
+    """The difference between the live versions and a parent's catalog; without a parent every version is changed.
+
+    Versions that are `kept` are live and stand in the parent as they are; they need no comparison.
+    """
     if parent is None:
         return Delta(changed=[version for _, version in live])
-    held = parent.versions()
-    retry = parent.versions_with("failed_embed")
-    unchanged = [v for _, v in live if held.get(v.version_id) == v and v.version_id not in retry]
-    kept = {version.version_id for version in unchanged}
-    dropped = [version_id for version_id in held if version_id not in kept]
+    asked = [version for _, version in live if version.version_id not in kept]
+    held, retry = parent.versions(version.version_id for version in asked), parent.versions_with("failed_embed")
+    unchanged = [v for v in asked if held.get(v.version_id) == v and v.version_id not in retry]
+    same = {version.version_id for version in unchanged}
+    dropped = sorted(version_id for version_id in parent.version_ids()[0] if version_id not in same and version_id not in kept)
     old = {entry.chunk.chunk_id: entry for version_id in dropped for entry in parent.entries_of_version(version_id)}
-    return Delta(unchanged, [v for _, v in live if v.version_id not in kept], dropped, old)
+    return Delta(unchanged, [v for v in asked if v.version_id not in same], dropped, old)
 
 
 def lexical_change(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> tuple[set[str], set[str]]:
@@ -107,19 +110,15 @@ def link_parent(parent: Path, directory: Path, rewritten: Collection[str], witho
     catalog, of which every release changes something, are to be copied. The folders named in `without` are left behind.
     """
     left: list[tuple[Path, Path]] = []
-    for source in sorted(parent.rglob("*")):
-        relative = source.relative_to(parent)
-        target = directory / relative
-        if any(relative.is_relative_to(folder) for folder in without):
+    for name in files_below(parent):
+        if any(name.startswith(f"{folder}/") for folder in without):
             continue
-        if source.is_dir():
-            target.mkdir(parents=True, exist_ok=True)
-        elif relative.parts == ("manifest.json",) or source.suffix == ".lock" or source.name.endswith(("-journal", "-wal", "-shm")):
+        if name == "manifest.json" or name.endswith((".lock", "-journal", "-wal", "-shm")):
             continue  # a journal belongs to one database; the copy of that holds what it says
-        elif source.name in rewritten or relative.parts == ("catalog.sqlite",):
-            left.append((source, target))
+        if name.rpartition("/")[2] in rewritten or name == "catalog.sqlite":
+            left.append((parent / name, directory / name))
         else:
-            link_or_copy(source, target)
+            link_or_copy(parent / name, directory / name)
     return left
 
 

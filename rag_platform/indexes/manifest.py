@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import orjson
+
 from rag_platform.config import Strategy
 from rag_platform.errors import NotFoundError, SchemaVersionError
 from rag_platform.ir import EmbedderInfo, EmbedderPart, Json
 from rag_platform.records import from_json
 from rag_platform.registry import build
-from rag_platform.store import read_json, write_json
+from rag_platform.store import atomic_path, read_json
 
 SCHEMA_VERSION = 1
 FILENAME = "manifest.json"
@@ -51,6 +53,7 @@ class Manifest:
     editions: Mapping[str, str] = field(default_factory=dict)  # version_id: edition, of the versions with edits by hand
     outputs: Mapping[str, str] = field(default_factory=dict)  # version_id: fingerprint of its stored outputs; older releases lack it
     given: Mapping[str, str] = field(default_factory=dict)  # version_id: fingerprint of its row and its document's; older ones lack it
+    rows: Mapping[str, str] = field(default_factory=dict)  # version_id: fingerprint of the ledger's rows that it was built from; likewise
     deletions: int = 0  # sequence of the newest deletion when the live versions were read; later ones are hidden by readers
     schema_version: int = SCHEMA_VERSION
 
@@ -74,8 +77,10 @@ def embedder_info(strategy: Strategy) -> EmbedderInfo | None:
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Write the manifest of a release directory atomically."""
-    write_json(directory / FILENAME, manifest)
+    """Write the manifest of a release directory atomically; one of a large library has a hundred thousand lines."""
+    with atomic_path(directory / FILENAME) as temporary:
+        options = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
+        temporary.write_bytes(orjson.dumps(manifest, option=options))
 
 
 def read_manifest(directory: Path) -> Manifest:

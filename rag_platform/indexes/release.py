@@ -9,13 +9,14 @@ leaves the old release live, and `clean` removes what is unfinished.
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
@@ -70,13 +71,15 @@ def build(
     parent: str | None,
     cache: EmbeddingCache,
     full: bool = False,
+    rows: Mapping[str, str] | None = None,
     replaces: str | None = None,
     processes: int = 0,
     on_progress: OnProgress | None = None,
 ) -> Manifest:
     """The manifest of a checked candidate that holds exactly the live versions.
 
-    A parent with the same index profile is copied and the difference applied, unless `full`; otherwise everything is built. One that only
+    A parent with the same index profile is copied and the difference applied, unless `full`; otherwise everything is built. `rows` are the
+    fingerprints by which the ledger knows all live versions; `live` may leave out those that are `known_rows` of the parent. One that only
     `replaces` another, with the same content, takes its place after that one's parent. Vectors
     come from the cache; those it lacks are computed. A check that fails does not stop the build: it stands in `manifest.checks`, and
     `publish` refuses. Raises StorageError `disk_full` when there is no room for it, or not any more; what is published stays as it is.
@@ -89,21 +92,23 @@ def build(
     final = store.release_dir(namespace, release_id)
     if final.exists():
         raise ReleaseError(f"release {release_id!r} exists already; build under another id", code="release_exists")
-    origin = None if full else _usable_parent(store, namespace, strategy, parent)
+    origin = None if full else _usable(store, namespace, strategy, parent)[0]
+    known, rows = _rows_of(store, origin), rows or {}
+    kept = {version_id for version_id, fingerprint in rows.items() if known.get(version_id) == fingerprint}
     with _unfinished(store, final) as directory, Workers(processes) as workers:
-        work = Building(store, strategy, live, directory, origin, cache, processes, workers, on_progress)
+        work = Building(store, strategy, live, kept, directory, origin, cache, processes, workers, on_progress)
         work.run()
         profiles = stage_profiles(strategy)
         carried, fresh = checking.release_files(directory, strategy, work.parent_directory, origin.files if origin else {})
-        live_ids, names = {version.version_id for _, version in live}, [*carried, *fresh]
+        live_ids, names = kept.union(version.version_id for _, version in live), [*carried, *fresh]
         candidate = checking.Candidate(directory, store, strategy, profiles, live_ids, work.delta.changed, names, parent, carried,
-                                       work.counts.get("ann_recall"))  # fmt: skip
+                                       work.counts.get("ann_recall"), work.changes if origin else None)  # fmt: skip
         with ThreadPoolExecutor(max_workers=1) as pool:
-            hashing = pool.submit(checking.hash_files, directory, fresh)
+            hashing = pool.submit(checking.hash_files, directory, [name for name in fresh if name not in work.hashes])
             with work.step("check"):
                 checks = candidate.results(workers)
             with work.step("hash"):
-                files = dict(sorted({**carried, **hashing.result()}.items()))
+                files = dict(sorted({**carried, **work.hashes, **hashing.result()}.items()))
         manifest = Manifest(
             release_id=release_id,
             namespace=namespace,
@@ -123,7 +128,8 @@ def build(
             checks=tuple(checks),
             outputs=work.outputs,
             given=work.given,
-            editions={version.version_id: version.edition for _, version in live if version.edition},
+            editions=work.editions,
+            rows=rows,
             deletions=deletions,
         )
         write_manifest(directory, manifest)
@@ -148,37 +154,48 @@ def _unfinished(store: Store, final: Path) -> Iterator[Path]:
         raise
 
 
-def _usable_parent(store: Store, namespace: str, strategy: Strategy, parent: str | None) -> Manifest | None:
-    """The parent's manifest when a delta can be applied to a copy of it."""
-    if parent is None or why_full(store, namespace, strategy, parent):
-        return None
-    return read_manifest(store.release_dir(namespace, parent))
+def known_rows(store: Store, namespace: str, strategy: Strategy, parent: str | None) -> Mapping[str, str]:
+    """version_id to the fingerprint of the ledger's rows, of what the next release can take over from its parent as it is."""
+    return _rows_of(store, _usable(store, namespace, strategy, parent)[0])
+
+
+def _rows_of(store: Store, origin: Manifest | None) -> Mapping[str, str]:
+    if origin is None:
+        return {}
+    with closing(CatalogReader(store.release_dir(origin.namespace, origin.release_id) / "catalog.sqlite")) as catalog:
+        again = catalog.versions_with("failed_embed")
+    return {version_id: fingerprint for version_id, fingerprint in origin.rows.items() if version_id not in again}
 
 
 def why_full(store: Store, namespace: str, strategy: Strategy, parent: str | None) -> str:
     """Why the next release cannot be made of its parent and the difference, empty when it can."""
+    return _usable(store, namespace, strategy, parent)[1]
+
+
+def _usable(store: Store, namespace: str, strategy: Strategy, parent: str | None) -> tuple[Manifest | None, str]:
+    """The parent's manifest when a delta can be applied to a copy of it, or why it cannot."""
     if parent is None:
-        return "nothing is published yet"
+        return None, "nothing is published yet"
     directory = store.release_dir(namespace, parent)
     try:
         manifest = read_manifest(directory)
         catalog = CatalogReader(directory / "catalog.sqlite")
         catalog.close()
     except NotFoundError:
-        return f"release {parent} is gone from disk"
+        return None, f"release {parent} is gone from disk"
     except SchemaVersionError:
-        return f"release {parent} was written by another version of the program"
+        return None, f"release {parent} was written by another version of the program"
     if catalog.schema_version != SCHEMA_VERSION:
-        return f"release {parent} has a catalog of an older schema"
+        return None, f"release {parent} has a catalog of an older schema"
     if manifest.failures:
-        return f"checks of release {parent} failed"
+        return None, f"checks of release {parent} failed"
     if manifest.embedder != (embedder := embedder_info(strategy)):
-        return f"the embedder is {_named(embedder)}, release {parent} holds vectors of {_named(manifest.embedder)}"
+        return None, f"the embedder is {_named(embedder)}, release {parent} holds vectors of {_named(manifest.embedder)}"
     if manifest.index_profile == index_profile(strategy):
-        return ""
+        return manifest, ""
     if changed := [stage for stage, profile in stage_profiles(strategy).items() if manifest.profiles.get(stage) != profile]:
-        return f"the config or the program of {', '.join(changed)} changed since release {parent}"
-    return f"the encoding, the word index or the vector index is set up otherwise than in release {parent}"
+        return None, f"the config or the program of {', '.join(changed)} changed since release {parent}"
+    return None, f"the encoding, the word index or the vector index is set up otherwise than in release {parent}"
 
 
 def _named(embedder: EmbedderInfo | None) -> str:
@@ -309,6 +326,21 @@ def list_releases(store: Store, namespace: str) -> list[Manifest]:
     return sorted(found, key=lambda manifest: (manifest.created_at, manifest.release_id), reverse=True)
 
 
+def list_heads(store: Store, namespace: str) -> list[Manifest]:
+    """`list_releases` without what the manifests say of each version and file; cheap to ask for again."""
+    found: list[Manifest] = []
+    for path in store.releases_dir(namespace).glob("[!.]*/manifest.json"):
+        with suppress(NotFoundError, FileNotFoundError):
+            written = path.stat()
+            found.append(_head(path.parent, written.st_ino, written.st_mtime_ns))
+    return sorted(found, key=lambda manifest: (manifest.created_at, manifest.release_id), reverse=True)
+
+
+@functools.lru_cache(64)
+def _head(directory: Path, _inode: int, _modified: int) -> Manifest:
+    return replace(read_manifest(directory), versions={}, files={}, outputs={}, given={}, rows={})
+
+
 def clean(directories: Sequence[Path]) -> list[str]:
     """Remove what `surplus` found; returns the names of what was removed."""
     for path in directories:
@@ -335,7 +367,7 @@ def surplus(
         return []
     inside = sorted(path for path in folder.iterdir() if path.is_dir())
     unfinished = [path for path in inside if not (path / "manifest.json").is_file() or path.name.startswith((_BUILDING, _TRASH))]
-    releases = list_releases(store, namespace) if releases is None else releases
+    releases = list_heads(store, namespace) if releases is None else releases
     read = current(store, namespace)
     rejected = [manifest.release_id for manifest in releases if manifest.failures]
     public = [m for m in releases if not m.failures and m.release_id not in unpublished]

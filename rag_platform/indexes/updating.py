@@ -99,14 +99,15 @@ def build_candidate(
     Raises ReleaseError when nothing is live, or a live version has no outputs for the strategy as it is now.
     """
     deletions = ledger.deletion_sequence(namespace)  # before what is live is read: one that comes between is hidden by readers
-    live = ledger.live(namespace)
+    settle(namespace, store, ledger)
+    parent = releases.current(store, namespace)
+    known = {} if full else releases.known_rows(store, namespace, strategy, parent)
+    live, rows = ledger.live_unless(namespace, known)
     profile = stage_profiles(strategy)["embeddings"]
     stale = [version for _, version in live if version.counts.get("profile") != profile]
     if stale:
         raise _stale(stale)
-    settle(namespace, store, ledger)
     retain(namespace, settings=settings, store=store, ledger=ledger)
-    parent = releases.current(store, namespace)
     replaces = unchanged(namespace, strategy, store, ledger) if full and in_place else None
     if replaces:
         parent = releases.manifest_of(store, namespace, replaces).parent
@@ -117,7 +118,7 @@ def build_candidate(
     ):
         manifest = releases.build(
             store, namespace, strategy, live, release_id=release_id, deletions=deletions, parent=parent, cache=cache, full=full,
-            replaces=replaces, processes=settings.embedding_processes,
+            rows=rows, replaces=replaces, processes=settings.embedding_processes,
         )  # fmt: skip
         span.set(release_id=release_id, parent=parent, **manifest.counts)
         tracing.event("ingest.upsert_result", {"delta": manifest.delta, "failed_checks": [check.name for check in manifest.failures]})
@@ -248,7 +249,7 @@ def retain(namespace: str, *, settings: Settings, store: Store, ledger: Ledger) 
     """Ids of the releases that are gone now: unfinished ones, and those beyond the ones that are kept; the ledger calls these dropped."""
     rows = ledger.releases(namespace)
     public = {row.release_id for row in rows if row.published_at}
-    found = releases.list_releases(store, namespace)
+    found = releases.list_heads(store, namespace)
     there = {manifest.release_id for manifest in found}  # one without a row: a crash came first
     pinned = {row.release_id for row in rows if row.pinned}
     removed = releases.clean(releases.surplus(store, namespace, settings.releases.keep, pinned, there - public, found))

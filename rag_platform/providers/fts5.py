@@ -111,10 +111,13 @@ class Fts5Reader:
         """Number of chunks held."""
         return self._count
 
-    def ids(self) -> set[str]:
-        """Every chunk id held."""
+    def ids(self, among: Collection[str] | None = None) -> set[str]:
+        """Every chunk id held, or those of the given ones that are."""
         with _told(self._path):
-            return {row[0] for row in self._db().execute("SELECT chunk_id FROM chunks")}
+            if among is None:
+                return {row[0] for row in self._db().execute("SELECT chunk_id FROM chunks")}
+            sql = "SELECT chunk_id FROM chunks WHERE chunk_id IN (SELECT value FROM json_each(?))"
+            return {row[0] for row in self._db().execute(sql, [json.dumps(list(among))])}
 
     def search(
         self,

@@ -131,11 +131,13 @@ class TantivyReader:
         """Number of chunks held."""
         return int(self._searcher.num_docs)
 
-    def ids(self) -> set[str]:
-        """Every chunk id held."""
+    def ids(self, among: Collection[str] | None = None) -> set[str]:
+        """Every chunk id held, or those of the given ones that are."""
         import tantivy
 
-        return {chunk_id for _, chunk_id in self._hits(tantivy.Query.all_query(), max(1, self.count()))}
+        query = tantivy.Query
+        wanted = query.all_query() if among is None else query.term_set_query(self._index.schema, "chunk_id", list(among))
+        return {chunk_id for _, chunk_id in self._hits(wanted, max(1, self.count()))}
 
     def search(
         self,

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,8 @@ from rag_platform.config_query import ProviderConfig
 from rag_platform.documents.versions import STAGES, VersionBuild, build_stage
 from rag_platform.errors import IntegrityError, NotFoundError, ReleaseError, SchemaVersionError, StorageError
 from rag_platform.indexes import dense, release
-from rag_platform.indexes.checks import CHECKS
+from rag_platform.indexes.catalog import CatalogReader
+from rag_platform.indexes.checks import CHECKS, IndexChanges, index_differences
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.indexes.manifest import Manifest, embedder_info, read_manifest
 from rag_platform.ir import Document, Version
@@ -136,6 +138,43 @@ def test_delta_gives_what_a_full_build_gives(store: Store, make: Callable[..., L
     grow([edited, retitled, new], "full", None)
     assert content(store, "r2") == content(store, "full")
     assert content(store, "r1") == before
+
+
+@pytest.mark.integration
+def test_versions_whose_rows_are_known_are_taken_over_unseen(store: Store, tiny: Strategy, make: Callable[..., Live]) -> None:
+    guide, handbook = make("guide", GUIDE, tags=("ops",)), make("handbook", HANDBOOK)
+    notes, newer = make("notes", NOTES), make("notes", NOTES + "A newer line.\n")
+    ids = [version.version_id for _, version in (guide, handbook, notes, newer)]
+
+    def built(release_id: str, live: list[Live], rows: dict[str, str], parent: str | None = None) -> Manifest:
+        with EmbeddingCache(store.embeddings_path) as cache:
+            manifest = release.build(
+                store, "default", tiny, live, release_id=release_id, parent=parent, cache=cache, processes=1, rows=rows
+            )  # fmt: skip
+        release.publish(store, "default", release_id)
+        return manifest
+
+    built("r1", [guide, handbook, notes], {ids[0]: "a", ids[1]: "b", ids[2]: "c"})
+    assert release.known_rows(store, "default", tiny, "r1") == {ids[0]: "a", ids[1]: "b", ids[2]: "c"}
+    renamed = dataclasses.replace(handbook[0], title="Another title"), handbook[1]
+    grown = built("r2", [renamed, newer], {ids[0]: "a", ids[1]: "other", ids[3]: "d"}, "r1")
+    assert (grown.delta["versions_added"], grown.delta["versions_removed"], grown.delta["versions_unchanged"]) == (1, 1, 2)
+    whole = built("whole", [guide, renamed, newer], dict(grown.rows))
+    assert content(store, "r2") == content(store, "whole")
+    assert (grown.versions, grown.outputs, grown.given, grown.rows) == (whole.versions, whole.outputs, whole.given, whole.rows)
+
+
+@pytest.mark.integration
+def test_the_check_of_an_edit_finds_what_an_index_did_not_take_or_give_up(
+    store: Store, tiny: Strategy, make: Callable[..., Live], grow: Callable[..., Manifest]
+) -> None:
+    grow([make("guide", GUIDE)], "r1")
+    directory = store.release_dir("default", "r1")
+    with closing(CatalogReader(directory / "catalog.sqlite")) as catalog:
+        (held, *_), nothing = catalog.chunk_ids(), set[str]()
+        for lost, got, reason in (({"x"}, {held}, []), ({held}, nothing, ["too many"] * 2), (nothing, {"x"}, ["missing"] * 2)):
+            found = index_differences(directory, tiny, catalog, IndexChanges((lost, got), (lost, got)))
+            assert len(found) == len(reason) and all(word in text for word, text in zip(reason, found, strict=True))
 
 
 @pytest.mark.integration
