@@ -104,7 +104,7 @@ def test_every_make_target_in_the_documents_exists() -> None:
     for document in DOCUMENTS:
         text = document.read_text(encoding="utf-8")
         lines = [line.strip() for _, block in _FENCE.findall(text) for line in block.splitlines()] + _CODE.findall(_FENCE.sub("", text))
-        named = {word for line in lines if line.startswith("make ") for word in line.split("#")[0].split()[1:] if word.isalpha()}
+        named = {word for line in lines if line.startswith("make ") for word in line.split("#")[0].split()[1:] if re.fullmatch("[a-z][a-z-]*", word)}
         wrong += [f"{name(document)}: make {word}" for word in sorted(named - targets)]
     assert not wrong, "\n".join(wrong)
 
@@ -129,6 +129,23 @@ def is_json(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def test_every_module_is_tested_where_it_can_be_found() -> None:
+    """In a file of its name, in one that imports it, or where docs/testing.md says."""
+    files = {path: path.read_text(encoding="utf-8") for path in sorted((REPOSITORY / "rag_platform_tests").rglob("*.py"))}
+    names, texts = {path.name for path in files}, "\n".join(files.values())
+    rows = re.findall(r"^\| (`[a-z].*?) \| (.*) \|$", (REPOSITORY / "docs" / "testing.md").read_text(encoding="utf-8"), re.MULTILINE)
+    told = {module: _CODE.findall(cell) for modules, cell in rows for module in _CODE.findall(modules)}
+    wrong = []
+    for path in MODULES:
+        module = ".".join(path.relative_to(REPOSITORY / "rag_platform").with_suffix("").parts)
+        package, _, stem = f"rag_platform.{module}".rpartition(".")
+        imported = rf"{re.escape(package)}\.{stem}\b|from {re.escape(package)} import (\([^)]*|[^\n]*)\b{stem}\b"
+        if stem != "__init__" and f"test_{stem}.py" not in names and not re.search(imported, texts):
+            there = [file for file in told.get(module, []) if (REPOSITORY / "rag_platform_tests" / file).is_file()]
+            wrong += [] if there else [f"{module}: no test file names it, nor docs/testing.md"]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_the_readme_names_the_tools_that_there_are() -> None:
