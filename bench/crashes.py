@@ -141,11 +141,13 @@ class Trial:
 
 
 def prepare(scenario: Scenario, folder: Path) -> Trial:
-    """Make the beginning, run the work once undisturbed and note every point it passes."""
+    """Make the beginning unless another scenario left it in the folder, run the work once undisturbed and note every point it passes."""
     trial = Trial(scenario, folder, NOTHING, NOTHING, [], [])
     begin = trial.place("begin")
-    begin.home.mkdir(parents=True)
-    before = _value(forked(lambda: _prepared(scenario, begin.enter())))
+    if not begin.home.exists():
+        begin.home.mkdir(parents=True)
+        _value(forked(lambda: scenario.prepare(begin.enter())))
+    before = _value(forked(lambda: _plain(state_of(begin.enter()))))
     clean = trial.fresh("clean")
 
     def undisturbed() -> dict[str, Any]:
@@ -159,11 +161,6 @@ def prepare(scenario: Scenario, folder: Path) -> Trial:
     points = after["points"]
     preload(after["modules"])
     return Trial(scenario, folder, _state(before), _state(after["state"]), after["files"], [Point(*point) for point in points])
-
-
-def _prepared(scenario: Scenario, place: Place) -> Any:
-    scenario.prepare(place)
-    return _plain(state_of(place))
 
 
 def _settled(place: Place) -> Any:
@@ -295,7 +292,7 @@ def chosen(points: Sequence[Point], first_and_last: bool) -> list[Point]:
 def run(scenario: Scenario, options: argparse.Namespace, folder: Path) -> tuple[int, int]:
     """(points tried, points not recovered) of one scenario, printed."""
     began = time.monotonic()
-    trial = prepare(scenario, folder / scenario.name)
+    trial = prepare(scenario, folder / scenario.prepare.__name__)
     points = chosen(trial.points, options.first_and_last)
     sites = {point.site for point in trial.points}
     print(
