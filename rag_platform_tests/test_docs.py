@@ -104,7 +104,8 @@ def test_every_make_target_in_the_documents_exists() -> None:
     for document in DOCUMENTS:
         text = document.read_text(encoding="utf-8")
         lines = [line.strip() for _, block in _FENCE.findall(text) for line in block.splitlines()] + _CODE.findall(_FENCE.sub("", text))
-        named = {word for line in lines if line.startswith("make ") for word in line.split("#")[0].split()[1:] if re.fullmatch("[a-z][a-z-]*", word)}
+        words = [word for line in lines if line.startswith("make ") for word in line.split("#")[0].split()[1:]]
+        named = {word for word in words if re.fullmatch("[a-z][a-z-]*", word)}
         wrong += [f"{name(document)}: make {word}" for word in sorted(named - targets)]
     assert not wrong, "\n".join(wrong)
 
