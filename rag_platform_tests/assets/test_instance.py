@@ -18,8 +18,8 @@ from rag_platform.assets import instance
 PARENT = """
 import subprocess, sys, time
 subprocess.Popen([sys.executable, "-c", "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(600)"])
-print("up", flush=True)
 try:
+    print("up", flush=True)
     time.sleep(600)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
