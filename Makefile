@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SETUP := .venv/.setup
 
-.PHONY: setup demo test test-extras static check bench ui golden format clean
+.PHONY: setup demo test test-thorough perf test-extras static check bench ui golden format clean
 
 setup: $(SETUP)
 
@@ -21,6 +21,12 @@ demo: setup                ## ingest data/samples, publish a release, ask three 
 
 test: setup                ## the test suite, without optional packages
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-thorough: setup       ## the same with many more examples, lives, crash points and mutations; half an hour or more
+	RAG_THOROUGH=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+
+perf: setup                ## the tests that measure processor time
+	$(BIN)/python -m pytest -m perf
 
 # torch alone first, so that its pinned version is what the models' packages find; only what the extras unlock runs again.
 test-extras: setup         ## install the extras (models: torch), run the tests that they unlock

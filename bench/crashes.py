@@ -1,6 +1,6 @@
 """Kills work at every point where it changes a file, and fills the disk there; afterwards the library must be whole and the work complete.
 
-    python bench/crashes.py [--scenario update ...] [--first-and-last] [--seconds 50] [--fault kill full] [--workers 2]
+    python bench/crashes.py [--scenario update ...] [--first-and-last] [--points 20] [--seconds 50] [--fault kill full] [--workers 2]
 
 For each write point a data root is copied, the work begins in a process of its own and is killed (SIGKILL) at that point. Then, in a fresh
 process: CURRENT names a complete release whose files have their recorded hashes, its chunks, vectors and answers are wholly those of
@@ -141,11 +141,13 @@ class Trial:
 
 
 def prepare(scenario: Scenario, folder: Path) -> Trial:
-    """Make the beginning, run the work once undisturbed and note every point it passes."""
+    """Make the beginning unless another scenario left it in the folder, run the work once undisturbed and note every point it passes."""
     trial = Trial(scenario, folder, NOTHING, NOTHING, [], [])
     begin = trial.place("begin")
-    begin.home.mkdir(parents=True)
-    before = _value(forked(lambda: _prepared(scenario, begin.enter())))
+    if not begin.home.exists():
+        begin.home.mkdir(parents=True)
+        _value(forked(lambda: scenario.prepare(begin.enter())))
+    before = _value(forked(lambda: _plain(state_of(begin.enter()))))
     clean = trial.fresh("clean")
 
     def undisturbed() -> dict[str, Any]:
@@ -159,11 +161,6 @@ def prepare(scenario: Scenario, folder: Path) -> Trial:
     points = after["points"]
     preload(after["modules"])
     return Trial(scenario, folder, _state(before), _state(after["state"]), after["files"], [Point(*point) for point in points])
-
-
-def _prepared(scenario: Scenario, place: Place) -> Any:
-    scenario.prepare(place)
-    return _plain(state_of(place))
 
 
 def _settled(place: Place) -> Any:
@@ -295,15 +292,15 @@ def chosen(points: Sequence[Point], first_and_last: bool) -> list[Point]:
 def run(scenario: Scenario, options: argparse.Namespace, folder: Path) -> tuple[int, int]:
     """(points tried, points not recovered) of one scenario, printed."""
     began = time.monotonic()
-    trial = prepare(scenario, folder / scenario.name)
+    trial = prepare(scenario, folder / scenario.prepare.__name__)
     points = chosen(trial.points, options.first_and_last)
     sites = {point.site for point in trial.points}
     print(
         f"\n{scenario.name}: {len(trial.points)} write points at {len(sites)} sites; the work took {time.monotonic() - began:.1f} s",
         flush=True,
     )
-    items = [(point, fault) for fault in options.fault for point in points]
-    items.sort(key=lambda item: hashlib.sha256(f"{item[0]} {item[1]}".encode()).digest())  # what fits the time is a mixture
+    points.sort(key=lambda point: hashlib.sha256(str(point).encode()).digest())  # what is tried of them is a mixture
+    items = [(point, fault) for point in points[: options.points] for fault in options.fault]
     until = time.monotonic() + options.seconds
 
     def attempt(worker: int, item: tuple[Point, str]) -> Any:
@@ -323,8 +320,8 @@ def run(scenario: Scenario, options: argparse.Namespace, folder: Path) -> tuple[
     for result in bad[: options.show]:
         print(f"  NOT RECOVERED {result.get('fault')} {result.get('point')}\n    ended: {result.get('ended')}\n    {result.get('wrong')}")
         print("      " + (result.get("broken") or result.get("stack") or "").strip().replace("\n", "\n      ")[-1500:])
-    if len(results) < len(items):
-        print(f"  {len(items) - len(results)} points were not tried within {options.seconds:g} s")
+    if untried := len(points) * len(options.fault) - len(results):
+        print(f"  {untried} faults were not tried: --points and --seconds bound them")
     return len(results), len(bad)
 
 
@@ -334,6 +331,7 @@ def main() -> int:
     parser.add_argument("--scenario", nargs="*", default=[scenario.name for scenario in SCENARIOS])
     parser.add_argument("--fault", nargs="*", default=["kill", "full"], choices=["kill", "full"])
     parser.add_argument("--first-and-last", action="store_true")
+    parser.add_argument("--points", type=int, help="points to try of each scenario, a mixture; default: all")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="for each scenario")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--show", type=int, default=5, help="how many failures to print in full")

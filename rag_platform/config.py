@@ -445,9 +445,12 @@ def _strategies_dir(settings: Settings) -> Path:
     return settings.strategies_dir or config_dir() / "strategies"
 
 
+_YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same values, read in a tenth of the time
+
+
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+        loaded = yaml.load(path.read_text(encoding="utf-8"), Loader=_YAML_LOADER)
     except (OSError, yaml.YAMLError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
     if loaded is None:

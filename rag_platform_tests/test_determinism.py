@@ -14,7 +14,7 @@ from rag_platform.config import load_settings
 from rag_platform.documents import child_pool
 from rag_platform.ledger import Ledger
 from rag_platform.store import Store
-from rag_platform_tests.conftest import Shelf, write_config
+from rag_platform_tests.conftest import THOROUGH, Shelf, write_config
 
 SAMPLES = Path(__file__).resolve().parents[1] / "data" / "samples"
 KINDS = ("facts.md", "blocks.parquet", "media.parquet", "summary.json")
@@ -77,5 +77,6 @@ def test_facts_blocks_sections_and_chunks_are_the_same_bytes(
     assert {name.rsplit("/", 1)[1] for name in first if name.startswith("facts/")} == set(KINDS)
     assert {name.split("/")[4] for name in first if name.startswith("versions/")} >= set(STAGES)
     assert len([name for name in first if name.endswith("facts.md")]) == 10
-    assert outputs(every_format, tmp_path / "again", folder, 1, monkeypatch) == first
     assert outputs(every_format, tmp_path / "two", folder, 2, monkeypatch) == first
+    if THOROUGH:
+        assert outputs(every_format, tmp_path / "again", folder, 1, monkeypatch) == first

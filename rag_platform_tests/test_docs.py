@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-import pytest
 
 from rag_platform.cli import main
 
@@ -58,21 +57,28 @@ def shown(text: str) -> list[str]:
     return [line for line in [*lines, *_CODE.findall(_FENCE.sub("", text))] if _COMMAND.match(line)]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
-def test_every_command_in_the_documents_exists(document: Path) -> None:
-    assert [found for line in shown(document.read_text(encoding="utf-8")) if (found := problem(line))] == []
+def test_every_command_in_the_documents_exists() -> None:
+    wrong = [
+        f"{name(document)}: {found}"
+        for document in DOCUMENTS
+        for line in shown(document.read_text(encoding="utf-8"))
+        if (found := problem(line))
+    ]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_the_readme_shows_commands_at_all() -> None:
     assert len(shown(DOCUMENTS[0].read_text(encoding="utf-8"))) >= 10
 
 
-@pytest.mark.parametrize("module", MODULES, ids=name)
-def test_every_command_in_a_message_exists(module: Path) -> None:
+def test_every_command_in_a_message_exists() -> None:
     """A remedy that names a command nobody has is worse than none."""
-    text = module.read_text(encoding="utf-8")
-    lines = [re.sub(r"\{[^{}]*\}", "X", line) for line in _CODE.findall(text) if _COMMAND.match(line)]
-    assert [found for line in lines if (found := problem(line))] == []
+    wrong = []
+    for module in MODULES:
+        commands_named = [line for line in _CODE.findall(module.read_text(encoding="utf-8")) if _COMMAND.match(line)]
+        found = [problem(re.sub(r"\{[^{}]*\}", "X", line)) for line in commands_named]
+        wrong += [f"{name(module)}: {text}" for text in found if text]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_the_table_of_commands_is_complete_and_its_options_exist() -> None:
@@ -92,26 +98,55 @@ def test_the_table_of_commands_is_complete_and_its_options_exist() -> None:
     assert told == set(COMMANDS)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
-def test_every_make_target_in_the_documents_exists(document: Path) -> None:
-    targets = set(re.findall(r"^([a-z]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    text = document.read_text(encoding="utf-8")
-    lines = [line.strip() for _, block in _FENCE.findall(text) for line in block.splitlines()] + _CODE.findall(_FENCE.sub("", text))
-    named = {word for line in lines if line.startswith("make ") for word in line.split("#")[0].split()[1:] if word.isalpha()}
-    assert named <= targets
+def test_every_make_target_in_the_documents_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    wrong = []
+    for document in DOCUMENTS:
+        text = document.read_text(encoding="utf-8")
+        lines = [line.strip() for _, block in _FENCE.findall(text) for line in block.splitlines()] + _CODE.findall(_FENCE.sub("", text))
+        words = [word for line in lines if line.startswith("make ") for word in line.split("#")[0].split()[1:]]
+        named = {word for word in words if re.fullmatch("[a-z][a-z-]*", word)}
+        wrong += [f"{name(document)}: make {word}" for word in sorted(named - targets)]
+    assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
-def test_links_files_and_json_blocks_hold(document: Path) -> None:
-    text = document.read_text(encoding="utf-8")
-    links = [link for link in re.findall(r"\]\(([^)#\s]+)\)", text) if "://" not in link]
-    assert [link for link in links if not (document.parent / link).exists()] == []
-    for language, block in _FENCE.findall(text):
-        if language == "json":
-            json.loads(block)
-    places = [REPOSITORY, REPOSITORY / "rag_platform", REPOSITORY / "rag_platform_tests", document.parent]
-    files = [code for code in _CODE.findall(_FENCE.sub("", text)) if re.fullmatch(r"[a-z_]+(/[\w.-]+)+\.(py|md|yaml|toml)", code)]
-    assert [file for file in files if not any((place / file).is_file() for place in places)] == []
+def test_links_files_and_json_blocks_hold() -> None:
+    wrong = []
+    for document in DOCUMENTS:
+        text = document.read_text(encoding="utf-8")
+        links = [link for link in re.findall(r"\]\(([^)#\s]+)\)", text) if "://" not in link]
+        places = [REPOSITORY, REPOSITORY / "rag_platform", REPOSITORY / "rag_platform_tests", document.parent]
+        files = [code for code in _CODE.findall(_FENCE.sub("", text)) if re.fullmatch(r"[a-z_]+(/[\w.-]+)+\.(py|md|yaml|toml)", code)]
+        missing = [link for link in links if not (document.parent / link).exists()]
+        missing += [file for file in files if not any((place / file).is_file() for place in places)]
+        missing += [block for language, block in _FENCE.findall(text) if language == "json" and not is_json(block)]
+        wrong += [f"{name(document)}: {item}" for item in missing]
+    assert not wrong, "\n".join(wrong)
+
+
+def is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def test_every_module_is_tested_where_it_can_be_found() -> None:
+    """In a file of its name, in one that imports it, or where docs/testing.md says."""
+    files = {path: path.read_text(encoding="utf-8") for path in sorted((REPOSITORY / "rag_platform_tests").rglob("*.py"))}
+    names, texts = {path.name for path in files}, "\n".join(files.values())
+    rows = re.findall(r"^\| (`[a-z].*?) \| (.*) \|$", (REPOSITORY / "docs" / "testing.md").read_text(encoding="utf-8"), re.MULTILINE)
+    told = {module: _CODE.findall(cell) for modules, cell in rows for module in _CODE.findall(modules)}
+    wrong = []
+    for path in MODULES:
+        module = ".".join(path.relative_to(REPOSITORY / "rag_platform").with_suffix("").parts)
+        package, _, stem = f"rag_platform.{module}".rpartition(".")
+        imported = rf"{re.escape(package)}\.{stem}\b|from {re.escape(package)} import (\([^)]*|[^\n]*)\b{stem}\b"
+        if stem != "__init__" and f"test_{stem}.py" not in names and not re.search(imported, texts):
+            there = [file for file in told.get(module, []) if (REPOSITORY / "rag_platform_tests" / file).is_file()]
+            wrong += [] if there else [f"{module}: no test file names it, nor docs/testing.md"]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_the_readme_names_the_tools_that_there_are() -> None:

@@ -140,9 +140,8 @@ def test_what_is_done_stays_done(ledger: Any) -> None:
     ledger.update_job_item(job.job_id, "default.b@1", "failed", "encrypted", "needs a password")
     with working(SLEEP, job.job_id) as (process, _):
         ledger.update_job(job.job_id, state="running", pid=process.pid)
-        began = time.monotonic()
         ended = jobs.cancel(job.job_id, ledger)
-        assert time.monotonic() - began < 5 and process.wait(5) == -signal.SIGTERM
+        assert process.wait(5) == -signal.SIGTERM
     assert ended.state == "cancelled" and f"rag jobs retry {job.job_id}" in ended.reason and ended.ended_at
     assert [item.state for item in ledger.job_items(job.job_id)] == ["done", "failed", "cancelled"]
 

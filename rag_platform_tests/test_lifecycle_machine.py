@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from rag_platform_tests.conftest import THOROUGH
+
 BENCH = Path(__file__).resolve().parent.parent / "bench"
 
 pytestmark = pytest.mark.integration
@@ -16,7 +18,7 @@ pytestmark = pytest.mark.integration
 
 def test_random_lives_equal_full_builds(tmp_path: Path) -> None:
     ended = subprocess.run(
-        [sys.executable, str(BENCH / "machine.py"), "--seconds", "20", "--steps", "12", "--seed", "11"],
-        capture_output=True, text=True, timeout=300, check=False, env={**os.environ, "TMPDIR": str(tmp_path)},
+        [sys.executable, str(BENCH / "machine.py"), "--sequences", "30" if THOROUGH else "3", "--steps", "10", "--seed", "11"],
+        capture_output=True, text=True, timeout=600, check=False, env={**os.environ, "TMPDIR": str(tmp_path)},
     )  # fmt: skip
     assert ended.returncode == 0 and "differences=0" in ended.stdout, ended.stdout + ended.stderr

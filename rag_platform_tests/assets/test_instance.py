@@ -18,8 +18,8 @@ from rag_platform.assets import instance
 PARENT = """
 import subprocess, sys, time
 subprocess.Popen([sys.executable, "-c", "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(600)"])
-print("up", flush=True)
 try:
+    print("up", flush=True)
     time.sleep(600)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
@@ -45,13 +45,17 @@ def left(session: int) -> list[int]:
 
 
 def children(pid: int) -> list[int]:
-    """Children of a process, first started first."""
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()]
+    """The two children of a process, first started first; the second may come a moment after the first one's word."""
+    until = time.monotonic() + 60
+    while len(found := Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()) < 2:
+        assert time.monotonic() < until, found
+        time.sleep(0.01)
+    return [int(child) for child in found]
 
 
 def gone(session: int) -> None:
     """Wait until nothing of a session is left."""
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while left(session):
         assert time.monotonic() < until, left(session)
         time.sleep(0.05)

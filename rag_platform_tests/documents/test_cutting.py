@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_platform.documents.boundaries import Guarded, is_grapheme_boundary, structure
@@ -79,7 +79,6 @@ def check(text: str, spans: Sequence[tuple[int, int]], longest: int) -> None:
     assert not text[max(done, 0) :].strip()
 
 
-@settings(deadline=None, max_examples=60)
 @given(text=TEXTS)
 @pytest.mark.parametrize("name", sorted(PROVIDERS["chunker"]))
 def test_spans_are_ordered_trimmed_complete_and_split_nothing(name: str, text: str) -> None:
@@ -128,7 +127,6 @@ def headings(text: str) -> list[Heading]:
     return [(m.start(), len(m.group(1)), m.group(2)) for m in re.finditer(r"(?m)^(#+) (.*)$", text)]
 
 
-@settings(deadline=None, max_examples=60)
 @given(text=TEXTS)
 @pytest.mark.parametrize("name", sorted(PROVIDERS["sectioner"]))
 def test_sections_cover_the_text_in_order_under_ids_of_their_own(name: str, text: str) -> None:

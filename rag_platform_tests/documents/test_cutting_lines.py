@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import regex
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rag_platform.documents.chunkers_recursive import Recursive
@@ -28,7 +28,6 @@ LINK, HEADING = ("[two words](a/b.md)", True), ("\n\n# 第一章 总则\n\n", Tr
 BEHIND_OVERLAP = [(part, " ") for part in (LINK, HEADING, ("，", False), HEADING, HEADING, LINK)]  # fits only without what windows share
 
 
-@settings(max_examples=60)
 @given(parts=LINES)
 @example(parts=BEHIND_OVERLAP)
 @pytest.mark.parametrize("name", sorted(PROVIDERS["chunker"]))

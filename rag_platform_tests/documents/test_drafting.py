@@ -307,7 +307,7 @@ def steps(draw: st.DrawFn) -> list[tuple[str, int, int, str]]:
 
 
 @pytest.mark.parametrize("which", ["base", "family"])
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(planned=steps())
 def test_invariants_hold_after_any_operations(request: pytest.FixtureRequest, which: str, planned: list[tuple[str, int, int, str]]) -> None:
     base: Base = request.getfixturevalue(which)

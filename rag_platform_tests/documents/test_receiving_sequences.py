@@ -15,6 +15,7 @@ from rag_platform.documents.receiving import ReceiveOptions, Reception, document
 from rag_platform.ledger import Ledger
 from rag_platform.profiles import stage_profiles
 from rag_platform.store import Store
+from rag_platform_tests.conftest import THOROUGH
 
 NAMES = ("a.md", "b.md")
 TEXTS = ("# One\n", "# Two\n")
@@ -195,6 +196,6 @@ class Receptions(RuleBasedStateMachine):
 
 
 Receptions.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=200 if THOROUGH else 12, stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 TestReceptions = Receptions.TestCase

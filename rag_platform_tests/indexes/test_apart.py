@@ -18,6 +18,8 @@ from rag_platform.ledger import Ledger
 from rag_platform.observability import tracing
 from rag_platform.store import Store
 
+DOCUMENTS = 40  # besides the damaged one
+
 
 @dataclass(frozen=True)
 class Told:
@@ -34,7 +36,7 @@ class Told:
 
 def library(folder: Path) -> Path:
     folder.mkdir()
-    for number in range(131):
+    for number in range(DOCUMENTS + 1):
         words = "the same words" if number in (7, 8) else f"valve {number} and 阀门 {number}"
         (folder / f"note-{number:03}.md").write_text(
             f"# Note {number % 9}\n\nThis is about {words}.\n\n## More\n\n- one\n", encoding="utf-8"
@@ -79,14 +81,17 @@ def two(settings: Settings) -> Settings:
     return settings.model_copy(update={"embedding_processes": 2})
 
 
-def test_children_build_what_one_process_builds(tmp_path: Path, settings: Settings, two: Settings, tiny: Strategy) -> None:
+def test_children_build_what_one_process_builds(
+    tmp_path: Path, settings: Settings, two: Settings, tiny: Strategy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apart, "_WORTH", DOCUMENTS)
     folder = library(tmp_path / "docs")
     here, there = ingest(folder, tmp_path / "here", settings, tiny), ingest(folder, tmp_path / "there", two, tiny)
-    assert len(here.files) > 130 * 7 and here.files == there.files
-    assert sorted(here.outcomes) == sorted(there.outcomes) and here.rows == there.rows and len(here.rows) == 130
+    assert len(here.files) > DOCUMENTS * 7 and here.files == there.files
+    assert sorted(here.outcomes) == sorted(there.outcomes) and here.rows == there.rows and len(here.rows) == DOCUMENTS
     assert here.failures == there.failures == [("note-005.md", "raw_document", "raw_changed")]
-    assert (here.totals.documents, here.totals.chunks) == (there.totals.documents, there.totals.chunks) == (130, there.totals.chunks)
-    assert here.spans == there.spans and here.spans["stage.chunker", "ok"] == 130 and here.spans["stage.dedup", "error"] == 1
+    assert (here.totals.documents, here.totals.chunks) == (there.totals.documents, there.totals.chunks) == (DOCUMENTS, there.totals.chunks)
+    assert here.spans == there.spans and here.spans["stage.chunker", "ok"] == DOCUMENTS and here.spans["stage.dedup", "error"] == 1
     assert here.all_within and there.all_within
 
 

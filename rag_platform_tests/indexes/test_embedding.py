@@ -224,12 +224,10 @@ def test_a_text_that_kills_its_process_costs_no_other(cache: EmbeddingCache, tro
 @pytest.mark.integration
 def test_a_worker_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     worker = EmbeddingWorker("hashing", {})
-    started = time.perf_counter()
     with pytest.raises(ProviderError, match="took more than 0 s"):
         worker.embed(["text"], seconds=0.0)
     assert worker.embed(["text"], seconds=60.0).shape == (1, 256)
     worker.close()
-    assert time.perf_counter() - started < 60
 
 
 # --- estimate, weights -----------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_platform.documents.image_targets import target_edit
@@ -331,7 +331,6 @@ NODES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(NODES, max_size=6))
 def test_every_visible_letter_of_any_tree_is_in_the_blocks_in_order(nodes: list[str]) -> None:
     page = Page(parsed(f"<html><body>x{''.join(nodes)}</body></html>"))

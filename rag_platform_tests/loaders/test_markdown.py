@@ -3,7 +3,6 @@ from __future__ import annotations
 import hashlib
 import html
 import json
-import time
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -172,9 +171,7 @@ def test_claims(name: str, head: bytes, claimed: bool) -> None:
      '<img src="a ' * 4_000, "`" * 50_000, " " * 50_000 + "x", "[a]: " * 10_000, "|" + "a|" * 20_000 + "\n|" + "-|" * 20_000],
 )  # fmt: skip
 def test_pathological_text_is_read_without_hanging(tmp_path: Path, text: str) -> None:
-    started = time.monotonic()
     assert load(tmp_path, text).text == text
-    assert time.monotonic() - started < 20  # far above the usual second: only a hang fails
 
 
 def test_deep_nesting_falls_back_to_paragraphs(tmp_path: Path) -> None:

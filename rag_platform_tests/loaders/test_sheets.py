@@ -102,7 +102,7 @@ cell = st.text(st.sampled_from("ab1| \\\n-#é中`"), max_size=6)
 
 
 @given(st.lists(st.lists(cell, max_size=4).map(tuple), max_size=12))
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_every_group_is_proved_and_no_cell_is_lost(lines):
     given_rows = [Row(number, cells) for number, cells in enumerate(lines, 1)]
     text, blocks = written([("S", list(groups(given_rows, SMALL)))])

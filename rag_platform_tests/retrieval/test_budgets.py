@@ -23,7 +23,6 @@ from rag_platform_tests.chat_server import ChatServer, chat_server, said, stream
 
 GUIDE = [("Limits", "The maximum upload size is 50 MB."), ("Errors", "Error PPR-9087 means that the licence server cannot be reached.")]
 QUESTION = "What is the maximum upload size?"
-A_LITTLE = 0.4  # seconds beyond a deadline, on a busy machine
 
 
 def model(server: ChatServer, **options: Any) -> str:
@@ -34,11 +33,11 @@ def model(server: ChatServer, **options: Any) -> str:
 
 @pytest.fixture
 def hanging() -> Iterator[ChatServer]:
-    """A model that answers when the test is over."""
+    """A model that answers when the test is over: whoever waits for its answer never comes to an end of his own."""
     over = threading.Event()
 
     def reply(body: dict[str, Any], number: int) -> Any:
-        over.wait(20)
+        over.wait(120)
         return said("late")
 
     with chat_server(reply) as server:
@@ -50,26 +49,27 @@ def hanging() -> Iterator[ChatServer]:
 
 
 def test_a_stage_gets_what_is_left() -> None:
+    assert 0 < Deadline.after(3600).left() <= 3600
+    assert Deadline.after(3600).left(0.01) == 0.01
     deadline = Deadline.after(0.1)
-    assert 0.05 < deadline.left() <= 0.1
-    assert deadline.left(0.01) == 0.01
-    started = time.perf_counter()
     with pytest.raises(ProviderError, match=r"query_seconds") as raised:
-        deadlines.within(10, "stage.x", threading.Event().wait, deadline)
-    assert (raised.value.code, time.perf_counter() - started < 0.1 + A_LITTLE) == ("deadline", True)
+        deadlines.within(3600, "stage.x", threading.Event().wait, deadline)
+    assert raised.value.code == "deadline"
     with pytest.raises(ProviderError, match="was not begun"):
         deadlines.within(10, "stage.x", lambda: 1, deadline)
 
 
 def test_who_no_longer_waits_is_not_waited_for() -> None:
     cancelled = threading.Event()
-    deadline = Deadline.after(20, cancelled)
-    assert deadlines.within(5, "stage.x", lambda: 7, deadline) == 7
-    threading.Timer(0.05, cancelled.set).start()
-    started = time.perf_counter()
+    deadline = Deadline.after(3600, cancelled)
+    assert deadlines.within(3600, "stage.x", lambda: 7, deadline) == 7
+
+    def never_ends() -> None:
+        cancelled.set()
+        threading.Event().wait()
+
     with pytest.raises(CancelledError):
-        deadlines.within(5, "stage.x", threading.Event().wait, deadline)
-    assert time.perf_counter() - started < 0.05 + A_LITTLE
+        deadlines.within(3600, "stage.x", never_ends, deadline)
 
 
 def test_leaving_the_block_cancels_what_was_begun_in_it() -> None:
@@ -153,18 +153,11 @@ def test_a_section_without_a_model_of_its_own_takes_the_strategys(library: Libra
     ],
     ids=["answer", "rewrite", "rerank"],
 )
-def test_no_query_outlives_its_deadline(
-    publish: Any, vary: Any, library: Library, store: Store, hanging: ChatServer, lines: str, flag: str
-) -> None:
+def test_no_query_outlives_its_deadline(publish: Any, vary: Any, library: Library, hanging: ChatServer, lines: str, flag: str) -> None:
     publish({"guide": GUIDE})
     answer(library, QueryRequest(QUESTION))  # loads what a first query loads
     name = vary("slow", lines + model(hanging) + "retrieval: {query_seconds: 0.6}\n")
-    started = time.perf_counter()
-    result = answer(library, QueryRequest(QUESTION, strategy=name))
-    seconds = time.perf_counter() - started
-    spans = traces.show(store.logs_dir, result.trace_id)["spans"]  # loading the client is not counted among a question's time
-    seconds -= sum(span["duration_ms"] for span in spans if span["name"] == "model.load") / 1000
-    assert seconds < 0.6 + A_LITTLE
+    result = answer(library, QueryRequest(QUESTION, strategy=name))  # while the model has still not answered
     assert result.flags[flag] is True
     assert result.hits or flag == "rewrite_failed"
     assert "50 MB" in result.answer_markdown or flag == "rewrite_failed"
@@ -174,13 +167,11 @@ def test_a_cancelled_query_ends_early_with_its_trace(
     publish: Any, vary: Any, library: Library, store: Store, hanging: ChatServer
 ) -> None:  # fmt: skip
     publish({"guide": GUIDE})
-    name = vary("slow", "answerer: {provider: llm}\n" + model(hanging))
+    name = vary("slow", "answerer: {provider: llm}\n" + model(hanging) + "retrieval: {query_seconds: 100}\n")
     cancelled = threading.Event()
     threading.Timer(0.3, cancelled.set).start()
-    started = time.perf_counter()
-    with pytest.raises(CancelledError) as raised:
+    with pytest.raises(CancelledError) as raised:  # while the model has still not answered
         answer(library, QueryRequest(QUESTION, strategy=name), cancelled=cancelled)
-    assert time.perf_counter() - started < 0.3 + A_LITTLE
     assert traces.show(store.logs_dir, raised.value.details["trace_id"])["error"]["code"] == "cancelled"
     assert library.load.running == 0
 
@@ -271,8 +262,7 @@ def test_a_question_that_takes_too_long_to_read_ends_in_time(publish: Any, vary:
     library = Library(load_settings({"limits": {"max_query_chars": 1_000_000}}), store)
     answer(library, QueryRequest(QUESTION))
     name = vary("quick", "retrieval: {query_seconds: 0.5}\n")
-    started = time.perf_counter()
     result = answer(library, QueryRequest("½ a-" * 25_000, strategy=name))
     library.close()
-    assert time.perf_counter() - started < 10  # the machine of a test may be slow; without deadlines it takes a minute
     assert not result.answered
+    assert result.flags["error"]["causes"] == ["deadline", "deadline"]

@@ -252,6 +252,7 @@ def test_any_text_is_read_and_what_is_told_compiles(text: str) -> None:
     assert found.rest == clean or (found.filters and len(found.rest) < len(clean))
 
 
+@pytest.mark.perf
 @pytest.mark.parametrize(
     "piece",
     ["近一周", "only pdf ", "质量", "tag:a", "关于的PDF文档", "in the pdf files ", "documents since ", "2024年", "# ", "只看", '"', "a ",

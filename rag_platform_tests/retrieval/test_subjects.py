@@ -138,6 +138,7 @@ def test_any_text_keeps_a_subject(text: str) -> None:
     assert bool(kept) == bool(clean)
 
 
+@pytest.mark.perf
 @pytest.mark.parametrize("piece", ["the ", "summary of ", "with images ", "总结一下", "的概述", "最新的", "please ", ", ", "带图", "a "])
 def test_no_wording_makes_it_slow(piece: str) -> None:
     text = (piece * MAX_CHARS)[:MAX_CHARS]

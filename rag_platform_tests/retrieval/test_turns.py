@@ -26,9 +26,10 @@ def test_places_are_given_in_order_of_arrival_and_never_more_than_there_are() ->
 
     with turns.taken(5):
         threads = [threading.Thread(target=work, args=(number,)) for number in range(5)]
-        for thread in threads:
+        for arrived, thread in enumerate(threads, 1):
             thread.start()
-            time.sleep(0.02)  # so that they arrive one after the other
+            while len(turns._waiting) < arrived:  # so that they arrive one after the other
+                time.sleep(0.001)
     for thread in threads:
         thread.join(5)
     assert (most, order) == (1, [0, 1, 2, 3, 4])

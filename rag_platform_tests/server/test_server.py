@@ -8,7 +8,6 @@ import re
 import shutil
 import sys
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -312,12 +311,10 @@ def test_stdio_speaks_nothing_but_the_protocol(read_only_shelf: Any, tmp_path: P
 
     async def run() -> None:
         with open(errors, "w", encoding="utf-8") as log:
-            started = time.perf_counter()
             server = StdioServerParameters(command=sys.executable, args=[str(program)], env=environment)
             async with Client(stdio_client(server, errlog=log)) as client:
                 result = await client.call_tool("library.query", {"query": "gateway port"})
                 assert "8080" in result.structured_content["data"]["answer_markdown"]
-                assert time.perf_counter() - started < 60
 
     anyio.run(run)
     assert "stray below python" in errors.read_text(encoding="utf-8")

@@ -69,12 +69,13 @@ def others(questions: SharedQuestions) -> list[Child]:
     return [place.child for place in questions._places if place.child is not None]
 
 
-def crowd(questions: SharedQuestions) -> None:
-    """Ask until a second process answers."""
+def crowd(questions: SharedQuestions, processes: int = 2) -> None:
+    """Ask until so many processes answer; nobody asks while one of them starts."""
     ends = time.monotonic() + WAIT_SECONDS
-    while questions.processes == 1:
+    while questions.processes < processes:
         assert time.monotonic() < ends
         ask_many(questions, 24, f"{time.monotonic()} ")
+        until(lambda: not questions._starting)
 
 
 def test_one_question_after_the_other_starts_no_process(shared: Any) -> None:
@@ -103,7 +104,7 @@ def test_a_server_with_as_many_processes_as_may_answer_only_hands_on(
 ) -> None:
     monkeypatch.setattr("rag_platform.server.sharing._PATIENCE_SECONDS", WAIT_SECONDS)  # however slow the machine is
     questions = shared()
-    until(lambda: questions.processes == 3 or not ask_many(questions, 24, f"{time.monotonic()} "))
+    crowd(questions, 3)
     answers = ask_many(questions, 40)
     pids = {traces.show(library.store.logs_dir, trace_id)["runtime"]["pid"] for _, trace_id, _ in answers}
     assert pids == {child.process.pid for child in others(questions)} and len(pids) == 2
