@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rag_platform.documents.inline_units import inline_units, word_ends
+from rag_platform.text.graphemes import is_grapheme_boundary
 
 FENCE = re.compile(r"[ \t>]*(?:[-*+][ \t]+|\d{1,9}[.)][ \t]+)*(`{3,}(?=[^`]*$)|~{3,})")
 DELIMITER = re.compile(r"[ \t>]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$")
@@ -115,60 +116,6 @@ def _low_weights() -> NDArray[np.int64]:
             kind = "letter"
         table[code] = TOKEN_WEIGHTS[kind]
     return table
-
-
-# --- grapheme clusters --------------------------------------------------------------------------------------------------------
-
-
-def is_grapheme_boundary(text: str, index: int) -> bool:
-    """True when a cut before text[index] splits no user-perceived character; false now and then where a cut would do (UAX 29)."""
-    if index <= 0 or index >= len(text):
-        return True
-    left, right = text[index - 1], text[index]
-    if left.isascii() and right.isascii():
-        return not (left == "\r" and right == "\n")
-    if left in "\r\n" or right in "\r\n" or unicodedata.category(left) == "Cc" or unicodedata.category(right) == "Cc":
-        return True
-    if unicodedata.category(right) in ("Mn", "Me", "Mc") or "\U0001f3fb" <= right <= "\U0001f3ff" or right in EXTENDING:
-        return False
-    if left == "\u200d" or left in PREPENDED or "\U000e0020" <= right <= "\U000e007f":
-        return False
-    if _regional(left) and _regional(right):
-        run = 0
-        while run < min(index, 256) and _regional(text[index - 1 - run]):
-            run += 1
-        return run % 2 == 0
-    if _hangul_joins(left, right):
-        return False
-    return not (unicodedata.category(right) == "Lo" and _after_virama(text, index))
-
-
-EXTENDING = "\u200c\u200d\u0e33\u0eb3\uff9e\uff9f"
-PREPENDED = (
-    "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\u0d4e\U000110bd\U000110cd\U000111c2\U000111c3\U00011941\U00011a3a"
-)
-
-
-def _regional(char: str) -> bool:
-    return "\U0001f1e6" <= char <= "\U0001f1ff"
-
-
-def _hangul_joins(left: str, right: str) -> bool:
-    vowel_or_final = "\u1160" <= right <= "\u11ff" or "\ud7b0" <= right <= "\ud7fb"
-    leading = "\u1100" <= left <= "\u115f" or "\ua960" <= left <= "\ua97c"
-    syllable = "\uac00" <= right <= "\ud7a3" or "\u1100" <= right <= "\u115f" or "\ua960" <= right <= "\ua97c"
-    korean = leading or "\uac00" <= left <= "\ud7a3" or "\u1160" <= left <= "\u11ff" or "\ud7b0" <= left <= "\ud7fb"
-    return (vowel_or_final and korean) or (leading and syllable)
-
-
-def _after_virama(text: str, index: int) -> bool:
-    """True when a conjunct goes on: marks before the letter hold a virama."""
-    position = index - 1
-    while position >= 0 and (unicodedata.combining(text[position]) or text[position] == "\u200d"):
-        if unicodedata.combining(text[position]) == 9:
-            return True
-        position -= 1
-    return False
 
 
 # --- legal cuts -----------------------------------------------------------------------------------------------------------------

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from rag_platform.documents.boundaries import BLANKS, CLAUSE, HEADING, Boundaries, boundaries, is_grapheme_boundary, only_headings
+from rag_platform.documents.boundaries import BLANKS, CLAUSE, HEADING, Boundaries, boundaries, only_headings
 from rag_platform.documents.chunk_sizes import EXACT_ROUNDS, INK, Ruler, Span, inked, require_sizes, token_counter, trimmed
 from rag_platform.errors import ConfigError
+from rag_platform.text.graphemes import is_grapheme_boundary
 
 SEPARATORS = ("\n\n", "\n", " ", "")
 SOFT = re.compile(r"[/?&=#.,;:_+|\-–—，、]+(?=\w)")  # where a word without end, such as a URL, is best parted
@@ -34,7 +35,7 @@ class Recursive:
     embedder_options: Mapping[str, Any] = field(default_factory=dict)
 
     NAME: ClassVar[str] = "recursive"
-    VERSION: ClassVar[str] = "3"
+    VERSION: ClassVar[str] = "4"
 
     def __post_init__(self) -> None:
         if self.length_function not in ("characters", "tokens"):
@@ -169,7 +170,7 @@ class WholeSection:
     max_tokens: int = 460
 
     NAME: ClassVar[str] = "whole_section"
-    VERSION: ClassVar[str] = "3"
+    VERSION: ClassVar[str] = "4"
 
     def spans(self, text: str) -> list[Span]:
         """One span, or several where the section is too long."""

@@ -6,7 +6,8 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 
-from rag_platform.documents.boundaries import FENCE, HEADING, SENTENCE, Guarded, is_grapheme_boundary, structure
+from rag_platform.documents.boundaries import FENCE, HEADING, SENTENCE, Guarded, structure
+from rag_platform.text.graphemes import is_grapheme_boundary
 
 Fits = Callable[[str], bool]
 _BLANK = re.compile(r"\s+")
