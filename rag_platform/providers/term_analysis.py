@@ -15,13 +15,14 @@ from rag_platform.children import Workers, shared_out
 from rag_platform.ir import LexicalRow
 from rag_platform.providers import segmentation
 from rag_platform.providers.dictionaries import Dictionary
+from rag_platform.text.scripts import has_han
 
 BREAK = "¶"  # between headings and text, so that no phrase reaches from one into the other; no term is written so
 _K1 = 1.2  # of BM25, in every engine here
 _MOST_IN_ORDER = 64  # of one question
 _LATIN_NAME = 2.0
 _SHARE = 256  # rows that a child process cuts at once
-_LATIN, _HAN = re.compile(r"[a-z]{2,}"), re.compile(r"[\u3400-\u9fff]")
+_LATIN = re.compile(r"[a-z]{2,}")
 
 
 def idf(count: int, holding: int) -> float:
@@ -91,7 +92,7 @@ class Analysis:
 
         A Latin word within a Chinese question is a name, and counts as two Chinese terms: each of their words brings several.
         """
-        names = _LATIN_NAME if _HAN.search(question) else 1.0
+        names = _LATIN_NAME if has_han(question) else 1.0
         found = {
             term: count * _importance(term, identifier_boost) * (names if _LATIN.fullmatch(term) else 1.0)
             for term, count in Counter(self.terms(question)).items()

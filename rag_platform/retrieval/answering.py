@@ -33,12 +33,12 @@ from rag_platform.retrieval.wording import (
     asked,
     best_coverage,
     coverage,
-    is_wide,
     names_coverage,
     question_words,
     rarity,
     terms,
 )
+from rag_platform.text.scripts import is_wide
 
 _DIRECTIVE = re.compile(r"\s*(?::::|\{[*!%#]|///)")  # what a documentation tool replaces
 CONTEXT_WEIGHT = 0.4  # a word that stands only in the heading, header or sentence above the unit

@@ -21,7 +21,7 @@ from rag_platform.retrieval.fusion import min_max
 from rag_platform.retrieval.hits import of_chunk
 from rag_platform.retrieval.quoting import block, overlap, rendered
 from rag_platform.retrieval.tokens import counter, estimate_tokens
-from rag_platform.retrieval.wording import is_wide
+from rag_platform.text.scripts import is_wide
 
 Catalogs = Mapping[str, CatalogReader]
 _NONE: Catalogs = MappingProxyType({})

@@ -23,8 +23,9 @@ from typing import ClassVar
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.providers.term_analysis import idf
 from rag_platform.retrieval.fusion import min_max
+from rag_platform.text.scripts import CJK, FIRST_CJK
 
-RUN = re.compile(r"[^\W_\u3400-\u9fff]+|[\u3400-\u9fff]+")  # a Latin word, or Chinese without a break
+RUN = re.compile(rf"[^\W_{CJK}]+|[{CJK}]+")  # a word, or Chinese, Japanese or Korean without a break
 _SENTENCE_END = re.compile(r"[.!?。！？；\n](?:(?<=[。！？；\n])|(?=\s))")  # one set of characters first: scanned four times as fast
 _STOP = frozenset(
     "a about all also an and any are as at be been but by can could did do does for from had has have how i if in into is it its may me my "
@@ -34,7 +35,6 @@ _STOP = frozenset(
 # a pair of Chinese characters with a function word in it crosses a word boundary
 _FUNCTION = re.compile("[的了是在和与及或就都而也着把被让给向从到对为于之其这那哪个些吗呢吧啊呀么怎请问我你他她它们由谁几所什]")
 _SUFFIXES = ("ations", "ation", "ings", "ing", "ies", "ed", "es", "s", "y", "e")
-HAN = "\u3400"  # where Chinese begins among what RUN finds
 _MAX_CHARS = 4_000  # of a text are read; far above a sane chunk
 _MAX_TERMS = 24
 _MAX_PLACES = 8  # of one word in one text
@@ -87,7 +87,7 @@ def terms_of(text: str) -> list[str]:
     """The distinct words of a normalised question that carry meaning: stems, and pairs of Chinese characters."""
     found: dict[str, None] = {}
     for word in RUN.findall(text):
-        if word[0] >= HAN:
+        if word[0] >= FIRST_CJK:
             found.update((word[i : i + 2], None) for i in range(len(word) - 1) if not _FUNCTION.search(word, i, i + 2))
         elif word not in _STOP:
             found[_stem(word)] = None
@@ -120,7 +120,7 @@ def _places(text: str, term: str, most: int = _MAX_PLACES) -> list[int]:
     found: list[int] = []
     at = text.find(term)
     while at >= 0:
-        if at == 0 or term[0] >= HAN or not text[at - 1].isalnum() or text[at - 1] >= HAN:
+        if at == 0 or term[0] >= FIRST_CJK or not text[at - 1].isalnum() or text[at - 1] >= FIRST_CJK:
             found.append(at)
             if len(found) == most:
                 break

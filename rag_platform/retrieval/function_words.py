@@ -10,6 +10,8 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
+from rag_platform.text.scripts import UNSPACED
+
 _ENGLISH = frozenset(
     "a an and are as at be but by for if in into is it of on or such that the their then there these they this to was will with "
     "what which who whom whose when where why how "
@@ -25,7 +27,7 @@ _BEFORE, _AFTER = r"(?<![\w.\-/\\:@#$&+'’`])", r"(?![\w\-/\\@#&+`(]|[.:'’]\w
 _CONTRACTED = r"(?:['’](?:s|re|ll|d|ve|m)(?!\w))?"
 _SENTENCE_END = ".?!。？！"
 _LOOKED_BACK = 40  # characters
-_UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+_UNSPACED = re.compile(f"[{UNSPACED}]")
 
 
 def without(text: str, further: Sequence[str] = (), spared: Sequence[tuple[int, int]] = ()) -> str:

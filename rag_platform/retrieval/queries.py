@@ -21,6 +21,7 @@ from rag_platform.retrieval import function_words, inference, subjects
 from rag_platform.retrieval.filters import SOFT_FIELDS
 from rag_platform.retrieval.inference import Inferred, inferred
 from rag_platform.retrieval.vocabulary import Vocabulary, changed, vocabulary
+from rag_platform.text.scripts import UNSPACED
 
 RULES = 4  # of everything below; another number when the same text would give another QueryIR
 PLAIN_PROFILE = f"query_plain-v{RULES}"
@@ -36,13 +37,12 @@ _REPEATED = re.compile(r"([!?。，、…~*.])\1{3,}")
 _PHRASE = re.compile(r"\"([^\"]{2,100})\"|“([^“”]{2,100})”|「([^「」]{2,100})」|『([^『』]{2,100})』|《([^《》]{2,100})》|«([^«»]{2,100})»")
 # Quotation marks, dashes, brackets and stops that NFKC leaves wide; the marks of Chinese titles have no narrow form.
 _NARROW = str.maketrans("“”„‟«»「」『』‘’‚‛—–―‐‒−【】〔〕〖〗。、", '"' * 10 + "'" * 4 + "-" * 6 + "[]" * 3 + ".,")
-_HAN = r"\u3005\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_HAN_CHARACTER = re.compile(rf"[{_HAN}]")
-_LETTER = rf"[^\W{_HAN}]"
+_UNSPACED_CHARACTER = re.compile(f"[{UNSPACED}]")
+_LETTER = rf"[^\W{UNSPACED}]"
 # Signs of a sentence; those inside a word (3.5, foo:bar, it's) and before one (.net) belong to it.
 _ALONE = r"[\"“”„«»。、，；：！？「」『』《》〈〉【】〔〕（）()\[\]{}|*~^—–·]+"
 _ENDING = re.compile(rf"[.,;:!?'’`…]+(?!{_LETTER})|(?<!{_LETTER})[,;:!?'‘`…]+|{_ALONE}")
-_PART = rf"[^\W{_HAN}]{{1,120}}"
+_PART = rf"[^\W{UNSPACED}]{{1,120}}"
 _TOKEN = re.compile(rf"(?:(?<![\w.])\.)?{_PART}(?:[._\-/\\:@+#&]{{1,3}}{_PART}){{0,40}}(?:\+\+|#(?!\w))?")
 _OBJECT = r"(?:documents?|files?|folders?|collections?|librar(?:y|ies)|releases?|ind(?:ex|exes|ices)|versions?|sources?)"
 _OBJECT_ZH = r"(?:文档|文件|资料|文件夹|知识库|文档库|索引|版本|来源|发布)"
@@ -208,7 +208,7 @@ def _worded(text: str, config: QueryConfig) -> dict[str, Any]:
     searched, quoted = text, _quoted(text)
     if config.drop_function_words:
         searched = function_words.without(text, config.function_words, quoted)
-    expected = searched if _HAN_CHARACTER.search(text) else text
+    expected = searched if _UNSPACED_CHARACTER.search(text) else text
     about = subjects.subject(text, quoted)
     return {
         "dense_query_text": half_width(text), "sparse_query_expr": searched, "asked_text": text, "asked_words": expected, "about": about,

@@ -16,6 +16,7 @@ from functools import lru_cache
 from rag_platform.providers import segmentation
 from rag_platform.providers.segmentation import is_identifier
 from rag_platform.retrieval import function_words
+from rag_platform.text.scripts import HAN, is_wide
 
 _STOP_WORDS = """
 a about all also an and any are as at be been but by can could did do does for from had has have how i if in into is it its many may me
@@ -44,10 +45,8 @@ DIGIT = re.compile(r"\d|[一二三四五六七八九十百千万两]+[个次年�
 _ORDER_SUFFIXES = (("ies", "y"), ("sses", "ss"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""))
 IDENTIFIER_WEIGHT = 3.0
 NAME_WEIGHT = 2.0
-_COUNTED = re.compile(r"\d+[\u3400-\u9fff]|[\u3400-\u9fff]\d+$")  # 6度, 第3: the number stands there as well
-_HAN_RUN = re.compile(r"[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+")
-_WIDE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-_LATIN_WORD = re.compile(r"[A-Za-z\u00c0-\u024f]{2,}")
+_COUNTED = re.compile(rf"\d+[{HAN}]|[{HAN}]\d+$")  # 6度, 第3: the number stands there as well
+_HAN_RUN = re.compile(f"[{HAN}]+")
 _MANY = 64  # terms of a question
 _INSIDE = re.compile("[a-z]{2}|[0-9]{2}")  # two characters of one part of a word
 _LATIN_TOKEN = re.compile(r"(?<![\w.])[A-Za-z][\w.+#-]*[\w+#]")
@@ -202,11 +201,6 @@ def rarity(words: Sequence[Word], texts: Sequence[Collection[str]]) -> list[floa
         return [word.weight for word in words]
     counts = [sum([word.whole(have) for have in texts]) for word in words]
     return [word.weight * math.log(1 + (len(texts) + 1) / (n + 0.5)) for word, n in zip(words, counts, strict=True)]
-
-
-def is_wide(text: str) -> bool:
-    """True for a text that is mostly Chinese, Japanese or Korean."""
-    return not text.isascii() and len(_WIDE.findall(text)) > len(_LATIN_WORD.findall(text))
 
 
 def _names(text: str) -> set[str]:
