@@ -51,13 +51,7 @@ def word_ends(text: str, low: int, high: int) -> Iterator[int]:
     for word in _dictionary()(text[place : high + CONTEXT]):
         place += len(word)
         beside = text[place - 1 : place + 1]
-        if (
-            low <= place <= high
-            and len(beside) == 2
-            and beside[0] not in NO_END
-            and beside[1] not in NO_START
-            and CHARACTER.search(beside)
-        ):
+        if low <= place <= high and len(beside) == 2 and beside[0] not in NO_END and beside[1] not in NO_START and CHARACTER.search(beside):
             yield place
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from rag_platform.children import Workers, shared_out
 from rag_platform.ir import LexicalRow
-from rag_platform.providers import segmentation
 from rag_platform.providers.dictionaries import Dictionary
+from rag_platform.text import segmentation
 from rag_platform.text.scripts import has_han
 
 BREAK = "¶"  # between headings and text, so that no phrase reaches from one into the other; no term is written so

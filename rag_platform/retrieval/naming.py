@@ -16,9 +16,9 @@ from pathlib import PurePosixPath
 from typing import Protocol
 
 from rag_platform.ir import Candidate
-from rag_platform.providers import segmentation
 from rag_platform.providers.term_analysis import idf
 from rag_platform.retrieval.features import RUN, terms_of
+from rag_platform.text import segmentation
 from rag_platform.text.scripts import FIRST_CJK, has_han
 
 # of a run with letters and digits: FY2022 holds 2022, 2024Q2 holds 2024 and q2

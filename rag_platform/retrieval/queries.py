@@ -16,12 +16,12 @@ from rag_platform.documents import languages
 from rag_platform.documents.keyphrases import keyphrases as found_keyphrases
 from rag_platform.errors import InputError
 from rag_platform.ir import Json, QueryIR
-from rag_platform.providers.segmentation import dictionary_terms, is_identifier
 from rag_platform.retrieval import function_words, inference, subjects
 from rag_platform.retrieval.filters import SOFT_FIELDS
 from rag_platform.retrieval.inference import Inferred, inferred
 from rag_platform.retrieval.vocabulary import Vocabulary, changed, vocabulary
 from rag_platform.text.scripts import UNSPACED
+from rag_platform.text.segmentation import dictionary_terms, is_identifier
 
 RULES = 4  # of everything below; another number when the same text would give another QueryIR
 PLAIN_PROFILE = f"query_plain-v{RULES}"

@@ -13,10 +13,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rag_platform.providers import segmentation
-from rag_platform.providers.segmentation import is_identifier
 from rag_platform.retrieval import function_words
+from rag_platform.text import segmentation
 from rag_platform.text.scripts import HAN, is_wide
+from rag_platform.text.segmentation import is_identifier
 
 _STOP_WORDS = """
 a about all also an and any are as at be been but by can could did do does for from had has have how i if in into is it its many may me
