@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from string import Formatter
 
 from rag_platform.config import CleaningConfig, QualityConfig, Strategy, ViewConfig, canonical_json
-from rag_platform.documents.boundaries import DELIMITER
 from rag_platform.documents.cleaning import fingerprint_text
 from rag_platform.documents.describing import Description
 from rag_platform.documents.keyphrases import keyphrases
@@ -20,6 +19,7 @@ from rag_platform.ir import Chunk, MediaText, View
 from rag_platform.observability import tracing
 from rag_platform.protocols import Embedder
 from rag_platform.registry import build
+from rag_platform.text.markdown_blocks import DELIMITER
 
 FIELDS = ("text", "headings", "terms", "keyphrases", "title", "summary", "tags")
 

@@ -6,11 +6,11 @@ import functools
 import re
 from collections.abc import Callable, Iterator
 
+from rag_platform.text.markdown_blocks import CODE_SPAN
 from rag_platform.text.scripts import HAN, KANA
 
 # Possessive, so that no text makes them try again; a code span or a link reaches over no blank line.
 HEADING_LINE = r"^#{1,6}[ \t]+\S[^\n]*"
-CODE_SPAN = r"(?<!`)(?:`(?:[^`\n]|\n(?!\s))++`|``(?:[^`\n]|`(?!`))++``)(?!`)"
 LINK = (
     r"!?\[(?:[^\[\]\n]|\n(?!\s*\n)|!?\[[^\[\]\n]*+\](?:\([^()\s]*+\))?)*+\]"
     r"\((?:<[^<>\n]*+>|(?:[^()\s]|\([^()\s]*+\))*+)(?:[ \t]+(?:\"[^\"\n]*+\"|'[^'\n]*+'))?[ \t]*\)"

@@ -23,7 +23,7 @@ from rag_platform.retrieval.vocabulary import Vocabulary, changed, vocabulary
 from rag_platform.text.scripts import UNSPACED
 from rag_platform.text.segmentation import dictionary_terms, is_identifier
 
-RULES = 4  # of everything below; another number when the same text would give another QueryIR
+RULES = 5  # of everything below; another number when the same text would give another QueryIR
 PLAIN_PROFILE = f"query_plain-v{RULES}"
 REWRITE_PROFILE = "none"
 _QUERY, _KEYPHRASES = QueryConfig(), KeyphraseConfig()
