@@ -21,11 +21,17 @@ _NEXT = re.compile(r"\s*\S")
 def sentence_ends(text: str, start: int = 0, end: int | None = None) -> Iterator[int]:
     """The offsets behind the sentences that end in text[start:end], before the white space that follows.
 
-    A Chinese stop always ends one, a Latin one only before white space; a full stop not before a lower-case letter either.
+    A Chinese stop always ends one, a Latin one only before white space; a full stop not before a lower-case letter either, unless it
+    stands alone, as in tokenised text.
     """
     for match in _END.finditer(text, start, len(text) if end is None else end):
         place = match.end()
-        if text[match.start()] != "." or not (_goes_on(text, place) or _NO_END.search(text, max(0, place - _LONGEST), place)):
+        dot = match.start()
+        if (
+            text[dot] != "."
+            or text[dot - 1 : dot].isspace()
+            or not (_goes_on(text, place) or _NO_END.search(text, max(0, place - _LONGEST), place))
+        ):
             yield place
 
 

@@ -29,6 +29,7 @@ def cut(text: str) -> list[str]:
         ["第一句。", "第二句！", "“第三句？”", "他说：“好。”", "然后走了……就这样；完了。"],
         ["版本是 1.2。", "Use 3.5.", " 完成。"],
         ["。！？", "a"],
+        ["a thin wing .", " the lift is small ."],
     ],
 )
 def test_sentences(parts: list[str]) -> None:
