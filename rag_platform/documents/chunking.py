@@ -12,10 +12,10 @@ from rag_platform.chunk_embedders import chunk_tokens, chunking_embedder, embedd
 from rag_platform.config import Strategy
 from rag_platform.documents.chunk_sizes import Span
 from rag_platform.documents.cleaning import Normalised, fingerprint_text
-from rag_platform.documents.languages import language
 from rag_platform.documents.places import Places, attached_images, media_chunks
 from rag_platform.ir import Chunk, Facts, MediaLink, Section, Version
 from rag_platform.protocols import Chunker
+from rag_platform.text.language import language
 from rag_platform.text.tokens import estimate_tokens
 
 TOO_SHORT = 20

@@ -12,14 +12,14 @@ from typing import Any
 
 from rag_platform.config import KeyphraseConfig, Limits, fingerprint
 from rag_platform.config_query import InferenceConfig, QueryConfig
-from rag_platform.documents import languages
-from rag_platform.documents.keyphrases import keyphrases as found_keyphrases
 from rag_platform.errors import InputError
 from rag_platform.ir import Json, QueryIR
 from rag_platform.retrieval import function_words, inference, subjects
 from rag_platform.retrieval.filters import SOFT_FIELDS
 from rag_platform.retrieval.inference import Inferred, inferred
 from rag_platform.retrieval.vocabulary import Vocabulary, changed, vocabulary
+from rag_platform.text.keyphrases import keyphrases as found_keyphrases
+from rag_platform.text.language import UNKNOWN, language
 from rag_platform.text.scripts import UNSPACED
 from rag_platform.text.segmentation import dictionary_terms, is_identifier
 
@@ -88,15 +88,15 @@ def prepare(
     preferences = tuple(name for name in SOFT_FIELDS if asked.get(name, name in told.preferences) is True)
     own = {**told.filters, **{name: True for name in preferences if name not in asked}}
     normalized = normalised(clean)
-    language = languages.language(clean)
+    spoken = language(clean)
     return QueryIR(
         original_query=text,
         normalized_query=normalized,
         query_hash=hashlib.sha256(normalized.encode()).hexdigest()[:16],
-        language="und" if language == languages.UNKNOWN else language,
+        language="und" if spoken == UNKNOWN else spoken,
         intent=_intent(clean.lower(), told.filters and told.rest == clean),
         filters={**asked, **own},
-        keywords=found_keyphrases(told.rest, language, rules.keyphrases),
+        keywords=found_keyphrases(told.rest, spoken, rules.keyphrases),
         identifiers=identifiers(told.rest),
         phrases=phrases(told.rest),
         expansions=rules.vocabulary.expansions(told.rest, config.expansion_weight, config.max_expansions),
