@@ -11,7 +11,7 @@ from pathlib import Path
 from rag_platform.ir import Chunk, Facts, MediaLink, Section, View
 from rag_platform.loaders.markdown import block_parser, parse
 from rag_platform.loaders.text import line_starts
-from rag_platform.providers.segmentation import terms
+from rag_platform.text.segmentation import terms
 
 SECONDS = 120.0  # for one file and its neighbour: twice page_seconds, and the start of new children on a busy machine
 QUICK_SECONDS = 15.0  # for texts made to cost more than linear time

@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 from rag_platform.config import Settings, Strategy, load_settings, load_strategy
-from rag_platform.documents.languages import language
 from rag_platform.documents.receiving import ReceiveOptions, receive
 from rag_platform.errors import InputError
 from rag_platform.evaluation.datasets import (
@@ -48,6 +47,7 @@ from rag_platform.retrieval.engine import answer
 from rag_platform.retrieval.legs import Access
 from rag_platform.retrieval.library import Library
 from rag_platform.store import Store
+from rag_platform.text.language import language
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 MATERIAL = Path(os.environ.get("RAG_TEST_DATA") or REPOSITORY.parent / "shared" / "data")

@@ -339,7 +339,7 @@ class QueryIR:
     dense_query_text: str
     sparse_query_expr: str
     query_hash: str  # of normalized_query
-    language: str  # ISO 639-1 as documents.languages tells it, or und
+    language: str  # ISO 639-1 as text.language tells it, or und
     intent: str = "search"  # search | summarize | compare | metadata_filter | tool_call
     filters: Json = field(default_factory=dict)  # the caller's and the inferred ones
     keywords: tuple[str, ...] = ()  # the words that carry the meaning, as the one keyphrase service finds them

@@ -14,7 +14,7 @@ from rag_platform.registry import provider_class, provider_version
 INGESTION_STAGES = ("raw_document", "facts", "media", "sections", "chunks", "views", "embeddings")
 
 # A stage's code version changes when the same input and config would give another output.
-STAGE_CODE_VERSIONS = {"raw_document": "1", "facts": "2", "media": "3", "sections": "3", "chunks": "2", "views": "3", "embeddings": "1"}
+STAGE_CODE_VERSIONS = {"raw_document": "1", "facts": "2", "media": "3", "sections": "3", "chunks": "3", "views": "4", "embeddings": "1"}
 
 
 def strategy_config_id(strategy: Strategy) -> str:

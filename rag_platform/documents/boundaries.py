@@ -1,188 +1,42 @@
-"""Where a text may be cut: never inside a cluster, a fence, a table row, a heading, a link; and how many tokens a span costs."""
+"""Where a text may be cut: never inside a cluster, a fence, a table row, a heading, a link."""
 
 from __future__ import annotations
 
-import functools
 import re
-import unicodedata
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from rag_platform.documents.inline_units import inline_units, word_ends
+from rag_platform.text.graphemes import is_grapheme_boundary
+from rag_platform.text.markdown_blocks import HEADING, Guarded, structure
+from rag_platform.text.sentences import CLOSERS, sentence_ends
 
-FENCE = re.compile(r"[ \t>]*(?:[-*+][ \t]+|\d{1,9}[.)][ \t]+)*(`{3,}(?=[^`]*$)|~{3,})")
-DELIMITER = re.compile(r"[ \t>]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$")
-HEADING = re.compile(r"#{1,6}[ \t]")
-
-# Tokens a character costs, by kind, in hundredths; fitted to the sentencepiece vocabulary of multilingual-e5 so that the sum is rarely
-# below the true count. Words of Latin letters are cheap, everything else about one token a character or less.
-TOKEN_WEIGHTS = {"lower": 32, "upper": 70, "digit": 85, "space": 8, "punctuation": 80, "latin": 60, "letter": 60, "han": 85, "other": 130}
-
-
-@dataclass(frozen=True, slots=True)
-class Guarded:
-    """A run of lines that wants to stay whole."""
-
-    start: int
-    end: int
-    kind: str  # fence | row
+Ends = Callable[[str, int, int], Iterable[int]]  # where in text[start:end] a separator ends
+_CLAUSE = re.compile(rf"(?:[，、：；]|……|——)+[{CLOSERS}]*|(?<=[^\s,:;])[,:;][{CLOSERS}]*(?=\s)")
+_BLANKS = re.compile(r"[ \t\u3000]+")
 
 
-def structure(text: str) -> list[Guarded]:
-    """Fences (one run each) and table rows (one run each; the header and its rule belong to the first row), in order."""
-    found: list[Guarded] = []
-    fence: tuple[str, int] | None = None
-    head: int | None = None  # where the table's pending header starts
-    in_table = False
-    previous: tuple[int, str] = (0, "")
-    position = 0
-    for line in _lines(text):
-        start, position = position, position + len(line)
-        body = line.rstrip("\n")
-        if fence is not None:
-            mark = body.strip(" \t>")
-            if mark.startswith(fence[0]) and not mark.strip(fence[0][0]):
-                found.append(Guarded(fence[1], position, "fence"))
-                fence = None
-            previous = (start, "")
-            continue
-        opening = FENCE.match(body)
-        if opening:
-            if head is not None:  # a table of a head alone ends here
-                found.append(Guarded(head, start, "row"))
-            fence, in_table, head = (opening.group(1), start), False, None
-        elif in_table:
-            if not body.strip(" \t>") or HEADING.match(body):
-                in_table = False
-                if head is not None:
-                    found.append(Guarded(head, start, "row"))
-                    head = None
-            else:
-                found.append(Guarded(start if head is None else head, position, "row"))
-                head = None
-        elif "-" in body and "|" in previous[1] and "|" in body and DELIMITER.match(body):
-            in_table, head = True, previous[0]
-        previous = (start, body)
-    if fence is not None:
-        found.append(Guarded(fence[1], len(text), "fence"))
-    elif head is not None:
-        found.append(Guarded(head, len(text), "row"))
-    return found
+def clause_ends(text: str, start: int, end: int) -> Iterable[int]:
+    """The offsets behind commas, colons, semicolons and dashes."""
+    return (match.end() for match in _CLAUSE.finditer(text, start, end))
 
 
-def _lines(text: str) -> list[str]:
-    lines = [line + "\n" for line in text.split("\n")]
-    lines[-1] = lines[-1][:-1]
-    return lines
+def blank_ends(text: str, start: int, end: int) -> Iterable[int]:
+    """The offsets behind runs of blanks."""
+    return (match.end() for match in _BLANKS.finditer(text, start, end))
 
 
-# --- tokens -----------------------------------------------------------------------------------------------------------------
+def _ends_of(pattern: str) -> Ends:
+    compiled = re.compile(pattern)
+    return lambda text, start, end: (match.end() for match in compiled.finditer(text, start, end))
 
 
-def token_sums(text: str) -> NDArray[np.int64]:
-    """Running cost in hundredths of a token: the span [a, b) costs sums[b] - sums[a]."""
-    codes = np.frombuffer(text.encode("utf-32-le", "replace"), dtype=np.uint32)
-    sums = np.zeros(len(codes) + 1, dtype=np.int64)
-    np.cumsum(_weights()[np.minimum(codes, 0x10000)], out=sums[1:])
-    return sums
-
-
-def estimated_tokens(text: str) -> int:
-    """About how many tokens an embedder's vocabulary needs for the text; rather too many than too few."""
-    return -(-int(token_sums(text)[-1]) // 100)
-
-
-@functools.cache
-def _weights() -> NDArray[np.uint8]:
-    """The weight of each character up to U+FFFF; the last one is that of all others."""
-    table = np.full(0x10001, TOKEN_WEIGHTS["other"], dtype=np.uint8)
-    for first, last in ((0x3000, 0x9FFF), (0xAC00, 0xD7A3), (0xFF00, 0xFFEF)):
-        table[first : last + 1] = TOKEN_WEIGHTS["han"]
-    for code in range(0x3000):
-        char = chr(code)
-        kind = "other"
-        if char.isspace():
-            kind = "space"
-        elif code < 0x80:
-            kind = "lower" if char.islower() else "upper" if char.isupper() else "digit" if char.isdigit() else "punctuation"
-        elif code < 0x250:
-            kind = "latin"
-        elif char.isalpha() or unicodedata.category(char).startswith("M"):
-            kind = "letter"
-        table[code] = TOKEN_WEIGHTS[kind]
-    return table
-
-
-# --- grapheme clusters --------------------------------------------------------------------------------------------------------
-
-
-def is_grapheme_boundary(text: str, index: int) -> bool:
-    """True when a cut before text[index] splits no user-perceived character; false now and then where a cut would do (UAX 29)."""
-    if index <= 0 or index >= len(text):
-        return True
-    left, right = text[index - 1], text[index]
-    if left.isascii() and right.isascii():
-        return not (left == "\r" and right == "\n")
-    if left in "\r\n" or right in "\r\n" or unicodedata.category(left) == "Cc" or unicodedata.category(right) == "Cc":
-        return True
-    if unicodedata.category(right) in ("Mn", "Me", "Mc") or "\U0001f3fb" <= right <= "\U0001f3ff" or right in EXTENDING:
-        return False
-    if left == "\u200d" or left in PREPENDED or "\U000e0020" <= right <= "\U000e007f":
-        return False
-    if _regional(left) and _regional(right):
-        run = 0
-        while run < min(index, 256) and _regional(text[index - 1 - run]):
-            run += 1
-        return run % 2 == 0
-    if _hangul_joins(left, right):
-        return False
-    return not (unicodedata.category(right) == "Lo" and _after_virama(text, index))
-
-
-EXTENDING = "\u200c\u200d\u0e33\u0eb3\uff9e\uff9f"
-PREPENDED = (
-    "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\u0d4e\U000110bd\U000110cd\U000111c2\U000111c3\U00011941\U00011a3a"
-)
-
-
-def _regional(char: str) -> bool:
-    return "\U0001f1e6" <= char <= "\U0001f1ff"
-
-
-def _hangul_joins(left: str, right: str) -> bool:
-    vowel_or_final = "\u1160" <= right <= "\u11ff" or "\ud7b0" <= right <= "\ud7fb"
-    leading = "\u1100" <= left <= "\u115f" or "\ua960" <= left <= "\ua97c"
-    syllable = "\uac00" <= right <= "\ud7a3" or "\u1100" <= right <= "\u115f" or "\ua960" <= right <= "\ua97c"
-    korean = leading or "\uac00" <= left <= "\ud7a3" or "\u1160" <= left <= "\u11ff" or "\ud7b0" <= left <= "\ud7fb"
-    return (vowel_or_final and korean) or (leading and syllable)
-
-
-def _after_virama(text: str, index: int) -> bool:
-    """True when a conjunct goes on: marks before the letter hold a virama."""
-    position = index - 1
-    while position >= 0 and (unicodedata.combining(text[position]) or text[position] == "\u200d"):
-        if unicodedata.combining(text[position]) == 9:
-            return True
-        position -= 1
-    return False
-
-
-# --- legal cuts -----------------------------------------------------------------------------------------------------------------
-
-SENTENCE = re.compile(r"[。！？；]+[”’」』）】]*|(?<=[^\s.])[.!?;]+[\"')\]*_]*(?=\s)")
-CLAUSE = re.compile(r"(?:[，、：]|……|——)+[”’」』）】]*|(?<=[^\s,:])[,:][\"')\]*_]*(?=\s)")
-BLANKS = re.compile(r"[ \t\u3000]+")
-
-
-def separator_pattern(separator: str) -> re.Pattern[str]:
-    """What to look for; a cut lies behind the match."""
+def separator_ends(separator: str) -> Ends:
+    """What finds the ends of a separator; of line breaks, as many or more."""
     if separator.strip("\n") == "":
-        return re.compile(f"\n{{{len(separator)},}}")
-    return BLANKS if separator == " " else re.compile(re.escape(separator))
+        return _ends_of(f"\n{{{len(separator)},}}")
+    return blank_ends if separator == " " else _ends_of(re.escape(separator))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +44,7 @@ class Boundaries:
     """The legal cuts of one text; asked for a window at a time."""
 
     text: str
-    patterns: Sequence[re.Pattern[str]]
+    separators: Sequence[Ends]  # the best first
     guarded: Sequence[Guarded]  # runs that are never cut
     starts: Sequence[int]
     opened: Sequence[Guarded]  # fences far too long to stay whole: cut at line ends only
@@ -227,7 +81,7 @@ class Boundaries:
 
     def cuts(self, rank: int, low: int, high: int) -> list[int]:
         """Legal cuts behind separator number `rank` in [low, high]."""
-        found = (match.end() for match in self.patterns[rank].finditer(self.text, max(0, low - 1), high))
+        found = self.separators[rank](self.text, max(0, low - 1), high)
         return [position for position in found if low <= position <= high and self.legal(position)]
 
     def words(self, low: int, high: int) -> list[int]:
@@ -263,12 +117,6 @@ def _after_heading(text: str, position: int) -> bool:
     return "\n" in text[end : position + 1] and HEADING.match(text, text.rfind("\n", 0, end) + 1) is not None
 
 
-def only_headings(text: str, start: int, end: int) -> bool:
-    """True when the span holds headings and nothing else but white space."""
-    lines = [line for line in text[start:end].split("\n") if line.strip()]
-    return bool(lines) and all(map(HEADING.match, lines))
-
-
 def boundaries(
     text: str, separators: Sequence[str], fits: Callable[[int, int], bool], keeps: Callable[[int, int], bool] | None = None
 ) -> Boundaries:
@@ -281,9 +129,9 @@ def boundaries(
             guarded.append(run)
         elif run.kind == "fence":
             opened.append(run)
-    patterns = [re.compile(r"\n(?=#{1,6}[ \t])"), *(separator_pattern(item) for item in separators if item)]
-    lines = next((i for i, item in enumerate(separators) if item == "\n"), len(patterns) - 2)
-    patterns[lines + 2 : lines + 2] = [SENTENCE, CLAUSE]
+    ends = [_ends_of(rf"\n(?={HEADING.pattern})"), *(separator_ends(item) for item in separators if item)]
+    lines = next((i for i, item in enumerate(separators) if item == "\n"), len(ends) - 2)
+    ends[lines + 2 : lines + 2] = [sentence_ends, clause_ends]
     units = inline_units(text, fits)
     starts, opened_starts = [run.start for run in guarded], [run.start for run in opened]
-    return Boundaries(text, patterns, guarded, starts, opened, opened_starts, units, [start for start, _ in units])
+    return Boundaries(text, ends, guarded, starts, opened, opened_starts, units, [start for start, _ in units])

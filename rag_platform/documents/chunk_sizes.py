@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rag_platform import registry
-from rag_platform.documents.boundaries import is_grapheme_boundary, token_sums
 from rag_platform.errors import ConfigError
+from rag_platform.text.graphemes import is_grapheme_boundary
+from rag_platform.text.tokens import token_sums
 
 Span = tuple[int, int]
 TokenCounts = Callable[[Sequence[str]], list[int]]

@@ -29,7 +29,7 @@ class ParentChild:
     embedder_options: Mapping[str, Any] = field(default_factory=dict)
 
     NAME: ClassVar[str] = "parent_child"
-    VERSION: ClassVar[str] = "2"
+    VERSION: ClassVar[str] = "3"
 
     def __post_init__(self) -> None:
         parent, child = self._levels()

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rag_platform.documents.boundaries import DELIMITER, Guarded, only_headings, structure
 from rag_platform.documents.chunk_sizes import Ruler, Span, require_sizes, trimmed
 from rag_platform.documents.chunkers_recursive import Recursive
+from rag_platform.text.markdown_blocks import DELIMITER, HEADING, Guarded, cells, heading_text, only_headings, structure
 
 _MARK = r"[ \t]*(?:[-*+>][ \t]+|\d{1,3}[.)、][ \t]*)?(?:#{1,6}[ \t]+)?[*_]{0,2}"
 QUESTION = re.compile(rf"{_MARK}(?:Q(?:uestion)?|问题?|問題?|提问)[ \t]*\d{{0,4}}[*_]{{0,2}}[ \t]*[:：.、]", re.IGNORECASE)
 ANSWER = re.compile(rf"{_MARK}(?:A(?:nswer)?|答案?|回答|解答)[ \t]*\d{{0,4}}[*_]{{0,2}}[ \t]*[:：.、]", re.IGNORECASE)
-HEADING = re.compile(r"(#{1,6})[ \t]+(.*?)[ \t#]*$")
 ASKED = re.compile(r"[?？][*_”\"')）]*[ \t]*(?:\{[^{}]*\})?$")
 BOLD = re.compile(r"[ \t]*(?:\*\*|__)[^*_\n]*[?？](?:\*\*|__)[ \t]*$")
 ASKING_COLUMN = re.compile(r"^(?:q|questions?|问题?|問題?|提问|常见问题)$", re.IGNORECASE)
@@ -35,7 +34,7 @@ class QuestionAnswer:
     max_tokens: int = 460
 
     NAME: ClassVar[str] = "qa"
-    VERSION: ClassVar[str] = "2"
+    VERSION: ClassVar[str] = "3"
 
     def __post_init__(self) -> None:
         require_sizes(self.chunk_size, self.chunk_overlap, self.max_tokens)
@@ -111,7 +110,7 @@ def _asking_headings(lines: list[_Line], stop: int) -> Iterator[Span]:
     start, level, answered = -1, 0, False
     for line in [*lines, _Line(stop, "# ")]:
         heading = HEADING.match(line.text)
-        asks = bool(heading and ASKED.search(heading[2])) or BOLD.match(line.text) is not None
+        asks = bool(heading and ASKED.search(heading_text(line.text))) or BOLD.match(line.text) is not None
         rank = len(heading[1]) if heading else 7
         if start >= 0 and (asks or (heading is not None and rank <= level)):
             if answered:
@@ -131,8 +130,8 @@ def _rows(text: str, runs: list[Guarded]) -> Iterator[Span]:
             continue
         head, rule = (*text[run.start : run.end].split("\n"), "")[:2]
         if DELIMITER.fullmatch(rule):
-            cells = [cell.strip(" *_`\t>") for cell in head.strip(" \t>").strip("|").split("|")]
-            pairing = any(map(ASKING_COLUMN.match, cells)) and any(map(ANSWERING_COLUMN.match, cells))
+            names = [cell.strip(" *_`\t>") for cell in cells(head.strip(" \t>"))]
+            pairing = any(map(ASKING_COLUMN.match, names)) and any(map(ANSWERING_COLUMN.match, names))
         elif run.start != end:
             pairing = False
         if pairing:

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from rag_platform.documents.boundaries import BLANKS, CLAUSE, HEADING, Boundaries, boundaries, is_grapheme_boundary, only_headings
+from rag_platform.documents.boundaries import Boundaries, blank_ends, boundaries, clause_ends
 from rag_platform.documents.chunk_sizes import EXACT_ROUNDS, INK, Ruler, Span, inked, require_sizes, token_counter, trimmed
 from rag_platform.errors import ConfigError
+from rag_platform.text.graphemes import is_grapheme_boundary
+from rag_platform.text.markdown_blocks import HEADING, only_headings
 
 SEPARATORS = ("\n\n", "\n", " ", "")
 SOFT = re.compile(r"[/?&=#.,;:_+|\-–—，、]+(?=\w)")  # where a word without end, such as a URL, is best parted
@@ -34,7 +36,7 @@ class Recursive:
     embedder_options: Mapping[str, Any] = field(default_factory=dict)
 
     NAME: ClassVar[str] = "recursive"
-    VERSION: ClassVar[str] = "3"
+    VERSION: ClassVar[str] = "4"
 
     def __post_init__(self) -> None:
         if self.length_function not in ("characters", "tokens"):
@@ -108,14 +110,14 @@ def _end(ruler: Ruler, cuts: Boundaries, start: int, stop: int, floor: int, over
 
 def _choices(cuts: Boundaries, high_half: Span, low_half: Span) -> Iterator[tuple[list[int], bool]]:
     """(places to cut at, whether they stand before headings), the best first."""
-    for rank in range(len(cuts.patterns)):
+    for rank in range(len(cuts.separators)):
         yield cuts.cuts(rank, *high_half), rank == 0
-    for rank, pattern in enumerate(cuts.patterns):
-        if pattern is not BLANKS:
+    for rank, ends in enumerate(cuts.separators):
+        if ends is not blank_ends:
             yield cuts.cuts(rank, *low_half), rank == 0
     yield cuts.words(*high_half), False  # a blank far before them is an accident in Chinese
-    for rank, pattern in enumerate(cuts.patterns):
-        if pattern is BLANKS:
+    for rank, ends in enumerate(cuts.separators):
+        if ends is blank_ends:
             yield cuts.cuts(rank, *low_half), False
     for window in (high_half, low_half):
         yield cuts.words(*window), False
@@ -151,8 +153,8 @@ def _overlap(ruler: Ruler, cuts: Boundaries, end: int, start: int, overlap: int)
     low = max(ruler.back(end, overlap), start + 1)
     if overlap == 0 or low >= end:
         return end
-    for rank in range(1, len(cuts.patterns)):
-        if cuts.patterns[rank] is CLAUSE:
+    for rank in range(1, len(cuts.separators)):
+        if cuts.separators[rank] is clause_ends:
             continue
         for place in cuts.cuts(rank, low, end - 1):
             if not cuts.inside_opened(place) and not cuts.beside_row(place):
@@ -169,7 +171,7 @@ class WholeSection:
     max_tokens: int = 460
 
     NAME: ClassVar[str] = "whole_section"
-    VERSION: ClassVar[str] = "3"
+    VERSION: ClassVar[str] = "4"
 
     def spans(self, text: str) -> list[Span]:
         """One span, or several where the section is too long."""

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rag_platform import registry
-from rag_platform.documents.boundaries import HEADING
 from rag_platform.documents.chunk_sizes import Ruler, Span, require_sizes, trimmed
-from rag_platform.documents.sentences import Unit, units
+from rag_platform.documents.pieces import Piece, pieces
 from rag_platform.errors import ConfigError
 from rag_platform.protocols import Embedder
+from rag_platform.text.markdown_blocks import HEADING
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class SentenceWindow:
     max_tokens: int = 460
 
     NAME: ClassVar[str] = "sentence_window"
-    VERSION: ClassVar[str] = "2"
+    VERSION: ClassVar[str] = "3"
 
     def __post_init__(self) -> None:
         require_sizes(self.chunk_size, 0, self.max_tokens)
@@ -43,14 +43,14 @@ class SentenceWindow:
         if not text.strip():
             return []
         ruler = Ruler(text, self.chunk_size, self.max_tokens)
-        found = units(text, ruler)
+        found = pieces(text, ruler)
         return _spans(text, packed(text, found, ruler, self.overlap_sentences))
 
 
-def packed(text: str, found: Sequence[Unit], ruler: Ruler, overlap: int = 0) -> list[list[Unit]]:
+def packed(text: str, found: Sequence[Piece], ruler: Ruler, overlap: int = 0) -> list[list[Piece]]:
     """Runs of units, each as long as fits; the next repeats up to `overlap` units that are no code or table."""
-    runs: list[list[Unit]] = []
-    run: list[Unit] = []
+    runs: list[list[Piece]] = []
+    run: list[Piece] = []
     for unit in found:
         if run and not ruler.fits(run[0].start, unit.end):
             runs.append(run)
@@ -59,11 +59,11 @@ def packed(text: str, found: Sequence[Unit], ruler: Ruler, overlap: int = 0) -> 
     return [*runs, run] if run else runs
 
 
-def _repeated(text: str, run: Sequence[Unit], following: Unit, ruler: Ruler, overlap: int) -> list[Unit]:
+def _repeated(text: str, run: Sequence[Piece], following: Piece, ruler: Ruler, overlap: int) -> list[Piece]:
     """The last units of a run that the next one begins with; fewer where they do not fit, and never all of the run."""
     if HEADING.match(text, following.start):
         return []
-    kept: list[Unit] = []
+    kept: list[Piece] = []
     for unit in reversed(run[1:][-overlap:] if overlap else []):
         if unit.whole or not ruler.fits(unit.start, following.end):
             break
@@ -71,7 +71,7 @@ def _repeated(text: str, run: Sequence[Unit], following: Unit, ruler: Ruler, ove
     return kept
 
 
-def _spans(text: str, runs: Sequence[Sequence[Unit]]) -> list[Span]:
+def _spans(text: str, runs: Sequence[Sequence[Piece]]) -> list[Span]:
     found = (trimmed(text, run[0].start, run[-1].end) for run in runs)
     return [span for span in found if span is not None]
 
@@ -95,7 +95,7 @@ class Semantic:
     embedder_options: Mapping[str, Any] = field(default_factory=dict)
 
     NAME: ClassVar[str] = "semantic"
-    VERSION: ClassVar[str] = "2"
+    VERSION: ClassVar[str] = "3"
 
     def __post_init__(self) -> None:
         require_sizes(self.chunk_size, 0, self.max_tokens)
@@ -115,13 +115,13 @@ class Semantic:
         if not text.strip():
             return []
         ruler = Ruler(text, self.chunk_size, self.max_tokens)
-        found = units(text, ruler)
-        runs: list[list[Unit]] = []
+        found = pieces(text, ruler)
+        runs: list[list[Piece]] = []
         for topic in self._topics(text, found):
             runs += packed(text, topic, ruler)
         return _spans(text, self._joined(runs, ruler))
 
-    def _topics(self, text: str, found: Sequence[Unit]) -> list[list[Unit]]:
+    def _topics(self, text: str, found: Sequence[Piece]) -> list[list[Piece]]:
         """The units, parted where the subject changes."""
         if len(found) < 3:
             return [list(found)]
@@ -137,9 +137,9 @@ class Semantic:
         cuts = [0, *(i + 1 for i, distance in enumerate(distances) if distance > limit), len(found)]
         return [list(found[first:after]) for first, after in pairwise(cuts)]
 
-    def _joined(self, runs: Sequence[list[Unit]], ruler: Ruler) -> list[list[Unit]]:
+    def _joined(self, runs: Sequence[list[Piece]], ruler: Ruler) -> list[list[Piece]]:
         """The runs, a short one joined to the run before it where both fit."""
-        joined: list[list[Unit]] = []
+        joined: list[list[Piece]] = []
         for run in runs:
             short = joined and min(run[-1].end - run[0].start, joined[-1][-1].end - joined[-1][0].start) < self.min_chars
             if short and ruler.fits(joined[-1][0].start, run[-1].end):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from rag_platform.documents.boundaries import CLAUSE, Boundaries, boundaries
+from rag_platform.documents.boundaries import Boundaries, boundaries, clause_ends
 from rag_platform.documents.chunk_sizes import EXACT_ROUNDS, INK, Ruler, Span, inked, require_sizes, token_counter, trimmed
 from rag_platform.documents.chunkers_recursive import forced_end
 
@@ -26,7 +26,7 @@ class Token:
     embedder_options: Mapping[str, Any] = field(default_factory=dict)
 
     NAME: ClassVar[str] = "token"
-    VERSION: ClassVar[str] = "2"
+    VERSION: ClassVar[str] = "3"
 
     def __post_init__(self) -> None:
         require_sizes(self.chunk_size, self.chunk_overlap, self.max_tokens)
@@ -86,5 +86,5 @@ def _last_cut(cuts: Boundaries, low: int, high: int) -> int | None:
 
 def _word_cuts(cuts: Boundaries, low: int, high: int) -> list[int]:
     """Legal cuts behind white space, and behind the sentences of scripts that write none."""
-    ranks = [rank for rank, pattern in enumerate(cuts.patterns) if pattern is not CLAUSE]
+    ranks = [rank for rank, ends in enumerate(cuts.separators) if ends is not clause_ends]
     return sorted({place for rank in ranks for place in cuts.cuts(rank, low, high)}) if low <= high else []

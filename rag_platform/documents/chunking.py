@@ -10,13 +10,13 @@ from typing import Any
 from rag_platform import registry
 from rag_platform.chunk_embedders import chunk_tokens, chunking_embedder, embedder_window, tokens_seen
 from rag_platform.config import Strategy
-from rag_platform.documents.boundaries import estimated_tokens
 from rag_platform.documents.chunk_sizes import Span
 from rag_platform.documents.cleaning import Normalised, fingerprint_text
-from rag_platform.documents.languages import language
 from rag_platform.documents.places import Places, attached_images, media_chunks
 from rag_platform.ir import Chunk, Facts, MediaLink, Section, Version
 from rag_platform.protocols import Chunker
+from rag_platform.text.language import language
+from rag_platform.text.tokens import estimate_tokens
 
 TOO_SHORT = 20
 
@@ -123,7 +123,7 @@ def text_fields(text: str) -> dict[str, Any]:
     """The fields of a chunk that hang on nothing but its text."""
     return {
         "chunk_text": text,
-        "token_count": estimated_tokens(text),
+        "token_count": estimate_tokens(text),
         "text_len": len(text),
         "too_short": len(text) < TOO_SHORT,
         "lang": language(text),

@@ -19,6 +19,7 @@ from rag_platform.config import CleaningConfig
 from rag_platform.documents.image_targets import target_edit
 from rag_platform.documents.noise import noise_edits
 from rag_platform.ir import Block, Edit, Facts, MediaLink
+from rag_platform.text.scripts import HAN
 
 # Unicode categories Cc and Cf but LF and TAB, written out so that the profile does not change with Python's Unicode tables.
 INVISIBLE = re.compile(
@@ -144,11 +145,8 @@ _MAY_BE_REMOVED = re.compile(
 _LINE_END = re.compile("[\r\n]")
 SPACED = re.compile("[\x0b\x0c\x1c-\x1f\x85]+")  # controls that separate words
 TRAILING = re.compile(r"(?<![^\S\r\n])[^\S\r\n]++(?=[\r\n]|\Z)")
-HAN = (
-    "\u2e80-\u2fdf\u3001-\u303f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff0f"
-    "\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65\U00020000-\U0003ffff"
-)
-CJK_JOIN = re.compile(rf"(?<=[{HAN}])(?: ?\r?\n ?| )(?=[{HAN}])")
+JOINED = rf"{HAN}\u2e80-\u2fdf\u3001-\u303f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"  # with radicals and wide punctuation
+CJK_JOIN = re.compile(rf"(?<=[{JOINED}])(?: ?\r?\n ?| )(?=[{JOINED}])")
 PAYLOAD = re.compile(r"(?<=;base64,)[A-Za-z0-9+/=]{64,}")
 TARGET_RULES = ("asset", "data_uri")
 LAST_WHOLE = 3  # ranks up to it are edits that are made whole or not at all

@@ -8,11 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from string import Formatter
 
 from rag_platform.config import CleaningConfig, QualityConfig, Strategy, ViewConfig, canonical_json
-from rag_platform.documents.boundaries import DELIMITER
 from rag_platform.documents.cleaning import fingerprint_text
 from rag_platform.documents.describing import Description
-from rag_platform.documents.keyphrases import keyphrases
-from rag_platform.documents.languages import language
 from rag_platform.documents.media_texts import terms_of
 from rag_platform.documents.quality import quality_score
 from rag_platform.errors import ConfigError
@@ -20,6 +17,9 @@ from rag_platform.ir import Chunk, MediaText, View
 from rag_platform.observability import tracing
 from rag_platform.protocols import Embedder
 from rag_platform.registry import build
+from rag_platform.text.keyphrases import keyphrases
+from rag_platform.text.language import language
+from rag_platform.text.markdown_blocks import DELIMITER
 
 FIELDS = ("text", "headings", "terms", "keyphrases", "title", "summary", "tags")
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from rag_platform.documents.keyphrases import dictionary
+from rag_platform.text.keyphrases import dictionary
+from rag_platform.text.markdown_blocks import CODE_SPAN
+from rag_platform.text.scripts import HAN, KANA
 
 # Possessive, so that no text makes them try again; a code span or a link reaches over no blank line.
 HEADING_LINE = r"^#{1,6}[ \t]+\S[^\n]*"
-CODE_SPAN = r"(?<!`)(?:`(?:[^`\n]|\n(?!\s))++`|``(?:[^`\n]|`(?!`))++``)(?!`)"
 LINK = (
     r"!?\[(?:[^\[\]\n]|\n(?!\s*\n)|!?\[[^\[\]\n]*+\](?:\([^()\s]*+\))?)*+\]"
     r"\((?:<[^<>\n]*+>|(?:[^()\s]|\([^()\s]*+\))*+)(?:[ \t]+(?:\"[^\"\n]*+\"|'[^'\n]*+'))?[ \t]*\)"
@@ -19,7 +20,7 @@ URL = r"\bhttps?://[^\s<>\"'）】」』，。；、！？]++"
 UNIT = re.compile(rf"(?P<heading>{HEADING_LINE})|(?P<code>{CODE_SPAN})|(?P<link>{LINK})|{TAG}|{URL}", re.MULTILINE)
 _BEGIN = re.compile(r"#|`|!\[|\[|<|http")  # of every unit; looked for first, for prose has few
 HEADING_BEGIN = re.compile(r"#{1,6}[ \t]+\S{1,40}")
-HAN = re.compile(r"[\u3005\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+CHARACTER = re.compile(f"[{HAN}{KANA}]")
 NO_START, NO_END = set("，。、；：！？）】》」』〉”’…—·％,.;:!?)]}%ー々"), set("（【《「『〈“‘([{#$¥￥")
 CONTEXT = 40  # characters around a window that the dictionary sees; no word is longer
 
@@ -49,11 +50,11 @@ def inline_units(text: str, fits: Callable[[int, int], bool]) -> list[tuple[int,
 
 def word_ends(text: str, low: int, high: int) -> Iterator[int]:
     """The places in [low, high] between two words of Chinese or Japanese, none before a closing mark or behind an opening one."""
-    if HAN.search(text, max(0, low - 1), high + 1) is None:
+    if CHARACTER.search(text, max(0, low - 1), high + 1) is None:
         return
     place = max(0, low - CONTEXT)
     for word in dictionary().cut(text[place : high + CONTEXT]):
         place += len(word)
         beside = text[place - 1 : place + 1]
-        if low <= place <= high and len(beside) == 2 and beside[0] not in NO_END and beside[1] not in NO_START and HAN.search(beside):
+        if low <= place <= high and len(beside) == 2 and beside[0] not in NO_END and beside[1] not in NO_START and CHARACTER.search(beside):
             yield place

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from rag_platform.documents.boundaries import structure
 from rag_platform.documents.sections import Heading, MarkdownHeadings
 from rag_platform.errors import ConfigError
 from rag_platform.ir import Section
 from rag_platform.patterns import Found, compiled, matches
+from rag_platform.text.markdown_blocks import structure
 
 MAX_TITLE = 60
 _HAN_NUMBER = r"[一二三四五六七八九十百千零〇两\d]{1,8}"
@@ -58,7 +58,7 @@ class RuleBased:
     min_section_chars: int = 0
 
     NAME: ClassVar[str] = "rule_based"
-    VERSION: ClassVar[str] = "1"
+    VERSION: ClassVar[str] = "2"
 
     def __post_init__(self) -> None:
         if self.template and self.template not in TEMPLATES:

@@ -14,10 +14,11 @@ from rag_platform.documents.dropped import NOT_CHUNKED, chunk_spans, dropped_tex
 from rag_platform.documents.isolation import page_texts_in_child
 from rag_platform.ir import Chunk, Facts, Json, PageKept
 from rag_platform.registry import traits
+from rag_platform.text.scripts import HAN, KANA
 
 _OTHER_ENGINE = {"pymupdf": "pdfium", "pdfium": "pymupdf"}  # a reader must not prove itself
 _VERBATIM = ("markdown", "text")  # their facts are the decoded bytes, which need no other reader
-_IDEOGRAPHS = r"\u2e80-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_IDEOGRAPHS = rf"{HAN}{KANA}\u2e80-\u303f"  # with radicals and punctuation
 _RUN = re.compile(r"[^\W_]+")
 _WORD = re.compile(rf"[{_IDEOGRAPHS}]|[^\W_{_IDEOGRAPHS}]+")
 _TOKEN = re.compile(rf"[{_IDEOGRAPHS}]|[^{_IDEOGRAPHS}]+")

@@ -30,6 +30,7 @@ from rag_platform.observability import tracing
 from rag_platform.protocols import Embedder, Vectors
 from rag_platform.registry import build, provider_class, traits, traits_of
 from rag_platform.store import read_json, sha256_file, write_json
+from rag_platform.text.tokens import estimate_tokens
 
 ATTEMPTS = 4
 BACK_OFF_SECONDS = 0.5
@@ -162,6 +163,7 @@ def embed_texts(
     if computed and measured > 1.0:
         cache.set_rate(info, text_norm_profile, sum(count for count, _ in run.measured) / measured)
     price = embedding.price_per_million_tokens
+    tokens = sum(estimate_tokens(text) for _, text in missing)
     p50, p95 = (float(x) for x in np.percentile(run.latencies, (50, 95))) if run.latencies else (0.0, 0.0)
     return EmbeddingReport(
         hits=len(known),
@@ -177,8 +179,8 @@ def embed_texts(
         batch_seconds_p50=p50,
         batch_seconds_p95=p95,
         texts_per_second=computed / max(busy, 1e-9),
-        estimated_tokens=size // 4,
-        estimated_cost=None if price is None else size // 4 * price / 1_000_000,
+        estimated_tokens=tokens,
+        estimated_cost=None if price is None else tokens * price / 1_000_000,
     )
 
 

@@ -20,6 +20,7 @@ from rag_platform.ir import Json
 from rag_platform.observability import tracing
 from rag_platform.protocols import Completion, Message
 from rag_platform.providers.thinking import Listening, spoken
+from rag_platform.text.tokens import estimate_tokens
 
 R = TypeVar("R")
 ONLINE_RETRIES = 1  # somebody is waiting
@@ -270,10 +271,5 @@ def cost_of(usage: Json, price_input: float | None, price_output: float | None) 
 
 
 def estimated_usage(asked_text: str, answered: str) -> Json:
-    """Usage where the endpoint counts none, marked `estimated`: a token for each wide character and each four others."""
-    return {"input_tokens": _estimate(asked_text), "output_tokens": _estimate(answered), "estimated": True}
-
-
-def _estimate(text: str) -> int:
-    wide = sum(char >= "\u2e80" for char in text)
-    return wide + (len(text) - wide + 3) // 4
+    """Usage where the endpoint counts none, marked `estimated`."""
+    return {"input_tokens": estimate_tokens(asked_text), "output_tokens": estimate_tokens(answered), "estimated": True}

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from rag_platform.children import Workers, shared_out
 from rag_platform.ir import LexicalRow
-from rag_platform.providers import segmentation
 from rag_platform.providers.dictionaries import Dictionary
+from rag_platform.text import segmentation
+from rag_platform.text.scripts import has_han
+from rag_platform.text.stemming import folded, stemmed
 
 BREAK = "¶"  # between headings and text, so that no phrase reaches from one into the other; no term is written so
 _K1 = 1.2  # of BM25, in every engine here
 _MOST_IN_ORDER = 64  # of one question
 _LATIN_NAME = 2.0
 _SHARE = 256  # rows that a child process cuts at once
-_LATIN, _HAN = re.compile(r"[a-z]{2,}"), re.compile(r"[\u3400-\u9fff]")
+_LATIN = re.compile(r"[a-z]{2,}")
 
 
 def idf(count: int, holding: int) -> float:
@@ -64,13 +64,11 @@ class Analysis:
         found = segmentation.terms(text, self.chinese)
         if self.dictionary.words:
             found += self.dictionary.terms(unicodedata.normalize("NFKC", text))
-        stemmed: list[str] = _stemmer().analyze(" ".join(found))
-        return stemmed
+        return stemmed(found)
 
     def phrase(self, text: str) -> list[str]:
         """The terms of a phrase as they must follow each other, neither stemmed nor cut into parts."""
-        folded: list[str] = _folder().analyze(" ".join(segmentation.sequence(text)))
-        return folded
+        return folded(segmentation.sequence(text))
 
     def in_order(self, question: str, phrases: Sequence[str], weights: Mapping[str, float]) -> list[tuple[list[str], list[str]]]:
         """What of a question must be found in its order: (the sequence, those of its terms that the question weighs), each once.
@@ -78,7 +76,7 @@ class Analysis:
         Its phrases, identifiers and words of the dictionary: each outweighs all that its parts find elsewhere, in texts however short.
         """
         wanted = [(tuple(self.phrase(phrase)), phrase) for phrase in phrases]
-        wanted += [(tuple(_folder().analyze(" ".join(name))), " ".join(name)) for name in segmentation.exact_names(question)]
+        wanted += [(tuple(folded(name)), " ".join(name)) for name in segmentation.exact_names(question)]
         wanted += [(tuple(self.phrase(word)), word) for word in self._known(question)]
         found = dict(list({sequence: text for sequence, text in wanted if sequence}.items())[:_MOST_IN_ORDER])
         return [(list(sequence), [term for term in self.terms(text) if term in weights]) for sequence, text in found.items()]
@@ -91,7 +89,7 @@ class Analysis:
 
         A Latin word within a Chinese question is a name, and counts as two Chinese terms: each of their words brings several.
         """
-        names = _LATIN_NAME if _HAN.search(question) else 1.0
+        names = _LATIN_NAME if has_han(question) else 1.0
         found = {
             term: count * _importance(term, identifier_boost) * (names if _LATIN.fullmatch(term) else 1.0)
             for term, count in Counter(self.terms(question)).items()
@@ -119,18 +117,3 @@ def phrase_bonus(terms: Sequence[str], weights: Mapping[str, float], rarity: Cal
 
 def _importance(term: str, identifier_boost: float) -> float:
     return identifier_boost if segmentation.is_identifier(term) else 1.0
-
-
-@functools.cache
-def _stemmer() -> Any:
-    import tantivy
-
-    builder = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace())
-    return builder.filter(tantivy.Filter.ascii_fold()).filter(tantivy.Filter.stemmer("english")).build()
-
-
-@functools.cache
-def _folder() -> Any:
-    import tantivy
-
-    return tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).filter(tantivy.Filter.ascii_fold()).build()

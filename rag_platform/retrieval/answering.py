@@ -21,7 +21,6 @@ from rag_platform.errors import ConfigError
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.protocols import LLM, Answerer, Written
 from rag_platform.retrieval.citing import escaped
-from rag_platform.retrieval.passages import Unit, units
 from rag_platform.retrieval.wording import (
     ASKS_CODE,
     ASKS_MEANING,
@@ -33,12 +32,13 @@ from rag_platform.retrieval.wording import (
     asked,
     best_coverage,
     coverage,
-    is_wide,
     names_coverage,
     question_words,
     rarity,
-    terms,
 )
+from rag_platform.text.passages import Unit, units
+from rag_platform.text.scripts import is_wide
+from rag_platform.text.terms import terms
 from rag_platform.traits import Traits
 
 _DIRECTIVE = re.compile(r"\s*(?::::|\{[*!%#]|///)")  # what a documentation tool replaces
@@ -52,7 +52,7 @@ _ROUNDING = 1e-8  # above that of the scores that are compared
 class Extractive:
     """Quotes the units of the evidence that hold the words of the question; empty when too few of them do."""
 
-    VERSION: ClassVar[str] = "3"
+    VERSION: ClassVar[str] = "4"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = 3
     min_coverage: float = 0.42  # of the question's words by weight: mean of what the best quote with its headings and the best passage hold

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import fmean
 
 from rag_platform.ir import Citation, Hit
-from rag_platform.retrieval.passages import units
 from rag_platform.retrieval.rendering import shown_text
 from rag_platform.retrieval.support import CLEAR_SHARE, best_span, merged, quoted, says_something, support
+from rag_platform.text.markdown_blocks import code_spans
+from rag_platform.text.passages import units
 
 _CLOSEST = 3
 _SNIPPET = 240
@@ -28,7 +29,6 @@ _WORDS = {
     "unreachable": ("The library could not be searched: {reason}", "无法检索资料库：{reason}"),
 }  # fmt: skip
 
-_CODE = re.compile(r"(```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)|`[^`\n]+`)", re.DOTALL)
 _MARK = re.compile(r"(?<!\\)\[(\d{1,3})\](?!\()")
 _MARKS = re.compile(r"(?:\s*(?<!\\)\[\d{1,3}\])+")
 # marks as models write them: [1, 2], [1][2], [^1], 【1】, 【1†source】, [1](link), [passage 1]
@@ -185,7 +185,7 @@ def _claims(text: str) -> list[_Claim]:
             own = own[lead.end() :]
         if own.strip():
             prose = _outside_code(own, lambda part: _MARK.sub("", part)) if unit.kind != "code" else own
-            numbers = [int(number) for number in _MARK.findall(_CODE.sub(" ", own))] if unit.kind != "code" else []
+            numbers = _marks(own) if unit.kind != "code" else []
             found.append(_Claim(unit.kind, unit.end, unescaped(prose).strip(), numbers))
     return found
 
@@ -244,8 +244,7 @@ def _source(sentence: str, evidence: Sequence[Hit]) -> int | None:
 
 def cited_numbers(answer: str, available: int) -> list[int]:
     """The distinct n of the [n] marks that point at evidence, in order of appearance; brackets in code are none."""
-    found = (int(number) for number in _MARK.findall(_CODE.sub(" ", answer)))
-    return list(dict.fromkeys(number for number in found if 1 <= number <= available))
+    return list(dict.fromkeys(number for number in _marks(answer) if 1 <= number <= available))
 
 
 def renumbered_marks(answer: str, numbers: Mapping[int, int]) -> str:
@@ -295,4 +294,19 @@ def _was(items: Sequence[object]) -> str:
 
 def _outside_code(text: str, change: Callable[[str], str]) -> str:
     """The text with its prose changed and its code left alone."""
-    return "".join(part if n % 2 else change(part) for n, part in enumerate(_CODE.split(text)))
+    return "".join(part if is_code else change(part) for part, is_code in _parts(text))
+
+
+def _marks(text: str) -> list[int]:
+    """The numbers of the marks outside of code."""
+    return [int(number) for part, is_code in _parts(text) if not is_code for number in _MARK.findall(part)]
+
+
+def _parts(text: str) -> Iterator[tuple[str, bool]]:
+    """The text in parts, each with whether it is code."""
+    end = 0
+    for start, stop in code_spans(text):
+        yield text[end:start], False
+        yield text[start:stop], True
+        end = stop
+    yield text[end:], False

@@ -6,7 +6,9 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 
-from rag_platform.documents.boundaries import FENCE, HEADING, SENTENCE, Guarded, is_grapheme_boundary, structure
+from rag_platform.text.graphemes import is_grapheme_boundary
+from rag_platform.text.markdown_blocks import HEADING, Guarded, structure
+from rag_platform.text.sentences import sentence_ends
 
 Fits = Callable[[str], bool]
 _BLANK = re.compile(r"\s+")
@@ -31,19 +33,6 @@ def beginning(text: str, fits: Fits) -> str:
         if best * 2 >= most or _inside(runs, most):
             break
     return text[:best].rstrip() or _opened(text, runs, fits)
-
-
-def open_fence(text: str) -> str:
-    """The mark of the code fence that a text leaves open, empty when it leaves none."""
-    mark = ""
-    for line in text.splitlines():
-        if mark:
-            bare = line.strip(" \t>")
-            if bare.startswith(mark) and not bare.strip(mark[0]):
-                mark = ""
-        elif found := FENCE.match(line):
-            mark = found[1]
-    return mark
 
 
 def _may_end(text: str, end: int, runs: list[Guarded]) -> bool:
@@ -79,7 +68,7 @@ def _line_ends(text: str) -> Iterator[int]:
 
 def _sentence_ends(text: str) -> Iterator[int]:
     yield from _line_ends(text)
-    yield from (match.end() for match in SENTENCE.finditer(text))
+    yield from sentence_ends(text)
 
 
 def _word_ends(text: str) -> Iterator[int]:

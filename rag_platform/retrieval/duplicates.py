@@ -7,8 +7,10 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 
+from rag_platform.text.scripts import HANGUL, UNSPACED
+
 # Words of scripts with blanks, single characters of those without.
-_WORD = re.compile(r"[^\W\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+|[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_WORD = re.compile(rf"[^\W{UNSPACED}{HANGUL}]+|[{UNSPACED}{HANGUL}]")
 _DIGITS = re.compile("[0-9][0-9]*")  # scanned faster than with `+`
 _NEGATIONS = frozenset("no not never none without cannot nor 不 没 无 未 非 勿 别 否".split())
 

@@ -36,7 +36,7 @@ from rag_platform.retrieval.hits import limited
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.retrieval.search import Search
 from rag_platform.retrieval.searching import MAX_TOP_K, Found, search
-from rag_platform.retrieval.tokens import estimate_tokens
+from rag_platform.text.tokens import estimate_tokens
 
 __all__ = ["MAX_TOP_K", "answer"]
 

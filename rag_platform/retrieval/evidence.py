@@ -20,8 +20,8 @@ from rag_platform.retrieval.cutting import beginning
 from rag_platform.retrieval.fusion import min_max
 from rag_platform.retrieval.hits import of_chunk
 from rag_platform.retrieval.quoting import block, overlap, rendered
-from rag_platform.retrieval.tokens import counter, estimate_tokens
-from rag_platform.retrieval.wording import is_wide
+from rag_platform.text.scripts import is_wide
+from rag_platform.text.tokens import counter, estimate_tokens
 
 Catalogs = Mapping[str, CatalogReader]
 _NONE: Catalogs = MappingProxyType({})

@@ -23,19 +23,14 @@ from typing import ClassVar
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.providers.term_analysis import idf
 from rag_platform.retrieval.fusion import min_max
+from rag_platform.text.scripts import CJK, FIRST_CJK
+from rag_platform.text.sentences import sentence_ends
+from rag_platform.text.stemming import beginning, stem
+from rag_platform.text.terms import is_weak_term
 from rag_platform.traits import Traits
 
-RUN = re.compile(r"[^\W_\u3400-\u9fff]+|[\u3400-\u9fff]+")  # a Latin word, or Chinese without a break
-_SENTENCE_END = re.compile(r"[.!?。！？；\n](?:(?<=[。！？；\n])|(?=\s))")  # one set of characters first: scanned four times as fast
-_STOP = frozenset(
-    "a about all also an and any are as at be been but by can could did do does for from had has have how i if in into is it its may me my "
-    "no not of on or our should so than that the their them then there these they this those to under us was we were what when where which "
-    "while who whom whose why will with would you your".split()
-)
-# a pair of Chinese characters with a function word in it crosses a word boundary
-_FUNCTION = re.compile("[的了是在和与及或就都而也着把被让给向从到对为于之其这那哪个些吗呢吧啊呀么怎请问我你他她它们由谁几所什]")
-_SUFFIXES = ("ations", "ation", "ings", "ing", "ies", "ed", "es", "s", "y", "e")
-HAN = "\u3400"  # where Chinese begins among what RUN finds
+RUN = re.compile(rf"[^\W_{CJK}]+|[{CJK}]+")  # a word, or Chinese, Japanese or Korean without a break
+_LINE_END = re.compile("\n")
 _MAX_CHARS = 4_000  # of a text are read; far above a sane chunk
 _MAX_TERMS = 24
 _MAX_PLACES = 8  # of one word in one text
@@ -61,7 +56,7 @@ class Features:
     phrases: float = 1.0
     identifiers: float = 2.0  # an exact one beats another of its kind, whatever else speaks for that one
 
-    VERSION: ClassVar[str] = "1"
+    VERSION: ClassVar[str] = "2"
     traits: ClassVar[Traits] = Traits(quick=True)
 
     def __post_init__(self) -> None:
@@ -72,11 +67,12 @@ class Features:
         """One score a hit, 0 to 1; they depend on the other hits, so only those of one call compare."""
         if not hits:
             return []
-        texts = [hit.chunk_text[:_MAX_CHARS].lower() for hit in hits]
+        written = [hit.chunk_text[:_MAX_CHARS] for hit in hits]
+        texts = [text.lower() for text in written]
         heads = [f"{hit.doc_title}\n{hit.section_path}".lower() for hit in hits]
         columns = [(self.fused, min_max([hit.score for hit in hits]))]
         if terms := terms_of(query.normalized_query):
-            columns += zip((self.sentence, self.proximity, self.headings), _of_words(terms, texts, heads), strict=True)
+            columns += zip((self.sentence, self.proximity, self.headings), _of_words(terms, written, texts, heads), strict=True)
         for weight, wanted, held in ((self.phrases, query.phrases, _holds_phrase), (self.identifiers, query.identifiers, _says_identifier)):
             if wanted:
                 columns.append((weight, [_share(wanted, f"{head}\n{text}", held) for head, text in zip(heads, texts, strict=True)]))
@@ -85,24 +81,19 @@ class Features:
 
 
 def terms_of(text: str) -> list[str]:
-    """The distinct words of a normalised question that carry meaning: stems, and pairs of Chinese characters."""
+    """The distinct words of a normalised question that carry meaning: what their forms begin with, and pairs of Chinese characters."""
     found: dict[str, None] = {}
     for word in RUN.findall(text):
-        if word[0] >= HAN:
-            found.update((word[i : i + 2], None) for i in range(len(word) - 1) if not _FUNCTION.search(word, i, i + 2))
-        elif word not in _STOP:
-            found[_stem(word)] = None
+        if word[0] >= FIRST_CJK:
+            found.update((word[i : i + 2], None) for i in range(len(word) - 1) if not is_weak_term(word[i : i + 2]))
+        elif not is_weak_term(found_stem := stem(word)):
+            found[beginning(found_stem) or word] = None
     return list(found)[:_MAX_TERMS]
 
 
-def _stem(word: str) -> str:
-    for suffix in _SUFFIXES:
-        if word.endswith(suffix) and len(word) - len(suffix) >= 4:
-            return word[: -len(suffix)]
-    return word
-
-
-def _of_words(terms: Sequence[str], texts: Sequence[str], heads: Sequence[str]) -> tuple[list[float], list[float], list[float]]:
+def _of_words(
+    terms: Sequence[str], written: Sequence[str], texts: Sequence[str], heads: Sequence[str]
+) -> tuple[list[float], list[float], list[float]]:
     """(sentence, proximity, headings) of every text."""
     by_term = [[_places(text, term) for text in texts] for term in terms]
     rarity = [idf(len(texts), len(texts) - column.count([])) for column in by_term]
@@ -110,7 +101,7 @@ def _of_words(terms: Sequence[str], texts: Sequence[str], heads: Sequence[str]) 
     beside = [min(pair) for pair in itertools.pairwise(rarity)]
     places = list(zip(*by_term, strict=True))
     return (
-        [_best_sentence(text, found, rarity) / total for text, found in zip(texts, places, strict=True)],
+        [_best_sentence(text, found, rarity) / total for text, found in zip(written, places, strict=True)],
         [_closeness(terms, found, beside) / sum(beside) if beside else 0.0 for found in places],
         [sum([weight for term, weight in zip(terms, rarity, strict=True) if _places(head, term, 1)]) / total for head in heads],
     )
@@ -121,7 +112,7 @@ def _places(text: str, term: str, most: int = _MAX_PLACES) -> list[int]:
     found: list[int] = []
     at = text.find(term)
     while at >= 0:
-        if at == 0 or term[0] >= HAN or not text[at - 1].isalnum() or text[at - 1] >= HAN:
+        if at == 0 or term[0] >= FIRST_CJK or not text[at - 1].isalnum() or text[at - 1] >= FIRST_CJK:
             found.append(at)
             if len(found) == most:
                 break
@@ -134,7 +125,7 @@ def _best_sentence(text: str, places: Sequence[Sequence[int]], rarity: Sequence[
     if len(known) < 2:
         return sum([weight for _, weight in known])
     first, last = min([found[0] for found, _ in known]), max([found[-1] for found, _ in known])
-    ends = [match.end() for match in _SENTENCE_END.finditer(text, first, last + 1)]  # the others part no two words
+    ends = sorted({*sentence_ends(text, first, last + 1), *(match.end() for match in _LINE_END.finditer(text, first, last + 1))})
     held = [0.0] * (len(ends) + 1)
     for found, weight in known:
         for sentence in {bisect_right(ends, place) for place in found}:

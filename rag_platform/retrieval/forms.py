@@ -10,12 +10,12 @@ from rag_platform.ir import Chunk, Document, Edit, PageKept, Version
 from rag_platform.retrieval.contract import ChunkPart, DocumentPart, DroppedData, DroppedText, SectionPart
 from rag_platform.retrieval.library import Lease
 from rag_platform.retrieval.rendering import chunks_markdown, dropped_markdown, sections_markdown
-from rag_platform.retrieval.tokens import estimate_tokens
 from rag_platform.store import Store, read_records
+from rag_platform.text.tokens import estimate_tokens
 
 Format = Literal["md", "sections", "chunks", "outline"]
 _FRAME_TOKENS = 300  # what ids, names and braces around the text cost
-_ROW_TOKENS = 40  # the same for one section or chunk, its path apart
+_ROW_TOKENS = 80  # the same for one section or chunk, its path apart
 
 
 class Found(NamedTuple):

@@ -1,7 +1,7 @@
 """Words that ask and join and name nothing: what the word leg does not look for, because few texts hold them and none is right for it.
 
-BM25 weighs a word by its rarity, and documentation seldom says `which` or `什么`. English: Lucene's stop set without its negations, and
-the interrogatives, auxiliaries and personal pronouns. Chinese: interrogatives and their idioms, in simplified and traditional characters.
+BM25 weighs a word by its rarity, and documentation seldom says `which` or `什么`. Of Chinese they are interrogatives and their idioms, in
+simplified and traditional characters.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-_ENGLISH = frozenset(
-    "a an and are as at be but by for if in into is it of on or such that the their then there these they this to was will with "
-    "what which who whom whose when where why how "
-    "do does did were been am can could should would has have had i you we he she my me our your its his her those from please".split()
-)
+from rag_platform.text.scripts import UNSPACED
+from rag_platform.text.stop_words import FUNCTION_WORDS
+
 _CHINESE = (
     "(?:表示|代表)?(?:什么|什麼|甚麼)(?:意思)?|哪(?!吒)一?[些个個种種里裡儿兒位]?|多少|谁|誰|怎么样|怎麼樣|怎么|怎麼|怎样|怎樣|如何|为什么|為什麼|为何|為何"
     r"|何时|何時|何地|[是能可]否(?![定认認决決])|请问|請問|有没有|有沒有|是不是|能不能|分别|分別|已[经經]|已(?![知故婚])|[吗嗎呢](?!\w)"
@@ -25,7 +23,7 @@ _BEFORE, _AFTER = r"(?<![\w.\-/\\:@#$&+'’`])", r"(?![\w\-/\\@#&+`(]|[.:'’]\w
 _CONTRACTED = r"(?:['’](?:s|re|ll|d|ve|m)(?!\w))?"
 _SENTENCE_END = ".?!。？！"
 _LOOKED_BACK = 40  # characters
-_UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+_UNSPACED = re.compile(f"[{UNSPACED}]")
 
 
 def without(text: str, further: Sequence[str] = (), spared: Sequence[tuple[int, int]] = ()) -> str:
@@ -56,13 +54,13 @@ def _is_name(text: str, match: re.Match[str]) -> bool:
     before = text[max(0, match.start() - _LOOKED_BACK) : match.start()].rstrip()
     if word[0] == "I" and not word[1:].isalpha():
         previous = re.split(r"\W", before)[-1].lower() if before else ""
-        return bool(before) and previous not in _ENGLISH
+        return bool(before) and previous not in FUNCTION_WORDS
     return (len(word) > 1 and word.isupper()) or not (not before or before[-1] in _SENTENCE_END)
 
 
 @lru_cache(maxsize=64)
 def _pattern(further: tuple[str, ...]) -> re.Pattern[str]:
-    spaced = [*sorted(_ENGLISH), *(word for word in further if not _UNSPACED.search(word))]
+    spaced = [*sorted(FUNCTION_WORDS), *(word for word in further if not _UNSPACED.search(word))]
     unspaced = [word for word in further if _UNSPACED.search(word)]
     words = "|".join(map(re.escape, sorted(spaced, key=len, reverse=True)))
     runs = "|".join([*map(re.escape, sorted(unspaced, key=len, reverse=True)), _CHINESE])

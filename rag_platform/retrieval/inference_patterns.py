@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from rag_platform.text.scripts import HAN
+
 Names = tuple[tuple[str, ...], tuple[str, ...]]  # names of languages, names of types
 
 # A clause of its own begins and ends here.
@@ -149,7 +151,7 @@ def _named(name: str) -> tuple[str, ...]:
         rf"(?:哪些|哪几?份|哪个)\s*(?P<said>{name}{_FORM}{_DOC})(?=[里中]?(?:提到|提及|讲|说|写|包含|涉及|介绍|规定|描述))",
         rf"^{_NO_HOW}.{{0,200}}?(?:(?:关于|有关).{{1,80}}的|相关的|有没有|有哪些|找|给我|列出|搜索)(?P<said>\s*{name}{_FORM}{_DOC})"
         r"(?:有哪些|有吗|吗)?" + _END,
-        rf"^{_NO_HOW}.{{0,200}}[\u4e00-\u9fff]{_NOT_DONE}\s+(?P<said>{name}{_FORM}{_DOC})$",
+        rf"^{_NO_HOW}.{{0,200}}[{HAN}]{_NOT_DONE}\s+(?P<said>{name}{_FORM}{_DOC})$",
         rf"{_L}(?P<said>(?:please\s+)?{verb}(?:only|just)\s+(?:(?:in|from|at|to|through)\s+)?(?:the\s+|our\s+)?{name}(?:\s+{_DOC_EN})?"
         rf"(?:\s+please)?){_R}",
         rf"{_L}(?P<said>(?:limit(?:ed)?|restrict(?:ed)?)\s+to\s+(?:the\s+)?{name}(?:\s+{_DOC_EN})?){_R}",

@@ -16,11 +16,11 @@ from pathlib import PurePosixPath
 from typing import Protocol
 
 from rag_platform.ir import Candidate
-from rag_platform.providers import segmentation
 from rag_platform.providers.term_analysis import idf
-from rag_platform.retrieval.features import HAN, RUN, terms_of
+from rag_platform.retrieval.features import RUN, terms_of
+from rag_platform.text import segmentation
+from rag_platform.text.scripts import FIRST_CJK, has_han
 
-_CHINESE = re.compile(r"[\u3400-\u9fff]")
 # of a run with letters and digits: FY2022 holds 2022, 2024Q2 holds 2024 and q2
 _PIECE = re.compile(r"\d{3,}|[^\W\d_]{3,}|[^\W\d_]{1,2}\d{1,2}(?!\d)|\d{1,2}[^\W\d_]{1,2}(?![^\W\d_])")
 _LONGEST = 40  # characters of a word
@@ -81,7 +81,7 @@ class Names:
             (of_file, file_pairs), (of_title, title_pairs) = (said(name, chinese=False) for name in (stem, title))
             words.append((number, of_file | of_title))
             pairs.append((number, {*file_pairs, *title_pairs}))
-            if is_chinese(names := f"{stem}\n{title}"):
+            if has_han(names := f"{stem}\n{title}"):
                 self._chinese.append((number, names))
         self._plain, self._joined = _holders(words), _holders(pairs)
         self._chunks = sum(self._sizes)
@@ -92,7 +92,7 @@ class Names:
         """What the question names, None for nothing; well under a millisecond once its words have been met."""
         if len(self._documents) < 2:
             return None
-        if self._chinese and is_chinese(question):
+        if self._chinese and has_han(question):
             self._add_chinese()
         meant: dict[int, float] = {}
         told: dict[str, tuple[int, ...]] = {}
@@ -118,7 +118,7 @@ class Names:
         return Named(scores, {chunk_id: scores[doc_id] for chunk_id, doc_id in owner.items()}, chunk_ids, words)
 
     def _add_chinese(self) -> None:
-        words = ((number, {word for run in RUN.findall(names) if run[0] >= HAN for word in _chinese_words(run)})
+        words = ((number, {word for run in RUN.findall(names) if run[0] >= FIRST_CJK for word in _chinese_words(run)})
                  for number, names in self._chinese)  # fmt: skip
         self._plain, self._chinese = self._plain | _holders(words), []
 
@@ -169,11 +169,6 @@ def _holders(words: Iterable[tuple[int, Iterable[str]]]) -> dict[str, tuple[int,
     return {word: tuple(numbers) for word, numbers in found.items()}
 
 
-def is_chinese(text: str) -> bool:
-    """True for a text with a Chinese character."""
-    return not text.isascii() and _CHINESE.search(text) is not None
-
-
 def _chinese_words(run: str) -> list[str]:
     return [word for word in segmentation.dictionary_terms(run) if len(word) > 1]
 
@@ -191,7 +186,7 @@ def said(text: str, *, chinese: bool = True) -> tuple[set[str], dict[str, str]]:
     pairs: dict[str, str] = {}
     before = ""
     for run in RUN.findall(text.lower()):
-        if run[0] >= HAN:
+        if run[0] >= FIRST_CJK:
             words.update(_chinese_words(run) if chinese else ())
             before = ""
             continue
@@ -219,7 +214,7 @@ def without_names(text: str, words: Sequence[str]) -> str:
     >>> without_names("What drove Best Buy's sales of home theaters?", ["best buy"])
     'What drove sales of home theaters?'
     """
-    forms = [re.escape(word) if word[0] >= HAN else rf"(?<!\w){re.escape(word)}(?:['’]s)?(?!\w)" for word in words]
+    forms = [re.escape(word) if word[0] >= FIRST_CJK else rf"(?<!\w){re.escape(word)}(?:['’]s)?(?!\w)" for word in words]
     rest = " ".join(re.sub("|".join(sorted(forms, key=len, reverse=True)), " ", text, flags=re.IGNORECASE).split()) if forms else text
     return rest if len(terms_of(rest.lower())) >= _LEFT else text
 

@@ -12,17 +12,18 @@ from typing import Any
 
 from rag_platform.config import KeyphraseConfig, Limits, fingerprint
 from rag_platform.config_query import InferenceConfig, QueryConfig
-from rag_platform.documents import languages
-from rag_platform.documents.keyphrases import keyphrases as found_keyphrases
 from rag_platform.errors import InputError
 from rag_platform.ir import Json, QueryIR
-from rag_platform.providers.segmentation import dictionary_terms, is_identifier
 from rag_platform.retrieval import function_words, inference, subjects
 from rag_platform.retrieval.filters import SOFT_FIELDS
 from rag_platform.retrieval.inference import Inferred, inferred
 from rag_platform.retrieval.vocabulary import Vocabulary, changed, vocabulary
+from rag_platform.text.keyphrases import keyphrases as found_keyphrases
+from rag_platform.text.language import UNKNOWN, language
+from rag_platform.text.scripts import UNSPACED
+from rag_platform.text.segmentation import dictionary_terms, is_identifier
 
-RULES = 4  # of everything below; another number when the same text would give another QueryIR
+RULES = 5  # of everything below; another number when the same text would give another QueryIR
 PLAIN_PROFILE = f"query_plain-v{RULES}"
 REWRITE_PROFILE = "none"
 _QUERY, _KEYPHRASES = QueryConfig(), KeyphraseConfig()
@@ -36,13 +37,12 @@ _REPEATED = re.compile(r"([!?。，、…~*.])\1{3,}")
 _PHRASE = re.compile(r"\"([^\"]{2,100})\"|“([^“”]{2,100})”|「([^「」]{2,100})」|『([^『』]{2,100})』|《([^《》]{2,100})》|«([^«»]{2,100})»")
 # Quotation marks, dashes, brackets and stops that NFKC leaves wide; the marks of Chinese titles have no narrow form.
 _NARROW = str.maketrans("“”„‟«»「」『』‘’‚‛—–―‐‒−【】〔〕〖〗。、", '"' * 10 + "'" * 4 + "-" * 6 + "[]" * 3 + ".,")
-_HAN = r"\u3005\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_HAN_CHARACTER = re.compile(rf"[{_HAN}]")
-_LETTER = rf"[^\W{_HAN}]"
+_UNSPACED_CHARACTER = re.compile(f"[{UNSPACED}]")
+_LETTER = rf"[^\W{UNSPACED}]"
 # Signs of a sentence; those inside a word (3.5, foo:bar, it's) and before one (.net) belong to it.
 _ALONE = r"[\"“”„«»。、，；：！？「」『』《》〈〉【】〔〕（）()\[\]{}|*~^—–·]+"
 _ENDING = re.compile(rf"[.,;:!?'’`…]+(?!{_LETTER})|(?<!{_LETTER})[,;:!?'‘`…]+|{_ALONE}")
-_PART = rf"[^\W{_HAN}]{{1,120}}"
+_PART = rf"[^\W{UNSPACED}]{{1,120}}"
 _TOKEN = re.compile(rf"(?:(?<![\w.])\.)?{_PART}(?:[._\-/\\:@+#&]{{1,3}}{_PART}){{0,40}}(?:\+\+|#(?!\w))?")
 _OBJECT = r"(?:documents?|files?|folders?|collections?|librar(?:y|ies)|releases?|ind(?:ex|exes|ices)|versions?|sources?)"
 _OBJECT_ZH = r"(?:文档|文件|资料|文件夹|知识库|文档库|索引|版本|来源|发布)"
@@ -88,15 +88,15 @@ def prepare(
     preferences = tuple(name for name in SOFT_FIELDS if asked.get(name, name in told.preferences) is True)
     own = {**told.filters, **{name: True for name in preferences if name not in asked}}
     normalized = normalised(clean)
-    language = languages.language(clean)
+    spoken = language(clean)
     return QueryIR(
         original_query=text,
         normalized_query=normalized,
         query_hash=hashlib.sha256(normalized.encode()).hexdigest()[:16],
-        language="und" if language == languages.UNKNOWN else language,
+        language="und" if spoken == UNKNOWN else spoken,
         intent=_intent(clean.lower(), told.filters and told.rest == clean),
         filters={**asked, **own},
-        keywords=found_keyphrases(told.rest, language, rules.keyphrases),
+        keywords=found_keyphrases(told.rest, spoken, rules.keyphrases),
         identifiers=identifiers(told.rest),
         phrases=phrases(told.rest),
         expansions=rules.vocabulary.expansions(told.rest, config.expansion_weight, config.max_expansions),
@@ -208,7 +208,7 @@ def _worded(text: str, config: QueryConfig) -> dict[str, Any]:
     searched, quoted = text, _quoted(text)
     if config.drop_function_words:
         searched = function_words.without(text, config.function_words, quoted)
-    expected = searched if _HAN_CHARACTER.search(text) else text
+    expected = searched if _UNSPACED_CHARACTER.search(text) else text
     about = subjects.subject(text, quoted)
     return {
         "dense_query_text": half_width(text), "sparse_query_expr": searched, "asked_text": text, "asked_words": expected, "about": about,

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 
 from rag_platform.ir import Hit
-from rag_platform.retrieval.cutting import open_fence
 from rag_platform.retrieval.rendering import edited, place
+from rag_platform.text.markdown_blocks import open_fence
 
 FORMATS = ("markdown", "xml", "plain")
 _TAG = re.compile(r"<(?=\s*/?\s*passage)", re.IGNORECASE)

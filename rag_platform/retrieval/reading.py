@@ -20,8 +20,8 @@ from rag_platform.retrieval.contract import DocumentData, DocumentGroup, Documen
 from rag_platform.retrieval.forms import FORMS, Found, dropped_data
 from rag_platform.retrieval.library import Hidden, Lease, Library
 from rag_platform.retrieval.rendering import documents_markdown, listed_line
-from rag_platform.retrieval.tokens import estimate_tokens
 from rag_platform.store import Store
+from rag_platform.text.tokens import estimate_tokens
 
 ReadT = TypeVar("ReadT")
 GroupBy = Literal["tags", "categories", "source"]

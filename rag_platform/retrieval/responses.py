@@ -17,7 +17,7 @@ from rag_platform.records import to_json
 from rag_platform.retrieval import citing
 from rag_platform.retrieval.contract import CitationPart, ErrorPart, QueryData, ResultPart
 from rag_platform.retrieval.rendering import counted, edited, place, shown_text
-from rag_platform.retrieval.tokens import estimate_tokens
+from rag_platform.text.tokens import estimate_tokens
 
 DETAILS = ("full", "brief")
 DONE, NOTHING_DONE, USAGE, PARTLY_DONE = 0, 1, 2, 3

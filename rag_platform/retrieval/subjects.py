@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from rag_platform.retrieval.inference_patterns import COMMANDS, PREFERENCES
 from rag_platform.retrieval.inference_words import SIMPLIFIED
-from rag_platform.retrieval.wording import meaning
+from rag_platform.text.terms import meaning
 
 MAX_CHARS = 400  # of a question; a longer text is a passage that somebody asks about
 _BLANKS = re.compile(r"\s{2,}")

@@ -12,7 +12,7 @@ from rag_platform.config_query import SummaryConfig
 from rag_platform.errors import CancelledError, ConfigError, InputError, NotFoundError, ProviderError
 from rag_platform.ir import Json
 from rag_platform.observability import faults, tracing
-from rag_platform.retrieval import deadlines, textrank
+from rag_platform.retrieval import deadlines
 from rag_platform.retrieval.budgets import Budget
 from rag_platform.retrieval.citing import without_foreign_markup
 from rag_platform.retrieval.contract import SummaryData
@@ -20,7 +20,8 @@ from rag_platform.retrieval.deadlines import Deadline
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.reading import get_document
 from rag_platform.retrieval.support import missing_numbers
-from rag_platform.retrieval.tokens import estimate_tokens
+from rag_platform.text import textrank
+from rag_platform.text.tokens import estimate_tokens
 
 if TYPE_CHECKING:  # protocols need numpy, which the server's start does without
     from rag_platform.protocols import LLM, Completion, Message

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rag_platform.ir import Hit
-from rag_platform.providers.segmentation import is_identifier
-from rag_platform.retrieval.passages import units
-from rag_platform.retrieval.wording import is_wide, kind_weight, meaning
+from rag_platform.text.passages import units
+from rag_platform.text.scripts import is_wide
+from rag_platform.text.segmentation import is_identifier
+from rag_platform.text.terms import kind_weight, meaning
 
 MIN_SHARE = 0.5  # of a sentence's words that the passages it cites must hold
 CLEAR_SHARE = 0.75  # of a sentence without a mark that a passage must hold to be its source

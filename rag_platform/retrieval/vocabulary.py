@@ -17,10 +17,10 @@ import yaml
 from rag_platform.config import config_dir, fingerprint
 from rag_platform.config_query import QueryConfig
 from rag_platform.errors import ConfigError
+from rag_platform.text.scripts import UNSPACED
 
 MAX_WORDS = 32  # of a name; a longer one is a text
-_UNSPACED = "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
-_WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+|[^\w\s]")
+_WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+|[^\w\s]")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ Chinese is segmented and identifiers count whole and in parts. Identifiers weigh
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 import unicodedata
@@ -13,24 +12,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rag_platform.providers import segmentation
-from rag_platform.providers.segmentation import is_identifier
 from rag_platform.retrieval import function_words
+from rag_platform.text import segmentation
+from rag_platform.text.scripts import HAN, is_wide
+from rag_platform.text.segmentation import is_identifier
+from rag_platform.text.stemming import beginning
+from rag_platform.text.stop_words import CHINESE_FUNCTION_CHARACTER, CHINESE_FUNCTION_WORDS
+from rag_platform.text.terms import IDENTIFIER_WEIGHT, is_weak_term, stemmed_terms, stemmed_word, terms
 
-_STOP_WORDS = """
-a about all also an and any are as at be been but by can could did do does for from had has have how i if in into is it its many may me
-much must my need no not of on or our please shall should so tell than that the their them then there these they this those to under us
-use used using was we were what what's when where which while who whom whose why will with would you your
-told tells say says said get gets got give gives given make makes made know known want wants happen happens
-什么 怎么 如何 怎样 多少 为何 可以 能够 需要 应该 没有 告诉 一个 时候 有没 为什
-如果 还有 还是 大概 大约 当中 已经 因为 所以 以及 或者 比较 这些 那些
-能夠 應該 沒有 告訴 一個 時候 還有 還是 大約 當中 已經 因為 比較 這些
-"""
-_STOP = frozenset(_STOP_WORDS.split())
-# Terms of Chinese are pairs of characters: one with a function word in it crosses a word boundary.
-_FUNCTION = re.compile(
-    "[的了是在和与與及或就都而也着著把被让讓给給向从從到对對为為于於之其这這那哪个個些吗嗎呢吧啊呀么麼怎请請问問我你他她它们們由谁誰几幾所]"
-)
 ASKS_NUMBER = re.compile(
     r"\bhow (?:many|much|long|large|big|often|far|old|high|fast)\b|\b(?:max|min)(?:imum)?\b|\b(?:limit|size|port|version)\b"
     r"|多少|几|多大|多长|多久|多高|上限|最大|最小|端口"
@@ -41,13 +30,9 @@ MEANS = re.compile(r"\b(?:is|are) (?:an?|the)\b|\bmeans?\b|\brefers? to\b|表示
 POINTS = re.compile(r"\b(?:see|refer to|read|check(?: out)?)\b[^.!?]{0,30}\]\(|(?:参见|请参阅|参阅|请查看|查看|详见)[^。！？]{0,10}\]\(")
 ASKS_CODE = re.compile(r"\b(?:code|commands?|example|import|syntax|snippet)\b|命令|代码|示例|例子|导入|语法")
 DIGIT = re.compile(r"\d|[一二三四五六七八九十百千万两]+[个次年月日号天小时分秒元人名种]")
-_ORDER_SUFFIXES = (("ies", "y"), ("sses", "ss"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""))
-IDENTIFIER_WEIGHT = 3.0
 NAME_WEIGHT = 2.0
-_COUNTED = re.compile(r"\d+[\u3400-\u9fff]|[\u3400-\u9fff]\d+$")  # 6度, 第3: the number stands there as well
-_HAN_RUN = re.compile(r"[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+")
-_WIDE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-_LATIN_WORD = re.compile(r"[A-Za-z\u00c0-\u024f]{2,}")
+_COUNTED = re.compile(rf"\d+[{HAN}]|[{HAN}]\d+$")  # 6度, 第3: the number stands there as well
+_HAN_RUN = re.compile(f"[{HAN}]+")
 _MANY = 64  # terms of a question
 _INSIDE = re.compile("[a-z]{2}|[0-9]{2}")  # two characters of one part of a word
 _LATIN_TOKEN = re.compile(r"(?<![\w.])[A-Za-z][\w.+#-]*[\w+#]")
@@ -84,22 +69,22 @@ def question_words(query: str) -> tuple[Word, ...]:
     text = function_words.without(text)
     shares = _shares(text)
     words: dict[str, Word] = {}
-    for term in _stemmed(text):
-        if term not in _STOP and not _HAN_RUN.match(term) and not _COUNTED.match(term) and (term.isascii() or not _FUNCTION.search(term)):
+    for term in stemmed_terms(text):
+        if not _HAN_RUN.match(term) and not _COUNTED.match(term) and not is_weak_term(term):
             weight = IDENTIFIER_WEIGHT if is_identifier(term) else NAME_WEIGHT if term in names else 1.0
             words.setdefault(term, Word(term, (term,), weight * shares.get(term, 1.0)))
     for run in _HAN_RUN.findall(text):
-        cut = [word for word in segmentation.dictionary_terms(run) if len(word) > 1 and word not in _STOP]
+        cut = [word for word in segmentation.dictionary_terms(run) if len(word) > 1 and word not in CHINESE_FUNCTION_WORDS]
         for word in dict.fromkeys(cut):
             inside = any(word != other and word in other for other in cut)
-            if not inside and len(_FUNCTION.sub("", word)) > 1:
+            if not inside and len(CHINESE_FUNCTION_CHARACTER.sub("", word)) > 1:
                 words.setdefault(word, Word(word, tuple(word[i : i + 2] for i in range(len(word) - 1)), 1.0))
-    return tuple(words.values()) or tuple(Word(term, (term,), 1.0) for term in dict.fromkeys(_stemmed(text)))
+    return tuple(words.values()) or tuple(Word(term, (term,), 1.0) for term in dict.fromkeys(stemmed_terms(text)))
 
 
 def _shares(text: str) -> dict[str, float]:
     """How much the parts of identifiers count, that are no words of the question themselves: together half of the whole."""
-    cut = [_of_word(word) for word in segmentation.ascii_words(text)]
+    cut = [stemmed_word(word) for word in segmentation.ascii_words(text)]
     found = {part: 0.5 / len(parts) for _, *parts in cut for part in parts}
     return {part: share for part, share in found.items() if (part,) not in cut}
 
@@ -134,17 +119,13 @@ def asked(query: str) -> Asked:
     """The terms of the words of a question."""
     parts = frozenset(part for word in question_words(query) for part in word.parts)
     pairs = {part for part in parts if segmentation.is_pair(part)}
-    words = {part for part in parts if part.isascii() and _beginning(part)}
-    return Asked(parts, tuple(pairs), tuple((word, _beginning(word)) for word in words), parts - pairs - words)
+    words = {part for part in parts if part.isascii() and _searched(part)}
+    return Asked(parts, tuple(pairs), tuple((word, _searched(word)) for word in words), parts - pairs - words)
 
 
-def _beginning(stem: str) -> str:
-    """What all words of that stem begin with, however they write an apostrophe; `_stem` leaves three letters of them."""
-    changed = [
-        instead for suffix, instead in _ORDER_SUFFIXES
-        if stem.endswith(instead) and not suffix.startswith(instead) and len(stem) - len(instead) >= 3
-    ]  # fmt: skip
-    return min([stem, *map(stem.removesuffix, changed)], key=len).partition("'")[0]
+def _searched(stem: str) -> str:
+    """What all words of that stem begin with, however they write an apostrophe."""
+    return beginning(stem).partition("'")[0]
 
 
 def _stands(term: str, beginning: str, text: str, folded: str) -> bool:
@@ -153,7 +134,7 @@ def _stands(term: str, beginning: str, text: str, folded: str) -> bool:
         end = at + 1
         if at == 0 or not _INSIDE.match(text, at - 1):
             start, end = segmentation.around(text, at)
-            if term in _stemmed(text[start:end]):
+            if term in stemmed_terms(text[start:end]):
                 return True
         at = folded.find(beginning, max(end, at + 1))
     return False
@@ -204,57 +185,10 @@ def rarity(words: Sequence[Word], texts: Sequence[Collection[str]]) -> list[floa
     return [word.weight * math.log(1 + (len(texts) + 1) / (n + 0.5)) for word, n in zip(words, counts, strict=True)]
 
 
-def is_wide(text: str) -> bool:
-    """True for a text that is mostly Chinese, Japanese or Korean."""
-    return not text.isascii() and len(_WIDE.findall(text)) > len(_LATIN_WORD.findall(text))
-
-
 def _names(text: str) -> set[str]:
     """The terms of proper names: capitals within an English question, every Latin word of a Chinese one."""
     wide = is_wide(text)
     found = (
         match for match in _LATIN_TOKEN.finditer(text) if wide or not match[0][1:].islower() or (match[0][0].isupper() and match.start())
     )
-    return {term for match in found if wide or not match[0].islower() for term in _stemmed(match[0])}
-
-
-def terms(text: str) -> tuple[str, ...]:
-    """The terms of the word index in order, English ones without their common endings, single Chinese characters left out."""
-    return _cached_terms(text) if len(text) <= 2000 else _stemmed(text)
-
-
-@lru_cache(maxsize=4096)
-def _cached_terms(text: str) -> tuple[str, ...]:
-    return _stemmed(text)
-
-
-def _stemmed(text: str) -> tuple[str, ...]:
-    if text.isascii():
-        return tuple(itertools.chain.from_iterable(map(_of_word, segmentation.ascii_words(text))))
-    # single characters of Chinese say too little to tell sentences apart
-    return tuple([_stem(term) if term.isascii() else term for term in segmentation.terms(text) if len(term) > 1 or term.isascii()])
-
-
-@lru_cache(maxsize=8192)
-def _of_word(word: str) -> tuple[str, ...]:
-    return tuple(map(_stem, segmentation.word_terms(word)))
-
-
-@lru_cache(maxsize=16_384)
-def _stem(term: str) -> str:
-    """An English word without its most common endings; other terms as they are."""
-    if len(term) > 3 and term.isascii() and term.isalpha():
-        for suffix, instead in _ORDER_SUFFIXES:
-            if term.endswith(suffix) and len(term) - len(suffix) >= 3 and not term.endswith(("ss", "us", "is")):
-                return term[: -len(suffix)] + instead
-    return term
-
-
-def meaning(text: str) -> set[str]:
-    """The terms of a text that carry meaning; function words of English and Chinese are left out, so it may be empty."""
-    return {term for term in terms(text) if term not in _STOP and (term.isascii() or not _FUNCTION.search(term))}
-
-
-def kind_weight(term: str) -> float:
-    """How much a term counts in a comparison: identifiers three times as much as words."""
-    return IDENTIFIER_WEIGHT if is_identifier(term) else 1.0
+    return {term for match in found if wide or not match[0].islower() for term in stemmed_terms(match[0])}

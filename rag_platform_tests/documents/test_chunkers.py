@@ -20,13 +20,13 @@ from rag_platform.documents.chunkers_token import Token
 from rag_platform.documents.chunking import beyond_window, chunker_of
 from rag_platform.documents.sectioning_markdown import AstMarkdown
 from rag_platform.documents.sectioning_rules import RuleBased
-from rag_platform.documents.sentences import sentence_ends
 from rag_platform.errors import ConfigError
 from rag_platform.indexes.verifying import verify_release
 from rag_platform.ir import Chunk
 from rag_platform.profiles import stage_profiles
 from rag_platform.providers.usem3 import Usem3
 from rag_platform.registry import build
+from rag_platform.text.sentences import sentence_ends
 
 
 def pieces(chunker: Any, text: str) -> list[str]:

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_platform.config import Strategy
-from rag_platform.documents.boundaries import estimated_tokens, is_grapheme_boundary, structure
 from rag_platform.documents.chunkers_recursive import Recursive, WholeSection
 from rag_platform.documents.chunking import chunk_hash, cut
 from rag_platform.documents.cleaning import normalise
@@ -19,6 +18,9 @@ from rag_platform.errors import ConfigError
 from rag_platform.ir import Block, Chunk, Facts, MediaLink, ParseSummary, Version
 from rag_platform.loaders.markdown import MarkdownLoader
 from rag_platform.registry import build
+from rag_platform.text.graphemes import is_grapheme_boundary
+from rag_platform.text.markdown_blocks import structure
+from rag_platform.text.tokens import estimate_tokens
 
 VERSION = Version("default.d@abc", "default", "d", "files/d.md", "d.md", "0" * 64, 1, "text/markdown", "markdown", "tiny")
 SMALL = Recursive(chunk_size=40, chunk_overlap=0)
@@ -44,22 +46,6 @@ def test_structure_of_fences_and_tables() -> None:
         ("fence", "````\nopen"),
     ]
     assert structure("inline ``` code ```\n\nx | y\n") == []
-
-
-def test_grapheme_boundaries_of_the_unicode_test_file(material: Path) -> None:
-    checked = 0
-    for line in (material / "unicode" / "GraphemeBreakTest.txt").read_text(encoding="utf-8").splitlines():
-        marks = line.split("#")[0].split()
-        chars = "".join(chr(int(mark, 16)) for mark in marks[1::2])
-        for index, mark in enumerate(marks[2:-1:2], start=1):
-            checked += 1
-            assert mark == "÷" or not is_grapheme_boundary(chars, index), line
-    assert checked > 500
-
-
-@pytest.mark.parametrize(("text", "tokens"), [("", 0), ("word", 2), ("中文", 2), ("a" * 100, 32), ("12", 2)])
-def test_estimated_tokens(text: str, tokens: int) -> None:
-    assert estimated_tokens(text) == tokens
 
 
 # --- spans ------------------------------------------------------------------------------------------------------------------
@@ -142,7 +128,7 @@ def test_the_token_budget_caps_a_chunk() -> None:
 def test_token_sizes() -> None:
     text = "检索增强生成。" * 60
     found = Recursive(chunk_size=50, chunk_overlap=10, length_function="tokens").spans(text)
-    assert all(estimated_tokens(text[start:end]) <= 50 for start, end in found)
+    assert all(estimate_tokens(text[start:end]) <= 50 for start, end in found)
     assert any(second[0] < first[1] for first, second in pairwise(found))
 
 

@@ -152,7 +152,7 @@ def test_figures_go_by_the_names_of_spans(cache: EmbeddingCache, troubled: Embed
     figures = run(["known", "refuse", "nan", "x" * 400], priced, cache).figures()
     assert (figures["cache_hit"], figures["cache_miss"], figures["embed_failures"], figures["retries"]) == (1, 3, 2, 0)
     assert figures["error_type"] == "bad_vector 1, provider_error 1"
-    assert (figures["estimated_tokens"], figures["estimated_cost"]) == (102, pytest.approx(0.000204))  # (400 + 6 + 3) bytes, 4 a token
+    assert (figures["estimated_tokens"], figures["estimated_cost"]) == (131, pytest.approx(0.000262))  # 400, 6 and 3 letters: 128, 2 and 1
     assert figures["throughput"] > 0 and figures["p95_ms"] >= figures["p50_ms"] >= 0
 
 

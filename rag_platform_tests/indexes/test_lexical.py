@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from rag_platform.errors import ProviderError
 from rag_platform.indexes.lexical import row_hash, row_of
 from rag_platform.ir import Chunk, LexicalRow, View
-from rag_platform.providers.segmentation import CHINESE, MAX_TERM_CHARS, Chinese, dictionary_terms, is_identifier, normalized, terms
 from rag_platform.providers.tantivy import Tantivy, bucket_of
 from rag_platform.providers.term_analysis import Analysis
+from rag_platform.text.segmentation import CHINESE, MAX_TERM_CHARS, Chinese, dictionary_terms, is_identifier, normalized, terms
 
 CHUNK = Chunk("c", "s", "d", "v", 0, "text", "f", 0, 4, 0, 4, "Guide / Part")
 

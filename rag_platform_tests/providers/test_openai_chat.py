@@ -197,7 +197,7 @@ def test_usage_that_a_stream_does_not_count_is_estimated_and_says_so() -> None:
 
     with chat_server(answer) as server:
         found = model(server.url).generate((Message("user", "abcd"),), on_text=lambda part: None)
-    assert found.usage == {"input_tokens": 1, "output_tokens": 3, "estimated": True}
+    assert found.usage == {"input_tokens": 2, "output_tokens": 4, "estimated": True}
     assert len(server.requests) == 2
 
 

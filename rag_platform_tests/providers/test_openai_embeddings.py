@@ -154,7 +154,7 @@ def test_passages_are_tried_again_counted_and_priced_by_who_embeds_them(tmp_path
         assert cache.known(["h1", "h2", "h3"], model(server.url).info(), "p") == {"h1", "h3"}
     figures = report.figures()
     assert (figures["embed_calls"], figures["embed_failures"], figures["retries"], figures["rate_limited"]) == (6, 1, 1, 1)  # halved twice
-    assert (figures["error_type"], figures["estimated_tokens"], figures["estimated_cost"]) == ("bad_request 1", 2, 2 * 2.0 / 1e6)
+    assert (figures["error_type"], figures["estimated_tokens"], figures["estimated_cost"]) == ("bad_request 1", 5, 5 * 2.0 / 1e6)
     assert list(report.failed) == ["h2"] and "too odd" in report.failed["h2"]
 
 

@@ -107,15 +107,15 @@ def test_question_words_carry_no_weight() -> None:
 
 def test_names_weigh_more_than_words() -> None:
     weights = {word.text: word.weight for word in question_words("How do I create a Laravel migration?")}
-    assert weights == {"create": 1.0, "laravel": 2.0, "migration": 1.0}
-    assert {word.text: word.weight for word in question_words("Redis 的端口")} == {"redis": 2.0, "端口": 1.0}
+    assert weights == {"creat": 1.0, "laravel": 2.0, "migrat": 1.0}
+    assert {word.text: word.weight for word in question_words("Redis 的端口")} == {"redi": 2.0, "端口": 1.0}
     assert names_coverage("Redis 的端口", ["Redis listens on 6379"]) == 1.0
     assert names_coverage("端口是多少", ["Redis listens on 6379"]) == 0.5
 
 
 def test_parts_of_an_identifier_count_half_of_it_together() -> None:
     assert [(word.text, word.weight) for word in question_words("Who sells a FastAPI license")] == [
-        ("sell", 1.0), ("fastapi", 2.0), ("fast", 0.5), ("api", 0.5), ("license", 1.0),
+        ("sell", 1.0), ("fastapi", 2.0), ("fast", 0.5), ("api", 0.5), ("licens", 1.0),
     ]  # fmt: skip
     assert {word.text: word.weight for word in question_words("Does the OpenAI API cost")}["api"] == 2.0  # a word of its own besides
 

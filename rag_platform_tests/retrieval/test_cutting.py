@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.retrieval.cutting import beginning, open_fence
+from rag_platform.retrieval.cutting import beginning
+from rag_platform.text.markdown_blocks import open_fence
 
 TABLE = "Prices:\n\n| item | price |\n|---|---|\n| pen | 1 |\n| ink | 2 |\n| pad | 3 |\n"
 CODE = "Run this:\n\n```sh\nmake setup\nmake test\n```\n\nThen wait."

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_platform.config_query import ContextConfig
-from rag_platform.documents.boundaries import structure
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CatalogWriter, Entry
 from rag_platform.ir import Chunk, Document, Hit, QueryRequest, Version
@@ -21,6 +20,7 @@ from rag_platform.retrieval.evidence import Evidence, select
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.quoting import rendered
 from rag_platform.store import Store
+from rag_platform.text.markdown_blocks import structure
 
 
 def hit(n: int, text: str, score: float = 0.0, *, doc: str = "d", index: int | None = None, section: str = "", parent: str = "") -> Hit:

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from rag_platform.config import KeyphraseConfig, Limits
 from rag_platform.config_query import InferenceConfig, QueryConfig
-from rag_platform.documents.keyphrases import keyphrases
 from rag_platform.errors import InputError
 from rag_platform.retrieval.queries import cleaned, half_width, identifiers, normalised, phrases, plain, prepare, relaxed
+from rag_platform.text.keyphrases import keyphrases
 
 LIMITS = Limits(max_query_chars=50)
 TODAY = date(2026, 11, 22)

@@ -12,7 +12,7 @@ from rag_platform.errors import InputError, NotFoundError
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.reading import get_document, list_documents
 from rag_platform.retrieval.status import status
-from rag_platform.retrieval.tokens import estimate_tokens
+from rag_platform.text.tokens import estimate_tokens
 
 PORTS, NOTES, HOLIDAYS = "files/ports.md", "files/notes.txt", "files/休假.md"
 

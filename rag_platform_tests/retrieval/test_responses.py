@@ -11,7 +11,7 @@ import pytest
 from rag_platform.errors import ConfigError, InputError, NotFoundError, ProviderError
 from rag_platform.ir import Citation, Hit, QueryResult
 from rag_platform.retrieval.responses import envelope, exit_code, failure, fit_query, query_data, snippet
-from rag_platform.retrieval.tokens import estimate_tokens
+from rag_platform.text.tokens import estimate_tokens
 
 TRACE = "trc_0123456789abcdef0123456789abcdef"
 

@@ -14,10 +14,11 @@ from rag_platform.config_query import SummaryConfig
 from rag_platform.errors import CancelledError, ConfigError, InputError, NotFoundError
 from rag_platform.observability import traces, tracing
 from rag_platform.providers.openai_chat import OpenAIChat
-from rag_platform.retrieval import deadlines, textrank
+from rag_platform.retrieval import deadlines
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.reading import list_documents
 from rag_platform.retrieval.summaries import STYLES, Part, summarise, summarize_document
+from rag_platform.text import textrank
 from rag_platform_tests.chat_server import Reply, chat_server, refused, said
 
 GUIDE = [

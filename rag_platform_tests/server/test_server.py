@@ -21,13 +21,13 @@ from mcp.shared.exceptions import MCPError
 from rag_platform.errors import NotFoundError
 from rag_platform.indexes.catalog import FILTERABLE
 from rag_platform.observability.traces import show
-from rag_platform.providers import segmentation
 from rag_platform.retrieval import filters
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.warming import warm
 from rag_platform.server import responding
 from rag_platform.server import tools as server_tools
 from rag_platform.server.app import build_server
+from rag_platform.text import segmentation
 from rag_platform_tests.chat_server import chat_server, said
 
 

@@ -6,21 +6,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_FENCE = re.compile(r"\s*(```+|~~~+)")
-_HEADING = re.compile(r" {0,3}#{1,6}\s+(.*?)\s*#*\s*$")
-_ITEM = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)、])\s+(?=\S)")
+from rag_platform.text.markdown_blocks import DELIMITER, FENCE, HEADING, ITEM, cells, closes, heading_text
+from rag_platform.text.sentences import sentences
+
 _QUOTE = re.compile(r"\s*>\s?")
-_SEPARATOR_ROW = re.compile(r"\s*\|?\s*:?-{2,}:?\s*(\|\s*:?-{2,}:?\s*)*\|?\s*$")
 _ALERT = re.compile(r"\s*>\s*\[!\w+\][-+]?\s*$")  # `> [!NOTE]` above a quoted block says how it is shown
 _RULE = re.compile(r"\s*([-*_=])(\s*\1){2,}\s*$")
 _MARKUP = re.compile(r"\s*(?:<[^>]+>\s*|!\[[^\]]*\]\([^)]*\)\s*|\[[^\]]+\]:\s*\S+\s*)+$")
-# A Latin full stop ends a sentence only before white space and an opening that looks like a new one; a CJK one always does.
-_SENTENCE_END = re.compile(  # one set of characters first: scanned six times as fast
-    r"[。！？!?.](?:(?<!\.)[。！？!?]*[”’」』）)》\"']*|(?<=\.)\.*[”’)\"']*(?=\s+[\"“‘'(\[*`]*[A-Z0-9\u00c0-\u00de\u3400-\u9fff]))"
-)
-_ABBREVIATION = re.compile(
-    r"(?:^|[\s(])(?:e\.g|i\.e|etc|cf|vs|Dr|Mr|Mrs|Ms|Prof|No|Nos|Fig|Figs|Eq|Sec|approx|St|Inc|Ltd|Co|Corp|U\.S|[A-Z])\.$"
-)
 MAX_CODE_LINES = 15
 
 
@@ -42,31 +34,26 @@ def units(text: str) -> list[Unit]:
     for kind, start, end in _blocks(text):
         block = text[start:end]
         if kind == "heading":
-            heading, intro = _heading_text(block), ""
+            heading, intro = heading_text(block), ""
         elif kind == "table":
             found += _rows(text, start, end, f"{heading} {intro}".strip())
         elif kind == "code":
             found += _code(text, start, end, f"{heading} {intro}".strip())
         elif kind == "item":
-            marker = _ITEM.match(block)
+            marker = ITEM.match(block)
             found += [Unit("item", start + (marker.end() if marker else 0), end, f"{heading} {intro}".strip())]
         else:
-            sentences = [Unit("sentence", s, e, heading) for s, e in sentence_spans(text, start, end)]
-            found += sentences
-            last = text[sentences[-1].start : sentences[-1].end] if sentences else ""
+            said = [Unit("sentence", s, e, heading) for s, e in sentence_spans(text, start, end)]
+            found += said
+            last = text[said[-1].start : said[-1].end] if said else ""
             intro = last if last.endswith((":", "：")) else ""
     return found
 
 
 def sentence_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Spans of the sentences of `text[start:end]` without surrounding white space."""
-    begin = start
-    for match in _SENTENCE_END.finditer(text, start, end):
-        if match.group().startswith(".") and _ABBREVIATION.search(text, max(begin, match.start() - 8), match.end()):
-            continue
-        yield from _trimmed(text, begin, match.end())
-        begin = match.end()
-    yield from _trimmed(text, begin, end)
+    for begin, stop in sentences(text, start, end):
+        yield from _trimmed(text, begin, stop)
 
 
 def _blocks(text: str) -> Iterator[tuple[str, int, int]]:
@@ -75,10 +62,10 @@ def _blocks(text: str) -> Iterator[tuple[str, int, int]]:
     fence = ""
     for line_start, line_end in _lines(text):
         line = text[line_start:line_end]
-        found = _FENCE.match(line)
+        found = FENCE.match(line)
         if fence:
             end = line_end
-            if found and found[1].startswith(fence) and not line[found.end() :].strip():
+            if closes(line, fence):
                 yield "code", start, end
                 kind, fence = "", ""
             continue
@@ -103,17 +90,17 @@ def _blocks(text: str) -> Iterator[tuple[str, int, int]]:
 def _kind(line: str) -> str:
     if not line.strip() or _RULE.match(line) or _ALERT.match(line) or _MARKUP.match(line):
         return "blank"
-    if _HEADING.match(line):
+    if HEADING.match(line):
         return "heading"
-    if line.lstrip().startswith("|") or _SEPARATOR_ROW.match(line):
+    if line.lstrip().startswith("|") or ("|" in line and DELIMITER.match(line)):
         return "table"
-    return "item" if _ITEM.match(line) else "paragraph"
+    return "item" if ITEM.match(line) else "paragraph"
 
 
 def _rows(text: str, start: int, end: int, context: str) -> Iterator[Unit]:
     """One unit a body row; the row before the separator is the header. Rows of a table cut elsewhere have none."""
     lines = [(s, e) for s, e in _lines(text, start, end) if text[s:e].strip()]
-    separator = next((i for i, (s, e) in enumerate(lines) if _SEPARATOR_ROW.match(text[s:e])), -1)
+    separator = next((i for i, (s, e) in enumerate(lines) if DELIMITER.match(text[s:e])), -1)
     header = lines[separator - 1] if separator > 0 else None
     names = " ".join(cells(text[header[0] : header[1]])) if header else ""
     for i, (s, e) in enumerate(lines):
@@ -127,20 +114,8 @@ def _code(text: str, start: int, end: int, context: str) -> Iterator[Unit]:
         yield Unit("code", start, end, context)
         return
     for s, e in lines:
-        if not _FENCE.match(text[s:e]):
+        if not FENCE.match(text[s:e]):
             yield from (Unit("sentence", *span, context) for span in _trimmed(text, s, e))
-
-
-def cells(row: str) -> list[str]:
-    """The cells of a Markdown table row."""
-    inner = row.strip().removeprefix("|")
-    inner = inner[:-1] if inner.endswith("|") and not inner.endswith("\\|") else inner
-    return [cell.strip() for cell in re.split(r"(?<!\\)\|", inner)]
-
-
-def _heading_text(line: str) -> str:
-    match = _HEADING.match(line)
-    return match[1] if match else line
 
 
 def _lines(text: str, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int]]:

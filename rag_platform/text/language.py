@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from rag_platform.documents.stopwords import ENGLISH
+from rag_platform.text.stop_words import ENGLISH
 
 UNKNOWN = "other"  # no letters, or a script that is not listed
 

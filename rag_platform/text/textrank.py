@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rag_platform.retrieval.passages import units
-from rag_platform.retrieval.wording import meaning
+from rag_platform.text.passages import units
+from rag_platform.text.terms import meaning
 
 DAMPING = 0.85
 MAX_SENTENCES = 800  # the graph grows with the square of it

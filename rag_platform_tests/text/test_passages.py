@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.retrieval.passages import cells, sentence_spans, units
+from rag_platform.text.markdown_blocks import cells
+from rag_platform.text.passages import sentence_spans, units
 
 GUIDE = """# Limits
 

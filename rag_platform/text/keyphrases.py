@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from rag_platform.config import KeyphraseConfig, config_dir
-from rag_platform.documents.stopwords import CHINESE, ENGLISH
 from rag_platform.errors import ConfigError
 from rag_platform.protocols import Embedder, Vectors
+from rag_platform.text.stop_words import CHINESE, ENGLISH
 
 WINDOW = 4  # words this near are neighbours
 DAMPING = 0.85

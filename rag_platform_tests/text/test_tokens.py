@@ -7,23 +7,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rag_platform.documents.chunking import text_fields
 from rag_platform.errors import ConfigError
-from rag_platform.retrieval.tokens import counter, estimate_tokens
+from rag_platform.providers.openai_calls import estimated_usage
+from rag_platform.text.tokens import counter, estimate_tokens, token_sums
 
 
 @pytest.mark.parametrize(
-    ("text", "tokens"), [("", 0), ("word", 1), ("words", 2), ("two words", 3), ("你好 world", 4), ("a" * 9, 3), ("第1章", 3)]
+    ("text", "tokens"),
+    [("", 0), ("word", 2), ("words", 2), ("two words", 3), ("你好 world", 4), ("a" * 100, 32), ("12", 2), ("第1章", 3), ("\ud800", 1)],
 )
 def test_token_estimate_of_mixed_text(text: str, tokens: int) -> None:
     assert estimate_tokens(text) == tokens
     assert counter("estimate")(text) == tokens
 
 
-@given(st.text(alphabet=st.sampled_from("ab ,\n中　。\x85\U00020001😀\ud800é"), min_size=1, max_size=40))
-def test_a_long_text_costs_what_its_parts_cost(text: str) -> None:
-    times = 2000 // len(text) + 1
-    assert estimate_tokens("\n".join([text] * times)) == times * estimate_tokens(text)
-    assert estimate_tokens("a" * 2001) == 501
+@given(st.text(alphabet="ab ,\n中　。\x85\U00020001😀\ud800é", max_size=40), st.integers(0, 40))
+def test_the_cost_of_a_span_is_a_difference_of_sums(text: str, cut: int) -> None:
+    cut = min(cut, len(text))
+    sums = token_sums(text)
+    assert sums[cut] == token_sums(text[:cut])[-1]
+    assert sums[-1] - sums[cut] == token_sums(text[cut:])[-1]
+
+
+def test_every_part_of_the_program_estimates_alike() -> None:
+    text = "Set max_tokens=512; 每块最多 1,600 个字符 (UTF-8), about 40."
+    assert len(text) == 53
+    assert estimate_tokens(text) == 31
+    assert text_fields(text)["token_count"] == 31
+    assert estimated_usage(text, "")["input_tokens"] == 31
 
 
 def test_the_vocabularies_of_openai_models_count_as_their_makers_do() -> None:

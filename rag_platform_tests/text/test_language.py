@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rag_platform.documents.languages import language
+from rag_platform.text.language import language
 
 
 @pytest.mark.parametrize(

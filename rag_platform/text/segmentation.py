@@ -11,6 +11,8 @@ import unicodedata
 from collections.abc import Callable
 from typing import Literal, get_args
 
+from rag_platform.text.scripts import HAN, HANGUL, KANA, SOUTHEAST_ASIAN
+
 Chinese = Literal["pairs", "words"]
 
 CHINESE: tuple[Chinese, ...] = get_args(Chinese)
@@ -18,19 +20,17 @@ CHINESE: tuple[Chinese, ...] = get_args(Chinese)
 MAX_TERM_CHARS = 120
 _KEPT_CHARS = 40  # longer tokens are seldom seen twice
 
-_HAN = r"\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-# Other scripts written without spaces: kana, Thai, Lao, Burmese, Khmer; and Hangul, whose particles cling to the word.
-_PAIRED = r"\u3040-\u30ff\u31f0-\u31ff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1100-\u11ff\uac00-\ud7af"
-_WORD = rf"[^\W{_HAN}{_PAIRED}]"
+_PAIRED = KANA + SOUTHEAST_ASIAN + HANGUL  # scripts without spaces, and Hangul, whose particles cling to the word
+_WORD = rf"[^\W{HAN}{_PAIRED}]"
 _JOINT = r"[._\-/\\:@'’+#&]+"
 _TOKEN = re.compile(
-    rf"(?P<han>[{_HAN}]+)|(?P<run>[{_PAIRED}]+)|(?P<word>(?:(?<![\w.])\.)?{_WORD}+(?:{_JOINT}{_WORD}+)*(?:\+\+|[#+](?!{_WORD}))?)"
+    rf"(?P<han>[{HAN}]+)|(?P<run>[{_PAIRED}]+)|(?P<word>(?:(?<![\w.])\.)?{_WORD}+(?:{_JOINT}{_WORD}+)*(?:\+\+|[#+](?!{_WORD}))?)"
 )
 # The words of a text that is ASCII throughout: the same pattern, in a fifth of the time.
 _ASCII_WORD = re.compile(r"(?:(?<![\w.])\.)?\w+(?:[._\-/\\:@'+#&]+\w+)*(?:\+\+|[#+](?!\w))?", re.ASCII)
 _SEPARATOR = re.compile(_JOINT)
-_PAIR = re.compile(rf"[{_HAN}]{{2}}|[{_PAIRED}]{{2}}")
-_APART = re.compile(rf"[\s,;!?()\[\]{{}}\"|<>*=~`$%^{_HAN}{_PAIRED}]")  # what no word reaches across
+_PAIR = re.compile(rf"[{HAN}]{{2}}|[{_PAIRED}]{{2}}")
+_APART = re.compile(rf"[\s,;!?()\[\]{{}}\"|<>*=~`$%^{HAN}{_PAIRED}]")  # what no word reaches across
 _FULL_WIDTH = tuple(zip("，：；！？（）", ",:;!?()", strict=True))
 _PLAIN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _HYPHENATED = re.compile(r"[^\W\d_]+(?:[-'][^\W\d_]+)*")

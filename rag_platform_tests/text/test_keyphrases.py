@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_platform.config import KeyphraseConfig, Stopwords
-from rag_platform.documents.keyphrases import _textrank, keyphrases
 from rag_platform.errors import ConfigError
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
+from rag_platform.text.keyphrases import _textrank, keyphrases
 
 TEXTRANK = KeyphraseConfig()
 ENGLISH = (

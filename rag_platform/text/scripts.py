@@ -1,0 +1,27 @@
+"""Which characters belong to which script: what stands between the brackets of a regular expression."""
+
+from __future__ import annotations
+
+import re
+
+HAN = r"\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # with 々 and 〇, which are written among them
+KANA = r"\u3040-\u30ff\u31f0-\u31ff"
+HANGUL = r"\u1100-\u11ff\uac00-\ud7af"
+SOUTHEAST_ASIAN = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese and Khmer
+CJK = HAN + KANA + HANGUL
+UNSPACED = HAN + KANA + SOUTHEAST_ASIAN  # scripts that write no blanks between words
+FIRST_CJK = "\u3040"  # no letter of a script with blanks comes after it, but for Hangul, Yi and full-width Latin
+
+_HAN_CHARACTER = re.compile(f"[{HAN}]")
+_CJK_CHARACTER = re.compile(f"[{CJK}]")
+_LATIN_WORD = re.compile(r"[A-Za-z\u00c0-\u024f]{2,}")
+
+
+def has_han(text: str) -> bool:
+    """True for a text with a Chinese character."""
+    return not text.isascii() and _HAN_CHARACTER.search(text) is not None
+
+
+def is_wide(text: str) -> bool:
+    """True for a text with more Chinese, Japanese and Korean characters than Latin words."""
+    return not text.isascii() and len(_CJK_CHARACTER.findall(text)) > len(_LATIN_WORD.findall(text))

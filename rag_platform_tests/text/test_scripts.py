@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from rag_platform.text.scripts import CJK, HAN, HANGUL, KANA, SOUTHEAST_ASIAN, UNSPACED, has_han, is_wide
+
+
+@pytest.mark.parametrize(
+    ("chars", "script"),
+    [
+        ("中〇々㐀豈\U00020000\U000323af", HAN),
+        ("ぁんァヶーㇰ", KANA),
+        ("가힣ᄀᆨ", HANGUL),
+        ("กໝကខ", SOUTHEAST_ASIAN),
+        ("中かカ가", CJK),
+        ("中かก", UNSPACED),
+    ],
+)
+def test_characters_belong_to_their_script(chars: str, script: str) -> None:
+    assert all(re.fullmatch(f"[{script}]", char) for char in chars)
+    assert not re.search(f"[{script}]", "aéя٣א。，、·①Ａ１ \n-_")
+
+
+def test_hangul_is_written_with_spaces() -> None:
+    assert not re.search(f"[{UNSPACED}]", "한국어")
+
+
+@pytest.mark.parametrize(("text", "found"), [("", False), ("naïve", False), ("カメラ", False), ("a\U00020001", True), ("第3", True)])
+def test_a_text_with_a_chinese_character(text: str, found: bool) -> None:
+    assert has_han(text) is found
+
+
+@pytest.mark.parametrize(
+    ("text", "wide"),
+    [("", False), ("plain words", False), ("使用 Redis 缓存", True), ("a word like 好 in English", False), ("한국어", True), ("Ж", False)],
+)
+def test_a_text_is_wide_when_most_of_it_is_chinese_japanese_or_korean(text: str, wide: bool) -> None:
+    assert is_wide(text) is wide

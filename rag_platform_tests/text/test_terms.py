@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from rag_platform.providers.term_analysis import Analysis
+from rag_platform.retrieval.features import terms_of
+from rag_platform.text.stemming import beginning, stem
+from rag_platform.text.stop_words import ENGLISH, FUNCTION_WORDS, WEAK_WORDS
+from rag_platform.text.terms import is_weak_term, meaning, terms
+
+
+@pytest.mark.parametrize(
+    ("words", "expected", "start"),
+    [
+        ("policy policies", "polici", "polic"),
+        ("run runs running", "run", "run"),
+        ("configuration configured configures", "configur", "configur"),
+        ("die dies dying", "die", "d"),
+        ("sky skies", "sky", "sk"),
+        ("hope hopes hoping hoped", "hope", "hop"),
+        ("gateway gateways", "gateway", "gateway"),
+        ("sensible sensibility", "sensibl", "sensib"),
+        ("max_retries", "max_retries", "max_retries"),
+        ("v1.2", "v1.2", "v1.2"),
+        ("连接", "连接", "连接"),
+        ("café", "café", "café"),
+    ],
+)
+def test_the_forms_of_a_word_have_one_stem_and_one_beginning(words: str, expected: str, start: str) -> None:
+    assert {stem(word) for word in words.split()} == {expected}
+    assert beginning(expected) == start
+    assert all(word.startswith(start) for word in words.split())
+
+
+@given(st.text(alphabet="abdeghiklnorstuyz'", min_size=1, max_size=12))
+def test_a_word_begins_as_its_stem_says(word: str) -> None:
+    assume(not word.startswith("'"))  # no term does
+    assert word.startswith(beginning(stem(word)).partition("'")[0])
+
+
+def test_every_part_of_the_program_stems_alike() -> None:
+    text = "configuration policies running"
+    assert list(terms(text)) == Analysis().terms(text) == ["configur", "polici", "run"]
+    assert terms_of(text) == ["configur", "polic", "run"]
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("What does the server do with them?", {"server"}),
+        ("How many of these are used?", set()),
+        ("什么是连接池", {"连接", "接池"}),
+        ("我們的連接池", {"連接", "接池"}),
+        ("", set()),
+    ],
+)
+def test_words_that_say_little_carry_no_meaning(text: str, left: set[str]) -> None:
+    assert meaning(text) == left
+
+
+def test_the_lists_hold_each_other() -> None:
+    assert FUNCTION_WORDS < WEAK_WORDS < ENGLISH
+    assert all(is_weak_term(stem(word)) for word in WEAK_WORDS)
