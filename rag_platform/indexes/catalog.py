@@ -127,7 +127,9 @@ class CatalogReader:
         try:
             self._file = LastingFile(path, self._checked)
         except sqlite3.OperationalError as error:  # it may have gone with its release since it was looked for
-            raise NotFoundError(f"{path.name} cannot be opened ({error}); rebuild the release with `rag rebuild`", code="no_catalog") from error
+            raise NotFoundError(
+                f"{path.name} cannot be opened ({error}); rebuild the release with `rag rebuild`", code="no_catalog"
+            ) from error
 
     def close(self) -> None:
         """Close every thread's connection; the reader is unusable afterwards."""
