@@ -55,8 +55,9 @@ class EmbeddingCache:
         self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
     def close(self) -> None:
-        """Close the database."""
-        self._db.close()
+        """Close the database, after what another thread is asking it."""
+        with self._lock:
+            self._db.close()
 
     def __enter__(self) -> EmbeddingCache:
         return self

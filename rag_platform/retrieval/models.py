@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rag_platform import prompts, registry
+from rag_platform.caching import Cache
 from rag_platform.config import EmbeddingConfig, Settings, Strategy, canonical_json, fingerprint
 from rag_platform.config_query import ProviderConfig
 from rag_platform.errors import ConfigError, RagError
@@ -15,7 +16,6 @@ from rag_platform.observability import tracing
 from rag_platform.protocols import LLM, Embedder, Vectors
 from rag_platform.retrieval import reranking
 from rag_platform.retrieval.budgets import Gate, Metered
-from rag_platform.retrieval.caching import Cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Models:
     """Builds providers from their configuration; safe for any number of threads."""
 
     def __init__(self, settings: Settings) -> None:
-        self.vectors: Cache[Vectors] = Cache(settings.caches.query_vectors, float("inf"))  # the same for ever, so only their number counts
+        self.vectors: Cache[Vectors] = Cache(settings.caches.query_vectors)  # the same for ever, so only their number counts
         self._calls = settings.load.provider_calls
         self._built: dict[tuple[str, ...], Built] = {}
         self._gates: dict[str, Gate] = {}
