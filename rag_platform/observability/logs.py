@@ -182,7 +182,7 @@ class _Files:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.open: OrderedDict[Path, tuple[str, int]] = OrderedDict()
-        self.failed = False
+        self.failures = 0
         self.torn: set[int] = set()
 
     def append(self, logs_dir: Path, line: bytes) -> None:
@@ -220,13 +220,13 @@ _files = _Files()
 
 
 def append(logs_dir: Path, *values: Mapping[str, Any]) -> bool:
-    """True when the lines were appended, all in one write; the first failure is logged, none is raised, whatever it is."""
+    """True when the lines were appended, all in one write; a failure is counted and never raised, whatever it is."""
     try:
         _files.append(logs_dir, redaction().lines(values))
     except Exception as error:
-        if not _files.failed:
-            _log.warning("observability: lines could not be written to %s (%s); further failures are not told", logs_dir, error)
-        _files.failed = True
+        if not _files.failures:
+            _log.warning("observability: lines could not be written to %s (%s); further failures are only counted", logs_dir, error)
+        _files.failures += len(values)
         return False
     return True
 
