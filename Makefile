@@ -3,14 +3,23 @@ PYTHON ?= python3
 BIN := .venv/bin
 SETUP := .venv/.setup
 
-.PHONY: setup demo test test-thorough perf test-extras static check bench ui golden format clean
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: setup lock demo test test-thorough perf test-extras static check bench ui golden format clean
 
 setup: $(SETUP)
 
-$(SETUP): pyproject.toml
+# Where a pinned version is not to be had (another platform, another Python), the bounds of pyproject.toml alone decide.
+$(SETUP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(INSTALL) --constraint constraints.txt --editable '.[dev]' || \
+	    { echo "The versions in constraints.txt cannot all be installed here; taking others within the bounds of pyproject.toml." >&2; \
+	      $(INSTALL) --editable '.[dev]'; }
 	touch $(SETUP)
+
+lock: setup                ## the newest versions within the bounds; writes constraints.txt and THIRD_PARTY_NOTICES.md
+	$(INSTALL) --upgrade --upgrade-strategy eager --editable '.[dev]'
+	$(BIN)/python tools/dependencies.py
 
 demo: setup                ## ingest data/samples, publish a release, ask three questions
 	$(BIN)/rag ingest data/samples --namespace demo
@@ -30,8 +39,8 @@ perf: setup                ## the tests that measure processor time
 
 # torch alone first, so that its pinned version is what the models' packages find; only what the extras unlock runs again.
 test-extras: setup         ## install the extras (models: torch), run the tests that they unlock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(sed -n 's/.*"\(torch==[^"]*\)".*/\1/p' pyproject.toml)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,models]'
+	$(INSTALL) "$$(sed -n 's/.*"\(torch==[^"]*\)".*/\1/p' pyproject.toml)"
+	$(INSTALL) --editable '.[dev,models]'
 	$(BIN)/python -m pytest -n 2 rag_platform_tests/providers rag_platform_tests/test_providers.py \
 	    rag_platform_tests/test_providers_stages.py rag_platform_tests/test_configs.py rag_platform_tests/test_architecture.py
 

@@ -27,8 +27,11 @@ class Rows(list[Any]):
         return self[0] if self else None
 
 
-class Kept:
-    """A connection that threads take turns with."""
+class Connection:
+    """A connection that is never closed while it is read; threads that share it take turns.
+
+    SQLite crashes the process when one thread closes what another one reads, so whole results are read under the lock.
+    """
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -53,14 +56,14 @@ class LastingFile:
         self._uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"  # no locks are needed, nor a place to write them
         self._prepare = prepare
         self._local = threading.local()
-        self._open: list[tuple[threading.Thread, sqlite3.Connection]] = []
+        self._open: list[tuple[threading.Thread, Connection]] = []
         self._closed = False
         self._lock = threading.Lock()
-        self._kept = Kept(self._connected())
+        self._kept = self._connected()
 
-    def db(self) -> sqlite3.Connection | Kept:
+    def db(self) -> Connection:
         """The connection of this thread; the kept one when the file is gone. Raises what SQLite and `prepare` raise."""
-        held: sqlite3.Connection | None = getattr(self._local, "db", None)
+        held: Connection | None = getattr(self._local, "db", None)
         return self._opened() if held is None else held
 
     def close(self) -> None:
@@ -71,7 +74,7 @@ class LastingFile:
                 self._open.pop()[1].close()
         self._kept.close()
 
-    def _opened(self) -> sqlite3.Connection | Kept:
+    def _opened(self) -> Connection:
         try:
             made = self._connected()
         except sqlite3.OperationalError:
@@ -88,7 +91,7 @@ class LastingFile:
         self._local.db = made
         return made
 
-    def _connected(self) -> sqlite3.Connection:
+    def _connected(self) -> Connection:
         # Autocommit and shared closing: close() may run in another thread than the queries did.
         db = sqlite3.connect(self._uri, uri=True, check_same_thread=False, isolation_level=None)
         try:
@@ -97,4 +100,4 @@ class LastingFile:
         except BaseException:
             db.close()
             raise
-        return db
+        return Connection(db)

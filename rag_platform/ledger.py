@@ -194,10 +194,6 @@ class Ledger(Database):
                        (document.title, stored(document.tags), stored(document.categories), stored(document.metadata), now(),
                         document.namespace, document.doc_id))  # fmt: skip
 
-    def put_version(self, version: Version) -> None:
-        """Replace a version's row."""
-        self._upsert("versions", version, ("version_id",))
-
     def live(self, namespace: str) -> list[tuple[Document, Version]]:
         """Active documents with their live version, by doc_id; what the next release holds."""
         return self.live_unless(namespace, {})[0]
@@ -341,9 +337,10 @@ class Ledger(Database):
         return found[0]
 
     def jobs(self, namespace: str | None = None, limit: int = 50, *, state: str | None = None, dead: bool = False) -> list[Job]:
-        """Jobs, newest first; with `dead` those that gave a document up."""
+        """At most `limit` jobs, newest first; with `dead` those that gave a document up."""
         condition = "job_id IN (SELECT job_id FROM job_items WHERE state = 'dead')" if dead else "1"
-        return self._select(Job, "jobs", {"namespace": namespace, "state": state}, "created_at DESC, rowid DESC", condition)[:limit]
+        newest = f"created_at DESC, rowid DESC LIMIT {limit:d}"
+        return self._select(Job, "jobs", {"namespace": namespace, "state": state}, newest, condition)
 
     def job_items(self, job_id: str) -> list[JobItem]:
         """The documents of a job with their states."""

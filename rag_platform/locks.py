@@ -15,7 +15,7 @@ from rag_platform.errors import BusyError, read_only
 from rag_platform.read_only import REFUSED
 
 _held: dict[tuple[Path, int], int] = {}  # (lock, thread): how often it is held; the other threads and processes see the file
-_shared: set[tuple[Path, int]] = set()  # those that are held beside others
+_shared: dict[tuple[Path, int], str] = {}  # those that are held beside others, with the owner's name
 
 
 @contextmanager
@@ -30,7 +30,9 @@ def locked(path: Path, owner: str, what: str, *, shared: bool = False, wait: flo
     key = (path, threading.get_ident())
     if key in _held:
         if key in _shared and not shared:
-            raise BusyError(f"{what} by this thread itself, which shares the lock for {owner!r}: let go of it first", owner=owner)
+            raise BusyError(
+                f"{what} by this thread itself, which shares the lock for {_shared[key]!r}: let go of it first", owner=_shared[key]
+            )
         _held[key] += 1
         try:
             yield
@@ -49,7 +51,7 @@ def locked(path: Path, owner: str, what: str, *, shared: bool = False, wait: flo
                 time.sleep(0.05)
         _held[key] = 1
         if shared:
-            _shared.add(key)
+            _shared[key] = owner
         try:
             if not shared:
                 handle.truncate(0)
@@ -58,7 +60,7 @@ def locked(path: Path, owner: str, what: str, *, shared: bool = False, wait: flo
             yield
         finally:
             del _held[key]
-            _shared.discard(key)
+            _shared.pop(key, None)
             if not shared:
                 handle.truncate(0)
 

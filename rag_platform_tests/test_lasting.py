@@ -76,6 +76,27 @@ def test_close_ends_every_connection(path: Path) -> None:
             use()
 
 
+@pytest.mark.parametrize("round_", range(20))
+def test_close_waits_for_the_statements_that_run(path: Path, round_: int) -> None:
+    """SQLite crashes the process when a connection is closed while another thread reads by it; here only an error may come."""
+    file, start = LastingFile(path, lambda db: None), threading.Barrier(5)
+
+    def read() -> None:
+        db = file.db()
+        start.wait()
+        while True:
+            db.execute("SELECT a.n FROM numbers a, numbers b, numbers c, numbers d, numbers e, numbers f").fetchall()
+
+    def close() -> None:
+        start.wait()
+        file.close()
+
+    closer = threading.Thread(target=close)
+    closer.start()
+    assert {type(error) for error in in_threads(4, read)} == {sqlite3.ProgrammingError}
+    closer.join()
+
+
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="open files are counted in /proc")
 def test_connections_of_threads_that_ended_are_closed(path: Path) -> None:
     """A server under load starts and ends threads all day long."""

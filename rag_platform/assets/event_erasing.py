@@ -13,22 +13,24 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from dagster._core.storage.event_log.schema import (
+from sqlalchemy import Column, ColumnElement, Connection, Table, select
+
+from rag_platform.assets.dagster_private import (
+    ABSENT,
     AssetCheckExecutionsTable,
     AssetEventTagsTable,
     AssetKeyTable,
+    BulkActionsTable,
+    JobTickTable,
+    LocalComputeLogManager,
+    NoOpComputeLogManager,
+    RunsTable,
+    SqlEventLogStorage,
     SqlEventLogStorageTable,
+    SqliteEventLogStorage,
+    SqlRunStorage,
+    SqlScheduleStorage,
 )
-from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
-from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
-from dagster._core.storage.local_compute_log_manager import LocalComputeLogManager
-from dagster._core.storage.noop_compute_log_manager import NoOpComputeLogManager
-from dagster._core.storage.runs.schema import BulkActionsTable, RunsTable
-from dagster._core.storage.runs.sql_run_storage import SqlRunStorage
-from dagster._core.storage.schedules.schema import JobTickTable
-from dagster._core.storage.schedules.sql_schedule_storage import SqlScheduleStorage
-from sqlalchemy import Column, ColumnElement, Connection, Table, select
-
 from rag_platform.observability import erasing
 
 # Where events hold free text, besides the keys of our own logs: of errors, of metadata.
@@ -86,9 +88,9 @@ class Events:
             ("ticks", self.instance.schedule_storage, SqlScheduleStorage),
             ("captured output", self.instance.compute_log_manager, (LocalComputeLogManager, NoOpComputeLogManager)),
         )
+        reason = f"which is opened no more: {ABSENT}" if ABSENT else "which is no SQL database and no folder of this machine"
         found = [
-            f"Dagster's {what}: kept by {type(storage).__name__}, which is no SQL database and no folder of this machine; look there, and "
-            "remove by hand what quotes the document"
+            f"Dagster's {what}: kept by {type(storage).__name__}, {reason}; look there, and remove by hand what quotes the document"
             for what, storage, known in kinds
             if storage is not None and not isinstance(storage, known)
         ]

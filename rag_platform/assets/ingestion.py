@@ -5,7 +5,6 @@ failed: the UI then shows exactly the failed partitions, and a retry of those cl
 """
 
 import time
-import uuid
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -13,9 +12,9 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import dagster as dg
-from dagster._core.events import DagsterEvent, DagsterEventBatchMetadata
 
 from rag_platform.assets.code_versions import stage_code_versions, stage_tags
+from rag_platform.assets.dagster_private import log_materializations
 from rag_platform.assets.partitions import document_versions
 from rag_platform.assets.resources import Platform
 from rag_platform.assets.runs import Record, recorded
@@ -164,7 +163,6 @@ class EventBatch:
 
     def __init__(self, context: dg.AssetExecutionContext) -> None:
         self._context = context
-        self._step = context.op_execution_context._step_execution_context
         self._pending: list[dg.AssetMaterialization] = []
         self._judged: list[dg.AssetCheckEvaluation] = []
         self._since = time.monotonic()
@@ -181,11 +179,9 @@ class EventBatch:
         self._judged.append(evaluation)
 
     def log(self) -> None:
-        """Store what was added, as `context.log_event` does for one event."""
+        """Store what was added."""
         pending, self._pending = self._pending, []
-        batch_id = uuid.uuid4().hex
-        for number, event in enumerate(pending, 1):
-            DagsterEvent.asset_materialization(self._step, event, DagsterEventBatchMetadata(batch_id, number == len(pending)))
+        log_materializations(self._context, pending)
         judged, self._judged = self._judged, []
         for evaluation in judged:
             self._context.log_event(evaluation)

@@ -27,24 +27,24 @@ def prepare(store: Store) -> Path:
     """DAGSTER_HOME with a dagster.yaml of ours in it; both are created where absent, and the variable is set for this process."""
     home = Path(os.environ.get("DAGSTER_HOME") or store.dagster_dir)
     path = home / "dagster.yaml"
-    text = "# Written by rag_platform where absent; yours to change.\n" + yaml.safe_dump(_config(home), sort_keys=False)
     if not path.is_file():
-        write_text(path, text)
+        write_text(path, "# Written by rag_platform where absent; yours to change.\n" + yaml.safe_dump(_config(home), sort_keys=False))
     os.environ["DAGSTER_HOME"] = str(home)
     os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", "500")  # what a run plans is stored in few transactions
     return home
 
 
 def _config(home: Path) -> dict[str, object]:
-    def storage(module: str, name: str, folder: str) -> dict[str, object]:
-        return {"module": module, "class": name, "config": {"base_dir": str(home / folder)}}
+    from rag_platform.assets.dagster_private import storages  # loads Dagster, which the door to its commands need not
 
+    named = storages(("rag_platform.assets.event_storage", "OpenSqliteEventLog"))
     return {
         "telemetry": {"enabled": False},
         "nux": {"enabled": False},
-        "event_log_storage": storage("rag_platform.assets.event_storage", "OpenSqliteEventLog", "history"),
-        "run_storage": storage("dagster._core.storage.runs", "SqliteRunStorage", "runs"),
-        "schedule_storage": storage("dagster._core.storage.schedules", "SqliteScheduleStorage", "schedules"),
+        **{
+            section: {"module": module, "class": name, "config": {"base_dir": str(home / folder)}}
+            for section, (module, name, folder) in named.items()
+        },
         # One writer: ingest and release runs of a namespace never overlap.
         "concurrency": {"runs": {"max_concurrent_runs": 1}},
     }

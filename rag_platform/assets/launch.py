@@ -8,11 +8,9 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from typing import Any
 
 import dagster as dg
-from dagster._core.errors import DagsterExecutionInterruptedError
-from dagster._core.execution.plan.objects import ErrorSource
-from dagster_shared.error import SerializableErrorInfo
 
 from rag_platform import jobs
 from rag_platform.assets.collecting import run_collection
@@ -34,7 +32,7 @@ from rag_platform.store import Store
 # The module that workspace.yaml names: a job runs exactly what the UI shows.
 _DEFINITIONS = "rag_platform.definitions"
 
-_INTERRUPTS = (KeyboardInterrupt, DagsterExecutionInterruptedError)
+_INTERRUPTS = (KeyboardInterrupt, dg.DagsterExecutionInterruptedError)
 
 
 @dataclass(frozen=True)
@@ -258,7 +256,7 @@ def _execute(work: Work, job_name: str, tags: dict[str, str], partition_key: str
         raise_on_error=False,
     )
     failures = [event.step_failure_data for event in result.all_events if event.is_step_failure]
-    if any(failure.error_source == ErrorSource.INTERRUPT for failure in failures) or _told_to_stop(work):
+    if any(failure.error_source and failure.error_source.name == "INTERRUPT" for failure in failures) or _told_to_stop(work):
         raise KeyboardInterrupt
     for link in (link for failure in failures for link in _links(failure.error)):
         if full := disk_full(Exception(link.message), work.store.home):
@@ -271,8 +269,8 @@ def _told_to_stop(work: Work) -> bool:
     return work.ledger.job(work.job.job_id).state == "cancelling"
 
 
-def _links(error: SerializableErrorInfo | None) -> Iterator[SerializableErrorInfo]:
-    """An error and what caused it, outermost first."""
+def _links(error: Any) -> Iterator[Any]:
+    """An error as an event holds it (message, cls_name, cause) and what caused it, outermost first."""
     while error is not None:
         yield error
         error = error.cause
@@ -283,7 +281,7 @@ def _last_error(result: dg.ExecuteInProcessResult) -> str:
     for event in result.all_events:
         if event.is_step_failure and (links := list(_links(event.step_failure_data.error))):
             error = next((link for link in links if link.message.startswith("rag_platform.errors.")), links[-1])
-            return error.message.strip().removeprefix(f"rag_platform.errors.{error.cls_name}: ")
+            return str(error.message).strip().removeprefix(f"rag_platform.errors.{error.cls_name}: ")
     return "Its log is in the Dagster UI and in logs/jobs"
 
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import dagster as dg
-from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus, PartitionBackfill
-from dagster._core.storage.tags import BACKFILL_ID_TAG
 
 from rag_platform import jobs
 from rag_platform.assets.partitions import JOB_TAG, NAMESPACE_TAG
@@ -25,7 +23,9 @@ _UNDER_WAY = [
     dg.DagsterRunStatus.STARTED,
     dg.DagsterRunStatus.CANCELING,
 ]
-_BACKFILLING = [BulkActionStatus.REQUESTED, BulkActionStatus.CANCELING, BulkActionStatus.FAILING]
+_BACKFILLING = ("REQUESTED", "CANCELING", "FAILING")
+_BACKFILLS_LOOKED_AT = 100  # the newest
+_BACKFILL_TAG = "dagster/backfill"  # Dagster's own, with the id of the backfill that launched the run
 BACKFILL_SECONDS = 600.0  # an open backfill of whose runs nothing was heard for so long holds no release back any more
 
 
@@ -110,7 +110,12 @@ def _goes_on(job: Job, run: dg.DagsterRun, policy: JobPolicy) -> bool:
 def busy(instance: dg.DagsterInstance, ledger: Ledger, names: Sequence[str]) -> set[str]:
     """Those of the namespaces for which something runs or waits to run; a run or backfill from the UI may concern any of them."""
     found = {job.namespace for state in jobs.OPEN_STATES for job in ledger.jobs(state=state, limit=10_000)}
-    if any(_moves(backfill, instance) for backfill in instance.get_backfills(filters=BulkActionsFilter(statuses=_BACKFILLING))):
+    backfills = instance.get_backfills(limit=_BACKFILLS_LOOKED_AT)
+    if any(
+        _moves(backfill.backfill_id, backfill.backfill_timestamp, instance)
+        for backfill in backfills
+        if backfill.status.value in _BACKFILLING
+    ):
         return set(names)
     for run in instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED, *_UNDER_WAY])):
         concerned = concerns(run, ledger)
@@ -120,10 +125,10 @@ def busy(instance: dg.DagsterInstance, ledger: Ledger, names: Sequence[str]) -> 
     return found & set(names)
 
 
-def _moves(backfill: PartitionBackfill, instance: dg.DagsterInstance) -> bool:
+def _moves(backfill_id: str, launched: float, instance: dg.DagsterInstance) -> bool:
     """True for an open backfill that was launched, or one of whose runs changed, a short while ago; Dagster may keep one open for ever."""
-    newest = instance.get_run_records(dg.RunsFilter(tags={BACKFILL_ID_TAG: backfill.backfill_id}), limit=1)
-    heard = max([backfill.backfill_timestamp, *(record.update_timestamp.timestamp() for record in newest)])
+    newest = instance.get_run_records(dg.RunsFilter(tags={_BACKFILL_TAG: backfill_id}), limit=1)
+    heard = max([launched, *(record.update_timestamp.timestamp() for record in newest)])
     return datetime.now(UTC).timestamp() - heard < BACKFILL_SECONDS
 
 

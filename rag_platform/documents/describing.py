@@ -231,4 +231,5 @@ class _Cache:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
-        self._db.close()
+        with self._lock:  # a connection closed under another thread ends the process
+            self._db.close()

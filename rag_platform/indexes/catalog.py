@@ -25,7 +25,7 @@ from rag_platform.indexes.catalog_tables import (
     show_as_current,
 )
 from rag_platform.ir import Chunk, Document, MediaLink, MediaText, Section, Version
-from rag_platform.lasting import Kept, LastingFile
+from rag_platform.lasting import Connection, LastingFile
 from rag_platform.records import parse_json
 
 _IN_CLAUSE = 500
@@ -140,7 +140,7 @@ class CatalogReader:
         if self.schema_version < SCHEMA_VERSION:
             show_as_current(db)
 
-    def _db(self) -> sqlite3.Connection | Kept:
+    def _db(self) -> Connection:
         return self._file.db()
 
     def _in(self, sql: str, values: Iterable[str]) -> Iterator[tuple[Any, ...]]:

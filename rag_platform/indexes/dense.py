@@ -17,7 +17,6 @@ import itertools
 import logging
 import shutil
 import threading
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rag_platform.caching import Cache
 from rag_platform.config_query import ProviderConfig, RetrievalConfig
 from rag_platform.errors import IntegrityError, ProviderError, RagError
 from rag_platform.indexes.bounds import Rounded, Rows, kernel, products, rounded, survivors
@@ -251,7 +251,7 @@ class DenseVectors:
         self._directory = directory
         self._config = config
         self._rows: dict[str, int] | None = None
-        self._restricted: OrderedDict[int, tuple[Collection[str], Rows]] = OrderedDict()
+        self._restricted: Cache[tuple[Collection[str], Rows]] = Cache(_FILTERS)
         self._rounded: Rounded | None = None
         self._preparing = len(self._base) < _NARROWED or self._base.size > _NARROWED_BYTES
         self._ann: DenseReader | None = None
@@ -391,17 +391,12 @@ class DenseVectors:
     def _rows_of(self, chunk_ids: Collection[str]) -> Rows:
         """The ascending rows of the ids that are held."""
         key = id(chunk_ids)
-        with self._lock:
-            remembered = self._restricted.get(key)
-        if remembered is not None and remembered[0] is chunk_ids:
+        if remembered := self._restricted.get(key):
             return remembered[1]
         known = self._row_of()
         rows = np.array(sorted(known[chunk_id] for chunk_id in chunk_ids if chunk_id in known), dtype=np.int64)
-        if isinstance(chunk_ids, frozenset):  # held, so that its id() names nothing else meanwhile
-            with self._lock:
-                self._restricted[key] = (chunk_ids, rows)
-                if len(self._restricted) > _FILTERS:
-                    self._restricted.popitem(last=False)
+        if isinstance(chunk_ids, frozenset):
+            self._restricted.put(key, (chunk_ids, rows))
         return rows
 
     def _row_of(self) -> dict[str, int]:

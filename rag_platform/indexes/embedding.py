@@ -29,12 +29,12 @@ from rag_platform.ir import EmbedderInfo, Json
 from rag_platform.observability import tracing
 from rag_platform.protocols import Embedder, Vectors
 from rag_platform.registry import build, provider_class, traits, traits_of
+from rag_platform.retrying import pause
 from rag_platform.store import read_json, sha256_file, write_json
 from rag_platform.text.tokens import estimate_tokens
 
 ATTEMPTS = 4
 BACK_OFF_SECONDS = 0.5
-_LONGEST_WAIT = 30.0
 _START_SECONDS = 0.4  # a fresh interpreter with numpy
 _BATCH_SECONDS = 2.0  # a crash loses, and a progress line waits for, about this much
 
@@ -450,7 +450,7 @@ def _with_retries(texts: list[str], run: _Run, call: Call) -> Vectors:
                 run.retries += 1
             # an endpoint that says how long it wants to rest is believed, within reason
             asked = error.details.get("wait")
-            time.sleep(min(_LONGEST_WAIT, float(asked)) if isinstance(asked, (int, float)) else BACK_OFF_SECONDS * 2**attempt)
+            time.sleep(pause(attempt, BACK_OFF_SECONDS, asked=float(asked) if isinstance(asked, (int, float)) else None))
             continue
         run.latencies.append(time.perf_counter() - started)
         if vectors.shape != (len(texts), run.info.dim):

@@ -55,8 +55,9 @@ class EmbeddingCache:
         self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
     def close(self) -> None:
-        """Close the database."""
-        self._db.close()
+        """Close the database after the statement that runs; later ones raise sqlite3.ProgrammingError."""
+        with self._lock:  # a connection closed under another thread ends the process
+            self._db.close()
 
     def __enter__(self) -> EmbeddingCache:
         return self

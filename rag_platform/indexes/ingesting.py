@@ -7,6 +7,7 @@ documents are done; a full disk ends the run at once.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -32,6 +33,7 @@ from rag_platform.ir import Json, StageOutcome, Version
 from rag_platform.ledger import Ledger
 from rag_platform.observability import faults, tracing
 from rag_platform.profiles import INGESTION_STAGES, stage_profiles, text_norm_profile_id
+from rag_platform.retrying import pause
 from rag_platform.store import Store
 
 _BATCH_TEXTS = 512
@@ -113,9 +115,11 @@ def ingest_versions(
         waiting = run.unsettled()
         if not waiting:
             break
-        pause = policy.backoff_seconds * 2 ** (attempt - 1)
-        on_progress("documents", len(versions) - len(waiting), len(versions), f"{len(waiting)} documents are tried again in {pause:g} s")
-        time.sleep(pause)
+        seconds = pause(attempt - 1, policy.backoff_seconds, longest=math.inf)
+        on_progress(
+            "documents", len(versions) - len(waiting), len(versions), f"{len(waiting)} documents are tried again in {seconds:.2g} s"
+        )
+        time.sleep(seconds)
     tracing.count(documents=totals.documents, documents_failed=len(totals.failures), chunks=totals.chunks,
                   embeddings_computed=totals.embeddings_computed, embeddings_reused=totals.embeddings_reused)  # fmt: skip
     return totals

@@ -241,11 +241,6 @@ def append(logs_dir: Path, *values: Mapping[str, Any]) -> bool:
     return True
 
 
-def write_failures() -> int:
-    """How many lines this process failed to write."""
-    return _files.failures
-
-
 # --- the program's log ---------------------------------------------------------------------------------------------------
 
 

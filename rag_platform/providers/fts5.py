@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Candidate, LexicalRow
-from rag_platform.lasting import Kept, LastingFile
+from rag_platform.lasting import Connection, LastingFile
 from rag_platform.providers import dictionaries
 from rag_platform.providers.term_analysis import Analysis, phrase_bonus
 from rag_platform.text import segmentation
@@ -194,7 +194,7 @@ class Fts5Reader:
         holding = int(row[0]) if row else 0
         return max(1e-6, math.log((self._count - holding + 0.5) / (holding + 0.5)))
 
-    def _db(self) -> sqlite3.Connection | Kept:
+    def _db(self) -> Connection:
         return self._file.db()
 
 
@@ -211,7 +211,7 @@ def _create(db: sqlite3.Connection, chinese: str, words: Sequence[str]) -> None:
     db.execute(f'CREATE VIRTUAL TABLE sequences USING fts5(terms, columnsize=0, tokenize="{_TOKENIZER}")')
 
 
-def _require(db: sqlite3.Connection | Kept, chinese: str, words: tuple[str, ...]) -> None:
+def _require(db: sqlite3.Connection | Connection, chinese: str, words: tuple[str, ...]) -> None:
     """Raises ProviderError for an index whose terms were cut otherwise, or that another version of the program wrote."""
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if version != _VERSION:
@@ -223,7 +223,7 @@ def _require(db: sqlite3.Connection | Kept, chinese: str, words: tuple[str, ...]
         raise ProviderError(f"the word index was cut by another dictionary and takes no changes; {_REBUILD}")
 
 
-def _settings(db: sqlite3.Connection | Kept) -> dict[str, Any]:
+def _settings(db: sqlite3.Connection | Connection) -> dict[str, Any]:
     return {key: json.loads(value) for key, value in db.execute("SELECT key, value FROM settings")}
 
 

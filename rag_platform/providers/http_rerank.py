@@ -13,6 +13,7 @@ from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import Hit, Json, QueryIR
 from rag_platform.providers.openai_calls import recorded
 from rag_platform.providers.rerank_texts import passage
+from rag_platform.retrying import pause, retry_after
 from rag_platform.text.encoding import encodable
 from rag_platform.traits import Traits
 
@@ -75,7 +76,7 @@ class HttpReranker:
         tries = 0
         with httpx.Client(trust_env=False) as client:
             while True:
-                status, wait = None, 0.0
+                status, wait = None, None
                 try:
                     response = client.post(self.url, json=body, headers=headers, timeout=max(0.001, ends - time.monotonic()))
                     status = response.status_code
@@ -83,14 +84,14 @@ class HttpReranker:
                         return response.json(), tries
                     code = _CODES.get(status, "server_error" if status >= 500 else "bad_request")
                     said = response.text[:300]
-                    wait = _seconds(response.headers.get("retry-after", ""))
+                    wait = retry_after(response.headers.get("retry-after", ""))
                 except httpx.TimeoutException as error:
                     code, said = "timeout", str(error) or f"no answer within {self.timeout_ms} ms"
                 except httpx.TransportError as error:
                     code, said = "connection_failed", str(error)
                 except (ValueError, httpx.DecodingError) as error:  # the body of a good status is no JSON
                     raise self._bad(f"no JSON ({error})") from error
-                wait = max(wait, self.backoff_ms / 1000 * 2**tries)
+                wait = pause(tries, self.backoff_ms / 1000, asked=wait)
                 if code not in _AGAIN or tries >= self.retries or time.monotonic() + wait >= ends:
                     raise ProviderError(
                         f"the rerank endpoint {self.url} did not answer ({code}, after {tries + 1} tries): {said}",
@@ -138,7 +139,3 @@ def _usage(reply: Any) -> Json:
     meta = reply.get("meta")
     found = reply.get("usage") or (meta.get("billed_units") if isinstance(meta, dict) else None)
     return dict(found) if isinstance(found, dict) else {}
-
-
-def _seconds(asked: str) -> float:
-    return float(asked) if asked.replace(".", "", 1).isdigit() else 0.0

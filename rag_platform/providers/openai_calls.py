@@ -7,7 +7,6 @@ The SDKs of OpenAI and Anthropic come from one generator, so their errors have t
 from __future__ import annotations
 
 import os
-import random
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,11 +19,11 @@ from rag_platform.ir import Json
 from rag_platform.observability import tracing
 from rag_platform.protocols import Completion, Message
 from rag_platform.providers.thinking import Listening, spoken
+from rag_platform.retrying import pause, retry_after
 from rag_platform.text.tokens import estimate_tokens
 
 R = TypeVar("R")
 ONLINE_RETRIES = 1  # somebody is waiting
-MAX_WAIT = 30.0
 RETRYABLE = ("timeout", "connection_failed", "rate_limited", "server_error")
 _CODES = {400: "bad_request", 401: "unauthorized", 402: "unauthorized", 403: "forbidden", 404: "model_not_found", 408: "timeout",
           409: "conflict", 413: "too_large", 422: "bad_request", 429: "rate_limited"}  # fmt: skip
@@ -96,7 +95,7 @@ def failure_of(error: Exception) -> Failure | None:
     code = _CODES.get(status, "server_error" if status >= 500 else "bad_request")
     response = getattr(error, "response", None)
     asked = response.headers.get("retry-after", "") if response is not None else ""
-    return Failure(code, status, float(asked) if asked.replace(".", "", 1).isdigit() else None)
+    return Failure(code, status, retry_after(asked))
 
 
 def _type_of(error: Exception) -> str:
@@ -137,8 +136,7 @@ def asked(
                 continue
             if tries >= retries or not failure.retryable:
                 raise refused(error, failure, name=name, place=place, tries=tries) from error
-            wait = failure.wait if failure.wait is not None else backoff_ms / 1000 * 2**tries * random.uniform(0.75, 1.25)
-            time.sleep(min(MAX_WAIT, wait))
+            time.sleep(pause(tries, backoff_ms / 1000, asked=failure.wait))
             tries += 1
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from rag_platform.caching import Cache
 from rag_platform.config import EmbeddingConfig, Settings, Strategy, canonical_json, has_strategy, load_strategy
 from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.indexes.release import OpenRelease, list_releases, manifest_of, open_release
@@ -22,13 +23,13 @@ from rag_platform.observability import tracing
 from rag_platform.profiles import strategy_config_id
 from rag_platform.protocols import Vectors
 from rag_platform.retrieval.budgets import Load
-from rag_platform.retrieval.caching import Cache
 from rag_platform.retrieval.models import Models
 from rag_platform.retrieval.naming import Names
 from rag_platform.store import Store, keep_config, read_json
 
 _RETAINED_OPEN = 3  # releases other than the published ones that stay open
 _FILTERS = 32
+_STRATEGIES = 12  # of which what follows is remembered
 _HELD = 0.05  # share of the chunks
 _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _RELEASE = re.compile(r"\.?[\w-][\w.-]{0,120}", re.ASCII)
@@ -48,7 +49,7 @@ class Lease:
     readers: int = 0
     retired: bool = False
     hidden_chunks: dict[frozenset[str], frozenset[str]] = field(default_factory=dict)
-    filtered: dict[tuple[str, tuple[Any, ...]], frozenset[str]] = field(default_factory=dict)
+    filtered: Cache[frozenset[str]] = field(default_factory=lambda: Cache(_FILTERS))
     _names: Names | None = None
     _languages: dict[str, float] | None = None
 
@@ -84,8 +85,8 @@ class Library:
         self._opening: dict[tuple[str, str], threading.Lock] = {}
         self._current: dict[str, tuple[tuple[int, int, int], str]] = {}
         self._leases: OrderedDict[tuple[str, str], Lease] = OrderedDict()
-        self._derived: dict[tuple[int, int], tuple[Strategy, Strategy, Strategy]] = {}
-        self._config_ids: dict[int, tuple[Strategy, str]] = {}
+        self._derived: Cache[tuple[Strategy, Strategy, Strategy]] = Cache(_STRATEGIES)
+        self._config_ids: Cache[tuple[Strategy, str]] = Cache(_STRATEGIES)
         self._strategies: dict[str, tuple[int, Strategy]] = {}
 
     # --- releases --------------------------------------------------------------------------------------------------------
@@ -279,16 +280,16 @@ class Library:
         if derived is None:
             part = {key: getattr(asked, key) for key in _QUERY_PART}
             derived = (own, asked, own.model_copy(update={"name": asked.name, **part}))
-            self._derived = {**dict(list(self._derived.items())[-_RETAINED_OPEN:]), pair: derived}
+            self._derived.put(pair, derived)
         return derived[2]
 
     def config_id(self, strategy: Strategy) -> str:
         """The strategy_config_id, hashed once for each strategy object."""
         found = self._config_ids.get(id(strategy))
         if found is None:
-            found = (strategy, strategy_config_id(strategy))  # the reference keeps the id() from being used again
+            found = (strategy, strategy_config_id(strategy))
             keep_config(self.store, found[1], strategy.model_dump(mode="json"))
-            self._config_ids = {**dict(list(self._config_ids.items())[-_RETAINED_OPEN * 4 :]), id(strategy): found}
+            self._config_ids.put(id(strategy), found)
         return found[1]
 
     def query_vector(self, config: EmbeddingConfig, text: str) -> tuple[Vectors, bool]:
@@ -326,7 +327,7 @@ class Library:
         found = lease.filtered.get(key)
         if found is None:
             found = frozenset(lease.release.catalog.select_ids(where, params))
-            lease.filtered = {**dict(list(lease.filtered.items())[-_FILTERS:]), key: found}
+            lease.filtered.put(key, found)
         return found
 
     def hidden_names(self, lease: Lease) -> frozenset[str]:

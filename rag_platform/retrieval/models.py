@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from rag_platform import prompts, registry
+from rag_platform.caching import Cache
 from rag_platform.config import EmbeddingConfig, Settings, Strategy, canonical_json, fingerprint
 from rag_platform.config_query import ProviderConfig
 from rag_platform.errors import ConfigError
@@ -16,7 +17,6 @@ from rag_platform.observability import faults, tracing
 from rag_platform.protocols import LLM, Embedder, Vectors
 from rag_platform.retrieval import reranking
 from rag_platform.retrieval.budgets import Gate, Metered
-from rag_platform.retrieval.caching import Cache
 from rag_platform.traits import Traits
 
 
@@ -37,7 +37,7 @@ class Models:
     """Builds providers from their configuration; safe for any number of threads."""
 
     def __init__(self, settings: Settings) -> None:
-        self.vectors: Cache[Vectors] = Cache(settings.caches.query_vectors, float("inf"))  # the same for ever, so only their number counts
+        self.vectors: Cache[Vectors] = Cache(settings.caches.query_vectors)  # the same for ever, so only their number counts
         self._calls = settings.load.provider_calls
         self._built: dict[tuple[str, ...], Built] = {}
         self._gates: dict[str, Gate] = {}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from typing import Any
 
+from rag_platform.caching import Cache
 from rag_platform.config import KeyphraseConfig, Limits, fingerprint
 from rag_platform.config_query import InferenceConfig, QueryConfig
 from rag_platform.errors import InputError
@@ -284,19 +285,17 @@ class _Rules:
     profile_id: str
 
 
-_MADE: dict[tuple[int, int, int], _Rules] = {}
-_KEPT = 16
+_made: Cache[_Rules] = Cache(16)
 
 
 def _rules(config: QueryConfig, keyphrases: KeyphraseConfig) -> _Rules:
     key = (id(config), id(keyphrases), changed(config))
-    made = _MADE.get(key)
+    made = _made.get(key)
     if made is None:
         words = vocabulary(config)
         light = keyphrases if keyphrases.method == "none" else keyphrases.model_copy(update={"method": "light"})
         said = config.model_dump(mode="json", exclude={"rewrite"})
         profile = f"query-{fingerprint(RULES, said, light.model_dump(mode='json'), words.digest, length=12)}"
-        if len(_MADE) >= _KEPT:
-            _MADE.clear()
-        made = _MADE[key] = _Rules((config, keyphrases), light, words, profile)
+        made = _Rules((config, keyphrases), light, words, profile)
+        _made.put(key, made)
     return made

@@ -131,11 +131,6 @@ def _plain(value: Any) -> Any:
 # --- query ---------------------------------------------------------------------------------------------------------------
 
 
-def query_data(result: QueryResult, detail: str = "full", max_tokens: int = 8000) -> QueryData:
-    """The `data` of a query in at most about `max_tokens` tokens of JSON; see `fit_query`."""
-    return fit_query(result, detail, max_tokens)[0]
-
-
 def fit_query(result: QueryResult, detail: str = "full", max_tokens: int = 8000) -> tuple[QueryData, list[str]]:
     """(data, warnings) of a query; the warnings are the engine's own and what had to be cut for `max_tokens`. `markdown` notes them too.
 

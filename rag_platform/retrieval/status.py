@@ -8,6 +8,7 @@ from contextlib import closing
 from importlib import metadata
 from typing import cast
 
+from rag_platform.caching import together
 from rag_platform.config import strategy_names
 from rag_platform.errors import RagError
 from rag_platform.indexes.catalog_tables import SCHEMA_VERSION as CATALOG_SCHEMA
@@ -17,7 +18,6 @@ from rag_platform.ledger_tables import SCHEMA_VERSION as LEDGER_SCHEMA
 from rag_platform.observability import faults
 from rag_platform.observability.logs import LOG_SCHEMA_VERSION
 from rag_platform.records import SCHEMA_VERSION as STORE_SCHEMA
-from rag_platform.retrieval.caching import together
 from rag_platform.retrieval.contract import FaultStatus, NamespaceStatus, StatusData
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.reading import document_states

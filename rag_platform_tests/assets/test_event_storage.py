@@ -6,8 +6,8 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._check import CheckError
 from dagster._core.storage.event_log import SqliteEventLogStorage
-from dagster_shared.check import CheckError
 
 from rag_platform.assets.event_storage import OpenSqliteEventLog
 

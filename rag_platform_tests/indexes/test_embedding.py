@@ -315,6 +315,26 @@ def test_a_joined_embedder_computes_only_what_a_part_lacks(cache: EmbeddingCache
     assert np.allclose(found["b"], np.concatenate([0.6 * np.array([1.0, 0.0]), 0.8 * Hashing(8).embed(["good b"])[0]]))
 
 
+def test_closing_waits_for_what_another_thread_asks(tmp_path: Path) -> None:
+    """A run that is told to stop closes the cache under its embedding thread; without the lock that ended the process."""
+    for number in range(15):
+        cache, begun, ended = EmbeddingCache(tmp_path / f"{number}.sqlite"), threading.Event(), []
+
+        def ask(cache: EmbeddingCache = cache, begun: threading.Event = begun, ended: list[str] = ended) -> None:
+            with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
+                while True:
+                    cache.known(["h"], INFO, "p")
+                    begun.set()
+            ended.append("told")
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        assert begun.wait(60)
+        cache.close()
+        thread.join()
+        assert ended == ["told"]
+
+
 def test_a_text_that_one_part_refuses_fails_as_a_whole(cache: EmbeddingCache, troubled: EmbeddingConfig) -> None:
     both = joined_of(troubled, EmbeddingConfig(provider="hashing"))
     report = embed_texts({"g": "good", "r": "refuse"}, both, cache, text_norm_profile="p", processes=1)

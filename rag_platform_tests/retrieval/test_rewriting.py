@@ -240,4 +240,4 @@ def test_plain_is_the_question_as_it_was_asked(asked: Model) -> None:
     back = plain(query)
     assert back.dense_query_text == back.sparse_query_expr == "uploads, PDF only"
     assert (back.filters, back.inferred, back.expansions, back.rewrites) == ({"tags": "api"}, {}, (), ())
-    assert (back.query_profile_id, back.rewrite_profile_id) == ("query_plain-v4", "none")
+    assert (back.query_profile_id, back.rewrite_profile_id) == ("query_plain-v5", "none")

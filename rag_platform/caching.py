@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import OrderedDict
@@ -17,10 +18,10 @@ class Cache(Generic[V]):
     """At most `size` values, each for `seconds`; a size of 0 remembers nothing.
 
     Keys name all that a value depends on, so nothing is ever invalidated: a new release or another strategy asks under other keys, and
-    the old entries are pushed out.
+    the old entries are pushed out. A value under the `id` of an object must hold that object, so that no other one gets the id meanwhile.
     """
 
-    def __init__(self, size: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, size: int, seconds: float = math.inf, clock: Callable[[], float] = time.monotonic) -> None:
         self._size = size
         self._seconds = seconds
         self._clock = clock

@@ -1,0 +1,89 @@
+"""Everything of Dagster that is used here and is not public, for the minor version that it was checked with.
+
+Where another version is installed, or a name is gone, `ABSENT` says so and the public way is taken: events are logged one by one, the
+event log is Dagster's own, and what Dagster keeps about deleted documents is named as not reached. No other module imports from
+Dagster's private modules.
+"""
+
+import importlib
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import dagster as dg
+
+CHECKED_WITH = "1.13"
+
+__all__ = [
+    "ASSET_EVENTS",
+    "INDEX_SHARD_NAME",
+    "AssetCheckExecutionsTable",
+    "AssetEventTagsTable",
+    "AssetKeyTable",
+    "BulkActionsTable",
+    "ConfigurableClassData",
+    "JobTickTable",
+    "LocalComputeLogManager",
+    "NoOpComputeLogManager",
+    "RunsTable",
+    "SqlEventLogStorage",
+    "SqlEventLogStorageTable",
+    "SqlRunStorage",
+    "SqlScheduleStorage",
+    "SqliteEventLogStorage",
+]
+
+ABSENT = ""  # why the private way is closed
+try:
+    if not dg.__version__.startswith(f"{CHECKED_WITH}."):
+        raise ImportError(f"Dagster {dg.__version__} is installed, and only {CHECKED_WITH} was looked into")
+    from dagster._core.events import ASSET_EVENTS, DagsterEventBatchMetadata
+    from dagster._core.storage.event_log.schema import (
+        AssetCheckExecutionsTable,
+        AssetEventTagsTable,
+        AssetKeyTable,
+        SqlEventLogStorageTable,
+    )
+    from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
+    from dagster._core.storage.event_log.sqlite.sqlite_event_log import INDEX_SHARD_NAME, SqliteEventLogStorage
+    from dagster._core.storage.local_compute_log_manager import LocalComputeLogManager
+    from dagster._core.storage.noop_compute_log_manager import NoOpComputeLogManager
+    from dagster._core.storage.runs.schema import BulkActionsTable, RunsTable
+    from dagster._core.storage.runs.sql_run_storage import SqlRunStorage
+    from dagster._core.storage.schedules.schema import JobTickTable
+    from dagster._core.storage.schedules.sql_schedule_storage import SqlScheduleStorage
+    from dagster._serdes import ConfigurableClassData
+except ImportError as error:
+    ABSENT = str(error)
+
+    class _Absent:
+        """Stands for a class or table that is not to be had: nothing is an instance of it."""
+
+    globals().update(dict.fromkeys(__all__, _Absent))
+
+
+def log_materializations(context: dg.AssetExecutionContext, events: Sequence[dg.AssetMaterialization]) -> None:
+    """Store events as `context.log_event` does for one, all in one transaction where the event log can."""
+    if ABSENT:
+        for event in events:
+            context.log_event(event)
+        return
+    step, batch_id = context.op_execution_context._step_execution_context, uuid.uuid4().hex
+    for number, event in enumerate(events, 1):
+        dg.DagsterEvent.asset_materialization(step, event, DagsterEventBatchMetadata(batch_id, number == len(events)))
+
+
+def storages(event_log: tuple[str, str]) -> dict[str, tuple[str, str, str]]:
+    """Module, class and folder for each section of a dagster.yaml that names storages; empty where Dagster's own defaults are to hold."""
+    if ABSENT:
+        return {}
+    return {
+        "event_log_storage": (*event_log, "history"),
+        "run_storage": ("dagster._core.storage.runs", "SqliteRunStorage", "runs"),
+        "schedule_storage": ("dagster._core.storage.schedules", "SqliteScheduleStorage", "schedules"),
+    }
+
+
+def stock_event_log() -> Any:
+    """Dagster's own SQLite event log, by the name under which every dagster.yaml finds it."""
+    return importlib.import_module("dagster._core.storage.event_log").SqliteEventLogStorage
