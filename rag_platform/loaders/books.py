@@ -24,8 +24,7 @@ from rag_platform.loaders.decoding import Decoded
 from rag_platform.loaders.html import decoded_page, disproved, parsed
 from rag_platform.loaders.html_blocks import Page
 from rag_platform.loaders.markdown_images import image_refs
-from rag_platform.loaders.sheet_tables import escaped
-from rag_platform.loaders.text import facts_of, suffix_of
+from rag_platform.loaders.text import escape_locator, facts_of, suffix_of
 from rag_platform.traits import Traits
 
 MAX_CHAPTERS = 5_000
@@ -78,7 +77,7 @@ class EpubLoader:
             by_part.setdefault(block.locator.partition(";")[0], []).append(block)
         bad: dict[int, str] = {}
         with zipfile.ZipFile(path) as archive:
-            known = {f"part={escaped(name)}": name for name in archive.namelist()}
+            known = {f"part={escape_locator(name)}": name for name in archive.namelist()}
             for place, group in by_part.items():
                 if place not in known:
                     bad.update({block.ordinal: f"no part at {block.locator}" for block in group})
@@ -160,7 +159,7 @@ def _parts(archive: zipfile.ZipFile, book: _Book, warnings: list[str]) -> Iterat
         warnings += [f"{chapter}: {note}" for note in page.notes]
         for piece in page.pieces:
             images = [replace(image, target=_member(names, chapter, image.target)) for image in piece.images]
-            yield Part(piece.kind, piece.text, f"part={escaped(chapter)};{page.locator(piece)}", piece.level, piece.title, images)
+            yield Part(piece.kind, piece.text, f"part={escape_locator(chapter)};{page.locator(piece)}", piece.level, piece.title, images)
 
 
 def _member(names: set[str], chapter: str, target: str) -> str:

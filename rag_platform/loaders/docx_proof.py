@@ -11,8 +11,8 @@ from rag_platform.loaders.docx import find_note, related_parts, structure
 from rag_platform.loaders.docx_package import Element, Package, W, name_of, row_cells, shown, table_rows, text_boxes
 from rag_platform.loaders.docx_styles import Label
 from rag_platform.loaders.docx_text import symbol, without_marks
-from rag_platform.loaders.pdf_text import letters
 from rag_platform.loaders.pipe_tables import cells_of
+from rag_platform.text.scripts import letters
 
 STEP = re.compile(r"(p|tbl|tr|tc|txbx)\[(\d+)(?:-(\d+))?\]")
 

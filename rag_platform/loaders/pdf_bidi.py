@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rag_platform.loaders.pdf_text import Char, Run
+    from rag_platform.loaders.pdf_runs import Char, Run
 
 _LEFTWARDS = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]")
 _FORMS = re.compile("[\ufb1d-\ufd3d\ufd50-\ufdff\ufe70-\ufefc]")  # letters as they are drawn at the begin, middle or end of a word

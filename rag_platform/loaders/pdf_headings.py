@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from rag_platform.loaders.pdf_pages import PageBlock, PageFacts
-from rag_platform.loaders.pdf_text import letters
+from rag_platform.text.scripts import letters
 
 Place = tuple[int, int]  # page from 1, position of the block on its page
 Outline = Sequence[tuple[int, str, int]]  # level, title, page

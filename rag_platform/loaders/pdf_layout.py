@@ -8,7 +8,9 @@ from typing import Any
 
 from rag_platform.ir import Box
 from rag_platform.loaders import pdf_bidi, pdf_vertical
-from rag_platform.loaders.pdf_text import Region, Run, area, letters, owned, owner_of, owner_order, rounded_out, union
+from rag_platform.loaders.pdf_runs import Run
+from rag_platform.loaders.pdf_text import Region, area, owned, owner_of, owner_order, rounded_out, union
+from rag_platform.text.scripts import letters
 
 _PARAGRAPH = 80  # letters and digits; a label in a picture has fewer
 

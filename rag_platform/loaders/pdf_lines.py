@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rag_platform.ir import Box
 
 if TYPE_CHECKING:
-    from rag_platform.loaders.pdf_text import Run
+    from rag_platform.loaders.pdf_runs import Run
 
 _FORMULA = re.compile("[=≈≠≤≥∝∫∑∏√∇∂±×÷−]")
 MAX_PART = 12  # characters above or below the bar of a fraction

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from rag_platform.ir import Box, HiddenText
 from rag_platform.loaders import pdf_tables, pdf_text, pdf_vertical
 from rag_platform.loaders.pdf_images import PageImage
-from rag_platform.loaders.pdf_text import Region, Run
+from rag_platform.loaders.pdf_runs import Run
+from rag_platform.loaders.pdf_text import Region
+from rag_platform.text.scripts import letters
 
 _MEANINGLESS = re.compile("[\ufffd\ue000-\uf8ff]")
 _KINDS = {"title": "heading", "section-header": "heading", "page-header": "header", "page-footer": "footer", "caption": "caption",
@@ -62,7 +64,7 @@ def page_blocks(page: int, runs: Sequence[Run], regions: Sequence[Region]) -> tu
         printed = pdf_text.visual_lines(owned)
         lines = [pdf_text.line_text(line) for line in printed]
         block = _block(region, owned, printed, lines, words, typewritten)
-        if not pdf_text.proves(block.kind, block.text, pdf_text.letters("".join(lines))):
+        if not pdf_text.proves(block.kind, block.text, letters("".join(lines))):
             differing += 1
             block = PageBlock("paragraph", "\n".join(lines), region.bbox, block.size, block.bold, len(lines))
         blocks.append(block)
@@ -91,7 +93,7 @@ def _block(
 
     if kind == "paragraph" and all(run.mono and run.horizontal for run in runs) and not (typewritten and _is_prose(lines)):
         return made("code", f"```\n{pdf_text.code_text(printed)}\n```")
-    if kind == "heading" and pdf_text.letters("".join(lines)):
+    if kind == "heading" and letters("".join(lines)):
         return made("heading", pdf_text.flowed(lines, words))
     if kind == "list":
         return made("list", pdf_text.list_text(printed, lines, words))

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from rag_platform.loaders import pdf_vertical
-from rag_platform.loaders.pdf_text import Region, Run, opens_item, rounded_out, union
+from rag_platform.loaders.pdf_runs import Run
+from rag_platform.loaders.pdf_text import Region, opens_item, rounded_out, union
 
 _MOST_HEADING_LINES = 3
 _FULL_LINE_EMS = 15  # shorter lines are cells, addresses and verse

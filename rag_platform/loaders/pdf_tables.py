@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from rag_platform.loaders import pdf_bidi, pdf_vertical, pipe_tables
-from rag_platform.loaders.pdf_text import MAX_HEADER_ROWS, Char, Region, Run, flowed, line_text, union, visual_lines
+from rag_platform.loaders.pdf_runs import Char, Run
+from rag_platform.loaders.pdf_text import MAX_HEADER_ROWS, Region, flowed, line_text, union, visual_lines
 
 _FIGURE = re.compile(r"[\s$€£¥%()\[\]<>≤≥±+\-–—−*.,:/\d]+")
 _YEAR = re.compile(r"(?:1[5-9]|20)\d\d(?:\s*[-–/]\s*(?:\d\d|\d{4}))?")

@@ -20,12 +20,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Box
 from rag_platform.loaders import pdf_bidi, pdf_lines, pdf_vertical
 from rag_platform.loaders.pdf_hidden import Hidden, split_hidden
+from rag_platform.loaders.pdf_runs import Char, Run
+from rag_platform.text.scripts import letters
 
 # MuPDF keeps global state: one thread at a time may use it.
 MUPDF_LOCK = threading.RLock()
@@ -36,46 +38,10 @@ _NUMBERED = re.compile(
 )
 
 
-_NO_LETTER = re.compile(r"[\W_]+")
 LIST_MARKER = re.compile(r"(?:[-*+]|\d{1,9}[.)]) ")
 _HYPHENATED = frozenset(("self", "well", "half", "cross", "quasi", "non", "semi"))  # their hyphen is part of the word
 MAX_HEADER_ROWS = 6  # of a table
 _FAR = 1e6  # broken files place glyphs at infinity
-
-
-class Char(NamedTuple):
-    """One character with the rectangle of its glyph."""
-
-    text: str
-    x0: float
-    y0: float
-    x1: float
-    y1: float
-
-
-class _RunFields(NamedTuple):
-    chars: tuple[Char, ...]
-    block: int
-    size: float
-    mono: bool
-    bold: bool
-    horizontal: bool
-    leftwards: bool = False  # most letters of its page are written from right to left
-
-
-class Run(_RunFields):
-    """Consecutive characters of one text line, as the engine found it."""
-
-    @functools.cached_property
-    def text(self) -> str:
-        """The characters as text."""
-        return "".join([char[0] for char in self.chars])
-
-    @functools.cached_property
-    def box(self) -> Box:
-        """The rectangle around the visible characters."""
-        _, x0, y0, x1, y1 = zip(*[char for char in self.chars if not char[0].isspace()], strict=True)
-        return min(x0), min(y0), max(x1), max(y1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,18 +390,6 @@ def list_text(printed: Sequence[Sequence[Run]], lines: Sequence[str], words: fro
 
 
 # --- proof -----------------------------------------------------------------------------------------------------------
-
-
-def letters(text: str) -> str:
-    """Letters and digits of a text, each character in NFKC by itself: what parsing may never change."""
-    if not text.isascii():
-        text = "".join(map(_nfkc, text))
-    return _NO_LETTER.sub("", text)
-
-
-@functools.lru_cache(maxsize=65536)
-def _nfkc(char: str) -> str:
-    return unicodedata.normalize("NFKC", char)
 
 
 def region_letters(runs: Sequence[Run]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rag_platform.loaders.pdf_text import Run
+    from rag_platform.loaders.pdf_runs import Run
 
 _IDEOGRAPH = re.compile("[\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 _LEAST = 4  # signs one under the other, before they are taken for a column

@@ -30,7 +30,7 @@ from rag_platform.loaders.pdf_images import PLACED, PageImage, read_each
 from rag_platform.loaders.pdf_page_pictures import PREFIX, asked_page, encoded, zoom_of
 from rag_platform.loaders.pdf_pages import PageFacts, page_blocks
 from rag_platform.loaders.pdf_plain import plain_regions
-from rag_platform.loaders.pdf_text import Char, Run
+from rag_platform.loaders.pdf_runs import Char, Run
 from rag_platform.traits import Traits
 
 NAME = "pdfium"

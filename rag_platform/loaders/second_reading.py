@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import pairwise
 
-from rag_platform.loaders.pdf_text import letters
+from rag_platform.text.scripts import letters
 
 # scripts that set no spaces between words: each of their letters is a word, so that cuts between them are none
 _UNSPACED = re.compile("([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff])")

@@ -13,7 +13,8 @@ from itertools import groupby, pairwise
 
 from rag_platform.ir import Block
 from rag_platform.loaders import pipe_tables
-from rag_platform.loaders.pdf_text import letters
+from rag_platform.loaders.text import escape_locator
+from rag_platform.text.scripts import letters
 
 NUMBER = re.compile(
     r"[-+(]?\s*[$€£¥]?\s*-?\d[\d.,' \u00a0]*(?:[eE][-+]?\d+)?\s*[%$€£¥元]?\)?|"
@@ -68,16 +69,11 @@ class Group:
 
     def locator(self, sheet: str) -> str:
         """The native place: `sheet=Q1;rows=3-9;head=1`, without the sheet where the file has none."""
-        parts = [f"sheet={escaped(sheet)}"] if sheet else []
+        parts = [f"sheet={escape_locator(sheet)}"] if sheet else []
         parts.append(f"rows={_range(self.rows)}")
         if self.head:
             parts.append(f"head={_range((self.head[0], self.head[-1]))}")
         return ";".join(parts)
-
-
-def escaped(sheet: str) -> str:
-    """The name of a sheet as it stands in a locator."""
-    return re.sub(r"[%;\x00-\x1f]", lambda match: f"%{ord(match.group()):02X}", sheet)
 
 
 def _range(pair: tuple[int, int]) -> str:
@@ -248,7 +244,7 @@ def written(sheets: Sequence[tuple[str, Sequence[Group]]]) -> tuple[str, list[Bl
     at = 0
     for name, pieces in sheets:
         title = " ".join(name.split())
-        found = [Block(0, "heading", 0, 0, level=1, locator=f"sheet={escaped(name)}", title=title)] if name else []
+        found = [Block(0, "heading", 0, 0, level=1, locator=f"sheet={escape_locator(name)}", title=title)] if name else []
         texts = [f"# {title}"] if name else []
         for group in pieces:
             lines = group.lines or (None, None)

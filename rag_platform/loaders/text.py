@@ -139,3 +139,8 @@ def facts_of(
         warnings=(*decoded.warnings, *warnings),
     )
     return Facts(decoded.text, blocks, media, summary)
+
+
+def escape_locator(name: str) -> str:
+    """The name of a sheet or of a chapter's file as it stands in a locator."""
+    return re.sub(r"[%;\x00-\x1f]", lambda match: f"%{ord(match.group()):02X}", name)

@@ -23,7 +23,7 @@ from typing import Any, Self
 
 from rag_platform.errors import RagError
 from rag_platform.ir import Json
-from rag_platform.observability import logs
+from rag_platform.observability import context, logs
 
 FILE_NAME = "faults.jsonl"
 _MAX_BYTES = 1 << 20  # of that file; a program that fails at every call must not fill the disk
@@ -120,9 +120,7 @@ class Attempt:
 
 def record(fault: Json, logs_dir: Path | None = None) -> None:
     """Write what `seen` or a child process found, once a trace; to the error output where nobody said where the log is."""
-    from rag_platform.observability import tracing
-
-    fault = {"trace_id": tracing.current_trace_id(), "span_id": tracing.current_span_id(), "version_id": _version.get(), **fault}
+    fault = {"trace_id": context.current_trace_id(), "span_id": context.current_span_id(), "version_id": _version.get(), **fault}
     place = (fault["trace_id"], fault["type"], _PLACE.findall(fault["exception"])[-1:])
     if fault["trace_id"] and _recent.count(place):
         return  # a batch that is halved until the bad text stands alone fails many times over
@@ -186,9 +184,7 @@ def _stack(error: BaseException) -> str:
 
 def _place() -> Path | None:
     """The log folder of the running trace, else that of the process."""
-    from rag_platform.observability import tracing
-
-    if (logs_dir := tracing.current_logs_dir()) is not None:
+    if (logs_dir := context.current_logs_dir()) is not None:
         return logs_dir
     handlers = logging.getLogger("rag_platform").handlers
     return next((handler.logs_dir for handler in handlers if isinstance(handler, logs.JsonlHandler)), None)

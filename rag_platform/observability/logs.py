@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import orjson
 
 from rag_platform.errors import ConfigError, RagError
+from rag_platform.observability import context
 
 LOG_SCHEMA_VERSION = 1
 REDACTED = "[redacted]"
@@ -255,8 +256,6 @@ class JsonlHandler(logging.Handler):
         """Append one record; records of this module are left out, or a full disk would feed itself."""
         if record.name == __name__:
             return
-        from rag_platform.observability.tracing import current_span_id, current_trace_id
-
         line: dict[str, Any] = {
             "schema_version": LOG_SCHEMA_VERSION,
             "line": "log",
@@ -264,8 +263,8 @@ class JsonlHandler(logging.Handler):
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
-            "trace_id": current_trace_id(),
-            "span_id": current_span_id(),
+            "trace_id": context.current_trace_id(),
+            "span_id": context.current_span_id(),
         }
         if record.exc_info:
             line["exception"] = logging.Formatter().formatException(record.exc_info)

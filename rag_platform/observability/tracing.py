@@ -27,7 +27,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from rag_platform.observability import faults, logs
+from rag_platform.observability import context, faults, logs
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -55,9 +55,9 @@ _ids = random.Random()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_ids.seed)
 
-_current: contextvars.ContextVar[Trace | None] = contextvars.ContextVar("rag_trace", default=None)
+_current: contextvars.ContextVar[Trace | None] = context.trace
 _request: contextvars.ContextVar[str | None] = contextvars.ContextVar("rag_request", default=None)
-_current_span: contextvars.ContextVar[Span | None] = contextvars.ContextVar("rag_span", default=None)
+_current_span: contextvars.ContextVar[Span | None] = context.span
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +324,7 @@ def link() -> Link | None:
     running = _current.get()
     if running is None:
         return None
-    return Link(running.trace_type, running.logs_dir, running.header, running.started, current_span_id())
+    return Link(running.trace_type, running.logs_dir, running.header, running.started, context.current_span_id())
 
 
 @contextmanager
@@ -354,30 +354,12 @@ def add(figures: Figures | None) -> None:
         running.add(figures)
 
 
-def current_trace_id() -> str:
-    """The id of the current trace, empty outside one."""
-    running = _current.get()
-    return running.trace_id if running else ""
-
-
-def current_logs_dir() -> Path | None:
-    """Where the current trace is written; None outside one, and where it is not written."""
-    running = _current.get()
-    return running.logs_dir if running is not None else None
-
-
-def current_span_id() -> str:
-    """The id of the current span, empty outside one."""
-    current = _current_span.get()
-    return current.span_id if current else ""
-
-
 def carry(function: Callable[P, R]) -> Callable[P, R]:
     """`function` bound to the current trace and span, for one call in another thread."""
-    context = contextvars.copy_context()
+    copied = contextvars.copy_context()
 
     def bound(*args: P.args, **kwargs: P.kwargs) -> R:
-        return context.run(function, *args, **kwargs)
+        return copied.run(function, *args, **kwargs)
 
     return bound
 

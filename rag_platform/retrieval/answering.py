@@ -13,14 +13,12 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from rag_platform import registry
-from rag_platform.config_query import AnswererConfig
-from rag_platform.errors import ConfigError
 from rag_platform.ir import Hit, QueryIR
-from rag_platform.protocols import LLM, Answerer, Written
+from rag_platform.protocols import Written
 from rag_platform.retrieval.citing import escaped
+from rag_platform.retrieval.confidence import question_text, words_held
 from rag_platform.retrieval.wording import (
     ASKS_CODE,
     ASKS_MEANING,
@@ -30,9 +28,6 @@ from rag_platform.retrieval.wording import (
     POINTS,
     Word,
     asked,
-    best_coverage,
-    coverage,
-    names_coverage,
     question_words,
     rarity,
 )
@@ -60,7 +55,7 @@ class Extractive:
 
     def answer(self, query: QueryIR, evidence: Sequence[Hit], *, on_text: Callable[[str], None] | None = None) -> Written:
         """Markdown whose [n] marks point at evidence[n-1]; empty when no unit says enough about the question."""
-        question = _question(query)
+        question = question_text(query)
         scored = _scored(question, evidence, self.keep_ratio)
         if not scored or _covered(query, scored, evidence) < self.min_coverage:
             return Written("")
@@ -82,78 +77,8 @@ class Extractive:
         return chosen
 
 
-def build(config: AnswererConfig, llm: LLM | None, *, format: str = "") -> Answerer:
-    """The answerer of that config; one that asks a language model has it, its prompt and the format of the passages.
-
-    Raises ConfigError `no_model` when it needs a language model and there is none.
-    """
-    made: Any = registry.build("answerer", config.provider, config.options)
-    if not registry.traits_of(made).uses_llm:
-        return made  # type: ignore[no-any-return]
-    if llm is None:
-        raise ConfigError(
-            f"answerer {config.provider!r} needs a language model; set answerer.llm or llm in the strategy, or take `extractive`",
-            code="no_model",
-        )
-    changes = {"format": format} if format and "format" not in config.options else {}
-    return dataclasses.replace(made, llm=llm, prompt=config.prompt, **changes)  # type: ignore[no-any-return]
-
-
-def refuses(sure: float, config: AnswererConfig) -> bool:
-    """True when an answer of this confidence is better not given (`answerer.min_confidence`)."""
-    return sure < config.min_confidence
-
-
-def confidence(
-    query: QueryIR | str, cited: Sequence[Hit], evidence: Sequence[Hit], hits: Sequence[Hit], *, legs: int, borne_out: float = 1.0
-) -> float:
-    """How far to trust an answer that cites these of the evidence, 0 to 1: coverage x (0.7 + 0.2 agreement + 0.1 standing) x borne out.
-
-    Coverage is the share of the question's words in the cited chunk with its headings that holds most of them, of a comparison in all
-    cited ones, a word weighing the more the less of the evidence holds it; where the cited chunks are in another language than the
-    question, that of its identifiers and names, or one half without any. Agreement is the share of the first three hits that both legs
-    found, one half with one leg alone. Standing is where the best cited score lies between the lowest and the highest. Borne out is how
-    far the cited passages agree with what the answer says (`citing.Cited`). At most 0.2 where nothing is cited, 0 without hits. It orders
-    answers, it is no probability.
-    """
-    if not hits:
-        return 0.0
-    question = _question(query)
-    texts = [_with_headings(hit) for hit in cited or hits[:1]]
-    if is_wide(question) != is_wide(" ".join(hit.chunk_text for hit in cited or hits[:1])):
-        covered = names_coverage(question, texts)
-    else:
-        covered = _held(query, cited or hits[:1], evidence)
-    agreement = 0.5 if legs < 2 else sum(hit.source == "hybrid" for hit in hits[:3]) / len(hits[:3])
-    scores = [hit.score for hit in hits]
-    low, high = min(scores), max(scores)
-    standing = (max((hit.score for hit in cited), default=low) - low) / (high - low) if high > low else 1.0
-    value = covered * (0.7 + 0.2 * agreement + 0.1 * min(1.0, max(0.0, standing)))
-    return round(value * borne_out if cited else min(0.2, value), 3)
-
-
 def _covered(query: QueryIR, scored: Sequence[_Scored], evidence: Sequence[Hit]) -> float:
-    return (max(item.coverage for item in scored[:_COMPARED]) + _held(query, evidence, evidence)) / 2
-
-
-def _held(query: QueryIR | str, hits: Sequence[Hit], among: Sequence[Hit]) -> float:
-    """The share of the question's words in the passage that holds most of them; of a comparison in all of them together.
-
-    Words that stand far apart say little: with the right passage taken away its neighbours together still hold most of them.
-    """
-    question = _question(query)
-    together = isinstance(query, QueryIR) and query.intent == "compare"
-    return (coverage if together else best_coverage)(
-        question, [_with_headings(hit) for hit in hits], [_with_headings(hit) for hit in among]
-    )
-
-
-def _question(query: QueryIR | str) -> str:
-    return query if isinstance(query, str) else query.subject
-
-
-def _with_headings(hit: Hit) -> str:
-    return f"{hit.doc_title}\n{hit.section_path}\n{hit.chunk_text}"
+    return (max(item.coverage for item in scored[:_COMPARED]) + words_held(query, evidence, evidence)) / 2
 
 
 # --- scoring -------------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from rag_platform.ir import Citation, Hit, Json, QueryRequest, QueryResult
 from rag_platform.observability import faults, tracing
 from rag_platform.protocols import Answerer, Vectors
 from rag_platform.registry import traits_of
-from rag_platform.retrieval import answering, budgets, citing, deadlines, evidence, merging
+from rag_platform.retrieval import answering, budgets, citing, confidence, deadlines, evidence, merging
 from rag_platform.retrieval.budgets import Budget
 from rag_platform.retrieval.deadlines import Deadline
 from rag_platform.retrieval.evidence import Evidence
@@ -405,9 +405,9 @@ class _Composing:
         written = answerer.answer(query, self.context, on_text=on_text)
         cited = citing.checked(written.text, self.context)
         shown = [self.context[number - 1] for number in cited.numbers]
-        sure = answering.confidence(query, shown, self.context, self.hits, legs=self.legs, borne_out=cited.agreement)
+        sure = confidence.confidence(query, shown, self.context, self.hits, legs=self.legs, borne_out=cited.agreement)
         model_id = written.completion.model if written.completion is not None else ""
-        if not written.text.strip() or answering.refuses(sure, config):
+        if not written.text.strip() or confidence.refuses(sure, config):
             told = written.warnings
             if written.text.strip() and traits_of(answerer).uses_llm:  # it was paid for, and may have been heard
                 reason = (
@@ -437,7 +437,7 @@ class _Heard:
 
 
 def _unwritten(found: list[Found], hits: list[Hit]) -> _Answer:
-    sure = answering.confidence(found[0].query, [], [], hits, legs=sum(item.legs for item in found))
+    sure = confidence.confidence(found[0].query, [], [], hits, legs=sum(item.legs for item in found))
     return _Answer(confidence=sure)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -11,10 +12,10 @@ from typing import Any
 from rag_platform import prompts, registry
 from rag_platform.caching import Cache
 from rag_platform.config import EmbeddingConfig, Settings, Strategy, canonical_json, fingerprint
-from rag_platform.config_query import ProviderConfig
+from rag_platform.config_query import AnswererConfig, ProviderConfig
 from rag_platform.errors import ConfigError
 from rag_platform.observability import faults, tracing
-from rag_platform.protocols import LLM, Embedder, Vectors
+from rag_platform.protocols import LLM, Answerer, Embedder, Vectors
 from rag_platform.retrieval import reranking
 from rag_platform.retrieval.budgets import Gate, Metered
 from rag_platform.traits import Traits
@@ -75,14 +76,12 @@ class Models:
 
     def answerer(self, strategy: Strategy) -> Built:
         """The strategy's answerer, with its prompt and language model. Raises ConfigError `no_model` when it needs one and has none."""
-        from rag_platform.retrieval import answering
-
         config, form = strategy.answerer, strategy.context.format
         if not registry.traits("answerer", config.provider).uses_llm:
-            return self._kept("answerer", config, "", lambda: answering.build(config, None))
+            return self._kept("answerer", config, "", lambda: build_answerer(config, None))
 
         named = canonical_json([(config.llm or strategy.llm).model_dump(mode="json"), config.prompt, form])
-        return self._kept("answerer", config, named, lambda: answering.build(config, self.llm(config.llm, strategy), format=form))
+        return self._kept("answerer", config, named, lambda: build_answerer(config, self.llm(config.llm, strategy), format=form))
 
     def unloaded(self, strategy: Strategy, *, dense: bool, rerank: bool, answer: bool) -> dict[str, Built]:
         """What a question will call and nothing has loaded yet, by kind; what cannot be had is left out, for its stage says so."""
@@ -162,3 +161,20 @@ class Models:
         key = canonical_json([name, config.options])
         found = self._gates.get(key)
         return found if found is not None else self._gates.setdefault(key, Gate(name, self._calls))
+
+
+def build_answerer(config: AnswererConfig, llm: LLM | None, *, format: str = "") -> Answerer:
+    """The answerer of that config; one that asks a language model has it, its prompt and the format of the passages.
+
+    Raises ConfigError `no_model` when it needs a language model and there is none.
+    """
+    made: Any = registry.build("answerer", config.provider, config.options)
+    if not registry.traits_of(made).uses_llm:
+        return made  # type: ignore[no-any-return]
+    if llm is None:
+        raise ConfigError(
+            f"answerer {config.provider!r} needs a language model; set answerer.llm or llm in the strategy, or take `extractive`",
+            code="no_model",
+        )
+    changes = {"format": format} if format and "format" not in config.options else {}
+    return dataclasses.replace(made, llm=llm, prompt=config.prompt, **changes)  # type: ignore[no-any-return]

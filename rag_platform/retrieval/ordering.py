@@ -8,7 +8,7 @@ from rag_platform.indexes.catalog import ChunkRow
 from rag_platform.ir import Candidate, Hit, QueryIR
 from rag_platform.observability import faults, tracing
 from rag_platform.retrieval import budgets, deadlines, filters, reranking
-from rag_platform.retrieval.answering import confidence
+from rag_platform.retrieval.confidence import confidence
 from rag_platform.retrieval.filters import FilterPlan
 from rag_platform.retrieval.hits import joined, limited, preferred, with_picture_texts
 from rag_platform.retrieval.legs import Retrieved

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
+import unicodedata
 
 HAN = r"\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # with 々 and 〇, which are written among them
 KANA = r"\u3040-\u30ff\u31f0-\u31ff"
@@ -25,3 +27,18 @@ def has_han(text: str) -> bool:
 def is_wide(text: str) -> bool:
     """True for a text with more Chinese, Japanese and Korean characters than Latin words."""
     return not text.isascii() and len(_CJK_CHARACTER.findall(text)) > len(_LATIN_WORD.findall(text))
+
+
+_NO_LETTER = re.compile(r"[\W_]+")
+
+
+def letters(text: str) -> str:
+    """Letters and digits of a text, each character in NFKC by itself: what parsing may never change."""
+    if not text.isascii():
+        text = "".join(map(_nfkc, text))
+    return _NO_LETTER.sub("", text)
+
+
+@functools.lru_cache(maxsize=65536)
+def _nfkc(char: str) -> str:
+    return unicodedata.normalize("NFKC", char)

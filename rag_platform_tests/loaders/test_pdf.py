@@ -17,7 +17,7 @@ from rag_platform.loaders.pdf import PdfLoader, describe, load_window, verify_bl
 from rag_platform.loaders.pdf_document import PdfInfo
 from rag_platform.loaders.pdf_json import page_from_json, page_to_json
 from rag_platform.loaders.pdf_pages import PageBlock, PageFacts
-from rag_platform.loaders.pdf_text import Char, Run
+from rag_platform.loaders.pdf_runs import Char, Run
 from rag_platform_tests.conftest import THOROUGH
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -10,9 +10,11 @@ import pytest
 from rag_platform.documents.text_kept import tokens
 from rag_platform.loaders import pdf, pdf_tables, pdf_text, pdfium
 from rag_platform.loaders.pdf import PdfLoader, verify_blocks
+from rag_platform.loaders.pdf_runs import Char, Run
 from rag_platform.loaders.pdf_second import reread
-from rag_platform.loaders.pdf_text import Char, Region, Run, letters, line_text, visual_lines
+from rag_platform.loaders.pdf_text import Region, line_text, visual_lines
 from rag_platform.loaders.pdfium import PdfiumLoader, page_words
+from rag_platform.text.scripts import letters
 
 Glyph = tuple[str, float, float]  # what the file says it means, left edge, width
 

@@ -11,7 +11,7 @@ from rag_platform.loaders.pdf_headings import heading_levels, number_depth
 from rag_platform.loaders.pdf_images import PageImage
 from rag_platform.loaders.pdf_pages import PageBlock, PageFacts
 from rag_platform.loaders.pdf_plain import plain_regions
-from rag_platform.loaders.pdf_text import Char, Run
+from rag_platform.loaders.pdf_runs import Char, Run
 
 BODY = PageBlock("paragraph", "Plain words of the body that say something. " * 4, (0, 100, 400, 160), 10, False, 4)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rag_platform.loaders.pdf_layout import whole_sentences, without_backgrounds
-from rag_platform.loaders.pdf_text import Char, Region, Run
+from rag_platform.loaders.pdf_runs import Char, Run
+from rag_platform.loaders.pdf_text import Region
 
 
 def run(text: str, x: float, y: float, size: float) -> Run:

@@ -8,7 +8,7 @@ import pymupdf
 
 from rag_platform.loaders.pdf import PdfLoader, verify_blocks
 from rag_platform.loaders.pdf_plain import plain_regions
-from rag_platform.loaders.pdf_text import Char, Run
+from rag_platform.loaders.pdf_runs import Char, Run
 
 SAMPLE = Path(__file__).resolve().parents[2] / "data" / "samples" / "datasheet.pdf"
 

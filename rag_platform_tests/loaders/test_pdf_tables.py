@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_platform.loaders import pdf_tables, pdf_text
-from rag_platform.loaders.pdf_text import Char, Region, Run
+from rag_platform.loaders.pdf_runs import Char, Run
+from rag_platform.loaders.pdf_text import Region
 
 
 def run(text: str, x: float, y: float, width: float = 5.0) -> Run:

@@ -13,8 +13,8 @@ from rag_platform.config import Limits
 from rag_platform.documents import child_pool, isolation
 from rag_platform.errors import DocumentError
 from rag_platform.loaders.pdf import PdfLoader
-from rag_platform.loaders.pdf_text import letters
 from rag_platform.loaders.pdfium import PdfiumLoader, page_words, read_images
+from rag_platform.text.scripts import letters
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DATASHEET = REPOSITORY / "data" / "samples" / "datasheet.pdf"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rag_platform.errors import ConfigError, InputError, NotFoundError
-from rag_platform.observability import logs, traces, tracing
+from rag_platform.observability import context, logs, traces, tracing
 
 
 def lines(logs_dir: Path) -> list[dict]:
@@ -58,7 +58,7 @@ def test_outside_a_trace_nothing_happens() -> None:
         stage.fail("broken")
         tracing.event("fusion.ranked", {})
     tracing.count(a=1)
-    assert tracing.current_trace_id() == ""
+    assert context.current_trace_id() == ""
 
 
 def test_an_exception_closes_the_span_leaves_an_event_and_rises(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_an_unknown_event_kind_is_kept_under_event_unknown(tmp_path: Path) -> No
 def test_carry_takes_trace_and_span_into_a_thread(tmp_path: Path) -> None:
     def work(name: str) -> str:
         with tracing.span(name):
-            return tracing.current_trace_id()
+            return context.current_trace_id()
 
     with tracing.trace("query", logs_dir=tmp_path) as running, tracing.span("stage.outer") as outer, ThreadPoolExecutor(2) as pool:
         found = [pool.submit(tracing.carry(work), f"stage.{n}").result() for n in "ab"]
@@ -103,7 +103,7 @@ def test_a_trace_inside_a_trace_links_to_it(tmp_path: Path) -> None:
     with tracing.trace("release", logs_dir=tmp_path) as outer:
         with tracing.trace("query", logs_dir=tmp_path) as inner:
             pass
-        assert tracing.current_trace_id() == outer.trace_id
+        assert context.current_trace_id() == outer.trace_id
     end = next(line for line in lines(tmp_path) if line["trace_id"] == inner.trace_id)
     assert end["links"]["parent_trace_id"] == outer.trace_id
 

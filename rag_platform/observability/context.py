@@ -1,0 +1,28 @@
+"""Which trace and span the work of this thread or task belongs to: what logs and faults need to name them."""
+
+from __future__ import annotations
+
+import contextvars
+from pathlib import Path
+from typing import Any
+
+trace: contextvars.ContextVar[Any] = contextvars.ContextVar("rag_trace", default=None)  # a tracing.Trace
+span: contextvars.ContextVar[Any] = contextvars.ContextVar("rag_span", default=None)  # a tracing.Span
+
+
+def current_trace_id() -> str:
+    """The id of the current trace, empty outside one."""
+    running = trace.get()
+    return str(running.trace_id) if running else ""
+
+
+def current_logs_dir() -> Path | None:
+    """Where the current trace is written; None outside one, and where it is not written."""
+    running = trace.get()
+    return running.logs_dir if running is not None else None
+
+
+def current_span_id() -> str:
+    """The id of the current span, empty outside one."""
+    current = span.get()
+    return str(current.span_id) if current else ""

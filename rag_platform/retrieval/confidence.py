@@ -1,0 +1,64 @@
+"""How far an answer may be trusted: whether its passages hold the question's words, both retrievers agree, and its hits stand out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rag_platform.config_query import AnswererConfig
+from rag_platform.ir import Hit, QueryIR
+from rag_platform.retrieval.wording import best_coverage, coverage, names_coverage
+from rag_platform.text.scripts import is_wide
+
+
+def refuses(sure: float, config: AnswererConfig) -> bool:
+    """True when an answer of this confidence is better not given (`answerer.min_confidence`)."""
+    return sure < config.min_confidence
+
+
+def confidence(
+    query: QueryIR | str, cited: Sequence[Hit], evidence: Sequence[Hit], hits: Sequence[Hit], *, legs: int, borne_out: float = 1.0
+) -> float:
+    """How far to trust an answer that cites these of the evidence, 0 to 1: coverage x (0.7 + 0.2 agreement + 0.1 standing) x borne out.
+
+    Coverage is the share of the question's words in the cited chunk with its headings that holds most of them, of a comparison in all
+    cited ones, a word weighing the more the less of the evidence holds it; where the cited chunks are in another language than the
+    question, that of its identifiers and names, or one half without any. Agreement is the share of the first three hits that both legs
+    found, one half with one leg alone. Standing is where the best cited score lies between the lowest and the highest. Borne out is how
+    far the cited passages agree with what the answer says (`citing.Cited`). At most 0.2 where nothing is cited, 0 without hits. It orders
+    answers, it is no probability.
+    """
+    if not hits:
+        return 0.0
+    question = question_text(query)
+    texts = [_with_headings(hit) for hit in cited or hits[:1]]
+    if is_wide(question) != is_wide(" ".join(hit.chunk_text for hit in cited or hits[:1])):
+        covered = names_coverage(question, texts)
+    else:
+        covered = words_held(query, cited or hits[:1], evidence)
+    agreement = 0.5 if legs < 2 else sum(hit.source == "hybrid" for hit in hits[:3]) / len(hits[:3])
+    scores = [hit.score for hit in hits]
+    low, high = min(scores), max(scores)
+    standing = (max((hit.score for hit in cited), default=low) - low) / (high - low) if high > low else 1.0
+    value = covered * (0.7 + 0.2 * agreement + 0.1 * min(1.0, max(0.0, standing)))
+    return round(value * borne_out if cited else min(0.2, value), 3)
+
+
+def words_held(query: QueryIR | str, hits: Sequence[Hit], among: Sequence[Hit]) -> float:
+    """The share of the question's words in the passage that holds most of them; of a comparison in all of them together.
+
+    Words that stand far apart say little: with the right passage taken away its neighbours together still hold most of them.
+    """
+    question = question_text(query)
+    together = isinstance(query, QueryIR) and query.intent == "compare"
+    return (coverage if together else best_coverage)(
+        question, [_with_headings(hit) for hit in hits], [_with_headings(hit) for hit in among]
+    )
+
+
+def question_text(query: QueryIR | str) -> str:
+    """What the question is about, in words."""
+    return query if isinstance(query, str) else query.subject
+
+
+def _with_headings(hit: Hit) -> str:
+    return f"{hit.doc_title}\n{hit.section_path}\n{hit.chunk_text}"
