@@ -22,16 +22,16 @@ from typing import Any
 
 import yaml
 
-from rag_platform.config import load_settings, load_strategy
-from rag_platform.documents.receiving import ReceiveOptions, receive
-from rag_platform.indexes.ingesting import ingest_versions
-from rag_platform.indexes.updating import build_candidate, publish_candidate
-from rag_platform.indexes.verifying import verify_release
+from rag_platform.answering.engine import answer
+from rag_platform.config.settings import load_settings, load_strategy
+from rag_platform.ingestion.batches import ingest_versions
+from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import Citation, QueryRequest, QueryResult
-from rag_platform.ledger import Ledger
-from rag_platform.retrieval.engine import answer
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.releases.publishing import build_candidate, publish_candidate
+from rag_platform.releases.verification import verify_release
 from rag_platform.retrieval.library import Library
-from rag_platform.store import Store
+from rag_platform.storage.store import Store
 
 QUESTIONS = Path(__file__).with_name("answers_questions.yaml")
 NAMESPACE = "answers"

@@ -6,7 +6,7 @@ import math
 import random
 from pathlib import Path
 
-from rag_platform.config import Settings, Strategy
+from rag_platform.config.settings import Settings, Strategy
 from rag_platform.documents.previewing import preview
 
 SAMPLE = 100  # files that are really cut; their mean tells how many more are needed

@@ -35,7 +35,7 @@ from crash_points import Ended, Point, Watch, forked, preload, side_by_side
 from small_library import NAMESPACE, NOTHING, Place, State, files_of, picture, state_of
 
 from rag_platform.errors import disk_full
-from rag_platform.indexes import release as releases
+from rag_platform.releases import release_store as releases
 
 LIMITS = "\n\n## Limits\n\n| tier | requests per minute |\n| --- | --- |\n| pro | 600 |\n"
 BEFORE = {

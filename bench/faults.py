@@ -24,17 +24,17 @@ from pathlib import Path
 
 from faults_rules import Outcome, problem
 
-from rag_platform.config import EmbeddingConfig, LoadingConfig, Settings, Strategy, load_settings, load_strategy
-from rag_platform.documents.cleaning import apply_edits
+from rag_platform.config.profiles import stage_profiles
+from rag_platform.config.settings import EmbeddingConfig, LoadingConfig, Settings, Strategy, load_settings, load_strategy
 from rag_platform.documents.provenance import verify_version
-from rag_platform.documents.receiving import ReceiveOptions, receive
 from rag_platform.documents.versions import load_facts
-from rag_platform.indexes.ingesting import ingest_versions
+from rag_platform.ingestion.batches import ingest_versions
+from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import Chunk, Edit, MediaLink, Section, StageOutcome, Version, View
-from rag_platform.ledger import Ledger
-from rag_platform.ledger_rows import JobItem
-from rag_platform.profiles import stage_profiles
-from rag_platform.store import Store, read_records
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.schema import JobItem
+from rag_platform.normalisation.edits import apply_edits
+from rag_platform.storage.store import Store, read_records
 
 IMAGES = (".png", ".bmp", ".jpg", ".gif", ".svg")
 

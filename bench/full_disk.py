@@ -22,7 +22,7 @@ from crash_points import forked
 from crashes import SCENARIOS, Trial, judged, prepare, work
 from small_library import Place
 
-from rag_platform.indexes import disk_space
+from rag_platform.releases import building
 
 LARGE = 256 << 20
 FIRST, LAST = 4096, 12 << 20  # the work of these scenarios needs less
@@ -52,7 +52,7 @@ def try_level(trial: Trial, free: int) -> dict[str, Any]:
 
 def unwarned(trial: Trial, place: Place) -> None:
     """The work without the look at the free space that comes before a release is built: another process takes the space after it."""
-    disk_space.RESERVE = -LARGE
+    building.RESERVE = -LARGE
     work(trial, place.enter())
 
 

@@ -29,14 +29,14 @@ from corpus import question, write_corpus
 from query import NAMESPACE, new_shelf
 from sizes import described, require_size
 
-from rag_platform.config import Settings, load_settings, load_strategy
+from rag_platform.answering.engine import answer
+from rag_platform.config.settings import Settings, load_settings, load_strategy
 from rag_platform.errors import InputError
 from rag_platform.ir import QueryRequest
-from rag_platform.retrieval.engine import answer
 from rag_platform.retrieval.library import Library
-from rag_platform.server.sharing import SharedQuestions
 from rag_platform.server.tools import tools
-from rag_platform.store import Store
+from rag_platform.server.worker_pool import SharedQuestions
+from rag_platform.storage.store import Store
 
 LATE = 0.25  # seconds after its deadline in which a question must have ended
 LONG = 100_000

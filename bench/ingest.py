@@ -25,15 +25,15 @@ from pathlib import Path
 from corpus import write_corpus
 from sizes import of_strategy, require_size
 
-from rag_platform.config import Settings, Strategy, load_settings, load_strategy
-from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
+from rag_platform.config.settings import Settings, Strategy, load_settings, load_strategy
 from rag_platform.documents.versions import VersionBuild
-from rag_platform.indexes.ingesting import IngestionTotals, ingest_versions
+from rag_platform.ingestion.batches import IngestionTotals, ingest_versions
+from rag_platform.intake.receiving import ReceiveOptions, Reception, receive
 from rag_platform.ir import Version
-from rag_platform.jobs import Progress
-from rag_platform.ledger import Ledger
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.processes.jobs import Progress
 from rag_platform.registry import build
-from rag_platform.store import Store
+from rag_platform.storage.store import Store
 
 NAMESPACE = "bench"
 

@@ -35,13 +35,13 @@ os.environ["DAGSTER_DISABLE_TELEMETRY"] = "1"
 import dagster as dg
 from dagster._core.execution.backfill import BULK_ACTION_TERMINAL_STATUSES, BulkActionsFilter, BulkActionStatus, PartitionBackfill
 
-from rag_platform import jobs
 from rag_platform.assets.partitions import RANGE_END, RANGE_START, document_versions
-from rag_platform.config import config_dir, load_settings, load_strategy
-from rag_platform.indexes import release as releases
-from rag_platform.ledger import Ledger
-from rag_platform.profiles import INGESTION_STAGES, stage_profiles
-from rag_platform.store import Store
+from rag_platform.config.profiles import INGESTION_STAGES, stage_profiles
+from rag_platform.config.settings import config_dir, load_settings, load_strategy
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.processes import jobs
+from rag_platform.releases import release_store as releases
+from rag_platform.storage.store import Store
 
 STRATEGY = """\
 description: no model, so that the moments between the stages weigh
@@ -103,7 +103,7 @@ class Place:
 
     def ingest(self) -> subprocess.Popen[str]:
         """`rag ingest` under way."""
-        command = [sys.executable, "-m", "rag_platform.cli", "ingest", str(self.docs), "--wait", "60", "--json"]
+        command = [sys.executable, "-m", "rag_platform.cli.main", "ingest", str(self.docs), "--wait", "60", "--json"]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
     def problems(self) -> list[str]:

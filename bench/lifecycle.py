@@ -24,17 +24,17 @@ import numpy as np
 import release
 from ingest import NAMESPACE, Root, new_root, remove
 
-from rag_platform.documents.cleaning import canonical
-from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
 from rag_platform.documents.versions import VersionBuild
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.dense import read_matrix
-from rag_platform.indexes.ingesting import IngestionTotals
 from rag_platform.indexes.lexical import open_reader
-from rag_platform.indexes.manifest import Manifest
-from rag_platform.indexes.updating import build_candidate, publish_candidate
-from rag_platform.indexes.verifying import verify_release
+from rag_platform.ingestion.batches import IngestionTotals
+from rag_platform.intake.receiving import ReceiveOptions, Reception, receive
 from rag_platform.ir import Version
+from rag_platform.normalisation.edits import canonical
+from rag_platform.releases.manifest import Manifest
+from rag_platform.releases.publishing import build_candidate, publish_candidate
+from rag_platform.releases.verification import verify_release
 
 KINDS = {"A": "new", "M": "new_version", "D": "retired"}
 

@@ -35,13 +35,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 from small_library import NAMESPACE, Place, state_of
 
-from rag_platform.documents.receiving import Reception
-from rag_platform.indexes import release as releases
+from rag_platform.answering.engine import answer
 from rag_platform.indexes.embedding_cache import EmbeddingCache
-from rag_platform.indexes.retaining import condemned
-from rag_platform.indexes.updating import go_forward
+from rag_platform.intake.receiving import Reception
 from rag_platform.ir import QueryRequest
-from rag_platform.retrieval.engine import answer
+from rag_platform.releases import release_store as releases
+from rag_platform.releases.publishing import go_forward
+from rag_platform.releases.retention import condemned
 
 Content = tuple[int, ...]  # numbers of paragraphs
 FILES = ("a.md", "b.md", "sub/c.md", "d.txt")

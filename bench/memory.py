@@ -23,7 +23,7 @@ from pathlib import Path
 import yaml
 from sizes import require_size
 
-from rag_platform.config import config_dir
+from rag_platform.config.settings import config_dir
 
 SAMPLES = 10  # a second
 
@@ -90,7 +90,7 @@ def generated(path: Path, pages: int) -> Path:
 def report(file: Path, home: Path, config: Path, strategy: str, profile: str) -> int:
     """Print one line about one ingest; returns how many pages it read."""
     environment = {**os.environ, "RAG_HOME": str(home), "RAG_CONFIG": str(config)}
-    command = [sys.executable, "-m", "rag_platform.cli", "ingest", str(file), "--strategy", strategy]
+    command = [sys.executable, "-m", "rag_platform.cli.main", "ingest", str(file), "--strategy", strategy]
     started = time.perf_counter()
     progress: set[str] = set()
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:

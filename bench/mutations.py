@@ -36,10 +36,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from small_library import NAMESPACE, Place, picture, write_config
 
 from rag_platform.errors import RagError
-from rag_platform.indexes import release as releases
-from rag_platform.indexes.catalog_proof import PROVED
-from rag_platform.indexes.verifying import Verification, verify_release
-from rag_platform.store import sha256_file
+from rag_platform.releases import release_store as releases
+from rag_platform.releases.catalog_proof import PROVED
+from rag_platform.releases.verification import Verification, verify_release
+from rag_platform.storage.store import sha256_file
 
 TABLES = tuple(table for table in PROVED if table != "meta")
 LOADERS = ("pdf", "html", "docx", "xlsx", "csv", "markdown", "text")

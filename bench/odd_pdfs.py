@@ -17,13 +17,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from rag_platform.config import LoadingConfig, load_settings, load_strategy
-from rag_platform.config_query import ProviderConfig
-from rag_platform.documents.dropped import chunk_spans, kept_text
-from rag_platform.documents.isolation import verify_in_child
+from rag_platform.config.query import ProviderConfig
+from rag_platform.config.settings import LoadingConfig, load_settings, load_strategy
+from rag_platform.documents.kept_text import chunk_spans, kept_text
 from rag_platform.documents.versions import VersionBuild, build_stage
+from rag_platform.intake.isolation import verify_in_child
 from rag_platform.ir import Version
-from rag_platform.store import Store
+from rag_platform.storage.store import Store
 from rag_platform_tests.odd_pdfs import KINDS, odd_pdfs, problems
 
 STAGES = ("raw_document", "facts", "media", "sections", "chunks")

@@ -66,11 +66,10 @@ def outputs(engines: Sequence[str], files: Sequence[Path]) -> dict[str, dict[str
 
 def at_once(files: Sequence[Path], profile: str) -> float:
     """Seconds in which the files are read as an ingest reads them: in children under limits, one document a core at a time."""
-    from rag_platform.config import Limits
-    from rag_platform.documents.child_pool import pool
-    from rag_platform.documents.isolation import load_isolated
+    from rag_platform.config.settings import Limits
     from rag_platform.errors import DocumentError
-    from rag_platform.loaders.pdf import PdfLoader
+    from rag_platform.intake.isolation import load_isolated, pool
+    from rag_platform.loaders.pdf.mupdf import PdfLoader
 
     def read(path: Path) -> None:
         with contextlib.suppress(DocumentError):  # counted where the parsers are compared

@@ -31,7 +31,7 @@ class Output(NamedTuple):
 
 def ours(path: Path, profile: str) -> Output:
     """Our facts, read in this process."""
-    from rag_platform.loaders.pdf import PdfLoader
+    from rag_platform.loaders.pdf.mupdf import PdfLoader
 
     facts = PdfLoader(profile=profile).load(path, path.name)  # type: ignore[arg-type]
     kept = [facts.text[block.start : block.end] for block in facts.blocks if block.kind not in ("header", "footer")]

@@ -25,8 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rag_platform.config import Settings, Strategy, load_settings, load_strategy
-from rag_platform.documents.receiving import ReceiveOptions, receive
+from rag_platform.answering.engine import answer
+from rag_platform.config.profiles import stage_profiles
+from rag_platform.config.settings import Settings, Strategy, load_settings, load_strategy
 from rag_platform.errors import InputError
 from rag_platform.evaluation.datasets import (
     is_page_set,
@@ -36,17 +37,17 @@ from rag_platform.evaluation.datasets import (
     write_documents,
 )
 from rag_platform.evaluation.metrics import Values, bootstrap, mean, paired_bootstrap, per_query
-from rag_platform.indexes.ingesting import ingest_versions, stale_versions
-from rag_platform.indexes.updating import build_candidate, publish_candidate
+from rag_platform.ingestion.batches import ingest_versions, stale_versions
+from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import Candidate, QueryRequest
-from rag_platform.ledger import Ledger
-from rag_platform.profiles import stage_profiles
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.query import analysis
 from rag_platform.registry import build
-from rag_platform.retrieval import legs, queries
-from rag_platform.retrieval.engine import answer
-from rag_platform.retrieval.legs import Access
+from rag_platform.releases.publishing import build_candidate, publish_candidate
+from rag_platform.retrieval import retrievers
 from rag_platform.retrieval.library import Library
-from rag_platform.store import Store
+from rag_platform.retrieval.retrievers import Access
+from rag_platform.storage.store import Store
 from rag_platform.text.language import language
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -166,11 +167,11 @@ def rankings(library: Library, namespace: str, named: dict[str, str] | None, ask
 
         for query_id, text in asked.questions.items():
             try:
-                query = queries.prepare(text, library.settings.limits, config=strategy.query, keyphrases=strategy.views.keyphrases)
+                query = analysis.prepare(text, library.settings.limits, config=strategy.query, keyphrases=strategy.views.keyphrases)
             except InputError as error:  # a set may hold a question without a word; it counts as one without results
                 print(f"  {asked.name}: question {query_id} {text[:60]!r} was refused: {error.message}")
                 continue
-            both = legs.retrieve(library, lease, strategy, query, "hybrid", Access(), strategy.retrieval.pool_k)
+            both = retrievers.retrieve(library, lease, strategy, query, "hybrid", Access(), strategy.retrieval.pool_k)
             found["dense"][query_id], found["bm25"][query_id] = listed(both.dense), listed(both.sparse)
             for name, fusion in fusions.items():
                 found[name][query_id] = listed(fusion.fuse(both.dense, both.sparse, trust=both.trust))

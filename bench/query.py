@@ -37,20 +37,20 @@ from corpus import question, write_corpus
 from serve import EMPTY
 from sizes import described, require_kept, require_size
 
-from rag_platform.config import Settings, Strategy, load_settings, load_strategy
-from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
-from rag_platform.indexes.ingesting import IngestionTotals, ingest_versions
-from rag_platform.indexes.release import OpenRelease, open_release
-from rag_platform.indexes.updating import build_candidate, publish_candidate, roll_back
+from rag_platform.answering.engine import answer
+from rag_platform.api.documents import hidden_by_ledger
+from rag_platform.config.settings import Settings, Strategy, load_settings, load_strategy
+from rag_platform.ingestion.batches import IngestionTotals, ingest_versions
+from rag_platform.intake.receiving import ReceiveOptions, Reception, receive
 from rag_platform.ir import QueryRequest
-from rag_platform.ledger import Ledger
+from rag_platform.ledger.ledger import Ledger
 from rag_platform.observability import tracing
 from rag_platform.protocols import Vectors
-from rag_platform.retrieval import access
-from rag_platform.retrieval.engine import answer
+from rag_platform.releases.publishing import build_candidate, publish_candidate, roll_back
+from rag_platform.releases.release_store import OpenRelease, open_release
+from rag_platform.retrieval import retrievers
 from rag_platform.retrieval.library import Library
-from rag_platform.retrieval.reading import hidden_by_ledger
-from rag_platform.store import Store
+from rag_platform.storage.store import Store
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 NAMESPACE = "bench"
@@ -187,7 +187,7 @@ def ask(shelf: Shelf, release: OpenRelease, count: int, rounds: int) -> tuple[li
     texts = [question(rng) for _ in range(count)]
     k = shelf.strategy.retrieval.pool_k
     counts = release.manifest.counts
-    chosen = access.plan(rows=counts["dense"], dim=DIM, chunks=counts["lexical"], allowed=None, k=k, recall=counts.get("ann_recall"),
+    chosen = retrievers.plan_access(rows=counts["dense"], dim=DIM, chunks=counts["lexical"], allowed=None, k=k, recall=counts.get("ann_recall"),
                          config=shelf.strategy.retrieval, has_ann=release.dense is not None and release.dense.has_ann)  # fmt: skip
     approximate = chosen.dense == "ann"
     library = Library(shelf.settings, shelf.store, hidden_by_ledger(shelf.store))
@@ -346,7 +346,7 @@ def throughput(texts: Sequence[str], clients: int, seconds: float = 5.0) -> None
 
     The empty tool tells what the protocol itself takes and gains. Rounds alternate; medians of them, for other work comes and goes.
     """
-    ours = ("from rag_platform.cli import main; main(['serve'])", "library.query", {"collections": [NAMESPACE]})
+    ours = ("from rag_platform.cli.main import main; main(['serve'])", "library.query", {"collections": [NAMESPACE]})
     for label, (code, tool, arguments) in {"one server": ours, "an empty tool": (EMPTY, "ping", {})}.items():
         server = Server.start(code, tool, arguments)
         try:

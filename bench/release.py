@@ -28,9 +28,9 @@ from corpus import question
 
 from rag_platform.indexes.dense import read_matrix
 from rag_platform.indexes.embedding_cache import EmbeddingCache
-from rag_platform.indexes.manifest import read_manifest
-from rag_platform.indexes.release import build, open_release
-from rag_platform.indexes.updating import roll_back
+from rag_platform.releases.manifest import read_manifest
+from rag_platform.releases.publishing import roll_back
+from rag_platform.releases.release_store import build, open_release
 
 GOAL_SECONDS = 2.0
 

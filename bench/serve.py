@@ -22,12 +22,12 @@ from typing import IO, Any
 
 from sizes import described
 
-from rag_platform.config import load_settings, load_strategy
-from rag_platform.documents.receiving import ReceiveOptions, receive
-from rag_platform.indexes.ingesting import ingest_versions
-from rag_platform.indexes.updating import build_candidate, publish_candidate
-from rag_platform.ledger import Ledger
-from rag_platform.store import Store
+from rag_platform.config.settings import load_settings, load_strategy
+from rag_platform.ingestion.batches import ingest_versions
+from rag_platform.intake.receiving import ReceiveOptions, receive
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.releases.publishing import build_candidate, publish_candidate
+from rag_platform.storage.store import Store
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 QUESTION = "What is the maximum throughput of the PX-40?"
@@ -42,7 +42,7 @@ server.run("stdio")
 """
 LOAD = """
 import sys, time
-from rag_platform.config import load_settings, load_strategy
+from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.registry import build
 embedding = load_strategy(load_settings(), sys.argv[1]).embedding
 started = time.perf_counter()
@@ -129,7 +129,7 @@ def measure(strategy: str, documents: Path, repeats: int) -> None:
     with tempfile.TemporaryDirectory(prefix="rag-bench-") as home:
         os.environ |= {"RAG_HOME": home, "RAG_STRATEGY": strategy, "RAG_CONFIG": str(REPOSITORY / "config")}
         built = publish(documents, strategy)
-        serve = [sys.executable, "-c", "from rag_platform.cli import main; main()", "serve"]
+        serve = [sys.executable, "-c", "from rag_platform.cli.main import main; main()", "serve"]
         empty = [sys.executable, "-c", EMPTY]
         first_answer(serve, "library.query")  # what the file cache lacks is read once, for both
         first_answer(empty, "ping")

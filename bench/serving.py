@@ -31,9 +31,9 @@ from corpus import write_corpus
 from sizes import described, require_size
 from small_library import NAMESPACE, Place, pairs_of
 
-from rag_platform.indexes import release as releases
+from rag_platform.answering.engine import answer
 from rag_platform.ir import QueryRequest
-from rag_platform.retrieval.engine import answer
+from rag_platform.releases import release_store as releases
 
 SWAP_SECONDS = 1.0
 DONE = "done"
@@ -155,7 +155,7 @@ def ask_server(place: Place, texts: Sequence[str], over: threading.Event) -> lis
     from mcp.client.stdio import stdio_client
 
     answers: list[Answer] = []
-    command = StdioServerParameters(command=sys.executable, args=["-m", "rag_platform.cli", "serve"], env=dict(os.environ))
+    command = StdioServerParameters(command=sys.executable, args=["-m", "rag_platform.cli.main", "serve"], env=dict(os.environ))
 
     async def talk() -> None:
         with open(place.folder / "server.log", "w", encoding="utf-8") as log:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from rag_platform.config import Strategy
-from rag_platform.indexes import release as releases
+from rag_platform.config.profiles import strategy_config_id
+from rag_platform.config.settings import Strategy
 from rag_platform.indexes.catalog import CatalogReader
-from rag_platform.indexes.manifest import read_manifest
-from rag_platform.profiles import strategy_config_id
-from rag_platform.store import Store
+from rag_platform.releases import release_store as releases
+from rag_platform.releases.manifest import read_manifest
+from rag_platform.storage.store import Store
 
 TOLERANCE = 0.02
 SPARE = 10  # the last document is written whole

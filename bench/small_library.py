@@ -15,26 +15,26 @@ from typing import Any
 
 import numpy as np
 
-from rag_platform.config import Settings, Strategy, load_settings, load_strategy
-from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
-from rag_platform.indexes import release as releases
-from rag_platform.indexes.belongings import Record
+from rag_platform.answering.engine import answer
+from rag_platform.api.documents import hidden_by_ledger
+from rag_platform.config.profiles import index_profile, stage_profiles, strategy_config_id
+from rag_platform.config.settings import Settings, Strategy, load_settings, load_strategy
 from rag_platform.indexes.catalog import CatalogReader
-from rag_platform.indexes.checks import changed_files
-from rag_platform.indexes.collecting import alone, collect
-from rag_platform.indexes.deleting import recorded
 from rag_platform.indexes.dense import read_matrix
-from rag_platform.indexes.ingesting import ingest_versions, stale_versions
-from rag_platform.indexes.manifest import Manifest, read_manifest
-from rag_platform.indexes.updating import build_candidate, publish_candidate, roll_back, settle, unfinished
-from rag_platform.indexes.verifying import verify_release
+from rag_platform.ingestion.batches import ingest_versions, stale_versions
+from rag_platform.intake.receiving import ReceiveOptions, Reception, receive
 from rag_platform.ir import QueryRequest
-from rag_platform.ledger import Ledger
-from rag_platform.profiles import index_profile, stage_profiles, strategy_config_id
-from rag_platform.retrieval.engine import answer
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.releases import release_store as releases
+from rag_platform.releases.checks import changed_files
+from rag_platform.releases.deletion import recorded
+from rag_platform.releases.garbage_collection import alone, collect
+from rag_platform.releases.manifest import Manifest, read_manifest
+from rag_platform.releases.publishing import build_candidate, publish_candidate, roll_back, settle, unfinished
+from rag_platform.releases.stored_artifacts import Record
+from rag_platform.releases.verification import verify_release
 from rag_platform.retrieval.library import Library
-from rag_platform.retrieval.reading import hidden_by_ledger
-from rag_platform.store import Store
+from rag_platform.storage.store import Store
 
 NAMESPACE = "default"
 CONFIG = Path(__file__).resolve().parent.parent / "config"

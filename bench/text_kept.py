@@ -26,14 +26,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rag_platform.config import LoadingConfig, Settings, Strategy, load_settings, load_strategy
-from rag_platform.config_query import ProviderConfig
-from rag_platform.documents import loading
+from rag_platform.config.query import ProviderConfig
+from rag_platform.config.settings import LoadingConfig, Settings, Strategy, load_settings, load_strategy
 from rag_platform.documents.versions import VersionBuild, build_stage
 from rag_platform.errors import DocumentError
+from rag_platform.intake import loading
 from rag_platform.ir import PageKept, Version
-from rag_platform.loaders import pdfium
-from rag_platform.store import Store, read_records
+from rag_platform.loaders.pdf import pdfium
+from rag_platform.storage.store import Store, read_records
 
 GOALS = {"pdf-robust": 0.97, "pdf-special": 0.98, "faults/pdf": 0.98, "pdf-truth": 0.98}
 STAGES = ("raw_document", "facts", "media", "sections", "chunks")

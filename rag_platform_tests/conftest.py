@@ -22,14 +22,14 @@ import hypothesis
 import pytest
 from click.testing import CliRunner
 
-from rag_platform import jobs
-from rag_platform.cli import main
-from rag_platform.config import FetchLimits, Settings, Strategy, load_settings, load_strategy
-from rag_platform.ledger import Ledger
-from rag_platform.ledger_rows import Job
+from rag_platform.api.documents import hidden_by_ledger
+from rag_platform.cli.main import main
+from rag_platform.config.settings import FetchLimits, Settings, Strategy, load_settings, load_strategy
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.schema import Job
+from rag_platform.processes import jobs
 from rag_platform.retrieval.library import Library
-from rag_platform.retrieval.reading import hidden_by_ledger
-from rag_platform.store import Store
+from rag_platform.storage.store import Store
 
 # RAG_THOROUGH=1 tries more examples of every property, and more of what takes long; `make test-thorough` sets it.
 THOROUGH = "RAG_THOROUGH" in os.environ
@@ -165,9 +165,9 @@ class Shelf:
         self, *paths: Path, namespace: str = "default", strategy: str = "tiny", tags: tuple[str, ...] = (), sync: bool = False
     ) -> str:
         """The release_id published after receiving and processing the paths."""
-        from rag_platform.documents.receiving import ReceiveOptions, receive
-        from rag_platform.indexes.ingesting import ingest_versions
-        from rag_platform.indexes.updating import build_candidate, publish_candidate
+        from rag_platform.ingestion.batches import ingest_versions
+        from rag_platform.intake.receiving import ReceiveOptions, receive
+        from rag_platform.releases.publishing import build_candidate, publish_candidate
 
         chosen = load_strategy(self.settings, strategy)
         parts = {"settings": self.settings, "strategy": chosen, "store": self.store, "ledger": self.ledger}
@@ -279,7 +279,7 @@ class Desk:
 
     def start(self, *args: object) -> subprocess.Popen[str]:
         """The started child process of `rag ARGS --json`."""
-        command = [sys.executable, "-m", "rag_platform.cli", *map(str, args), "--json"]
+        command = [sys.executable, "-m", "rag_platform.cli.main", *map(str, args), "--json"]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, encoding="utf-8", cwd=self.folder)
 
     def call(self, *args: object) -> Answer:

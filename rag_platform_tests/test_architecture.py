@@ -81,7 +81,7 @@ def test_server_starts_without_dagster_and_engines() -> None:
 
 @pytest.mark.integration
 def test_command_line_starts_without_dagster_mcp_and_engines() -> None:
-    loaded = imported_roots("import rag_platform.cli")
+    loaded = imported_roots("import rag_platform.cli.main")
     assert not [name for name in loaded if name.startswith("dagster")]
     assert not loaded & {*ENGINES, "mcp", "numpy", "opentelemetry"}
 
@@ -89,4 +89,4 @@ def test_command_line_starts_without_dagster_mcp_and_engines() -> None:
 @pytest.mark.integration
 def test_the_contract_needs_no_protocol() -> None:
     """Payloads are shared by the server and the command line, so they load neither."""
-    assert not imported_roots("import rag_platform.retrieval.responses, rag_platform.retrieval.reading") & {"mcp", "click", *ENGINES}
+    assert not imported_roots("import rag_platform.api.envelopes, rag_platform.api.documents") & {"mcp", "click", *ENGINES}

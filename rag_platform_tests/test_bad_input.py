@@ -11,7 +11,7 @@ import pymupdf
 import pytest
 
 from rag_platform.assets.partitions import document_versions
-from rag_platform.profiles import INGESTION_STAGES
+from rag_platform.config.profiles import INGESTION_STAGES
 
 SAMPLES = Path(__file__).resolve().parent.parent / "data" / "samples"
 

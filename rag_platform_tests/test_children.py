@@ -1,4 +1,4 @@
-"""rag_platform.children: a child answers in order, its exceptions are raised, its death is noticed."""
+"""rag_platform.processes.worker: a child answers in order, its exceptions are raised, its death is noticed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from rag_platform.children import Child, ChildDied, Workers, serve
 from rag_platform.errors import InputError
+from rag_platform.processes.worker import Child, ChildDied, Workers, serve
 
 
 def main() -> None:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from rag_platform import cli, cli_context, cli_write, doctor
-from rag_platform.cli import main
+from rag_platform.cli import main as cli
+from rag_platform.cli import doctor, output, writing
+from rag_platform.cli.main import main
 
 LIMITS = "# Limits\n\nThe upload limit is 50 MB.\n"
 QUESTION = ("query", "What is the upload limit?")
@@ -212,13 +213,13 @@ def test_an_unexpected_error_is_an_envelope_too(library: Any, monkeypatch: pytes
 
 @pytest.mark.parametrize(("seconds", "text"), [(12.4, "12 s"), (89.9, "90 s"), (300.0, "5 min"), (5399.0, "90 min"), (9000.0, "2.5 h")])
 def test_durations(seconds: float, text: str) -> None:
-    assert cli_write._duration(seconds) == text
+    assert writing._duration(seconds) == text
 
 
 def test_options_given_twice_become_lists_and_json_is_read() -> None:
-    found = cli_context.pairs(("tags=a", "tags=b", "page_start=3", "lang=zh"), "--filter")
+    found = output.pairs(("tags=a", "tags=b", "page_start=3", "lang=zh"), "--filter")
     assert found == {"tags": ["a", "b"], "page_start": 3, "lang": "zh"}
-    assert cli_context.pairs(('page_start={"$gte": 2}',), "--filter") == {"page_start": {"$gte": 2}}
+    assert output.pairs(('page_start={"$gte": 2}',), "--filter") == {"page_start": {"$gte": 2}}
 
 
 def test_several_libraries_answer_one_question(desk: Any) -> None:
@@ -246,4 +247,4 @@ def test_help_names_every_command() -> None:
     said = CliRunner().invoke(main, ["--help"]).stdout
     names = "ingest preview query docs sources releases verify trace serve doctor status".split()
     assert [name for name in names if name not in said] == []
-    assert Path(cli.__file__).name == "cli.py"
+    assert Path(cli.__file__).name == "main.py"

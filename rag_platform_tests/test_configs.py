@@ -10,10 +10,10 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from rag_platform.config import Strategy, load_settings, load_strategy
+from rag_platform.config.profiles import index_profile, stage_profiles, strategy_config_id
+from rag_platform.config.settings import Strategy, load_settings, load_strategy
 from rag_platform.errors import ConfigError, NotFoundError
 from rag_platform.observability.logs import load_log_config
-from rag_platform.profiles import index_profile, stage_profiles, strategy_config_id
 from rag_platform.registry import EXTRAS, PROVIDERS, build, provider_class
 
 CONFIG = Path(__file__).resolve().parent.parent / "config"

@@ -13,12 +13,12 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from rag_platform.answering.engine import answer
+from rag_platform.api.documents import hidden_by_ledger
 from rag_platform.assets.collecting import PartitionKeys
 from rag_platform.errors import IntegrityError
 from rag_platform.ir import QueryRequest
-from rag_platform.retrieval.engine import answer
 from rag_platform.retrieval.library import Library
-from rag_platform.retrieval.reading import hidden_by_ledger
 
 pytestmark = pytest.mark.e2e
 
@@ -126,7 +126,7 @@ def test_it_says_what_it_drops_and_asks(desk: Any) -> None:
 def on_a_terminal(desk: Any, command: list[str], reply: str) -> tuple[int, str]:
     """(exit code, what was shown) of `rag COMMAND` for somebody who types a reply."""
     terminal, other_end = pty.openpty()
-    asked = [sys.executable, "-m", "rag_platform.cli", *command]
+    asked = [sys.executable, "-m", "rag_platform.cli.main", *command]
     child = subprocess.Popen(asked, stdin=other_end, stdout=other_end, stderr=other_end, cwd=desk.folder)
     os.close(other_end)
     said = b""

@@ -10,10 +10,10 @@ import pytest
 from docx import Document
 from openpyxl import Workbook
 
-from rag_platform.config import load_settings
-from rag_platform.documents import child_pool
-from rag_platform.ledger import Ledger
-from rag_platform.store import Store
+from rag_platform.config.settings import load_settings
+from rag_platform.intake import isolation
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.storage.store import Store
 from rag_platform_tests.conftest import THOROUGH, Shelf, write_config
 
 SAMPLES = Path(__file__).resolve().parents[1] / "data" / "samples"
@@ -56,8 +56,8 @@ def folder(tmp_path: Path) -> Path:
 
 def outputs(strategy: str, home: Path, folder: Path, processes: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     """Relative path to bytes of everything that ingestion derived from the files, in a fresh data root."""
-    pool = child_pool.Pool(processes)
-    monkeypatch.setattr(child_pool, "_pool", pool)
+    pool = isolation.Pool(processes)
+    monkeypatch.setattr(isolation, "_pool", pool)
     settings = load_settings({"home": home})
     store = Store(settings.home)
     ledger = Ledger(store.ledger_path)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from rag_platform.cli import main
+from rag_platform.cli.main import main
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 DOCUMENTS = [REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]

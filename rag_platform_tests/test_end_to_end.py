@@ -14,7 +14,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from rag_platform.observability.traces import show
+from rag_platform.observability.trace_reader import show
 
 SAMPLES = Path(__file__).resolve().parent.parent / "data" / "samples"
 
@@ -193,7 +193,7 @@ def test_a_served_library_moves_to_a_new_release_without_a_restart(shared_desk: 
         return (await client.call_tool("library.query", {"query": "badge 4711", "mode": "sparse"})).structured_content["data"]
 
     async def session() -> tuple[list[str], dict[str, Any], int]:
-        server = StdioServerParameters(command=sys.executable, args=["-m", "rag_platform.cli", "serve"], env=dict(os.environ))
+        server = StdioServerParameters(command=sys.executable, args=["-m", "rag_platform.cli.main", "serve"], env=dict(os.environ))
         with open(shared_desk.folder / "serve.txt", "w", encoding="utf-8") as log:
             async with Client(stdio_client(server, errlog=log)) as client:
                 seen = [(await ask(client))["release_id"]]

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from rag_platform.config import FetchLimits
+from rag_platform.config.settings import FetchLimits
 from rag_platform.errors import FetchError
-from rag_platform.fetching import checked_url, download, fetch, refusal
+from rag_platform.intake.fetching import checked_url, download, fetch, refusal
 
 
 def code_of(url: str, limits: FetchLimits, **options: object) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rag_platform.lasting import LastingFile
+from rag_platform.storage.sqlite_files import LastingFile
 
 
 @pytest.fixture

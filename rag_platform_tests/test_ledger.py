@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from rag_platform import ledger_tables, processes
 from rag_platform.errors import InputError, NotFoundError, SchemaVersionError
 from rag_platform.ir import Document, Version
-from rag_platform.ledger import Ledger
-from rag_platform.ledger_rows import Draft, JobItem, Release, Source
+from rag_platform.ledger import schema
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.schema import Draft, JobItem, Release, Source
+from rag_platform.processes import jobs as processes
 
 DOCUMENT = Document("lib", "guide-1", "docs", "docs/guide.md", "guide.md", tags=("a", "b"), metadata={"team": "core"}, origin="/x/guide.md")
 FIRST = Version("lib.guide-1@aaa", "lib", "guide-1", "docs/guide.md", "guide.md", "a" * 64, 10, "text/markdown", "markdown", "tiny")
@@ -211,7 +212,7 @@ def test_drafts_and_editions(ledger: Ledger) -> None:
 def test_a_ledger_of_schema_1_is_brought_up_to_date(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     db = sqlite3.connect(path)
-    for statement in ledger_tables._SCHEMA.split(";"):
+    for statement in schema._SCHEMA.split(";"):
         db.execute(statement)
     db.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
     db.execute("INSERT INTO meta VALUES ('schema_version', '1')")
@@ -235,7 +236,7 @@ def test_a_ledger_of_schema_2_is_brought_up_to_date(tmp_path: Path) -> None:
     """A job that the earlier program wrote knows of no place: its process is looked for here."""
     path = tmp_path / "ledger.sqlite"
     db = sqlite3.connect(path)
-    for statement in f"{ledger_tables._SCHEMA};{ledger_tables._CHANGES[2]}".split(";"):
+    for statement in f"{schema._SCHEMA};{schema._CHANGES[2]}".split(";"):
         db.execute(statement)
     db.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
     db.execute("INSERT INTO meta VALUES ('schema_version', '2')")

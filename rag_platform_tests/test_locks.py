@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from rag_platform import locks
 from rag_platform.errors import BusyError
-from rag_platform.locks import locked
+from rag_platform.storage import locks
+from rag_platform.storage.locks import locked
 
 WHAT = "the library is written"
 
@@ -104,7 +104,7 @@ def test_one_that_waits_gets_it_when_it_is_free(path: Path) -> None:
 @pytest.mark.integration
 def test_a_killed_process_leaves_no_lock(path: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from rag_platform.locks import locked\n"
+        "import sys, time; from pathlib import Path; from rag_platform.storage.locks import locked\n"
         "with locked(Path(sys.argv[1]), 'job', 'it is written', wait=0): print('in', flush=True); time.sleep(600)"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True)

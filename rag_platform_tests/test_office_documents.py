@@ -12,11 +12,11 @@ import openpyxl
 import pytest
 from PIL import Image
 
-from rag_platform.config import load_strategy
+from rag_platform.config.profiles import stage_profiles
+from rag_platform.config.settings import load_strategy
 from rag_platform.documents.provenance import verify_version
 from rag_platform.ir import Block, Chunk, Version
-from rag_platform.profiles import stage_profiles
-from rag_platform.store import read_records, write_records
+from rag_platform.storage.store import read_records, write_records
 
 Shelf = Any  # the fixture's class lives in conftest
 

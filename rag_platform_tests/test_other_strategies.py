@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rag_platform.answering.engine import answer
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ir import QueryRequest
 from rag_platform.registry import PROVIDERS
-from rag_platform.retrieval.engine import answer
 from rag_platform_tests.conftest import TINY, Shelf
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rag_platform import jobs
+from rag_platform.processes import jobs
 from rag_platform_tests.at_work import SLEEP, working
 
 
@@ -53,7 +53,7 @@ BEATING = """
 import signal, sys, time
 from pathlib import Path
 from rag_platform import jobs
-from rag_platform.ledger import Ledger
+from rag_platform.ledger.ledger import Ledger
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 ledger = Ledger(Path(sys.argv[2]))
 with jobs.beating(sys.argv[1], ledger, every=0.02):
@@ -87,7 +87,7 @@ def test_another_container_over_the_same_volume_leaves_a_running_job_alone(desk:
         job = ledger.add_job("ingest", "default", {})
         with working(SLEEP, job.job_id) as (process, _):
             ledger.update_job(job.job_id, state="running", **jobs.of_process(process.pid))
-            listed = [*apart, sys.executable, "-m", "rag_platform.cli", "jobs", "list", "--json"]
+            listed = [*apart, sys.executable, "-m", "rag_platform.cli.main", "jobs", "list", "--json"]
             told = subprocess.run(listed, capture_output=True, text=True, check=True, cwd=desk.folder)
             assert [row["state"] for row in json.loads(told.stdout)["data"]["jobs"]] == ["running"]
             assert ledger.job(job.job_id).state == "running"

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rag_platform import prompts
-from rag_platform.documents.caption_contract import PROFILES
-from rag_platform.documents.captioning import FIELDS
+from rag_platform.config import prompts
 from rag_platform.errors import ConfigError, InputError
+from rag_platform.media.captions import FIELDS, PROFILES
 
 GOOD = "system: 'Say {\"a\": 1}.'\nuser_template: 'About {topic}, in {{braces}}.'\n"
 

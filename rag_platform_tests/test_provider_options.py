@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from rag_platform.config import Settings, Strategy, load_settings, load_strategy, strategy_names
-from rag_platform.doctor import examine
+from rag_platform.cli.doctor import examine
+from rag_platform.config.settings import Settings, Strategy, load_settings, load_strategy, providers, strategy_names
 from rag_platform.errors import ConfigError
-from rag_platform.provider_options import providers
 from rag_platform_tests.conftest import REPOSITORY, TINY
 
 FUSION = "fusion:\n  provider: min_max\n  options: {alpha: 0.3}\n"

@@ -100,7 +100,7 @@ def test_traits_of_another_type_are_refused() -> None:
 def test_no_engine_is_imported_before_it_is_used(kind: str, name: str) -> None:
     built_or_skipped(kind, name)
     code = (
-        "import sys\nfrom rag_platform.registry import build\nimport rag_platform.indexes.release\n"
+        "import sys\nfrom rag_platform.registry import build\nimport rag_platform.releases.release_store\n"
         f"build({kind!r}, {name!r}, {REQUIRED.get(name)!r})\n"
         f"assert not {ENGINES!r} & set(sys.modules), sorted(sys.modules)"
     )

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from rag_platform.config import Limits
+from rag_platform.config.settings import Limits
 from rag_platform.errors import ConfigError, DocumentError, ProviderError
 from rag_platform.ir import Candidate, QueryIR
 from rag_platform.protocols import LLM, Answerer, Fusion, Loader, Message, Ocr, Reranker
+from rag_platform.query.analysis import prepare
 from rag_platform.registry import EXTRAS, PROVIDERS, build
-from rag_platform.retrieval.queries import prepare
 from rag_platform_tests.chat_server import Reply, chat_server, said
 from rag_platform_tests.conftest import PICTURE
 from rag_platform_tests.providers.rerank_hits import hits_of, tiny_cross_encoder

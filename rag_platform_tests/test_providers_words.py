@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from rag_platform.config import Settings, load_strategy
-from rag_platform.config_query import ProviderConfig
+from rag_platform.config.profiles import index_profile, store_profiles
+from rag_platform.config.query import ProviderConfig
+from rag_platform.config.settings import Settings, load_strategy
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import LexicalRow
-from rag_platform.profiles import index_profile, store_profiles
 from rag_platform.protocols import LexicalIndex, LexicalReader
 from rag_platform.providers import tantivy
 from rag_platform.registry import PROVIDERS, build

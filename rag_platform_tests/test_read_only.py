@@ -18,9 +18,9 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from rag_platform.errors import StorageError
-from rag_platform.ledger import Ledger
-from rag_platform.ledger_rows import Source
-from rag_platform.read_only import ReadOnlyFile
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.schema import Source
+from rag_platform.storage.sqlite_files import ReadOnlyFile
 from rag_platform_tests.conftest import PORTS, Answer, Desk, seated
 
 pytestmark = pytest.mark.e2e
@@ -54,7 +54,7 @@ WRITING = ("ingest docs", "docs delete ports.md --yes", "gc", "gc --plan", "docs
 PROGRAM = """
 import json, sys
 from click.testing import CliRunner
-from rag_platform.cli import main
+from rag_platform.cli.main import main
 ended = {" ".join(args): CliRunner().invoke(main, [*args, "--json"]) for args in json.load(sys.stdin)}
 print(json.dumps({name: [each.exit_code, each.stdout, each.stderr] for name, each in ended.items()}))
 """
@@ -96,7 +96,7 @@ def test_what_writes_says_so(answers: dict[str, Answer], args: str) -> None:
 
 def test_it_is_served(sealed: Desk) -> None:
     async def ask() -> Any:
-        command = [*UNPRIVILEGED, sys.executable, "-m", "rag_platform.cli", "serve"]
+        command = [*UNPRIVILEGED, sys.executable, "-m", "rag_platform.cli.main", "serve"]
         parameters = StdioServerParameters(command=command[0], args=command[1:], env=dict(os.environ), cwd=sealed.folder)
         with open(os.devnull, "w", encoding="utf-8") as quiet:
             async with Client(stdio_client(parameters, errlog=quiet)) as client:
@@ -152,7 +152,7 @@ def test_a_file_that_was_closed_well_is_read_until_it_is_written_again(tmp_path:
 def test_nothing_is_written_through_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "ledger.sqlite"
     Ledger(path).close()
-    monkeypatch.setattr("rag_platform.ledger_tables.writable", lambda path: False)
+    monkeypatch.setattr("rag_platform.ledger.schema.writable", lambda path: False)
     ledger = Ledger(path)
     with pytest.raises(StorageError, match="cannot be written by this process"):
         ledger.put_source(source("one"))

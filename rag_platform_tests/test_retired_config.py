@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_platform.config import Settings, Strategy, load_strategy
+from rag_platform.config.settings import Settings, Strategy, load_strategy
 from rag_platform.errors import ConfigError
 from rag_platform_tests.conftest import TINY
 

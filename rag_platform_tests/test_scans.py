@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
-from rag_platform.config import load_settings, load_strategy
-from rag_platform.documents import child_pool
+from rag_platform.answering.engine import answer
+from rag_platform.config.settings import load_settings, load_strategy
+from rag_platform.contract.markdown_views import shown_text
 from rag_platform.documents.versions import VersionBuild
+from rag_platform.intake import isolation
 from rag_platform.ir import Hit, QueryRequest
-from rag_platform.ledger import Ledger
-from rag_platform.retrieval.engine import answer
-from rag_platform.retrieval.rendering import shown_text
-from rag_platform.store import Store, read_json
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.storage.store import Store, read_json
 from rag_platform_tests.conftest import TINY, Shelf, write_config
 
 pytest.importorskip("rapidocr", reason="needs the extra `ocr`")
@@ -28,7 +28,7 @@ ON = OFF.replace("- provider: pdf", "- provider: pdf\n    - provider: image") + 
 @pytest.fixture(autouse=True, scope="module")
 def _end_children():
     yield
-    child_pool.pool().close()
+    isolation.pool().close()
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from rag_platform.indexes import release as releases
+from rag_platform.answering.engine import answer
 from rag_platform.ir import QueryRequest
-from rag_platform.retrieval.engine import answer
+from rag_platform.releases import release_store as releases
 from rag_platform.retrieval.library import Lease, Library
 
 BENCH = Path(__file__).resolve().parent.parent / "bench"

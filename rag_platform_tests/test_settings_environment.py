@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rag_platform.config import Section, Settings, load_settings, variables
+from rag_platform.config.settings import Section, Settings, load_settings, variables
 from rag_platform.errors import ConfigError
 
 GIVEN = {

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from rag_platform import records as records_module
 from rag_platform.errors import BusyError, IntegrityError, SchemaVersionError
 from rag_platform.ir import Block, Chunk, Facts, MediaRef, ParseSummary, Section
-from rag_platform.records import from_json, to_json
-from rag_platform.store import Store, atomic_path, read_json, read_records, write_json, write_records
+from rag_platform.storage import records as records_module
+from rag_platform.storage.records import from_json, to_json
+from rag_platform.storage.store import Store, atomic_path, read_json, read_records, write_json, write_records
 
 
 def test_spooling_stores_the_bytes_under_their_hash(tmp_path: Path) -> None:

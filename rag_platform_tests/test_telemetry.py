@@ -57,7 +57,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 async def session():
-    server = StdioServerParameters(command=sys.executable, args=["-m", "rag_platform.cli", "serve"], env=dict(os.environ))
+    server = StdioServerParameters(command=sys.executable, args=["-m", "rag_platform.cli.main", "serve"], env=dict(os.environ))
     with open(os.devnull, "w") as log:
         async with Client(stdio_client(server, errlog=log)) as client:
             found = await client.call_tool("library.query", {"query": "What is the maximum throughput of the PX-40?"})
@@ -93,7 +93,7 @@ def cut_off(tmp_path: Path, *commands: list[str], **environment: str) -> dict[st
 
 @pytest.mark.e2e
 def test_no_command_asks_for_another_machine(tmp_path: Path) -> None:
-    rag = [sys.executable, "-m", "rag_platform.cli"]
+    rag = [sys.executable, "-m", "rag_platform.cli.main"]
     found = cut_off(
         tmp_path,
         [*rag, "preview", str(DATASHEET)],
@@ -108,10 +108,10 @@ def test_no_command_asks_for_another_machine(tmp_path: Path) -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("module", ["rag_platform.cli", "rag_platform.server.app", "rag_platform.definitions",
+@pytest.mark.parametrize("module", ["rag_platform.cli.main", "rag_platform.server.app", "rag_platform.definitions",
                                     "rag_platform.assets.launch", "rag_platform.assets.instance",
-                                    "rag_platform.documents.loading_child", "rag_platform.indexes.embedding_workers",
-                                    "rag_platform.server.sharing", "rag_platform.loaders.pdf"])  # fmt: skip
+                                    "rag_platform.intake.loader_child", "rag_platform.indexes.embedding",
+                                    "rag_platform.server.worker_pool", "rag_platform.loaders.pdf.mupdf"])  # fmt: skip
 def test_every_door_switches_it_off_whatever_the_environment_says(module: str) -> None:
     code = textwrap.dedent(f"""
         import json, os, sys

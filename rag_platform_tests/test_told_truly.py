@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from rag_platform.answering.engine import answer
 from rag_platform.ir import QueryRequest
-from rag_platform.observability.traces import list_traces, show
-from rag_platform.retrieval.engine import answer
+from rag_platform.observability.trace_reader import list_traces, show
 
 GUIDE = "# Limits\n\nThe largest upload is 50 MB.\n\n# Errors\n\nError PPR-9087 means that the licence server is away.\n"
 
@@ -112,7 +112,7 @@ def test_a_document_is_known_by_the_end_of_its_path(name: str, filled: Any) -> N
 
 
 def test_a_warning_that_the_text_holds_is_not_printed_again(capsys: pytest.CaptureFixture[str]) -> None:
-    from rag_platform.cli_context import _show
+    from rag_platform.cli.output import _show
 
     _show({"ok": True, "data": {"markdown": "An answer.\n\nNote: one leg failed"}, "warnings": ["one leg failed", "another thing"]}, False)
     said = capsys.readouterr()

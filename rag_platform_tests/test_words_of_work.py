@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from rag_platform import jobs
 from rag_platform.errors import StorageError, full_disk
-from rag_platform.indexes import disk_space
-from rag_platform.ledger_rows import JobItem
+from rag_platform.ledger.schema import JobItem
+from rag_platform.processes import jobs
+from rag_platform.releases import building
 
 GATE = "# Gate\n\nThe gate opens at 05:30.\n"
 DOCK = "# Dock\n\nThe dock holds 12 trucks.\n"
@@ -94,7 +94,7 @@ def test_the_list_of_jobs_says_of_what_and_knows_documents_that_were_given_up(de
 
 def test_a_full_disk_is_told_with_what_is_kept_free_and_the_job(tmp_path: Path) -> None:
     with pytest.raises(StorageError) as raised:
-        disk_space.require(tmp_path, 10**18 + disk_space.RESERVE)
+        building.require(tmp_path, 10**18 + building.RESERVE)
     assert "33.6 MB are kept free for the ledger, logs and Dagster" in raised.value.message and "JOB" not in raised.value.message
     assert jobs.again(full_disk(tmp_path), "job_7").endswith("then do it again: `rag jobs retry job_7`")
 

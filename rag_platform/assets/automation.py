@@ -7,20 +7,20 @@ from pathlib import Path
 
 import dagster as dg
 
-from rag_platform import jobs
 from rag_platform.assets.partitions import NAMESPACE_TAG, RANGE_END, RANGE_START, contiguous, document_versions, namespaces
 from rag_platform.assets.resources import Platform
 from rag_platform.assets.runs import busy, concerns, end_orphans, recorded, was_killed
-from rag_platform.config import load_settings
-from rag_platform.documents.finding import Input, synced_inputs
-from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
+from rag_platform.config.profiles import INGESTION_STAGES, stage_profiles
+from rag_platform.config.settings import load_settings
 from rag_platform.errors import RagError
-from rag_platform.indexes.ingesting import stale_versions
-from rag_platform.indexes.release import current
-from rag_platform.indexes.starting import start_ingest
-from rag_platform.indexes.updating import unfinished
-from rag_platform.ledger_rows import Job, Source
-from rag_platform.profiles import INGESTION_STAGES, stage_profiles
+from rag_platform.ingestion.batches import stale_versions
+from rag_platform.ingestion.job_start import start_ingest
+from rag_platform.intake.discovery import Input, synced_inputs
+from rag_platform.intake.receiving import ReceiveOptions, Reception, receive
+from rag_platform.ledger.schema import Job, Source
+from rag_platform.processes import jobs
+from rag_platform.releases.publishing import unfinished
+from rag_platform.releases.release_store import current
 
 _ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 _RUNS_LOOKED_AT = 50

@@ -9,14 +9,14 @@ import dagster as dg
 from rag_platform.assets.event_erasing import Events
 from rag_platform.assets.instance import prepare
 from rag_platform.assets.partitions import document_versions
-from rag_platform.config import Settings
-from rag_platform.indexes.belongings import read_record
-from rag_platform.indexes.collecting import Collected, OnProgress, alone, collect
-from rag_platform.ledger import Ledger
-from rag_platform.ledger_rows import Job
+from rag_platform.config.settings import Settings
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.schema import Job
 from rag_platform.observability import tracing
-from rag_platform.observability.erasing import Names
-from rag_platform.store import Store
+from rag_platform.observability.redaction import Names
+from rag_platform.releases.garbage_collection import Collected, OnProgress, alone, collect
+from rag_platform.releases.stored_artifacts import read_record
+from rag_platform.storage.store import Store
 
 
 @dataclass(frozen=True)

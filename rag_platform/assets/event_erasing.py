@@ -31,10 +31,10 @@ from rag_platform.assets.dagster_private import (
     SqlRunStorage,
     SqlScheduleStorage,
 )
-from rag_platform.observability import erasing
+from rag_platform.observability import redaction
 
 # Where events hold free text, besides the keys of our own logs: of errors, of metadata.
-_TEXT_KEYS = erasing.TEXT_KEYS | {"user_message", "stack", "md_str", "description", "label"}
+_TEXT_KEYS = redaction.TEXT_KEYS | {"user_message", "stack", "md_str", "description", "label"}
 _BATCH = 500
 Connect = Callable[[], AbstractContextManager[Connection]]
 
@@ -54,7 +54,7 @@ class Events:
 
     instance: dg.DagsterInstance
 
-    def forget(self, keys: Collection[str], names: erasing.Names) -> int:
+    def forget(self, keys: Collection[str], names: redaction.Names) -> int:
         """Drop what was recorded under partition keys, and erase the words of whatever else names the documents; how many records."""
         changed = 0
         for place in self._places(names):
@@ -67,10 +67,10 @@ class Events:
         if isinstance(storage := self.instance.event_log_storage, SqlEventLogStorage):
             changed += drop_partitions(storage, sorted(keys))
         if (folder := self._captured()) is not None:
-            changed += erasing.erase(folder, names)
+            changed += redaction.erase(folder, names)
         return changed
 
-    def count(self, keys: Collection[str], names: erasing.Names) -> int:
+    def count(self, keys: Collection[str], names: redaction.Names) -> int:
         """How many records are left that `forget` would drop or change."""
         left = sum(1 for place in self._places(names) for _ in _quoting(place, names))
         if isinstance(storage := self.instance.event_log_storage, SqlEventLogStorage):
@@ -78,7 +78,7 @@ class Events:
                 for part in _parts(sorted(keys)):
                     for table in (SqlEventLogStorageTable, AssetCheckExecutionsTable):
                         left += len(db.execute(select(table.c.id).where(table.c.partition.in_(part))).all())
-        return left + (erasing.quoting(folder, names) if (folder := self._captured()) is not None else 0)
+        return left + (redaction.quoting(folder, names) if (folder := self._captured()) is not None else 0)
 
     def unreached(self) -> list[str]:
         """What can be neither searched nor changed here, with the reason."""
@@ -95,7 +95,7 @@ class Events:
             if storage is not None and not isinstance(storage, known)
         ]
         if (folder := self._captured()) is not None:
-            found += [f"{path.name} of Dagster's captured output is packed in a way that is not read" for path in erasing.opaque(folder)]
+            found += [f"{path.name} of Dagster's captured output is packed in a way that is not read" for path in redaction.opaque(folder)]
         return found
 
     def _captured(self) -> Path | None:
@@ -106,7 +106,7 @@ class Events:
         folder = Path(manager.get_captured_local_path(["any"], "out")).parent
         return folder if folder.is_dir() else None
 
-    def _places(self, names: erasing.Names) -> Iterator[_Place]:
+    def _places(self, names: redaction.Names) -> Iterator[_Place]:
         events, storage = SqlEventLogStorageTable, self.instance.event_log_storage
         if isinstance(storage, SqlEventLogStorage):
             yield _Place(storage.index_connection, events, events.c.event)
@@ -122,7 +122,7 @@ class Events:
             yield _Place(schedules.connect, JobTickTable, JobTickTable.c.tick_body)
 
 
-def _runs_that_name(storage: SqliteEventLogStorage, names: erasing.Names) -> Iterator[str]:
+def _runs_that_name(storage: SqliteEventLogStorage, names: redaction.Names) -> Iterator[str]:
     """Runs whose databases name a document; Dagster's way of opening one costs too much to open all of them so."""
     for run_id in storage.get_all_run_ids():
         with closing(sqlite3.connect(storage.path_for_shard(run_id), timeout=30)) as db:
@@ -146,7 +146,7 @@ def _overwriting(connect: Connect) -> Iterator[Connection]:
             db.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def _quoting(place: _Place, names: erasing.Names) -> Iterator[tuple[int, str]]:
+def _quoting(place: _Place, names: redaction.Names) -> Iterator[tuple[int, str]]:
     """(id, what it becomes) of each record that names a document and holds words."""
     after = 0
     while True:
@@ -157,7 +157,7 @@ def _quoting(place: _Place, names: erasing.Names) -> Iterator[tuple[int, str]]:
             after = record_id
             if text and names.stand_in(text.encode("utf-8", "surrogatepass")):
                 value = json.loads(text)
-                if (made := erasing.without_words(value, _TEXT_KEYS)) != value:
+                if (made := redaction.without_words(value, _TEXT_KEYS)) != value:
                     yield record_id, json.dumps(made)
         if len(rows) < _BATCH:
             return

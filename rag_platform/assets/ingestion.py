@@ -13,21 +13,20 @@ from typing import Any
 
 import dagster as dg
 
-from rag_platform.assets.code_versions import stage_code_versions, stage_tags
 from rag_platform.assets.dagster_private import log_materializations
-from rag_platform.assets.partitions import document_versions
+from rag_platform.assets.partitions import document_versions, stage_code_versions, stage_tags
 from rag_platform.assets.resources import Platform
 from rag_platform.assets.runs import Record, recorded
-from rag_platform.config import load_settings
-from rag_platform.indexes.checks import DOCUMENT_CHECKS, document_checks, is_severe
-from rag_platform.indexes.ingesting import IngestionTotals, OnProgress, ingest_versions
-from rag_platform.indexes.manifest import CheckResult
+from rag_platform.config.profiles import INGESTION_STAGES, strategy_config_id
+from rag_platform.config.settings import load_settings
+from rag_platform.ingestion.batches import IngestionTotals, OnProgress, ingest_versions
 from rag_platform.ir import StageOutcome, Version
-from rag_platform.jobs import Progress, failed_documents
-from rag_platform.ledger import Ledger
-from rag_platform.ledger_rows import Job, JobItem
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.schema import Job, JobItem
 from rag_platform.observability import tracing
-from rag_platform.profiles import INGESTION_STAGES, strategy_config_id
+from rag_platform.processes.jobs import Progress, failed_documents
+from rag_platform.releases.checks import DOCUMENT_CHECKS, document_checks, is_severe
+from rag_platform.releases.manifest import CheckResult
 
 _EVENTS_AT_ONCE = 128
 _SHOWN_AFTER_SECONDS = 2.0

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import yaml
 
-from rag_platform.config import config_dir, load_settings
+from rag_platform.config.settings import config_dir, load_settings
 from rag_platform.errors import BusyError
-from rag_platform.locks import locked
-from rag_platform.store import Store, write_text
+from rag_platform.storage.locks import locked
+from rag_platform.storage.store import Store, write_text
 
 STOP_SECONDS = 30.0  # Dagster's processes have so long to end, runs under way with them
 _POLL_SECONDS = 0.1

@@ -12,22 +12,21 @@ from typing import Any
 
 import dagster as dg
 
-from rag_platform import jobs
 from rag_platform.assets.collecting import run_collection
 from rag_platform.assets.instance import prepare
 from rag_platform.assets.partitions import JOB_TAG, RANGE_END, RANGE_START, contiguous, document_versions, namespaces
 from rag_platform.assets.runs import built_anyway, end_orphans
-from rag_platform.config import Settings, load_settings, load_strategy
+from rag_platform.config.settings import Settings, load_settings, load_strategy
+from rag_platform.drafts.lifecycle import no_longer_live
 from rag_platform.errors import BusyError, RagError, StorageError, disk_full
-from rag_platform.indexes.drafts import no_longer_live
-from rag_platform.indexes.release import current
-from rag_platform.indexes.revising import go_live
-from rag_platform.indexes.updating import settle, unchanged, unfinished
-from rag_platform.ledger import Ledger
-from rag_platform.ledger_rows import Job, JobItem
-from rag_platform.ledger_tables import now
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.schema import Job, JobItem, now
 from rag_platform.observability import faults
-from rag_platform.store import Store
+from rag_platform.processes import jobs
+from rag_platform.releases.publishing import settle, unchanged, unfinished
+from rag_platform.releases.release_store import current
+from rag_platform.releases.revising import go_live
+from rag_platform.storage.store import Store
 
 # The module that workspace.yaml names: a job runs exactly what the UI shows.
 _DEFINITIONS = "rag_platform.definitions"

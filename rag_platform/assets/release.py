@@ -9,17 +9,16 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from rag_platform.assets.code_versions import CODE_VERSION, release_code_versions, unread_inputs
-from rag_platform.assets.partitions import namespaces
+from rag_platform.assets.partitions import CODE_VERSION, namespaces, release_code_versions, unread_inputs
 from rag_platform.assets.resources import Platform
 from rag_platform.assets.runs import built_anyway, recorded
-from rag_platform.config import load_settings
-from rag_platform.indexes.checks import CHECKS
-from rag_platform.indexes.manifest import read_manifest
-from rag_platform.indexes.release import current
-from rag_platform.indexes.updating import build_candidate, newest_candidate, publish_candidate, unchanged
+from rag_platform.config.profiles import strategy_config_id
+from rag_platform.config.settings import load_settings
 from rag_platform.observability import tracing
-from rag_platform.profiles import strategy_config_id
+from rag_platform.releases.checks import CHECKS
+from rag_platform.releases.manifest import read_manifest
+from rag_platform.releases.publishing import build_candidate, newest_candidate, publish_candidate, unchanged
+from rag_platform.releases.release_store import current
 
 _ALL = dg.AllPartitionMapping()
 _CODE_VERSIONS = release_code_versions(load_settings())

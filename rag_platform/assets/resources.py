@@ -4,10 +4,10 @@ from functools import cached_property
 
 import dagster as dg
 
-from rag_platform.config import Settings, Strategy, load_settings, load_strategy
-from rag_platform.ledger import Ledger
-from rag_platform.profiles import strategy_config_id
-from rag_platform.store import Store, keep_config
+from rag_platform.config.profiles import strategy_config_id
+from rag_platform.config.settings import Settings, Strategy, load_settings, load_strategy
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.storage.store import Store, keep_config
 
 
 class Platform(dg.ConfigurableResource[None]):

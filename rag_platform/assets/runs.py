@@ -8,14 +8,13 @@ from datetime import UTC, datetime
 
 import dagster as dg
 
-from rag_platform import jobs
 from rag_platform.assets.partitions import JOB_TAG, NAMESPACE_TAG
-from rag_platform.config import JobPolicy
+from rag_platform.config.settings import JobPolicy
 from rag_platform.errors import NotFoundError, RagError
 from rag_platform.ir import Json
-from rag_platform.ledger import Ledger
-from rag_platform.ledger_rows import Job, JobItem
-from rag_platform.ledger_tables import now
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.schema import Job, JobItem, now
+from rag_platform.processes import jobs
 
 _UNDER_WAY = [
     dg.DagsterRunStatus.NOT_STARTED,  # a job killed between the making of its run and its start leaves one

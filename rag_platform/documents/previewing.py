@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rag_platform.config import MediaTextConfig, Settings, Strategy
-from rag_platform.documents import loading
-from rag_platform.documents.chunk_quality import ChunkQuality, chunk_quality
+from rag_platform.config.settings import MediaTextConfig, Settings, Strategy
+from rag_platform.documents.drift import ChunkQuality, chunk_quality
 from rag_platform.documents.versions import VersionBuild, build_stage
 from rag_platform.errors import InputError
+from rag_platform.intake import loading
 from rag_platform.ir import Chunk, Json, MediaLink, ParseSummary, Section, Version
-from rag_platform.store import Store
+from rag_platform.storage.store import Store
 
 STAGES = ("raw_document", "facts", "media", "sections", "chunks")
 _EDGE = 72  # columns of a chunk's text that are shown of each end

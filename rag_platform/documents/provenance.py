@@ -13,20 +13,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rag_platform.config import Limits, Strategy
-from rag_platform.documents.chunking import chunk_name
-from rag_platform.documents.cleaning import Normalised, apply_edits, fingerprint_text, normalise
-from rag_platform.documents.isolation import reread_in_child, verify_in_child
-from rag_platform.documents.loading import of_encoding
-from rag_platform.documents.places import Places, block_range
-from rag_platform.documents.sections import PREAMBLE, headings_of, section_id
+from rag_platform.chunkers.chunks import chunk_name
+from rag_platform.chunkers.source_locations import Places, block_range
+from rag_platform.config.profiles import stage_profiles
+from rag_platform.config.settings import Limits, Strategy
 from rag_platform.errors import DocumentError
+from rag_platform.intake import second_readers
+from rag_platform.intake.isolation import reread_in_child, verify_in_child
+from rag_platform.intake.loading import of_encoding
 from rag_platform.ir import Block, Chunk, Edit, Facts, MediaLink, MediaRef, ParseSummary, Section, VerifyFailure, Version
-from rag_platform.loaders import second_readers
-from rag_platform.profiles import stage_profiles
-from rag_platform.records import from_json
+from rag_platform.normalisation.edits import Normalised, apply_edits, fingerprint_text, normalise
 from rag_platform.registry import PROVIDERS, build, provider_class, traits_of
-from rag_platform.store import Store, read_json, read_records, read_text, sha256_file
+from rag_platform.sectioners.sections import PREAMBLE, headings_of, section_id
+from rag_platform.storage.records import from_json
+from rag_platform.storage.store import Store, read_json, read_records, read_text, sha256_file
 
 _REPEATS = 1000  # times that one text may stand in a section, where a part of the chunks is proved only
 

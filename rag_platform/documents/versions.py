@@ -18,12 +18,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 
-from rag_platform.config import Settings, Strategy
-from rag_platform.documents import chunking, cleaning, describing, enrichment, image_reading, loading, media, sections, text_kept
-from rag_platform.documents.chunk_quality import chunk_quality
-from rag_platform.documents.dropped import removed_text, word_counts
+from rag_platform.chunkers import chunks as chunking
+from rag_platform.config.profiles import STAGE_CODE_VERSIONS, stage_profiles, text_norm_profile_id
+from rag_platform.config.settings import Settings, Strategy
+from rag_platform.documents import descriptions as describing
+from rag_platform.documents import kept_text
+from rag_platform.documents import views as enrichment
+from rag_platform.documents.drift import chunk_quality
+from rag_platform.documents.kept_text import removed_text, word_counts
 from rag_platform.documents.metadata import document_title
 from rag_platform.errors import DocumentError, IntegrityError
+from rag_platform.intake import loading
 from rag_platform.ir import (
     Block,
     Chunk,
@@ -40,11 +45,14 @@ from rag_platform.ir import (
     Version,
     View,
 )
+from rag_platform.media import image_reading
+from rag_platform.media import store as media
+from rag_platform.normalisation import edits as cleaning
 from rag_platform.observability import faults, tracing
-from rag_platform.profiles import STAGE_CODE_VERSIONS, stage_profiles, text_norm_profile_id
-from rag_platform.records import from_json
 from rag_platform.registry import build, provider_version, traits
-from rag_platform.store import Store, Writes, read_json, read_records, sha256_file
+from rag_platform.sectioners import sections
+from rag_platform.storage.records import from_json
+from rag_platform.storage.store import Store, Writes, read_json, read_records, sha256_file
 
 OnProgress = Callable[[int, int], None]
 Failure = tuple[str, Exception]  # stage, what it raised
@@ -312,7 +320,7 @@ def build_chunks(work: VersionBuild) -> Done:
         "tokens": sum(chunk.token_count for chunk in rows),
         **{name: value for name, value in quality.counts().items() if name != "chunks"},
         "beyond_window": beyond.chunks,
-        **(kept := text_kept.verdict(_kept_pages(work, fresh), work.settings.text_kept)),
+        **(kept := kept_text.verdict(_kept_pages(work, fresh), work.settings.text_kept)),
     }
     tracing.event("ingest.chunk_stats", counts)
     warnings = [] if rows else ["the document has no chunk: nothing of it can be found"]
@@ -328,7 +336,7 @@ def _kept_pages(work: VersionBuild, fresh: bool) -> list[PageKept]:
         return read_records(path, PageKept) if path.is_file() else []
     raw, loader, limits = work.store.raw_path(work.version.file_sha256), work.version.loader, work.settings.limits
     try:
-        rows = text_kept.measure(raw, loader, work.facts, work.normalised, work.chunks, limits)
+        rows = kept_text.measure(raw, loader, work.facts, work.normalised, work.chunks, limits)
     except DocumentError as error:  # the document was read: that the second reader cannot is no fault of its chunks
         logging.getLogger(__name__).warning("%s: text_kept was not measured: [%s] %s", work.version.version_id, error.code, error.message)
         return []

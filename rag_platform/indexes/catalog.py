@@ -25,8 +25,8 @@ from rag_platform.indexes.catalog_tables import (
     show_as_current,
 )
 from rag_platform.ir import Chunk, Document, MediaLink, MediaText, Section, Version
-from rag_platform.lasting import Connection, LastingFile
-from rag_platform.records import parse_json
+from rag_platform.storage.records import parse_json
+from rag_platform.storage.sqlite_files import Connection, LastingFile
 
 _IN_CLAUSE = 500
 

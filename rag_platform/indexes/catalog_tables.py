@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from rag_platform.errors import IntegrityError, SchemaVersionError
 from rag_platform.ir import Chunk, Document, MediaLink, MediaText, Section, Version
-from rag_platform.records import parse_json
+from rag_platform.storage.records import parse_json
 
 # 2 added what is said in views and images, 3 editions and drafts; readers show an older catalog with the defaults of what it lacks
 SCHEMA_VERSION = 3

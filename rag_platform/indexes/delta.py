@@ -14,7 +14,7 @@ from rag_platform.indexes import lexical
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import Entry
 from rag_platform.ir import Chunk, Document, LexicalRow, MediaLink, MediaText, Section, Version, View
-from rag_platform.store import Store, copy_file, files_below, link_or_copy, read_records
+from rag_platform.storage.store import Store, copy_file, files_below, link_or_copy, read_records
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from rag_platform.errors import IntegrityError, SchemaVersionError
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
 from rag_platform.providers.joined import joined
-from rag_platform.read_only import connected, writable
+from rag_platform.storage.sqlite_files import connected, writable
 
 SCHEMA_VERSION = 1
 Space = tuple[str, str, str]  # embedder id, embedder version, text_norm_profile_id

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
-from rag_platform.config import fingerprint
-from rag_platform.config_query import ProviderConfig
+from rag_platform.config.query import ProviderConfig
+from rag_platform.config.settings import fingerprint
 from rag_platform.ir import Chunk, LexicalRow, View
 from rag_platform.protocols import LexicalIndex, LexicalReader
 from rag_platform.registry import build, traits_of
-from rag_platform.store import own_copies
+from rag_platform.storage.store import own_copies
 
 _NAME_PARTS = re.compile(r"[\s_.\-]+")
 

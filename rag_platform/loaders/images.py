@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Facts, MediaRef, ParseSummary
-from rag_platform.loaders.damage import damage
+from rag_platform.loaders.archives import damage
 from rag_platform.observability import faults
 from rag_platform.traits import Traits
 

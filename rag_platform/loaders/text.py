@@ -11,8 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import ClassVar
 
 from rag_platform.ir import Block, Facts, MediaRef, ParseSummary
-from rag_platform.loaders.byte_maps import ByteMap, byte_map, odd_lengths
-from rag_platform.loaders.decoding import Decoded, decode, looks_like_text
+from rag_platform.loaders.decoding import ByteMap, Decoded, byte_map, decode, looks_like_text, odd_lengths
 from rag_platform.traits import Traits
 
 PROSE = {".txt", ".text", ".rst", ".log", ".adoc", ".org", ".tex", ".srt", ".vtt"}

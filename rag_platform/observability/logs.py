@@ -54,7 +54,7 @@ def load_log_config(path: Path | None = None) -> LogConfig:
 
     `RAG_ENV` and `RAG_LOG_LEVEL` win over the file. Raises ConfigError naming the file and the key.
     """
-    from rag_platform.config import config_dir  # pydantic is slow to import, and this runs once
+    from rag_platform.config.settings import config_dir
 
     path = path or config_dir() / "logging.yaml"
     values: dict[str, Any] = {}

@@ -15,7 +15,7 @@ from rag_platform.ir import Candidate
 from rag_platform.observability import faults
 from rag_platform.protocols import Vectors
 from rag_platform.providers.panics import is_panic
-from rag_platform.read_only import stand_in, writable
+from rag_platform.storage.sqlite_files import stand_in, writable
 from rag_platform.traits import Traits
 
 COLLECTION = "chunks"

@@ -21,10 +21,10 @@ from typing import Any, ClassVar
 
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Candidate, LexicalRow
-from rag_platform.lasting import Connection, LastingFile
-from rag_platform.providers import dictionaries
 from rag_platform.providers.term_analysis import Analysis, phrase_bonus
+from rag_platform.storage.sqlite_files import Connection, LastingFile
 from rag_platform.text import segmentation
+from rag_platform.text import segmentation as dictionaries
 from rag_platform.traits import Traits
 
 _FILE = "words.sqlite"

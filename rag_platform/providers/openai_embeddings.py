@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rag_platform.config import fingerprint
+from rag_platform.config.settings import fingerprint
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import EmbedderInfo, Json
 from rag_platform.protocols import Vectors

@@ -32,12 +32,12 @@ from typing import Any, ClassVar
 
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Candidate, Json, LexicalRow
-from rag_platform.providers import dictionaries
 from rag_platform.providers.panics import is_panic
 from rag_platform.providers.term_analysis import Analysis, IndexedRow, idf, phrase_bonus
-from rag_platform.read_only import stand_in, writable
-from rag_platform.store import read_json, read_records, write_json, write_records
+from rag_platform.storage.sqlite_files import stand_in, writable
+from rag_platform.storage.store import read_json, read_records, write_json, write_records
 from rag_platform.text import segmentation
+from rag_platform.text import segmentation as dictionaries
 from rag_platform.traits import Traits
 
 # The index's own schema says by this name how its terms were cut, so it cannot be opened, or added to, with another cut.

@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rag_platform.children import Workers, shared_out
 from rag_platform.ir import LexicalRow
-from rag_platform.providers.dictionaries import Dictionary
+from rag_platform.processes.worker import Workers, shared_out
 from rag_platform.text import segmentation
 from rag_platform.text.scripts import has_han
-from rag_platform.text.stemming import folded, stemmed
+from rag_platform.text.segmentation import Dictionary
+from rag_platform.text.terms import folded, stemmed
 
 BREAK = "¶"  # between headings and text, so that no phrase reaches from one into the other; no term is written so
 _K1 = 1.2  # of BM25, in every engine here

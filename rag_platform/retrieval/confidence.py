@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rag_platform.config_query import AnswererConfig
+from rag_platform.config.query import AnswererConfig
 from rag_platform.ir import Hit, QueryIR
-from rag_platform.retrieval.wording import best_coverage, coverage, names_coverage
 from rag_platform.text.scripts import is_wide
+from rag_platform.text.term_overlap import best_coverage, coverage, names_coverage
 
 
 def refuses(sure: float, config: AnswererConfig) -> bool:

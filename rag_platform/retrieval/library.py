@@ -15,17 +15,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rag_platform.caching import Cache
-from rag_platform.config import EmbeddingConfig, Settings, Strategy, canonical_json, has_strategy, load_strategy
+from rag_platform.config.profiles import strategy_config_id
+from rag_platform.config.settings import EmbeddingConfig, Settings, Strategy, canonical_json, has_strategy, load_strategy
 from rag_platform.errors import InputError, NotFoundError, RagError
-from rag_platform.indexes.release import OpenRelease, list_releases, manifest_of, open_release
 from rag_platform.ir import Json
 from rag_platform.observability import tracing
-from rag_platform.profiles import strategy_config_id
+from rag_platform.processes.limits import Load
 from rag_platform.protocols import Vectors
-from rag_platform.retrieval.budgets import Load
-from rag_platform.retrieval.models import Models
-from rag_platform.retrieval.naming import Names
-from rag_platform.store import Store, keep_config, read_json
+from rag_platform.releases.release_store import OpenRelease, list_releases, manifest_of, open_release
+from rag_platform.retrieval.document_mentions import Names
+from rag_platform.retrieval.provider_cache import Models
+from rag_platform.storage.store import Store, keep_config, read_json
 
 _RETAINED_OPEN = 3  # releases other than the published ones that stay open
 _FILTERS = 32

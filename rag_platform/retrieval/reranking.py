@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import ClassVar
 
-from rag_platform.config_query import RerankConfig
+from rag_platform.config.query import RerankConfig
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Hit, Json, QueryIR
 from rag_platform.protocols import Reranker

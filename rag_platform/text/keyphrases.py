@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rag_platform.config import KeyphraseConfig, config_dir
+from rag_platform.config.settings import KeyphraseConfig, config_dir
 from rag_platform.errors import ConfigError
 from rag_platform.protocols import Embedder, Vectors
 from rag_platform.text.stop_words import CHINESE, ENGLISH

@@ -16,17 +16,17 @@ import dagster as dg
 import pytest
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
-from rag_platform import jobs
 from rag_platform.assets.instance import prepare
 from rag_platform.assets.launch import run_job
 from rag_platform.assets.partitions import JOB_TAG, RANGE_END, RANGE_START, document_versions, namespaces
 from rag_platform.assets.resources import Platform
 from rag_platform.assets.runs import end_orphans
-from rag_platform.config import JobPolicy, Settings
+from rag_platform.config.profiles import INGESTION_STAGES
+from rag_platform.config.settings import JobPolicy, Settings
 from rag_platform.definitions import defs
-from rag_platform.ledger_rows import Job, JobItem, Source
-from rag_platform.profiles import INGESTION_STAGES
-from rag_platform.store import Store
+from rag_platform.ledger.schema import Job, JobItem, Source
+from rag_platform.processes import jobs
+from rag_platform.storage.store import Store
 
 pytestmark = pytest.mark.integration
 

@@ -11,7 +11,7 @@ from dagster._core.storage.event_log import SqliteEventLogStorage
 
 from rag_platform.assets import dagster_private
 from rag_platform.assets.event_storage import OpenSqliteEventLog
-from rag_platform.profiles import INGESTION_STAGES
+from rag_platform.config.profiles import INGESTION_STAGES
 
 PACKAGE = Path(dagster_private.__file__).parent.parent
 

@@ -10,15 +10,14 @@ import dagster as dg
 import pymupdf
 import pytest
 
-from rag_platform.assets.code_versions import stage_code_versions
 from rag_platform.assets.ingestion import evaluation, specs
-from rag_platform.assets.partitions import RANGE_END, RANGE_START, document_versions
-from rag_platform.config import load_settings, load_strategy
+from rag_platform.assets.partitions import RANGE_END, RANGE_START, document_versions, stage_code_versions
+from rag_platform.config.profiles import INGESTION_STAGES, stage_profiles
+from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.definitions import defs
-from rag_platform.documents.receiving import ReceiveOptions, receive
-from rag_platform.indexes.checks import document_checks
+from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import StageOutcome
-from rag_platform.profiles import INGESTION_STAGES, stage_profiles
+from rag_platform.releases.checks import document_checks
 
 pytestmark = pytest.mark.integration
 

@@ -10,17 +10,17 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from rag_platform.answering.engine import answer
 from rag_platform.assets.partitions import namespaces
 from rag_platform.definitions import defs
-from rag_platform.documents.receiving import ReceiveOptions, receive
 from rag_platform.errors import BusyError, NotFoundError, ReleaseError
-from rag_platform.indexes import release as releases
-from rag_platform.indexes.checks import CHECKS
-from rag_platform.indexes.ingesting import ingest_versions
-from rag_platform.indexes.manifest import CheckResult, read_manifest, write_manifest
-from rag_platform.indexes.updating import build_candidate, newest_candidate, publish_candidate, roll_back, unfinished
+from rag_platform.ingestion.batches import ingest_versions
+from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import QueryRequest
-from rag_platform.retrieval.engine import answer
+from rag_platform.releases import release_store as releases
+from rag_platform.releases.checks import CHECKS
+from rag_platform.releases.manifest import CheckResult, read_manifest, write_manifest
+from rag_platform.releases.publishing import build_candidate, newest_candidate, publish_candidate, roll_back, unfinished
 
 pytestmark = pytest.mark.integration
 

@@ -17,11 +17,11 @@ from dagster._core.loader import LoadingContextForTest
 from rag_platform import definitions
 from rag_platform.assets import ingestion, release
 from rag_platform.assets.partitions import RANGE_END, RANGE_START, document_versions, namespaces
-from rag_platform.config import load_settings, load_strategy
-from rag_platform.documents.receiving import ReceiveOptions, receive
-from rag_platform.ledger import Ledger
-from rag_platform.profiles import INGESTION_STAGES
-from rag_platform.store import Store
+from rag_platform.config.profiles import INGESTION_STAGES
+from rag_platform.config.settings import load_settings, load_strategy
+from rag_platform.intake.receiving import ReceiveOptions, receive
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.storage.store import Store
 
 pytestmark = pytest.mark.integration
 

@@ -11,14 +11,23 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageDraw
 
-from rag_platform.config import CaptionConfig, MediaConfig
-from rag_platform.documents.caption_contract import checked, plain_text, schema
-from rag_platform.documents.caption_routing import by_picture, by_words
-from rag_platform.documents.captioning import Captioned, captions, local_context, models, sent_picture
-from rag_platform.documents.media import keep
+from rag_platform.config.settings import CaptionConfig, MediaConfig
 from rag_platform.errors import ConfigError
 from rag_platform.ir import Block, Facts, MediaLink, MediaRef, ParseSummary
-from rag_platform.store import Store
+from rag_platform.media.captions import (
+    Captioned,
+    by_picture,
+    by_words,
+    captions,
+    checked,
+    local_context,
+    models,
+    plain_text,
+    schema,
+    sent_picture,
+)
+from rag_platform.media.store import keep
+from rag_platform.storage.store import Store
 from rag_platform_tests.chat_server import ChatServer, Reply, chat_server, refused, said
 
 GOOD = {

@@ -9,23 +9,22 @@ from typing import Any
 
 import pytest
 
-from rag_platform.chunk_embedders import chunk_tokens
-from rag_platform.config import Strategy
-from rag_platform.config_query import ProviderConfig
-from rag_platform.documents.chunkers_parent_child import ParentChild
-from rag_platform.documents.chunkers_qa import QuestionAnswer
-from rag_platform.documents.chunkers_recursive import Recursive
-from rag_platform.documents.chunkers_sentence import Semantic, SentenceWindow
-from rag_platform.documents.chunkers_token import Token
-from rag_platform.documents.chunking import beyond_window, chunker_of
-from rag_platform.documents.sectioning_markdown import AstMarkdown
-from rag_platform.documents.sectioning_rules import RuleBased
+from rag_platform.chunkers.chunks import beyond_window, chunker_of
+from rag_platform.chunkers.qa import QuestionAnswer
+from rag_platform.chunkers.recursive import ParentChild, Recursive
+from rag_platform.chunkers.sentence import Semantic, SentenceWindow
+from rag_platform.chunkers.token import Token
+from rag_platform.config.chunk_token_limits import chunk_tokens
+from rag_platform.config.profiles import stage_profiles
+from rag_platform.config.query import ProviderConfig
+from rag_platform.config.settings import Strategy
 from rag_platform.errors import ConfigError
-from rag_platform.indexes.verifying import verify_release
 from rag_platform.ir import Chunk
-from rag_platform.profiles import stage_profiles
 from rag_platform.providers.usem3 import Usem3
 from rag_platform.registry import build
+from rag_platform.releases.verification import verify_release
+from rag_platform.sectioners.markdown import AstMarkdown
+from rag_platform.sectioners.rules import RuleBased
 from rag_platform.text.sentences import sentence_ends
 
 
@@ -137,8 +136,8 @@ def test_parents_are_kept_and_not_indexed(shelf: Any, tmp_path: Path) -> None:
     parents = {row[0] for row in rows if row[1] == "parent"}
     assert len(parents) >= 2 and {row[2] for row in rows if row[1] == "child"} == parents
     assert verify_release(shelf.store, "default").failures == ()
+    from rag_platform.answering.engine import answer
     from rag_platform.ir import QueryRequest
-    from rag_platform.retrieval.engine import answer
 
     hits = answer(shelf.library(), QueryRequest("guide paragraph", answer=False, top_k=50)).hits
     assert hits and not parents & {hit.chunk_id for hit in hits}

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.config import Strategy
-from rag_platform.documents.chunkers_recursive import Recursive, WholeSection
-from rag_platform.documents.chunking import chunk_hash, cut
-from rag_platform.documents.cleaning import normalise
-from rag_platform.documents.places import attached_images
-from rag_platform.documents.sections import MarkdownHeadings, headings_of
+from rag_platform.chunkers.chunks import chunk_hash, cut
+from rag_platform.chunkers.recursive import Recursive, WholeSection
+from rag_platform.chunkers.source_locations import attached_images
+from rag_platform.config.settings import Strategy
 from rag_platform.errors import ConfigError
 from rag_platform.ir import Block, Chunk, Facts, MediaLink, ParseSummary, Version
 from rag_platform.loaders.markdown import MarkdownLoader
+from rag_platform.normalisation.edits import normalise
 from rag_platform.registry import build
+from rag_platform.sectioners.sections import MarkdownHeadings, headings_of
 from rag_platform.text.graphemes import is_grapheme_boundary
 from rag_platform.text.markdown_blocks import structure
 from rag_platform.text.tokens import estimate_tokens

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.config import CleaningConfig, NoiseRule
-from rag_platform.documents.cleaning import INVISIBLE, apply_edits, canonical, fingerprint_text, normalise
-from rag_platform.documents.image_targets import target_edit
+from rag_platform.config.settings import CleaningConfig, NoiseRule
 from rag_platform.ir import Block, Edit, Facts, MediaLink, ParseSummary
+from rag_platform.normalisation.edits import INVISIBLE, apply_edits, canonical, fingerprint_text, normalise, target_edit
 
 CLEANING = CleaningConfig()
 MIXED = st.text(

@@ -7,10 +7,10 @@ import regex
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rag_platform.documents.chunkers_recursive import Recursive
-from rag_platform.documents.inline_units import inline_units
+from rag_platform.chunkers.recursive import Recursive
 from rag_platform.protocols import Chunker
 from rag_platform.registry import PROVIDERS, build
+from rag_platform.text.cut_points import inline_units
 from rag_platform_tests.documents.test_cutting import CHUNKERS
 
 # (text, whether it is one unit): units are known by construction, not by a pattern; each fits the smallest chunk with a heading before it.

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from rag_platform.config import Settings, load_strategy
-from rag_platform.documents import child_pool
-from rag_platform.documents.receiving import ReceiveOptions, receive
-from rag_platform.indexes.ingesting import ingest_versions
-from rag_platform.ledger import Ledger
-from rag_platform.store import Store
+from rag_platform.config.settings import Settings, load_strategy
+from rag_platform.ingestion.batches import ingest_versions
+from rag_platform.intake import isolation
+from rag_platform.intake.receiving import ReceiveOptions, receive
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.storage.store import Store
 
 CLASS_NAME = re.compile(r"\b\w*(?:Error|Exception|BadZipFile)\b|\bNone\b|Traceback")
 
@@ -25,7 +25,7 @@ CLASS_NAME = re.compile(r"\b\w*(?:Error|Exception|BadZipFile)\b|\bNone\b|Traceba
 @pytest.fixture(autouse=True, scope="module")
 def _end_children():
     yield
-    child_pool.pool().close()
+    isolation.pool().close()
 
 
 def picture(kind: str, size: tuple[int, int] = (64, 64)) -> bytes:

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rag_platform.config import DescribeConfig
-from rag_platform.documents.describing import Description, describe, parsed
+from rag_platform.config.settings import DescribeConfig
+from rag_platform.documents.descriptions import Description, describe, parsed
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Chunk, Json
 from rag_platform.protocols import Completion, Message

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from rag_platform.config import Settings, Strategy, load_strategy
-from rag_platform.documents.downloading import named
-from rag_platform.documents.finding import Content, synced_inputs
+from rag_platform.config.profiles import stage_profiles
+from rag_platform.config.settings import Settings, Strategy, load_strategy
 from rag_platform.documents.provenance import verify_version
-from rag_platform.documents.receiving import ReceiveOptions, Reception, receive
 from rag_platform.documents.versions import load_facts
 from rag_platform.errors import InputError
-from rag_platform.indexes.ingesting import IngestionTotals, ingest_versions
+from rag_platform.ingestion.batches import IngestionTotals, ingest_versions
+from rag_platform.intake.discovery import Content, synced_inputs
+from rag_platform.intake.downloading import named
+from rag_platform.intake.receiving import ReceiveOptions, Reception, receive
 from rag_platform.ir import Chunk
-from rag_platform.ledger import Ledger
-from rag_platform.profiles import stage_profiles
-from rag_platform.store import Store, read_records
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.storage.store import Store, read_records
 
 PAGE = b"<!doctype html><title>Ports - Manual</title><h1>Ports</h1><p>The gateway listens on port 8080.</p>"
 

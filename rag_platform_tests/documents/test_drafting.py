@@ -9,18 +9,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rag_platform.config import CleaningConfig, Strategy
-from rag_platform.documents.chunkers_parent_child import ParentChild
-from rag_platform.documents.chunkers_recursive import Recursive
-from rag_platform.documents.chunking import cut
-from rag_platform.documents.cleaning import normalise
-from rag_platform.documents.drafting import OPERATIONS, Base, Edited, apply, extended
-from rag_platform.documents.places import Places
-from rag_platform.documents.sections import MarkdownHeadings, headings_of
+from rag_platform.chunkers.chunks import cut
+from rag_platform.chunkers.recursive import ParentChild, Recursive
+from rag_platform.chunkers.source_locations import Places
+from rag_platform.config.settings import CleaningConfig, Strategy
+from rag_platform.drafts.operations import OPERATIONS, Base, Edited, apply, extended
 from rag_platform.errors import InputError
 from rag_platform.ir import MediaLink, Version
 from rag_platform.loaders.markdown import MarkdownLoader
+from rag_platform.normalisation.edits import normalise
 from rag_platform.protocols import Chunker
+from rag_platform.sectioners.sections import MarkdownHeadings, headings_of
 
 TEXT = """\
 # Ports

@@ -8,7 +8,7 @@ import pytest
 
 from rag_platform.documents.drift import Build, compare, drifted
 from rag_platform.ir import Json, StageOutcome, Version
-from rag_platform.records import to_json
+from rag_platform.storage.records import to_json
 
 BUILD = Build("text", "f1", "s1", "sections", 2, "c1", "chunks", 5)
 VERSION = Version("lib.a@1", "lib", "a", "docs/a.md", "a.md", "1" * 64, 10, "text/markdown", "markdown", "tiny")

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from rag_platform.config import CleaningConfig, QualityConfig, QualityObservability, ViewConfig
-from rag_platform.documents.describing import Description
-from rag_platform.documents.enrichment import low_quality, views
+from rag_platform.config.settings import CleaningConfig, QualityConfig, QualityObservability, ViewConfig
+from rag_platform.documents.descriptions import Description
+from rag_platform.documents.views import low_quality, views
 from rag_platform.errors import ConfigError
 from rag_platform.ir import Chunk, MediaText
 

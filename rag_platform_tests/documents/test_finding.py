@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rag_platform.documents.finding import Finds, Found
+from rag_platform.intake.discovery import Finds, Found
 from rag_platform.ir import Document
-from rag_platform.ledger_rows import Source
+from rag_platform.ledger.schema import Source
 
 DOCS = Source("lib", "docs", "folder", "/docs")
 

@@ -8,15 +8,15 @@ from pathlib import Path
 import pptx
 import pytest
 
-from rag_platform.config import Settings, load_strategy
-from rag_platform.documents import child_pool
+from rag_platform.config.profiles import stage_profiles
+from rag_platform.config.settings import Settings, load_strategy
 from rag_platform.documents.provenance import verify_version
-from rag_platform.documents.receiving import ReceiveOptions, receive
-from rag_platform.indexes.ingesting import ingest_versions
+from rag_platform.ingestion.batches import ingest_versions
+from rag_platform.intake import isolation
+from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import Chunk, MediaLink
-from rag_platform.ledger import Ledger
-from rag_platform.profiles import stage_profiles
-from rag_platform.store import Store, read_records
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.storage.store import Store, read_records
 from rag_platform_tests.loaders.test_books import book
 from rag_platform_tests.loaders.test_mail import mail
 from rag_platform_tests.loaders.test_notebooks import BOOK
@@ -25,7 +25,7 @@ from rag_platform_tests.loaders.test_notebooks import BOOK
 @pytest.fixture(autouse=True, scope="module")
 def _end_children():
     yield
-    child_pool.pool().close()
+    isolation.pool().close()
 
 
 @pytest.mark.integration

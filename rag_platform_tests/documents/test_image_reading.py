@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageDraw
 
-from rag_platform.config import CaptionConfig, MediaConfig, MediaTextConfig, Settings, Strategy
-from rag_platform.config_query import ProviderConfig
-from rag_platform.documents import child_pool
-from rag_platform.documents.image_reading import counts_of, read_images, warnings_of
-from rag_platform.documents.media import keep
-from rag_platform.documents.media_texts import terms_of
-from rag_platform.documents.receiving import ReceiveOptions, receive
+from rag_platform.config.profiles import stage_profiles
+from rag_platform.config.query import ProviderConfig
+from rag_platform.config.settings import CaptionConfig, MediaConfig, MediaTextConfig, Settings, Strategy
 from rag_platform.documents.versions import STAGES, VersionBuild, build_stage
+from rag_platform.documents.views import terms_of
 from rag_platform.errors import ConfigError
+from rag_platform.intake import isolation
+from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import Chunk, Facts, MediaLink, MediaText, ParseSummary
-from rag_platform.ledger import Ledger
-from rag_platform.profiles import stage_profiles
-from rag_platform.store import Store
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.media.image_reading import counts_of, read_images, warnings_of
+from rag_platform.media.store import keep
+from rag_platform.storage.store import Store
 from rag_platform_tests.chat_server import chat_server, said
 
 FAKE = ProviderConfig(provider="rag_platform_tests.fake_ocr:SizeOcr")
@@ -30,11 +30,11 @@ FACTS = Facts("", (), (), ParseSummary("markdown", "1", "x", "1", "p", "", 0))
 
 @pytest.fixture(autouse=True, scope="module")
 def _children_know_the_tests():
-    child_pool.pool().close()
+    isolation.pool().close()
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(Path(__file__).resolve().parents[2]))
         yield
-        child_pool.pool().close()
+        isolation.pool().close()
 
 
 def image(width: int, height: int = 100) -> bytes:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from rag_platform.config import Limits
-from rag_platform.documents import child_pool, isolation
+from rag_platform.config.settings import Limits
 from rag_platform.errors import ConfigError, DocumentError
-from rag_platform.loaders.pdf import PdfLoader
+from rag_platform.intake import isolation
+from rag_platform.intake import isolation as child_pool
+from rag_platform.loaders.pdf.mupdf import PdfLoader
 from rag_platform.loaders.text import TextLoader
 
 REPOSITORY = Path(__file__).resolve().parents[2]

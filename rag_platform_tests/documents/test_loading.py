@@ -14,12 +14,13 @@ from pathlib import Path
 import pymupdf
 import pytest
 
-from rag_platform.config import Limits, LoadingConfig, Strategy, load_settings, load_strategy
-from rag_platform.config_query import ProviderConfig
-from rag_platform.documents import child_pool, isolation
-from rag_platform.documents.loading import choose, limited_options, load, named_loader, sniff
+from rag_platform.config.query import ProviderConfig
+from rag_platform.config.settings import Limits, LoadingConfig, Strategy, load_settings, load_strategy
 from rag_platform.errors import ConfigError, DocumentError
-from rag_platform.loaders.pdf import PdfLoader
+from rag_platform.intake import isolation
+from rag_platform.intake import isolation as child_pool
+from rag_platform.intake.loading import choose, limited_options, load, named_loader, sniff
+from rag_platform.loaders.pdf.mupdf import PdfLoader
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DATASHEET = REPOSITORY / "data" / "samples" / "datasheet.pdf"
@@ -240,9 +241,9 @@ def test_it_works_from_a_thread_prints_nothing_and_leaves_no_child(tmp_path):
     script = (
         "import threading\n"
         "from pathlib import Path\n"
-        "from rag_platform.config import Limits\n"
+        "from rag_platform.config.settings import Limits\n"
         "from rag_platform.documents import child_pool, isolation\n"
-        "from rag_platform.loaders.pdf import PdfLoader\n"
+        "from rag_platform.loaders.pdf.mupdf import PdfLoader\n"
         "def work():\n"
         f"    isolation.load_isolated(Path({str(path)!r}), PdfLoader(profile='fast'), Limits())\n"
         f"    Path({str(tmp_path / 'pids')!r}).write_text(' '.join(str(c.process.pid) for c in child_pool.pool().free))\n"

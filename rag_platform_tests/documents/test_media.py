@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from rag_platform.config import FetchLimits, MediaConfig
-from rag_platform.documents import child_pool
-from rag_platform.documents.media import resolve
+from rag_platform.config.settings import FetchLimits, MediaConfig
 from rag_platform.documents.versions import VersionBuild
+from rag_platform.intake import isolation
 from rag_platform.ir import Facts, MediaRef, ParseSummary
-from rag_platform.loaders.pdf import PdfLoader
-from rag_platform.store import Store, read_json
+from rag_platform.loaders.pdf.mupdf import PdfLoader
+from rag_platform.media.store import resolve
+from rag_platform.storage.store import Store, read_json
 
 DATASHEET = Path(__file__).resolve().parents[2] / "data" / "samples" / "datasheet.pdf"
 
@@ -28,7 +28,7 @@ DATASHEET = Path(__file__).resolve().parents[2] / "data" / "samples" / "datashee
 @pytest.fixture(autouse=True, scope="module")
 def _end_children():
     yield
-    child_pool.pool().close()
+    isolation.pool().close()
 
 
 def picture(width: int = 8, height: int = 6, kind: str = "PNG", mode: str = "RGB") -> bytes:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rag_platform.documents.naming import named_document, named_version
+from rag_platform.documents.lookup import named_document, named_version
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.ir import Document, Version
-from rag_platform.ledger import Ledger
+from rag_platform.ledger.ledger import Ledger
 
 DOCUMENTS = {"docs-guide-aa11": "docs/guide.md", "old-guide-bb22": "docs/old/guide.md", "docs-ports-cc33": "docs/ports.md"}
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rag_platform.config import CleaningConfig, NoiseRule
-from rag_platform.documents.cleaning import normalise
+from rag_platform.config.settings import CleaningConfig, NoiseRule
+from rag_platform.config.user_patterns import matches
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, MediaLink, MediaRef, ParseSummary
-from rag_platform.patterns import matches
+from rag_platform.normalisation.edits import normalise
 
 
 def cleaned(text: str, *, code: tuple[int, int] | None = None, image: tuple[int, int] | None = None, **rules: Any) -> str:
@@ -78,7 +78,7 @@ def test_patterns_that_cannot_be_used_are_refused_when_the_config_loads(pattern:
 
 
 def test_a_pattern_that_never_ends_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rag_platform.patterns.SECONDS", 0.2)
+    monkeypatch.setattr("rag_platform.config.user_patterns.SECONDS", 0.2)
     with pytest.raises(DocumentError, match="nested repetitions") as caught:
         list(matches(r"(a|aa|a?a)+$", "a" * 60 + "b"))
     assert caught.value.code == "pattern_timeout"

@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from rag_platform.config import Limits, MediaConfig
-from rag_platform.documents import child_pool
-from rag_platform.documents.media import keep, resolve
-from rag_platform.documents.media_svg import looks_like_svg, sanitised
-from rag_platform.documents.picture_children import shown_apart
-from rag_platform.documents.pictures import Missing, shown
+from rag_platform.config.settings import Limits, MediaConfig
+from rag_platform.intake import isolation
 from rag_platform.ir import Facts, MediaRef, ParseSummary
-from rag_platform.store import Store, read_json
+from rag_platform.loaders.image_decoding import Missing, looks_like_svg, sanitised, shown
+from rag_platform.media.sandbox import shown_apart
+from rag_platform.media.store import keep, resolve
+from rag_platform.storage.store import Store, read_json
 
 HEAD = "<svg xmlns='http://www.w3.org/2000/svg' xmlns:xlink='http://www.w3.org/1999/xlink' width='40' height='20'>"
 
@@ -24,7 +23,7 @@ HEAD = "<svg xmlns='http://www.w3.org/2000/svg' xmlns:xlink='http://www.w3.org/1
 @pytest.fixture(autouse=True, scope="module")
 def _end_children():
     yield
-    child_pool.pool().close()
+    isolation.pool().close()
 
 
 def encoded(kind: str, mode: str = "RGB", size: tuple[int, int] = (40, 30), **options: object) -> bytes:

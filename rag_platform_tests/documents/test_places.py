@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rag_platform.documents.places import Places, merged_locator
+from rag_platform.chunkers.source_locations import Places, merged_locator
 from rag_platform.ir import Block, Facts, ParseSummary
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rag_platform.cli import main
-from rag_platform.config import Settings, Strategy
-from rag_platform.documents.chunk_quality import chunk_quality
+from rag_platform.cli.main import main
+from rag_platform.config.settings import Settings, Strategy
+from rag_platform.documents.drift import chunk_quality
 from rag_platform.documents.previewing import preview, preview_data
 from rag_platform.errors import DocumentError, InputError
 from rag_platform.ir import Chunk

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from rag_platform.config import Strategy
-from rag_platform.documents.chunkers_recursive import Recursive
-from rag_platform.documents.chunking import cut
-from rag_platform.documents.cleaning import normalise
+from rag_platform.chunkers.chunks import cut
+from rag_platform.chunkers.recursive import Recursive
+from rag_platform.config.settings import Strategy
 from rag_platform.documents.provenance import verify_version
-from rag_platform.documents.sections import MarkdownHeadings, headings_of
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Chunk, Edit, MediaLink, Version
 from rag_platform.loaders.markdown import MarkdownLoader
 from rag_platform.loaders.text import TextLoader
-from rag_platform.store import Store, write_json, write_records, write_text
+from rag_platform.normalisation.edits import normalise
+from rag_platform.sectioners.sections import MarkdownHeadings, headings_of
+from rag_platform.storage.store import Store, write_json, write_records, write_text
 
 PROFILES = {"facts": "f", "sections": "s"}
 RAW = "\ufeff# 标题\r\n\r\n段落 one  \r\n\r\n![x](a.png)\r\n\r\n## Two\r\n\r\nend".encode()

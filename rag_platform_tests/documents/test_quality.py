@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.config import QualityConfig, QualityWeights
-from rag_platform.documents.quality import quality_score
+from rag_platform.config.settings import QualityConfig, QualityWeights
+from rag_platform.documents.views import quality_score
 
 CONFIG = QualityConfig()
 

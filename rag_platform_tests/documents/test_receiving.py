@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rag_platform.config import Settings, Strategy
-from rag_platform.documents.receiving import ReceiveOptions, Reception, document_id, receive
+from rag_platform.config.profiles import stage_profiles
+from rag_platform.config.settings import Settings, Strategy
 from rag_platform.errors import InputError
-from rag_platform.ledger import Ledger
-from rag_platform.profiles import stage_profiles
-from rag_platform.store import Store
+from rag_platform.intake.receiving import ReceiveOptions, Reception, document_id, receive
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.storage.store import Store
 
 
 @pytest.fixture

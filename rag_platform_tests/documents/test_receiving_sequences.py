@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from rag_platform.config import Settings, Strategy
-from rag_platform.documents.receiving import ReceiveOptions, Reception, document_id, receive, version_id
-from rag_platform.ledger import Ledger
-from rag_platform.profiles import stage_profiles
-from rag_platform.store import Store
+from rag_platform.config.profiles import stage_profiles
+from rag_platform.config.settings import Settings, Strategy
+from rag_platform.intake.receiving import ReceiveOptions, Reception, document_id, receive, version_id
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.storage.store import Store
 from rag_platform_tests.conftest import THOROUGH
 
 NAMES = ("a.md", "b.md")

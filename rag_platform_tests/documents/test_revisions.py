@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.documents.revisions import Parts, revise
 from rag_platform.ir import Chunk, Section
+from rag_platform.releases.version_history import Parts, revise
 
 
 def parts(*sections: tuple[str, tuple[str, ...]]) -> Parts:

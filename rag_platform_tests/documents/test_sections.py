@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from rag_platform.documents.sections import MarkdownHeadings, WholeDoc, section_hash, section_id
 from rag_platform.errors import ConfigError
+from rag_platform.sectioners.sections import MarkdownHeadings, WholeDoc, section_hash, section_id
 
 LONG = "word " * 50
 

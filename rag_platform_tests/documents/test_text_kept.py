@@ -8,17 +8,16 @@ from pathlib import Path
 import pymupdf
 import pytest
 
-from rag_platform.config import CleaningConfig, Limits, NoiseRule, Settings, Strategy, TextKept
-from rag_platform.documents import text_kept
-from rag_platform.documents.cleaning import apply_edits
-from rag_platform.documents.dropped import Dropped, dropped_text, word_counts
-from rag_platform.documents.receiving import ReceiveOptions, receive
-from rag_platform.documents.text_kept import found_words, measure, tokens, verdict
+from rag_platform.config.settings import CleaningConfig, Limits, NoiseRule, Settings, Strategy, TextKept
+from rag_platform.documents import kept_text
+from rag_platform.documents.kept_text import Dropped, dropped_text, found_words, measure, tokens, verdict, word_counts
 from rag_platform.documents.versions import STAGES, VersionBuild, build_stage
-from rag_platform.indexes.checks import document_checks, is_severe
+from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import PageKept
-from rag_platform.ledger import Ledger
-from rag_platform.store import Store, read_records
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.normalisation.edits import apply_edits
+from rag_platform.releases.checks import document_checks, is_severe
+from rag_platform.storage.store import Store, read_records
 
 
 @pytest.mark.parametrize(
@@ -161,4 +160,4 @@ def test_noise_and_front_matter_of_a_text_are_listed_by_line(
 
 def test_the_thresholds_stand_in_one_place() -> None:
     assert (TextKept().warn_below, TextKept().fail_below) == (0.95, 0.5)
-    assert "0.95" not in Path(text_kept.__file__).read_text(encoding="utf-8")
+    assert "0.95" not in Path(kept_text.__file__).read_text(encoding="utf-8")

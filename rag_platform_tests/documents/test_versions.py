@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rag_platform.config import Settings, Strategy
+from rag_platform.config.settings import Settings, Strategy
 from rag_platform.documents import versions
-from rag_platform.documents.receiving import ReceiveOptions, receive
 from rag_platform.documents.versions import STAGES, VersionBuild, build_stage
-from rag_platform.ledger import Ledger
-from rag_platform.store import Store, Writes
+from rag_platform.intake.receiving import ReceiveOptions, receive
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.storage.store import Store, Writes
 
 TEXT = "---\ntitle: Ports\n---\n# Ports\r\n\r\nThe gateway listens on 8080.\n\n![a](a.png)\n\n## 端口\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from rag_platform.config import Settings, Strategy
-from rag_platform.documents import apart
-from rag_platform.documents.receiving import ReceiveOptions, receive
-from rag_platform.indexes.ingesting import IngestionTotals, ingest_versions
+from rag_platform.config.settings import Settings, Strategy
+from rag_platform.ingestion import version_workers
+from rag_platform.ingestion.batches import IngestionTotals, ingest_versions
+from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import Version
-from rag_platform.ledger import Ledger
+from rag_platform.ledger.ledger import Ledger
 from rag_platform.observability import tracing
-from rag_platform.store import Store
+from rag_platform.storage.store import Store
 
 DOCUMENTS = 40  # besides the damaged one
 
@@ -84,7 +84,7 @@ def two(settings: Settings) -> Settings:
 def test_children_build_what_one_process_builds(
     tmp_path: Path, settings: Settings, two: Settings, tiny: Strategy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(apart, "_WORTH", DOCUMENTS)
+    monkeypatch.setattr(version_workers, "_WORTH", DOCUMENTS)
     folder = library(tmp_path / "docs")
     here, there = ingest(folder, tmp_path / "here", settings, tiny), ingest(folder, tmp_path / "there", two, tiny)
     assert len(here.files) > DOCUMENTS * 7 and here.files == there.files
@@ -98,6 +98,6 @@ def test_children_build_what_one_process_builds(
 def test_only_many_documents_that_need_no_model_go_apart(tiny: Strategy) -> None:
     note = Version(version_id="v", namespace="default", doc_id="d", source_uri="a.md", filename="a.md", file_sha256="0" * 64, size=1,
                    mime="text/markdown", loader="markdown", strategy="tiny")  # fmt: skip
-    assert apart.may_go(tiny, [note] * 128) and not apart.may_go(tiny, [note] * 127)
+    assert version_workers.may_go(tiny, [note] * 128) and not version_workers.may_go(tiny, [note] * 127)
     keybert = tiny.views.model_copy(update={"keyphrases": tiny.views.keyphrases.model_copy(update={"method": "keybert"})})
-    assert not apart.may_go(tiny.model_copy(update={"views": keybert}), [note] * 128)
+    assert not version_workers.may_go(tiny.model_copy(update={"views": keybert}), [note] * 128)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rag_platform.indexes import release
-from rag_platform.indexes.manifest import read_manifest
+from rag_platform.releases import release_store
+from rag_platform.releases.manifest import read_manifest
 
 GUIDE = "# Guide\n\nThe gateway listens on port 8080.\n\n## Limits\n\nError PPR-9087 means that the licence is missing.\n"
 
@@ -31,8 +31,8 @@ def test_a_release_that_no_question_would_ask_approximately_has_no_such_index(sh
     assert manifest.parent == first and not manifest.delta["full_build"]
     assert not (directory / "dense" / "ann").exists() and not [name for name in manifest.files if "/ann/" in name]
     for release_id in (first, second):
-        assert all(check.passed for check in release.check(shelf.store, "default", release_id))
-    opened = release.open_release(shelf.store, "default")
+        assert all(check.passed for check in release_store.check(shelf.store, "default", release_id))
+    opened = release_store.open_release(shelf.store, "default")
     assert opened.dense is not None
     vector = opened.dense.vectors_of(opened.dense.ids()[:1])[0]
     assert opened.dense.search(vector, 3, approximate=True) == opened.dense.search(vector, 3)

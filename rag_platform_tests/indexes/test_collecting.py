@@ -11,21 +11,20 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from rag_platform.config import load_settings, load_strategy
-from rag_platform.documents.downloading import Downloaded
+from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.errors import BusyError, IntegrityError
-from rag_platform.indexes import collecting
-from rag_platform.indexes import release as releases
-from rag_platform.indexes.belongings import Belongings, Record, read_record, write_record
-from rag_platform.indexes.collecting import Collected, alone, collect
-from rag_platform.indexes.deleting import recorded
 from rag_platform.indexes.embedding_cache import EmbeddingCache
-from rag_platform.indexes.ingesting import ingest_versions
-from rag_platform.indexes.proving import Proof, prove
-from rag_platform.indexes.updating import build_candidate, pin_release, publish_candidate
-from rag_platform.indexes.verifying import verify_release
-from rag_platform.ledger import Ledger
-from rag_platform.store import write_json
+from rag_platform.ingestion.batches import ingest_versions
+from rag_platform.intake.downloading import Downloaded
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.releases import garbage_collection
+from rag_platform.releases import release_store as releases
+from rag_platform.releases.deletion import Proof, prove, recorded
+from rag_platform.releases.garbage_collection import Collected, alone, collect
+from rag_platform.releases.publishing import build_candidate, pin_release, publish_candidate
+from rag_platform.releases.stored_artifacts import Belongings, Record, read_record, write_record
+from rag_platform.releases.verification import verify_release
+from rag_platform.storage.store import write_json
 
 GATE = "# Gate\n\nThe north gate opens at 05:30.\n\n## Night\n\nAt night the gate is locked with PORT-9087.\n"
 DOCK = "# Dock\n\nThe south dock holds 12 trucks.\n"
@@ -33,7 +32,7 @@ DOCK = "# Dock\n\nThe south dock holds 12 trucks.\n"
 
 @pytest.fixture
 def bench(shelf: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(collecting, "GRACE_SECONDS", 0)  # nobody reads here
+    monkeypatch.setattr(garbage_collection, "GRACE_SECONDS", 0)  # nobody reads here
     return Bench(shelf, tmp_path / "docs")
 
 

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from rag_platform import jobs
-from rag_platform.config import load_strategy
+from rag_platform.answering.engine import answer
+from rag_platform.api.documents import get_document, list_documents
+from rag_platform.config.settings import load_strategy
 from rag_platform.errors import InputError, NotFoundError, ReleaseError
-from rag_platform.indexes import release as releases
-from rag_platform.indexes.belongings import read_record
-from rag_platform.indexes.deleting import Started, start_delete
-from rag_platform.indexes.updating import build_candidate, pin_release, publish_candidate, roll_back
 from rag_platform.ir import QueryRequest
-from rag_platform.retrieval.engine import answer
-from rag_platform.retrieval.reading import get_document, list_documents
-from rag_platform.server.resources import chunk_text
+from rag_platform.processes import jobs
+from rag_platform.releases import release_store as releases
+from rag_platform.releases.deletion import Started, start_delete
+from rag_platform.releases.publishing import build_candidate, pin_release, publish_candidate, roll_back
+from rag_platform.releases.stored_artifacts import read_record
+from rag_platform.server.app import chunk_text
 
 GATE = "# Gate\n\nThe north gate opens at 05:30 for trucks.\n"
 DOCK = "# Dock\n\nThe south dock holds 12 trucks.\n"

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rag_platform.config_query import ProviderConfig, RetrievalConfig
+from rag_platform.config.query import ProviderConfig, RetrievalConfig
 from rag_platform.errors import IntegrityError, ProviderError
 from rag_platform.indexes import dense
 from rag_platform.indexes.delta import copy_files, link_parent
 from rag_platform.indexes.dense import DenseVectors, read_matrix, write_matrix
-from rag_platform.retrieval.access import plan
+from rag_platform.retrieval.retrievers import plan_access
 
 CHROMA = ProviderConfig(provider="chroma")
 AXES = np.eye(4, dtype=np.float32)
@@ -282,7 +282,9 @@ def test_stored_rows_are_given_by_id(vectors: DenseVectors) -> None:
 def test_an_approximate_index_is_needed_where_a_question_may_ask_it(rows: int, dim: int, config: dict[str, int], needed: bool) -> None:
     retrieval = RetrievalConfig(**config)
     assert dense.needs_ann(rows, dim, retrieval) is needed
-    asked = plan(rows=rows, dim=dim, chunks=rows, allowed=None, k=50, recall=1.0 if rows >= dense.MEASURED_ROWS else None, config=retrieval)
+    asked = plan_access(
+        rows=rows, dim=dim, chunks=rows, allowed=None, k=50, recall=1.0 if rows >= dense.MEASURED_ROWS else None, config=retrieval
+    )
     assert (asked.dense == "ann") is needed
 
 

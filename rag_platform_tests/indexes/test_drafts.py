@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from rag_platform.config import Strategy, load_strategy
-from rag_platform.documents.editions import edition_name
+from rag_platform.answering.engine import answer
+from rag_platform.api.documents import get_document
+from rag_platform.api.envelopes import citation_part
+from rag_platform.config.settings import Strategy, load_strategy
+from rag_platform.drafts.editions import edition_name
+from rag_platform.drafts.lifecycle import Drafts, Opened, no_longer_live
+from rag_platform.drafts.reports import list_data, preview_data, show_data
 from rag_platform.errors import InputError, ReleaseError
 from rag_platform.indexes.delta import load_version
-from rag_platform.indexes.draft_reports import list_data, preview_data, show_data
-from rag_platform.indexes.drafts import Drafts, Opened, no_longer_live
-from rag_platform.indexes.ingesting import IngestionTotals, ingest_versions
-from rag_platform.indexes.manifest import read_manifest
-from rag_platform.indexes.release import current
-from rag_platform.indexes.updating import build_candidate, publish_candidate, roll_back, unfinished
-from rag_platform.indexes.verifying import verify_release
+from rag_platform.ingestion.batches import IngestionTotals, ingest_versions
 from rag_platform.ir import QueryRequest, QueryResult
-from rag_platform.retrieval.engine import answer
-from rag_platform.retrieval.reading import get_document
-from rag_platform.retrieval.responses import citation_part
+from rag_platform.releases.manifest import read_manifest
+from rag_platform.releases.publishing import build_candidate, publish_candidate, roll_back, unfinished
+from rag_platform.releases.release_store import current
+from rag_platform.releases.verification import verify_release
 
 GUIDE = """\
 # Guide

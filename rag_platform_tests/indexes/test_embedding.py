@@ -15,12 +15,11 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from rag_platform.config import EmbeddingConfig
+from rag_platform.config.settings import EmbeddingConfig
 from rag_platform.errors import IntegrityError, ProviderError, SchemaVersionError
 from rag_platform.indexes import embedding
-from rag_platform.indexes.embedding import check_weights, embed_texts, estimate
+from rag_platform.indexes.embedding import EmbeddingPool, EmbeddingWorker, check_weights, embed_texts, estimate
 from rag_platform.indexes.embedding_cache import EmbeddingCache
-from rag_platform.indexes.embedding_workers import EmbeddingPool, EmbeddingWorker
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
 from rag_platform.providers.hashing import Hashing

@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rag_platform.config import load_strategy
+from rag_platform.config.profiles import stage_profiles
+from rag_platform.config.settings import load_strategy
 from rag_platform.errors import ConfigError
 from rag_platform.indexes.catalog import FILTERABLE, CatalogReader
 from rag_platform.ir import Json
-from rag_platform.profiles import stage_profiles
 from rag_platform.protocols import Completion, Message
-from rag_platform.retrieval.filters import plan
+from rag_platform.query.filters import plan
 
 PAGE = """---
 title: Server ports

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from rag_platform.config import load_strategy
+from rag_platform.config.settings import load_strategy
 from rag_platform.errors import NotFoundError
-from rag_platform.indexes.histories import difference, history
 from rag_platform.ir import Document, Json
+from rag_platform.releases.version_history import difference, history
 
 GATE = "# Gate\n\nThe gate opens at 05:30.\n\n## Rules\n\nNo trucks.\n"
 LATER = GATE.replace("05:30", "06:45") + "\n## Night\n\nClosed.\n"
@@ -108,8 +108,8 @@ def test_one_version_has_nothing_to_be_compared_with(shelf: Any, docs: Path) -> 
 
 def test_a_moved_file_computes_nothing_and_keeps_no_place(shelf: Any, docs: Path) -> None:
     """A renamed file is a new document over known facts and vectors; the old one is retired."""
-    from rag_platform.documents.receiving import ReceiveOptions, receive
-    from rag_platform.indexes.ingesting import ingest_versions
+    from rag_platform.ingestion.batches import ingest_versions
+    from rag_platform.intake.receiving import ReceiveOptions, receive
 
     path = docs / "gate.md"
     path.write_text(LATER, encoding="utf-8")

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from rag_platform.config import LoadingConfig, Settings, Strategy
-from rag_platform.config_query import ProviderConfig
-from rag_platform.documents.child_pool import pool
-from rag_platform.documents.receiving import ReceiveOptions, receive
-from rag_platform.indexes import ingesting
-from rag_platform.indexes.ingesting import ingest_versions
+from rag_platform.config.profiles import INGESTION_STAGES
+from rag_platform.config.query import ProviderConfig
+from rag_platform.config.settings import LoadingConfig, Settings, Strategy
+from rag_platform.ingestion import batches
+from rag_platform.ingestion.batches import ingest_versions
+from rag_platform.intake.isolation import pool
+from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import Version
-from rag_platform.ledger import Ledger
-from rag_platform.profiles import INGESTION_STAGES
-from rag_platform.store import Store
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.storage.store import Store
 
 
 @pytest.fixture
@@ -33,8 +33,8 @@ def versions(tmp_path: Path, settings: Settings, tiny: Strategy, store: Store, l
 def test_small_batches_come_to_the_same_as_one(
     versions: list[Version], settings: Settings, tiny: Strategy, store: Store, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ingesting, "_FIRST_BATCH", 1)
-    monkeypatch.setattr(ingesting, "_BATCH_TEXTS", 2)
+    monkeypatch.setattr(batches, "_FIRST_BATCH", 1)
+    monkeypatch.setattr(batches, "_BATCH_TEXTS", 2)
     store.raw_path(versions[5].file_sha256).write_bytes(b"damaged")
     seen: list[tuple[str, str]] = []
     failed: list[tuple[str, str, str]] = []

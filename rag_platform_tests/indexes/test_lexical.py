@@ -196,7 +196,7 @@ def test_an_index_without_places_of_words_is_read_and_takes_no_change(tmp_path: 
     # as version 2 of the program wrote it
     import tantivy
 
-    from rag_platform.store import write_json
+    from rag_platform.storage.store import write_json
 
     builder = tantivy.SchemaBuilder()
     builder.add_text_field("chunk_id", stored=True, tokenizer_name="raw", index_option="basic")

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from rag_platform.documents.receiving import ReceiveOptions, receive
-from rag_platform.indexes.ingesting import text_bytes
-from rag_platform.indexes.planning import StagePlan, expected_seconds, plan
+from rag_platform.ingestion.batches import text_bytes
+from rag_platform.ingestion.rebuild_plan import StagePlan, expected_seconds, plan
+from rag_platform.intake.receiving import ReceiveOptions, receive
 
 pytestmark = pytest.mark.integration
 

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from rag_platform.config import load_settings, load_strategy
+from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.errors import NotFoundError
-from rag_platform.indexes import collecting
-from rag_platform.indexes.collecting import collect
-from rag_platform.indexes.deleting import recorded
-from rag_platform.indexes.ingesting import ingest_versions
-from rag_platform.indexes.proving import Proof, prove
-from rag_platform.ledger_rows import Draft
+from rag_platform.ingestion.batches import ingest_versions
+from rag_platform.ledger.schema import Draft
+from rag_platform.releases import garbage_collection
+from rag_platform.releases.deletion import Proof, prove, recorded
+from rag_platform.releases.garbage_collection import collect
 from rag_platform_tests.chat_server import Reply, chat_server, said
 from rag_platform_tests.conftest import TINY, Shelf
 
@@ -38,7 +37,7 @@ def reply(body: dict[str, Any], number: int) -> Reply:
 
 
 def take(shelf: Shelf, *inputs: Any) -> None:
-    from rag_platform.documents.receiving import ReceiveOptions, receive
+    from rag_platform.intake.receiving import ReceiveOptions, receive
 
     parts = {"settings": shelf.settings, "strategy": load_strategy(shelf.settings, "tiny"), "store": shelf.store, "ledger": shelf.ledger}
     keys = receive(inputs, "default", options=ReceiveOptions(), **parts).to_process
@@ -85,7 +84,7 @@ def test_what_models_said_of_chunks_and_pictures(
 
 
 def test_a_page_and_its_download(shelf: Shelf, site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collecting, "GRACE_SECONDS", 0)
+    monkeypatch.setattr(garbage_collection, "GRACE_SECONDS", 0)
     shelf = Shelf(shelf.settings.model_copy(update={"fetching": site.limits}), shelf.store, shelf.ledger)
     url = site.serve("/gate.md", GATE.encode(), Content_Type="text/markdown")
     other = site.serve("/dock.md", DOCK.encode(), Content_Type="text/markdown")

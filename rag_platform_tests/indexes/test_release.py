@@ -19,18 +19,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rag_platform.config import EmbeddingConfig, Settings, Strategy
-from rag_platform.config_query import ProviderConfig
+from rag_platform.config.profiles import stage_profiles, text_norm_profile_id
+from rag_platform.config.query import ProviderConfig
+from rag_platform.config.settings import EmbeddingConfig, Settings, Strategy
 from rag_platform.documents.versions import STAGES, VersionBuild, build_stage
 from rag_platform.errors import IntegrityError, NotFoundError, ReleaseError, SchemaVersionError, StorageError
-from rag_platform.indexes import dense, release
+from rag_platform.indexes import dense
 from rag_platform.indexes.catalog import CatalogReader
-from rag_platform.indexes.checks import CHECKS, IndexChanges, index_differences
 from rag_platform.indexes.embedding_cache import EmbeddingCache
-from rag_platform.indexes.manifest import Manifest, embedder_info, read_manifest
 from rag_platform.ir import Document, Version
-from rag_platform.profiles import stage_profiles, text_norm_profile_id
-from rag_platform.store import Store
+from rag_platform.releases import release_store
+from rag_platform.releases.checks import CHECKS, IndexChanges, index_differences
+from rag_platform.releases.manifest import Manifest, embedder_info, read_manifest
+from rag_platform.storage.store import Store
 
 Live = tuple[Document, Version]
 
@@ -69,11 +70,11 @@ def grow(store: Store, tiny: Strategy) -> Callable[..., Manifest]:
         live: list[Live], release_id: str, parent: str | None = None, strategy: Strategy = tiny, *, publish: bool = True
     ) -> Manifest:  # fmt: skip
         with EmbeddingCache(store.embeddings_path) as cache:
-            manifest = release.build(
+            manifest = release_store.build(
                 store, "default", strategy, live, release_id=release_id, parent=parent, cache=cache, processes=1
             )  # fmt: skip
         if publish:
-            release.publish(store, "default", release_id)
+            release_store.publish(store, "default", release_id)
         return manifest
 
     return grow
@@ -81,7 +82,7 @@ def grow(store: Store, tiny: Strategy) -> Callable[..., Manifest]:
 
 def content(store: Store, release_id: str) -> dict[str, object]:
     """Everything a reader can learn of a release that does not depend on how it was built."""
-    opened = release.open_release(store, "default", None, release_id)
+    opened = release_store.open_release(store, "default", None, release_id)
     assert opened.lexical is not None and opened.dense is not None
     queries = ("gateway port", "PPR-9087", "带薪年假", "version 2.4.1", "guide")
     found: dict[str, object] = {
@@ -113,7 +114,7 @@ def test_full_build_holds_everything_and_passes_every_check(store: Store, make: 
     )
     assert set(manifest.versions) == {version.version_id for _, version in live}
     assert {"catalog.sqlite", "dense/vectors.npy", "dense/ids.txt", "lexical/meta.json"} <= set(manifest.files)
-    opened = release.open_release(store, "default")
+    opened = release_store.open_release(store, "default")
     assert opened.lexical is not None and opened.dense is not None
     best = opened.lexical.search("PPR-9087", 1)[0].chunk_id
     row = opened.catalog.rows([best])[best]
@@ -148,14 +149,14 @@ def test_versions_whose_rows_are_known_are_taken_over_unseen(store: Store, tiny:
 
     def built(release_id: str, live: list[Live], rows: dict[str, str], parent: str | None = None) -> Manifest:
         with EmbeddingCache(store.embeddings_path) as cache:
-            manifest = release.build(
+            manifest = release_store.build(
                 store, "default", tiny, live, release_id=release_id, parent=parent, cache=cache, processes=1, rows=rows
             )  # fmt: skip
-        release.publish(store, "default", release_id)
+        release_store.publish(store, "default", release_id)
         return manifest
 
     built("r1", [guide, handbook, notes], {ids[0]: "a", ids[1]: "b", ids[2]: "c"})
-    assert release.known_rows(store, "default", tiny, "r1") == {ids[0]: "a", ids[1]: "b", ids[2]: "c"}
+    assert release_store.known_rows(store, "default", tiny, "r1") == {ids[0]: "a", ids[1]: "b", ids[2]: "c"}
     renamed = dataclasses.replace(handbook[0], title="Another title"), handbook[1]
     grown = built("r2", [renamed, newer], {ids[0]: "a", ids[1]: "other", ids[3]: "d"}, "r1")
     assert (grown.delta["versions_added"], grown.delta["versions_removed"], grown.delta["versions_unchanged"]) == (1, 1, 2)
@@ -194,9 +195,9 @@ def test_a_delta_shares_what_it_does_not_change_and_says_so(
     details = {check.name: check.details for check in manifest.checks}
     assert details["vectors_valid"] == "1 vectors of length 1, 4 in the file that was proved with release r1"
     assert details["counts_agree"].endswith("the approximate index over 4 of them as in release r1")
-    whole = {check.name: check.details for check in release.check(store, "default", "r2")}
+    whole = {check.name: check.details for check in release_store.check(store, "default", "r2")}
     assert whole["vectors_valid"] == "4 vectors of length 1" and "release r1" not in whole["counts_agree"]
-    opened = release.open_release(store, "default")
+    opened = release_store.open_release(store, "default")
     assert opened.lexical is not None
     assert opened.lexical.search("8080", 5) == [] and len(opened.lexical.search("9090", 5)) == 1
     opened.close()
@@ -233,7 +234,7 @@ def test_nothing_live_is_an_empty_release(store: Store, make: Callable[..., Live
     manifest = grow([], "r2", "r1")
     assert manifest.counts["chunks"] == 0 and not manifest.failures
     grow([], "r3", None)
-    opened = release.open_release(store, "default", release_id="r3")
+    opened = release_store.open_release(store, "default", release_id="r3")
     assert opened.lexical is not None and opened.lexical.search("gateway", 3) == []
     opened.close()
 
@@ -246,7 +247,7 @@ def test_encoding_decides_which_indexes_exist(
     strategy = tiny.model_copy(update={"encoding": encoding})
     manifest = grow([make("guide", GUIDE, strategy)], "r1", None, strategy)
     assert not manifest.failures
-    opened = release.open_release(store, "default", strategy)
+    opened = release_store.open_release(store, "default", strategy)
     assert (opened.lexical is None, opened.dense is None) == (encoding == "dense_only", encoding == "sparse_only")
     assert (manifest.embedder is None) == (encoding == "sparse_only")
     opened.close()
@@ -276,17 +277,17 @@ def test_a_failed_check_is_recorded_and_never_published(
     assert [failure.name for failure in manifest.failures] == ["provenance_proved"]
     assert "docs/notes.txt" in manifest.failures[0].details
     with pytest.raises(ReleaseError, match="provenance_proved") as caught:
-        release.publish(store, "default", "r2")
+        release_store.publish(store, "default", "r2")
     assert caught.value.code == "checks_failed"
-    assert release.current(store, "default") == "r1"
+    assert release_store.current(store, "default") == "r1"
 
 
 @pytest.mark.integration
 def test_a_text_that_cannot_be_embedded_fails_the_release_until_it_can(
     store: Store, tiny: Strategy, make: Callable[..., Live], grow: Callable[..., Manifest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rag_platform.indexes import building
     from rag_platform.indexes.embedding import EmbeddingReport
+    from rag_platform.releases import building
 
     live = [make("guide", GUIDE), make("notes", NOTES)]
     failing = {hashlib.sha256(b"x").hexdigest(): "refused"}
@@ -307,17 +308,17 @@ def test_a_text_that_cannot_be_embedded_fails_the_release_until_it_can(
 @pytest.mark.integration
 def test_checks_find_damage(store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]) -> None:
     grow([make("guide", GUIDE), make("notes", NOTES)], "r1")
-    assert [check for check in release.check(store, "default", "r1") if not check.passed] == []
+    assert [check for check in release_store.check(store, "default", "r1") if not check.passed] == []
     directory = store.release_dir("default", "r1") / "dense"
     ids, matrix = dense.read_matrix(directory)
     damaged = np.array(matrix)
     damaged[0] = 0.0
     dense.write_matrix(directory, dim=damaged.shape[1], removed=ids, ids=ids, vectors=damaged)
-    failed = {check.name: check.details for check in release.check(store, "default", "r1") if not check.passed}
+    failed = {check.name: check.details for check in release_store.check(store, "default", "r1") if not check.passed}
     assert set(failed) == {"vectors_valid", "files_intact"}
     assert ids[0] in failed["vectors_valid"] and "dense/vectors.npy" in failed["files_intact"]
     dense.write_matrix(directory, dim=damaged.shape[1], removed=ids[:1], ids=[], vectors=damaged[:0])
-    failed = {check.name: check.details for check in release.check(store, "default", "r1") if not check.passed}
+    failed = {check.name: check.details for check in release_store.check(store, "default", "r1") if not check.passed}
     assert "1 chunks missing" in failed["counts_agree"]
 
 
@@ -330,7 +331,7 @@ def test_a_missing_stage_output_names_the_version(
     with pytest.raises(IntegrityError, match="has no views") as caught:
         grow([guide], "r1")
     assert caught.value.code == "stage_missing"
-    assert release.list_releases(store, "default") == []
+    assert release_store.list_releases(store, "default") == []
 
 
 @pytest.mark.integration
@@ -360,19 +361,19 @@ def test_a_release_is_not_begun_without_room_for_it(
     with pytest.raises(StorageError, match=r"20\.0 MB are free.*may take [\d.]+ MB.*rag gc") as caught:
         grow([guide, make("notes", NOTES)], "r2", "r1")
     assert caught.value.code == "disk_full" and caught.value.details["needed"] > caught.value.details["free"] == 20_000_000
-    assert release.current(store, "default") == "r1"
+    assert release_store.current(store, "default") == "r1"
     assert sorted(path.name for path in store.releases_dir("default").iterdir()) == ["CURRENT", "r1"]
 
 
 FULL = """
 import sys
-from rag_platform.config import load_settings, load_strategy
+from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.errors import StorageError
 from rag_platform.indexes import disk_space, release
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ir import Document, Version
-from rag_platform.records import from_json
-from rag_platform.store import Store, read_json
+from rag_platform.storage.records import from_json
+from rag_platform.storage.store import Store, read_json
 disk_space.RESERVE = 0
 settings = load_settings()
 live = [(from_json(Document, d), from_json(Version, v)) for d, v in read_json(settings.home / "live.json")]
@@ -388,7 +389,7 @@ with EmbeddingCache(store.embeddings_path) as cache:
 @pytest.mark.integration
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="mounting a small disk takes root")
 def test_a_disk_that_fills_up_leaves_the_old_release_live(store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]) -> None:
-    from rag_platform.store import write_json
+    from rag_platform.storage.store import write_json
 
     grow([make("guide", GUIDE)], "r1")
     write_json(store.home / "live.json", [make("guide", GUIDE), make("notes", NOTES)])
@@ -411,15 +412,15 @@ def test_a_disk_that_fills_up_leaves_the_old_release_live(store: Store, make: Ca
 def test_rollback_goes_to_the_parent_or_to_a_named_release(store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]) -> None:
     for number, parent in ((1, None), (2, "r1"), (3, "r2")):
         grow([make("guide", GUIDE.replace("8080", str(number)))], f"r{number}", parent)
-    assert [manifest.release_id for manifest in release.list_releases(store, "default")] == ["r3", "r2", "r1"]
-    assert release.rollback(store, "default") == "r2" == release.current(store, "default")
-    assert release.rollback(store, "default") == "r1"
+    assert [manifest.release_id for manifest in release_store.list_releases(store, "default")] == ["r3", "r2", "r1"]
+    assert release_store.rollback(store, "default") == "r2" == release_store.current(store, "default")
+    assert release_store.rollback(store, "default") == "r1"
     with pytest.raises(ReleaseError, match="kept: r3, r2, r1"):
-        release.rollback(store, "default")
-    assert release.rollback(store, "default", "r3") == "r3"
+        release_store.rollback(store, "default")
+    assert release_store.rollback(store, "default", "r3") == "r3"
     with pytest.raises(NotFoundError, match="r9"):
-        release.rollback(store, "default", "r9")
-    assert release.current(store, "default") == "r3"
+        release_store.rollback(store, "default", "r9")
+    assert release_store.current(store, "default") == "r3"
 
 
 @pytest.mark.integration
@@ -428,12 +429,12 @@ def test_clean_keeps_the_published_its_parent_and_the_newest(
 ) -> None:
     for number, parent in ((1, None), (2, "r1"), (3, "r2"), (4, "r3"), (5, "r4")):
         grow([make("guide", GUIDE.replace("8080", str(number)))], f"r{number}", parent)
-    release.rollback(store, "default", "r2")
+    release_store.rollback(store, "default", "r2")
     (store.releases_dir("default") / ".building-r6" / "lexical").mkdir(parents=True)
     (store.release_dir("default", "half")).mkdir()
-    assert sorted(release.clean(release.surplus(store, "default", 2))) == [".building-r6", "half", "r3"]
-    assert [manifest.release_id for manifest in release.list_releases(store, "default")] == ["r5", "r4", "r2", "r1"]
-    opened = release.open_release(store, "default")
+    assert sorted(release_store.clean(release_store.surplus(store, "default", 2))) == [".building-r6", "half", "r3"]
+    assert [manifest.release_id for manifest in release_store.list_releases(store, "default")] == ["r5", "r4", "r2", "r1"]
+    opened = release_store.open_release(store, "default")
     assert opened.manifest.release_id == "r2"
     opened.close()
 
@@ -443,14 +444,14 @@ def test_an_open_release_answers_while_the_next_is_built_and_published(
     store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]
 ) -> None:
     grow([make("guide", GUIDE), make("notes", NOTES)], "r1")
-    opened = release.open_release(store, "default")
+    opened = release_store.open_release(store, "default")
     assert opened.lexical is not None and opened.dense is not None
     vector = np.load(store.release_dir("default", "r1") / "dense" / "vectors.npy")[0]
     before = (opened.lexical.search("gateway 8080", 5), opened.dense.search(vector, 5, approximate=True), opened.catalog.counts())
     grow([make("guide", GUIDE.replace("8080", "9090"))], "r2", "r1")
     assert (opened.lexical.search("gateway 8080", 5), opened.dense.search(vector, 5, approximate=True), opened.catalog.counts()) == before
     opened.close()
-    assert [check for check in release.check(store, "default", "r1") if not check.passed] == []
+    assert [check for check in release_store.check(store, "default", "r1") if not check.passed] == []
 
 
 KILLED = """
@@ -462,10 +463,10 @@ def die(*args, **kwargs):
     os.kill(os.getpid(), 9)
 module, name = {"replace": (os, "replace"), "sync": (release, "_sync"), "hash_files": (checks, where)}.get(where, (release, where))
 setattr(module, name, die)
-from rag_platform.config import load_settings, load_strategy
+from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.ir import Document, Version
-from rag_platform.records import from_json
-from rag_platform.store import Store, read_json
+from rag_platform.storage.records import from_json
+from rag_platform.storage.store import Store, read_json
 settings = load_settings()
 live = [(from_json(Document, d), from_json(Version, v)) for d, v in read_json(settings.home / "live.json")]
 store = Store(settings.home)
@@ -479,18 +480,18 @@ with EmbeddingCache(store.embeddings_path) as cache:
 def test_kill_at_any_point_leaves_the_old_release_live_and_the_next_run_clean(
     store: Store, make: Callable[..., Live], grow: Callable[..., Manifest], where: str
 ) -> None:
-    from rag_platform.store import write_json
+    from rag_platform.storage.store import write_json
 
     grow([make("guide", GUIDE)], "r1")
     live = [make("guide", GUIDE), make("notes", NOTES)]
     write_json(store.home / "live.json", live)
     done = subprocess.run([sys.executable, "-c", KILLED, where], env=dict(os.environ), check=False)
     assert done.returncode == -9
-    assert release.current(store, "default") == "r1"
-    assert [manifest.release_id for manifest in release.list_releases(store, "default")] == ["r1"]
-    assert [check for check in release.check(store, "default", "r1") if not check.passed] == []
+    assert release_store.current(store, "default") == "r1"
+    assert [manifest.release_id for manifest in release_store.list_releases(store, "default")] == ["r1"]
+    assert [check for check in release_store.check(store, "default", "r1") if not check.passed] == []
     assert not grow(live, "r2", "r1").failures
-    assert release.clean(release.surplus(store, "default", 2)) == []
+    assert release_store.clean(release_store.surplus(store, "default", 2)) == []
 
 
 # --- opening -------------------------------------------------------------------------------------------------------------
@@ -498,14 +499,14 @@ def test_kill_at_any_point_leaves_the_old_release_live_and_the_next_run_clean(
 
 def test_opening_says_what_is_missing(store: Store) -> None:
     with pytest.raises(NotFoundError, match="'nowhere'") as caught:
-        release.open_release(store, "nowhere")
+        release_store.open_release(store, "nowhere")
     assert caught.value.code == "unknown_namespace"
     store.releases_dir("default").mkdir(parents=True)
     with pytest.raises(NotFoundError, match="rag ingest") as caught:
-        release.open_release(store, "default")
+        release_store.open_release(store, "default")
     assert caught.value.code == "no_release"
     with pytest.raises(NotFoundError) as caught:
-        release.open_release(store, "default", release_id="r7")
+        release_store.open_release(store, "default", release_id="r7")
     assert caught.value.code == "unknown_release"
 
 
@@ -516,9 +517,9 @@ def test_another_embedder_is_refused_naming_both_and_the_remedy(
     grow([make("guide", GUIDE)], "r1")
     other = tiny.model_copy(update={"name": "other", "embedding": EmbeddingConfig(provider="hashing", options={"dim": 64})})
     with pytest.raises(ReleaseError, match=r"hashing-256 1 \(dim 256\).*hashing-64 1 \(dim 64\).*rag rebuild --strategy other") as caught:
-        release.open_release(store, "default", other)
+        release_store.open_release(store, "default", other)
     assert caught.value.code == "embedder_mismatch"
-    release.open_release(store, "default", tiny.model_copy(update={"encoding": "sparse_only"})).close()
+    release_store.open_release(store, "default", tiny.model_copy(update={"encoding": "sparse_only"})).close()
 
 
 @pytest.mark.integration
@@ -527,7 +528,7 @@ def test_a_release_of_a_newer_program_is_refused(store: Store, make: Callable[..
     path = store.release_dir("default", "r1") / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "schema_version": 99}), encoding="utf-8")
     with pytest.raises(SchemaVersionError, match="schema 99"):
-        release.open_release(store, "default")
+        release_store.open_release(store, "default")
 
 
 @pytest.mark.integration

@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rag_platform.config import EmbeddingConfig, LoadingConfig, Strategy
-from rag_platform.config_query import ProviderConfig
-from rag_platform.documents.child_pool import pool
-from rag_platform.documents.receiving import ReceiveOptions, given_up, left_alone, receive
+from rag_platform.config.query import ProviderConfig
+from rag_platform.config.settings import EmbeddingConfig, LoadingConfig, Strategy
 from rag_platform.errors import DocumentError, FetchError, ProviderError, StorageError
 from rag_platform.indexes import embedding
-from rag_platform.indexes.ingesting import ingest_versions, stale_versions, transient
+from rag_platform.ingestion.batches import ingest_versions, stale_versions, transient
+from rag_platform.intake.isolation import pool
+from rag_platform.intake.receiving import ReceiveOptions, given_up, left_alone, receive
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
 from rag_platform.providers.hashing import Hashing

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rag_platform.indexes.starting import _inputs, _undone, ingest_data
+from rag_platform.ingestion.job_start import _inputs, _undone, ingest_data
 from rag_platform.ir import Document, Version
-from rag_platform.ledger_rows import Job, JobItem, Source
+from rag_platform.ledger.schema import Job, JobItem, Source
 
 GATE = "# Gate\n\nThe gate opens at 05:30.\n"
 DOCK = "# Dock\n\nThe dock holds 12 trucks.\n"

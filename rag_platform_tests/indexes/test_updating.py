@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from rag_platform.config import ReleasePolicy
-from rag_platform.documents.receiving import ReceiveOptions, receive
+from rag_platform.answering.engine import answer
+from rag_platform.config.settings import ReleasePolicy
 from rag_platform.errors import BusyError, NotFoundError, ReleaseError
-from rag_platform.indexes import release as releases
-from rag_platform.indexes.manifest import read_manifest
-from rag_platform.indexes.updating import (
+from rag_platform.intake.receiving import ReceiveOptions, receive
+from rag_platform.ir import QueryRequest
+from rag_platform.releases import release_store as releases
+from rag_platform.releases.manifest import read_manifest
+from rag_platform.releases.publishing import (
     build_candidate,
     go_forward,
     history,
@@ -24,8 +26,6 @@ from rag_platform.indexes.updating import (
     roll_back,
     unfinished,
 )
-from rag_platform.ir import QueryRequest
-from rag_platform.retrieval.engine import answer
 
 pytestmark = pytest.mark.integration
 

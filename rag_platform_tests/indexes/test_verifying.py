@@ -13,10 +13,10 @@ from typing import Any
 import pymupdf
 import pytest
 
-from rag_platform.indexes.catalog_proof import PROVED
-from rag_platform.indexes.verifying import verify_release
 from rag_platform.ir import Block, Edit
-from rag_platform.store import read_records, sha256_file, write_records
+from rag_platform.releases.catalog_proof import PROVED
+from rag_platform.releases.verification import verify_release
+from rag_platform.storage.store import read_records, sha256_file, write_records
 
 Shelf = Any  # the fixture's class lives in conftest
 

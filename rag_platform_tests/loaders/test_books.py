@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rag_platform.errors import DocumentError
-from rag_platform.loaders.books import EpubLoader
+from rag_platform.loaders.markup.books import EpubLoader
 from rag_platform_tests.conftest import PICTURE
 
 CONTAINER = """<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container">

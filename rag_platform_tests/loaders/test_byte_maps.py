@@ -3,8 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.loaders.byte_maps import byte_map
-from rag_platform.loaders.decoding import Decoded
+from rag_platform.loaders.decoding import Decoded, byte_map
 
 
 def test_byte_map_is_exact_behind_replaced_bytes() -> None:

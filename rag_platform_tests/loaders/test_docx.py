@@ -10,9 +10,9 @@ import pytest
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Facts
-from rag_platform.loaders.docx import DocxLoader
-from rag_platform.loaders.docx_styles import number_text
-from rag_platform.loaders.docx_text import without_marks
+from rag_platform.loaders.office.docx import DocxLoader
+from rag_platform.loaders.office.docx_styles import number_text
+from rag_platform.loaders.office.docx_text import without_marks
 
 NAMES = (
     'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main" '

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rag_platform.loaders.front_matter import FrontMatter, front_matter
+from rag_platform.loaders.markdown import FrontMatter, front_matter
 
 
 def test_values_stay_as_written_but_whole_numbers_and_truth() -> None:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.documents.image_targets import target_edit
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Facts
-from rag_platform.loaders.html import HtmlLoader, parsed
-from rag_platform.loaders.html_blocks import MAX_REPEATS, Page, letters, source_text
+from rag_platform.loaders.markup.html import HtmlLoader, parsed
+from rag_platform.loaders.markup.html_blocks import MAX_REPEATS, Page, letters, source_text
+from rag_platform.normalisation.edits import target_edit
 
 WHOLE = HtmlLoader(main_content="whole")
 

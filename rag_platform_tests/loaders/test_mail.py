@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rag_platform.errors import DocumentError
-from rag_platform.loaders.mail import MailLoader, MhtmlLoader
+from rag_platform.loaders.markup.mail import MailLoader, MhtmlLoader
 from rag_platform_tests.conftest import PICTURE
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Facts
-from rag_platform.loaders.notebooks import NotebookLoader
+from rag_platform.loaders.markup.notebooks import NotebookLoader
 from rag_platform_tests.conftest import PICTURE
 
 PNG = base64.b64encode(PICTURE).decode()

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_platform.errors import DocumentError
-from rag_platform.loaders import pdf_text
-from rag_platform.loaders.pdf import PdfLoader, describe, load_window, verify_blocks
-from rag_platform.loaders.pdf_document import PdfInfo
-from rag_platform.loaders.pdf_json import page_from_json, page_to_json
-from rag_platform.loaders.pdf_pages import PageBlock, PageFacts
-from rag_platform.loaders.pdf_runs import Char, Run
+from rag_platform.loaders.pdf import characters
+from rag_platform.loaders.pdf.assembly import PdfInfo
+from rag_platform.loaders.pdf.mupdf import PdfLoader, describe, load_window, verify_blocks
+from rag_platform.loaders.pdf.page_json import page_from_json, page_to_json
+from rag_platform.loaders.pdf.pages import PageBlock, PageFacts
+from rag_platform.loaders.pdf.runs import Char, Run
 from rag_platform_tests.conftest import THOROUGH
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -202,23 +202,23 @@ def test_heading_levels_without_an_outline_follow_the_font_size():
     ],
 )
 def test_lines_become_running_text(lines, expected):
-    assert pdf_text.flowed(lines, frozenset({"re-entry"})) == expected
+    assert characters.flowed(lines, frozenset({"re-entry"})) == expected
 
 
 def test_a_drop_cap_belongs_to_the_first_line_only():
     runs = [run("O", 0, 0, height=24, size=24, width=10), run("nce upon", 12, 1), run("a time", 12, 13)]
-    assert [pdf_text.line_text(line) for line in pdf_text.visual_lines(runs)] == ["Once upon", "a time"]
+    assert [characters.line_text(line) for line in characters.visual_lines(runs)] == ["Once upon", "a time"]
 
 
 def test_pieces_of_a_line_are_set_apart_only_by_a_gap():
-    assert pdf_text.line_text([run("ab", 0, 0), run("cd", 10, 0), run("ef", 40, 0)]) == "abcd ef"
+    assert characters.line_text([run("ab", 0, 0), run("cd", 10, 0), run("ef", 40, 0)]) == "abcd ef"
 
 
 def test_list_entries_keep_their_numbers_lose_their_bullets_and_stand_under_their_parents():
     printed = [("• first", 0), ("continued", 10), ("– inner", 12), ("• second", 0), ("3. third", 0), ("-5 degrees", 12)]
     lines = [[run(text, x, 12 * row)] for row, (text, x) in enumerate(printed)]
-    texts = [pdf_text.line_text(line) for line in lines]
-    assert pdf_text.list_text(lines, texts, frozenset()).split("\n") == [
+    texts = [characters.line_text(line) for line in lines]
+    assert characters.list_text(lines, texts, frozenset()).split("\n") == [
         "- first continued",
         "  - inner",
         "- second",
@@ -235,7 +235,7 @@ boxes = st.tuples(*[st.integers(0, 80)] * 2, *[st.integers(1, 60)] * 2).map(lamb
 )
 def test_every_character_has_exactly_one_owner(rectangles, texts):
     runs = [run(text, x, y) for text, x, y in texts if text.strip()]
-    pieces, orphans = pdf_text.owned(runs, rectangles)
+    pieces, orphans = characters.owned(runs, rectangles)
     shared = sorted(c for group in [*pieces, orphans] for r in group for c in r.chars if c.text != " ")
     assert shared == sorted(c for r in runs for c in r.chars if c.text != " ")
 

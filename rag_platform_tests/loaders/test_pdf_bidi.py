@@ -7,13 +7,13 @@ from pathlib import Path
 import pymupdf
 import pytest
 
-from rag_platform.documents.text_kept import tokens
-from rag_platform.loaders import pdf, pdf_tables, pdf_text, pdfium
-from rag_platform.loaders.pdf import PdfLoader, verify_blocks
-from rag_platform.loaders.pdf_runs import Char, Run
-from rag_platform.loaders.pdf_second import reread
-from rag_platform.loaders.pdf_text import Region, line_text, visual_lines
-from rag_platform.loaders.pdfium import PdfiumLoader, page_words
+from rag_platform.documents.kept_text import tokens
+from rag_platform.loaders.pdf import characters, mupdf, pdfium, tables
+from rag_platform.loaders.pdf.characters import Region, line_text, visual_lines
+from rag_platform.loaders.pdf.mupdf import PdfLoader, verify_blocks
+from rag_platform.loaders.pdf.pdfium import PdfiumLoader, page_words
+from rag_platform.loaders.pdf.runs import Char, Run
+from rag_platform.loaders.pdf.second_reading import reread
 from rag_platform.text.scripts import letters
 
 Glyph = tuple[str, float, float]  # what the file says it means, left edge, width
@@ -181,7 +181,7 @@ def test_shaped_paragraphs_come_out_as_they_were_typed(tmp_path, profile):
     assert letters(PdfiumLoader().load(path, "x.pdf").text) == letters(" ".join(PARAGRAPHS))
 
 
-@pytest.mark.parametrize("page_texts", [pdfium.page_texts, pdf.page_texts])
+@pytest.mark.parametrize("page_texts", [pdfium.page_texts, mupdf.page_texts])
 def test_the_second_reading_of_a_page_is_as_it_was_typed(tmp_path, page_texts):
     path = tmp_path / "x.pdf"
     with pymupdf.open() as document:
@@ -201,7 +201,7 @@ def test_engines_agree_on_a_ligature_in_whatever_order_it_is_stored(tmp_path, ba
         facts = loader.load(path, "x.pdf")
         assert facts.text == "خلال قال"
         assert reread(path, name, facts.text, facts.blocks) == ({}, {})
-    assert [list(tokens(text)) for engine in (pdf, pdfium) for _, text in engine.page_texts(path, 0, 1)] == [["خلال", "قال"]] * 2
+    assert [list(tokens(text)) for engine in (mupdf, pdfium) for _, text in engine.page_texts(path, 0, 1)] == [["خلال", "قال"]] * 2
 
 
 def test_each_column_of_a_page_in_two_directions_is_read_again_in_its_own(tmp_path):
@@ -229,14 +229,14 @@ def test_cells_stay_whole_and_the_first_column_is_the_rightmost():
     ]
     reversed_words = [piece._replace(chars=piece.chars[::-1]) if not piece.text[0].isdigit() else piece for piece in runs]
     for stored in (runs, reversed_words, [runs[0]._replace(chars=tuple(c for piece in runs[:3] for c in piece.chars)), *runs[3:]]):
-        text = pdf_tables.table_text(stored, Region((0, 0, 400, 60), "table", ((80.0, 180.0), (15.0, 35.0))), frozenset())
+        text = tables.table_text(stored, Region((0, 0, 400, 60), "table", ((80.0, 180.0), (15.0, 35.0))), frozenset())
         assert text.splitlines() == [
             "| שם מלא | עיר מגורים | סכום כולל |",
             "| --- | --- | --- |",
             "| משה כהן | תל אביב | 1,250 |",
             "| שרה לוי | באר שבע | 980 |",
         ]
-        assert pdf_text.proves("table", text, pdf_text.region_letters(stored))
+        assert characters.proves("table", text, characters.region_letters(stored))
 
 
 def test_columns_are_read_from_the_rightmost_on(tmp_path):

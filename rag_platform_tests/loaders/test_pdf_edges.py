@@ -8,11 +8,11 @@ from pathlib import Path
 import pymupdf
 import pytest
 
-from rag_platform.config import CleaningConfig
-from rag_platform.documents.cleaning import normalise
-from rag_platform.loaders.pdf import PdfLoader
-from rag_platform.loaders.pdf_edges import running_edges
-from rag_platform.loaders.pdf_pages import PageBlock, PageFacts
+from rag_platform.config.settings import CleaningConfig
+from rag_platform.loaders.pdf.assembly import running_edges
+from rag_platform.loaders.pdf.mupdf import PdfLoader
+from rag_platform.loaders.pdf.pages import PageBlock, PageFacts
+from rag_platform.normalisation.edits import normalise
 
 
 def page(number: int, *blocks: tuple[float, str], kind: str = "paragraph") -> PageFacts:

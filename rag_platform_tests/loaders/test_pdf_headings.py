@@ -5,13 +5,13 @@ from __future__ import annotations
 import pymupdf
 import pytest
 
-from rag_platform.loaders.pdf import PdfLoader, verify_blocks
-from rag_platform.loaders.pdf_document import PdfInfo
-from rag_platform.loaders.pdf_headings import heading_levels, number_depth
-from rag_platform.loaders.pdf_images import PageImage
-from rag_platform.loaders.pdf_pages import PageBlock, PageFacts
-from rag_platform.loaders.pdf_plain import plain_regions
-from rag_platform.loaders.pdf_runs import Char, Run
+from rag_platform.loaders.pdf.assembly import PdfInfo
+from rag_platform.loaders.pdf.headings import heading_levels, number_depth
+from rag_platform.loaders.pdf.images import PageImage
+from rag_platform.loaders.pdf.mupdf import PdfLoader, verify_blocks
+from rag_platform.loaders.pdf.pages import PageBlock, PageFacts
+from rag_platform.loaders.pdf.plain_regions import plain_regions
+from rag_platform.loaders.pdf.runs import Char, Run
 
 BODY = PageBlock("paragraph", "Plain words of the body that say something. " * 4, (0, 100, 400, 160), 10, False, 4)
 

@@ -8,8 +8,8 @@ import pymupdf
 import pytest
 
 from rag_platform.ir import HiddenText
-from rag_platform.loaders import pdf_text
-from rag_platform.loaders.pdf import PdfLoader, verify_blocks
+from rag_platform.loaders.pdf import characters
+from rag_platform.loaders.pdf.mupdf import PdfLoader, verify_blocks
 
 WHITE, BLUE = (1, 1, 1), (0, 0, 1)
 
@@ -115,6 +115,6 @@ def test_words_under_a_bar_are_hidden_and_their_neighbours_are_not(tmp_path):
         box(page, word[:4], (0, 0, 0))
         document.save(path := tmp_path / "bar.pdf")
     with pymupdf.open(path) as document:
-        runs, hidden = pdf_text.page_text(document[0])
+        runs, hidden = characters.page_text(document[0])
     assert ["".join(char.text for char in run.chars).split() for run in runs] == [["The", "informant", "is", "Mr", "Dupont", "of", "Lyon"]]
     assert [tuple(item) for item in hidden] == [("no_contrast", "Alphonse")]

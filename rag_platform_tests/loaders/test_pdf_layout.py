@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rag_platform.loaders.pdf_layout import whole_sentences, without_backgrounds
-from rag_platform.loaders.pdf_runs import Char, Run
-from rag_platform.loaders.pdf_text import Region
+from rag_platform.loaders.pdf.characters import Region
+from rag_platform.loaders.pdf.layout import whole_sentences, without_backgrounds
+from rag_platform.loaders.pdf.runs import Char, Run
 
 
 def run(text: str, x: float, y: float, size: float) -> Run:

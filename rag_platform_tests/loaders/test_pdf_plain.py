@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pymupdf
 
-from rag_platform.loaders.pdf import PdfLoader, verify_blocks
-from rag_platform.loaders.pdf_plain import plain_regions
-from rag_platform.loaders.pdf_runs import Char, Run
+from rag_platform.loaders.pdf.mupdf import PdfLoader, verify_blocks
+from rag_platform.loaders.pdf.plain_regions import plain_regions
+from rag_platform.loaders.pdf.runs import Char, Run
 
 SAMPLE = Path(__file__).resolve().parents[2] / "data" / "samples" / "datasheet.pdf"
 

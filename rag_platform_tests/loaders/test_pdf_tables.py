@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.loaders import pdf_tables, pdf_text
-from rag_platform.loaders.pdf_runs import Char, Run
-from rag_platform.loaders.pdf_text import Region
+from rag_platform.loaders.pdf import characters, tables
+from rag_platform.loaders.pdf.characters import Region
+from rag_platform.loaders.pdf.runs import Char, Run
 
 
 def run(text: str, x: float, y: float, width: float = 5.0) -> Run:
@@ -23,13 +23,13 @@ def centred(text: str, middle: float, y: float) -> Run:
 
 def table(runs: list[Run], columns: tuple[float, ...], rows: tuple[float, ...]) -> list[list[str]]:
     """The cells of the pipe table, proved against the printed letters."""
-    text = pdf_tables.table_text(runs, Region((0, 0, 400, 200), "table", (columns, rows)), frozenset())
-    assert pdf_text.proves("table", text, pdf_text.region_letters(runs))
+    text = tables.table_text(runs, Region((0, 0, 400, 200), "table", (columns, rows)), frozenset())
+    assert characters.proves("table", text, characters.region_letters(runs))
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.split("\n") if "---" not in line]
 
 
 def test_cells_are_found_by_the_centre_of_each_phrase_and_pipes_are_escaped():
-    text = pdf_tables.table_text(
+    text = tables.table_text(
         [run("ab|", 0, 0), run("cd", 60, 0), run("ef", 0, 22), run("gh", 60, 22)], Region((0, 0, 100, 40), "table", ((50.0,), (20.0,))),
         frozenset(),
     )  # fmt: skip
@@ -85,14 +85,14 @@ def test_header_lines_of_one_cell_are_one_row_again():
     ],
 )
 def test_a_repeated_header_cell_is_proved_by_the_one_it_repeats(text, printed, proved):
-    assert pdf_text.proves("table", text, printed) is proved
+    assert characters.proves("table", text, printed) is proved
 
 
 def test_a_region_of_one_column_or_one_row_is_no_table():
     region = Region((0, 0, 100, 40), "table", ((50.0,), (20.0,)))
-    assert pdf_tables.table_text([run("ab", 0, 0), run("cd", 0, 22)], region, frozenset()) == ""
-    assert pdf_tables.table_text([run("ab", 0, 0), run("cd", 60, 0)], region, frozenset()) == ""
-    assert pdf_tables.table_text([run("ab", 0, 0)], Region((0, 0, 9, 9), "table"), frozenset()) == ""
+    assert tables.table_text([run("ab", 0, 0), run("cd", 0, 22)], region, frozenset()) == ""
+    assert tables.table_text([run("ab", 0, 0), run("cd", 60, 0)], region, frozenset()) == ""
+    assert tables.table_text([run("ab", 0, 0)], Region((0, 0, 9, 9), "table"), frozenset()) == ""
 
 
 places = st.tuples(st.text("abc123 .$", min_size=1, max_size=9), st.integers(0, 200), st.integers(0, 150))
@@ -102,5 +102,5 @@ borders = st.lists(st.integers(1, 200).map(float), max_size=5, unique=True).map(
 @given(st.lists(places, max_size=20), borders, borders)
 def test_no_letter_is_lost_or_added_whatever_the_grid(printed, columns, rows):
     runs = [run(text, x, y) for text, x, y in printed if not text.isspace()]
-    text = pdf_tables.table_text(runs, Region((0, 0, 400, 200), "table", (columns, rows)), frozenset())
-    assert text == "" or pdf_text.proves("table", text, pdf_text.region_letters(runs))
+    text = tables.table_text(runs, Region((0, 0, 400, 200), "table", (columns, rows)), frozenset())
+    assert text == "" or characters.proves("table", text, characters.region_letters(runs))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rag_platform.loaders.pdf_runs import Char, Run
-from rag_platform.loaders.pdf_text import flowed, line_text, visual_lines
+from rag_platform.loaders.pdf.characters import flowed, line_text, visual_lines
+from rag_platform.loaders.pdf.runs import Char, Run
 
 
 def run(text: str, x: float, y: float, size: float = 10.0, height: float = 7.0) -> Run:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pymupdf
 import pytest
 
-from rag_platform.loaders.pdf import PdfLoader, verify_blocks
+from rag_platform.loaders.pdf.mupdf import PdfLoader, verify_blocks
 
 COLUMNS = (
     "国境の長いトンネルを抜けると雪国であった。",

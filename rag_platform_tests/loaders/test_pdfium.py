@@ -9,11 +9,12 @@ from pathlib import Path
 import pymupdf
 import pytest
 
-from rag_platform.config import Limits
-from rag_platform.documents import child_pool, isolation
+from rag_platform.config.settings import Limits
 from rag_platform.errors import DocumentError
-from rag_platform.loaders.pdf import PdfLoader
-from rag_platform.loaders.pdfium import PdfiumLoader, page_words, read_images
+from rag_platform.intake import isolation
+from rag_platform.intake import isolation as child_pool
+from rag_platform.loaders.pdf.mupdf import PdfLoader
+from rag_platform.loaders.pdf.pdfium import PdfiumLoader, page_words, read_images
 from rag_platform.text.scripts import letters
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -104,7 +105,7 @@ def test_its_children_never_hold_mupdf(facts):
             assert "mupdf" not in Path(f"/proc/{child.process.pid}/maps").read_text()
     finally:
         child_pool.pool().close()
-    script = "import sys, rag_platform.loaders.pdfium, rag_platform.documents.isolation; sys.exit('pymupdf' in sys.modules)"
+    script = "import sys, rag_platform.loaders.pdf.pdfium, rag_platform.intake.isolation; sys.exit('pymupdf' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 

@@ -11,16 +11,16 @@ import openpyxl
 import pymupdf
 import pytest
 
-from rag_platform.config import Limits
-from rag_platform.documents.isolation import reread_in_child
+from rag_platform.config.settings import Limits
+from rag_platform.intake.isolation import reread_in_child
+from rag_platform.intake.second_readers import ENGINES, missing, reread
 from rag_platform.ir import Block, Facts
-from rag_platform.loaders.docx import DocxLoader
-from rag_platform.loaders.html import HtmlLoader
-from rag_platform.loaders.pdf import PdfLoader
-from rag_platform.loaders.pdfium import PdfiumLoader
-from rag_platform.loaders.second_readers import ENGINES, missing, reread
-from rag_platform.loaders.second_reading import Line, likeness, pieces, problem
-from rag_platform.loaders.sheets import CsvLoader, XlsxLoader
+from rag_platform.loaders.markup.html import HtmlLoader
+from rag_platform.loaders.office.docx import DocxLoader
+from rag_platform.loaders.office.sheets import CsvLoader, XlsxLoader
+from rag_platform.loaders.pdf.mupdf import PdfLoader
+from rag_platform.loaders.pdf.pdfium import PdfiumLoader
+from rag_platform.loaders.word_comparison import Line, likeness, pieces, problem
 
 TEXT = "The pump moves forty litres of water per minute and must not run dry for longer than ten seconds."
 TORN = " ".join(f"{word[:2]} {word[2:]}".strip() for word in TEXT.split())

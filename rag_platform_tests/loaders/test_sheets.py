@@ -13,9 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rag_platform.errors import DocumentError
-from rag_platform.loaders.sheet_tables import Row, Size, column_letters, disproved, groups, written
-from rag_platform.loaders.sheets import CsvLoader, XlsxLoader, sniff_delimiter
-from rag_platform.loaders.workbooks import shown
+from rag_platform.loaders.office.sheet_tables import Row, Size, column_letters, disproved, groups, written
+from rag_platform.loaders.office.sheets import CsvLoader, XlsxLoader, shown, sniff_delimiter
 
 SMALL = Size(chars=120, tokens=200)
 

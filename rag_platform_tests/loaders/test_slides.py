@@ -12,7 +12,7 @@ import pytest
 from pptx.util import Inches
 
 from rag_platform.errors import DocumentError
-from rag_platform.loaders.slides import SlidesLoader
+from rag_platform.loaders.office.slides import SlidesLoader
 from rag_platform_tests.conftest import PICTURE
 
 TEXT = """\

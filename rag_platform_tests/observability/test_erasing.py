@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_platform.observability import faults, tracing
-from rag_platform.observability.erasing import Names, erase, opaque, quoting
-from rag_platform.observability.traces import list_traces, show
+from rag_platform.observability.redaction import Names, erase, opaque, quoting
+from rag_platform.observability.trace_reader import list_traces, show
 
 CHUNK = "chk_0123456789abcdef0123"
 OTHER = "chk_fedcba9876543210fedc"

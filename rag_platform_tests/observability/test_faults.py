@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from rag_platform.documents.chunkers_recursive import Recursive
+from rag_platform.chunkers.recursive import Recursive
 from rag_platform.errors import ProviderError, RagError
-from rag_platform.indexes.embedding_workers import EmbeddingWorker
+from rag_platform.indexes.embedding import EmbeddingWorker
 from rag_platform.observability import faults, tracing
 from rag_platform.providers.hashing import Hashing
 from rag_platform_tests.conftest import TINY
@@ -164,7 +164,7 @@ def test_a_bug_in_a_loaders_process_is_seen(desk: Any) -> None:
 
 @pytest.mark.e2e
 def test_a_bug_in_a_command_is_seen(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rag_platform.jobs.summary", broken)
+    monkeypatch.setattr("rag_platform.processes.jobs.summary", broken)
     desk.write(guide="# Limits\n\nThe largest upload is 50 MB.\n")
     desk.call("ingest", desk.docs)
     before = len(logged(desk.store.logs_dir))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rag_platform.errors import ConfigError, InputError, NotFoundError
-from rag_platform.observability import context, logs, traces, tracing
+from rag_platform.observability import context, logs, trace_reader, tracing
 
 
 def lines(logs_dir: Path) -> list[dict]:
@@ -135,7 +135,7 @@ def test_a_huge_payload_is_cut_and_marked(tmp_path: Path) -> None:
     first = lines(tmp_path)[0]
     assert first["truncated"] is True
     assert "payload" not in first
-    assert traces.show(tmp_path, first["trace_id"])["events"][0]["payload"]["truncated"].startswith("{")
+    assert trace_reader.show(tmp_path, first["trace_id"])["events"][0]["payload"]["truncated"].startswith("{")
 
 
 def test_threads_never_tear_each_others_lines(tmp_path: Path) -> None:
@@ -155,14 +155,14 @@ def test_the_program_log_is_joined_by_trace_id(tmp_path: Path) -> None:
     logs.setup_logging(tmp_path)
     try:
         with tracing.trace("query", logs_dir=tmp_path) as running:
-            logging.getLogger("rag_platform.retrieval.engine").warning("slow: %d", 3)
+            logging.getLogger("rag_platform.answering.engine").warning("slow: %d", 3)
     finally:
         for handler in [item for item in logger.handlers if isinstance(item, logs.JsonlHandler)]:
             logger.removeHandler(handler)
         logger.setLevel(level)
     (line,) = [item for item in lines(tmp_path) if item["line"] == "log"]
     assert (line["message"], line["level"], line["trace_id"]) == ("slow: 3", "WARNING", running.trace_id)
-    assert traces.show(tmp_path, running.trace_id)["logs"][0]["message"] == "slow: 3"
+    assert trace_reader.show(tmp_path, running.trace_id)["logs"][0]["message"] == "slow: 3"
 
 
 def test_importing_tracing_loads_no_engine() -> None:
@@ -194,13 +194,13 @@ def test_traces_are_listed_newest_first_and_by_type(tmp_path: Path) -> None:
     for kind in ("query", "ingestion", "query"):
         with tracing.trace(kind, logs_dir=tmp_path, namespace="n") as running, tracing.span("stage.x"):
             ids.append(running.trace_id)
-    listed = traces.list_traces(tmp_path)
+    listed = trace_reader.list_traces(tmp_path)
     assert {item["trace_id"] for item in listed} == set(ids)
     assert [item["started_at"] for item in listed] == sorted((item["started_at"] for item in listed), reverse=True)
-    assert {item["trace_id"] for item in traces.list_traces(tmp_path, trace_type="query")} == {ids[0], ids[2]}
-    assert len(traces.list_traces(tmp_path, limit=1)) == 1
+    assert {item["trace_id"] for item in trace_reader.list_traces(tmp_path, trace_type="query")} == {ids[0], ids[2]}
+    assert len(trace_reader.list_traces(tmp_path, limit=1)) == 1
     assert listed[0]["stages"].keys() == {"stage.x"}
-    assert traces.list_traces(tmp_path / "absent") == []
+    assert trace_reader.list_traces(tmp_path / "absent") == []
 
 
 def test_an_envelope_is_rebuilt_from_its_lines(tmp_path: Path) -> None:
@@ -208,12 +208,12 @@ def test_an_envelope_is_rebuilt_from_its_lines(tmp_path: Path) -> None:
         running.set(release_id="r1")
         with tracing.span("stage.outer"), tracing.span("stage.inner"):
             tracing.event("model.call", {"a": 1})
-    envelope = traces.show(tmp_path, running.trace_id)
+    envelope = trace_reader.show(tmp_path, running.trace_id)
     assert [item["name"] for item in envelope["spans"]] == ["stage.outer", "stage.inner"]
     assert envelope["events"][0]["payload"] == {"a": 1}
     assert envelope["attrs"] == {"release_id": "r1"}
-    assert traces.show(tmp_path, running.trace_id[4:16]) == envelope
-    text = traces.waterfall(envelope)
+    assert trace_reader.show(tmp_path, running.trace_id[4:16]) == envelope
+    text = trace_reader.waterfall(envelope)
     assert "stage.outer" in text
     assert "  stage.inner" in text
     assert "model.call" in text
@@ -228,10 +228,10 @@ def test_a_torn_last_line_and_a_missing_end_are_tolerated(tmp_path: Path) -> Non
     path.unlink()
     dead = tmp_path / "2020-01-01-4194303.jsonl"  # above the largest pid that Linux gives by default
     dead.write_bytes(span_line + b'\n{"schema_version":1,"line":"tra')
-    envelope = traces.show(tmp_path, running.trace_id)
+    envelope = trace_reader.show(tmp_path, running.trace_id)
     assert (envelope["status"], [item["name"] for item in envelope["spans"]]) == ("unfinished", ["stage.x"])
-    assert traces.list_traces(tmp_path)[0]["status"] == "unfinished"
-    assert "stage.x" in traces.waterfall(envelope)
+    assert trace_reader.list_traces(tmp_path)[0]["status"] == "unfinished"
+    assert "stage.x" in trace_reader.waterfall(envelope)
 
 
 def test_an_unknown_an_ambiguous_and_a_malformed_id_are_errors(tmp_path: Path) -> None:
@@ -239,15 +239,15 @@ def test_an_unknown_an_ambiguous_and_a_malformed_id_are_errors(tmp_path: Path) -
         with tracing.trace("query", logs_dir=tmp_path):
             pass
     with pytest.raises(NotFoundError):
-        traces.show(tmp_path, "trc_" + "0" * 32)
+        trace_reader.show(tmp_path, "trc_" + "0" * 32)
     with pytest.raises(InputError, match="give more digits"):  # 40 ids over 16 first digits: two share one
         for digit in "0123456789abcdef":
             try:
-                traces.show(tmp_path, digit)
+                trace_reader.show(tmp_path, digit)
             except NotFoundError:
                 continue
     with pytest.raises(InputError, match="no trace id"):
-        traces.show(tmp_path, "../etc")
+        trace_reader.show(tmp_path, "../etc")
 
 
 def test_lines_of_a_query_are_written_together_in_their_order_and_late_ones_at_once(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rag_platform.config import Limits
+from rag_platform.config.settings import Limits
 from rag_platform.ir import Hit, QueryIR
-from rag_platform.retrieval.queries import prepare
+from rag_platform.query.analysis import prepare
 
 
 def question(text: str = "What is the upload limit?") -> QueryIR:

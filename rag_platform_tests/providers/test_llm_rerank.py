@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rag_platform import prompts
-from rag_platform.config_query import RerankConfig
+from rag_platform.config import prompts
+from rag_platform.config.query import RerankConfig
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.protocols import Reranker
 from rag_platform.registry import build

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from rag_platform import prompts
+from rag_platform.config import prompts
 from rag_platform.errors import ProviderError
-from rag_platform.observability import traces, tracing
+from rag_platform.observability import trace_reader, tracing
 from rag_platform.protocols import LLM, Message
 from rag_platform.registry import build
 from rag_platform_tests.chat_server import Reply, chat_server, message, message_streamed, refused, said, streamed
@@ -38,7 +38,7 @@ def model(protocol: Protocol, url: str, **options: Any) -> LLM:
 
 
 def calls_of(logs: Path, trace_id: str) -> list[dict[str, Any]]:
-    return [event["payload"] for event in traces.show(logs, trace_id)["events"] if event["kind"] == "model.call"]
+    return [event["payload"] for event in trace_reader.show(logs, trace_id)["events"] if event["kind"] == "model.call"]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

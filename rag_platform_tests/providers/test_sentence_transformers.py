@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rag_platform.answering.engine import answer
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import EmbedderInfo, QueryRequest
 from rag_platform.protocols import Embedder, Vectors
 from rag_platform.registry import build
-from rag_platform.retrieval.engine import answer
 
 pytest.importorskip("sentence_transformers", reason="needs the extra `models`: pip install 'rag-platform[models]'")
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.providers.thinking import Listening, spoken
+from rag_platform.providers.openai_calls import Listening, spoken
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from rag_platform.config_query import RetrievalConfig
+from rag_platform.config.query import RetrievalConfig
 from rag_platform.ir import Candidate
-from rag_platform.retrieval.access import AccessPlan, plan
-from rag_platform.retrieval.legs import _tested
+from rag_platform.retrieval.retrievers import AccessPlan, _tested, plan_access
 
 
 def planned(rows: int, *, allowed: int | None = None, recall: float | None = None, **config: float | int) -> AccessPlan:
-    return plan(rows=rows, dim=384, chunks=rows, allowed=allowed, k=50, recall=recall, config=RetrievalConfig(**config))
+    return plan_access(rows=rows, dim=384, chunks=rows, allowed=allowed, k=50, recall=recall, config=RetrievalConfig(**config))
 
 
 @pytest.mark.parametrize(

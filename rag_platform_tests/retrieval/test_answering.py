@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.config import Limits
-from rag_platform.config_query import AnswererConfig
+from rag_platform.answering.citations import cited_numbers, passages, renumbered_marks, unescaped
+from rag_platform.answering.extractive import Extractive
+from rag_platform.config.query import AnswererConfig
+from rag_platform.config.settings import Limits
 from rag_platform.ir import Hit, QueryIR
-from rag_platform.retrieval.answering import Extractive
-from rag_platform.retrieval.citing import cited_numbers, passages, renumbered_marks, unescaped
+from rag_platform.query.analysis import prepare
 from rag_platform.retrieval.confidence import confidence, refuses
-from rag_platform.retrieval.queries import prepare
-from rag_platform.retrieval.wording import best_coverage, coverage, names_coverage, question_words
+from rag_platform.text.term_overlap import best_coverage, coverage, names_coverage, question_words
 
 
 def asked(text: str) -> QueryIR:

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from rag_platform.config import LoadSettings, Settings, load_settings
-from rag_platform.config_query import ProviderConfig
+from rag_platform.answering.engine import answer
+from rag_platform.config.query import ProviderConfig
+from rag_platform.config.settings import LoadSettings, Settings, load_settings
 from rag_platform.errors import CancelledError, ProviderError
 from rag_platform.ir import QueryRequest
-from rag_platform.observability import traces
+from rag_platform.observability import trace_reader
+from rag_platform.processes import limits as budgets
+from rag_platform.processes import limits as deadlines
+from rag_platform.processes.limits import Budget, Deadline, Gate, Load, shed
 from rag_platform.protocols import Completion, Message
-from rag_platform.retrieval import budgets, deadlines
-from rag_platform.retrieval.budgets import Budget, Gate, Load, shed
-from rag_platform.retrieval.deadlines import Deadline
-from rag_platform.retrieval.engine import answer
 from rag_platform.retrieval.library import Library
-from rag_platform.store import Store
+from rag_platform.storage.store import Store
 from rag_platform_tests.chat_server import ChatServer, chat_server, said, streamed
 
 GUIDE = [("Limits", "The maximum upload size is 50 MB."), ("Errors", "Error PPR-9087 means that the licence server cannot be reached.")]
@@ -172,7 +172,7 @@ def test_a_cancelled_query_ends_early_with_its_trace(
     threading.Timer(0.3, cancelled.set).start()
     with pytest.raises(CancelledError) as raised:  # while the model has still not answered
         answer(library, QueryRequest(QUESTION, strategy=name), cancelled=cancelled)
-    assert traces.show(store.logs_dir, raised.value.details["trace_id"])["error"]["code"] == "cancelled"
+    assert trace_reader.show(store.logs_dir, raised.value.details["trace_id"])["error"]["code"] == "cancelled"
     assert library.load.running == 0
 
 
@@ -242,7 +242,7 @@ def test_a_busy_library_answers_with_less_and_says_so(
     assert asked == (0 if "model" in parts else 1)
     assert "50 MB" in result.answer_markdown
     assert sum("questions run at once" in warning for warning in result.warnings) == len(parts)
-    shown = traces.show(store.logs_dir, result.trace_id)["attrs"]
+    shown = trace_reader.show(store.logs_dir, result.trace_id)["attrs"]
     assert shown["flags"]["load_shed"] == parts
 
 
@@ -253,7 +253,7 @@ def test_an_overloaded_library_refuses(publish: Any, settings: Settings, store: 
         answer(library, QueryRequest(QUESTION))
     library.close()
     assert raised.value.code == "overloaded"
-    assert traces.show(store.logs_dir, raised.value.details["trace_id"])["status"] == "error"
+    assert trace_reader.show(store.logs_dir, raised.value.details["trace_id"])["status"] == "error"
 
 
 def test_a_question_that_takes_too_long_to_read_ends_in_time(publish: Any, vary: Any, store: Store, settings: Settings) -> None:

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
+from rag_platform.answering.engine import answer
+from rag_platform.api.status import status
 from rag_platform.caching import Cache
-from rag_platform.config import Settings, load_settings
+from rag_platform.config.settings import Settings, load_settings
 from rag_platform.ir import QueryRequest
-from rag_platform.observability import traces
-from rag_platform.retrieval.engine import answer
+from rag_platform.observability import trace_reader
 from rag_platform.retrieval.library import Library
-from rag_platform.retrieval.status import status
-from rag_platform.store import Store
+from rag_platform.storage.store import Store
 from rag_platform_tests.chat_server import chat_server, said
 
 GUIDE = [("Limits", "The maximum upload size is 50 MB."), ("Errors", "Error PPR-9087 means that the licence server cannot be reached.")]
@@ -74,7 +74,7 @@ def test_many_threads_keep_it_within_its_size() -> None:
 
 
 def hit_in_cache(store: Store, trace_id: str) -> bool:
-    return bool(traces.show(store.logs_dir, trace_id)["attrs"].get("cache_hit"))
+    return bool(trace_reader.show(store.logs_dir, trace_id)["attrs"].get("cache_hit"))
 
 
 def test_the_same_question_is_searched_once(publish: Any, library: Library, store: Store) -> None:
@@ -85,9 +85,9 @@ def test_the_same_question_is_searched_once(publish: Any, library: Library, stor
     assert first.flags == again.flags
     assert first.trace_id != again.trace_id
     assert (hit_in_cache(store, first.trace_id), hit_in_cache(store, again.trace_id)) == (False, True)
-    names = {span["name"] for span in traces.show(store.logs_dir, again.trace_id)["spans"]}
+    names = {span["name"] for span in trace_reader.show(store.logs_dir, again.trace_id)["spans"]}
     assert "stage.retrieve_sparse" not in names and "stage.query_norm" in names
-    assert traces.show(store.logs_dir, again.trace_id)["attrs"]["ranked_chunk_ids"] == [hit.chunk_id for hit in again.hits]
+    assert trace_reader.show(store.logs_dir, again.trace_id)["attrs"]["ranked_chunk_ids"] == [hit.chunk_id for hit in again.hits]
     assert status(library)["caches"]["retrievals"] == {"size": 256, "entries": 1, "hits": 1, "misses": 1, "hit_rate": 0.5}
     assert "retrievals 50% of 2" in status(library)["markdown"]
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rag_platform.answering.citations import checked, cited_numbers, escaped, renumbered_marks, unescaped, without_foreign_links
+from rag_platform.answering.groundedness import best_span, says_something, support
+from rag_platform.answering.groundedness import quoted as stands_whole
 from rag_platform.ir import Hit
-from rag_platform.retrieval.citing import checked, cited_numbers, escaped, renumbered_marks, unescaped, without_foreign_links
-from rag_platform.retrieval.support import best_span, says_something, support
-from rag_platform.retrieval.support import quoted as stands_whole
 
 
 def hit(rank: int, text: str, section: str = "") -> Hit:

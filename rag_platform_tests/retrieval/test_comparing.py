@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from rag_platform.answering.engine import answer
+from rag_platform.api.release_diff import DocumentChange, compare
 from rag_platform.errors import NotFoundError, ReleaseError
 from rag_platform.ir import QueryRequest
-from rag_platform.observability.traces import asked_questions
-from rag_platform.retrieval.comparing import DocumentChange, compare
-from rag_platform.retrieval.engine import answer
+from rag_platform.observability.trace_reader import asked_questions
 
 pytestmark = pytest.mark.integration
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.retrieval.cutting import beginning
+from rag_platform.answering.context_builder import beginning
 from rag_platform.text.markdown_blocks import open_fence
 
 TABLE = "Prices:\n\n| item | price |\n|---|---|\n| pen | 1 |\n| ink | 2 |\n| pad | 3 |\n"

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from rag_platform.indexes.release import current
+from rag_platform.answering.engine import answer
 from rag_platform.ir import QueryRequest
-from rag_platform.retrieval.engine import answer
+from rag_platform.releases.release_store import current
 from rag_platform.retrieval.library import Library
-from rag_platform.store import Store
+from rag_platform.storage.store import Store
 
 TEXT = "# Router\n\nThe router retries a parcel twice before it sends the parcel to the exception chute of the line.\n"
 

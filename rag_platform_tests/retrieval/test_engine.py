@@ -12,17 +12,17 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rag_platform.config import Settings
+from rag_platform.answering.engine import answer
+from rag_platform.answering.extractive import Extractive
+from rag_platform.config.settings import Settings
 from rag_platform.errors import InputError, NotFoundError, ProviderError
 from rag_platform.ir import Hit, QueryIR, QueryRequest
-from rag_platform.observability import traces
+from rag_platform.observability import trace_reader
 from rag_platform.protocols import Vectors, Written
 from rag_platform.providers.hashing import Hashing
 from rag_platform.providers.tantivy import Tantivy
-from rag_platform.retrieval.answering import Extractive
-from rag_platform.retrieval.engine import answer
 from rag_platform.retrieval.library import Library
-from rag_platform.store import Store
+from rag_platform.storage.store import Store
 from rag_platform_tests.chat_server import chat_server, said
 
 HERE = __name__
@@ -118,7 +118,7 @@ def test_the_answer_quotes_the_right_chunk(guide: Any, library: Library, questio
 
 def test_the_trace_has_every_stage_and_what_a_replay_needs(guide: Any, library: Library, store: Store) -> None:
     result = answer(library, QueryRequest("What is the maximum upload size?"), request_id="req_1")
-    trace = traces.show(store.logs_dir, result.trace_id)
+    trace = trace_reader.show(store.logs_dir, result.trace_id)
     assert [item["name"] for item in trace["spans"] if item["name"].startswith("stage.")] in (
         STAGES,
         [*STAGES[:2], *STAGES[3:1:-1], *STAGES[4:]],
@@ -146,7 +146,7 @@ def test_each_mode_runs_its_legs(guide: Any, library: Library, store: Store, mod
     result = answer(library, QueryRequest("maximum upload size", mode=mode))
     assert result.effective_mode == mode
     assert {hit.source for hit in result.hits} <= ({mode} if mode != "hybrid" else {"dense", "sparse", "hybrid"})
-    names = {item["name"] for item in traces.show(store.logs_dir, result.trace_id)["spans"]}
+    names = {item["name"] for item in trace_reader.show(store.logs_dir, result.trace_id)["spans"]}
     assert ("stage.retrieve_dense" in names, "stage.retrieve_sparse" in names) == (mode != "sparse", mode != "dense")
 
 
@@ -174,7 +174,7 @@ def test_without_an_answer_only_hits_come_back(guide: Any, library: Library, sto
     result = answer(library, QueryRequest("maximum upload size", answer=False))
     assert (result.answer_markdown, result.citations) == ("", ())
     assert result.hits[0].chunk_id == "guide-0"
-    assert "stage.generate" not in {item["name"] for item in traces.show(store.logs_dir, result.trace_id)["spans"]}
+    assert "stage.generate" not in {item["name"] for item in trace_reader.show(store.logs_dir, result.trace_id)["spans"]}
 
 
 def test_an_unanswerable_question_is_said_plainly_in_its_language(guide: Any, library: Library) -> None:
@@ -261,7 +261,7 @@ def test_further_questions_are_searched_beside_the_asked_one(guide: Any, vary: A
         result = answer(library, QueryRequest("licence server error", strategy=vary("many", model)))
     assert "rewrite_failed" not in result.flags, result.warnings
     assert result.hits[0].chunk_id == "guide-2"
-    trace = traces.show(store.logs_dir, result.trace_id)
+    trace = trace_reader.show(store.logs_dir, result.trace_id)
     names = [item["name"] for item in trace["spans"]]
     assert names.count("stage.retrieve_dense") == 2 and names.count("stage.retrieve_sparse") == 2 and names.count("stage.fusion") == 1
     assert result.usage == {"calls": 1, "input_tokens": 10, "output_tokens": 5}
@@ -309,7 +309,7 @@ def test_a_wrong_argument_is_an_error_with_its_trace(guide: Any, library: Librar
     with pytest.raises(InputError) as raised:
         answer(library, request_)
     assert raised.value.code == code
-    trace = traces.show(store.logs_dir, raised.value.details["trace_id"])
+    trace = trace_reader.show(store.logs_dir, raised.value.details["trace_id"])
     assert (trace["status"], trace["error"]["code"]) == ("error", code)
 
 
@@ -332,7 +332,7 @@ def test_a_failing_dense_leg_falls_back_to_sparse(publish: Any, vary: Any, libra
     assert result.effective_mode == "sparse"
     assert (result.flags["dense_failed"], result.flags["retrieval_mode_effective"]) == (True, "sparse")
     assert any("model server is down" in warning for warning in result.warnings)
-    trace = traces.show(store.logs_dir, result.trace_id)
+    trace = trace_reader.show(store.logs_dir, result.trace_id)
     failed = next(item for item in trace["spans"] if item["name"] == "stage.retrieve_dense")
     assert failed["error"]["code"] == "unreachable"
     assert trace["attrs"]["flags"]["dense_failed"] is True
@@ -483,7 +483,7 @@ def test_a_filter_without_a_floor_is_refused_and_traced(guide: Any, library: Lib
         deep = {"$and": [deep]}
     with pytest.raises(InputError, match="nested") as raised:
         answer(library, QueryRequest("x", filters=deep))
-    assert traces.show(store.logs_dir, raised.value.details["trace_id"])["error"]["code"] == "invalid_filter"
+    assert trace_reader.show(store.logs_dir, raised.value.details["trace_id"])["error"]["code"] == "invalid_filter"
 
 
 @pytest.mark.parametrize("namespace", ["9" * 500, "../default", "..", "", "Default", "a/b", "\x00"])

@@ -9,17 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.config_query import ContextConfig
+from rag_platform.answering.context_builder import Evidence, rendered, select
+from rag_platform.answering.engine import answer
+from rag_platform.config.query import ContextConfig
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CatalogWriter, Entry
 from rag_platform.ir import Chunk, Document, Hit, QueryRequest, Version
-from rag_platform.observability import traces
+from rag_platform.observability import trace_reader
 from rag_platform.protocols import Vectors
-from rag_platform.retrieval.engine import answer
-from rag_platform.retrieval.evidence import Evidence, select
 from rag_platform.retrieval.library import Library
-from rag_platform.retrieval.quoting import rendered
-from rag_platform.store import Store
+from rag_platform.storage.store import Store
 from rag_platform.text.markdown_blocks import structure
 
 
@@ -295,6 +294,6 @@ def test_the_engine_tells_paraphrases_by_the_stored_vectors(publish: Any, vary: 
         name = vary(f"alike{threshold}", f"context: {{dedupe_cosine: {threshold}}}\n")
         publish({"a": [("Care", text)], "b": [("Care", other)]}, strategy=name, release_id=f"r{threshold}")
         result = answer(library, QueryRequest("When does the pump start?"))
-        [span] = [item for item in traces.show(store.logs_dir, result.trace_id)["spans"] if item["name"] == "stage.context_build"]
+        [span] = [item for item in trace_reader.show(store.logs_dir, result.trace_id)["spans"] if item["name"] == "stage.context_build"]
         answers[threshold] = (span["attrs"]["context_k"], span["attrs"]["repeated"])
     assert answers == {0.94: (1, 1), 0.99: (2, 0)}

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from rag_platform.config import load_strategy
+from rag_platform.answering.engine import answer
+from rag_platform.config.settings import load_strategy
 from rag_platform.errors import ProviderError
 from rag_platform.ir import QueryRequest, QueryResult
-from rag_platform.observability import traces
-from rag_platform.retrieval.engine import answer
+from rag_platform.observability import trace_reader
 from rag_platform.retrieval.library import Library
-from rag_platform.store import Store, read_json, write_json
+from rag_platform.storage.store import Store, read_json, write_json
 from rag_platform_tests.chat_server import ChatServer, Reply, chat_server, refused, said, streamed
 from rag_platform_tests.embeddings_server import embedded, embeddings_server
 
@@ -34,7 +34,7 @@ def endpoint(server: ChatServer) -> str:
 def asked(library: Library, store: Store, strategy: str | None = None, **request: Any) -> tuple[QueryResult, dict[str, Any]]:
     """The result, and the attributes of its trace after looking that both tell the same flags."""
     result = answer(library, QueryRequest(QUESTION, strategy=strategy, **request))
-    trace = traces.show(store.logs_dir, result.trace_id)
+    trace = trace_reader.show(store.logs_dir, result.trace_id)
     assert trace["status"] == "ok" and trace["attrs"]["flags"] == result.flags
     assert list(result.warnings) == trace["attrs"]["warnings"]
     return result, trace
@@ -225,7 +225,7 @@ def test_a_hard_filter_that_cannot_run_stops_the_query(publish: Any, library: Li
     with pytest.raises(ProviderError, match="nothing was searched") as raised:
         answer(library, QueryRequest(QUESTION, filters={"doc_id": "guide"}))
     assert raised.value.code == "filter_failed"
-    attrs = traces.show(store.logs_dir, raised.value.details["trace_id"])["attrs"]
+    attrs = trace_reader.show(store.logs_dir, raised.value.details["trace_id"])["attrs"]
     assert attrs["flags"]["filter_failed"] is True
 
 

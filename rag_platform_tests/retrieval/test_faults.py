@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from rag_platform.config import Settings
-from rag_platform.doctor import examine
+from rag_platform.answering.engine import answer
+from rag_platform.api.status import status
+from rag_platform.cli.doctor import examine
+from rag_platform.config.settings import Settings
 from rag_platform.errors import ProviderError
 from rag_platform.ir import QueryRequest
-from rag_platform.observability import traces
-from rag_platform.retrieval.engine import answer
+from rag_platform.observability import trace_reader
 from rag_platform.retrieval.library import Library
-from rag_platform.retrieval.status import status
-from rag_platform.store import Store
+from rag_platform.storage.store import Store
 from rag_platform_tests.chat_server import chat_server, said
 
 GUIDE = [("Limits", "The maximum upload size is 50 MB."), ("Errors", "Error PPR-9087 means that the licence server cannot be reached.")]
@@ -28,32 +28,32 @@ REWRITING = (
 SOFT = {"filters": {"image_caption": {"$contains": "upload", "$soft": True}}}
 # stage, where the bug is planted, what the strategy says for it, what is asked
 STAGES: list[tuple[str, str, str, dict[str, Any]]] = [
-    ("query_norm", "rag_platform.retrieval.queries:found_keyphrases", "", {}),
-    ("rewrite", "rag_platform.retrieval.rewriting:rewritten", REWRITING, {}),
-    ("plan", "rag_platform.retrieval.access:plan", "", {}),
+    ("query_norm", "rag_platform.query.analysis:found_keyphrases", "", {}),
+    ("rewrite", "rag_platform.query.rewriting:rewritten", REWRITING, {}),
+    ("plan", "rag_platform.retrieval.retrievers:plan", "", {}),
     ("dense", "rag_platform.indexes.dense:DenseVectors.search", "", {}),
     ("sparse", "rag_platform.providers.tantivy:TantivyReader.search", "", {}),
     ("trust", "rag_platform.providers.tantivy:TantivyReader.reach", "", {}),
-    ("naming", "rag_platform.retrieval.naming:Names.named", "", {}),
+    ("naming", "rag_platform.retrieval.document_mentions:Names.named", "", {}),
     ("fusion", "rag_platform.retrieval.fusion:MinMax.fuse", "", {}),
-    ("feedback", "rag_platform.retrieval.legs:asked_again", "retrieval: {feedback_hits: 2}\n", {}),
-    ("filter", "rag_platform.retrieval.filters:to_drop", "", {"filters": {"image_caption": {"$contains": "upload"}}}),
-    ("rerank", "rag_platform.retrieval.features:Features.score", "reranker: {provider: features}\n", {}),
-    ("context", "rag_platform.retrieval.evidence:select", "", {}),
-    ("generation", "rag_platform.retrieval.answering:Extractive.answer", "", {}),
-    ("query_norm", "rag_platform.retrieval.queries:identifiers", "", {}),
-    ("trust", "rag_platform.retrieval.legs:_is_foreign", "", {}),
-    ("filter", "rag_platform.retrieval.filters:plan", "", {}),
-    ("filter", "rag_platform.retrieval.filters:favoured", "", SOFT),
+    ("feedback", "rag_platform.retrieval.retrievers:asked_again", "retrieval: {feedback_hits: 2}\n", {}),
+    ("filter", "rag_platform.query.filters:to_drop", "", {"filters": {"image_caption": {"$contains": "upload"}}}),
+    ("rerank", "rag_platform.retrieval.lexical_reranker:Features.score", "reranker: {provider: features}\n", {}),
+    ("context", "rag_platform.answering.context_builder:select", "", {}),
+    ("generation", "rag_platform.answering.extractive:Extractive.answer", "", {}),
+    ("query_norm", "rag_platform.query.analysis:identifiers", "", {}),
+    ("trust", "rag_platform.retrieval.retrievers:_is_foreign", "", {}),
+    ("filter", "rag_platform.query.filters:plan", "", {}),
+    ("filter", "rag_platform.query.filters:favoured", "", SOFT),
     ("filter", "rag_platform.retrieval.reranking:boosted", "", SOFT),
-    ("rerank", "rag_platform.retrieval.models:Models.reranker", "reranker: {provider: features}\n", {}),
-    ("rerank", "rag_platform.retrieval.ordering:confidence", "reranker: {provider: features, only_below_confidence: 0.5}\n", {}),
-    ("dedupe", "rag_platform.retrieval.ordering:limited", "", {}),
-    ("hydration", "rag_platform.retrieval.ordering:with_picture_texts", "", {}),
-    ("context", "rag_platform.retrieval.evidence:_order", "", {}),
-    ("generation", "rag_platform.retrieval.citing:checked", "", {}),
-    ("generation", "rag_platform.retrieval.answering:confidence", "", {}),
-    ("generation", "rag_platform.retrieval.models:Models.answerer", "", {}),
+    ("rerank", "rag_platform.retrieval.provider_cache:Models.reranker", "reranker: {provider: features}\n", {}),
+    ("rerank", "rag_platform.retrieval.ranking:confidence", "reranker: {provider: features, only_below_confidence: 0.5}\n", {}),
+    ("dedupe", "rag_platform.retrieval.ranking:limited", "", {}),
+    ("hydration", "rag_platform.retrieval.ranking:with_picture_texts", "", {}),
+    ("context", "rag_platform.answering.context_builder:_order", "", {}),
+    ("generation", "rag_platform.answering.citations:checked", "", {}),
+    ("generation", "rag_platform.answering.extractive:confidence", "", {}),
+    ("generation", "rag_platform.retrieval.provider_cache:Models.answerer", "", {}),
 ]  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def test_a_bug_in_a_stage_is_seen_and_the_question_answered(
     (line,) = logged(store)
     assert line["level"] == "ERROR" and line["trace_id"] == result.trace_id
     assert "Traceback (most recent call last)" in line["exception"] and "in broken" in line["exception"]
-    assert "in broken" in traces.show(store.logs_dir, result.trace_id)["logs"][0]["exception"]
+    assert "in broken" in trace_reader.show(store.logs_dir, result.trace_id)["logs"][0]["exception"]
     data = status(library)
     assert data["unexpected_errors"]["count"] == 1 and data["unexpected_errors"]["latest"]["trace_id"] == result.trace_id
     assert "1 unexpected error since" in data["markdown"] and result.trace_id in data["markdown"]
@@ -105,9 +105,9 @@ def test_a_bug_in_a_stage_is_seen_and_the_question_answered(
 @pytest.mark.parametrize(
     ("stage", "place"),
     [
-        ("naming", "rag_platform.retrieval.naming:without_names"),
-        ("naming", "rag_platform.retrieval.legs:asked_inside"),
-        ("fusion", "rag_platform.retrieval.naming:preferred"),
+        ("naming", "rag_platform.retrieval.document_mentions:without_names"),
+        ("naming", "rag_platform.retrieval.retrievers:asked_inside"),
+        ("fusion", "rag_platform.retrieval.document_mentions:preferred"),
     ],
 )
 def test_a_bug_in_the_search_of_named_documents_is_seen_and_the_question_answered(
@@ -156,7 +156,7 @@ def test_namespaces_take_turns_where_their_hits_cannot_be_weighed(
 ) -> None:
     publish({"guide": GUIDE}, namespace="one")
     publish({"notes": [("Upload", "Uploads are kept for 30 days.")]}, namespace="two")
-    plant(monkeypatch, "rag_platform.retrieval.merging:by_namespace")
+    plant(monkeypatch, "rag_platform.retrieval.fusion:by_namespace")
     result = answer(library, QueryRequest(QUESTION, namespaces=("one", "two")))
     assert result.flags["merge_failed"] is True
     assert [hit.namespace for hit in result.hits[:2]] == ["one", "two"] and [hit.rank for hit in result.hits] == [1, 2, 3]
@@ -177,7 +177,7 @@ def test_a_bug_before_every_stage_ends_the_question_and_is_seen(
     publish: Any, library: Library, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish({"guide": GUIDE})
-    plant(monkeypatch, "rag_platform.retrieval.engine:_format_response")
+    plant(monkeypatch, "rag_platform.answering.engine:_format_response")
     with pytest.raises(AttributeError):
         answer(library, QueryRequest(QUESTION))
     assert status(library)["unexpected_errors"]["count"] == 1

@@ -4,12 +4,12 @@ import dataclasses
 
 import pytest
 
-from rag_platform.config import Limits
-from rag_platform.config_query import RerankConfig
+from rag_platform.config.query import RerankConfig
+from rag_platform.config.settings import Limits
 from rag_platform.ir import Hit, QueryIR
+from rag_platform.query.analysis import prepare
 from rag_platform.registry import build
-from rag_platform.retrieval.features import Features, terms_of
-from rag_platform.retrieval.queries import prepare
+from rag_platform.retrieval.lexical_reranker import Features, terms_of
 from rag_platform.retrieval.reranking import reranked
 
 ONLY_WORDS = {"fused": 0.0, "headings": 0.0, "phrases": 0.0, "identifiers": 0.0}

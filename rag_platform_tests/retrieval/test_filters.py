@@ -10,7 +10,7 @@ from rag_platform.errors import InputError
 from rag_platform.indexes.catalog import FILTERABLE, CatalogReader, FilterField
 from rag_platform.indexes.catalog_tables import CatalogWriter, Entry
 from rag_platform.ir import Chunk, Document, MediaText, Version
-from rag_platform.retrieval.filters import MISSING, SOFT_FIELDS, favoured, plan, to_drop
+from rag_platform.query.filters import MISSING, SOFT_FIELDS, favoured, plan, to_drop
 
 
 def chunk(chunk_id: str, doc_id: str, **changes: Any) -> Chunk:

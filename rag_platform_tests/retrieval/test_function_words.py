@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from rag_platform.config import Limits
-from rag_platform.config_query import QueryConfig
-from rag_platform.retrieval.function_words import without
-from rag_platform.retrieval.queries import further, plain, prepare, relaxed
+from rag_platform.config.query import QueryConfig
+from rag_platform.config.settings import Limits
+from rag_platform.query.analysis import further, plain, prepare, relaxed
+from rag_platform.text.stop_words import without
 
 LIMITS = Limits()
 

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from rag_platform.config import Limits
-from rag_platform.config_query import AnswererConfig
+from rag_platform.answering.citations import checked
+from rag_platform.config.query import AnswererConfig
+from rag_platform.config.settings import Limits
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import Hit
 from rag_platform.providers.openai_chat import OpenAIChat
-from rag_platform.retrieval.citing import checked
-from rag_platform.retrieval.models import build_answerer
-from rag_platform.retrieval.queries import prepare
+from rag_platform.query.analysis import prepare
+from rag_platform.retrieval.provider_cache import build_answerer
 from rag_platform_tests.chat_server import Reply, chat_server, refused, said, streamed
 
 CONFIG = AnswererConfig(provider="llm")

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_platform.ir import Hit
-from rag_platform.retrieval.duplicates import adds_nothing, diversified, likeness, says_no_less
-from rag_platform.retrieval.hits import limited
+from rag_platform.retrieval.hydration import adds_nothing, diversified, likeness, limited, says_no_less
 
 RULES: dict[str, Any] = {"dedupe": True, "max_per_document": 0}
 SENTENCE = "the gateway refuses every upload above the limit and tells the client why"

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.config_query import InferenceConfig
+from rag_platform.config.query import InferenceConfig
 from rag_platform.indexes.catalog import FILTERABLE
-from rag_platform.retrieval.filters import plan
-from rag_platform.retrieval.inference import MAX_CHARS, inferred
-from rag_platform.retrieval.queries import cleaned
+from rag_platform.query.analysis import cleaned
+from rag_platform.query.filter_inference import MAX_CHARS, inferred
+from rag_platform.query.filters import plan
 
 TODAY = date(2026, 11, 22)
 CONFIG = InferenceConfig()

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from rag_platform.answering.engine import answer
 from rag_platform.ir import QueryRequest
-from rag_platform.retrieval import deadlines, turns
-from rag_platform.retrieval.engine import answer
+from rag_platform.processes import limits
 from rag_platform.retrieval.library import Library
 
 GUIDE = [("Limits", "The maximum upload size is 50 MB."), ("Errors", "Error PPR-9087 means that the licence server cannot be reached.")]
@@ -19,7 +19,7 @@ QUESTION = "What is the maximum upload size?"
 @pytest.fixture
 def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
     """One question is as many as this process has processors for."""
-    monkeypatch.setattr(turns.searches, "places", 1)
+    monkeypatch.setattr(limits.searches, "places", 1)
 
 
 def threads_of(library: Library, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
@@ -40,9 +40,9 @@ def threads_of(library: Library, monkeypatch: pytest.MonkeyPatch) -> dict[str, i
 def test_a_crowded_process_finds_the_same_with_one_thread(publish: Any, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     publish({"guide": GUIDE})
     seen = threads_of(library, monkeypatch)
-    monkeypatch.setattr(turns.searches, "places", 2)
+    monkeypatch.setattr(limits.searches, "places", 2)
     alone = answer(library, QueryRequest(QUESTION))
-    monkeypatch.setattr(turns.searches, "places", 1)
+    monkeypatch.setattr(limits.searches, "places", 1)
     among_others = answer(library, QueryRequest(f"{QUESTION} "))  # not remembered
     assert seen["dense"] == seen["sparse"]
     assert (among_others.hits, among_others.answer_markdown, among_others.flags) == (alone.hits, alone.answer_markdown, alone.flags)
@@ -94,7 +94,7 @@ def test_calls_in_turn_share_a_thread_and_a_cancelled_one_is_not_made() -> None:
     def third() -> int:
         raise ValueError("no")
 
-    one, two, three, four = deadlines.start_in_turn([first, second, third, second])
+    one, two, three, four = limits.start_in_turn([first, second, third, second])
     assert two.cancel()
     begin.set()
     assert one.result(10) == four.result(10) != threading.get_ident()
@@ -103,5 +103,5 @@ def test_calls_in_turn_share_a_thread_and_a_cancelled_one_is_not_made() -> None:
 
 
 def test_a_crowd_is_more_threads_than_places() -> None:
-    two = turns.Turns(2)
+    two = limits.Turns(2)
     assert [two.crowded(threads) for threads in (1, 2, 3)] == [False, False, True]

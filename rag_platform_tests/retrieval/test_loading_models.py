@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from rag_platform.answering.engine import answer
 from rag_platform.ir import QueryRequest
-from rag_platform.observability import traces
-from rag_platform.retrieval.engine import answer
+from rag_platform.observability import trace_reader
 from rag_platform.retrieval.library import Library
-from rag_platform.store import Store
+from rag_platform.storage.store import Store
 from rag_platform_tests.slow_to_load import LOADED, SECONDS
 
 GUIDE = [("Limits", "The maximum upload size is 50 MB."), ("Errors", "Error PPR-9087 means that the licence server cannot be reached.")]
@@ -32,11 +32,11 @@ def test_loading_the_embedder_costs_the_first_question_no_leg(
     LOADED.clear()
     result = answer(library, QueryRequest("What is the maximum upload size?", namespaces=namespaces))
     assert (result.effective_mode, result.warnings) == ("hybrid", ())
-    spans = traces.show(store.logs_dir, result.trace_id)["spans"]
+    spans = trace_reader.show(store.logs_dir, result.trace_id)["spans"]
     (loading,) = [span for span in spans if span["name"] == "model.load"]
     assert loading["duration_ms"] >= 1000 * SECONDS and loading["provider"]["provider_type"] == "embedder"
     again = answer(library, QueryRequest("What is error PPR-9087?", namespaces=namespaces))
-    assert "model.load" not in {span["name"] for span in traces.show(store.logs_dir, again.trace_id)["spans"]}
+    assert "model.load" not in {span["name"] for span in trace_reader.show(store.logs_dir, again.trace_id)["spans"]}
 
 
 def test_nothing_is_loaded_for_a_question_to_the_words_alone(publish: Any, slow: str, library: Library, store: Store) -> None:

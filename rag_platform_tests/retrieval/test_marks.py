@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from rag_platform.answering.engine import answer
+from rag_platform.api.envelopes import fit_query
 from rag_platform.ir import QueryRequest, QueryResult
-from rag_platform.retrieval.engine import answer
 from rag_platform.retrieval.library import Library
-from rag_platform.retrieval.responses import fit_query
 from rag_platform_tests.chat_server import chat_server, said
 from rag_platform_tests.retrieval.conftest import GUIDE
 

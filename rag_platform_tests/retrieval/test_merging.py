@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
+from rag_platform.answering.engine import answer
+from rag_platform.api.envelopes import fit_query
 from rag_platform.errors import InputError, ReleaseError
 from rag_platform.ir import Candidate, Hit, QueryRequest
-from rag_platform.observability import traces
-from rag_platform.retrieval import merging
-from rag_platform.retrieval.engine import answer
+from rag_platform.observability import trace_reader
+from rag_platform.retrieval import fusion
 from rag_platform.retrieval.library import Library
-from rag_platform.retrieval.responses import fit_query
-from rag_platform.store import Store, write_text
+from rag_platform.storage.store import Store, write_text
 
 
 def hit(chunk_id: str, text: str, score: float = 1.0) -> Hit:
@@ -26,26 +26,26 @@ def hit(chunk_id: str, text: str, score: float = 1.0) -> Hit:
 def test_further_questions_add_to_the_asked_one() -> None:
     asked = [Candidate("a", 9.0, "sparse"), Candidate("b", 8.0, "sparse")]
     further = [Candidate("c", 7.0, "sparse"), Candidate("b", 6.0, "sparse")]
-    merged = merging.by_rank([asked, further])
+    merged = fusion.by_rank([asked, further])
     # a: 1/61, b: 1/62 + .5/62, c: .5/61
     assert [(c.chunk_id, c.score) for c in merged] == [("b", 0.024193548387), ("a", 0.016393442623), ("c", 0.008196721311)]
-    assert merging.by_rank([asked, []]) == asked
-    assert merging.by_rank([[], []]) == []
+    assert fusion.by_rank([asked, []]) == asked
+    assert fusion.by_rank([[], []]) == []
 
 
 def test_namespaces_are_interleaved_by_how_much_of_the_question_they_speak_of() -> None:
     pumps = [hit("p1", "The pump needs oil."), hit("p2", "Oil the pump."), hit("p3", "pump")]
     other = [hit("o1", "The oil price.", 900.0), hit("o2", "Nothing at all.", 800.0)]
-    merged = merging.by_namespace("pump oil", [other, pumps])
+    merged = fusion.by_namespace("pump oil", [other, pumps])
     # weights: pumps 1, other .5 squared; scores are weight / rank
     assert [(h.chunk_id, h.rank, h.score) for h in merged] == [("p1", 1, 1.0), ("p2", 2, 0.5), ("p3", 3, 0.333333), ("o1", 4, 0.25),
                                                               ("o2", 5, 0.125)]  # fmt: skip
-    near = merging.by_namespace("pump oil price", [other, pumps])  # both hold two of three words: they take turns
+    near = fusion.by_namespace("pump oil price", [other, pumps])  # both hold two of three words: they take turns
     assert [h.chunk_id for h in near] == ["o1", "p1", "o2", "p2", "p3"]
 
 
 def test_without_common_words_the_lists_take_turns() -> None:
-    merged = merging.by_namespace("Pumpe", [[hit("a1", "x"), hit("a2", "x")], [hit("b1", "x"), hit("b2", "x")], []])
+    merged = fusion.by_namespace("Pumpe", [[hit("a1", "x"), hit("a2", "x")], [hit("b1", "x"), hit("b2", "x")], []])
     assert [h.chunk_id for h in merged] == ["a1", "b1", "a2", "b2"]
 
 
@@ -75,7 +75,7 @@ def test_several_namespaces_answer_one_question(two: None, library: Library, sto
     assert (result.releases, result.release_id) == ({"machines": "r1", "people": "r7"}, "r1")
     assert result.effective_mode == "mixed"
     assert set(result.flags["namespaces"]) == set(BOTH)
-    trace = traces.show(store.logs_dir, result.trace_id)
+    trace = trace_reader.show(store.logs_dir, result.trace_id)
     names = [span["name"] for span in trace["spans"]]
     assert names.count("namespace.search") == 2 and names.count("stage.query_norm") == 2 and names.count("stage.merge") == 1
     assert trace["attrs"]["releases"] == result.releases
@@ -118,7 +118,7 @@ def test_a_namespace_that_is_down_is_a_warning(two: None, library: Library, stor
     assert result.hits[0].doc_id == "pump" and result.releases == {"machines": "r1"}
     assert any(warning.startswith("people: could not be asked") for warning in result.warnings)
     assert set(result.flags["namespaces_failed"]) == {"people"}
-    assert traces.show(store.logs_dir, result.trace_id)["status"] == "ok"
+    assert trace_reader.show(store.logs_dir, result.trace_id)["status"] == "ok"
 
 
 def test_all_namespaces_down_is_an_error(two: None, library: Library, store: Store) -> None:

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from rag_platform.config import load_settings
+from rag_platform.answering.engine import answer
+from rag_platform.config.settings import load_settings
 from rag_platform.ir import QueryRequest, QueryResult
-from rag_platform.observability import traces
-from rag_platform.retrieval.engine import answer
+from rag_platform.observability import trace_reader
 from rag_platform.retrieval.library import Library
-from rag_platform.store import Store
+from rag_platform.storage.store import Store
 from rag_platform_tests.chat_server import ChatServer, Reply, chat_server, message, message_streamed, refused, said, streamed
 
 GUIDE = [("Limits", "The maximum upload size is 50 MB."), ("Errors", "Error PPR-9087 means that the licence server cannot be reached.")]
@@ -50,7 +50,7 @@ def ask(publish: Any, vary: Any, library: Library, store: Store) -> Callable[...
     ) -> tuple[QueryResult, dict[str, Any]]:
         name = vary("told", lines + endpoint(server, provider))
         result = answer(library, QueryRequest(QUESTION, strategy=name), **more)
-        return result, traces.show(store.logs_dir, result.trace_id)
+        return result, trace_reader.show(store.logs_dir, result.trace_id)
 
     return asked
 
@@ -185,7 +185,7 @@ def test_another_wording_of_a_prompt_in_any_folder_is_asked_anew(publish: Any, v
         asked()
         assert [body["messages"][0]["content"] for body in server.requests] == ["Answer politely.", "Answer curtly."]
     library.close()
-    shown = [span(traces.show(store.logs_dir, item.trace_id), "stage.generate")["attrs"] for item in (first, again)]
+    shown = [span(trace_reader.show(store.logs_dir, item.trace_id), "stage.generate")["attrs"] for item in (first, again)]
     assert [attrs["cache_hit"] for attrs in shown] == [False, True]
     assert len({attrs["prompt_profile_id"] for attrs in shown}) == 1 and {attrs["model_id"] for attrs in shown} == {"m"}
 

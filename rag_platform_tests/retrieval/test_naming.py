@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from rag_platform.answering.engine import answer
 from rag_platform.ir import Candidate, QueryRequest
-from rag_platform.observability.traces import show
+from rag_platform.observability.trace_reader import show
 from rag_platform.providers.tantivy import Tantivy
-from rag_platform.retrieval.engine import answer
+from rag_platform.retrieval.document_mentions import Names, preferred, said, united, without_names
 from rag_platform.retrieval.library import Library
-from rag_platform.retrieval.naming import Names, preferred, said, united, without_names
 
 FILES = {
     "b22": ("BOEING_2022_10K.pdf", "0000012927-23-000007", 40),

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.config import KeyphraseConfig, Limits
-from rag_platform.config_query import InferenceConfig, QueryConfig
+from rag_platform.config.query import InferenceConfig, QueryConfig
+from rag_platform.config.settings import KeyphraseConfig, Limits
 from rag_platform.errors import InputError
-from rag_platform.retrieval.queries import cleaned, half_width, identifiers, normalised, phrases, plain, prepare, relaxed
+from rag_platform.query.analysis import cleaned, half_width, identifiers, normalised, phrases, plain, prepare, relaxed
 from rag_platform.text.keyphrases import keyphrases
 
 LIMITS = Limits(max_query_chars=50)
@@ -271,7 +271,7 @@ def test_naughty_strings_are_prepared_or_clearly_refused(material: Path) -> None
 
 def test_preparing_an_english_question_loads_no_dictionary() -> None:
     code = (
-        "import sys; from rag_platform.config import Limits; from rag_platform.retrieval.queries import prepare;"
+        "import sys; from rag_platform.config.settings import Limits; from rag_platform.query.analysis import prepare;"
         "prepare('how large may an upload be, PDF only', Limits());"
         "print([name for name in ('rjieba', 'openai', 'httpx', 'pyarrow', 'pandas', 'chromadb') if name in sys.modules])"
     )

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rag_platform.answering.context_builder import FORMATS, overlap, rendered
 from rag_platform.ir import Hit
-from rag_platform.retrieval.quoting import FORMATS, overlap, rendered
 
 HEADS = {"markdown": r"^\[\d+\] ", "plain": r"^\[\d+\] ", "xml": r"<passage n="}
 CLOSED = {"markdown": r"(?!)", "plain": r"(?!)", "xml": r"</passage>"}

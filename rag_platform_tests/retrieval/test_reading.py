@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from rag_platform.api.documents import get_document, list_documents
+from rag_platform.api.status import status
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.retrieval.library import Library
-from rag_platform.retrieval.reading import get_document, list_documents
-from rag_platform.retrieval.status import status
 from rag_platform.text.tokens import estimate_tokens
 
 PORTS, NOTES, HOLIDAYS = "files/ports.md", "files/notes.txt", "files/休假.md"

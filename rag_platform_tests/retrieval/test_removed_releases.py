@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
+from rag_platform.answering.engine import answer
+from rag_platform.api import document_views
+from rag_platform.api.documents import get_document
 from rag_platform.errors import IntegrityError, NotFoundError
 from rag_platform.indexes import catalog
-from rag_platform.indexes import release as releases
 from rag_platform.ir import QueryRequest
-from rag_platform.retrieval import forms
-from rag_platform.retrieval.engine import answer
+from rag_platform.releases import release_store as releases
 from rag_platform.retrieval.library import Lease, Library
-from rag_platform.retrieval.reading import get_document
-from rag_platform.store import Store, write_text
+from rag_platform.storage.store import Store, write_text
 
 OLD = {"guide": [("Limits", "The maximum upload size is 50 MB.")]}
 NEW = {"guide": [("Limits", "The maximum upload size is 80 MB.")]}
@@ -174,17 +174,17 @@ def test_a_document_whose_data_is_collected_while_it_is_read(shelf: Any, tmp_pat
     note.write_text("# Gate\n\nThe gate opens at 05:30.\n", encoding="utf-8")
     shelf.ingest(note)
     library = shelf.library()
-    real = forms.FORMS["md"]
+    real = document_views.FORMS["md"]
     updates = ["06:00", ""]
 
-    def crossing(lease: Lease, store: Store, found: forms.Found, *limits: Any) -> Any:
+    def crossing(lease: Lease, store: Store, found: document_views.Found, *limits: Any) -> Any:
         if update := updates.pop(0):
             note.write_text(f"# Gate\n\nThe gate opens at {update}.\n", encoding="utf-8")
             shelf.ingest(note)
             shutil.rmtree(store.facts_dir(found.version, lease.release.manifest.profiles["facts"]))
         return real(lease, store, found, *limits)
 
-    monkeypatch.setitem(forms.FORMS, "md", crossing)
+    monkeypatch.setitem(document_views.FORMS, "md", crossing)
     doc_id = shelf.ledger.documents("default")[0].doc_id
     assert "06:00" in get_document(library, "default", doc_id)["markdown"] and not updates
     monkeypatch.undo()

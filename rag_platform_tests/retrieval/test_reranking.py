@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.config import Limits
-from rag_platform.config_query import RerankConfig
+from rag_platform.config.query import RerankConfig
+from rag_platform.config.settings import Limits
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Hit, QueryIR
-from rag_platform.retrieval.queries import prepare
+from rag_platform.query.analysis import prepare
 from rag_platform.retrieval.reranking import NoReranking, boosted, filled, movement, renumbered, reranked
 from rag_platform.traits import Traits
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from rag_platform.api.envelopes import envelope, exit_code, failure, fit_query, snippet
 from rag_platform.errors import ConfigError, InputError, NotFoundError, ProviderError
 from rag_platform.ir import Citation, Hit, QueryResult
-from rag_platform.retrieval.responses import envelope, exit_code, failure, fit_query, snippet
 from rag_platform.text.tokens import estimate_tokens
 
 TRACE = "trc_0123456789abcdef0123456789abcdef"

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from rag_platform import prompts
-from rag_platform.config import Limits
-from rag_platform.config_query import InferenceConfig, QueryConfig, RewriteConfig
+from rag_platform.config import prompts
+from rag_platform.config.query import InferenceConfig, QueryConfig, RewriteConfig
+from rag_platform.config.settings import Limits
 from rag_platform.errors import ProviderError
 from rag_platform.ir import QueryIR
+from rag_platform.query.analysis import plain, prepare
+from rag_platform.query.rewriting import FIELDS, PROMPT, rewritten, schema
 from rag_platform.registry import build
-from rag_platform.retrieval.queries import plain, prepare
-from rag_platform.retrieval.rewriting import FIELDS, PROMPT, rewritten, schema
 from rag_platform_tests.chat_server import ChatServer, Reply, chat_server, refused, said
 
 CONFIG = QueryConfig(rewrite=RewriteConfig(enabled=True, queries=2))

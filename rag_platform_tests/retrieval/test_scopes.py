@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from rag_platform.answering.engine import answer
 from rag_platform.errors import InputError
 from rag_platform.ir import QueryRequest
-from rag_platform.retrieval.engine import answer
-from rag_platform.retrieval.scopes import Scope
+from rag_platform.query.filters import Scope
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""rag_platform.retrieval.searching: what a search says of filters by patchy fields, of damaged indexes, and of itself in the trace."""
+"""What a search of one namespace says of filters by patchy fields, of damaged indexes, and of itself in the trace."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from rag_platform.answering.engine import answer
 from rag_platform.ir import QueryRequest
-from rag_platform.observability import traces
-from rag_platform.retrieval.engine import answer
+from rag_platform.observability import trace_reader
 
 DOCS = {
     "pool.md": "# Connection pool\n\nThe connection pool holds a hundred connections. A connection pool queues further requests.\n",
@@ -55,7 +55,7 @@ def test_a_lost_word_index_is_told_once(filled: Any) -> None:
 def test_the_trace_tells_the_namespaces_apart(filled: Any, tmp_path: Path) -> None:
     filled.ingest(tmp_path / "logs.md", namespace="logs")
     result = answer(filled.library(), QueryRequest("connection pool", namespaces=("default", "logs")))
-    told = traces.show(filled.store.logs_dir, result.trace_id)["attrs"]
+    told = trace_reader.show(filled.store.logs_dir, result.trace_id)["attrs"]
     assert told["candidate_count_before_after_filter.default"] == [2, 2]
     assert told["candidate_count_before_after_filter.logs"] == [1, 1]
     assert {"dense_topk_overlap_sparse.default", "dense_topk_overlap_sparse.logs"} <= told.keys()

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.config import Limits
+from rag_platform.answering.engine import answer
+from rag_platform.config.settings import Limits
 from rag_platform.ir import QueryRequest
-from rag_platform.retrieval.engine import answer
+from rag_platform.query.analysis import MAX_CHARS, cleaned, further, plain, prepare, relaxed, subject
 from rag_platform.retrieval.library import Library
-from rag_platform.retrieval.queries import cleaned, further, plain, prepare, relaxed
-from rag_platform.retrieval.subjects import MAX_CHARS, subject
 
 
 @pytest.mark.parametrize(

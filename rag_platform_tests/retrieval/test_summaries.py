@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from rag_platform.config_query import SummaryConfig
+from rag_platform.api.documents import list_documents
+from rag_platform.api.summaries import STYLES, Part, summarise, summarize_document
+from rag_platform.config.query import SummaryConfig
 from rag_platform.errors import CancelledError, ConfigError, InputError, NotFoundError
-from rag_platform.observability import traces, tracing
+from rag_platform.observability import trace_reader, tracing
+from rag_platform.processes import limits
 from rag_platform.providers.openai_chat import OpenAIChat
-from rag_platform.retrieval import deadlines
 from rag_platform.retrieval.library import Library
-from rag_platform.retrieval.reading import list_documents
-from rag_platform.retrieval.summaries import STYLES, Part, summarise, summarize_document
 from rag_platform.text import textrank
 from rag_platform_tests.chat_server import Reply, chat_server, refused, said
 
@@ -170,7 +170,9 @@ def test_a_broken_prompt_leaves_the_quotes_unless_a_model_was_asked_for(
     assert (data["method"], data["usage"], server.requests) == ("textrank", {}, [])
     assert "{titel}" in data["warnings"][0]
     told = [
-        event["payload"] for event in traces.show(shelf.store.logs_dir, trace.trace_id)["events"] if event["kind"] == "summary.fallback"
+        event["payload"]
+        for event in trace_reader.show(shelf.store.logs_dir, trace.trace_id)["events"]
+        if event["kind"] == "summary.fallback"
     ]
     assert told[0]["code"] == "invalid_config" and "{titel}" in told[0]["message"]
 
@@ -178,7 +180,7 @@ def test_a_broken_prompt_leaves_the_quotes_unless_a_model_was_asked_for(
 def test_a_summary_that_nobody_waits_for_ends() -> None:
     over = threading.Event()
     with chat_server(lambda body, number: (over.wait(20), said("late"))[1]) as server:
-        with pytest.raises(CancelledError), deadlines.cancellable() as cancelled:
+        with pytest.raises(CancelledError), limits.cancellable() as cancelled:
             threading.Timer(0.3, cancelled.set).start()
             summarise(GUIDE, SummaryConfig(), "short", llm(server.url))
         over.set()

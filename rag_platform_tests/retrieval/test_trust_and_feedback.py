@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from rag_platform.answering.engine import answer
 from rag_platform.ir import Candidate, QueryRequest
-from rag_platform.observability.traces import show
-from rag_platform.retrieval import legs, queries
-from rag_platform.retrieval.engine import answer
+from rag_platform.observability.trace_reader import show
+from rag_platform.query import analysis
+from rag_platform.retrieval import retrievers
 from rag_platform.retrieval.library import Library
 
 DOCUMENTS = {
@@ -23,9 +24,9 @@ DOCUMENTS = {
 
 def trust(library: Library, text: str) -> float:
     with library.lease("default") as lease:
-        query = queries.prepare(text, library.settings.limits)
+        query = analysis.prepare(text, library.settings.limits)
         assert lease.release.lexical is not None
-        return legs.trust_in_words(lease.release.lexical, query, lease.release.lexical.search(text, 10))
+        return retrievers.trust_in_words(lease.release.lexical, query, lease.release.lexical.search(text, 10))
 
 
 def test_words_are_trusted_as_far_as_the_texts_hold_them(publish: Any, library: Library) -> None:
@@ -37,7 +38,7 @@ def test_words_are_trusted_as_far_as_the_texts_hold_them(publish: Any, library: 
 
 
 def test_without_an_index_or_hits_nothing_is_trusted() -> None:
-    assert legs.trust_in_words(None, None, [Candidate("c", 1.0, "sparse")]) == 0.0  # type: ignore[arg-type]
+    assert retrievers.trust_in_words(None, None, [Candidate("c", 1.0, "sparse")]) == 0.0  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("scope", ["all", "pool"])
@@ -70,8 +71,8 @@ def test_a_sentence_in_a_language_of_no_text_is_trusted_half(publish: Any, libra
         assert lease.holds("en") and not lease.holds("zh")
 
         def found(text: str) -> float:
-            query = queries.prepare(text, library.settings.limits)
-            return legs.retrieve(library, lease, library.query_strategy(lease), query, "hybrid", legs.Access(), 10).trust
+            query = analysis.prepare(text, library.settings.limits)
+            return retrievers.retrieve(library, lease, library.query_strategy(lease), query, "hybrid", retrievers.Access(), 10).trust
 
         assert found("What does Lindqvist run?") == found("Lindqvist") == 1.0
         assert found("Lindqvist 什么？") == 0.5

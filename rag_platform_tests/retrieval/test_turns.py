@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from rag_platform.retrieval.turns import Turns
+from rag_platform.processes.limits import Turns
 
 
 def test_places_are_given_in_order_of_arrival_and_never_more_than_there_are() -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rag_platform.config import Limits
-from rag_platform.config_query import QueryConfig
+from rag_platform.config.query import QueryConfig
+from rag_platform.config.settings import Limits
 from rag_platform.errors import ConfigError
-from rag_platform.retrieval.queries import prepare
-from rag_platform.retrieval.vocabulary import vocabulary
+from rag_platform.query.analysis import prepare
+from rag_platform.query.synonyms import vocabulary
 
 CONFIG = QueryConfig(
     synonyms={

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.retrieval.wording import asked
+from rag_platform.text.term_overlap import asked
 from rag_platform.text.terms import terms
 
 

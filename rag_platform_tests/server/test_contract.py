@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 from mcp import Client
 
-from rag_platform.config import Settings
+from rag_platform.config.settings import Settings
 from rag_platform.server.app import build_server
 
 SNAPSHOT = Path(__file__).with_name("contract.json")

@@ -20,12 +20,12 @@ from mcp.shared.exceptions import MCPError
 
 from rag_platform.errors import NotFoundError
 from rag_platform.indexes.catalog import FILTERABLE
-from rag_platform.observability.traces import show
-from rag_platform.retrieval import filters
+from rag_platform.observability.trace_reader import show
+from rag_platform.query import filters
 from rag_platform.retrieval.library import Library
-from rag_platform.retrieval.warming import warm
-from rag_platform.server import responding
+from rag_platform.retrieval.preload import warm
 from rag_platform.server import tools as server_tools
+from rag_platform.server import worker_pool
 from rag_platform.server.app import build_server
 from rag_platform.text import segmentation
 from rag_platform_tests.chat_server import chat_server, said
@@ -207,14 +207,14 @@ def test_unexpected_failures_tell_a_trace_and_no_more(read_only_shelf: Any, monk
 def test_a_slow_call_blocks_neither_the_loop_nor_other_calls(read_only_shelf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second call ends while the first one still waits, and a cancelled call is let go at once."""
     release = threading.Event()
-    answer = responding.answer
+    answer = worker_pool.answer
 
     def slow(library: Any, request: Any) -> Any:
         if request.text == "slow":
             release.wait(20)
         return answer(library, request)
 
-    monkeypatch.setattr(responding, "answer", slow)
+    monkeypatch.setattr(worker_pool, "answer", slow)
 
     async def conversation(client: Client) -> None:
         order: list[str] = []
@@ -298,7 +298,7 @@ def test_stdio_speaks_nothing_but_the_protocol(read_only_shelf: Any, tmp_path: P
     """Stray prints of a provider do not reach the wire: the child prints to stdout from Python and from below it."""
     program = tmp_path / "serve.py"
     program.write_text(
-        "import os\nfrom rag_platform.config import load_settings\nfrom rag_platform.server import app, responding\n"
+        "import os\nfrom rag_platform.config.settings import load_settings\nfrom rag_platform.server import app, responding\n"
         "answer = responding.answer\n"
         "def noisy(library, request):\n    print('stray', flush=True)\n    os.write(1, b'stray below python\\n')\n"
         "    return answer(library, request)\n"

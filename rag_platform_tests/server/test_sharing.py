@@ -1,4 +1,4 @@
-"""rag_platform.server.sharing: many questions at once are answered in several processes, with the same answers and none lost."""
+"""rag_platform.server.worker_pool: many questions at once are answered in several processes, with the same answers and none lost."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from typing import Any
 
 import pytest
 
-from rag_platform.children import Child
-from rag_platform.config import load_strategy
+from rag_platform.api.status import status
+from rag_platform.config.settings import load_strategy
 from rag_platform.errors import CancelledError, InputError, NotFoundError
 from rag_platform.ir import QueryRequest
-from rag_platform.observability import traces
-from rag_platform.retrieval import deadlines
+from rag_platform.observability import trace_reader
+from rag_platform.processes import limits
+from rag_platform.processes.worker import Child
 from rag_platform.retrieval.library import Library
-from rag_platform.retrieval.status import status
-from rag_platform.server.responding import Answer
-from rag_platform.server.sharing import SharedQuestions
+from rag_platform.server.worker_pool import Answer, SharedQuestions
 
 GUIDE = "# Limits\n\nThe pro tier allows 600 requests per minute.\n\n# Ports\n\nThe service listens on port 8080.\n"
 WAIT_SECONDS = 60.0
@@ -90,7 +89,7 @@ def test_questions_that_meet_are_answered_alike_in_two_processes(shared: Any, li
     alone, _, _ = questions.respond(QueryRequest("Which port does the service listen on? 0"), "full")
     crowd(questions)
     answers = ask_many(questions, 40)
-    pids = {traces.show(library.store.logs_dir, trace_id)["runtime"]["pid"] for _, trace_id, _ in answers}
+    pids = {trace_reader.show(library.store.logs_dir, trace_id)["runtime"]["pid"] for _, trace_id, _ in answers}
     assert pids & {child.process.pid for child in others(questions)} and pids <= {os.getpid(), *(c.process.pid for c in others(questions))}
     assert {data["answer_markdown"] for data, _, _ in answers} == {alone["answer_markdown"]} == {"The service listens on port 8080. [1]"}
     assert [part["chunk_id"] for part in answers[0][0]["results"]] == [part["chunk_id"] for part in alone["results"]]
@@ -102,11 +101,11 @@ def test_questions_that_meet_are_answered_alike_in_two_processes(shared: Any, li
 def test_a_server_with_as_many_processes_as_may_answer_only_hands_on(
     shared: Any, library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rag_platform.server.sharing._PATIENCE_SECONDS", WAIT_SECONDS)  # however slow the machine is
+    monkeypatch.setattr("rag_platform.server.worker_pool._PATIENCE_SECONDS", WAIT_SECONDS)  # however slow the machine is
     questions = shared()
     crowd(questions, 3)
     answers = ask_many(questions, 40)
-    pids = {traces.show(library.store.logs_dir, trace_id)["runtime"]["pid"] for _, trace_id, _ in answers}
+    pids = {trace_reader.show(library.store.logs_dir, trace_id)["runtime"]["pid"] for _, trace_id, _ in answers}
     assert pids == {child.process.pid for child in others(questions)} and len(pids) == 2
     later = [questions.respond(QueryRequest(f"port {number}"), "brief") for number in range(20)]
     assert len(later) == 20 and questions.processes == 3
@@ -145,7 +144,7 @@ def test_a_process_that_dies_loses_no_question(shared: Any, library: Library) ->
 def test_a_process_that_hangs_is_ended_and_its_questions_answered(
     shared: Any, config_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rag_platform.server.sharing._GRACE_SECONDS", 0.5)
+    monkeypatch.setattr("rag_platform.server.worker_pool._GRACE_SECONDS", 0.5)
     with (config_folder / "strategies" / "tiny.yaml").open("a", encoding="utf-8") as strategy:
         strategy.write("retrieval: {query_seconds: 2}\n")
     questions = shared()
@@ -178,7 +177,7 @@ def test_a_new_release_answers_in_all_processes_at_once(shared: Any, shelf: Any,
 def test_a_caller_who_left_is_not_answered(shared: Any, library: Library) -> None:
     questions = shared()
     crowd(questions)
-    with deadlines.cancellable() as left:
+    with limits.cancellable() as left:
         left.set()
         with pytest.raises(CancelledError):
             questions.respond(QueryRequest("port"), "full")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.retrieval.citing import without_foreign_markup
+from rag_platform.answering.citations import without_foreign_markup
 from rag_platform.text.markdown_blocks import ITEM, code_spans, heading_text, structure
 
 

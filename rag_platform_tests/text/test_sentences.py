@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.retrieval.cutting import beginning
+from rag_platform.answering.context_builder import beginning
 from rag_platform.text.passages import units
 from rag_platform.text.sentences import sentence_ends, sentences
 

@@ -5,10 +5,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rag_platform.providers.term_analysis import Analysis
-from rag_platform.retrieval.features import terms_of
-from rag_platform.text.stemming import beginning, stem
+from rag_platform.retrieval.lexical_reranker import terms_of
 from rag_platform.text.stop_words import ENGLISH, FUNCTION_WORDS, WEAK_WORDS
-from rag_platform.text.terms import is_weak_term, meaning, terms
+from rag_platform.text.terms import beginning, is_weak_term, meaning, stem, terms
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.documents.chunking import text_fields
+from rag_platform.chunkers.chunks import text_fields
 from rag_platform.errors import ConfigError
 from rag_platform.providers.openai_calls import estimated_usage
 from rag_platform.text.tokens import counter, estimate_tokens, token_sums

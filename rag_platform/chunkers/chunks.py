@@ -1,0 +1,175 @@
+"""Sections to chunks: contiguous spans of the normalised text, each with its way back to the source."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rag_platform import registry
+from rag_platform.chunkers.sizes import Span
+from rag_platform.chunkers.source_locations import Places, attached_images, media_chunks
+from rag_platform.config.chunk_token_limits import chunk_tokens, chunking_embedder, embedder_window, tokens_seen
+from rag_platform.config.settings import Strategy
+from rag_platform.ir import Chunk, Facts, MediaLink, Section, Version
+from rag_platform.normalisation.edits import Normalised, fingerprint_text
+from rag_platform.protocols import Chunker
+from rag_platform.text.language import language
+from rag_platform.text.tokens import estimate_tokens
+
+TOO_SHORT = 20
+
+
+def chunker_of(strategy: Strategy) -> Chunker:
+    """The chunker of a strategy: where it asks for an embedder and names none it gets the strategy's, and no chunk of it is made longer
+    than the embedder's window, but for fences and table rows."""
+    provider, options = strategy.chunker.provider, dict(strategy.chunker.options)
+    name, chosen = chunking_embedder(strategy)
+    if registry.takes("chunker", provider, "embedder"):
+        options |= {"embedder": name, "embedder_options": chosen}
+    if (most := chunk_tokens(strategy)) is not None:
+        options["max_tokens"] = most
+    chunker: Chunker = registry.build("chunker", provider, options)
+    return chunker
+
+
+# --- chunks -----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BeyondWindow:
+    """How many chunks are longer than the embedder's window, and the warnings to give."""
+
+    chunks: int
+    warnings: tuple[str, ...] = ()
+
+
+def beyond_window(chunks: Sequence[Chunk], strategy: Strategy) -> BeyondWindow:
+    """The chunks, by estimate, of which the embedder's window shows it a part only: fences and table rows that were kept whole.
+
+    They are not cut for it: the word index reads all of them, and an embedder that reads all of a text takes the mean over several windows.
+    """
+    longest = max((chunk.token_count for chunk in chunks if chunk.chunk_type != "parent"), default=0)
+    if not strategy.builds_dense or longest == 0 or longest <= (window := embedder_window(strategy)):
+        return BeyondWindow(0)
+    seen = tokens_seen(strategy)
+    lengths = [chunk.token_count for chunk in chunks if chunk.chunk_type != "parent"]
+    count, cut_short = sum(length > window for length in lengths), sum(seen is not None and length > seen for length in lengths)
+    if not cut_short:
+        return BeyondWindow(count)
+    said = f"{cut_short} chunks are longer than the embedder's {seen} tokens: of code and table rows kept whole, vectors see only a part"
+    return BeyondWindow(count, (said,))
+
+
+def cut(
+    version: Version,
+    facts: Facts,
+    normalised: Normalised,
+    sections: Sequence[Section],
+    chunker: Chunker,
+    strategy: Strategy,
+    links: Sequence[MediaLink],
+) -> list[Chunk]:
+    """The chunks of a version in order, with pages, lines, bytes and images; pages without text add chunks of their picture.
+
+    A chunker with `families` gives a parent before its children; parents are not indexed, they are what a child's hit shows.
+    """
+    places = Places(facts)
+    fingerprint = _counted(strategy)
+    chunks: list[Chunk] = []
+
+    def add(section: Section, span: Span, chunk_type: str = "child", parent_id: str = "") -> str:
+        norm = section.norm_start + span[0], section.norm_start + span[1]
+        print_, chunk_id = fingerprint(section.section_id, normalised.text[norm[0] : norm[1]], chunk_type)
+        chunks.append(
+            Chunk(
+                chunk_id=chunk_id,
+                section_id=section.section_id,
+                doc_id=version.doc_id,
+                version_id=version.version_id,
+                chunk_index=len(chunks),
+                chunk_fingerprint=print_,
+                section_path=section.section_path,
+                title=section.title,
+                h1_title=section.h1_title,
+                h2_title=section.h2_title,
+                chunk_type=chunk_type,
+                parent_id=parent_id,
+                **slice_fields(normalised, places, *norm),
+            )
+        )
+        return chunk_id
+
+    for section in sections:
+        body = normalised.text[section.norm_start : section.norm_end]
+        for parent, children in _families(chunker, body):
+            parent_id = add(section, parent, "parent") if parent is not None else ""
+            for span in children:
+                add(section, span, parent_id=parent_id)
+    bare = set(facts.summary.pages_without_text)
+    chunks = _with_images(chunks, [link for link in links if link.page not in bare], facts)
+    return [*chunks, *media_chunks(version, facts, chunks, sections, links)]
+
+
+def slice_fields(normalised: Normalised, places: Places, start: int, end: int) -> dict[str, Any]:
+    """The fields of a chunk that is normalised text[start:end]: its text, what the text says of itself, and where it stands."""
+    fact = normalised.span_to_facts(start, end)
+    span = {"norm_start": start, "norm_end": end, "fact_start": fact[0], "fact_end": fact[1]}
+    return {**text_fields(normalised.text[start:end]), **span, **places.of(*fact)}
+
+
+def text_fields(text: str) -> dict[str, Any]:
+    """The fields of a chunk that hang on nothing but its text."""
+    return {
+        "chunk_text": text,
+        "token_count": estimate_tokens(text),
+        "text_len": len(text),
+        "too_short": len(text) < TOO_SHORT,
+        "lang": language(text),
+    }
+
+
+def _families(chunker: Chunker, text: str) -> list[tuple[Span | None, list[Span]]]:
+    """(parent, children) in order; a chunker without parents has one family of all its spans."""
+    families: Callable[[str], list[tuple[Span | None, list[Span]]]] | None = getattr(chunker, "families", None)
+    return families(text) if families is not None else [(None, chunker.spans(text))]
+
+
+def _with_images(chunks: Sequence[Chunk], links: Sequence[MediaLink], facts: Facts) -> list[Chunk]:
+    """The chunks with the images that belong to them; a parent has those of its children."""
+    children = attached_images([chunk for chunk in chunks if chunk.chunk_type != "parent"], links, facts.blocks)
+    of_parents: dict[str, list[str]] = {}
+    for child in children:
+        of_parents.setdefault(child.parent_id, []).extend(child.asset_ids)
+    by_id = {child.chunk_id: child for child in children}
+    return [
+        by_id.get(chunk.chunk_id) or replace(chunk, asset_ids=tuple(dict.fromkeys(of_parents.get(chunk.chunk_id, ())))) for chunk in chunks
+    ]
+
+
+def chunk_hash(chunks: Sequence[Chunk]) -> str:
+    """sha256 over ids in order: another one, with an equal section_hash, means that lengths drifted."""
+    return hashlib.sha256("\n".join(chunk.chunk_id for chunk in chunks).encode()).hexdigest()
+
+
+def _counted(strategy: Strategy) -> Callable[[str, str, str], tuple[str, str]]:
+    """A function from section, text and chunk type to (fingerprint, chunk_id), which counts equal texts of a section.
+
+    A parent is named apart from its children, so that it may have the text of one of them.
+    """
+    seen: dict[tuple[str, str, str], int] = {}
+
+    def identify(section_id: str, text: str, chunk_type: str) -> tuple[str, str]:
+        mark = fingerprint_text(text, strategy.cleaning)
+        nth = seen.get((section_id, mark, chunk_type), 0)
+        seen[section_id, mark, chunk_type] = nth + 1
+        return mark, chunk_name(section_id, mark, nth, chunk_type)
+
+    return identify
+
+
+def chunk_name(section_id: str, mark: str, nth: int, chunk_type: str) -> str:
+    """The chunk_id of the nth text of a section that has this fingerprint."""
+    name = [section_id, mark, str(nth), *(["parent"] if chunk_type == "parent" else [])]
+    return "chk_" + hashlib.sha256("\x1f".join(name).encode()).hexdigest()[:20]

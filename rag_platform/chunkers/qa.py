@@ -1,0 +1,139 @@
+"""The chunker `qa`: one chunk for each question with its answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rag_platform.chunkers.recursive import Recursive
+from rag_platform.chunkers.sizes import Ruler, Span, require_sizes, trimmed
+from rag_platform.text.markdown_blocks import DELIMITER, HEADING, Guarded, cells, heading_text, only_headings, structure
+
+_MARK = r"[ \t]*(?:[-*+>][ \t]+|\d{1,3}[.)、][ \t]*)?(?:#{1,6}[ \t]+)?[*_]{0,2}"
+QUESTION = re.compile(rf"{_MARK}(?:Q(?:uestion)?|问题?|問題?|提问)[ \t]*\d{{0,4}}[*_]{{0,2}}[ \t]*[:：.、]", re.IGNORECASE)
+ANSWER = re.compile(rf"{_MARK}(?:A(?:nswer)?|答案?|回答|解答)[ \t]*\d{{0,4}}[*_]{{0,2}}[ \t]*[:：.、]", re.IGNORECASE)
+ASKED = re.compile(r"[?？][*_”\"')）]*[ \t]*(?:\{[^{}]*\})?$")
+BOLD = re.compile(r"[ \t]*(?:\*\*|__)[^*_\n]*[?？](?:\*\*|__)[ \t]*$")
+ASKING_COLUMN = re.compile(r"^(?:q|questions?|问题?|問題?|提问|常见问题)$", re.IGNORECASE)
+ANSWERING_COLUMN = re.compile(r"^(?:a|answers?|答案?|回答|解答)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class QuestionAnswer:
+    """One chunk for each question with its answer; what is none is cut as Recursive does.
+
+    A pair is `Q: ... A: ...` (also 问, 问题 with 答, 答案), a heading or a bold line that asks and the text up to the next one,
+    or a row of a table whose columns are headed question and answer. A pair above `max_chars` or `max_tokens` is cut as Recursive does.
+    """
+
+    max_chars: int = 2000
+    chunk_size: int = 800
+    chunk_overlap: int = 120
+    max_tokens: int = 460
+
+    NAME: ClassVar[str] = "qa"
+    VERSION: ClassVar[str] = "3"
+
+    def __post_init__(self) -> None:
+        require_sizes(self.chunk_size, self.chunk_overlap, self.max_tokens)
+        require_sizes(self.max_chars, 0, self.max_tokens)
+
+    def spans(self, text: str) -> list[Span]:
+        """Half-open spans in order, trimmed, none blank."""
+        if not text.strip():
+            return []
+        ruler = Ruler(text, self.max_chars, self.max_tokens)
+        rest = Recursive(chunk_size=self.chunk_size, chunk_overlap=self.chunk_overlap, max_tokens=self.max_tokens)
+        found: list[Span] = []
+        done = 0
+        for start, end in [*pairs(text), (len(text), len(text))]:
+            if start < len(text) and only_headings(text, done, start):
+                start = done  # a heading stays with the pair that it stands over
+            elif text[done:start].strip():
+                found += rest.spans_within(text, done, start)
+            if span := trimmed(text, start, end):
+                found += [span] if ruler.fits(*span) else rest.spans_within(text, start, end)
+            done = end
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    start: int
+    text: str
+
+
+def pairs(text: str) -> list[Span]:
+    """The spans of questions with their answers, in order, apart from each other."""
+    runs = structure(text)
+    lines = list(_open_lines(text, runs))
+    found = [*_marked(lines, len(text)), *_asking_headings(lines, len(text)), *_rows(text, runs)]
+    apart: list[Span] = []
+    for span in sorted(found, key=lambda span: (span[0], -span[1])):
+        if not apart or span[0] >= apart[-1][1]:
+            apart.append(span)
+    return apart
+
+
+def _open_lines(text: str, runs: list[Guarded]) -> Iterator[_Line]:
+    """The lines outside fences and tables."""
+    start, index = 0, 0
+    for line in text.split("\n"):
+        while index < len(runs) and runs[index].end <= start:
+            index += 1
+        if index == len(runs) or start < runs[index].start:
+            yield _Line(start, line)
+        start += len(line) + 1
+
+
+def _marked(lines: list[_Line], stop: int) -> Iterator[Span]:
+    """From each question's mark to the next question or heading, where an answer's mark stands between."""
+    start: int | None = None
+    answered = False
+    for line in [*lines, _Line(stop, "# ")]:
+        asks = QUESTION.match(line.text) is not None
+        if start is not None and answered and (asks or line.text.startswith("#")):
+            yield start, line.start
+            start = None
+        if asks:
+            start, answered = line.start, False
+        elif start is not None and ANSWER.match(line.text):
+            answered = True
+        elif line.text.startswith("#"):
+            start = None
+
+
+def _asking_headings(lines: list[_Line], stop: int) -> Iterator[Span]:
+    """From each heading or bold line that asks to the next one, or to the next heading that is not below it; none without an answer."""
+    start, level, answered = -1, 0, False
+    for line in [*lines, _Line(stop, "# ")]:
+        heading = HEADING.match(line.text)
+        asks = bool(heading and ASKED.search(heading_text(line.text))) or BOLD.match(line.text) is not None
+        rank = len(heading[1]) if heading else 7
+        if start >= 0 and (asks or (heading is not None and rank <= level)):
+            if answered:
+                yield start, line.start
+            start = -1
+        if asks:
+            start, level, answered = line.start, rank, False
+        elif line.text.strip():
+            answered = True
+
+
+def _rows(text: str, runs: list[Guarded]) -> Iterator[Span]:
+    """The rows of tables of questions and answers; the first with the table's head."""
+    pairing, end = False, -1
+    for run in runs:
+        if run.kind != "row":
+            continue
+        head, rule = (*text[run.start : run.end].split("\n"), "")[:2]
+        if DELIMITER.fullmatch(rule):
+            names = [cell.strip(" *_`\t>") for cell in cells(head.strip(" \t>"))]
+            pairing = any(map(ASKING_COLUMN.match, names)) and any(map(ANSWERING_COLUMN.match, names))
+        elif run.start != end:
+            pairing = False
+        if pairing:
+            yield run.start, run.end
+        end = run.end

@@ -1,0 +1,238 @@
+"""The chunker `parent_child`: small spans to be found, inside large ones to be read (seed 002, knowledge.chunk).
+
+Chunkers that cut at the best separator within a size: `recursive`, and `whole_section`, which falls back to it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from rag_platform.chunkers.sizes import EXACT_ROUNDS, INK, Ruler, Span, inked, require_sizes, token_counter, trimmed
+from rag_platform.errors import ConfigError
+from rag_platform.text.cut_points import Boundaries, blank_ends, boundaries, clause_ends
+from rag_platform.text.graphemes import is_grapheme_boundary
+from rag_platform.text.markdown_blocks import HEADING, only_headings
+
+PARENT = {"chunk_size": 2000, "chunk_overlap": 0}
+CHILD = {"chunk_size": 400, "chunk_overlap": 60}
+
+
+@dataclass(frozen=True)
+class ParentChild:
+    """Parents cut as Recursive does, by default 2,000 characters long without overlap, and their children of 400.
+
+    `parent` and `child` take the options of Recursive. Only children are indexed; a parent that one child would fill is no parent, and the
+    child stands alone. `max_tokens` bounds children: parents are read, not embedded.
+    """
+
+    parent: Mapping[str, Any] = field(default_factory=dict)
+    child: Mapping[str, Any] = field(default_factory=dict)
+    max_tokens: int = 460
+    embedder: str = ""
+    embedder_options: Mapping[str, Any] = field(default_factory=dict)
+
+    NAME: ClassVar[str] = "parent_child"
+    VERSION: ClassVar[str] = "3"
+
+    def __post_init__(self) -> None:
+        parent, child = self._levels()
+        if parent.chunk_size <= child.chunk_size:
+            raise ConfigError(f"parent.chunk_size {parent.chunk_size} must be above child.chunk_size {child.chunk_size}")
+
+    @staticmethod
+    def needs_embedder(options: Mapping[str, Any]) -> bool:
+        """True when a level counts tokens."""
+        return any(options.get(level, {}).get("length_function") == "tokens" for level in ("parent", "child"))
+
+    def _levels(self) -> tuple[Recursive, Recursive]:
+        counted = {"embedder": self.embedder, "embedder_options": self.embedder_options}
+        try:
+            parent = {**PARENT, **counted, **self.parent}
+            return (
+                Recursive(**{"max_tokens": 2 * int(parent["chunk_size"]), **parent}),
+                Recursive(**{**CHILD, **counted, "max_tokens": self.max_tokens, **self.child}),
+            )
+        except TypeError as error:
+            raise ConfigError(f"parent and child take the options of the chunker `recursive`: {error}") from error
+
+    def families(self, text: str) -> list[tuple[Span | None, list[Span]]]:
+        """(parent, its children) in order; None for the parent of a child that stands alone."""
+        parent, child = self._levels()
+        found: list[tuple[Span | None, list[Span]]] = []
+        for start, end in parent.spans(text):
+            children = child.spans_within(text, start, end)
+            found.append((None if children == [(start, end)] else (start, end), children))
+        return found
+
+    def spans(self, text: str) -> list[Span]:
+        """The children in order."""
+        return [span for _, children in self.families(text) for span in children]
+
+
+SEPARATORS = ("\n\n", "\n", " ", "")
+SOFT = re.compile(r"[/?&=#.,;:_+|\-–—，、]+(?=\w)")  # where a word without end, such as a URL, is best parted
+
+
+@dataclass(frozen=True)
+class Recursive:
+    """Cuts at the best separator in the second half of the allowed size: before a heading, then the separators in order.
+
+    `chunk_size` counts characters, or tokens: of the embedder's own tokenizer where it has one, estimated ones where not. No chunk costs
+    more than `max_tokens`, so that an embedder of 512 reads all of it. A chunk is longer only where a fence or a table row is, which are
+    kept whole up to 6,400 characters. The next chunk repeats up to `chunk_overlap` of the text before it, from the start of a
+    paragraph, line, sentence or word; nothing is repeated before a heading or out of code.
+    """
+
+    chunk_size: int = 800
+    chunk_overlap: int = 120
+    separators: Sequence[str] = SEPARATORS
+    length_function: Literal["characters", "tokens"] = "characters"
+    max_tokens: int = 460
+    embedder: str = ""  # whose tokenizer counts; the strategy's own where none is named
+    embedder_options: Mapping[str, Any] = field(default_factory=dict)
+
+    NAME: ClassVar[str] = "recursive"
+    VERSION: ClassVar[str] = "4"
+
+    def __post_init__(self) -> None:
+        if self.length_function not in ("characters", "tokens"):
+            raise ConfigError(f"length_function is {self.length_function!r}; it must be characters or tokens")
+        require_sizes(self.chunk_size, self.chunk_overlap, self.max_tokens)
+
+    @staticmethod
+    def needs_embedder(options: Mapping[str, Any]) -> bool:
+        """True when these options make the chunks depend on an embedder."""
+        return options.get("length_function") == "tokens"
+
+    def spans(self, text: str) -> list[Span]:
+        """Half-open spans in order, trimmed, none blank."""
+        return self.spans_within(text, 0, len(text)) if text.strip() else []
+
+    def spans_within(self, text: str, start: int, end: int) -> list[Span]:
+        """The spans of text[start:end] in offsets of the whole text; its fences and tables count also where they begin before `start`."""
+        in_tokens = self.length_function == "tokens"
+        counts = token_counter(self.embedder, self.embedder_options) if in_tokens else None
+        ruler = Ruler(text, self.chunk_size, self.max_tokens, in_tokens=in_tokens, counts=counts)
+        cuts = boundaries(text, self.separators, ruler.fits, ruler.keeps)
+        found = best_spans(start, end, ruler, cuts, self.chunk_overlap)
+        for _ in range(EXACT_ROUNDS):  # a tokenizer may count a run of characters higher than its parts
+            loose = [span for span in found if ruler.fits(*span)]
+            if not (most := ruler.exceeded(loose)):
+                break
+            ruler.budget = ruler.budget * ruler.token_size // (most + 1)
+            found = best_spans(start, end, ruler, cuts, self.chunk_overlap)
+        return found
+
+
+def best_spans(start: int, stop: int, ruler: Ruler, cuts: Boundaries, overlap: int) -> list[Span]:
+    """Spans of cuts.text[start:stop] in order, each cut at the best separator."""
+    text = cuts.text
+    found: list[Span] = []
+    previous = start
+    while start < stop:
+        start = inked(text, start)
+        end, clean = _end(ruler, cuts, start, stop, previous, overlap)
+        if end <= previous and start < previous:
+            start = previous
+            continue
+        if (span := trimmed(text, start, end)) and (not found or span[1] > found[-1][1]):
+            found.append(span)
+        if INK.search(text, end, stop) is None:
+            break
+        previous = end
+        start = end if clean else _overlap(ruler, cuts, end, start, overlap)
+    return found
+
+
+def _end(ruler: Ruler, cuts: Boundaries, start: int, stop: int, floor: int, overlap: int) -> tuple[int, bool]:
+    """(end of the chunk that starts at `start`, whether the next must start there)."""
+    high = ruler.reach(start)
+    if high >= stop:
+        return stop, True
+    middle = start + max(1, (high - start) // 2)
+    rest = stop - start
+    # Two chunks are left: cut near the middle, rather than leave a crumb.
+    aim = (start + rest // 2 + overlap // 2) if rest <= 2 * (high - start) - overlap else high
+    high_half, low_half = (max(middle, floor + 1), high), (max(start, floor) + 1, middle)
+    if aim < high:
+        high_half = min(high_half[0], max(start + (high - start) // 3, floor + 1)), high
+    for places, before_heading in _choices(cuts, high_half, low_half):
+        if places:
+            return min(places, key=lambda place: abs(place - aim)), before_heading
+    if start < floor:
+        return floor, False  # no good cut behind the overlap: more fits without it
+    return min(stop, forced_end(cuts, start, high)), False
+
+
+def _choices(cuts: Boundaries, high_half: Span, low_half: Span) -> Iterator[tuple[list[int], bool]]:
+    """(places to cut at, whether they stand before headings), the best first."""
+    for rank in range(len(cuts.separators)):
+        yield cuts.cuts(rank, *high_half), rank == 0
+    for rank, ends in enumerate(cuts.separators):
+        if ends is not blank_ends:
+            yield cuts.cuts(rank, *low_half), rank == 0
+    yield cuts.words(*high_half), False  # a blank far before them is an accident in Chinese
+    for rank, ends in enumerate(cuts.separators):
+        if ends is blank_ends:
+            yield cuts.cuts(rank, *low_half), False
+    for window in (high_half, low_half):
+        yield cuts.words(*window), False
+        yield cuts.edges(*window), False
+
+
+def forced_end(cuts: Boundaries, start: int, high: int) -> int:
+    """Where nothing separates: the end of a fence or row that is too long, the start of a link, else the least harmful place.
+
+    A fence or a row stays with the heading before it.
+    """
+    run = cuts.inside(high)
+    if run is not None:
+        alone = run.start <= start or only_headings(cuts.text, start, run.start)
+        return run.end if alone else run.start  # where the overlap ends, the caller starts again without it
+    last = cuts.text.rfind("\n#", start, high) + 1
+    if last > start and HEADING.match(cuts.text, last) and only_headings(cuts.text, start, last):
+        return last  # of headings that do not fit together with what they head, the last one stays with it
+    unit = cuts.inside_unit(high)
+    if unit is not None and unit[0] > start:
+        return unit[0]
+    for match in reversed(list(SOFT.finditer(cuts.text, start + (high - start) // 2, high))):
+        if cuts.legal(match.end()):
+            return match.end()
+    end = high
+    while end > start and not is_grapheme_boundary(cuts.text, end):
+        end -= 1
+    return end if end > start else high  # a cluster longer than a chunk is no writing; the size is kept
+
+
+def _overlap(ruler: Ruler, cuts: Boundaries, end: int, start: int, overlap: int) -> int:
+    """Where the next chunk starts: at most `overlap` before `end`, where a separator ends outside code and tables."""
+    low = max(ruler.back(end, overlap), start + 1)
+    if overlap == 0 or low >= end:
+        return end
+    for rank in range(1, len(cuts.separators)):
+        if cuts.separators[rank] is clause_ends:
+            continue
+        for place in cuts.cuts(rank, low, end - 1):
+            if not cuts.inside_opened(place) and not cuts.beside_row(place):
+                return place
+    return end
+
+
+@dataclass(frozen=True)
+class WholeSection:
+    """One chunk per section; a section above `max_chars` or `max_tokens` is cut as Recursive does."""
+
+    max_chars: int = 2000
+    chunk_overlap: int = 120
+    max_tokens: int = 460
+
+    NAME: ClassVar[str] = "whole_section"
+    VERSION: ClassVar[str] = "4"
+
+    def spans(self, text: str) -> list[Span]:
+        """One span, or several where the section is too long."""
+        overlap = min(self.chunk_overlap, self.max_chars // 2)
+        return Recursive(chunk_size=self.max_chars, chunk_overlap=overlap, max_tokens=self.max_tokens).spans(text)

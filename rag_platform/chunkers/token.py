@@ -1,0 +1,90 @@
+"""The chunker `token`: windows of a fixed number of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from rag_platform.chunkers.recursive import forced_end
+from rag_platform.chunkers.sizes import EXACT_ROUNDS, INK, Ruler, Span, inked, require_sizes, token_counter, trimmed
+from rag_platform.text.cut_points import Boundaries, boundaries, clause_ends
+
+
+@dataclass(frozen=True)
+class Token:
+    """Windows of `chunk_size` tokens that share `chunk_overlap` tokens, each cut at the last word that fits, whatever it says.
+
+    Tokens are those of the embedder's own tokenizer where it has one (the strategy's embedder where none is named), else estimated ones. Of
+    the structure only fences and table rows stay whole, up to 6,400 characters; a fence beyond is cut at a line's end.
+    """
+
+    chunk_size: int = 256
+    chunk_overlap: int = 32
+    max_tokens: int = 460
+    embedder: str = ""
+    embedder_options: Mapping[str, Any] = field(default_factory=dict)
+
+    NAME: ClassVar[str] = "token"
+    VERSION: ClassVar[str] = "3"
+
+    def __post_init__(self) -> None:
+        require_sizes(self.chunk_size, self.chunk_overlap, self.max_tokens)
+
+    @staticmethod
+    def needs_embedder(options: Mapping[str, Any]) -> Literal[True]:
+        """True: its tokenizer decides where to cut."""
+        return True
+
+    def spans(self, text: str) -> list[Span]:
+        """Half-open spans in order, trimmed, none blank; none has more than `chunk_size` tokens, but for fences and table rows."""
+        if not text.strip():
+            return []
+        ruler = Ruler(text, self.chunk_size, self.max_tokens, in_tokens=True, counts=token_counter(self.embedder, self.embedder_options))
+        cuts = boundaries(text, ("\n", " "), ruler.fits, ruler.keeps)
+        found = _windows(ruler, cuts, self.chunk_overlap)
+        for _ in range(EXACT_ROUNDS):
+            if not (most := ruler.exceeded(span for span in found if ruler.fits(*span))):
+                break
+            ruler.budget = ruler.budget * ruler.token_size // (most + 1)
+            found = _windows(ruler, cuts, self.chunk_overlap)
+        return found
+
+
+def _windows(ruler: Ruler, cuts: Boundaries, overlap: int) -> list[Span]:
+    text = cuts.text
+    found: list[Span] = []
+    start = previous = 0
+    while True:
+        start = inked(text, start)
+        end = _last_cut(cuts, max(start, previous) + 1, ruler.reach(start))
+        if end is None and start < previous:
+            start = previous  # no good cut behind the overlap: more fits without it
+            continue
+        if end is None:
+            end = forced_end(cuts, start, min(ruler.reach(start), len(text)))
+        if (span := trimmed(text, start, end)) and (not found or span[1] > found[-1][1]):
+            found.append(span)
+        if INK.search(text, end) is None:
+            return found
+        previous = end
+        low = max(ruler.back(end, overlap), start + 1)
+        start = next(
+            (place for place in _word_cuts(cuts, low, end - 1) if not cuts.inside_opened(place) and not cuts.beside_row(place)), end
+        )
+
+
+def _last_cut(cuts: Boundaries, low: int, high: int) -> int | None:
+    """The last word's end in [low, high]; the text's own end where it is reached."""
+    if high >= len(cuts.text):
+        return len(cuts.text)
+    places = _word_cuts(cuts, low, high)
+    if not places and low <= high:
+        places = sorted({*cuts.words(low, high), *cuts.edges(low, high)})
+    return places[-1] if places else None
+
+
+def _word_cuts(cuts: Boundaries, low: int, high: int) -> list[int]:
+    """Legal cuts behind white space, and behind the sentences of scripts that write none."""
+    ranks = [rank for rank, ends in enumerate(cuts.separators) if ends is not clause_ends]
+    return sorted({place for rank in ranks for place in cuts.cuts(rank, low, high)}) if low <= high else []

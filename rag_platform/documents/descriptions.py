@@ -1,0 +1,235 @@
+"""Title, summary and tags of chunks, written by a language model once and kept by what was asked; never part of chunk_text."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rag_platform.config import prompts
+from rag_platform.config.settings import DESCRIBE_FIELDS, DescribeConfig, fingerprint
+from rag_platform.errors import ProviderError, RagError, SchemaVersionError
+from rag_platform.ir import Chunk, Json
+from rag_platform.observability import tracing
+from rag_platform.protocols import LLM, Message
+from rag_platform.registry import build, provider_version
+from rag_platform.storage.sqlite_files import connected, writable
+
+SCHEMA_VERSION = 1
+MAX_CHARS = 8000  # of a passage; only a very long table row is longer
+MAX_TOKENS = 500
+MAX_TITLE, MAX_SUMMARY, MAX_TAG, MAX_TAGS = 160, 1200, 60, 10
+GIVE_UP = 3  # failures in a row after which nothing more is asked for this document
+
+SCHEMA: Json = {
+    "type": "object",
+    "properties": {"title": {"type": "string"}, "summary": {"type": "string"}, "tags": {"type": "array", "items": {"type": "string"}}},
+    "required": ["title", "summary", "tags"],
+    "additionalProperties": False,
+}
+# Options that change how a model is reached, not what it writes.
+_TRANSPORT = {"api_key_env", "timeout_ms", "retries", "backoff_ms", "price_input", "price_output"}
+# Failures that say nothing about the next text.
+_OF_ONE_TEXT = {"content_filtered", "too_large"}
+_FENCE = re.compile(r"^```[a-z]*\s*|\s*```$", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a model said about one chunk."""
+
+    title: str = ""
+    summary: str = ""
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptions:
+    """Descriptions by chunk_id, and what they took; a chunk that failed has none, and `failed` says why."""
+
+    found: dict[str, Description] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    reused: int = 0
+    asked: int = 0
+    cost: float | None = None
+
+    @property
+    def counts(self) -> Json:
+        """The figures of the stage."""
+        return {"described": len(self.found), "described_reused": self.reused, "describe_calls": self.asked,
+                "describe_failed": len(self.failed), "describe_cost": self.cost}  # fmt: skip
+
+    @property
+    def warnings(self) -> list[str]:
+        """One sentence when chunks have no description."""
+        if not self.failed:
+            return []
+        reason = next(iter(self.failed.values()))
+        return [f"{len(self.failed)} of {len(self.failed) + len(self.found)} chunks have no title, summary and tags; the first: {reason}"]
+
+
+def describe(chunks: Sequence[Chunk], config: DescribeConfig, cache: Path) -> Descriptions:
+    """The descriptions of every chunk with text, parents left out; nothing where no model is configured.
+
+    What was asked before, word for word, of the same model with the same prompt comes from `cache`; the rest is asked in offline mode,
+    several at once. A failure costs its chunk alone; after three in a row that are no fault of the text nothing more is asked. Raises
+    ConfigError when the model cannot be built or the prompt does not load.
+    """
+    if config.provider == "none":
+        return Descriptions()
+    questions = asked(chunks, config)
+    texts, keys = questions.texts, questions.keys
+    with closing(_Cache(cache)) as known:
+        held = {key: parsed(text) for key, text in known.get(keys.values()).items()}
+        wanted = {key: texts[chunk_id] for chunk_id, key in keys.items() if key not in held}
+        run = _Run(build("llm", config.provider, config.options), questions, known)
+        if wanted:
+            with ThreadPoolExecutor(config.parallel, thread_name_prefix="describe") as pool:
+                answers = {key: pool.submit(tracing.carry(run.ask), key, text) for key, text in wanted.items()}
+            held |= {key: said for key, answer in answers.items() if (said := answer.result()) is not None}
+    found = {chunk_id: held[key] for chunk_id, key in keys.items() if key in held}
+    failed = {chunk_id: run.failed[key] for chunk_id, key in keys.items() if key in run.failed}
+    return Descriptions(found, failed, len(found) - sum(keys[i] in wanted for i in found), run.asked, run.cost)
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """What a model is asked about chunks, by chunk_id, and the key under which each answer is kept."""
+
+    prompt: prompts.Prompt
+    texts: dict[str, str]
+    keys: dict[str, str]
+
+
+def asked(chunks: Sequence[Chunk], config: DescribeConfig) -> Questions:
+    """The questions about every chunk with text, parents left out. Raises ConfigError when the prompt does not load."""
+    prompt = prompts.load("describe/chunk", DESCRIBE_FIELDS)
+    options = {key: value for key, value in config.options.items() if key not in _TRANSPORT}
+    profile = fingerprint(config.provider, provider_version("llm", config.provider), options, prompt.profile_id, SCHEMA)
+    passages = [chunk for chunk in chunks if chunk.chunk_text.strip() and chunk.chunk_type != "parent"]
+    texts = {chunk.chunk_id: prompt.user(section_path=_path(chunk), text=chunk.chunk_text[:MAX_CHARS]) for chunk in passages}
+    return Questions(prompt, texts, {chunk_id: fingerprint(profile, text, length=64) for chunk_id, text in texts.items()})
+
+
+def parsed(text: str) -> Description:
+    """The description in a model's answer, its parts cut to their limits. Raises ProviderError `broken_reply` when it is not the JSON
+    that was asked for."""
+    try:
+        value = json.loads(_FENCE.sub("", text.strip()))
+    except ValueError as error:
+        raise ProviderError(f"the model did not answer with JSON: {text[:120]!r}", code="broken_reply") from error
+    if not isinstance(value, dict) or not isinstance(value.get("title"), str) or not isinstance(value.get("summary"), str):
+        raise ProviderError(f"the model's JSON lacks the texts title and summary: {text[:120]!r}", code="broken_reply")
+    tags = value.get("tags")
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        raise ProviderError(f"the model's JSON has no list of tags: {text[:120]!r}", code="broken_reply")
+    lines = (" ".join(tag.split())[:MAX_TAG].lower() for tag in tags)
+    return Description(
+        " ".join(value["title"].split())[:MAX_TITLE],
+        " ".join(value["summary"].split())[:MAX_SUMMARY],
+        tuple(dict.fromkeys(line for line in lines if line))[:MAX_TAGS],
+    )
+
+
+def _path(chunk: Chunk) -> str:
+    return "(none)" if chunk.section_path.startswith("__") else chunk.section_path
+
+
+class _Run:
+    """The calls for one document, from several threads."""
+
+    def __init__(self, model: LLM, questions: Questions, cache: _Cache) -> None:
+        self.model, self.prompt, self.cache = model, questions.prompt, cache
+        self.failed: dict[str, str] = {}
+        self.asked = 0
+        self.cost: float | None = None
+        self._in_a_row = 0
+        self._lock = threading.Lock()
+
+    def ask(self, key: str, text: str) -> Description | None:
+        """The description; None when there is none, with the reason in `failed`."""
+        with self._lock:
+            if self._in_a_row >= GIVE_UP:
+                self.failed[key] = "not asked, for the model failed three times in a row"
+                return None
+            self.asked += 1
+        try:
+            messages = [Message("system", self.prompt.system, prompt=self.prompt.profile_id), Message("user", text)]
+            answer = self.model.generate(messages, mode="offline", max_tokens=MAX_TOKENS, json_schema=SCHEMA)
+            found = parsed(answer.text)
+        except RagError as error:
+            with self._lock:
+                self.failed[key] = error.message
+                self._in_a_row += error.code not in _OF_ONE_TEXT
+            return None
+        self.cache.put(key, answer.text, answer.model)
+        with self._lock:
+            self._in_a_row = 0
+            if answer.cost is not None:
+                self.cost = (self.cost or 0.0) + answer.cost
+        return found
+
+
+def known(path: Path) -> dict[str, int]:
+    """Key to size in bytes of every kept answer; nothing where no model was ever asked."""
+    if not path.is_file():
+        return {}
+    with closing(_Cache(path)) as cache:
+        return cache.sizes()
+
+
+def forget(path: Path, keys: Sequence[str]) -> None:
+    """Drop answers, overwritten on disk."""
+    if keys:
+        with closing(_Cache(path)) as cache:
+            cache.remove(keys)
+
+
+class _Cache:
+    """Checked answers by the fingerprint of everything that was asked; safe between threads and processes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._db = connected(path, timeout=60)
+        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if version not in (0, SCHEMA_VERSION):
+            self._db.close()
+            raise SchemaVersionError(f"{path} has schema {version}, this program reads {SCHEMA_VERSION}; upgrade, or delete the cache")
+        if version == SCHEMA_VERSION and not writable(path):
+            return
+        self._db.execute("CREATE TABLE IF NOT EXISTS descriptions (key TEXT PRIMARY KEY, answer TEXT NOT NULL, model TEXT NOT NULL)")
+        self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+
+    def get(self, keys: Iterable[str]) -> dict[str, str]:
+        sql = "SELECT key, answer FROM descriptions WHERE key IN (SELECT value FROM json_each(?))"
+        with self._lock:
+            rows: list[Any] = self._db.execute(sql, (json.dumps(list(keys)),)).fetchall()
+        return dict(rows)
+
+    def put(self, key: str, answer: str, model: str) -> None:
+        with self._lock:
+            sys.audit("rag_platform.commit", str(self._path))
+            self._db.execute("INSERT OR REPLACE INTO descriptions VALUES (?, ?, ?)", (key, answer, model))
+
+    def sizes(self) -> dict[str, int]:
+        with self._lock:
+            return dict(self._db.execute("SELECT key, length(answer) FROM descriptions").fetchall())
+
+    def remove(self, keys: Sequence[str]) -> None:
+        with self._lock:
+            self._db.execute("PRAGMA secure_delete=ON")
+            sys.audit("rag_platform.commit", str(self._path))
+            self._db.execute("DELETE FROM descriptions WHERE key IN (SELECT value FROM json_each(?))", (json.dumps(keys),))
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def close(self) -> None:
+        with self._lock:  # a connection closed under another thread ends the process
+            self._db.close()

@@ -1,0 +1,316 @@
+"""Edits of a document's chunks by hand: operations applied one after the other to the chunks a version was cut into (seed 002, ChunkOp).
+
+An operation is a JSON object with `op`, `chunk_id` and, by kind:
+
+    edit_text        text                the chunk says this instead
+    split_at         offset              two chunks, the second beginning at this character of chunk_text
+    merge_with_next  (next)              one chunk of this and the next of its type; `next`, its id, is written down when it is made
+    move_before      target              the order changes, inside one document; a parent takes its children along
+    move_after       target
+    reparent         parent_id           a child goes to another parent
+    disable, enable                      the chunk stays in the draft and is left out of the release
+
+Ids are those after the operations before. What an operation leaves alone keeps its id. A chunk made by cutting or joining unedited text is
+again a slice of the normalised text with its own lines, pages and bytes, so it is proved like any other. Any other text is edited: it has
+`edited_from`, the ids of the version's own chunks it came from, and stands where they stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rag_platform.chunkers.chunks import chunk_name, slice_fields, text_fields
+from rag_platform.chunkers.source_locations import Places, attached_images
+from rag_platform.config.settings import CleaningConfig
+from rag_platform.errors import InputError
+from rag_platform.ir import Chunk, Json, MediaLink
+from rag_platform.normalisation.edits import Normalised, fingerprint_text
+
+MAX_CHARS = 100_000  # of an edited text: a chunk is read whole by people and models
+_SHOWN = 10
+BETWEEN = "\n\n"  # joined texts that do not stand side by side in the document
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The chunks a draft is made over, and what it takes to cut their text elsewhere."""
+
+    doc_id: str
+    chunks: Sequence[Chunk]
+    normalised: Normalised
+    places: Places
+    links: Sequence[MediaLink]
+    cleaning: CleaningConfig
+
+    def chunk(self, chunk_id: str) -> Chunk | None:
+        """The version's own chunk of that id."""
+        return next((chunk for chunk in self.chunks if chunk.chunk_id == chunk_id), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A chunk of a draft; `origins` are the version's own chunks that its text came from."""
+
+    chunk: Chunk
+    origins: tuple[str, ...]
+    enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An operation that could not be applied; `index` is its place among all that were given."""
+
+    index: int
+    operation: Json
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """What operations made of a version's chunks."""
+
+    pieces: tuple[Piece, ...]  # disabled ones too, in order
+    operations: tuple[Json, ...]  # those that were applied
+    problems: tuple[Problem, ...]
+
+    @property
+    def chunks(self) -> list[Chunk]:
+        """What a release holds: the enabled chunks, numbered in their order; the child of a disabled parent stands alone."""
+        shown = [piece.chunk for piece in self.pieces if piece.enabled]
+        parents = {chunk.chunk_id for chunk in shown if chunk.chunk_type == "parent"}
+        return [
+            replace(chunk, chunk_index=index, parent_id=chunk.parent_id if chunk.parent_id in parents else "")
+            for index, chunk in enumerate(shown)
+        ]
+
+
+def apply(base: Base, operations: Sequence[Json]) -> Edited:
+    """The chunks after the operations that can be applied, in their order, and the others with the reason why not."""
+    pieces = [Piece(chunk, (chunk.chunk_id,)) for chunk in base.chunks]
+    applied: list[Json] = []
+    problems: list[Problem] = []
+    for index, operation in enumerate(operations):
+        try:
+            pieces, made = _applied(base, pieces, operation)
+            applied.append(made)
+        except InputError as error:
+            problems.append(Problem(index, operation, error.code, error.message))
+    return Edited(tuple(pieces), tuple(applied), tuple(problems))
+
+
+def extended(base: Base, edited: Edited, operation: Json) -> Edited:
+    """The chunks after one more operation. Raises InputError with the value and the remedy when it cannot be applied."""
+    pieces, made = _applied(base, list(edited.pieces), operation)
+    return Edited(tuple(pieces), (*edited.operations, made), edited.problems)
+
+
+def _applied(base: Base, pieces: list[Piece], operation: Json) -> tuple[list[Piece], Json]:
+    """The pieces after one operation, and the operation with what it settled."""
+    name = str(operation.get("op"))
+    if name not in OPERATIONS:
+        raise InputError(f"unknown operation {name!r}; known: {', '.join(OPERATIONS)}", code="unknown_operation")
+    wanted, function = OPERATIONS[name]
+    wanted = {"chunk_id": str, **wanted}
+    written_down = {"next"} if name == "merge_with_next" else set()
+    for key, kind in wanted.items():
+        if not isinstance(operation.get(key), kind) or isinstance(operation.get(key), bool):
+            raise InputError(f"{name} needs {key} ({kind.__name__}), not {operation.get(key)!r}", code="bad_operation")
+    if extra := operation.keys() - {"op", *wanted, *written_down}:
+        raise InputError(f"{name} takes {', '.join(wanted)}, not {', '.join(sorted(extra))}", code="bad_operation")
+    return function(base, pieces, _position(base, pieces, operation["chunk_id"]), operation)
+
+
+# --- the operations ------------------------------------------------------------------------------------------------------
+
+
+def _edit_text(base: Base, pieces: list[Piece], at: int, operation: Json) -> tuple[list[Piece], Json]:
+    piece, text = pieces[at], operation["text"].replace("\r\n", "\n").replace("\r", "\n")
+    if not text.strip():
+        raise InputError(f"a chunk without text cannot be found; leave {piece.chunk.chunk_id} out with disable instead", code="blank_text")
+    if bad := next((letter for letter in text if letter == "\x00" or "\ud800" <= letter <= "\udfff"), None):
+        raise InputError(f"the text holds {bad!r}, which no file can store; leave it out", code="bad_text")
+    if len(text) > MAX_CHARS:
+        raise InputError(f"the text has {len(text)} characters, above {MAX_CHARS}; ingest what is a document as one", code="text_too_long")
+    return _replaced(base, pieces, {at: [_said(base, piece, text)]}), {**operation, "text": text}
+
+
+def _split_at(base: Base, pieces: list[Piece], at: int, operation: Json) -> tuple[list[Piece], Json]:
+    piece, offset = pieces[at], operation["offset"]
+    text = piece.chunk.chunk_text
+    left, right = text[: max(0, offset)].rstrip(), text[max(0, offset) :].lstrip()
+    if not left or not right:
+        raise InputError(f"offset {offset} leaves a part of {piece.chunk.chunk_id} blank; give one inside its {len(text)} characters",
+                         code="bad_offset")  # fmt: skip
+    if piece.chunk.edited_from:
+        halves = [_said(base, piece, left), _said(base, piece, right)]
+    else:
+        start, end = piece.chunk.norm_start, piece.chunk.norm_end
+        halves = [_part(base, piece, start, start + len(left)), _part(base, piece, end - len(right), end)]
+        halves = _with_own_images(base, piece, halves)
+    return _replaced(base, pieces, {at: halves}), operation
+
+
+def _merge_with_next(base: Base, pieces: list[Piece], at: int, operation: Json) -> tuple[list[Piece], Json]:
+    first = pieces[at]
+    name = first.chunk.chunk_id
+    then = next((i for i in range(at + 1, len(pieces)) if pieces[i].chunk.chunk_type == first.chunk.chunk_type), None)
+    if then is None:
+        raise InputError(
+            f"{name} is the last {first.chunk.chunk_type} of the document; there is no next one to merge it with", code="no_next"
+        )
+    second = pieces[then]
+    if operation.get("next", second.chunk.chunk_id) != second.chunk.chunk_id:
+        raise InputError(
+            f"{name} was to be merged with {operation['next']}, but the next chunk is {second.chunk.chunk_id}; move that one behind it",
+            code="other_next",
+        )
+    for piece in (first, second):
+        if not piece.enabled:
+            raise InputError(f"{piece.chunk.chunk_id} is disabled; enable it before it is merged", code="disabled_chunk")
+    return _replaced(base, pieces, {at: [_joined(base, first, second)], then: []}), {**operation, "next": second.chunk.chunk_id}
+
+
+def _move(base: Base, pieces: list[Piece], at: int, operation: Json) -> tuple[list[Piece], Json]:
+    chunk, target = pieces[at].chunk, operation["target"]
+    moving = {at, *(i for i, piece in enumerate(pieces) if chunk.chunk_type == "parent" and piece.chunk.parent_id == chunk.chunk_id)}
+    beside = _position(base, pieces, target)
+    if beside in moving:
+        raise InputError(f"{chunk.chunk_id} cannot be moved beside {target}, which moves with it; name another chunk", code="own_family")
+    rest = [piece for i, piece in enumerate(pieces) if i not in moving]
+    place = rest.index(pieces[beside]) + (operation["op"] == "move_after")
+    return [*rest[:place], *(pieces[i] for i in sorted(moving)), *rest[place:]], operation
+
+
+def _reparent(base: Base, pieces: list[Piece], at: int, operation: Json) -> tuple[list[Piece], Json]:
+    piece, parent_id = pieces[at], operation["parent_id"]
+    if piece.chunk.chunk_type == "parent":
+        raise InputError(f"{piece.chunk.chunk_id} is a parent; only a child can be given another one", code="not_a_child")
+    if pieces[_position(base, pieces, parent_id)].chunk.chunk_type != "parent":
+        parents = [p.chunk.chunk_id for p in pieces if p.chunk.chunk_type == "parent"]
+        known = f"it has {', '.join(parents[:_SHOWN])}" if parents else "it has none, for its strategy cuts no parents"
+        raise InputError(f"{parent_id} is no parent of document {base.doc_id}; {known}", code="not_a_parent")
+    return _with(pieces, at, replace(piece, chunk=replace(piece.chunk, parent_id=parent_id))), operation
+
+
+def _enable(base: Base, pieces: list[Piece], at: int, operation: Json) -> tuple[list[Piece], Json]:
+    return _with(pieces, at, replace(pieces[at], enabled=operation["op"] == "enable")), operation
+
+
+_Operation = Callable[[Base, list[Piece], int, Json], tuple[list[Piece], Json]]
+OPERATIONS: Mapping[str, tuple[dict[str, type], _Operation]] = {
+    "edit_text": ({"text": str}, _edit_text),
+    "split_at": ({"offset": int}, _split_at),
+    "merge_with_next": ({}, _merge_with_next),
+    "move_before": ({"target": str}, _move),
+    "move_after": ({"target": str}, _move),
+    "reparent": ({"parent_id": str}, _reparent),
+    "enable": ({}, _enable),
+    "disable": ({}, _enable),
+}
+
+
+# --- pieces --------------------------------------------------------------------------------------------------------------
+
+
+def _position(base: Base, pieces: Sequence[Piece], chunk_id: str) -> int:
+    found = next((i for i, piece in enumerate(pieces) if piece.chunk.chunk_id == chunk_id), None)
+    if found is None:
+        gone = "an earlier operation changed it" if base.chunk(chunk_id) else "it is none of this version"
+        raise InputError(
+            f"document {base.doc_id} has no chunk {chunk_id!r} here ({gone}); `rag drafts show {base.doc_id}` lists those it has",
+            code="unknown_chunk",
+        )
+    return found
+
+
+def _with(pieces: Sequence[Piece], at: int, piece: Piece) -> list[Piece]:
+    return [*pieces[:at], piece, *pieces[at + 1 :]]
+
+
+def _slice(base: Base, piece: Piece, start: int, end: int) -> Piece:
+    """The piece as normalised text[start:end], which nobody edited."""
+    return replace(piece, chunk=replace(piece.chunk, edited_from=(), **slice_fields(base.normalised, base.places, start, end)))
+
+
+def _part(base: Base, piece: Piece, start: int, end: int) -> Piece:
+    """A slice of the piece, which comes only from those of its origins that reach into it."""
+    own = [base.chunk(origin) for origin in piece.origins]
+    reaching = tuple(chunk.chunk_id for chunk in own if chunk is not None and chunk.norm_start < end and start < chunk.norm_end)
+    return replace(_slice(base, piece, start, end), origins=reaching)
+
+
+def _said(base: Base, piece: Piece, text: str) -> Piece:
+    """The piece with this text: its slice of the document where that is what the text says, edited otherwise."""
+    chunk = piece.chunk
+    if text == base.normalised.text[chunk.norm_start : chunk.norm_end]:
+        return _slice(base, piece, chunk.norm_start, chunk.norm_end)
+    return replace(piece, chunk=replace(chunk, edited_from=piece.origins, **text_fields(text)))
+
+
+def _joined(base: Base, first: Piece, second: Piece) -> Piece:
+    """Both as one: a slice where they overlap or one follows the other in the document, else their texts with a blank line between."""
+    left, right = first.chunk, second.chunk
+    images = tuple(dict.fromkeys((*left.asset_ids, *right.asset_ids)))
+    origins = tuple(dict.fromkeys((*first.origins, *second.origins)))
+    if not left.chunk_text or not right.chunk_text:  # a picture, which has no text of its own
+        told = first if left.chunk_text or not right.chunk_text else replace(second, chunk=replace(right, parent_id=left.parent_id))
+        return replace(told, chunk=replace(told.chunk, asset_ids=images), origins=origins)
+    piece = replace(first, chunk=replace(left, asset_ids=images), origins=origins)
+    start, end = min(left.norm_start, right.norm_start), max(left.norm_end, right.norm_end)
+    overlapping = max(left.norm_start, right.norm_start) < min(left.norm_end, right.norm_end)
+    beside = left.norm_end <= right.norm_start and not base.normalised.text[left.norm_end : right.norm_start].strip()
+    if (beside or overlapping) and not left.edited_from and not right.edited_from:
+        return _slice(base, piece, start, end)
+    spanning = _slice(base, piece, start, end)
+    return replace(
+        spanning, chunk=replace(spanning.chunk, edited_from=origins, **text_fields(left.chunk_text + BETWEEN + right.chunk_text))
+    )
+
+
+def _with_own_images(base: Base, piece: Piece, halves: Sequence[Piece]) -> list[Piece]:
+    """The halves with those images of the whole that stand in each; one without a place goes to the first."""
+    own = piece.chunk.asset_ids
+    bare = [replace(half.chunk, asset_ids=()) for half in halves]
+    placed = attached_images(bare, [link for link in base.links if link.asset_id in own], base.places.blocks)
+    homeless = tuple(image for image in own if not any(image in chunk.asset_ids for chunk in placed))
+    placed[0] = replace(placed[0], asset_ids=(*placed[0].asset_ids, *homeless))
+    return [replace(half, chunk=chunk) for half, chunk in zip(halves, placed, strict=True)]
+
+
+def _replaced(base: Base, pieces: Sequence[Piece], changes: Mapping[int, Sequence[Piece]]) -> list[Piece]:
+    """The pieces with others at some positions: those get their ids, and the children of a parent follow it."""
+    taken = {piece.chunk.chunk_id for i, piece in enumerate(pieces) if i not in changes}
+    found: list[Piece] = []
+    made: list[Piece] = []
+    for i, piece in enumerate(pieces):
+        for new in changes.get(i, (piece,)):
+            if i in changes:
+                new = _named(base, new, taken)
+                taken.add(new.chunk.chunk_id)
+                made.append(new)
+            found.append(new)
+    gone = {pieces[i].chunk.chunk_id for i in changes if pieces[i].chunk.chunk_type == "parent"}
+    return [_adopted(piece, made) if piece.chunk.parent_id in gone else piece for piece in found] if gone else found
+
+
+def _adopted(child: Piece, parents: Sequence[Piece]) -> Piece:
+    """The child under the parent in which it stands, of those that took the place of its own."""
+    inside = [p for p in parents if p.chunk.norm_start <= child.chunk.norm_start < p.chunk.norm_end]
+    return replace(child, chunk=replace(child.chunk, parent_id=(inside or list(parents))[0].chunk.chunk_id))
+
+
+def _named(base: Base, piece: Piece, taken: Collection[str]) -> Piece:
+    """The piece with the first free id of its section and text; the version's own chunk where it is that again."""
+    chunk = piece.chunk
+    if not chunk.chunk_text:
+        return piece  # a picture keeps the name of its image
+    mark, nth = fingerprint_text(chunk.chunk_text, base.cleaning), 0
+    while (chunk_id := chunk_name(chunk.section_id, mark, nth, chunk.chunk_type)) in taken:
+        nth += 1
+    own = base.chunk(chunk_id)
+    same = own is not None and not chunk.edited_from and {*own.asset_ids} == {*chunk.asset_ids}
+    if own is not None and same and (own.norm_start, own.norm_end) == (chunk.norm_start, chunk.norm_end):
+        return replace(piece, chunk=replace(own, parent_id=chunk.parent_id), origins=(chunk_id,))
+    return replace(piece, chunk=replace(chunk, chunk_id=chunk_id, chunk_fingerprint=mark))

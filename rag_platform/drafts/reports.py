@@ -1,0 +1,215 @@
+"""What the command line says of drafts: lists, one draft with its chunks, the preview of a publication, and what one came to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import SequenceMatcher
+
+from rag_platform.chunkers import chunks as chunking
+from rag_platform.config.profiles import text_norm_profile_id
+from rag_platform.documents import descriptions
+from rag_platform.documents.versions import views_of
+from rag_platform.drafts.lifecycle import Drafts, Opened
+from rag_platform.drafts.operations import Edited, Piece, apply
+from rag_platform.indexes.embedding_cache import EmbeddingCache
+from rag_platform.ir import Chunk, Json
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.schema import Job
+from rag_platform.normalisation.edits import canonical
+from rag_platform.processes import jobs
+from rag_platform.releases import release_store as releases
+from rag_platform.releases.manifest import embedder_info, read_manifest
+from rag_platform.storage.store import Store
+
+_SNIPPET = 70
+
+
+def list_data(drafts: Drafts) -> Json:
+    """The drafts of a namespace, each with what stands between it and its publication."""
+    live = {document.doc_id: document.live_version for document in drafts.ledger.documents(drafts.namespace)}
+    rows: list[Json] = [
+        {
+            "doc_id": draft.doc_id,
+            "state": draft.state,
+            "operations": len(draft.operations),
+            "conflicts": len(draft.conflicts),
+            "version_id": draft.version_id,
+            "outdated": draft.version_id != live.get(draft.doc_id),
+            "updated_at": draft.updated_at,
+        }
+        for draft in drafts.ledger.drafts(drafts.namespace)
+    ]
+    lines = [
+        f"{row['doc_id']}  {row['state']}, {row['operations']} operations"
+        + (f", {row['conflicts']} conflicts" if row["conflicts"] else "")
+        + (", made over an older version" if row["outdated"] else "")
+        for row in rows
+    ]
+    return {"markdown": "\n".join(lines) or f"no drafts in namespace {drafts.namespace!r}", "drafts": rows}
+
+
+def show_data(opened: Opened, *, with_chunks: bool = True) -> Json:
+    """One draft: its operations, its conflicts with the live version, and the chunks it has now, the disabled ones too."""
+    edited, name = opened.edited, opened.document.doc_id
+    chunks = [_piece(piece) for piece in edited.pieces] if with_chunks else []
+    conflicts: list[Json] = [{"operation": p.operation, "code": p.code, "reason": p.reason} for p in edited.problems]
+    state = opened.draft.state if opened.stored else "none"
+    lines = [f"{name}: {_state(opened)}"]
+    lines += [f"{number}. {operation_line(operation)}" for number, operation in enumerate(edited.operations, 1)]
+    lines += [f"conflict: {operation_line(c['operation'])}: {c['reason']}" for c in conflicts]
+    lines += ["", *map(chunk_line, chunks)] if chunks else []
+    return {
+        "markdown": "\n".join(lines),
+        "doc_id": name,
+        "version_id": opened.draft.version_id,
+        "live_version": opened.version.version_id,
+        "state": state,
+        "operations": list(edited.operations),
+        "conflicts": conflicts,
+        "chunks": chunks,
+    }
+
+
+def preview_data(opened: Opened) -> Json:
+    """What publishing a draft would change, against the chunks as they were cut and against what readers have; nothing is stored."""
+    base, edited = opened.base, opened.edited
+    own = [chunk.chunk_id for chunk in base.chunks]
+    after = [piece.chunk.chunk_id for piece in edited.pieces]
+    shown, now = edited.chunks, apply(base, opened.published).chunks
+    added, removed = _difference(shown, now), _difference(now, shown)
+    embeddings = _embeddings(opened, shown)
+    warnings = [*chunking.beyond_window(shown, opened.work.strategy).warnings]
+    lines = [f"{opened.document.doc_id}: {_state(opened)}", "", *_diff(base.chunks, edited), ""]
+    lines.append(
+        f"publishing adds {len(added)} chunks, removes {len(removed)}, keeps {len(shown) - len(added)}; {embeddings} embeddings to compute"
+    )
+    lines += [f"conflict: {operation_line(p.operation)}: {p.reason}" for p in edited.problems]
+    return {
+        "markdown": "\n".join(lines),
+        "doc_id": opened.document.doc_id,
+        "version_id": opened.version.version_id,
+        "operations": len(edited.operations),
+        "conflicts": len(edited.problems),
+        "changed": [i for i in after if i not in own],
+        "gone": [i for i in own if i not in after],
+        "moved": _moved(own, after),
+        "disabled": [piece.chunk.chunk_id for piece in edited.pieces if not piece.enabled],
+        "chunks": len(shown),
+        "chunks_added": len(added),
+        "chunks_removed": len(removed),
+        "embeddings_to_compute": embeddings,
+        "warnings": warnings,
+    }
+
+
+def published_data(job: Job, *, store: Store, ledger: Ledger, seconds: float) -> Json:
+    """What the job of a publication came to, once it has ended."""
+    version = ledger.version(job.args["version_ids"][0])
+    release_id = releases.current(store, job.namespace)
+    delta = read_manifest(store.release_dir(job.namespace, release_id)).delta if release_id and job.state == "done" else {}
+    data: Json = {
+        "job_id": job.job_id,
+        "state": job.state,
+        "doc_id": version.doc_id,
+        "version_id": version.version_id,
+        "edition": version.edition,
+        "release_id": release_id,
+        "chunks_added": delta.get("chunks_added", 0),
+        "chunks_removed": delta.get("chunks_removed", 0),
+        "embeddings_computed": job.result.get("embeddings_computed", 0),
+        "embeddings_reused": job.result.get("embeddings_reused", 0),
+        "warnings": job.result.get("warnings", []),
+        "seconds": round(seconds, 3),
+    }
+    what = f"edition {version.edition} of {version.doc_id}" if version.edition else f"{version.doc_id} as it was cut"
+    told = f"{data['chunks_added']} chunks added, {data['chunks_removed']} removed, {data['embeddings_computed']} embeddings computed"
+    data["markdown"] = f"{what} is published in release {release_id}: {told}, in {data['seconds']:.1f} s."
+    if job.state not in jobs.FINAL_STATES:
+        data["markdown"] = f"job {job.job_id} is {job.state}"
+    return data
+
+
+# --- lines ---------------------------------------------------------------------------------------------------------------
+
+
+def operation_line(operation: Json) -> str:
+    """An operation in one line."""
+    rest = [f"{key} {_short(str(value))}" for key, value in operation.items() if key not in ("op", "chunk_id")]
+    return " ".join([str(operation.get("op")), str(operation.get("chunk_id")), *rest])
+
+
+def chunk_line(row: Json) -> str:
+    """A chunk of a draft in one line."""
+    marks = [name for name in ("edited", "disabled", "parent") if row[name]]
+    place = f" [{', '.join(marks)}]" if marks else ""
+    return f"{row['chunk_id']}{place} {row['section_path']}: {_short(row['text'])}"
+
+
+def _piece(piece: Piece) -> Json:
+    chunk = piece.chunk
+    return {
+        "chunk_id": chunk.chunk_id,
+        "section_path": chunk.section_path,
+        "text": chunk.chunk_text,
+        "edited": bool(chunk.edited_from),
+        "edited_from": list(chunk.edited_from),
+        "disabled": not piece.enabled,
+        "parent": chunk.chunk_type == "parent",
+        "parent_id": chunk.parent_id,
+    }
+
+
+def _state(opened: Opened) -> str:
+    edited = opened.edited
+    if not opened.stored:
+        return "no draft"
+    told = "published" if opened.draft.state == "published" else "open"
+    told += f", {len(edited.operations)} operations over {opened.draft.version_id}"
+    if edited.problems:
+        told += f", {len(edited.problems)} conflicts"
+    return told + (f"; live is {opened.version.version_id}: `rag drafts rebase {opened.document.doc_id}`" if opened.outdated else "")
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _SNIPPET else line[: _SNIPPET - 1] + "…"
+
+
+def _diff(own: Sequence[Chunk], edited: Edited) -> list[str]:
+    """The chunks of a draft against those that were cut: `-` gone, `+` new, what stays in its place counted."""
+    left = [chunk_line(_piece(Piece(chunk, (chunk.chunk_id,)))) for chunk in own]
+    right = [chunk_line(_piece(piece)) for piece in edited.pieces]
+    lines: list[str] = []
+    for kind, a, b, c, d in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
+        if kind == "equal":
+            lines.append(f"  {b - a} unchanged")
+        else:
+            lines += [*(f"- {line}" for line in left[a:b]), *(f"+ {line}" for line in right[c:d])]
+    return lines
+
+
+def _moved(own: Sequence[str], after: Sequence[str]) -> list[str]:
+    """Ids of the chunks that stand elsewhere among those that stayed."""
+    stayed = set(own) & set(after)
+    before, then = [i for i in own if i in stayed], [i for i in after if i in stayed]
+    kept = {i for a, _, size in SequenceMatcher(None, before, then, autojunk=False).get_matching_blocks() for i in before[a : a + size]}
+    return [i for i in then if i not in kept]
+
+
+def _difference(chunks: Sequence[Chunk], others: Sequence[Chunk]) -> list[str]:
+    known = {chunk.chunk_id for chunk in others}
+    return [chunk.chunk_id for chunk in chunks if chunk.chunk_id not in known]
+
+
+def _embeddings(opened: Opened, chunks: Sequence[Chunk]) -> int:
+    """How many texts of the chunks have no vector yet; nothing a model would write about new ones is asked for."""
+    strategy = opened.work.strategy
+    info = embedder_info(strategy)
+    if info is None:
+        return 0
+    known: Mapping[str, str] = {view.chunk_id: view.content_hash for view in opened.work.views}
+    new = [chunk for chunk in chunks if chunk.chunk_id not in known]
+    views = views_of(opened.work, new, descriptions.Descriptions())
+    hashes = {view.content_hash for view in views if canonical(view.dense_text, strategy.cleaning)}
+    with EmbeddingCache(opened.work.store.embeddings_path) as cache:
+        return len(hashes - cache.known(hashes, info, text_norm_profile_id(strategy.cleaning)))

@@ -1,0 +1,265 @@
+"""What a rebuild would do before it is done: which outputs exist under the config as it is now, what must be built, and what kind of
+release follows. Looking changes nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rag_platform.config.profiles import stage_profiles, text_norm_profile_id
+from rag_platform.config.settings import Settings, Strategy, load_strategy, strategy_names
+from rag_platform.documents.versions import STAGES, VersionBuild, marker
+from rag_platform.errors import NotFoundError
+from rag_platform.indexes.embedding import estimate
+from rag_platform.indexes.embedding_cache import EmbeddingCache
+from rag_platform.intake.receiving import given_up
+from rag_platform.ir import Document, Json, Version, View
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.normalisation.edits import canonical
+from rag_platform.releases import release_store as releases
+from rag_platform.releases.manifest import embedder_info
+from rag_platform.releases.publishing import unchanged
+from rag_platform.storage.records import to_json
+from rag_platform.storage.store import Store, read_records
+
+# Text in a file that is no text, as a share of its bytes: rough figures, files full of pictures have less.
+_TEXT_SHARES = {"application/pdf": 0.03, "image": 0.0, "application": 0.1}
+_TEXT_TYPES = ("application/json", "application/xhtml+xml", "application/xml")
+
+# Rough costs on two slow cores beside the embedding, as measured with bench/ingest.py; a plan says "about".
+_START_SECONDS = 5.0  # a process with Dagster in it
+_DOCUMENT_SECONDS = 0.05
+_PAGE_SECONDS = 0.7  # reading a page of a PDF on one core
+_CHUNK_SECONDS = 0.001  # of a release that is built whole
+_DELTA_SECONDS = 2.0
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class StagePlan:
+    """For how many live versions a stage's output is there, and for how many it must be built."""
+
+    stage: str
+    profile: str
+    reused: int
+    built: int
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildPlan:
+    """The least that brings a namespace to its config: what a rebuild processes, computes and releases."""
+
+    namespace: str
+    strategy: str
+    moves_from: str  # the strategy that the namespace leaves, empty when it stays
+    documents: int  # live ones
+    stages: tuple[StagePlan, ...]
+    version_ids: tuple[str, ...]  # live versions that a job must take through the stages
+    given_up: tuple[str, ...]  # source_uris of live documents that failed too often under this config: they stop the release
+    embeddings: int  # texts without a vector, among those that are known
+    uncut: int  # versions whose texts are known only when they are cut: their embeddings come on top
+    release: str  # nothing | delta | full
+    reason: str  # why that kind
+    seconds: float  # about
+
+    @property
+    def empty(self) -> bool:
+        """True when everything is as the config wants it."""
+        return self.release == "nothing" and not self.version_ids and not self.given_up
+
+    def data(self) -> Json:
+        """The plan as data, with `markdown` that says it in words."""
+        return {"markdown": _markdown(self), **to_json(self)}
+
+
+def plan(
+    namespace: str, *, settings: Settings, strategy: Strategy, store: Store, ledger: Ledger, full: bool = False
+) -> RebuildPlan:  # fmt: skip
+    """What `rag rebuild` would do with this strategy; `full` builds the release whole whatever its parent is.
+
+    Embeddings are counted exactly where the texts are known; a version that must be cut anew brings `uncut`. Raises NotFoundError
+    `unknown_namespace`.
+    """
+    bound = ledger.namespaces().get(namespace)
+    if bound is None:
+        raise NotFoundError(f"unknown namespace {namespace!r}; `rag ingest --namespace {namespace}` makes it", code="unknown_namespace")
+    live = ledger.live(namespace)
+    profiles = stage_profiles(strategy)
+    works = {v.version_id: VersionBuild(v, strategy, settings, store) for _, v in live}
+    for work in works.values():
+        work.profiles = profiles  # telling them takes longer than all the rest of a document
+    stale = [v for _, v in live if v.counts.get("profile") != profiles["embeddings"]]
+    dead = [v for v in stale if given_up(v, profiles["embeddings"])]
+    due = [v for v in stale if v not in dead]
+    there = {stage: {key for key, work in works.items() if marker(stage, work).is_file()} for stage in STAGES}
+    release, reason = _release(namespace, live, due, strategy, bound, store, ledger, full)
+    asked = [v for _, v in live] if release == "full" else due  # a whole build needs every vector
+    asked = asked if strategy.builds_dense else []
+    views = {v.version_id: _views(works[v.version_id]) for v in asked if v.version_id in there["views"]}
+    uncut = [v for v in asked if v.version_id not in views]
+    with EmbeddingCache(store.embeddings_path) as cache:
+        missing = _missing(views, strategy, cache)
+        embedding = _embedding_seconds(missing, uncut, strategy, settings, cache)
+    lacking = {v.version_id for v in uncut} | {key for key, found in views.items() if any(view.content_hash in missing for view in found)}
+    embedded = there["views"] - lacking
+    unread = [v for v in due if v.version_id not in there["facts"]]
+    stages = [*((stage, there[stage]) for stage in STAGES), ("embeddings", embedded)]
+    return RebuildPlan(
+        namespace=namespace,
+        strategy=strategy.name,
+        moves_from=bound if bound != strategy.name else "",
+        documents=len(live),
+        stages=tuple(StagePlan(stage, profiles[stage], len(found), len(live) - len(found)) for stage, found in stages),
+        version_ids=tuple(v.version_id for v in due),
+        given_up=tuple(v.source_uri for v in dead),
+        embeddings=len(missing),
+        uncut=len(uncut),
+        release=release,
+        reason=reason,
+        seconds=_seconds(due, unread, live, release, embedding),
+    )
+
+
+def expected_seconds(version_ids: Sequence[str], *, settings: Settings, store: Store, ledger: Ledger) -> dict[str, float]:
+    """Strategy to a rough number of seconds that embedding these versions takes, from measured rates; texts with a vector cost nothing.
+
+    A version whose bytes a strategy has not cut yet, in no namespace, counts with its size.
+    """
+    versions = [ledger.version(version_id) for version_id in version_ids]
+    twins: dict[str, list[Version]] = {version.file_sha256: [version] for version in versions}
+    for version in (v for namespace in ledger.namespaces() for v in ledger.versions(namespace) if v.file_sha256 in twins):
+        twins[version.file_sha256].append(version)
+    expected = {}
+    with EmbeddingCache(store.embeddings_path) as cache:
+        for strategy in (load_strategy(settings, name) for name in strategy_names(settings)):
+            if not strategy.builds_dense:
+                continue
+            profiles, views = stage_profiles(strategy), {}
+            for version in (version for same in twins.values() for version in same):
+                work = VersionBuild(version, strategy, settings, store)
+                work.profiles = profiles
+                if version.file_sha256 not in views and marker("views", work).is_file():
+                    views[version.file_sha256] = _views(work)
+            uncut = [version for version in versions if version.file_sha256 not in views]
+            expected[strategy.name] = _embedding_seconds(_missing(views, strategy, cache), uncut, strategy, settings, cache)
+    return expected
+
+
+def _embedding_seconds(
+    missing: Mapping[str, str], uncut: Iterable[Version], strategy: Strategy, settings: Settings, cache: EmbeddingCache
+) -> float:
+    """Seconds that embedding these texts takes, and those that the uncut versions will bring."""
+    profile, size = text_norm_profile_id(strategy.cleaning), sum(map(text_bytes, uncut))
+    return estimate(size, strategy.embedding, cache, processes=settings.embedding_processes, texts=missing, text_norm_profile=profile)
+
+
+def _release(
+    namespace: str,
+    live: Sequence[tuple[Document, Version]],
+    due: Sequence[Version],
+    strategy: Strategy,
+    bound: str,
+    store: Store,
+    ledger: Ledger,
+    full: bool,
+) -> tuple[str, str]:
+    """(nothing | delta | full, why)."""
+    published = releases.current(store, namespace)
+    if not live and published is None:
+        return "nothing", "the namespace holds no document"
+    if full:
+        return "full", "asked for"
+    wanted = {version.version_id: version.edition for _, version in live}
+    once_public = {row.release_id for row in ledger.releases(namespace) if row.published_at}
+    if not due and bound == strategy.name and (newer := _left_behind(namespace, wanted, once_public, strategy, store)):
+        return "nothing", f"release {newer} holds it, and somebody went back from it: `rag releases forward` publishes it again"
+    if reason := releases.why_full(store, namespace, strategy, published):
+        return "full", reason
+    assert published is not None
+    if bound != strategy.name:
+        return "delta", f"the namespace moves from strategy {bound!r} to {strategy.name!r}"
+    if due:
+        return "delta", f"{len(due)} documents were built under another config"
+    if unchanged(namespace, strategy, store, ledger):
+        return "nothing", f"release {published} holds what the config asks for"
+    if releases.manifest_of(store, namespace, published).contents != wanted:
+        return "delta", f"release {published} does not hold exactly the live versions"
+    return "delta", "titles, tags or metadata of documents changed, or what was read of them"
+
+
+def _left_behind(
+    namespace: str, wanted: Mapping[str, str], once_public: Collection[str], strategy: Strategy, store: Store
+) -> str:  # fmt: skip
+    """The newest release that was public after the published one was built and holds what is wanted as the config asks, empty without."""
+    for manifest in releases.list_releases(store, namespace):
+        if manifest.release_id == releases.current(store, namespace):
+            break
+        public = manifest.release_id in once_public and manifest.contents == wanted
+        if public and not releases.why_full(store, namespace, strategy, manifest.release_id):
+            return manifest.release_id
+    return ""
+
+
+def _views(work: VersionBuild) -> list[View]:
+    """The views of a version, and those of its edition where it is read in one."""
+    views = list(work.views)
+    path = work.path("views", edition=work.version.edition)
+    return [*views, *read_records(path, View)] if work.version.edition and path.is_file() else views
+
+
+def _missing(views: Mapping[str, Iterable[View]], strategy: Strategy, cache: EmbeddingCache) -> dict[str, str]:
+    """content_hash to text of what has no vector of the strategy's embedder."""
+    info = embedder_info(strategy)
+    if info is None:
+        return {}
+    found = (view for rows in views.values() for view in rows if view.dense_text.strip())
+    texts = {view.content_hash: canonical(view.dense_text, strategy.cleaning) for view in found}
+    known = cache.known(texts, info, text_norm_profile_id(strategy.cleaning))
+    return {key: text for key, text in texts.items() if key not in known}
+
+
+def _seconds(
+    due: Sequence[Version], unread: Sequence[Version], live: Sequence[tuple[Document, Version]], release: str, embedding: float
+) -> float:  # fmt: skip
+    if release == "nothing" and not due:
+        return 0.0
+    pages = sum(int(version.counts.get("pages", 0)) for version in unread)
+    chunks = sum(int(version.counts.get("chunks", 0)) for _, version in live)
+    reading = pages * _PAGE_SECONDS / max(1, min(4, os.cpu_count() or 1))
+    releasing = chunks * _CHUNK_SECONDS + _DELTA_SECONDS if release == "full" else _DELTA_SECONDS
+    return round(_START_SECONDS + len(due) * _DOCUMENT_SECONDS + reading + embedding + releasing, 1)
+
+
+def _markdown(found: RebuildPlan) -> str:
+    lines = [f"Namespace {found.namespace!r}, strategy {found.strategy!r}, {found.documents} live documents."]
+    if found.moves_from:
+        lines[0] += f" It moves from strategy {found.moves_from!r}."
+    if found.empty:
+        return f"{lines[0]}\nNothing to do: {found.reason}."
+    lines += ["", "| stage | there already | to build |", "|---|---|---|"]
+    lines += [f"| {stage.stage} | {stage.reused} | {stage.built} |" for stage in found.stages]
+    more = f", and those of {found.uncut} documents that must be cut first" if found.uncut else ""
+    lines += [
+        "",
+        f"Through the stages: {len(found.version_ids)} documents.",
+        f"Embeddings to compute: {'at least ' if found.uncut else ''}{found.embeddings}{more}.",
+        f"Release: {found.release} ({found.reason}). The published one serves until the new one passed its checks.",
+        f"About {found.seconds:.0f} s.",
+    ]
+    if found.given_up:
+        shown = ", ".join(found.given_up[:_SHOWN]) + (", …" if len(found.given_up) > _SHOWN else "")
+        lines.append(
+            f"Failed too often under this config and left alone: {len(found.given_up)} ({shown}). They stop the release: put the config "
+            "back, delete them with `rag docs delete DOC`, or try them again with `rag jobs retry --all`."
+        )
+    return "\n".join(lines)
+
+
+def text_bytes(version: Version) -> int:
+    """About how many bytes of text a version will bring; what was read of it once is known."""
+    if version.mime.startswith("text/") or version.mime in _TEXT_TYPES:
+        return version.size
+    if (known := version.counts.get("text_chars")) is not None:
+        return int(known)
+    return int(version.size * _TEXT_SHARES.get(version.mime, _TEXT_SHARES.get(version.mime.partition("/")[0], 1.0)))

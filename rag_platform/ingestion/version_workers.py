@@ -1,0 +1,108 @@
+"""Builds whole versions in child processes, so that many small documents use every core; what a child built is stored like any other.
+
+Only what needs nothing but processor time goes there: no format that has child processes of its own, no model, no edits by hand.
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rag_platform.config.chunk_token_limits import owed_to_embedders
+from rag_platform.config.settings import Settings, Strategy
+from rag_platform.documents.versions import STAGES, Failure, VersionBuild, build_stages, read_in_child
+from rag_platform.errors import DocumentError
+from rag_platform.ir import ParseSummary, StageOutcome, Version, View
+from rag_platform.media import image_reading
+from rag_platform.observability import faults, logs, tracing
+from rag_platform.storage.store import Store
+
+_WORTH = 128  # documents; two children are at work after the time of about 40
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What all versions of a run have in common; `packed` once, because it is sent with each."""
+
+    store: Store
+    settings: Settings
+    strategy: Strategy
+    profiles: dict[str, str]
+    stages: Sequence[str]
+
+    def packed(self) -> bytes:
+        """The plan as a child reads it."""
+        return pickle.dumps(self, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One version for a child; the fields are those of `VersionBuild`."""
+
+    plan: bytes
+    version: Version
+    origin: Path | None
+    root: Path | None
+    force: bool
+    base_url: str
+    trace: tracing.Link | None
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What a version came to, its files flushed and in place; after a `failure` only the outcomes before it count."""
+
+    outcomes: list[StageOutcome]
+    failure: Failure | None
+    views: list[View]
+    summary: ParseSummary | None
+    title: str
+    figures: tracing.Figures | None
+
+
+def may_go(strategy: Strategy, versions: Sequence[Version]) -> bool:
+    """True when so many of the versions can be built by processor time alone that children are worth their start."""
+    views = strategy.views
+    alone = views.keyphrases.method != "keybert" and views.describe.provider == "none" and not image_reading.wanted(strategy.media_texts)
+    if not alone or any(owed[0] in ("embedder", "window") for owed in owed_to_embedders(strategy)):
+        return False
+    return sum(not read_in_child(version) for version in versions) >= _WORTH
+
+
+def build_apart(task: Task) -> Built:
+    """Take one version through its stages up to the views; a task for `children.Workers`."""
+    plan = _plan(task.plan)
+    work = VersionBuild(
+        task.version, plan.strategy, plan.settings, plan.store, task.origin, task.root, task.force, deferred=True, base_url=task.base_url
+    )
+    work.profiles = plan.profiles
+    with tracing.joined(task.trace) as joined:
+        outcomes, failure = build_stages(plan.stages, work)
+        work.writes.commit()
+    done = failure is None and len(outcomes) == len(STAGES)
+    return Built(
+        outcomes,
+        (failure[0], _sendable(failure[1])) if failure is not None else None,
+        work.views if done else [],
+        work.summary if done else None,
+        work.title if done else "",
+        joined.figures() if joined is not None else None,
+    )
+
+
+def _sendable(error: Exception) -> Exception:
+    """The error, which was logged here; one of a library may not survive the way to the parent, and is told by an error of ours."""
+    if faults.is_expected(error):
+        return error
+    message = f"{type(error).__name__}: {error}"
+    return DocumentError(message, code="internal_error", retryable=isinstance(error, MemoryError))
+
+
+@functools.lru_cache(maxsize=1)
+def _plan(packed: bytes) -> Plan:
+    plan: Plan = pickle.loads(packed)
+    logs.setup_logging(plan.store.logs_dir)
+    return plan

@@ -1,0 +1,257 @@
+"""Which loader reads a file, and reading it within limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path, PurePath
+from typing import Any, cast
+
+from rag_platform import registry
+from rag_platform.config.query import ProviderConfig
+from rag_platform.config.settings import Limits, Strategy
+from rag_platform.errors import ConfigError, DocumentError
+from rag_platform.ir import Facts
+from rag_platform.loaders.archives import zip_kind
+from rag_platform.protocols import Loader
+
+_MAGIC = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+    (b"II*\x00", "image/tiff"),
+    (b"MM\x00*", "image/tiff"),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "application/x-ole-storage"),
+    (b"{\\rtf", "application/rtf"),
+    (b"\x1f\x8b", "application/gzip"),
+    (b"BZh", "application/x-bzip2"),
+    (b"\xfd7zXZ\x00", "application/x-xz"),
+    (b"7z\xbc\xaf\x27\x1c", "application/x-7z-compressed"),
+    (b"Rar!\x1a\x07", "application/vnd.rar"),
+    (b"\x7fELF", "application/x-executable"),
+    (b"MZ", "application/x-msdownload"),
+    (b"SQLite format 3\x00", "application/vnd.sqlite3"),
+    (b"%!PS", "application/postscript"),
+)
+_OOXML = "application/vnd.openxmlformats-officedocument."
+_ZIPPED = {
+    ".docx": _OOXML + "wordprocessingml.document",
+    ".xlsx": _OOXML + "spreadsheetml.sheet",
+    ".pptx": _OOXML + "presentationml.presentation",
+    ".odt": "application/vnd.oasis.opendocument.text",
+    ".ods": "application/vnd.oasis.opendocument.spreadsheet",
+    ".odp": "application/vnd.oasis.opendocument.presentation",
+    ".epub": "application/epub+zip",
+    ".zip": "application/zip",
+}
+_ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")
+_TEXTS = {".md": "text/markdown", ".markdown": "text/markdown", ".html": "text/html", ".htm": "text/html", ".xhtml": "text/html",
+          ".csv": "text/csv", ".tsv": "text/tab-separated-values", ".json": "application/json", ".xml": "text/xml",
+          ".svg": "image/svg+xml", ".ipynb": "application/x-ipynb+json",
+          ".eml": "message/rfc822", ".mhtml": "multipart/related", ".mht": "multipart/related"}  # fmt: skip
+_SUFFIXES = {
+    "pdf": ".pdf",
+    "pdfium": ".pdf",
+    "image": ".png, .jpg, .gif, .webp, .tif, .bmp",
+    "docx": ".docx, .docm",
+    "xlsx": ".xlsx, .xlsm",
+    "csv": ".csv, .tsv",
+    "html": ".html, .htm",
+    "ipynb": ".ipynb",
+    "pptx": ".pptx, .pptm",
+    "epub": ".epub",
+    "eml": ".eml",
+    "mhtml": ".mhtml, .mht",
+    "markdown": ".md, .markdown",
+    "text": ".txt, .rst, .log and source code",
+}
+# Names that say what a file is meant to be: its loader tells why it cannot be read, when no loader claims the content.
+_NAMED = {
+    ".pdf": ("pdf", "pdfium"),
+    ".docx": ("docx",),
+    ".docm": ("docx",),
+    ".xlsx": ("xlsx",),
+    ".xlsm": ("xlsx",),
+    ".pptx": ("pptx",),
+    ".pptm": ("pptx",),
+    ".ipynb": ("ipynb",),
+    ".epub": ("epub",),
+    ".eml": ("eml",),
+    ".mhtml": ("mhtml",),
+    ".mht": ("mhtml",),
+    ".csv": ("csv",),
+    ".tsv": ("csv",),
+    ".html": ("html",),
+    ".htm": ("html",),
+    ".md": ("markdown",),
+    ".markdown": ("markdown",),
+    ".txt": ("text",),
+}
+_MEANT = {".pdf": "PDF", ".docx": "Word document", ".docm": "Word document", ".xlsx": "workbook", ".xlsm": "workbook",
+          ".pptx": "presentation", ".pptm": "presentation", ".epub": "book"}  # fmt: skip
+_OFFICE = (".docx", ".xlsx", ".pptx", ".epub")  # what an archive may be found to be
+_REMEDIES = {
+    ".doc": "save it as .docx or PDF (LibreOffice: `soffice --headless --convert-to docx FILE`)",
+    ".xls": "save it as .xlsx (LibreOffice: `soffice --headless --convert-to xlsx FILE`)",
+    ".xlsb": "save it as .xlsx",
+    ".ods": "save it as .xlsx (LibreOffice: `soffice --headless --convert-to xlsx FILE`)",
+    ".ppt": "save it as PDF",
+    ".odp": "save it as PDF",
+    ".odt": "save it as .docx (LibreOffice: `soffice --headless --convert-to docx FILE`)",
+    ".rtf": "save it as .docx (LibreOffice: `soffice --headless --convert-to docx FILE`)",
+    ".zip": "unpack it and ingest the folder",
+    ".gz": "unpack it and ingest the folder",
+    ".tgz": "unpack it and ingest the folder",
+    ".tar": "unpack it and ingest the folder",
+    ".7z": "unpack it and ingest the folder",
+    ".rar": "unpack it and ingest the folder",
+}
+_FROM_LIMITS = ("max_cells", "max_archive_ratio", "max_unpacked_bytes")  # options a loader shares with the limits
+
+
+def sniff(filename: str, head: bytes, path: Path | None = None) -> str:
+    """The content type: magic bytes decide binary types, among texts the suffix decides. `head` holds the first 4096 bytes.
+
+    With a path a ZIP is told by all its names, without one by those in its head.
+    """
+    suffix = PurePath(filename).suffix.lower()
+    if not head:
+        return "inode/x-empty"
+    if b"%PDF-" in head[:1024]:
+        return "application/pdf"
+    if head.startswith(_ZIP_MAGIC):
+        return _ZIPPED.get(zip_kind(path), "application/zip") if path is not None else _zipped(suffix, head)
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return "image/webp"
+    if head[:2] == b"BM" and len(head) > 14 and b"\x00" in head[:14]:
+        return "image/bmp"
+    for magic, mime in _MAGIC:
+        if head.startswith(magic) and not (magic in (b"MZ", b"BZh") and b"\x00" not in head):
+            return mime
+    if head[257:262] == b"ustar":
+        return "application/x-tar"
+    if b"\x00" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")):
+        return "application/octet-stream"
+    if suffix in _TEXTS:
+        return _TEXTS[suffix]
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:64].lower()
+    return "text/html" if start.startswith((b"<!doctype html", b"<html")) else "text/plain"
+
+
+def _zipped(suffix: str, head: bytes) -> str:
+    for part, kind in ((b"word/", ".docx"), (b"xl/", ".xlsx"), (b"ppt/", ".pptx")):
+        if part in head:
+            return _ZIPPED[kind]
+    return _ZIPPED[suffix] if suffix in _ZIPPED and (b"[Content_Types]" in head or b"mimetype" in head) else "application/zip"
+
+
+def choose(filename: str, head: bytes, strategy: Strategy, path: Path | None = None) -> str:
+    """The registry name of the first loader of the strategy that claims the file.
+
+    With a path, an office document is known by its content whatever it is called. Raises DocumentError: `empty_file` for a binary format
+    without a byte, `unsupported_type` naming what the content is and what to do.
+    """
+    suffix = PurePath(filename).suffix.lower()
+    if not head and suffix in _MEANT:
+        raise _empty(filename)
+    content = zip_kind(path) if path is not None and head.startswith(_ZIP_MAGIC) else ""
+    name = f"{filename}{content}" if content and _MEANT.get(suffix) != _MEANT.get(content) else filename
+    kind = sniff(filename, head, path)
+    for item in strategy.loading.loaders:
+        loader: Loader = registry.build("loader", item.provider, item.options)
+        # A text under the name of a binary format is an error page or a failed export, whatever it says.
+        if not (suffix in _MEANT and kind.startswith("text/")) and loader.claims(name, head):
+            return item.provider
+    known = "; ".join(f"{item.provider}: {_SUFFIXES.get(item.provider, 'see its documentation')}" for item in strategy.loading.loaders)
+    meant = _NAMED.get(content) or _NAMED.get(suffix, ())
+    remedy = _REMEDIES.get(content) or _REMEDIES.get(suffix, "") or (f"add the loader `{meant[0]}` to the strategy" if meant else "")
+    if suffix in _MEANT and content not in _OFFICE and _ZIPPED.get(suffix) != kind:
+        remedy = f"it is no {_MEANT[suffix]} whatever its name says; give it its true suffix"
+    raise DocumentError(
+        f"no loader of strategy {strategy.name!r} reads {filename} (content: {kind}); {remedy + '; ' if remedy else ''}known are {known}",
+        code="unsupported_type",
+        mime=kind,
+    )
+
+
+def named_loader(filename: str, strategy: Strategy) -> str:
+    """The loader that a file's name asks for, whatever its content is; empty when the strategy has none."""
+    configured = {item.provider for item in strategy.loading.loaders}
+    return next((name for name in _NAMED.get(PurePath(filename).suffix.lower(), ()) if name in configured), "")
+
+
+def load(
+    path: Path,
+    filename: str,
+    loader_name: str,
+    strategy: Strategy,
+    limits: Limits,
+    on_page: Callable[[int, int], None] | None = None,
+    *,
+    charset: str = "",
+) -> Facts:
+    """The facts of a stored file: texts are read in this process, other formats in children under limits; `on_page(done, total)` tells
+    progress, by page where the format has pages. `charset` is the encoding that a server declared.
+
+    Raises DocumentError with code and reason when there are none; ConfigError when the strategy no longer names the loader.
+    """
+    item = _configured(loader_name, strategy)
+    if (size := path.stat().st_size) > limits.max_bytes:
+        raise DocumentError(
+            f"{size} bytes is above max_bytes = {limits.max_bytes}; raise limits.max_bytes in settings.yaml", code="too_large"
+        )
+    if size == 0 and PurePath(filename).suffix.lower() in _MEANT:
+        raise _empty(filename)
+    options = {**of_encoding(item.provider, charset), **limited_options(item, limits)}
+    loader: Loader = registry.build("loader", item.provider, options)
+    declared = registry.traits_of(loader)
+    if declared.engine:  # a reader of pages
+        from rag_platform.intake.isolation import load_isolated
+        from rag_platform.loaders.pdf.assembly import PagedLoader
+
+        _require_no_other_type(path, filename)
+        return load_isolated(path, cast(PagedLoader, loader), limits, on_page)
+    if declared.isolated:
+        from rag_platform.intake.isolation import load_in_child
+
+        facts = load_in_child(path, filename, item.provider, options, limits)
+    else:
+        facts = loader.load(path, filename)
+    if on_page:
+        on_page(1, 1)
+    return facts
+
+
+def _empty(filename: str) -> DocumentError:
+    return DocumentError(f"{filename} is empty (0 bytes); export it again from its source", code="empty_file")
+
+
+def limited_options(item: ProviderConfig, limits: Limits) -> dict[str, Any]:
+    """A loader's options, those that it shares with the limits taken from there unless the strategy sets them."""
+    names = registry.defaults("loader", item.provider)
+    return {**{name: getattr(limits, name) for name in _FROM_LIMITS if name in names}, **item.options}
+
+
+def of_encoding(loader_name: str, charset: str) -> dict[str, str]:
+    """The loader option that names an encoding; none for a loader of no text, or without a name."""
+    return {"charset": charset} if charset and registry.takes("loader", loader_name, "charset") else {}
+
+
+def _require_no_other_type(path: Path, filename: str) -> None:
+    """Nothing for what may be a PDF, damaged or not. Raises DocumentError `unsupported_type` for bytes that are plainly something else."""
+    with open(path, "rb") as opened:
+        kind = sniff(filename, opened.read(4096), path)
+    if kind not in ("application/pdf", "application/octet-stream", "text/plain", "inode/x-empty"):
+        raise DocumentError(
+            f"{filename} is {kind}, it is no PDF whatever its name says; give it its true suffix", code="unsupported_type", mime=kind
+        )
+
+
+def _configured(loader_name: str, strategy: Strategy) -> ProviderConfig:
+    for item in strategy.loading.loaders:
+        if item.provider == loader_name:
+            return item
+    names = ", ".join(item.provider for item in strategy.loading.loaders)
+    raise ConfigError(
+        f"strategy {strategy.name!r} has no loader {loader_name!r}; it has {names}. Rebuild with the strategy it was ingested with."
+    )

@@ -1,0 +1,359 @@
+"""Receiving: what the bytes of files, URLs and contents are, and what has to be done so that a namespace holds them.
+
+One function, `receive`, spools, hashes, sniffs and decides. It runs in whoever launches a job (command line, server, sensor), before the
+run, so that nothing is started where nothing changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from rag_platform.config.profiles import stage_profiles, strategy_config_id
+from rag_platform.config.settings import Settings, Strategy
+from rag_platform.errors import NEEDS_ANOTHER_FILE, DocumentError, FetchError, InputError, IntegrityError, disk_full
+from rag_platform.intake.discovery import Asked, Found, Input, find
+from rag_platform.intake.downloading import download, is_url
+from rag_platform.intake.loading import choose, named_loader, sniff
+from rag_platform.ir import Document, Json, Version
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.schema import JobItem, Source, now
+from rag_platform.loaders.decoding import codec_of
+from rag_platform.storage.store import Store, sha256_file
+
+_NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_HEAD_BYTES = 4096
+_GONE = (404, 410)  # what a server answers for a page that is no more
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrived:
+    """The bytes of one file in the store, and the loader that claims them."""
+
+    filename: str
+    file_sha256: str
+    size: int
+    mime: str
+    loader: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reception:
+    """What receiving decided, file by file; documents whose file is gone have an item `retired` or `kept`."""
+
+    namespace: str
+    items: tuple[JobItem, ...]
+    to_process: tuple[str, ...]  # version_ids, in order of arrival
+    forced: tuple[str, ...]  # those whose stages run again on equal bytes
+    retired: tuple[str, ...]  # doc_ids gone from their source
+    changed: bool  # documents' tags or metadata differ from what the last release holds
+
+    def count(self, *decisions: str) -> int:
+        """How many files got one of these decisions."""
+        return sum(item.decision in decisions for item in self.items)
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveOptions:
+    """What the caller wants done with the files."""
+
+    source: str | None = None
+    tags: tuple[str, ...] = ()
+    metadata: Json = field(default_factory=dict)
+    policy: str = "skip"  # skip | new_version
+    sync: bool = False
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    on_gone: str | None = None  # retire | keep: what a sync does with documents whose file is gone; None leaves the source's rule
+    settle_seconds: float = 0.0  # files of folders that changed within this time are left for the next look
+
+
+def receive(
+    inputs: Sequence[Input],
+    namespace: str,
+    *,
+    strategy: Strategy,
+    settings: Settings,
+    store: Store,
+    ledger: Ledger,
+    options: ReceiveOptions,
+) -> Reception:
+    """What must be processed so that `namespace` holds the inputs as they are now; their bytes are stored, the ledger knows them.
+
+    A string that is a URL is fetched under settings.fetching. With options.sync, documents whose file is gone from the folders, or whose
+    page answers 404 or 410, are retired, unless their source keeps such or they are pinned. What a user deleted stays away until its file
+    is named. A file that cannot be received becomes an item with decision `refused` and the reason; the others go on.
+
+    Raises InputError for a bad namespace, policy, source name or strategy, before anything is stored; BusyError while garbage is collected.
+    """
+    check_namespace(namespace)
+    for name, value, known in (("policy", options.policy, ("skip", "new_version")), ("on_gone", options.on_gone, (None, "retire", "keep"))):
+        if value not in known:
+            raise InputError(f"unknown {name} {value!r}; known: {', '.join(filter(None, known))}")
+    asked = Asked(options.source, options.include, options.exclude, options.on_gone, options.settle_seconds)
+    with store.receiving():
+        books = _Books.read(ledger, namespace, stage_profiles(strategy)["embeddings"])
+        finds = find(inputs, namespace, settings, books.sources.values(), list(books.documents.values()), asked)
+        ledger.bind_strategy(namespace, strategy.name, strategy_config_id(strategy))
+        for source in finds.sources.values():
+            ledger.put_source(source)
+        taken: list[_Taken] = []
+        gone: list[Document] = []
+        for file in finds.found.values():
+            document = books.documents.get(file.source_uri)
+            try:
+                taken.append(_take(file, document, books, strategy, settings, store, options))
+            except FetchError as error:
+                if options.sync and document and document.status == "active" and error.details.get("status") in _GONE:
+                    gone.append(document)
+                else:
+                    taken.append(_Taken(_refusal(file, error)))
+            except (DocumentError, IntegrityError, OSError) as error:
+                if full := disk_full(error, store.home):
+                    raise full from error
+                taken.append(_Taken(_refusal(file, error)))
+        ledger.receive(one.records for one in taken if one.records)
+        if options.sync:
+            gone += finds.missing(books.documents.values())
+        sources = books.sources | finds.sources
+        left = [_leave(document, sources[document.source]) for document in gone if document.status == "active"]
+        retired = tuple(item.doc_id for item in left if item.decision == "retired")
+        # a deleted document whose file is gone may come back with the next file there; a pinned one stays live, but nothing is wanted
+        ledger.retire(namespace, [*retired, *(d.doc_id for d in gone if d.status == "deleted" or (d.pinned and d.wanted_version))])
+    items = (*finds.refused, *(one.item for one in taken), *left)
+    return Reception(
+        namespace,
+        items,
+        tuple(item.version_id for item in items if item.state == "queued"),
+        tuple(one.item.version_id for one in taken if one.forced),
+        retired,
+        any(one.edited for one in taken),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Books:
+    """What the ledger says of a namespace before anything is received."""
+
+    sources: dict[str, Source]
+    documents: dict[str, Document]  # by source_uri
+    versions: dict[str, Version]
+    deleted: dict[str, str]  # doc_id or version_id: the day of its deletion
+    profile: str  # of a version that is complete
+
+    @classmethod
+    def read(cls, ledger: Ledger, namespace: str, profile: str) -> _Books:
+        return cls(
+            {source.name: source for source in ledger.sources(namespace)},
+            {document.source_uri: document for document in ledger.documents(namespace)},
+            {version.version_id: version for version in ledger.versions(namespace)},
+            {stone.version_id or stone.doc_id: stone.created_at[:10] for stone in ledger.tombstones(namespace)},
+            profile,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What was decided about one file, and the rows that the ledger takes in for it."""
+
+    item: JobItem
+    records: tuple[Document, Version] | None = None
+    forced: bool = False
+    edited: bool = False  # tags or metadata alone ask for a release
+
+
+def _take(
+    file: Found, known: Document | None, books: _Books, strategy: Strategy, settings: Settings, store: Store, options: ReceiveOptions
+) -> _Taken:
+    """The decision about one file; its bytes are stored unless it is ignored. Raises what makes it unreceivable."""
+    if file.ignored:
+        return _Taken(JobItem(file.source_uri, "", "", "ignored", "skipped", "arriving" if file.arriving else "ignored", file.ignored))
+    if known and known.status == "deleted" and not file.explicit:
+        return _Taken(_stays_deleted(file, known.doc_id, "", books.deleted.get(known.doc_id, "an earlier day")))
+    again = known is not None and known.doc_id in books.deleted
+    document, version = _identify(file, None if again else known, strategy, settings, store, options)
+    if version.version_id in books.deleted and not file.explicit:
+        return _Taken(_stays_deleted(file, document.doc_id, version.version_id, books.deleted[version.version_id]))
+    earlier = books.versions.get(version.version_id)
+    decision = "new" if again else _decide(known, version, earlier, books.profile, options.policy)
+    if earlier:
+        # what the last build came to stays known: the next one is compared with it, and if that fails, what is live is read by it
+        version = replace(version, revision=earlier.revision + (decision == "new_version"), counts=earlier.counts)
+    if decision == "continue" and earlier and not file.explicit and given_up(earlier, books.profile):
+        return _Taken(left_alone(earlier), (document, earlier))
+    reason = ""
+    if known and known.pinned and known.live_version != version.version_id:
+        reason = f"pinned to {known.live_version}, this newer file is not live; `rag docs live {known.doc_id} --unpin` lets go"
+    if decision != "skip":
+        item = JobItem(file.source_uri, document.doc_id, version.version_id, decision, "queued", "", reason)
+        return _Taken(item, (document, version), forced=bool(earlier) and decision == "new_version")
+    assert known and earlier
+    edited = (document.tags, document.metadata) != (known.tags, known.metadata)
+    moved_on = edited or known.wanted_version != version.version_id
+    item = JobItem(file.source_uri, document.doc_id, version.version_id, "skip", "skipped", "", reason)
+    return _Taken(item, (document, earlier) if moved_on else None, edited=edited)
+
+
+def given_up(version: Version, profile: str) -> bool:
+    """True for a version that failed so often under this profile that only a person's word tries it again."""
+    return version.status == "dead" and version.counts.get("failed_profile", profile) == profile
+
+
+def left_alone(version: Version) -> JobItem:
+    """What is told of a version that was given up: why it failed, and how to try it again."""
+    remedy = "mend or replace the file" if version.code in NEEDS_ANOTHER_FILE else "`rag jobs retry --all` tries again"
+    reason = f"{version.reason} (given up after {version.attempts} failed runs; {remedy})"
+    return JobItem(version.source_uri, version.doc_id, version.version_id, "dead", "dead", version.code, reason)
+
+
+def _stays_deleted(file: Found, doc_id: str, version_id: str, day: str) -> JobItem:
+    what = "this version was" if version_id else "it was"
+    return JobItem(
+        file.source_uri, doc_id, version_id, "ignored", "skipped", "deleted", f"{what} deleted on {day}; name the file to add it"
+    )
+
+
+def _leave(document: Document, source: Source) -> JobItem:
+    """What becomes of a document whose file is gone."""
+    live = document.live_version or ""
+    reason = ""
+    if document.pinned:
+        reason = f"its file is gone, it is pinned to {live}; `rag docs live {document.doc_id} --unpin` lets go"
+    elif source.on_gone == "keep":
+        reason = f"its file is gone; source {source.name!r} keeps such documents"
+    if reason:
+        return JobItem(document.source_uri, document.doc_id, live, "kept", "skipped", "", reason)
+    return JobItem(document.source_uri, document.doc_id, live, "retired", "done", "", "its file is gone")
+
+
+def check_namespace(namespace: str) -> None:
+    """Nothing for a well-formed namespace. Raises InputError with the rule otherwise."""
+    if not _NAMESPACE.fullmatch(namespace):
+        raise InputError(f"bad namespace {namespace!r}: 1-63 of a-z, 0-9, _ and -, beginning with a letter or digit", code="bad_namespace")
+
+
+def document_id(namespace: str, source_uri: str) -> str:
+    """A readable slug of the file's name and folder plus 10 hex digits of the identity, e.g. `fastapi-tutorial-3f2a9c1b7d`."""
+    stem = re.sub(r"\.[A-Za-z0-9]{1,8}$", "", "-".join(source_uri.split("/")[-2:]))
+    slug = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:48].strip("-") or "doc"
+    digest = hashlib.sha256(f"{namespace}\n{source_uri}".encode()).hexdigest()
+    return f"{slug}-{digest[:10]}"
+
+
+def version_id(namespace: str, doc_id: str, file_sha256: str) -> str:
+    """`<namespace>.<doc_id>@<first 12 of file_sha256>`: the Dagster partition key."""
+    return f"{namespace}.{doc_id}@{file_sha256[:12]}"
+
+
+def _identify(
+    file: Found, known: Document | None, strategy: Strategy, settings: Settings, store: Store, options: ReceiveOptions
+) -> tuple[Document, Version]:
+    """The document and version records of a file, its bytes stored."""
+    arrived = _arrive(file, known, strategy, settings, store)
+    doc_id = known.doc_id if known else document_id(file.source.namespace, file.source_uri)
+    document = Document(
+        namespace=file.source.namespace,
+        doc_id=doc_id,
+        source=file.source.name,
+        source_uri=file.source_uri,
+        filename=arrived.filename,
+        title=known.title if known else "",
+        tags=tuple(sorted({*(known.tags if known else ()), *options.tags})),
+        categories=known.categories if known else (),
+        metadata={**(known.metadata if known else {}), **options.metadata},
+        status="active",
+        origin=arrived.origin,
+        created_at=known.created_at if known else now(),
+        updated_at=now(),
+    )
+    version = Version(
+        version_id=version_id(file.source.namespace, doc_id, arrived.file_sha256),
+        namespace=file.source.namespace,
+        doc_id=doc_id,
+        source_uri=file.source_uri,
+        filename=arrived.filename,
+        file_sha256=arrived.file_sha256,
+        size=arrived.size,
+        mime=arrived.mime,
+        loader=arrived.loader,
+        strategy=strategy.name,
+        received_at=now(),
+    )
+    return document, version
+
+
+def _arrive(file: Found, known: Document | None, strategy: Strategy, settings: Settings, store: Store) -> _Arrived:
+    """The bytes of a file, a URL or content, stored. Raises DocumentError where no loader claims them."""
+    limits, charset = settings.limits, ""
+    if is_url(file.source_uri):
+        got = download(file.source_uri, settings, store)
+        filename, file_sha256, size, origin, charset = got.filename, got.file_sha256, got.size, got.final_url, got.charset
+        path = store.raw_path(file_sha256)
+    elif file.content is not None:
+        filename, origin = file.path.name, ""
+        file_sha256, size = store.spool(io.BytesIO(file.content), limits.read_chunk_size_bytes, limits.max_bytes)
+        path = store.raw_path(file_sha256)
+    else:
+        filename, path, origin, file_sha256, size = file.path.name, file.path, str(file.path), "", 0
+    with open(path, "rb") as opened:
+        head = opened.read(_HEAD_BYTES)
+    loader = _loader(filename, head, path, strategy)
+    if not file_sha256:  # a file that nobody reads is not copied
+        file_sha256, size = _stored(path, known is not None, settings, store)
+    mime = sniff(filename, head, path)
+    if codec_of(charset) not in ("", "utf-8") and mime.startswith("text/"):
+        mime = f"{mime}; charset={charset}"
+    return _Arrived(filename, file_sha256, size, mime, loader, origin)
+
+
+def _loader(filename: str, head: bytes, path: Path, strategy: Strategy) -> str:
+    """The loader that claims the file; for content that is not what its name says, the one its name asks for, which tells why it fails.
+
+    Without that a damaged PDF in a folder would pass as a file nobody reads, and never show as a failed partition.
+    """
+    try:
+        return choose(filename, head, strategy, path)
+    except DocumentError:
+        if named := named_loader(filename, strategy):
+            return named
+        raise
+
+
+def _stored(path: Path, maybe_known: bool, settings: Settings, store: Store) -> tuple[str, int]:
+    """(file_sha256, size) of a file whose bytes now lie under raw/; a file seen before is hashed without being copied again."""
+    limits = settings.limits
+    size = path.stat().st_size
+    if size > limits.max_bytes:
+        raise DocumentError(
+            f"{size} bytes is above max_bytes = {limits.max_bytes}; raise limits.max_bytes in settings.yaml", code="too_large"
+        )
+    if maybe_known:
+        digest = sha256_file(path, limits.read_chunk_size_bytes)
+        if store.raw_path(digest).is_file():
+            return digest, size
+    with open(path, "rb") as source:
+        return store.spool(source, limits.read_chunk_size_bytes, limits.max_bytes)
+
+
+def _decide(known: Document | None, version: Version, earlier: Version | None, complete_profile: str, policy: str) -> str:
+    if known is None:
+        return "new"
+    if earlier is None:
+        return "new_version"
+    live = known.live_version == version.version_id and known.status == "active"
+    if live and policy == "new_version":
+        return "new_version"
+    complete = earlier.status == "ready" and earlier.counts.get("profile") == complete_profile
+    return "skip" if complete and (live or known.pinned) else "continue"
+
+
+def _refusal(file: Found, error: Exception) -> JobItem:
+    code = getattr(error, "code", "unreadable")
+    if code == "unsupported_type" and not file.explicit:
+        return JobItem(file.source_uri, "", "", "ignored", "skipped", code, str(error))
+    return JobItem(file.source_uri, "", "", "refused", "failed", code, str(error))

@@ -1,0 +1,252 @@
+"""The second reader of each format: another engine, or the plainest way there is to the words of a file, apart from its loader.
+
+PDFs are read by the other engine; pages by `html.parser`; Word files and workbooks from their XML by ElementTree; CSV as lines of text.
+
+
+Second readers of formats without pages: the words of a file read the plainest way there is, compared with its blocks in their order.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import posixpath
+import re
+import zipfile
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+from rag_platform.ir import Block
+from rag_platform.loaders.word_comparison import Likeness, Line, cells, likeness, problem
+
+# loader: the child process that reads for the second time; formats with bytes are compared byte by byte and need none
+ENGINES = {"pdf": "pdfium", "pdfium": "pymupdf", "html": "other", "docx": "other", "xlsx": "other", "csv": "other"}
+
+Reasons = dict[int, str]
+
+
+def missing(loader: str) -> str:
+    """Why there is no second reader of what a loader reads, empty where there is one."""
+    if loader not in ENGINES:
+        return f"there is no second reader for loader {loader!r}"
+    if loader == "pdfium" and importlib.util.find_spec("pymupdf") is None:
+        return "PyMuPDF is not installed, the second reader of what PDFium read"
+    return ""
+
+
+def reread(path: Path, loader: str, text: str, blocks: Sequence[Block]) -> tuple[Reasons, Reasons]:
+    """(ordinal to reason of the blocks that the second reader reads otherwise, of those that it cannot read); of PDFs whole pages.
+
+    Raises DocumentError, or what the reader raises of a file that it cannot open.
+    """
+    return _reader(loader)(path, text, blocks)
+
+
+def _reader(loader: str) -> Callable[[Path, str, Sequence[Block]], tuple[Reasons, Reasons]]:
+    if loader in ("pdf", "pdfium"):
+        from rag_platform.loaders.pdf import second_reading
+
+        return lambda path, text, blocks: second_reading.reread(path, loader, text, blocks)
+
+    return {"html": html, "docx": docx, "xlsx": xlsx, "csv": csv}[loader]
+
+
+# Markdown that loaders write around the words of a file
+_PICTURE = re.compile(r"!\[[^\]]*\]\([^()\s]*(?:\([^()\s]*\))?[^()\s]*(?:\s+\"[^\"]*\")?\)")
+_TARGET = re.compile(r"\]\(\s*<?[^()\s]*(?:\([^()\s]*\)[^()\s]*)*>?(?:\s+\"[^\"]*\")?\s*\)")
+_TAG = re.compile(r"</?[A-Za-z][^<>]*>")
+_ITEM = re.compile(r"^\s*(?:>\s*)*(?:[-*+]|\d{1,9}[.)])\s+(?:\[[ xX]\]\s+)?")
+_FENCE = re.compile(r"^\s*(?:`{3,}|~{3,}).*$")
+_INLINE = frozenset("a abbr acronym b bdi bdo big cite code data del dfn em font i ins kbd label mark q rb ruby s samp small span strike "
+                    "strong sub sup time tt u var wbr".split())  # fmt: skip
+_UNSHOWN = frozenset(("script", "style", "template", "title"))
+_WINDOW = 400  # words of the file among which those of a piece are looked for, beside four times their number
+
+
+def html(path: Path, text: str, blocks: Sequence[Block]) -> tuple[Reasons, Reasons]:
+    """A page by html.parser."""
+    from rag_platform.loaders.markup.html import decoded_page
+
+    parser = _Page()
+    parser.feed(decoded_page(path.read_bytes()).text)
+    parser.close()
+    return _compared(text, blocks, Line.of("".join(parser.parts).split()))
+
+
+class _Page(HTMLParser):
+    """The text of a page; a tag that is not inline ends a word."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.parts: list[str] = []
+        self.unshown = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.unshown += tag in _UNSHOWN
+        self._mark(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        self.unshown = max(0, self.unshown - (tag in _UNSHOWN))
+        self._mark(tag)
+
+    def _mark(self, tag: str) -> None:
+        if tag not in _INLINE:
+            self.parts.append("\n")
+
+    def handle_data(self, data: str) -> None:
+        if not self.unshown:
+            self.parts.append(data)
+
+
+def docx(path: Path, text: str, blocks: Sequence[Block]) -> tuple[Reasons, Reasons]:
+    """The paragraphs of every part of a Word file, in the order of its XML."""
+    with zipfile.ZipFile(path) as package:
+        names = [
+            name
+            for name in package.namelist()
+            if re.fullmatch(r"word/(?:document|header|footer|footnotes|endnotes|comments)\w*\.xml", name)
+        ]
+        names.sort(key=lambda name: (not name.endswith("/document.xml"), name))
+        said = [said for name in names for said in _paragraphs(ElementTree.fromstring(package.read(name)))]
+    return _compared(text, blocks, Line.of(" ".join(said).split()))
+
+
+def _paragraphs(root: ElementTree.Element) -> Iterator[str]:
+    for paragraph in root.iter():
+        if _local(paragraph) == "p":
+            yield "".join(_runs(paragraph))
+
+
+def _runs(element: ElementTree.Element) -> Iterator[str]:
+    """The text below an element, without paragraphs inside it and what was deleted."""
+    for child in element:
+        name = _local(child)
+        if name == "t":
+            yield child.text or ""
+        elif name in ("tab", "br", "cr"):
+            yield " "
+        elif name == "noBreakHyphen":
+            yield "-"
+        elif name not in ("p", "delText", "instrText", "txbxContent"):
+            yield from _runs(child)
+
+
+def xlsx(path: Path, text: str, blocks: Sequence[Block]) -> tuple[Reasons, Reasons]:
+    """The texts of a workbook's cells, sheet by sheet; numbers and dates read as their formats say, which the loader alone knows."""
+    with zipfile.ZipFile(path) as package:
+        shared = _strings(package)
+        words: list[str] = []
+        for name, part in _sheets(package):
+            words += [name, *_cell_texts(package.read(part), shared)]
+    return _compared(text, blocks, Line.of(" ".join(words).split()), numbers=False)
+
+
+def _strings(package: zipfile.ZipFile) -> list[str]:
+    name = "xl/sharedStrings.xml"
+    if name not in package.namelist():
+        return []
+    return [_rich(item) for item in ElementTree.fromstring(package.read(name)) if _local(item) == "si"]
+
+
+def _rich(item: ElementTree.Element) -> str:
+    """The text of a string without its readings aloud."""
+    if _local(item) == "t":
+        return item.text or ""
+    return "".join(_rich(child) for child in item if _local(child) != "rPh")
+
+
+def _sheets(package: zipfile.ZipFile) -> Iterator[tuple[str, str]]:
+    """(name, part) of each sheet in the order of the workbook."""
+    targets = {
+        item.get("Id"): posixpath.normpath(posixpath.join("xl", item.get("Target", ""))).removeprefix("/")
+        for item in ElementTree.fromstring(package.read("xl/_rels/workbook.xml.rels"))
+    }
+    for sheet in ElementTree.fromstring(package.read("xl/workbook.xml")).iter():
+        if _local(sheet) == "sheet":
+            target = next((targets.get(value, "") for key, value in sheet.attrib.items() if key.endswith("}id")), "")
+            if target in package.namelist() and "worksheets" in target:
+                yield sheet.get("name", ""), target
+
+
+def _cell_texts(part: bytes, shared: Sequence[str]) -> Iterator[str]:
+    for cell in ElementTree.fromstring(part).iter():
+        if _local(cell) == "c":
+            kind = cell.get("t", "n")
+            value = next((child.text or "" for child in cell if _local(child) == "v"), "")
+            if kind == "s" and value.isdigit() and int(value) < len(shared):
+                yield shared[int(value)]
+            elif kind == "inlineStr":
+                yield "".join(_rich(child) for child in cell)
+            elif kind in ("str", "e"):
+                yield value
+
+
+def csv(path: Path, text: str, blocks: Sequence[Block]) -> tuple[Reasons, Reasons]:
+    """The lines of the file as they are, quotes and delimiters taken for spaces; the header may stand anywhere above."""
+    from rag_platform.loaders.decoding import decode
+
+    raw = decode(path.read_bytes()).text
+    lines = re.split(r"\r\n|\r|\n", raw)
+    whole = _fields(raw)
+    otherwise: Reasons = {}
+    for block in blocks:
+        here = _fields("\n".join(lines[(block.line_start or 1) - 1 : block.line_end]))
+        alike = Likeness()
+        for cell in _pieces(block.kind, text[block.start : block.end]):
+            alike += likeness(cell, [here, whole])
+        if reason := problem(block.kind, alike):
+            otherwise[block.ordinal] = reason
+    return otherwise, {}
+
+
+def _fields(text: str) -> Line:
+    return Line.of(re.split(r"[\s,;|\"]+", text))
+
+
+def _local(element: ElementTree.Element) -> str:
+    return element.tag.rpartition("}")[2]
+
+
+# --- comparing -------------------------------------------------------------------------------------------------------------
+
+
+def _compared(text: str, blocks: Sequence[Block], source: Line, *, numbers: bool = True) -> tuple[Reasons, Reasons]:
+    """The blocks whose words do not stand in the file in their order; each is looked for behind the one before it, then anywhere."""
+    otherwise: Reasons = {}
+    at = 0
+    for block in blocks:
+        alike = Likeness()
+        for piece in _pieces(block.kind, text[block.start : block.end]):
+            found = source.letters.find(piece.letters, at)
+            found = found if found >= 0 else source.letters.find(piece.letters)
+            if found >= 0:
+                alike += likeness(piece, [source.part(found, found + len(piece.letters))])
+                at = found
+            elif numbers or not (any(map(str.isdigit, piece.letters)) or piece.letters in ("true", "false")):
+                alike += likeness(piece, [_near(source, at, len(piece.starts))])
+        if reason := problem(block.kind, alike):
+            otherwise[block.ordinal] = reason
+    return otherwise, {}
+
+
+def _near(source: Line, at: int, count: int) -> Line:
+    first = max(0, bisect_right(source.starts, at) - 1 - _WINDOW // 2)
+    bounds = (*source.starts, len(source.letters))
+    last = min(len(bounds) - 1, first + 4 * count + _WINDOW)
+    return source.part(bounds[first], bounds[last])
+
+
+def _pieces(kind: str, text: str) -> list[Line]:
+    """The runs of words of a block without the Markdown around them: cells, lines of code, lines and what stands between pictures."""
+    if kind == "table":
+        parts = cells(text)
+    elif kind == "code":
+        parts = [line for line in text.split("\n") if not _FENCE.match(line)]
+    else:
+        parts = [_ITEM.sub("", line) for line in text.split("\n")]
+    if kind != "code":
+        parts = [_TAG.sub(" ", _TARGET.sub("]", piece)) for part in parts for piece in _PICTURE.split(part)]
+    found = (Line.of(part.split()) for part in parts)
+    return [line for line in found if line.letters]

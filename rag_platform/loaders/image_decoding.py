@@ -1,0 +1,243 @@
+"""What an image file holds, judged before a pixel is decoded, and the smaller or safer forms in which it is shown.
+
+SVG made safe: known drawing elements only, nothing that runs, nothing that is fetched, entities never resolved.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from rag_platform.loaders.archives import damage
+from rag_platform.observability import faults
+
+THUMB_PIXELS = 320
+DISPLAY_PIXELS = 2000  # longest side of a form made for showing
+SHOWN_EVERYWHERE = ("PNG", "JPEG", "GIF", "WEBP")
+TYPES = {  # Pillow's name: (extension, media type)
+    "PNG": ("png", "image/png"), "JPEG": ("jpg", "image/jpeg"), "GIF": ("gif", "image/gif"), "WEBP": ("webp", "image/webp"),
+    "BMP": ("bmp", "image/bmp"), "TIFF": ("tif", "image/tiff"), "JPEG2000": ("jp2", "image/jp2"), "ICO": ("ico", "image/x-icon"),
+    "AVIF": ("avif", "image/avif"), "PPM": ("ppm", "image/x-portable-pixmap"),
+}  # fmt: skip
+_OTHERS = ((b"DDS ", "dds"), (b"BLP1", "blp"), (b"BLP2", "blp"), (b"\x01\xda", "sgi"), (b"8BPS", "psd"), (b"\xd7\xcd\xc6\x9a", "wmf"),
+           (b"\x01\x00\x00\x00", "emf"), (b"%!PS", "eps"), (b"gimp xcf", "xcf"), (b"\x1f\x8b", "gzip"))  # fmt: skip
+_PLAIN = ("1", "L", "P", "LA", "PA")  # drawings and scans: they stay sharp as PNG
+
+
+class Missing(Exception):
+    """Why an image has no stored bytes: a short code, kept in MediaLink.reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """An image judged and drawn. `variants` are files beside the original: thumb.webp, and display.* where the original is not shown
+    by every client; `original` is given where other bytes than the received ones are to be kept under that name."""
+
+    extension: str
+    mime: str
+    width: int  # as it is shown: after its EXIF orientation
+    height: int
+    variants: dict[str, bytes] = field(default_factory=dict)
+    original: bytes | None = None
+
+
+def simple(data: bytes) -> bool:
+    """True for types whose decoders are small and well worn; the others are better decoded in a child process."""
+    return data.startswith((b"\x89PNG", b"\xff\xd8\xff", b"GIF8")) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP")
+
+
+def shown(data: bytes, max_pixels: int) -> Shown:
+    """The image of these bytes: its type by content, its size by its header, the first frame of an animation as thumbnail.
+
+    Raises Missing: `too_many_pixels`, `not_an_image`, `type_not_read: NAME`, `broken_image: REASON`, `broken_svg`.
+    """
+    if looks_like_svg(data):
+        try:
+            safe, width, height = sanitised(data)
+        except ValueError as error:
+            raise Missing(f"broken_svg: {error}") from None
+        return Shown("svg", "image/svg+xml", width, height, _drawn_svg(safe, max_pixels), safe)
+    return _raster(data, max_pixels)
+
+
+def _raster(data: bytes, max_pixels: int) -> Shown:
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    try:
+        with _quiet(), Image.open(io.BytesIO(data), formats=tuple(TYPES)) as image:
+            kind, (width, height) = str(image.format), image.size
+            if width * height > max_pixels:
+                raise Missing("too_many_pixels")
+            if width < 1 or height < 1:
+                raise Missing("broken_image: no pixels")
+            shown_everywhere = kind in SHOWN_EVERYWHERE and image.mode != "CMYK"
+            if shown_everywhere:
+                image.draft("RGB", (THUMB_PIXELS, THUMB_PIXELS))
+            image.load()
+            frame: Any = ImageOps.exif_transpose(image) or image
+            if (image.width > image.height) != (frame.width > frame.height):
+                width, height = height, width
+            variants = {} if shown_everywhere else _display(_eight_bit(frame))
+            variants["thumb.webp"] = thumbnail(_eight_bit(frame))
+            extension, mime = TYPES[kind]
+            return Shown(extension, mime, width, height, variants)
+    except Missing:
+        raise
+    except Image.DecompressionBombError:
+        raise Missing("too_many_pixels") from None
+    except UnidentifiedImageError:
+        name = next((name for magic, name in _OTHERS if data.startswith(magic)), "")
+        raise Missing(f"type_not_read: {name}" if name else "not_an_image") from None
+    except Exception as error:  # Pillow's decoders raise many types on broken files; the document goes on without the image
+        faults.seen_ours(error, "stage.asset_normalize")
+        raise Missing(f"broken_image: {damage(error)}") from error
+
+
+def _eight_bit(frame: Any) -> Any:
+    """The frame with eight bits a channel; 16 bits keep their upper half."""
+    if frame.mode.startswith("I"):
+        return frame.convert("I").point(lambda value: value / 256).convert("L")
+    if frame.mode == "F":
+        return frame.convert("L")
+    return frame
+
+
+def thumbnail(frame: Any) -> bytes:
+    """A WebP of at most THUMB_PIXELS each way."""
+    transparent = frame.mode in ("RGBA", "LA", "PA", "RGBa") or "transparency" in frame.info
+    small = frame.convert("RGBA" if transparent else "RGB")
+    small.thumbnail((THUMB_PIXELS, THUMB_PIXELS))
+    return _encoded(small, "WEBP", quality=80)
+
+
+def _display(frame: Any) -> dict[str, bytes]:
+    """The frame as PNG where it has few colours, else as WebP, at most DISPLAY_PIXELS each way."""
+    if frame.mode in _PLAIN:
+        small = frame.convert("L") if frame.mode == "1" and max(frame.size) > DISPLAY_PIXELS else frame.copy()
+        small.thumbnail((DISPLAY_PIXELS, DISPLAY_PIXELS))
+        return {"display.png": _encoded(small, "PNG", optimize=True)}
+    small = frame.convert("RGBA" if frame.mode in ("RGBA", "RGBa") else "RGB")
+    small.thumbnail((DISPLAY_PIXELS, DISPLAY_PIXELS))
+    return {"display.webp": _encoded(small, "WEBP", quality=90)}
+
+
+def _encoded(frame: Any, kind: str, **options: Any) -> bytes:
+    stream = io.BytesIO()
+    frame.save(stream, kind, **options)
+    return stream.getvalue()
+
+
+def _drawn_svg(safe: bytes, max_pixels: int) -> dict[str, bytes]:
+    """display.png and thumb.webp of a sanitised SVG as MuPDF draws it; none where it cannot."""
+    import pymupdf
+    from PIL import Image
+
+    pymupdf.TOOLS.mupdf_display_errors(False)
+    pymupdf.TOOLS.mupdf_display_warnings(False)
+    try:
+        with pymupdf.open(stream=safe, filetype="svg") as document:
+            page = document[0]
+            width, height = max(1.0, page.rect.width), max(1.0, page.rect.height)
+            zoom = min(2.0, DISPLAY_PIXELS / 2 / max(width, height), (min(max_pixels, 4_000_000) / (width * height)) ** 0.5)
+            drawn = page.get_pixmap(matrix=pymupdf.Matrix(zoom, zoom), alpha=False).tobytes("png")
+        with Image.open(io.BytesIO(drawn)) as image:
+            return {"display.png": drawn, "thumb.webp": thumbnail(image)}
+    except (RuntimeError, ValueError, TypeError, OSError):  # the safe original is kept without a preview
+        return {}
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Pillow warns of large images and odd metadata; the pixel limit is ours."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+SVG = "http://www.w3.org/2000/svg"
+_XLINK_HREF = "{http://www.w3.org/1999/xlink}href"
+_SPACE = "{http://www.w3.org/XML/1998/namespace}space"
+_ELEMENTS = frozenset(
+    """svg g defs symbol use title desc switch a style path rect circle ellipse line polyline polygon text tspan textPath image
+    linearGradient radialGradient stop pattern clipPath mask marker filter feBlend feColorMatrix feComponentTransfer feComposite
+    feConvolveMatrix feDiffuseLighting feDisplacementMap feDistantLight feDropShadow feFlood feFuncA feFuncB feFuncG feFuncR
+    feGaussianBlur feMerge feMergeNode feMorphology feOffset fePointLight feSpecularLighting feSpotLight feTile feTurbulence""".split()
+)
+_DATA_PICTURE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]*\Z")
+_UNSAFE_STYLE = re.compile(r"@import|expression|behaviou?r|-moz-binding|javascript:|url\((?!\s*['\"]?#)|\\|<!", re.I)
+_LENGTH = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*(px|pt|pc|mm|cm|in)?\s*\Z", re.I)
+_PIXELS = {"": 1.0, "px": 1.0, "pt": 4 / 3, "pc": 16.0, "mm": 96 / 25.4, "cm": 96 / 2.54, "in": 96.0}
+
+
+def looks_like_svg(data: bytes) -> bool:
+    """True when the text begins as XML with an svg element."""
+    start = data[:4096].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    return start.startswith((b"<svg", b"<?xml", b"<!doctype svg", b"<!--")) and b"<svg" in data[:65536].lower()
+
+
+def sanitised(data: bytes) -> tuple[bytes, int, int]:
+    """(safe SVG, width, height in pixels). Raises ValueError saying why it cannot be read."""
+    from lxml import etree
+
+    parser = etree.XMLParser(
+        resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False, remove_comments=True, remove_pis=True
+    )
+    try:
+        root = etree.fromstring(data, parser)
+    except (etree.XMLSyntaxError, ValueError) as error:
+        raise ValueError(str(error)[:120]) from None
+    if root.tag not in (f"{{{SVG}}}svg", "svg"):
+        raise ValueError(f"its root is {str(root.tag)[:60]}")
+    clean = etree.Element(f"{{{SVG}}}svg", nsmap={None: SVG, "xlink": "http://www.w3.org/1999/xlink"})
+    _copy(root, clean, etree)
+    width, height = _size(clean)
+    return etree.tostring(clean, encoding="utf-8", xml_declaration=True), width, height
+
+
+def _copy(source: Any, target: Any, etree: Any) -> None:
+    """Copy what is known to be safe; libxml2 bounds the depth of the tree to 256."""
+    for name, value in source.attrib.items():
+        if (kept := _attribute(source, str(name), value)) is not None:
+            target.set(name, kept)
+    target.text = source.text
+    last: Any = None
+    for child in source:
+        tail = child.tail or ""
+        local = child.tag.removeprefix(f"{{{SVG}}}") if isinstance(child.tag, str) else ""
+        if local in _ELEMENTS and not (local == "style" and _UNSAFE_STYLE.search("".join(child.itertext()))):
+            last = etree.SubElement(target, f"{{{SVG}}}{local}")
+            _copy(child, last, etree)
+            last.tail = tail
+        elif last is not None:
+            last.tail = (last.tail or "") + tail
+        else:
+            target.text = (target.text or "") + tail
+
+
+def _attribute(element: Any, name: str, value: str) -> str | None:
+    """The value of an attribute that may stay, None for one that goes."""
+    if name in ("href", _XLINK_HREF):
+        picture = str(element.tag).endswith("image") and _DATA_PICTURE.match(value.strip())
+        return value if value.strip().startswith("#") or picture else None
+    if name != _SPACE and name.startswith("{"):
+        return None
+    if name.lower().startswith("on") or _UNSAFE_STYLE.search(value):
+        return None
+    return value
+
+
+def _size(root: Any) -> tuple[int, int]:
+    """Width and height from its attributes, else from its viewBox, else the 300 x 150 of CSS."""
+    box = [float(part) for part in re.findall(r"[-+]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?", root.get("viewBox", ""))[:4]]
+    fallback = (box[2], box[3]) if len(box) == 4 and box[2] > 0 and box[3] > 0 else (300.0, 150.0)
+    sizes = []
+    for name, other in zip(("width", "height"), fallback, strict=True):
+        found = _LENGTH.match(root.get(name, ""))
+        value = float(found.group(1)) * _PIXELS[(found.group(2) or "").lower()] if found else other
+        sizes.append(max(1, min(100_000, round(value))))
+    return sizes[0], sizes[1]

@@ -1,0 +1,168 @@
+"""EPUB books: the chapters of the spine in reading order, read as HTML.
+
+Locators are `part=OEBPS/ch1.xhtml;xpath=/html/body/p[3]`.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import unquote
+
+from rag_platform.errors import DocumentError
+from rag_platform.ir import Block, Facts, Json
+from rag_platform.loaders import archives
+from rag_platform.loaders.archives import damage
+from rag_platform.loaders.decoding import Decoded
+from rag_platform.loaders.markdown_images import image_refs
+from rag_platform.loaders.markup.html import decoded_page, disproved, parsed
+from rag_platform.loaders.markup.html_blocks import Page
+from rag_platform.loaders.markup.html_inline import Part, assembled, choose_title
+from rag_platform.loaders.text import escape_locator, facts_of, suffix_of
+from rag_platform.traits import Traits
+
+MAX_CHAPTERS = 5_000
+_PAGES = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml")
+_FONTS = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")  # hidden fonts are no protection of the text
+_DECLARED = re.compile(rb"""^\s*<\?xml[^>]*encoding=["']([\w.:-]+)""")
+
+
+@dataclass(frozen=True)
+class EpubLoader:
+    """Reads books without copy protection."""
+
+    max_archive_ratio: float = archives.MAX_RATIO
+    max_unpacked_bytes: int = archives.MAX_UNPACKED_BYTES
+
+    NAME: ClassVar[str] = "epub"
+    VERSION: ClassVar[str] = "1"
+    traits: ClassVar[Traits] = Traits(isolated=True)
+
+    def claims(self, filename: str, head: bytes) -> bool:
+        """True for a ZIP container called .epub."""
+        return head.startswith(b"PK\x03\x04") and suffix_of(filename) == ".epub"
+
+    def load(self, path: Path, filename: str) -> Facts:
+        """The facts of a book. Raises DocumentError: `broken_file`, `encrypted`, `archive_bomb`, `too_large`, `empty_file`."""
+        from lxml import etree
+
+        archives.require_sane(path, max_ratio=self.max_archive_ratio, max_unpacked_bytes=self.max_unpacked_bytes)
+        warnings: list[str] = []
+        try:
+            with zipfile.ZipFile(path) as archive:
+                book = _opened(archive)
+                text, blocks, found = assembled(_parts(archive, book, warnings))
+        except (KeyError, zipfile.BadZipFile, etree.XMLSyntaxError, OSError, ValueError, RuntimeError, zlib.error) as error:
+            raise DocumentError(f"the book cannot be read: {damage(error)}; download or export it again", code="broken_file") from error
+        if not blocks:
+            raise DocumentError("no chapter of the book holds text; nothing to index", code="empty_file")
+        title = choose_title(str(book.metadata.get("title", "")), blocks, filename)
+        metadata = {key: value for key, value in book.metadata.items() if key != "title"}
+        return facts_of(
+            self.NAME, self.VERSION, "lxml", etree.__version__, Decoded(text, ""), blocks, image_refs(found, blocks, "epub"), title,
+            {**metadata, "chapters": len(book.chapters)}, warnings=warnings, profile="spine",
+        )  # fmt: skip
+
+    def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
+        """Ordinal to reason for each block that its chapter does not hold at its locator; as `HtmlLoader.verify_blocks`."""
+        archives.require_sane(path, max_ratio=self.max_archive_ratio, max_unpacked_bytes=self.max_unpacked_bytes)
+        by_part: dict[str, list[Block]] = {}
+        for block in blocks:
+            by_part.setdefault(block.locator.partition(";")[0], []).append(block)
+        bad: dict[int, str] = {}
+        with zipfile.ZipFile(path) as archive:
+            known = {f"part={escape_locator(name)}": name for name in archive.namelist()}
+            for place, group in by_part.items():
+                if place not in known:
+                    bad.update({block.ordinal: f"no part at {block.locator}" for block in group})
+                else:
+                    bad.update(disproved(_page(archive, known[place]), text, group, f"{place};"))
+        return bad
+
+
+@dataclass(frozen=True, slots=True)
+class _Book:
+    chapters: tuple[str, ...]  # names of parts
+    metadata: Json
+
+
+def _opened(archive: zipfile.ZipFile) -> _Book:
+    """The spine and what the book says of itself. Raises DocumentError `encrypted`, KeyError for a missing part."""
+    package = next((item.get("full-path") for item in _root(archive, "META-INF/container.xml").iter("{*}rootfile")), None)
+    if not package:
+        raise KeyError("rootfile")
+    root = _root(archive, package)
+    folder = posixpath.dirname(package)
+    items = {item.get("id"): item for item in root.iter("{*}item")}
+    chapters = []
+    for reference in root.iter("{*}itemref"):
+        item = items.get(reference.get("idref"))
+        if item is not None and item.get("media-type") in _PAGES:
+            chapters.append(posixpath.normpath(posixpath.join(folder, unquote(item.get("href", "")))))
+    if len(chapters) > MAX_CHAPTERS:
+        raise DocumentError(f"{len(chapters)} chapters, above {MAX_CHAPTERS}; split the book", code="too_large")
+    if locked := _encrypted(archive).intersection(chapters):
+        raise DocumentError(f"{len(locked)} chapters are encrypted (copy protection); use a copy without it", code="encrypted")
+    found: Json = {}
+    for name, key in (("title", "title"), ("creator", "author"), ("language", "language"), ("date", "date"), ("publisher", "publisher")):
+        values = [
+            words for item in root.iter(f"{{http://purl.org/dc/elements/1.1/}}{name}") if (words := " ".join((item.text or "").split()))
+        ]
+        if values:
+            found[key] = ", ".join(values[:20])[:1000] if key == "author" else values[0][:1000]
+    return _Book(tuple(chapters), found)
+
+
+def _encrypted(archive: zipfile.ZipFile) -> set[str]:
+    """The parts that are encrypted, fonts apart."""
+    if "META-INF/encryption.xml" not in archive.namelist():
+        return set()
+    found = set()
+    for data in _root(archive, "META-INF/encryption.xml").iter("{*}EncryptedData"):
+        method = next((item.get("Algorithm") for item in data.iter("{*}EncryptionMethod")), "")
+        if method not in _FONTS:
+            found |= {unquote(item.get("URI", "")) for item in data.iter("{*}CipherReference")}
+    return found
+
+
+def _root(archive: zipfile.ZipFile, part: str) -> Any:
+    from lxml import etree
+
+    return etree.fromstring(archive.read(part), etree.XMLParser(resolve_entities=False, no_network=True))
+
+
+def _page(archive: zipfile.ZipFile, part: str) -> Page:
+    raw = archive.read(part)
+    declared = _DECLARED.match(raw)
+    text = decoded_page(raw, declared[1].decode("ascii") if declared else "").text
+    return Page(parsed(re.sub(r"^\s*<\?xml[^>]*\?>", "", text)))
+
+
+def _parts(archive: zipfile.ZipFile, book: _Book, warnings: list[str]) -> Iterator[Part]:
+    names = set(archive.namelist())
+    for chapter in book.chapters:
+        if chapter not in names:
+            warnings.append(f"the chapter {chapter} is missing in the file")
+            continue
+        try:
+            page = _page(archive, chapter)
+        except DocumentError as error:
+            if error.code != "empty_file":
+                warnings.append(f"the chapter {chapter} was not read: {error.message}")
+            continue
+        warnings += [f"{chapter}: {note}" for note in page.notes]
+        for piece in page.pieces:
+            images = [replace(image, target=_member(names, chapter, image.target)) for image in piece.images]
+            yield Part(piece.kind, piece.text, f"part={escape_locator(chapter)};{page.locator(piece)}", piece.level, piece.title, images)
+
+
+def _member(names: set[str], chapter: str, target: str) -> str:
+    """`part:NAME` for a picture that lies in the book, else the address as written."""
+    name = posixpath.normpath(posixpath.join(posixpath.dirname(chapter), unquote(target.split("#")[0])))
+    return f"part:{name}" if name in names else target

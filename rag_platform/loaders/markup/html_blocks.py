@@ -1,0 +1,351 @@
+"""The visible text of an HTML tree as Markdown pieces, each with the place of its element: headings, paragraphs, lists, tables, code.
+
+Nothing here decides what is main content, and nothing runs: scripts, forms, comments and what a reader never sees are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from rag_platform.loaders import pipe_tables
+from rag_platform.loaders.markup.html_inline import HEADINGS, Image, Inline, is_skipped, spans, visible
+
+if TYPE_CHECKING:
+    from lxml.etree import _Element
+
+PARAGRAPHS = {"p", "dt", "summary", "figcaption", "caption", "address", "legend"}
+PREFORMATTED = {"pre", "xmp", "listing", "plaintext"}
+LISTS = {"ul", "ol", "menu", "dir"}
+BLOCKS = (
+    HEADINGS
+    | PARAGRAPHS
+    | PREFORMATTED
+    | LISTS
+    | set(
+        "article aside blockquote body center dd details div dl fieldset figure footer form header hgroup hr li main nav search section "
+        "table tbody td tfoot th thead tr".split()
+    )
+)
+_PARTS = {"table": {"caption", "colgroup", "col", "thead", "tbody", "tfoot", "tr"}, "tr": {"td", "th"}}
+MAX_DEPTH = 120  # deeper elements are read as running text of the element at this depth
+MAX_INNER_LETTERS = 2_000  # of a cell with a table in it, above which the outer one arranges a page
+MAX_REPEATS = 20_000  # of merged cells in one table
+_LANGUAGE = re.compile(r"(?:^|\s)(?:language|lang|highlight|highlight-source|brush:)[- ]([A-Za-z0-9+#]{1,20})(?=\s|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One block of the page: its Markdown, its element, and its place there."""
+
+    kind: str  # as ir.Block.kind
+    text: str
+    element: _Element
+    nodes: tuple[int, int] | None = None  # the child nodes it was made of, from 1, where it is not the whole element
+    level: int = 0
+    title: str = ""
+    images: tuple[Image, ...] = ()
+
+
+@dataclass(eq=False)
+class Page:
+    """A parsed page; `pieces` are its blocks in order, `locator` names the place of one."""
+
+    root: _Element
+    notes: list[str] = field(default_factory=list)
+
+    @cached_property
+    def pieces(self) -> list[Piece]:
+        """Every block of the body in document order; each visible character is in exactly one."""
+        body = self.root if self.root.tag == "body" else self.root.find("body")
+        return [] if body is None else list(self._flow(body, 0))
+
+    @cached_property
+    def letters(self) -> list[str]:
+        """The letters and digits of each piece, as the tree has them."""
+        return [letters(source_text(piece)) for piece in self.pieces]
+
+    @cached_property
+    def _holds(self) -> dict[_Element, set[str]]:
+        """Element to the kinds of blocks below it: block, heading, pre, table."""
+        below: dict[_Element, set[str]] = {}
+        for element in reversed(list(self.root.iter())):
+            tag, parent = element.tag, element.getparent()
+            if parent is None or is_skipped(element):
+                continue
+            kinds = set(below.get(element, ()))
+            if tag in BLOCKS:
+                kinds.add("block")
+            if tag in HEADINGS:
+                kinds.add("heading")
+            if tag in PREFORMATTED or tag == "table":
+                kinds.add("pre" if tag != "table" else "table")
+            if kinds:
+                below.setdefault(parent, set()).update(kinds)
+        return below
+
+    @cached_property
+    def _numbers(self) -> dict[_Element, str]:
+        """Element to its step in an XPath; a lone child of its name has no number."""
+        steps: dict[_Element, str] = {}
+        for parent in self.root.iter():
+            groups: dict[Any, list[_Element]] = {}
+            for child in parent:
+                groups.setdefault(child.tag, []).append(child)
+            for tag, group in groups.items():
+                if isinstance(tag, str):
+                    steps.update({child: tag if len(group) == 1 else f"{tag}[{number}]" for number, child in enumerate(group, 1)})
+        return steps
+
+    def path(self, element: _Element) -> str:
+        """The XPath of an element, as browsers and lxml write it."""
+        steps = [self._numbers[item] for item in [element, *element.iterancestors()] if item is not self.root]
+        return "/".join(["", str(self.root.tag), *reversed(steps)])
+
+    def locator(self, piece: Piece) -> str:
+        """`xpath=/html/body/p[3]`, with `;nodes=2-4` where only these child nodes of the element are meant."""
+        nodes = f";nodes={piece.nodes[0]}-{piece.nodes[1]}" if piece.nodes else ""
+        return f"xpath={self.path(piece.element)}{nodes}"
+
+    # --- walking ---------------------------------------------------------------------------------------------------------
+
+    def _flow(self, element: _Element, depth: int) -> Iterator[Piece]:
+        """The pieces of a container: runs of text between its blocks, and the blocks."""
+        run, first, last = Inline(), 0, 0
+        number = 0
+
+        def ended() -> Iterator[Piece]:
+            if text := run.text():
+                whole = "block" not in self._holds.get(element, ())
+                yield Piece("paragraph", text, element, None if whole else (first, last), images=run.images())
+
+        for node in nodes_of(element):
+            number += 1
+            if not isinstance(node, str) and not is_skipped(node) and (node.tag in BLOCKS or "block" in self._holds.get(node, ())):
+                yield from ended()
+                run, first = Inline(), 0
+                yield from self._block(node, depth + 1)
+                continue
+            before = run.size
+            run.add(node)
+            if run.size > before:
+                first, last = first or number, number
+        yield from ended()
+
+    def _block(self, element: _Element, depth: int) -> Iterator[Piece]:
+        tag, below = str(element.tag), self._holds.get(element, set())
+        if depth > MAX_DEPTH:
+            self.note("elements nested deeper than 120 are read as running text")
+            yield from self._inline("paragraph", element)
+        elif tag in HEADINGS:
+            yield from self._inline("heading", element, level=int(tag[1]))
+        elif tag in PREFORMATTED:
+            yield from _code(element)
+        elif tag in LISTS and "heading" not in below:
+            yield from self._list(element, depth)
+        elif tag == "blockquote":
+            yield from self._composed("paragraph", element, list(self._flow(element, depth)), "> ", "> ")
+        elif tag == "table" and _is_data(element, below):
+            yield from self._table(element, depth)
+        elif tag in PARAGRAPHS and "block" not in below:
+            yield from self._inline("caption" if tag in ("figcaption", "caption") else "paragraph", element)
+        elif tag != "hr":
+            yield from self._flow(element, depth)
+
+    def _inline(self, kind: str, element: _Element, level: int = 0) -> Iterator[Piece]:
+        run = Inline(one_line=kind == "heading")
+        if level:
+            run.mark("#" * level + " ")
+        if strong := element.tag in ("dt", "summary"):
+            run.open("**")
+        for node in nodes_of(element):
+            run.add(node)
+        if strong:
+            run.close("**", "**")
+        if run.has_ink():
+            yield Piece(kind, run.text(), element, level=level, title=" ".join(visible(element).split()) if level else "",
+                        images=run.images())  # fmt: skip
+
+    def _list(self, element: _Element, depth: int) -> Iterator[Piece]:
+        """One piece for a list with all that is nested in it."""
+        text, images = "", []
+        number = int(value) if (value := str(element.get("start", "1")).strip()).isdecimal() and len(value) < 9 else 1
+        for node in nodes_of(element):
+            if isinstance(node, str):
+                held = [Piece("paragraph", words, element)] if (words := " ".join(node.split())) else []
+            elif is_skipped(node):
+                continue
+            else:
+                held = list(self._block(node, depth + 1) if node.tag in LISTS else self._flow(node, depth + 1))
+            marker = f"{number}. " if element.tag == "ol" else "- "
+            number += element.tag == "ol" and not isinstance(node, str)
+            for item in self._composed("list", element, held, marker, " " * len(marker)):
+                text += "\n" if text else ""
+                images += [image.moved(len(text)) for image in item.images]
+                text += item.text
+        if text:
+            yield Piece("list", text, element, images=tuple(images))
+
+    def _composed(self, kind: str, element: _Element, parts: Sequence[Piece], first: str, rest: str) -> Iterator[Piece]:
+        """One piece of several, its lines prefixed."""
+        text, images = "", []
+        for part in parts:
+            text += "" if not text else "\n" if part.kind == "list" else "\n\n"
+            images += [image.moved(len(text)) for image in part.images]
+            text += part.text
+        if text:
+            lines = text.split("\n")
+            prefixed = [first + lines[0], *(rest + line if line else rest.rstrip() for line in lines[1:])]
+            added = [0]
+            for before, after in zip(lines, prefixed, strict=True):
+                added.append(added[-1] + len(after) - len(before))
+            moved = [image.moved(added[text.count("\n", 0, image.start) + 1]) for image in images]
+            yield Piece(kind, "\n".join(prefixed), element, images=tuple(moved))
+
+    def _table(self, element: _Element, depth: int) -> Iterator[Piece]:
+        """The caption, then one piece with the rows as a pipe table; a merged cell stands in every place that it spans."""
+        for caption in element.findall("caption"):
+            yield from self._block(caption, depth + 1)
+        rows = [[cell for cell in row if cell.tag in ("td", "th") and not is_skipped(cell)] for row in _rows(element)]
+        grid, spelled = _grid(rows)
+        if not spelled:
+            self.note(f"a table's merged cells would stand in more than {MAX_REPEATS} further places; they are not spelled out")
+        text, images = "", []
+        written: dict[_Element, Inline] = {}
+        for number, row in enumerate(grid):
+            text += "\n" if text else ""
+            for place in row:
+                text += "| "
+                if place is not None:
+                    cell, again = place
+                    run = written.get(cell) or _cell(cell)
+                    written[cell] = run
+                    if not (again and run.images()):  # the picture is shown once
+                        images += [image.moved(len(text)) for image in run.images()]
+                        text += run.text()
+                text += " "
+            text += "|"
+            if number == 0:
+                text += "\n" + pipe_tables.rule(len(row))
+        if re.search(r"[^|\s-]", text):
+            yield Piece("table", text, element, images=tuple(images))
+
+    def note(self, note: str) -> None:
+        """Keep a warning, once."""
+        if note not in self.notes:
+            self.notes.append(note)
+
+
+def source_text(piece: Piece) -> str:
+    """What a reader sees at the place of a piece, read from the tree without making Markdown."""
+    if piece.nodes is None:
+        return visible(piece.element, preformatted=piece.kind == "code")
+    first, last = piece.nodes
+    taken = [node for number, node in enumerate(nodes_of(piece.element), 1) if first <= number <= last]
+    return "".join(node if isinstance(node, str) else "" if is_skipped(node) else visible(node) for node in taken)
+
+
+def letters(text: str) -> str:
+    """Letters and digits only."""
+    return re.sub(r"[\W_]+", "", text)
+
+
+def nodes_of(element: _Element) -> Iterator[_Element | str]:
+    """The child nodes as XPath counts them: texts and elements, comments too."""
+    if element.text:
+        yield element.text
+    for child in element:
+        yield child
+        if child.tail:
+            yield child.tail
+
+
+def _code(element: _Element) -> Iterator[Piece]:
+    content = visible(element, preformatted=True).rstrip()
+    content = content.removeprefix("\n") if content.startswith("\n") else content
+    if not content.strip():
+        return
+    names = " ".join(str(item.get("class", "")) for item in (element.getparent(), element, *element.findall("code")) if item is not None)
+    language = found.group(1) if (found := _LANGUAGE.search(names)) else ""
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", content)), default=0))
+    yield Piece("code", f"{fence}{language}\n{content}\n{fence}", element)
+
+
+def _is_data(table: _Element, below: set[str]) -> bool:
+    """False for a table that only arranges a page: it holds headings or code, tables that are none of its cells' data, has one column,
+    or text outside of its cells."""
+    if table.get("role") in ("presentation", "none") or below & {"heading", "pre"} or ("table" in below and not _keeps_tables(table)):
+        return False
+    if any(_strays(part) for part in table.iter("table", "thead", "tbody", "tfoot", "tr")):
+        return False
+    widths = [sum(cell.tag in ("td", "th") for cell in row) for row in _rows(table)]
+    return max(widths, default=0) > 1
+
+
+def _keeps_tables(table: _Element) -> bool:
+    """True for a table of data with tables in some cells: it says what its columns or rows are, and those tables are small."""
+    rows = [[cell for cell in row if cell.tag in ("td", "th")] for row in _rows(table)]
+    cells = [cell for row in rows for cell in row]
+    holding = {cell for cell in cells if cell.find(".//table") is not None}
+    if any(len(letters(visible(cell))) > MAX_INNER_LETTERS for cell in holding):
+        return False
+    if table.find("caption") is not None or any(cell.tag == "th" for cell in cells):
+        return True
+    named = all(row and row[0] not in holding and visible(row[0]).strip() for row in rows)
+    return named and len(rows) > 1 and len({len(row) for row in rows}) == 1
+
+
+def _strays(part: _Element) -> bool:
+    """True when a part of a table has text of its own, or a child that is no part of a table."""
+    texts = [part.text, *(child.tail for child in part)]
+    known = _PARTS.get(str(part.tag), {"tr"})
+    return any(text and text.strip() for text in texts) or any(child.tag not in known and not is_skipped(child) for child in part)
+
+
+def _rows(table: _Element) -> Iterator[_Element]:
+    for child in table:
+        if child.tag == "tr":
+            yield child
+        elif child.tag in ("thead", "tbody", "tfoot") and not is_skipped(child):
+            yield from (row for row in child if row.tag == "tr")
+
+
+Place = tuple[Any, bool] | None  # (cell, True where it only spans to here)
+
+
+def _cell(cell: _Element) -> Inline:
+    run = Inline(one_line=True, cell=True)
+    for node in nodes_of(cell):
+        run.add(node)
+    return run
+
+
+def _grid(rows: Sequence[Sequence[_Element]]) -> tuple[list[list[Place]], bool]:
+    """(cell of each place, whether spans are spelled out); columns in which no cell starts are left out, as browsers show them.
+
+    The first row is as wide as the table, the others end with their last cell.
+    """
+    held: list[dict[int, tuple[Any, bool]]] = [{} for _ in rows]
+    width, repeats, spelled = 0, 0, True
+    for number, row in enumerate(rows):
+        column = 0
+        for cell in row:
+            while column in held[number]:
+                column += 1
+            width = max(width, column + 1)
+            across, down = spans(cell)
+            down = min(down or len(rows), len(rows) - number)
+            if repeats + across * down - 1 > MAX_REPEATS:
+                across, down, spelled = 1, 1, False
+            repeats += across * down - 1
+            for y in range(number, number + down):
+                for x in range(column, column + across):
+                    held[y].setdefault(x, (cell, x > column or y > number))
+            column += across
+    lines = [line for places in held if (line := [places.get(column) for column in range(min(width, max(places, default=-1) + 1))])]
+    if lines:
+        lines[0] += [None] * (width - len(lines[0]))
+    return lines, spelled

@@ -1,0 +1,395 @@
+"""Running text of HTML as Markdown: white space collapsed, links, emphasis, code and pictures in their place.
+
+Pieces of Markdown, each with its native place, put together to facts: for formats that are read part by part.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lxml.etree import _Element
+
+
+from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
+
+from rag_platform.ir import Block
+
+HEADINGS = {"h1", "h2", "h3", "h4", "h5", "h6"}
+SKIPPED = set(
+    "script style noscript template head title meta link base iframe frame frameset object embed applet svg canvas video audio map "
+    "button select option optgroup datalist input textarea output progress meter dialog noframes noembed".split()
+)
+SKIPPED_ROLES = {"navigation", "search", "menu", "menubar", "toolbar", "dialog", "alertdialog", "tablist"}
+LINE_NUMBERS = {"linenos", "lineno", "linenodiv", "line-numbers-rows", "gutter", "rouge-gutter", "ln-num"}
+MARKS = {"b": "**", "strong": "**", "i": "*", "em": "*", "del": "~~", "s": "~~", "strike": "~~"}
+CODE = {"code", "kbd", "samp", "tt"}
+MAX_INLINE_DEPTH = 120
+MAX_TARGET = 2000  # characters of a link that is kept
+_HIDDEN = re.compile(r"(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
+_HAN_BREAK = re.compile(r"(?<=[\u3000-\u9fff\uff00-\uffef])[ \t]*\n\s*(?=[\u3000-\u9fff\uff00-\uffef])")
+_SPECIAL = re.compile(r"<(?=[A-Za-z/!?])|!(?=\[)")
+_LINE_SPECIAL = re.compile(r"#{1,6}(?=\s|$)|`{3}|~{3}|>|(?:=+|-+)(?=\s*$)")
+_ANCHOR_SIGNS = {"", "¶", "#", "§", "🔗", "\uf0c1", "∞"}
+_REFUSED_SCHEMES = ("javascript:", "vbscript:", "data:")
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A picture's place in a piece of Markdown."""
+
+    start: int
+    end: int
+    target: str  # as written in the page
+    alt: str
+
+    def moved(self, by: int) -> Image:
+        """The same image further on."""
+        return replace(self, start=self.start + by, end=self.end + by)
+
+
+def is_hidden(element: _Element) -> bool:
+    """True for what a reader does not see: `hidden`, aria-hidden, display:none; panels of tabs are shown one at a time and count."""
+    if element.get("role") == "tabpanel":
+        return False
+    return (
+        element.get("hidden") is not None
+        or element.get("aria-hidden") == "true"
+        or bool((style := element.get("style")) and _HIDDEN.search(style))
+    )
+
+
+def is_skipped(element: _Element) -> bool:
+    """True for a comment, and for an element whose text is no text of the document."""
+    tag = element.tag
+    if not isinstance(tag, str):
+        return True
+    if tag == "a":
+        return _is_self_link(element)
+    if tag == "input":
+        return str(element.get("type", "")).lower() != "checkbox"
+    if tag in SKIPPED or is_hidden(element) or element.get("role") in SKIPPED_ROLES:
+        return True
+    if tag == "nav" or (tag in ("header", "footer", "aside") and _is_frame(element)):
+        return True
+    return bool(LINE_NUMBERS.intersection(element.get("class", "").split()))
+
+
+def _is_self_link(element: _Element) -> bool:
+    """True for the sign beside a heading that links to itself."""
+    return (
+        str(element.get("href", "")).startswith("#")
+        and not element.findall(".//img")
+        and "".join(element.itertext()).strip() in _ANCHOR_SIGNS
+    )
+
+
+def _is_frame(element: _Element) -> bool:
+    """True for a header, footer or aside of the page rather than of its article; a header that holds the page's first heading is none."""
+    if any(above.tag in ("main", "article", "blockquote") or above.get("role") == "main" for above in element.iterancestors()):
+        return False
+    return element.tag != "header" or element.find(".//h1") is None
+
+
+def spans(cell: _Element) -> tuple[int, int]:
+    """(columns, rows) that a cell spans, within what HTML allows; 0 rows means all that follow."""
+    found = []
+    for name, most in (("colspan", 1000), ("rowspan", 65534)):
+        value = str(cell.get(name, "1")).strip()
+        found.append(min(int(value), most) if value.isdecimal() and len(value) < 9 else 1)
+    return max(1, found[0]), found[1]
+
+
+def visible(element: _Element, *, preformatted: bool = False) -> str:
+    """The text a reader sees in the element, in order; the TeX of a formula that has one, and no caption of a table."""
+    parts: list[str] = []
+    stack: list[tuple[_Element | str, bool]] = [(element, True)]
+    while stack:
+        node, outer = stack.pop()
+        if isinstance(node, str):
+            parts.append(node)
+            continue
+        if not outer and (is_skipped(node) or node.tag == "caption"):
+            continue
+        if node.tag == "br" or (preformatted and node.tag == "code" and parts and parts[-1] and (before := node.getprevious()) is not None
+                                and before.tag == "code" and not before.tail):  # fmt: skip
+            parts.append("\n")
+        if node.tag == "br":
+            continue
+        if node.tag == "math" and (tex := _tex(node)):
+            parts.append(tex)
+        else:
+            below: list[_Element | str] = [node.text or ""]
+            for child in node:
+                below += [child, child.tail or ""]
+            stack.extend((item, False) for item in reversed(below) if not isinstance(item, str) or item)
+            if not preformatted and node.tag not in MARKS.keys() | CODE and not outer:
+                parts.append(" " if node.tag in ("p", "div", "li", "td", "th", "tr", "dt", "dd") else "")
+    return "".join(parts)
+
+
+def _tex(formula: _Element) -> str:
+    for note in formula.iter():
+        if isinstance(note.tag, str) and note.tag == "annotation" and "tex" in note.get("encoding", "").lower():
+            return " ".join((note.text or "").split())
+    return ""
+
+
+class Inline:
+    """Collects a run of nodes as Markdown. With `one_line` breaks become spaces; in a cell the column mark is escaped."""
+
+    def __init__(self, *, one_line: bool = False, cell: bool = False) -> None:
+        self.one_line, self.cell = one_line, cell
+        self.size = 0
+        self._parts: list[str] = []
+        self._images: list[Image] = []
+        self._space = False
+        self._pending: list[str] = []  # marks that wait for the text they stand before
+        self._open: list[str] = []
+        self._ink = 0
+        self._last = ""
+
+    def text(self) -> str:
+        """The Markdown so far."""
+        return "".join(self._parts).rstrip("\n")
+
+    def images(self) -> tuple[Image, ...]:
+        """Pictures with their places in the text."""
+        return tuple(self._images)
+
+    def has_ink(self) -> bool:
+        """True when it holds more than marks."""
+        return self._ink > 0
+
+    def mark(self, text: str) -> None:
+        """Markup that stands for itself."""
+        self._write(text)
+
+    def open(self, mark: str) -> None:
+        """A mark before the next text; inside an equal one it is left out."""
+        self._open.append(mark)
+        if self._open.count(mark) == 1:
+            self._pending.append(mark)
+
+    def close(self, mark: str, closing: str) -> None:
+        """The mark's end, or nothing when no text followed it."""
+        self._open.pop()
+        if mark in self._open:
+            return
+        if self._pending:
+            self._pending.pop()
+        else:
+            self._write(closing)
+
+    def add(self, node: _Element | str, depth: int = 0) -> None:
+        """Append a text or an element with all that is in it."""
+        if isinstance(node, str):
+            self._text(node)
+        elif not is_skipped(node):
+            self._element(node, depth)
+
+    def _element(self, element: _Element, depth: int) -> None:
+        tag = str(element.tag)
+        if depth > MAX_INLINE_DEPTH:
+            self._text(visible(element))
+        elif tag == "br":
+            self._break()
+        elif tag == "img":
+            self._image(element)
+        elif tag == "input":
+            self._put("[x]" if element.get("checked") is not None else "[ ]")
+            self._space = True
+        elif tag == "math":
+            tex = _tex(element)
+            self._put(f"${tex}$") if tex else self._text(visible(element))
+        elif tag in CODE:
+            self._code(" ".join(visible(element).split()))
+        elif tag in MARKS:
+            self._marked(element, MARKS[tag], MARKS[tag], depth)
+        elif tag == "a":
+            self._link(element, depth)
+        elif tag == "table" and self.cell:
+            self._inner_table(element, depth)
+        else:
+            if tag == "sup" and not self._space and self._last.isalnum() and visible(element).strip()[:1].isalnum():
+                self._write("^")
+            apart = tag in ("p", "div", "li", "tr", "td", "th", "ul", "ol", "dd", "dt", "blockquote", "pre", "table")
+            if apart:
+                self._break(1)
+            self._children(element, depth)
+            if apart:
+                self._break(1)
+
+    def _children(self, element: _Element, depth: int) -> None:
+        if element.text:
+            self._text(element.text)
+        for child in element:
+            self.add(child, depth + 1)
+            if child.tail:
+                self._text(child.tail)
+
+    def _inner_table(self, table: _Element, depth: int) -> None:
+        """A table in a cell: `a, b; c, d`."""
+        gap = ""
+        for row in table.iter("tr", "caption"):
+            if next(row.iterancestors("table")) is not table or is_skipped(row):
+                continue
+            for cell in row if row.tag == "tr" else [row]:
+                if is_skipped(cell) or not (visible(cell).strip() or cell.findall(".//img")):
+                    continue
+                if gap:
+                    self._write(gap)
+                self._space = not gap
+                self._children(cell, depth + 1)
+                gap, self._space = ", ", False
+            gap = "; " if gap else ""
+        self._space = True
+
+    def _marked(self, element: _Element, mark: str, closing: str, depth: int) -> None:
+        self.open(mark)
+        self._children(element, depth)
+        self.close(mark, closing)
+
+    def _link(self, element: _Element, depth: int) -> None:
+        target = (element.get("href") or "").strip()
+        scheme = re.sub(r"[\x00-\x20]", "", target).lower()
+        if not target or target.startswith("#") or scheme.startswith(_REFUSED_SCHEMES) or len(target) > MAX_TARGET or "[" in self._open:
+            self._children(element, depth)
+        else:
+            self._marked(element, "[", f"]({_escaped_target(target)})", depth)
+
+    def _image(self, element: _Element) -> None:
+        target = _source(element)
+        if not target or {element.get("width"), element.get("height")} & {"1", "0"}:
+            return
+        alt = " ".join(element.get("alt", "").split())
+        self._put("")
+        start = self.size
+        shown = "data:" + re.split("[;,]", target[5:], maxsplit=1)[0] if target[:5].lower() == "data:" else target
+        label = re.sub(r"([\[\]\\])", r"\\\1", alt)
+        if self.cell:
+            label = label.replace("|", "\\|")
+        self._write(f"![{label}]({_escaped_target(shown)})")
+        self._ink += 1
+        self._images.append(Image(start, self.size, target, alt))
+
+    def _code(self, words: str) -> None:
+        if not words:
+            self._space = True
+            return
+        ticks = "`" * (1 + max((len(run) for run in re.findall("`+", words)), default=0))
+        padding = " " if words[0] == "`" or words[-1] == "`" else ""
+        if self.cell:
+            words = words.replace("|", "\\|")
+        self._put(f"{ticks}{padding}{words}{padding}{ticks}")
+
+    def _text(self, raw: str) -> None:
+        joined = _HAN_BREAK.sub("", raw)
+        words = joined.split()
+        if not words:
+            self._space = self._space or bool(raw)
+            return
+        self._space = self._space or joined[0].isspace()
+        text = _SPECIAL.sub(lambda found: "\\" + found.group(), " ".join(words))
+        if self.cell:
+            text = text.replace("|", "\\|")
+        elif not self.one_line and (not self.size or self._last == "\n") and _LINE_SPECIAL.match(text):
+            text = "\\" + text
+        self._put(text)
+        self._space = joined[-1].isspace()
+
+    def _put(self, text: str) -> None:
+        if self._space and self.size and self._last not in "\n ":
+            self._write(" ")
+        self._space = False
+        for mark in self._pending:
+            self._write(mark)
+        self._pending.clear()
+        if text:
+            self._write(text)
+            self._ink += 1
+
+    def _write(self, text: str) -> None:
+        self._parts.append(text)
+        self.size += len(text)
+        self._last = text[-1]
+
+    def _break(self, most: int = 2) -> None:
+        if self.one_line:
+            self._space = True
+        elif self.size and "".join(self._parts[-2:])[-most:] != "\n" * most:
+            self._write("\n")
+            self._space = False
+
+
+def _source(element: _Element) -> str:
+    """The picture's address: that of a lazily loaded one where `src` is only a placeholder."""
+    source = (element.get("src") or "").strip()
+    if not source or (source.startswith("data:") and len(source) < 1000):
+        for name in ("data-src", "data-original", "data-lazy-src"):
+            if lazy := (element.get(name) or "").strip():
+                return lazy
+    if not source and (several := (element.get("srcset") or element.get("data-srcset") or "").split()):
+        return several[0].rstrip(",")
+    return source
+
+
+def _escaped_target(target: str) -> str:
+    return re.sub(r"[\s()<>|\\]", lambda found: "".join(f"%{byte:02X}" for byte in found.group().encode()), target)
+
+
+def links(element: _Element) -> Iterator[str]:
+    """The text of each link in the element."""
+    for link in element.iter("a"):
+        if link.get("href"):
+            yield visible(link)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One block of the facts."""
+
+    kind: str  # as ir.Block.kind
+    text: str
+    locator: str
+    level: int = 0
+    title: str = ""
+    images: Sequence[Image] = ()
+    tight: bool = False  # follows the part before on the next line
+
+
+def assembled(parts: Iterable[Part]) -> tuple[str, list[Block], list[tuple[int, int, str, str]]]:
+    """(facts, blocks, images as `image_refs` takes them); parts stand a blank line apart."""
+    texts: list[str] = []
+    blocks: list[Block] = []
+    found: list[tuple[int, int, str, str]] = []
+    at = 0
+    for part in parts:
+        gap = "" if not texts else "\n" if part.tight else "\n\n"
+        texts += (gap, part.text)
+        start = at + len(gap)
+        at = start + len(part.text)
+        blocks.append(Block(len(blocks), part.kind, start, at, level=part.level, locator=part.locator, title=part.title))
+        found += [(start + image.start, start + image.end, image.target, image.alt) for image in part.images]
+    return "".join(texts) + ("\n" if texts else ""), blocks, found
+
+
+def choose_title(said: str, blocks: Sequence[Block], filename: str) -> str:
+    """What the file says it is called, else its first heading, else its name without the suffix."""
+    return said or next((block.title for block in blocks if block.title), "") or PurePosixPath(filename).stem
+
+
+def fenced(text: str, language: str = "") -> str:
+    """The text as a block of code, in a fence longer than any in it."""
+    longest = max((len(run) for run in "".join(char if char == "`" else " " for char in text).split()), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+def unfenced(text: str) -> str:
+    """What stands in a block of code."""
+    return text.partition("\n")[2].rpartition("\n")[0]

@@ -1,0 +1,536 @@
+"""DOCX to facts: headings, paragraphs, lists with their numbers, tables, pictures, notes and text boxes, in document order.
+
+Each block is one paragraph, one row of a table, or one run of code; its locator is where that stands: `body/p[12]`,
+`body/tbl[2]/tr[3]`, `body/p[4]/txbx[1]/p[1]`, `footnotes/2`, `header1/p[1]`; elements of a kind are counted from 1 within what holds them.
+
+
+Proof of DOCX facts: the letters of each block are compared with those that stand at its locator, read again in a way of its own.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import ClassVar
+
+from rag_platform.errors import DocumentError
+from rag_platform.ir import Block, Facts, Json, MediaRef
+from rag_platform.loaders import archives, pipe_tables
+from rag_platform.loaders.decoding import Decoded
+from rag_platform.loaders.office.docx_package import (
+    Element,
+    Package,
+    W,
+    name_of,
+    paragraphs_below,
+    row_cells,
+    shown,
+    table_rows,
+    text_boxes,
+)
+from rag_platform.loaders.office.docx_styles import Label, Styles, labels, read_styles
+from rag_platform.loaders.office.docx_text import Picture, Piece, Reader, joined, symbol, without_marks
+from rag_platform.loaders.pipe_tables import cells_of
+from rag_platform.loaders.text import facts_of, first_line, suffix_of
+from rag_platform.text.scripts import letters
+from rag_platform.traits import Traits
+
+SUFFIXES = (".docx", ".docm", ".dotx", ".dotm")
+NOTE_PARTS = {"footnoteReference": ("footnotes", ""), "endnoteReference": ("endnotes", "e"), "commentReference": ("comments", "c")}
+MAX_DEPTH = 8  # text boxes and tables in one another
+
+
+@dataclass(frozen=True)
+class DocxLoader:
+    """Reads Word documents; macros are never run."""
+
+    max_archive_ratio: float = archives.MAX_RATIO
+    max_unpacked_bytes: int = archives.MAX_UNPACKED_BYTES
+
+    NAME: ClassVar[str] = "docx"
+    VERSION: ClassVar[str] = "2"
+    traits: ClassVar[Traits] = Traits(isolated=True)
+
+    def claims(self, filename: str, head: bytes) -> bool:
+        """True for a ZIP container called .docx, .docm, .dotx or .dotm."""
+        return head.startswith(b"PK\x03\x04") and suffix_of(filename) in SUFFIXES
+
+    def load(self, path: Path, filename: str) -> Facts:
+        """The facts of a document. Raises DocumentError: `broken_file`, `encrypted`, `archive_bomb`, `empty_file`."""
+        archives.require_office(path, ".docx", max_ratio=self.max_archive_ratio, max_unpacked_bytes=self.max_unpacked_bytes)
+        with Package(path) as package:
+            return _load(package)
+
+    def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
+        """Ordinal to reason for each block whose letters do not stand at its locator; see `loaders.docx_proof`."""
+
+        archives.require_office(path, ".docx", max_ratio=self.max_archive_ratio, max_unpacked_bytes=self.max_unpacked_bytes)
+        with Package(path) as package:
+            return disproved(package, text, blocks)
+
+
+def structure(package: Package) -> tuple[str, Element, Styles, dict[Element, Label]]:
+    """(name of the document part, its body, the styles, the label of each numbered paragraph). Raises DocumentError."""
+    main = package.main_part()
+    root = package.root(main)
+    body = root.find(W + "body") if root is not None else None
+    if body is None:
+        raise DocumentError("the document part has no body; open it in Word or LibreOffice and save it again", code="broken_file")
+    styles = read_styles(package.root(package.related(main, "styles")))
+    return main, body, styles, labels(paragraphs_below(body), package.root(package.related(main, "numbering")), styles)
+
+
+def _load(package: Package) -> Facts:
+    from lxml import etree
+
+    main, body, styles, numbered = structure(package)
+    reader = Reader(package.relations(main))
+    writer = _Writer(styles, numbered, reader)
+    for part in related_parts(package, main, body, "header"):
+        _furniture(package, part, "header", writer)
+    _Story(writer, package, main).blocks_of(body, "body")
+    for part in related_parts(package, main, body, "footer"):
+        _furniture(package, part, "footer", writer)
+    text, blocks, media = writer.finished()
+    if not any(block.kind not in ("header", "footer") for block in blocks):
+        raise DocumentError("the document holds no text and no picture; nothing to index", code="empty_file")
+    metadata = core_properties(package)
+    title = str(metadata.pop("title", "")) or next((block.title for block in blocks if block.title), "")
+    title = title or next((first_line(text[block.start : block.end]) for block in blocks if block.kind not in ("header", "footer")), "")
+    return facts_of(
+        DocxLoader.NAME, DocxLoader.VERSION, "lxml", etree.__version__, Decoded(text, ""), blocks, media, title, metadata,
+        warnings=_warnings(package, writer), profile="structure",
+    )  # fmt: skip
+
+
+def _warnings(package: Package, writer: _Writer) -> list[str]:
+    counts = writer.reader.counts
+    said = [
+        (counts["deleted"], "tracked deletions were left out; insertions were kept"),
+        (counts["hidden"], "runs of hidden text were kept"),
+        (counts["charts and diagrams"], "charts and diagrams were not read"),
+        (counts["embedded objects"], "embedded objects were not read"),
+        (counts["pictures without a part"], "pictures have no data in the file"),
+        (counts["embedded documents"], "embedded documents were not read"),
+        (counts["too deep"], "tables or text boxes are nested too deeply and were not read"),
+    ]
+    found = [f"{count} {what}" for count, what in said if count]
+    if any(name.endswith("vbaProject.bin") for name in package.archive.namelist()):
+        found.append("the macros were ignored")
+    return found
+
+
+def core_properties(package: Package) -> Json:
+    """Title, author, dates and keywords of the file, those that are set."""
+    root = package.root(package.related("", "core-properties"))
+    found: Json = {}
+    for item in root if root is not None else ():
+        key = {"creator": "author"}.get(name_of(item), name_of(item))
+        value = " ".join((item.text or "").split())
+        if value and key in ("title", "author", "subject", "keywords", "description", "created", "modified", "category", "language"):
+            found[key] = value
+    return {key: value for key, value in found.items() if value not in ("python-docx", "generated by python-docx")}
+
+
+def related_parts(package: Package, main: str, body: Element, kind: str) -> list[str]:
+    """The header or footer parts of the sections, in order, each once."""
+    relations = package.relations(main)
+    found: dict[str, None] = {}
+    for item in body.iter(f"{W}{kind}Reference"):
+        relation = relations.get(next((str(value) for key, value in item.attrib.items() if key.endswith("}id")), ""))
+        if relation is not None and not relation.external:
+            found[relation.target] = None
+    return list(found)
+
+
+def _furniture(package: Package, part: str, kind: str, writer: _Writer) -> None:
+    root = package.root(part)
+    if root is not None:
+        reader, writer.reader = writer.reader, replace(writer.reader, relations=package.relations(part), notes={})
+        _Story(writer, package, part, kind).blocks_of(root, posixpath.splitext(posixpath.basename(part))[0])
+        writer.reader = reader
+
+
+# --- writing -----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Writer:
+    """Collects blocks with their text and pictures."""
+
+    styles: Styles
+    labels: dict[Element, Label]
+    reader: Reader
+    parts: list[str] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+    media: list[MediaRef] = field(default_factory=list)
+    at: int = 0
+    path: list[tuple[int, str]] = field(default_factory=list)
+
+    def add(
+        self,
+        kind: str,
+        text: str,
+        locator: str,
+        pictures: Sequence[tuple[int, Picture]] = (),
+        *,
+        level: int = 0,
+        title: str = "",
+        tight: bool = False,
+    ) -> None:
+        """One block; `tight` ones follow the block before on the next line, others after a blank line."""
+        gap = "" if not self.parts else "\n" if tight else "\n\n"
+        start = self.at + len(gap)
+        if kind == "heading":
+            self.path = [*(item for item in self.path if item[0] < level), (level, title)]
+        self.parts += (gap, text)
+        self.at = start + len(text)
+        self.blocks.append(Block(len(self.blocks), kind, start, self.at, level=level, locator=locator, title=title))
+        for offset, picture in pictures:
+            number = len(self.media)
+            self.media.append(
+                MediaRef(
+                    f"img-{number + 1:04d}",
+                    "docx",
+                    picture.target,
+                    start + offset,
+                    start + offset + len(picture.text),
+                    order=number,
+                    heading_path=" / ".join(name for _, name in self.path),
+                    context_hint=picture.alt[:200],
+                )
+            )
+
+    def finished(self) -> tuple[str, list[Block], list[MediaRef]]:
+        """(text, blocks, images)."""
+        return "".join(self.parts) + ("\n" if self.parts else ""), self.blocks, self.media
+
+
+@dataclass
+class _Story:
+    """One flow of blocks: the body, a header, a text box. Notes follow at the end of the section that mentions them."""
+
+    writer: _Writer
+    package: Package
+    part: str
+    kind: str = ""  # header | footer: what every block of this flow is
+    told: int = 0  # notes written so far
+
+    def blocks_of(self, container: Element, path: str, depth: int = 0) -> None:
+        """Write the blocks of a body, a header, a cell or a text box."""
+        paragraphs = tables = 0
+        code: list[tuple[int, str]] = []
+        for child in shown(container):
+            name = name_of(child)
+            if name == "p":
+                paragraphs += 1
+                if self.writer.styles.is_code(child) and not self.kind:
+                    code.append((paragraphs, self._code(child)))
+                    continue
+            code = self._flushed(code, path)
+            if name == "p":
+                self._paragraph(child, f"{path}/p[{paragraphs}]", depth)
+            elif name == "tbl":
+                tables += 1
+                self._table(child, f"{path}/tbl[{tables}]", depth)
+            elif name == "altChunk":
+                self.writer.reader.counts["embedded documents"] += 1
+        self._flushed(code, path)
+        if depth == 0:
+            self._notes()
+
+    def _paragraph(self, element: Element, locator: str, depth: int) -> None:
+        writer = self.writer
+        level = 0 if self.kind or depth else writer.styles.heading_level(element)
+        label = writer.labels.get(element) if not self.kind else None
+        pieces = writer.reader.paragraph(element)
+        if level:
+            text, pictures = joined(pieces, flat=True)
+        elif label is not None:
+            inner = "\n" + " " * (4 * label.level + 2)
+            text, pictures = joined([piece.replace("\n", inner) if isinstance(piece, str) else piece for piece in pieces])
+        else:
+            text, pictures = joined(pieces)
+        if text and level:
+            self._notes()
+            prefix = "#" * level + " " + (f"{label.text} " if label and label.text else "")
+            title = " ".join(f"{label.text if label else ''} {without_marks(text)}".split())
+            writer.add("heading", prefix + text, locator, _moved(pictures, len(prefix)), level=level, title=title)
+        elif text and label is not None:
+            prefix = list_prefix(label)
+            tight = bool(writer.blocks) and writer.blocks[-1].kind == "list"
+            writer.add("list", prefix + text, locator, _moved(pictures, len(prefix)), tight=tight)
+        elif text:
+            kind = self.kind or ("caption" if writer.styles.named(element, "caption", "题注") else "paragraph")
+            if text.startswith(("```", "~~~")):
+                text, pictures = "\\" + text, _moved(pictures, 1)
+            writer.add(kind, text, locator, pictures)
+        for number, box in enumerate(text_boxes(element), 1):
+            self._nested(box, f"{locator}/txbx[{number}]", depth)
+
+    def _nested(self, container: Element, path: str, depth: int) -> None:
+        if depth >= MAX_DEPTH:
+            self.writer.reader.counts["too deep"] += 1
+            return
+        self.blocks_of(container, path, depth + 1)
+
+    def _code(self, element: Element) -> str:
+        text = "".join(piece if isinstance(piece, str) else piece.text for piece in self.writer.reader.paragraph(element))
+        return text.rstrip().replace("```", "``\u200b`")
+
+    def _flushed(self, code: list[tuple[int, str]], path: str) -> list[tuple[int, str]]:
+        """Write the collected lines of code as one fence; an empty list to go on with."""
+        if any(text.strip() for _, text in code):
+            first, last = code[0][0], code[-1][0]
+            place = f"{path}/p[{first}]" if first == last else f"{path}/p[{first}-{last}]"
+            self.writer.add("code", "```\n" + "\n".join(text for _, text in code) + "\n```", place)
+        return []
+
+    def _table(self, table: Element, locator: str, depth: int) -> None:
+        rows = table_rows(table)
+        grid = [row_cells(row) for row in rows]
+        if len(grid) == 1 and len(grid[0]) == 1:  # a frame around text
+            self._nested(grid[0][0][3], f"{locator}/tr[1]/tc[1]", depth)
+            return
+        if self.kind:
+            for number, cells in enumerate(grid, 1):
+                text, pictures = joined(self._row_pieces(cells, depth))
+                if text:
+                    self.writer.add(self.kind, text, f"{locator}/tr[{number}]", pictures)
+            return
+        width = max((first + span for cells in grid for first, span, _, _ in cells), default=0)
+        above: list[list[Piece]] = [[] for _ in range(width)]
+        for number, cells in enumerate(grid, 1):
+            line: list[list[Piece]] = [[] for _ in range(width)]
+            for first, span, goes_on, cell in cells:
+                pieces = above[first] if goes_on else self._cell(cell, depth)
+                line[first : first + span] = [pieces] * span
+            above = line
+            text, pictures = _pipe_row(line)
+            if number == 1:
+                text += "\n" + pipe_tables.rule(width)
+            self.writer.add("table", text, f"{locator}/tr[{number}]", pictures, tight=number > 1)
+
+    def _row_pieces(self, cells: Sequence[tuple[int, int, bool, Element]], depth: int) -> list[Piece]:
+        found: list[Piece] = []
+        for _, _, goes_on, cell in cells:
+            if not goes_on:
+                found += [*self._cell(cell, depth), " "]
+        return found
+
+    def _cell(self, cell: Element, depth: int) -> list[Piece]:
+        """The text of a cell on one line; tables in it become `a, b; c, d`."""
+        found: list[Piece] = []
+        if depth >= MAX_DEPTH:
+            self.writer.reader.counts["too deep"] += 1
+            return found
+        for child in shown(cell):
+            if name_of(child) == "p":
+                label = self.writer.labels.get(child)
+                found += [" ", f"{label.text} " if label and label.text else "", *self.writer.reader.paragraph(child)]
+                for box in text_boxes(child):
+                    found += [" ", *self._cell(box, depth + 1)]
+            elif name_of(child) == "tbl":
+                found += self._flat_table(child, depth + 1)
+        return found
+
+    def _flat_table(self, table: Element, depth: int) -> list[Piece]:
+        found: list[Piece] = []
+        for row in table_rows(table):
+            cells = [self._cell(inner, depth) for _, _, goes_on, inner in row_cells(row) if not goes_on]
+            filled = [cell for cell in cells if joined(cell)[0]]
+            for number, cell in enumerate(filled):
+                found += [" " if number == 0 else ", ", *cell[1:]]
+            found += ["; "] if filled else []
+        return found[:-1] if found else found
+
+    def _notes(self) -> None:
+        """Write the notes mentioned since the last time."""
+        waiting = list(self.writer.reader.notes.items())[self.told :] if not self.kind else []
+        for (name, note_id), number in waiting:
+            self.told += 1
+            kind, mark = NOTE_PARTS[name]
+            part = self.package.related(self.part, kind)
+            note = find_note(self.package, part, note_id) if part else None
+            if note is None:
+                continue
+            reader = replace(self.writer.reader, relations=self.package.relations(part))
+            pieces: list[Piece] = [f"[^{mark}{number}]: "]
+            author = note.get(W + "author")
+            pieces += [f"{author}: "] if author else []
+            for paragraph in paragraphs_below(note):
+                pieces += [*reader.paragraph(paragraph), "\n"]
+            text, pictures = joined(pieces, flat=True)
+            self.writer.add("paragraph", text, f"{kind}/{note_id}", pictures)
+
+
+def list_prefix(label: Label) -> str:
+    """What stands before the text of a list item: indentation, a marker, and Word's own label where Markdown has none like it."""
+    indent = "    " * label.level
+    if not label.text:
+        return f"{indent}- "
+    return (
+        f"{indent}{label.text} "
+        if label.text[:-1].isascii() and label.text[:-1].isdecimal() and label.text[-1] in ".)"
+        else f"{indent}- {label.text} "
+    )
+
+
+def find_note(package: Package, part: str, note_id: str) -> Element | None:
+    """The note with that id in a notes part."""
+    root = package.root(part)
+    return next((item for item in root if item.get(W + "id") == note_id), None) if root is not None else None
+
+
+def _moved(pictures: Sequence[tuple[int, Picture]], by: int) -> list[tuple[int, Picture]]:
+    return [(at + by, picture) for at, picture in pictures]
+
+
+def _pipe_row(cells: Sequence[Sequence[Piece]]) -> tuple[str, list[tuple[int, Picture]]]:
+    """(row of a pipe table, pictures with their offsets)."""
+    text = "|"
+    pictures: list[tuple[int, Picture]] = []
+    for cell in cells:
+        escaped = [pipe_tables.escaped(piece) if isinstance(piece, str) else piece for piece in cell]
+        words, found = joined(escaped, flat=True)
+        pictures += _moved(found, len(text) + 1)
+        text += f" {words} |"
+    return text, pictures
+
+
+STEP = re.compile(r"(p|tbl|tr|tc|txbx)\[(\d+)(?:-(\d+))?\]")
+
+SILENT = ("txbxContent", "instrText", "delText", "pPr", "rPr", "sectPr", "tcPr", "tblPr")
+
+
+def disproved(package: Package, text: str, blocks: Sequence[Block]) -> dict[int, str]:
+    """Ordinal to reason for each block that the file does not prove; empty when it proves all."""
+    source = _Source(package)
+    bad: dict[int, str] = {}
+    for block in blocks:
+        try:
+            reason = source.problem(text[block.start : block.end], block)
+        except (LookupError, ValueError) as error:
+            reason = f"nothing stands at {block.locator!r} ({error})"
+        if reason:
+            bad[block.ordinal] = reason
+    return bad
+
+
+class _Source:
+    """The file, element by element."""
+
+    def __init__(self, package: Package) -> None:
+        self.package = package
+        self.main, self.body, _, self.labels = structure(package)
+        self.roots = {"body": self.body}
+        for kind in ("header", "footer"):
+            for part in related_parts(package, self.main, self.body, kind):
+                self.roots[posixpath.splitext(posixpath.basename(part))[0]] = package.root(part)
+        self.places: dict[str, list[Element]] = {}
+
+    def problem(self, facts: str, block: Block) -> str:
+        """Why the facts of a block are not what stands at its locator."""
+        root, *steps = block.locator.split("/")
+        if root in ("footnotes", "endnotes", "comments"):
+            note = find_note(self.package, self.package.related(self.main, root), steps[0])
+            if note is None:
+                raise LookupError("no such note")
+            return _compared(facts, (str(note.get(W + "author", "")) + self.said(note)))
+        parent = self.container(root, steps[:-1])
+        found = STEP.fullmatch(steps[-1])
+        if found is None:
+            raise ValueError("not a locator")
+        kind, first, last = found[1], int(found[2]), int(found[3] or found[2])
+        here = self.children(parent, kind, "/".join((root, *steps[:-1])))[first - 1 : last]
+        if len(here) != last - first + 1:
+            raise LookupError("too few elements")
+        if kind == "tr" and block.kind == "table":
+            return self.row_problem(facts, self.children(parent, "tr", "/".join((root, *steps[:-1]))), first)
+        if block.kind == "code":
+            facts = facts.removeprefix("```\n").removesuffix("\n```")
+        labelled = block.kind in ("list", "heading")
+        return _compared(facts, "".join((self.label(item) if labelled else "") + self.said(item, boxes=kind != "p") for item in here))
+
+    def container(self, root: str, steps: Sequence[str]) -> Element:
+        """The element that a path of steps leads to."""
+        element, path = self.roots[root], root
+        for step in steps:
+            found = STEP.fullmatch(step)
+            if found is None or found[3]:
+                raise ValueError("not a locator")
+            element = self.children(element, found[1], path)[int(found[2]) - 1]
+            path = f"{path}/{step}"
+        return element
+
+    def children(self, element: Element, kind: str, path: str) -> list[Element]:
+        """The elements of one kind in an element, counted as locators do; kept, because a long body is asked often."""
+        key = f"{path}/{kind}"
+        if key not in self.places:
+            if kind == "tr":
+                self.places[key] = table_rows(element)
+            elif kind == "tc":
+                self.places[key] = [cell for _, _, _, cell in row_cells(element)]
+            elif kind == "txbx":
+                self.places[key] = list(text_boxes(element))
+            else:
+                self.places[key] = [child for child in shown(element) if name_of(child) == kind]
+        return self.places[key]
+
+    def row_problem(self, facts: str, rows: Sequence[Element], number: int) -> str:
+        """Why a line of a table does not read as the row of that number, cell by cell, merged cells repeated."""
+        line, *rest = facts.split("\n")
+        if rest and (number > 1 or len(rest) > 1 or set(rest[0]) - set("|- ")):
+            return "the row has more than one line"
+        cells = cells_of(line)
+        for first, span, goes_on, cell in row_cells(rows[number - 1]):
+            said = self.above(rows, number, first) if goes_on else self.said(cell, labelled=True)
+            for column in range(first, first + span):
+                if reason := _compared(cells[column], said):
+                    return f"column {column + 1}: {reason}"
+        return ""
+
+    def above(self, rows: Sequence[Element], number: int, column: int) -> str:
+        """What the first cell of a vertically merged column says."""
+        for row in reversed(rows[: number - 1]):
+            covering = [(goes_on, cell) for first, span, goes_on, cell in row_cells(row) if first <= column < first + span]
+            if not covering:
+                return ""
+            if not covering[0][0]:
+                return self.said(covering[0][1], labelled=True)
+        return ""
+
+    def label(self, paragraph: Element) -> str:
+        """The printed number of a list item."""
+        label: Label | None = self.labels.get(paragraph)
+        return label.text if label else ""
+
+    def said(self, element: Element, *, boxes: bool = True, labelled: bool = False) -> str:
+        """Everything shown below an element, letter by letter."""
+        return "".join(self._said(element, boxes, labelled))
+
+    def _said(self, element: Element, boxes: bool, labelled: bool) -> Iterator[str]:
+        paragraph = name_of(element) == "p"
+        if labelled and paragraph:
+            yield self.label(element)
+        for child in shown(element):
+            name = name_of(child)
+            if name == "t":
+                yield child.text or ""
+            elif name == "sym":
+                yield symbol(child)
+            elif name not in SILENT:
+                yield from self._said(child, boxes and not paragraph, labelled)
+        for box in text_boxes(element) if boxes and paragraph else ():  # the text boxes of a paragraph follow it
+            yield from self._said(box, True, labelled)
+
+
+def _compared(facts: str, source: str) -> str:
+    found, wanted = letters(without_marks(facts)), letters(without_marks(source))
+    if found == wanted:
+        return ""
+    at = next((i for i, (left, right) in enumerate(zip(found, wanted, strict=False)) if left != right), min(len(found), len(wanted)))
+    return f"the facts say {found[max(0, at - 10) : at + 30]!r}, the file {wanted[max(0, at - 10) : at + 30]!r}"

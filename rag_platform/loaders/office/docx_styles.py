@@ -1,0 +1,255 @@
+"""Styles and numbering of a DOCX file: which paragraphs are headings, captions or code, and the labels Word prints before list items."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from rag_platform.loaders.office.docx_package import Element, W, attribute
+
+HEADING = re.compile(r"(?:heading|标题|標題|見出し|제목|überschrift|titre|título|titolo|заголовок)\s*(\d)", re.IGNORECASE)
+CHINESE_HEADING = re.compile(r"([一二三四五六七八九])级标题")
+TITLE = {"title", "标题", "標題", "文档标题", "表題", "제목", "titel"}
+CODE = re.compile(r"(?:source\s*code|code(?:\s*block)?|html preformatted|verbatim|preformatted text|代码|程序代码|源代码)", re.IGNORECASE)
+NESTED = re.compile(r"list (?:bullet|number) ([2-9])", re.IGNORECASE)  # each a list of its own, which only its indentation nests
+_ROMAN = ((1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc"), (50, "l"), (40, "xl"), (10, "x"), (9, "ix"),
+          (5, "v"), (4, "iv"), (1, "i"))  # fmt: skip
+_HAN = "零一二三四五六七八九"
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """A paragraph style as far as structure depends on it."""
+
+    name: str
+    based_on: str = ""
+    outline: int | None = None  # 0 to 8 are heading levels, 9 is body text
+    number: tuple[str, int] | None = None  # numId and level
+
+
+@dataclass(frozen=True)
+class Styles:
+    """The paragraph styles by id."""
+
+    by_id: dict[str, Style]
+    default: str = ""
+
+    def chain(self, paragraph: Element) -> Iterator[Style]:
+        """The paragraph's style and those it is based on."""
+        style_id: str | None = attribute(paragraph, "pPr/pStyle") or self.default
+        seen: set[str] = set()
+        while style_id and style_id not in seen and (style := self.by_id.get(style_id)):
+            seen.add(style_id)
+            yield style
+            style_id = style.based_on
+
+    def heading_level(self, paragraph: Element) -> int:
+        """1 to 6 for a heading or the title, 0 for other text."""
+        own = attribute(paragraph, "pPr/outlineLvl")
+        if own is not None and own.isdecimal():
+            return _level(int(own))
+        for style in self.chain(paragraph):
+            if style.outline is not None:
+                return _level(style.outline)
+            if match := HEADING.fullmatch(style.name):
+                return _level(int(match[1]) - 1)
+            if match := CHINESE_HEADING.fullmatch(style.name):
+                return _level(_HAN.index(match[1]) - 1)
+            if style.name.lower() in TITLE:
+                return 1
+        return 0
+
+    def named(self, paragraph: Element, *names: str) -> bool:
+        """True when the paragraph's style, or one it is based on, has one of the names."""
+        return any(style.name.lower() in names for style in self.chain(paragraph))
+
+    def list_level(self, paragraph: Element) -> int:
+        """The level from 0 that a style such as `List Bullet 2` gives a list item."""
+        return next((int(match[1]) - 1 for style in self.chain(paragraph) if (match := NESTED.fullmatch(style.name))), 0)
+
+    def is_code(self, paragraph: Element) -> bool:
+        """True for a style made for program text."""
+        return any(CODE.fullmatch(style.name) for style in self.chain(paragraph))
+
+
+def _level(outline: int) -> int:
+    return min(outline + 1, 6) if 0 <= outline < 9 else 0
+
+
+def read_styles(root: Element) -> Styles:
+    """The styles of a styles part; none for a missing part."""
+    by_id: dict[str, Style] = {}
+    default = ""
+    for item in root.iter(W + "style") if root is not None else ():
+        if item.get(W + "type", "paragraph") != "paragraph":
+            continue
+        style_id = str(item.get(W + "styleId", ""))
+        outline = attribute(item, "pPr/outlineLvl")
+        number = attribute(item, "pPr/numPr/numId")
+        level = attribute(item, "pPr/numPr/ilvl") or "0"
+        by_id[style_id] = Style(
+            attribute(item, "name") or style_id,
+            attribute(item, "basedOn") or "",
+            int(outline) if outline and outline.isdecimal() else None,
+            (number, int(level) if level.isdecimal() else 0) if number else None,
+        )
+        if item.get(W + "default") in ("1", "true"):
+            default = style_id
+    return Styles(by_id, default)
+
+
+# --- numbering ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """What stands before a list item: its text (empty for a bullet) and its level from 0."""
+
+    text: str
+    level: int
+
+
+@dataclass(slots=True)
+class _Level:
+    form: str = "decimal"
+    text: str = ""
+    start: int = 1
+
+
+@dataclass(slots=True)
+class _List:
+    """One list definition; several numberings may count on in the same one."""
+
+    levels: dict[int, _Level] = field(default_factory=dict)
+    counts: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Numbering:
+    list_id: str
+    starts: dict[int, int] = field(default_factory=dict)  # levels that begin anew with this numbering
+    levels: dict[int, _Level] = field(default_factory=dict)
+    used: bool = False
+
+
+def labels(paragraphs: Iterable[Element], numbering: Element, styles: Styles) -> dict[Element, Label]:
+    """The label of each numbered paragraph; `paragraphs` come in document order, because numbers count."""
+    lists, numberings = _definitions(numbering)
+    found: dict[Element, Label] = {}
+    for paragraph in paragraphs:
+        reference = _reference(paragraph, styles)
+        if reference is None or reference[0] not in numberings:
+            continue
+        number, level = numberings[reference[0]], min(reference[1], 8)
+        counted = lists.setdefault(number.list_id, _List())
+        if not number.used:
+            number.used = True
+            for reset in number.starts:
+                counted.counts.pop(reset, None)
+        label = _label(number, counted, level)
+        found[paragraph] = replace(label, level=max(label.level, styles.list_level(paragraph)))
+    return found
+
+
+def _reference(paragraph: Element, styles: Styles) -> tuple[str, int] | None:
+    """(numId, level) of a paragraph, its own or its style's; None without a number."""
+    own, level = attribute(paragraph, "pPr/numPr/numId"), attribute(paragraph, "pPr/numPr/ilvl")
+    at = int(level) if level and level.isdecimal() else None
+    if own is None:
+        styled = next((style.number for style in styles.chain(paragraph) if style.number), None)
+        if styled is None:
+            return None
+        own, at = styled[0], at if at is not None else styled[1]
+    return None if own == "0" else (own, at or 0)
+
+
+def _definitions(root: Element) -> tuple[dict[str, _List], dict[str, _Numbering]]:
+    lists: dict[str, _List] = {}
+    numberings: dict[str, _Numbering] = {}
+    for item in root.iter(W + "abstractNum") if root is not None else ():
+        lists[str(item.get(W + "abstractNumId"))] = _List(dict(_levels(item)))
+    for item in root.iter(W + "num") if root is not None else ():
+        number = _Numbering(attribute(item, "abstractNumId") or "")
+        for override in item.iter(W + "lvlOverride"):
+            level = int(override.get(W + "ilvl", "0"))
+            start = attribute(override, "startOverride")
+            number.levels.update(_levels(override))
+            if start and start.isdecimal():
+                number.starts[level] = int(start)
+        numberings[str(item.get(W + "numId"))] = number
+    return lists, numberings
+
+
+def _levels(item: Element) -> Iterator[tuple[int, _Level]]:
+    for level in item.iter(W + "lvl"):
+        start = attribute(level, "start") or "1"
+        number = str(level.get(W + "ilvl", "0"))
+        yield (
+            int(number) if number.isdecimal() else 0,
+            _Level(attribute(level, "numFmt") or "decimal", attribute(level, "lvlText") or "", int(start) if start.isdecimal() else 1),
+        )
+
+
+def _label(number: _Numbering, counted: _List, level: int) -> Label:
+    def form(at: int) -> _Level:
+        return number.levels.get(at) or counted.levels.get(at) or _Level(text=f"%{at + 1}.")
+
+    here = form(level)
+    first = number.starts.get(level, here.start)
+    counted.counts[level] = counted.counts.get(level, first - 1) + 1
+    for deeper in [at for at in counted.counts if at > level]:
+        del counted.counts[deeper]
+    if here.form in ("bullet", "none"):
+        return Label("" if here.form == "bullet" else re.sub(r"%\d", "", here.text).strip(), level)
+
+    def printed(match: re.Match[str]) -> str:
+        at = int(match[1]) - 1
+        return number_text(counted.counts.get(at, form(at).start), form(at).form)
+
+    return Label(re.sub(r"%([1-9])", printed, here.text).strip(), level)
+
+
+def number_text(value: int, form: str) -> str:
+    """A number as a numbering format prints it; formats not listed here print digits."""
+    match form:
+        case "decimalZero":
+            return f"{value:02}"
+        case "lowerLetter" | "upperLetter" if value > 0:
+            text = chr(97 + (value - 1) % 26) * ((value - 1) // 26 + 1)
+            return text if form == "lowerLetter" else text.upper()
+        case "lowerRoman" | "upperRoman" if 0 < value < 4000:
+            return _roman(value) if form == "lowerRoman" else _roman(value).upper()
+        case "chineseCounting" | "chineseCountingThousand" | "taiwaneseCounting" | "taiwaneseCountingThousand" | "japaneseCounting" if (
+            0 < value < 10_000
+        ):
+            return _chinese(value)
+        case "ideographDigital" | "japaneseDigitalTenThousand" | "taiwaneseDigital":
+            return "".join(_HAN[int(digit)] for digit in str(value))
+        case "decimalEnclosedCircle" | "decimalEnclosedCircleChinese" if 0 < value <= 20:
+            return chr(0x245F + value)
+        case "ideographTraditional" if 0 < value <= 10:
+            return "甲乙丙丁戊己庚辛壬癸"[value - 1]
+        case "ideographZodiac" if 0 < value <= 12:
+            return "子丑寅卯辰巳午未申酉戌亥"[value - 1]
+    return str(value)
+
+
+def _roman(value: int) -> str:
+    text = ""
+    for amount, letters in _ROMAN:
+        text += letters * (value // amount)
+        value %= amount
+    return text
+
+
+def _chinese(value: int) -> str:
+    """Chinese counting: 11 is 十一, 105 is 一百零五."""
+    text = ""
+    for unit, name in ((1000, "千"), (100, "百"), (10, "十"), (1, "")):
+        digit, value = divmod(value, unit)
+        if digit:
+            text += _HAN[digit] + name
+        elif text and value and not text.endswith("零"):
+            text += "零"
+    return text[1:] if text.startswith("一十") else text

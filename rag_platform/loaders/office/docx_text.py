@@ -1,0 +1,250 @@
+"""The text of a DOCX paragraph: runs, links, fields, notes, pictures, formulas, tracked changes."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import quote
+
+from rag_platform.loaders.office.docx_package import DELETED, Element, R, Relation, W, name_of, shown, switched
+
+M = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
+_NOTES = {"footnoteReference": "", "endnoteReference": "e", "commentReference": "c"}
+_BREAKS = {"br": "\n", "cr": "\n", "tab": "\t", "ptab": "\t", "noBreakHyphen": "\u2011", "softHyphen": "\u00ad"}
+_WINGDINGS = {0x6F: "□", 0x71: "❑", 0xA8: "☐", 0xFB: "✗", 0xFC: "✓", 0xFD: "☒", 0xFE: "☑", 0xA7: "▪", 0x6C: "●", 0xD8: "➢", 0xE0: "→"}
+_RAISED = str.maketrans("0123456789+-=()n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿ")
+_LOWERED = str.maketrans("0123456789+-=()", "₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎")
+_INSTRUCTION = re.compile(r'\s*HYPERLINK\s+"([^"]+)"', re.IGNORECASE)
+LINK_SCHEMES = ("http://", "https://", "mailto:", "ftp://")
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """An image at its place in a text."""
+
+    target: str  # docx:word/media/image1.png, or the URL of a linked one
+    alt: str
+
+    @property
+    def text(self) -> str:
+        """The placeholder in the facts."""
+        return f"![{self.alt}]({_target(self.target)})"
+
+
+Piece = str | Picture
+
+
+@dataclass
+class Reader:
+    """Reads the paragraphs of one part; counts what is left out, and numbers notes by their first mention."""
+
+    relations: Mapping[str, Relation]
+    notes: dict[tuple[str, str], int] = field(default_factory=dict)  # (kind, id) to the number shown
+    counts: Counter[str] = field(default_factory=Counter)
+    fields: list[list[str | int]] = field(default_factory=list)
+
+    def paragraph(self, element: Element) -> list[Piece]:
+        """The pieces of a paragraph in order; text boxes are no part of it."""
+        self.fields = []
+        out: list[Piece] = []
+        self._children(element, out)
+        self.counts["deleted"] += sum(1 for item in element.iter(W + "del", W + "moveFrom") if len(item))
+        return out
+
+    def _children(self, element: Element, out: list[Piece]) -> None:
+        for child in shown(element):
+            match name_of(child):
+                case "r":
+                    self._run(child, out)
+                case "hyperlink":
+                    start = len(out)
+                    self._children(child, out)
+                    relation = self.relations.get(str(child.get(R + "id", "")))
+                    if relation is not None and relation.external:
+                        _link(out, start, relation.target)
+                case "oMath" | "oMathPara":
+                    out.append(math_text(child))
+                case "pPr" | "rPr" | "txbxContent":
+                    pass
+                case name if name not in DELETED:
+                    self._children(child, out)
+
+    def _run(self, run: Element, out: list[Piece]) -> None:
+        raised = next((item.get(W + "val") for item in run.iterfind(f"{W}rPr/{W}vertAlign")), "")
+        self.counts["hidden"] += switched(run, "rPr/vanish")
+        for child in shown(run):
+            name = name_of(child)
+            if name == "t":
+                out.append(_shifted(child.text or "", str(raised)))
+            elif name in _BREAKS:
+                out.append(_BREAKS[name])
+            elif name == "sym":
+                out.append(symbol(child))
+            elif name in _NOTES:
+                out.append(self._note(name, str(child.get(W + "id", ""))))
+            elif name == "fldChar":
+                self._field(str(child.get(W + "fldCharType", "")), out)
+            elif name == "instrText":
+                if self.fields:
+                    self.fields[-1][0] = str(self.fields[-1][0]) + (child.text or "")
+            elif name == "ruby":
+                self._ruby(child, out)
+            elif name in ("drawing", "pict", "object"):
+                out.extend(self._pictures(child))
+
+    def _note(self, name: str, note_id: str) -> str:
+        number = self.notes.setdefault((name, note_id), 1 + sum(kind == name for kind, _ in self.notes))
+        return f"[^{_NOTES[name]}{number}]"
+
+    def _field(self, kind: str, out: list[Piece]) -> None:
+        if kind == "begin":
+            self.fields.append(["", len(out)])
+        elif kind == "separate" and self.fields:
+            self.fields[-1][1] = len(out)
+        elif kind == "end" and self.fields:
+            instruction, start = self.fields.pop()
+            if match := _INSTRUCTION.match(str(instruction)):
+                _link(out, int(start), match[1])
+
+    def _ruby(self, ruby: Element, out: list[Piece]) -> None:
+        """Base text, its reading in parentheses behind it."""
+        for name, before, after in (("rubyBase", "", ""), ("rt", "(", ")")):
+            part = ruby.find(W + name)
+            if part is not None:
+                out.append(before)
+                self._children(part, out)
+                out.append(after)
+
+    def _pictures(self, drawing: Element) -> Iterator[Picture]:
+        """The images of a drawing, a VML picture or an embedded object; charts and diagrams are counted."""
+        alt = ""
+        for item in _shown_below(drawing):
+            match name_of(item):
+                case "docPr" | "cNvPr" | "shape":
+                    alt = str(item.get("descr") or item.get("alt") or alt)
+                case "blip" | "imagedata":
+                    relation = self.relations.get(str(item.get(R + "embed") or item.get(R + "id") or item.get(R + "link") or ""))
+                    if relation is None:
+                        self.counts["pictures without a part"] += 1
+                        continue
+                    target = relation.target if relation.external else f"docx:{relation.target}"
+                    yield Picture(target, " ".join(re.sub(r"[\[\]\\]", " ", alt).split())[:300])
+                case "chart" | "relIds":
+                    self.counts["charts and diagrams"] += 1
+                case "OLEObject":
+                    self.counts["embedded objects"] += 1
+
+
+def _shown_below(element: Element) -> Iterator[Element]:
+    for child in shown(element):
+        if name_of(child) != "txbxContent":
+            yield child
+            yield from _shown_below(child)
+
+
+def _target(target: str) -> str:
+    return quote(target, safe="/:@!$&'*+,;=-._~%?#" + "".join(char for char in target if ord(char) > 0x9F))
+
+
+def _link(out: list[Piece], start: int, target: str) -> None:
+    """Make the pieces from `start` on a Markdown link, where the target is one a reader may follow."""
+    words = "".join(piece if isinstance(piece, str) else piece.text for piece in out[start:])
+    if (
+        not words.strip()
+        or not target.lower().startswith(LINK_SCHEMES)
+        or target.rstrip("/") in (words.strip().rstrip("/"), f"mailto:{words.strip()}")
+    ):
+        return
+    before = "".join(piece for piece in out[max(0, start - 1) : start] if isinstance(piece, str))
+    if before.endswith("!"):
+        out[start - 1] = before[:-1] + "\\!"  # or the link would read as an image
+    out.insert(start, "[")
+    out.append(f"]({_target(target)})")
+
+
+def _shifted(text: str, place: str) -> str:
+    """Raised and lowered digits as the characters made for them; NFKC turns them back."""
+    table = {"superscript": _RAISED, "subscript": _LOWERED}.get(place)
+    return text.translate(table) if table and text and all(char in "0123456789+-=() " for char in text) else text
+
+
+def symbol(element: Element) -> str:
+    """A character given by font and code; a picture font's has no letter behind it."""
+    try:
+        code = int(str(element.get(W + "char", "")), 16)
+    except ValueError:
+        return ""
+    if "wingdings" in str(element.get(W + "font", "")).lower():
+        return _WINGDINGS.get(code & 0xFF, "•")
+    char = chr(code & 0xFFFF)
+    return char if unicodedata.category(char) not in ("Co", "Cs", "Cc", "Cn") else "•"
+
+
+# --- formulas ----------------------------------------------------------------------------------------------------------------
+
+
+def math_text(element: Element) -> str:
+    """A formula on one line: `(a+b)/c`, `x^2`, `√(y)`; letters stay in the order of the file."""
+
+    def part(owner: Element, name: str) -> str:
+        found = next((child for child in owner if name_of(child) == name), None)
+        return "" if found is None else math_text(found)
+
+    def grouped(text: str) -> str:
+        return f"({text})" if len(text) > 1 and not text.isalnum() else text
+
+    out = ""
+    for child in element:
+        match name_of(child):
+            case "r":
+                out += "".join(item.text or "" for item in child if name_of(item) == "t")
+            case "f":
+                out += f"{grouped(part(child, 'num'))}/{grouped(part(child, 'den'))}"
+            case "sSup" | "sSub" | "sSubSup":
+                below, above = part(child, "sub"), part(child, "sup")
+                out += grouped(part(child, "e")) + (f"_{grouped(below)}" if below else "") + (f"^{grouped(above)}" if above else "")
+            case "rad":
+                out += f"{part(child, 'deg')}√({part(child, 'e')})"
+            case "nary":
+                sign = next((str(item.get(M + "val", "")) for item in child.iter(M + "chr")), "∫")
+                below, above = part(child, "sub"), part(child, "sup")
+                out += sign + (f"_{grouped(below)}" if below else "") + (f"^{grouped(above)}" if above else "") + f" {part(child, 'e')}"
+            case "d":
+                out += f"({', '.join(math_text(item) for item in child if name_of(item) == 'e')})"
+            case "m":
+                rows = ["; ".join(math_text(cell) for cell in row if name_of(cell) == "e") for row in child if name_of(row) == "mr"]
+                out += f"[{' | '.join(rows)}]"
+            case name if not name.endswith("Pr"):
+                out += math_text(child)
+    return out
+
+
+# --- what a text says without its marks --------------------------------------------------------------------------------------
+
+IMAGE = re.compile(r"(?<!\\)!\[[^\[\]]*\]\([^()\s]*\)")
+TARGET = re.compile(r"\]\([^()\s]*\)")
+NOTE = re.compile(r"\[\^[ec]?\d+\]:?")
+
+
+def without_marks(text: str) -> str:
+    """The text without image placeholders, link targets and note marks: what is compared with the file."""
+    return NOTE.sub("", TARGET.sub("]", IMAGE.sub("", text)))
+
+
+def joined(pieces: Sequence[Piece], flat: bool = False) -> tuple[str, list[tuple[int, Picture]]]:
+    """(text trimmed, pictures with their offsets in it); flat text has no line ends."""
+    text = ""
+    pictures: list[tuple[int, Picture]] = []
+    for piece in pieces:
+        if isinstance(piece, Picture):
+            if text and not text[-1].isspace():
+                text += " "
+            pictures.append((len(text), piece))
+            text += piece.text + " "
+        else:
+            text += re.sub(r"\s*[\n\t]\s*", " ", piece) if flat else piece
+    lead = len(text) - len(text.lstrip())
+    return text.strip(), [(at - lead, picture) for at, picture in pictures]

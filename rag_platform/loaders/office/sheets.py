@@ -1,0 +1,503 @@
+"""CSV and XLSX: rows grouped under their header as Markdown tables, so that any chunk stands alone.
+
+The sheets of an XLSX workbook as rows of texts, read with openpyxl row by row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import datetime
+import io
+import itertools
+import re
+import warnings
+import zipfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar
+from urllib.parse import unquote
+
+from rag_platform.errors import DocumentError
+from rag_platform.ir import Block, Facts, Json
+from rag_platform.loaders import archives
+from rag_platform.loaders.archives import damage
+from rag_platform.loaders.decoding import Decoded, decode, looks_like_text
+from rag_platform.loaders.office.number_formats import general, shown_number, shown_partial_date
+from rag_platform.loaders.office.sheet_tables import Row, Size, disproved, groups, written
+from rag_platform.loaders.text import facts_of, suffix_of
+from rag_platform.observability import faults
+from rag_platform.traits import Traits
+
+MAX_CELLS = 2_000_000
+GROUP_CHARS = 720  # a group with its sheet's name fits the shipped chunk size of 800
+GROUP_TOKENS = 400
+MAX_FIELD_CHARS = 200_000  # a cell of a spreadsheet holds 32,767
+DELIMITERS = ",;\t|"
+
+
+@dataclass(frozen=True)
+class CsvLoader:
+    """Reads delimiter-separated text; locators are `rows=3-9`, counted in records, and lines of the file.
+
+    `charset` is the encoding that a server declared.
+    """
+
+    charset: str = ""
+    max_cells: int = MAX_CELLS
+    group_chars: int = GROUP_CHARS
+    group_tokens: int = GROUP_TOKENS
+
+    NAME: ClassVar[str] = "csv"
+    VERSION: ClassVar[str] = "2"
+    traits: ClassVar[Traits] = Traits()
+
+    def claims(self, filename: str, head: bytes) -> bool:
+        """True for text with the suffix .csv, .tsv or .tab."""
+        return suffix_of(filename) in (".csv", ".tsv", ".tab") and looks_like_text(head)
+
+    def load(self, path: Path, filename: str) -> Facts:
+        """The facts of a file of records. Raises DocumentError: `empty_file`, `binary_content`, `too_large`."""
+        decoded = decode(path.read_bytes(), self.charset)
+        delimiter, rows, warnings = read_csv(decoded.text, self.max_cells)
+        text, blocks = written([("", list(groups(rows, Size(self.group_chars, self.group_tokens), lettered=False)))])
+        if not blocks:
+            raise DocumentError("no record of the file holds anything; nothing to index", code="empty_file")
+        metadata: dict[str, object] = {"delimiter": delimiter, "records": sum(not row.blank for row in rows)}
+        told = Decoded(text, decoded.encoding, decoded.bom_len, decoded.lossy, decoded.warnings)
+        return facts_of(
+            self.NAME,
+            self.VERSION,
+            "csv",
+            "1",
+            told,
+            blocks,
+            (),
+            PurePosixPath(filename).stem,
+            metadata,
+            warnings=warnings,
+            profile="tables",
+        )
+
+    def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
+        """Ordinal to reason for each block whose records do not say what its lines say."""
+        _, rows, _ = read_csv(decode(path.read_bytes(), self.charset).text, self.max_cells)
+        numbered = {row.number: row for row in rows}
+        return {block.ordinal: reason for block in blocks if (reason := disproved(text, block, numbered))}
+
+
+def read_csv(text: str, max_cells: int) -> tuple[str, list[Row], list[str]]:
+    """(delimiter, records, warnings). A line `sep=;` at the top names the delimiter and is no record. Raises DocumentError `too_large`."""
+    named = re.match(r"sep=(.)(?:\r\n?|\n|\Z)", text)
+    delimiter = named[1] if named else sniff_delimiter(text)
+    broken: list[int] = []
+    rows = list(_records(text, delimiter, max_cells, broken))
+    warnings = []
+    if broken:
+        more = f", and {len(broken) - 1} more such lines" if len(broken) > 1 else ""
+        warnings.append(f"a quote in line {broken[0]} is never closed{more}; quotes there were read as text")
+    return delimiter, rows[1:] if named else rows, warnings
+
+
+def _records(text: str, delimiter: str, max_cells: int, broken: list[int]) -> Iterator[Row]:
+    """The records; a line whose quote is never closed is a record of its own, its number added to `broken`."""
+    former = csv.field_size_limit(MAX_FIELD_CHARS)
+    lines = list(io.StringIO(text, newline=""))
+    start = count = 0
+    numbers = itertools.count(1)
+    try:
+        while start < len(lines):
+            reader = csv.reader((lines[number] for number in range(start, len(lines))), delimiter=delimiter)
+            first = start
+            while True:
+                try:
+                    cells = next(reader, None)
+                except csv.Error:  # a field beyond all measure
+                    cells, last = [], len(lines)
+                else:
+                    last = start + reader.line_num
+                if cells is None:
+                    return
+                if (last > first + 1 or last == len(lines)) and not _closed(lines[first:last], delimiter):
+                    cells, last = _unquoted(lines[first], delimiter, first + 1), first + 1
+                    broken.append(last)
+                count += len(cells)
+                if count > max_cells:
+                    raise too_many_cells(count, max_cells)
+                yield Row(next(numbers), tuple(cells), first + 1, last)
+                first = last
+                if broken and broken[-1] == last:
+                    break
+            start = first
+    finally:
+        csv.field_size_limit(former)
+
+
+def _unquoted(line: str, delimiter: str, number: int) -> list[str]:
+    """The cells of a line, quotes read as text. Raises DocumentError `too_large` for a cell beyond all measure."""
+    try:
+        return next(csv.reader([line], delimiter=delimiter, quoting=csv.QUOTE_NONE))
+    except csv.Error as error:
+        said = f"a cell in line {number} has more than {MAX_FIELD_CHARS} characters; is the file what its name says?"
+        raise DocumentError(said, code="too_large") from error
+
+
+def _closed(lines: Sequence[str], delimiter: str) -> bool:
+    """True where the quotes of a record over several lines end before a delimiter or its end; on one line where they end at all."""
+    try:
+        list(csv.reader(lines, delimiter=delimiter, strict=True))
+    except csv.Error as error:
+        return len(lines) == 1 and "end of data" not in str(error)
+    return True
+
+
+def too_many_cells(count: int, most: int) -> DocumentError:
+    """The refusal of a sheet that is too large to be read as a document."""
+    return DocumentError(
+        f"more than {count - 1} cells, above limits.max_cells = {most}; split the file, or raise the limit in settings.yaml",
+        code="too_large",
+    )
+
+
+def sniff_delimiter(text: str) -> str:
+    """The delimiter that cuts the most of the first records into the same number of cells; a comma where none cuts."""
+    sample = text[:65_536]
+    if len(text) > len(sample):
+        sample = sample[: max(sample.rfind("\n"), sample.rfind("\r")) + 1] or sample
+    scores: list[tuple[float, int, str]] = []
+    for rank, delimiter in enumerate(DELIMITERS):
+        if delimiter not in sample:
+            continue
+        try:
+            widths = Counter(
+                len(cells) for _, cells in zip(range(200), csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter), strict=False)
+            )
+        except csv.Error:
+            continue
+        widths.pop(0, None)
+        width, often = max(widths.items(), key=lambda item: (item[0] > 1, item[1], item[0]), default=(1, 0))
+        if width > 1:
+            scores.append((often / sum(widths.values()), -rank, delimiter))
+    return max(scores)[2] if scores else ","
+
+
+@dataclass(frozen=True)
+class XlsxLoader:
+    """Reads the visible sheets of a workbook; locators are `sheet=Q1;rows=3-9`. Formulas give the value they had when it was saved."""
+
+    max_cells: int = MAX_CELLS
+    group_chars: int = GROUP_CHARS
+    group_tokens: int = GROUP_TOKENS
+    hidden_sheets: bool = False
+    max_archive_ratio: float = archives.MAX_RATIO
+    max_unpacked_bytes: int = archives.MAX_UNPACKED_BYTES
+
+    NAME: ClassVar[str] = "xlsx"
+    VERSION: ClassVar[str] = "2"
+    traits: ClassVar[Traits] = Traits(isolated=True)
+
+    def claims(self, filename: str, head: bytes) -> bool:
+        """True for a ZIP container called .xlsx, .xlsm, .xltx or .xltm."""
+        return head.startswith(b"PK\x03\x04") and suffix_of(filename) in (".xlsx", ".xlsm", ".xltx", ".xltm")
+
+    def load(self, path: Path, filename: str) -> Facts:
+        """The facts of a workbook. Raises DocumentError: `broken_file`, `encrypted`, `archive_bomb`, `too_large`, `empty_file`."""
+
+        archives.require_office(path, ".xlsx", max_ratio=self.max_archive_ratio, max_unpacked_bytes=self.max_unpacked_bytes)
+        book = read_workbook(path, self.max_cells)
+        size = Size(self.group_chars, self.group_tokens)
+        shown = [sheet for sheet in book.sheets if self.hidden_sheets or not sheet.hidden]
+        pieces = [(sheet.name, found) for sheet in shown if (found := list(groups(sheet.rows, size)))]
+        if not pieces:
+            raise DocumentError("no visible sheet holds a cell; nothing to index", code="empty_file")
+        text, blocks = written(pieces)
+        hidden = [sheet.name for sheet in book.sheets if sheet.hidden]
+        warnings = [f"sheet {sheet.name!r}: {warning}" for sheet in shown for warning in sheet.warnings] + list(book.warnings)
+        if hidden and not self.hidden_sheets:
+            warnings.append(f"hidden sheets were not read: {', '.join(hidden)}; set the loader's option hidden_sheets to read them")
+        metadata: dict[str, object] = {**book.metadata, "sheets": [name for name, _ in pieces], "hidden_sheets": hidden}
+        title = book.title or PurePosixPath(filename).stem
+        return facts_of(
+            self.NAME, self.VERSION, "openpyxl", engine_version(), Decoded(text, ""), blocks, (), title, metadata,
+            warnings=warnings, profile="tables",
+        )  # fmt: skip
+
+    def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
+        """Ordinal to reason for each block whose cells do not say what its lines say."""
+
+        archives.require_office(path, ".xlsx", max_ratio=self.max_archive_ratio, max_unpacked_bytes=self.max_unpacked_bytes)
+        sheets = {sheet.name: {row.number: row for row in sheet.rows} for sheet in read_workbook(path, self.max_cells).sheets}
+        bad: dict[int, str] = {}
+        for block in blocks:
+            name = sheet_of(block.locator)
+            if name not in sheets:
+                bad[block.ordinal] = f"no sheet {name!r}"
+            elif block.kind == "heading":
+                if text[block.start : block.end] != f"# {' '.join(name.split())}":
+                    bad[block.ordinal] = f"the heading is not the name of sheet {name!r}"
+            elif reason := disproved(text, block, sheets[name]):
+                bad[block.ordinal] = reason
+        return bad
+
+
+MAX_ROWS, MAX_COLUMNS = 1_048_576, 16_384  # the format's own
+Place = tuple[int, int]  # row and column, from 1
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """One sheet: its rows in order, merged cells spelled out."""
+
+    name: str
+    hidden: bool
+    rows: tuple[Row, ...]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Workbook:
+    """The sheets of a file and what it says of itself."""
+
+    sheets: tuple[Sheet, ...]
+    title: str
+    metadata: Json
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Extras:
+    """What stands beside the values of a sheet."""
+
+    merges: list[tuple[int, int, int, int]] = field(default_factory=list)  # first row, first column, last row, last column
+    links: dict[Place, str] = field(default_factory=dict)
+    formulas: dict[Place, str] = field(default_factory=dict)  # those without a stored value
+
+
+def engine_version() -> str:
+    """The version of openpyxl."""
+    import openpyxl
+
+    return str(openpyxl.__version__)
+
+
+def sheet_of(locator: str) -> str:
+    """The name of the sheet in a locator."""
+    return unquote(locator.removeprefix("sheet=").split(";")[0])
+
+
+def read_workbook(path: Path, max_cells: int) -> Workbook:
+    """Every worksheet of the file, hidden ones too. Raises DocumentError: `broken_file`, `too_large`."""
+    import openpyxl
+
+    cells = 0
+    sheets: list[Sheet] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # openpyxl warns of features it drops; those that hold text are named below
+        try:
+            with open(path, "rb") as opened, contextlib.closing(openpyxl.load_workbook(opened, read_only=True, data_only=True)) as book:
+                for sheet in book.worksheets:
+                    extras = _extras(book, sheet)
+                    rows = _rows(sheet, extras, cells, max_cells)
+                    cells += sum(len(row.cells) for row in rows)
+                    said = f"{len(extras.formulas)} formulas have no stored value and are shown as formulas; open and save it in Excel"
+                    told = (said,) if extras.formulas else ()
+                    sheets.append(Sheet(sheet.title, sheet.sheet_state != "visible", rows, told))
+                metadata = _metadata(book.properties)
+        except DocumentError:
+            raise
+        except MemoryError:
+            raise
+        except Exception as error:  # openpyxl raises whatever its parsers raise on a damaged file
+            faults.seen_ours(error, "stage.loader")
+            raise DocumentError(
+                f"the workbook cannot be read: {damage(error)}; open and save it in Excel or LibreOffice",
+                code="broken_file",
+            ) from error
+    return Workbook(tuple(sheets), str(metadata.pop("title", "")), metadata, tuple(_unread(path)))
+
+
+def _metadata(properties: Any) -> Json:
+    found = {
+        "title": properties.title,
+        "author": properties.creator,
+        "subject": properties.subject,
+        "keywords": properties.keywords,
+        "description": properties.description,
+        "created": properties.created,
+        "modified": properties.modified,
+    }
+    return {
+        key: value.isoformat() if isinstance(value, datetime.datetime) else " ".join(str(value).split())
+        for key, value in found.items()
+        if value and str(value).strip() and not (key == "author" and value == "openpyxl")
+    }
+
+
+def _unread(path: Path) -> Iterator[str]:
+    """A warning for each kind of part that holds content and is not read."""
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+    for pattern, said in (
+        (r"xl/charts/chart\d*\.xml", "charts"),
+        (r"xl/media/.+", "pictures"),
+        (r"xl/(threadedC|c)omments/?.*\.xml", "files of cell comments"),
+        (r"xl/pivotTables/pivotTable\d*\.xml", "pivot tables' definitions"),
+    ):
+        if count := sum(re.fullmatch(pattern, name) is not None for name in names):
+            yield f"{count} {said} were not read"
+
+
+# --- beside the values -------------------------------------------------------------------------------------------------------
+
+
+def _extras(book: Any, sheet: Any) -> _Extras:
+    """Merged ranges, links and formulas without a value: the row reader of openpyxl leaves these out."""
+    from lxml import etree
+
+    found = _Extras()
+    links: list[tuple[str, str]] = []
+    with sheet._get_source() as source:
+        parser = etree.iterparse(source, tag=("{*}row", "{*}mergeCell", "{*}hyperlink"), resolve_entities=False, no_network=True)
+        for _, element in parser:
+            name = etree.QName(element).localname
+            if name == "row":
+                for formula in element.iter("{*}f"):
+                    cell = formula.getparent()
+                    value = cell.find("{*}v")
+                    if (value is None or value.text is None) and (place := _place(cell.get("r", ""))):
+                        found.formulas[place] = f"={formula.text or ''}"
+                element.clear()
+                while element.getprevious() is not None:
+                    del element.getparent()[0]
+            elif name == "mergeCell" and (area := _area(element.get("ref", ""))):
+                found.merges.append(area)
+            elif name == "hyperlink":
+                for key, value in element.attrib.items():
+                    if etree.QName(key).localname == "id" and element.get("ref"):
+                        links.append((element.get("ref"), value))
+    if links:
+        targets = _targets(book, sheet._worksheet_path)
+        for ref, relation in links:
+            area = _area(ref)
+            if area and relation in targets:
+                found.links[area[:2]] = targets[relation]
+    return found
+
+
+def _targets(book: Any, part: str) -> dict[str, str]:
+    """Relationship id to external target of a sheet."""
+    from lxml import etree
+
+    folder, _, name = part.lstrip("/").rpartition("/")
+    try:
+        data = book._archive.read(f"{folder}/_rels/{name}.rels")
+    except KeyError:
+        return {}
+    root = etree.fromstring(data, etree.XMLParser(resolve_entities=False, no_network=True))
+    return {str(item.get("Id")): str(item.get("Target")) for item in root if item.get("TargetMode") == "External"}
+
+
+def _place(ref: str) -> Place | None:
+    match = re.fullmatch(r"\$?([A-Z]{1,3})\$?(\d{1,7})", ref)
+    if match is None:
+        return None
+    column = 0
+    for letter in match[1]:
+        column = column * 26 + ord(letter) - 64
+    return int(match[2]), column
+
+
+def _area(ref: str) -> tuple[int, int, int, int] | None:
+    first, _, last = ref.partition(":")
+    start, end = _place(first), _place(last or first)
+    return (*start, *end) if start and end else None
+
+
+# --- values --------------------------------------------------------------------------------------------------------------------
+
+
+def _rows(sheet: Any, extras: _Extras, count: int, max_cells: int) -> tuple[Row, ...]:
+    """The rows that hold something, and blank ones between them; `count` cells were read before."""
+    sheet.reset_dimensions()  # files lie about them, and openpyxl would leave the rest out
+    texts: dict[int, list[str]] = {}
+    width = 0
+    for number, cells in enumerate(sheet.iter_rows(), 1):
+        if number > MAX_ROWS:
+            raise DocumentError(f"rows beyond {MAX_ROWS}, which the format does not have; export the workbook again", code="broken_file")
+        row = [_text(cell, extras, number, column) for column, cell in enumerate(cells[:MAX_COLUMNS], 1)]
+        while row and not row[-1]:
+            row.pop()
+        if not row:
+            continue
+        texts[number] = row
+        count += len(row)
+        width = max(width, len(row))
+        if count > max_cells:
+            raise too_many_cells(count, max_cells)
+    _spell_out(texts, extras.merges, width, count, max_cells)
+    return tuple(Row(number, tuple(texts.get(number, ()))) for number in _with_gaps(sorted(texts)))
+
+
+def _with_gaps(numbers: Iterable[int]) -> Iterator[int]:
+    """The numbers, and one between two that are no neighbours: a blank row ends a region, however many there are."""
+    last: int | None = None
+    for number in numbers:
+        if last is not None and number > last + 1:
+            yield last + 1
+        yield number
+        last = number
+
+
+def _spell_out(texts: dict[int, list[str]], merges: Iterable[tuple[int, int, int, int]], width: int, count: int, max_cells: int) -> None:
+    """Repeat the text of each merged area in its cells, within the used part of the sheet."""
+    last_row = max(texts, default=0)
+    for first, left, last, right in merges:
+        source = texts.get(first, [])
+        text = source[left - 1] if left <= len(source) else ""
+        if not text:
+            continue
+        for number in range(first, min(last, last_row) + 1):
+            row = texts.setdefault(number, [])
+            stop = min(right, width)
+            count += stop - left + 1  # also those that are there: many areas over the same cells cost time
+            if count > max_cells:
+                raise too_many_cells(count, max_cells)
+            row.extend([""] * (stop - len(row)))
+            for column in range(left, stop + 1):
+                row[column - 1] = row[column - 1] or text
+
+
+def _text(cell: Any, extras: _Extras, number: int, column: int) -> str:
+    value = cell.value
+    if value is None:
+        return extras.formulas.get((number, column), "")
+    text = shown(value, cell.number_format or "General")
+    target = extras.links.get((number, column))
+    return f"[{text}]({target})" if target and text and target.rstrip("/") not in (text, f"mailto:{text}") and " " not in target else text
+
+
+def shown(value: Any, number_format: str) -> str:
+    """The text of a cell's value: numbers as their format shows them, dates in ISO form where the format shows year, month and day."""
+    match value:
+        case bool():
+            return "TRUE" if value else "FALSE"
+        case datetime.datetime():
+            if value.time() == datetime.time() and not re.search(r"[hs]", number_format, re.IGNORECASE):
+                return shown_partial_date(value, number_format) or value.date().isoformat()
+            return value.isoformat(" ", "seconds" if value.second or value.microsecond else "minutes")
+        case datetime.date():
+            return shown_partial_date(value, number_format) or value.isoformat()
+        case datetime.time():
+            return value.isoformat("seconds" if value.second or value.microsecond else "minutes")
+        case datetime.timedelta():
+            seconds = round(value.total_seconds())
+            return f"{'-' if seconds < 0 else ''}{abs(seconds) // 3600}:{abs(seconds) // 60 % 60:02}:{abs(seconds) % 60:02}"
+        case int() | float():
+            if value != value or abs(value) == float("inf"):
+                return str(value)
+            written = None if number_format == "General" else shown_number(value, number_format)
+            return written or (str(value) if isinstance(value, int) else general(value))
+        case _:
+            return str(value)

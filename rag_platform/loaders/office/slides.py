@@ -1,0 +1,304 @@
+"""PowerPoint presentations: the titles, texts, tables, pictures and notes of each slide, in the order of its shapes.
+
+Locators are `slide=3;shape=5` (slides count from 1, shapes by the id that the file gives them), `slide=3` for the heading of a slide
+without a title, and `slide=3;notes`. The proof reads the XML of the slide without python-pptx.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rag_platform.errors import DocumentError
+from rag_platform.ir import Block, Facts, Json
+from rag_platform.loaders import archives, pipe_tables
+from rag_platform.loaders.archives import damage
+from rag_platform.loaders.decoding import Decoded
+from rag_platform.loaders.markdown_images import image_refs
+from rag_platform.loaders.markup.html_blocks import letters
+from rag_platform.loaders.markup.html_inline import Image, Part, assembled, choose_title
+from rag_platform.loaders.text import facts_of, suffix_of
+from rag_platform.observability import faults
+from rag_platform.traits import Traits
+
+SUFFIXES = (".pptx", ".pptm", ".potx", ".ppsx")
+MAX_SLIDES = 5_000
+MAX_DEPTH = 16  # groups in one another
+_FURNITURE = {"SLIDE_NUMBER", "DATE", "FOOTER", "HEADER"}
+_LISTS = {"BODY", "OBJECT", "VERTICAL_BODY", "VERTICAL_OBJECT"}
+_LINE_SPECIAL = re.compile(r"#{1,6}(?=\s|$)|`{3}|~{3}|>")
+A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
+P = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
+R = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
+_LINK = re.compile(r"\]\([^()\s]*\)")
+_PICTURE = re.compile(r"!\[((?:[^\[\]\\]|\\.)*)\]\([^)]*\)")
+
+
+@dataclass(frozen=True)
+class SlidesLoader:
+    """Reads presentations; macros are never run, hidden slides are read and named."""
+
+    max_archive_ratio: float = archives.MAX_RATIO
+    max_unpacked_bytes: int = archives.MAX_UNPACKED_BYTES
+
+    NAME: ClassVar[str] = "pptx"
+    VERSION: ClassVar[str] = "1"
+    traits: ClassVar[Traits] = Traits(isolated=True)
+
+    def claims(self, filename: str, head: bytes) -> bool:
+        """True for a ZIP container called .pptx, .pptm, .potx or .ppsx."""
+        return head.startswith(b"PK\x03\x04") and suffix_of(filename) in SUFFIXES
+
+    def load(self, path: Path, filename: str) -> Facts:
+        """The facts of a presentation. Raises DocumentError: `broken_file`, `encrypted`, `archive_bomb`, `too_large`, `empty_file`."""
+        self._require(path)
+        import pptx
+
+        reading = _Reading()
+        try:
+            show = pptx.Presentation(str(path))
+            text, blocks, found = assembled(reading.parts(show))
+            metadata = _metadata(show.core_properties)
+        except (DocumentError, MemoryError):
+            raise
+        except Exception as error:  # python-pptx raises whatever its parsers raise on a damaged file
+            faults.seen_ours(error, "stage.loader")
+            raise DocumentError(f"the presentation cannot be read: {damage(error)}; open and save it again", code="broken_file") from error
+        if not blocks:
+            raise DocumentError("no slide holds text or a picture; nothing to index", code="empty_file")
+        own = str(metadata.pop("title", ""))
+        title = choose_title(own if own != "PowerPoint Presentation" else "", blocks, filename)
+        return facts_of(
+            self.NAME, self.VERSION, "python-pptx", pptx.__version__, Decoded(text, ""), blocks, image_refs(found, blocks, "pptx"),
+            title, {**metadata, "slides": len(show.slides)}, warnings=reading.warnings(), profile="slides",
+        )  # fmt: skip
+
+    def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
+        """Ordinal to reason for each block whose letters the slide's XML does not hold at its locator, in order."""
+        self._require(path)
+        bad: dict[int, str] = {}
+        with _Package(path) as package:
+            for block in blocks:
+                said = package.said(block.locator)
+                if said is None:
+                    bad[block.ordinal] = f"nothing stands at {block.locator}"
+                elif letters(_plain(_PICTURE.sub(r"\1", text[block.start : block.end]))) != letters(said):
+                    bad[block.ordinal] = f"what stands at {block.locator} reads otherwise"
+        return bad
+
+    def _require(self, path: Path) -> None:
+        archives.require_office(path, ".pptx", max_ratio=self.max_archive_ratio, max_unpacked_bytes=self.max_unpacked_bytes)
+
+
+def _plain(text: str) -> str:
+    """The text without the addresses of links and without pictures."""
+    return _LINK.sub("]", _PICTURE.sub("", text))
+
+
+def _metadata(properties: Any) -> Json:
+    names = {
+        "title": "title",
+        "author": "author",
+        "subject": "subject",
+        "keywords": "keywords",
+        "created": "created",
+        "modified": "modified",
+    }
+    found = {key: getattr(properties, name) for key, name in names.items()}
+    return {key: value if isinstance(value, str) else value.isoformat() for key, value in found.items() if value}
+
+
+# --- reading -----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Reading:
+    """Makes the parts of a presentation, and counts what it leaves out."""
+
+    hidden: list[int] = field(default_factory=list)
+    charts: int = 0
+    left_out: dict[int, int] = field(default_factory=dict)  # slide to letters
+
+    def warnings(self) -> list[str]:
+        """What the reader of the facts should know."""
+        found = [f"{self.charts} charts were not read"] if self.charts else []
+        found += [f"slide {number}: {count} letters in diagrams or formulas were not read" for number, count in self.left_out.items()]
+        return [*found, *([f"hidden slides were read too: {', '.join(map(str, self.hidden))}"] if self.hidden else [])]
+
+    def parts(self, show: Any) -> Iterator[Part]:
+        """The parts of all slides in order."""
+        if len(show.slides) > MAX_SLIDES:
+            raise DocumentError(f"{len(show.slides)} slides, above {MAX_SLIDES}; split the presentation", code="too_large")
+        for number, slide in enumerate(show.slides, 1):
+            if slide._element.get("show") in ("0", "false"):
+                self.hidden.append(number)
+            yield from self._slide(slide, number)
+
+    def _slide(self, slide: Any, number: int) -> Iterator[Part]:
+        title = slide.shapes.title
+        heading = " ".join(title.text_frame.text.split()) if title is not None else ""
+        parts = [part for shape in slide.shapes for part in self._shape(shape, number, title, 0)]
+        if heading and title is not None:
+            yield Part("heading", f"# {heading}", f"slide={number};shape={title.shape_id}", level=1, title=heading)
+        elif parts:
+            yield Part("heading", f"# Slide {number}", f"slide={number}", level=1, title=f"Slide {number}")
+        yield from parts
+        read = sum(len(letters(_plain(part.text))) for part in parts) + len(letters(heading))
+        whole = sum(len(letters(item.text or "")) for item in slide._element.iter(f"{A}t"))
+        if whole > read:
+            self.left_out[number] = whole - read
+        notes = slide.notes_slide.notes_text_frame if slide.has_notes_slide else None
+        if lines := [line for line in (notes.text if notes is not None else "").replace("\v", "\n").splitlines() if line.strip()]:
+            yield Part("paragraph", "\n".join(f"> {line.strip()}" for line in lines), f"slide={number};notes")
+
+    def _shape(self, shape: Any, number: int, title: Any, depth: int) -> Iterator[Part]:
+        if title is not None and shape._element is title._element:
+            return
+        place = f"slide={number};shape={shape.shape_id}"
+        if hasattr(shape, "shapes"):
+            for inner in shape.shapes if depth < MAX_DEPTH else ():
+                yield from self._shape(inner, number, title, depth + 1)
+        elif getattr(shape, "has_table", False):
+            yield from _table(shape.table, place)
+        elif getattr(shape, "has_chart", False):
+            self.charts += 1
+        elif shape._element.tag == f"{P}pic":
+            yield from _picture(shape, place)
+        elif shape.has_text_frame:
+            yield from _text(shape, place)
+
+
+def _placeholder(shape: Any) -> str:
+    return str(shape.placeholder_format.type).split(" ")[0].rpartition(".")[2] if shape.is_placeholder else ""
+
+
+def _text(shape: Any, place: str) -> Iterator[Part]:
+    """The paragraphs of a shape as one part: a list where its kind or a level says so."""
+    kind = _placeholder(shape)
+    lines = [(paragraph.level, words) for paragraph in shape.text_frame.paragraphs if (words := _words(paragraph))]
+    if not lines:
+        return
+    if len(lines) > 1 and (kind in _LISTS or any(level for level, _ in lines)):
+        yield Part("list", "\n".join(f"{'    ' * level}- {words}" for level, words in lines), place)
+        return
+    texts = [f"\\{words}" if _LINE_SPECIAL.match(words) else words for _, words in lines]
+    yield Part("footer" if kind in _FURNITURE else "paragraph", "\n\n".join(texts), place)
+
+
+def _words(paragraph: Any) -> str:
+    """The text of a paragraph on one line, with its links."""
+    parts = []
+    for item in paragraph._p:
+        if item.tag == f"{A}br":
+            parts.append(" ")
+        elif item.tag in (f"{A}r", f"{A}fld"):
+            text = item.findtext(f"{A}t") or ""
+            link = item.find(f"{A}rPr/{A}hlinkClick")
+            relation = paragraph.part.rels.get(link.get(f"{R}id")) if link is not None else None
+            address = relation.target_ref if relation is not None and relation.is_external else ""
+            linked = text.strip() and address and not re.search(r"[\s()]", address)
+            parts.append(f"[{text}]({address})" if linked else text)
+    return " ".join("".join(parts).split())
+
+
+def _table(table: Any, place: str) -> Iterator[Part]:
+    """A pipe table; a merged cell stands in its first place."""
+    rows = [
+        [" ".join(filter(None, map(_words, cell.text_frame.paragraphs))) if not cell.is_spanned else "" for cell in row.cells]
+        for row in table.rows
+    ]
+    if not any(map(any, rows)):
+        return
+    lines = [pipe_tables.row(row) for row in rows]
+    yield Part("table", "\n".join([lines[0], pipe_tables.rule(len(rows[0])), *lines[1:]]), place)
+
+
+def _picture(shape: Any, place: str) -> Iterator[Part]:
+    """A picture that lies in the file; its alternative text is its own, the shape's name is none."""
+    relation = shape.part.rels.get(shape._element.blip_rId or "")
+    if relation is None or relation.is_external:
+        return
+    target = f"part:{str(relation.target_part.partname).lstrip('/')}"
+    alt = " ".join((shape._element._nvXxPr.cNvPr.get("descr") or "").split())
+    label = re.sub(r"([\[\]\\])", r"\\\1", alt)
+    text = f"![{label}]({target})"
+    yield Part("paragraph", text, place, images=(Image(0, len(text), target, alt),))
+
+
+# --- proof -------------------------------------------------------------------------------------------------------------------
+
+
+class _Package:
+    """The parts of a presentation, read with zipfile and lxml."""
+
+    def __init__(self, path: Path) -> None:
+        self._archive = zipfile.ZipFile(path)
+        self._roots: dict[str, Any] = {}
+        main = next((target for kind, target in self._relations("").values() if kind == "officeDocument"), "ppt/presentation.xml")
+        related = self._relations(main)
+        ids = [item.get(f"{R}id") for item in self._root(main).iter(f"{P}sldId")]
+        self._slides = [related[name][1] for name in ids if name in related]
+
+    def __enter__(self) -> _Package:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._archive.close()
+
+    def said(self, locator: str) -> str | None:
+        """The text that the XML holds at a locator, None where nothing is."""
+        match = re.fullmatch(r"slide=(\d+)(?:;shape=(\d+)|;(notes))?", locator)
+        if match is None or not 1 <= int(match[1]) <= len(self._slides):
+            return None
+        slide = self._slides[int(match[1]) - 1]
+        if match[3]:
+            notes = next((target for kind, target in self._relations(slide).values() if kind == "notesSlide"), "")
+            if not notes:
+                return None
+            bodies = [
+                item for item in self._root(notes).iter(f"{P}sp") if (ph := item.find(f".//{P}ph")) is not None and ph.get("type") == "body"
+            ]
+            return _text_of(bodies[0]) if bodies else None
+        if not match[2]:
+            return f"Slide {match[1]}"
+        for item in self._root(slide).iter(f"{P}sp", f"{P}graphicFrame", f"{P}pic"):
+            properties = next(item.iter(f"{P}cNvPr"), None)
+            if properties is not None and properties.get("id") == match[2]:
+                return _text_of(item)
+        return None
+
+    def _root(self, part: str) -> Any:
+        from lxml import etree
+
+        if part not in self._roots:
+            self._roots[part] = etree.fromstring(self._archive.read(part), etree.XMLParser(resolve_entities=False, no_network=True))
+        return self._roots[part]
+
+    def _relations(self, part: str) -> dict[str, tuple[str, str]]:
+        """Id to (kind, part) of the internal relations of a part."""
+        folder, name = posixpath.split(part)
+        try:
+            root = self._root(posixpath.join(folder, "_rels", f"{name}.rels"))
+        except KeyError:
+            return {}
+        return {
+            item.get("Id"): (
+                item.get("Type", "").rpartition("/")[2],
+                posixpath.normpath(posixpath.join(folder, item.get("Target", ""))).lstrip("/"),
+            )
+            for item in root
+            if item.get("TargetMode") != "External"
+        }
+
+
+def _text_of(item: Any) -> str:
+    """The text of a shape; of a picture its description, of a merged cell what its first place holds."""
+    if item.tag == f"{P}pic":
+        return next(item.iter(f"{P}cNvPr")).get("descr") or ""
+    merged = {cell for cell in item.iter(f"{A}tc") if "1" in (cell.get("hMerge"), cell.get("vMerge"))}
+    return " ".join(text.text or "" for text in item.iter(f"{A}t") if not merged.intersection(text.iterancestors(f"{A}tc")))

@@ -1,0 +1,150 @@
+"""Raster images of a PDF: where they stand on a page, and their encoded bytes.
+
+Whole pages of a PDF as pictures, for pages whose text is no text but an image.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rag_platform.errors import DocumentError
+from rag_platform.ir import Box
+from rag_platform.loaders.archives import Reading, damage
+from rag_platform.loaders.pdf import characters
+
+PLACED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class PageImage:
+    """A raster image placed on a page; `xref` 0 marks one without an object of its own, PLACED one known by its place alone."""
+
+    xref: int
+    bbox: Box
+
+
+def images_of(page: Any) -> list[PageImage]:
+    """The raster images placed on a page, larger than 3 points and 3 pixels each way, in content order; equal placements once.
+
+    An image whose size in pixels no other image of the page has is known by it; only the others are decoded and compared.
+    """
+    pymupdf = characters.engine()
+    shown = page.get_textpage(
+        flags=pymupdf.TEXT_PRESERVE_IMAGES | pymupdf.TEXT_MEDIABOX_CLIP, clip=pymupdf.INFINITE_RECT()
+    ).extractIMGINFO()
+    placed = [item for item in shown if _is_large(item)]
+    if not placed:
+        return []
+    objects = {item[0]: (item[2], item[3]) for item in page.get_images()}  # inline images and those of a soft mask are not among them
+    alike = Counter(objects.values())
+    by_size = {size: xref for xref, size in objects.items() if alike[size] == 1}
+    if any(alike[item["width"], item["height"]] > 1 for item in placed):
+        placed = [item for item in page.get_image_info(xrefs=True) if _is_large(item)]
+    found: dict[tuple[int, Box], PageImage] = {}
+    for item in placed:
+        xref = by_size.get((item["width"], item["height"]), item.get("xref", 0))
+        bbox = characters.rounded_out(item["bbox"])
+        found.setdefault((xref, bbox), PageImage(xref, bbox))
+    return list(found.values())
+
+
+def _is_large(item: dict[str, Any]) -> bool:
+    x0, y0, x1, y1 = item["bbox"]
+    return bool(min(x1 - x0, y1 - y0) > 3 and min(item["width"], item["height"]) > 3)
+
+
+def target_of(image: PageImage, page: int, position: int) -> str:
+    """`pdf:xref=N`, or `pdf:inline=PAGE.K` for the K-th image of a page that has no object of its own; PDFium's are `pdf:placed=PAGE.K`."""
+    if image.xref == PLACED:
+        return f"pdf:placed={page}.{position}"
+    return f"pdf:xref={image.xref}" if image.xref else f"pdf:inline={page}.{position}"
+
+
+def read_images(path: Path, targets: Sequence[str]) -> Iterator[tuple[str, bytes | str]]:
+    """(target, its encoded bytes or the reason why there are none), in order; a broken image does not stop the others."""
+    with characters.opened(path) as document:
+        yield from read_each(targets, partial(read_image, document))
+
+
+def read_each(targets: Sequence[str], read: Callable[[str], bytes]) -> Iterator[tuple[str, bytes | str]]:
+    """(target, what `read` makes of it or the reason why it fails), in order."""
+    for target in targets:
+        with Reading("stage.asset_normalize") as reading:
+            found: bytes | str = read(target)
+        if (error := reading.error) is not None:
+            found = error.code if isinstance(error, DocumentError) else f"broken_image: {damage(error)}"
+        yield target, found
+
+
+def read_image(document: Any, target: str) -> bytes:
+    """The encoded bytes behind a target of `target_of`, or of a whole page; DocumentError `inline_image_not_found`, `broken_image`."""
+    pymupdf = characters.engine()
+    if target.startswith(PREFIX):
+        return drawn_by_mupdf(document, target)
+    kind, _, value = target.removeprefix("pdf:").partition("=")
+    if kind == "xref":
+        found = document.extract_image(int(value))
+        if not found:
+            raise DocumentError(f"object {value} of the PDF holds no image", code="broken_image")
+        return bytes(found["image"])
+    number, position = (int(part) for part in value.split("."))
+    page = document[number - 1]
+    page.remove_rotation()
+    wanted = images_of(page)[position]
+    for block in page.get_text("dict", flags=pymupdf.TEXT_PRESERVE_IMAGES | pymupdf.TEXT_MEDIABOX_CLIP)["blocks"]:
+        if block["type"] == 1 and max(abs(a - b) for a, b in zip(block["bbox"], wanted.bbox, strict=True)) < 1:
+            return bytes(block["image"])
+    raise DocumentError(f"page {number} shows no image at {wanted.bbox}", code="inline_image_not_found")
+
+
+PREFIX = "pdf:page="
+_PNG_BYTES = 0.3  # a pixel: what takes more is a photograph, a fifth as large as JPEG
+
+
+def asked_page(target: str) -> tuple[int, int, int]:
+    """(page, dpi, most pixels) of a target `pdf:page=N;dpi=150;pixels=4000000`."""
+    number, dpi, pixels = (int(part.rpartition("=")[2]) for part in target.split(";"))
+    return number, dpi, pixels
+
+
+def zoom_of(width: float, height: float, dpi: int, pixels: int) -> float:
+    """Pixels a point at which a page of width x height points is drawn with at most so many pixels."""
+    return float(min(dpi / 72, (pixels / max(1.0, width * height)) ** 0.5))
+
+
+def drawn_by_mupdf(document: Any, target: str) -> bytes:
+    """The page as it is shown, as PNG, or as JPEG where that is large; equal bytes for equal versions of MuPDF.
+
+    Raises DocumentError `blank_page` for a page of one colour.
+    """
+    import numpy as np
+    import pymupdf
+
+    number, dpi, pixels = asked_page(target)
+    page = document[number - 1]
+    zoom = zoom_of(page.rect.width, page.rect.height, dpi, pixels)
+    drawn = page.get_pixmap(matrix=pymupdf.Matrix(zoom, zoom), alpha=False)
+    colours = np.frombuffer(drawn.samples_mv, dtype=np.uint8).reshape(drawn.height, drawn.width, drawn.n)
+    return encoded(colours, number)
+
+
+def encoded(colours: Any, number: int) -> bytes:
+    """The picture of page `number` as a file; `colours` is uint8 [height, width, channels]. Raises DocumentError `blank_page`."""
+    from PIL import Image
+
+    if (colours == colours[0, 0]).all():
+        raise DocumentError(f"page {number} shows nothing", code="blank_page")
+    grey = colours.shape[2] < 3 or bool((colours[..., 0] == colours[..., 1]).all() and (colours[..., 1] == colours[..., 2]).all())
+    picture = Image.fromarray(colours[..., 0]) if grey else Image.fromarray(colours)
+    stream = io.BytesIO()
+    picture.save(stream, "PNG")
+    if stream.tell() > _PNG_BYTES * picture.width * picture.height:
+        stream = io.BytesIO()
+        picture.save(stream, "JPEG", quality=85)
+    return stream.getvalue()

@@ -1,0 +1,110 @@
+"""What one page of a PDF says: its regions written as blocks, whichever engine read the characters."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rag_platform.ir import Box, HiddenText
+from rag_platform.loaders.pdf import bidi, characters, tables
+from rag_platform.loaders.pdf.characters import Region
+from rag_platform.loaders.pdf.images import PageImage
+from rag_platform.loaders.pdf.runs import Run
+from rag_platform.text.scripts import letters
+
+_MEANINGLESS = re.compile("[\ufffd\ue000-\uf8ff]")
+_KINDS = {"title": "heading", "section-header": "heading", "page-header": "header", "page-footer": "footer", "caption": "caption",
+          "list-item": "list", "table": "table", "formula": "formula", "picture": "picture"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PageBlock:
+    """A block of one page before it has its place in the facts; headings come without their `#`."""
+
+    kind: str
+    text: str
+    bbox: Box
+    size: float = 0.0  # font size of most of its characters, in half points
+    bold: bool = False
+    lines: int = 1  # printed lines
+    title: bool = False  # the layout model took it for the document's title
+
+
+@dataclass(frozen=True, slots=True)
+class PageFacts:
+    """What one page says. `engine` is layout, raw, or failed when nothing could be read."""
+
+    page: int
+    blocks: tuple[PageBlock, ...]
+    images: tuple[PageImage, ...]
+    engine: str
+    warnings: tuple[str, ...] = ()
+    hidden: tuple[HiddenText, ...] = ()
+
+
+def page_blocks(page: int, runs: Sequence[Run], regions: Sequence[Region]) -> tuple[list[PageBlock], list[str]]:
+    """(blocks in the order of the regions, warnings); a block whose structure would change a letter holds its raw lines instead.
+
+    Raises AssertionError when a visible character lies outside of every region.
+    """
+    words = characters.page_words(runs)
+    mono = sum(len(run.chars) for run in runs if run.mono)
+    typewritten = mono > 0.8 * sum(len(run.chars) for run in runs)  # letters of one width say nothing of code there
+    pieces, orphans = characters.owned(runs, [region.bbox for region in regions])
+    if orphans:
+        raise AssertionError(f"{len(orphans)} pieces of text lie outside of every region, the first is {orphans[0].text[:40]!r}")
+    blocks: list[PageBlock] = []
+    warnings: list[str] = []
+    differing = 0
+    for region, owned in zip(regions, pieces, strict=True):
+        if not owned:
+            continue
+        printed = characters.visual_lines(owned)
+        lines = [characters.line_text(line) for line in printed]
+        block = _block(region, owned, printed, lines, words, typewritten)
+        if not characters.proves(block.kind, block.text, letters("".join(lines))):
+            differing += 1
+            block = PageBlock("paragraph", "\n".join(lines), region.bbox, block.size, block.bold, len(lines))
+        blocks.append(block)
+    if differing:
+        warnings.append(f"page {page}: {differing} blocks hold raw text because their structure would have changed it")
+    if bidi.is_vertical(runs):
+        warnings.append(f"page {page}: its text is set in columns, which were read downwards and from right to left; check their order")
+    unknown = sum(len(_MEANINGLESS.findall(run.text)) for run in runs if not run.text.isascii())
+    if unknown > 0.1 * sum(len(run.chars) for run in runs):
+        warnings.append(f"page {page}: {unknown} characters have no Unicode meaning in the PDF's fonts; the text needs OCR")
+    return blocks, warnings
+
+
+def _block(
+    region: Region, runs: Sequence[Run], printed: Sequence[Sequence[Run]], lines: Sequence[str], words: frozenset[str], typewritten: bool
+) -> PageBlock:
+    kind = _KINDS.get(region.label, "paragraph")
+    sizes: Counter[float] = Counter()
+    for run in runs:
+        sizes[round(2 * run.size) / 2] += len(run.chars)
+    size = max(sizes, key=lambda item: (sizes[item], item))
+    bold = all(run.bold for run in runs)
+
+    def made(kind: str, text: str) -> PageBlock:
+        return PageBlock(kind, text, region.bbox, size, bold, len(lines), region.label == "title")
+
+    if kind == "paragraph" and all(run.mono and run.horizontal for run in runs) and not (typewritten and _is_prose(lines)):
+        return made("code", f"```\n{characters.code_text(printed)}\n```")
+    if kind == "heading" and letters("".join(lines)):
+        return made("heading", characters.flowed(lines, words))
+    if kind == "list":
+        return made("list", characters.list_text(printed, lines, words))
+    if kind == "table" and (text := tables.table_text(runs, region, words)):
+        return made("table", text)
+    if kind in ("table", "picture", "formula"):
+        return made("paragraph" if kind == "table" else kind, "\n".join(lines))
+    return made("paragraph" if kind == "heading" else kind, characters.flowed(lines, words))
+
+
+def _is_prose(lines: Sequence[str]) -> bool:
+    """True for text with hardly a sign of code in it."""
+    text = " ".join(lines)
+    return sum(char in "{}[];=<>|\\/_#$" for char in text) <= 0.015 * len(text)

@@ -1,0 +1,400 @@
+"""PDF files read by PDFium, for those who cannot take MuPDF's licence: the same blocks with the same places, made of text alone.
+
+No part of it imports pymupdf. There is no layout model: headings come from the outline, size and weight, tables stay lines of text.
+`page_words` is the independent reading that what MuPDF read is checked against.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import itertools
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import pypdfium2
+import pypdfium2.raw as raw_api
+
+from rag_platform.errors import DocumentError
+from rag_platform.ir import Block, Box, Facts
+from rag_platform.loaders.archives import Reading
+from rag_platform.loaders.pdf import assembly, bidi, characters
+from rag_platform.loaders.pdf.assembly import PdfInfo, Reader
+from rag_platform.loaders.pdf.images import PLACED, PREFIX, PageImage, asked_page, encoded, read_each, zoom_of
+from rag_platform.loaders.pdf.pages import PageFacts, page_blocks
+from rag_platform.loaders.pdf.plain_regions import plain_regions
+from rag_platform.loaders.pdf.runs import Char, Run
+from rag_platform.traits import Traits
+
+NAME = "pdfium"
+VERSION = "2"
+MAX_IMAGES_PER_PAGE = 200
+
+_LOCK = threading.RLock()  # PDFium serves one thread at a time
+_ENCRYPTED = (raw_api.FPDF_ERR_PASSWORD, raw_api.FPDF_ERR_SECURITY)
+_FIXED_PITCH, _FORCE_BOLD = 1, 1 << 18  # font descriptor flags, ISO 32000-1 table 123
+_LINE_END_HYPHEN = 2  # PDFium's code for a hyphen that it takes for a cut word
+
+
+@dataclass(frozen=True)
+class PdfiumLoader:
+    """Reads PDF files with PDFium, also those with up to 1024 bytes of something else before their magic."""
+
+    max_pages: int = 100_000
+    profile: Literal["fast"] = "fast"
+
+    VERSION: ClassVar[str] = VERSION
+    traits: ClassVar[Traits] = Traits(engine="pdfium")
+
+    def claims(self, filename: str, head: bytes) -> bool:
+        """True when the PDF magic stands in the first 1024 bytes, whatever the file is called."""
+        return b"%PDF-" in head[:1024] or (filename.lower().endswith(".pdf") and not head)
+
+    def load(self, path: Path, filename: str) -> Facts:
+        """The facts of a PDF, read in this process without limits on time and memory; see `documents.loading` for those."""
+        info = describe(path, self.max_pages)
+        return self.assemble(load_window(path, 0, info.pages), info)
+
+    def assemble(self, pages: Sequence[PageFacts], info: PdfInfo, warnings: Sequence[str] = ()) -> Facts:
+        """The facts of all pages in order; raises as `pdf_document.assemble`."""
+        reader = Reader(NAME, VERSION, "pdfium", metadata.version("pypdfium2"), self.profile)
+        return assembly.assemble(pages, info, reader, warnings)
+
+    def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
+        """Ordinal to reason for each block whose letters and digits are not the ones printed in its rectangle."""
+        failures, by_page = assembly.by_page(blocks)
+        with opened(path) as document:
+            for number, group in by_page.items():
+                if not 1 <= number <= len(document):
+                    failures.update({block.ordinal: f"page {number} does not exist; the PDF has {len(document)}" for block in group})
+                    continue
+                with _page(document, number - 1) as page:
+                    failures.update(characters.unproved(number, page_runs(page), text, group))
+        return failures
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """The opened PDF, while no other thread uses PDFium. Raises DocumentError `empty_file`, `broken_file` or `encrypted`."""
+    if path.stat().st_size == 0:
+        raise DocumentError(f"{path.name}: the file is empty (0 bytes); export it again from its source", code="empty_file")
+    with _LOCK:
+        try:
+            document = pypdfium2.PdfDocument(path)
+        except pypdfium2.PdfiumError as error:
+            if getattr(error, "err_code", None) in _ENCRYPTED:
+                raise DocumentError(
+                    "the PDF is encrypted and needs a password; remove the protection (for example `qpdf --decrypt --password=...`) "
+                    "and ingest the result",
+                    code="encrypted",
+                ) from error
+            raise DocumentError(
+                f"the PDF cannot be read ({str(error).replace(str(path), 'the file')}); repair it (for example `qpdf in.pdf out.pdf`) "
+                "or export it again",
+                code="broken_file",
+            ) from error
+        try:
+            yield document
+        finally:
+            document.close()
+
+
+def describe(path: Path, max_pages: int = 100_000) -> PdfInfo:
+    """Page count, metadata and outline. Raises DocumentError `empty_file`, `broken_file`, `encrypted` or `too_many_pages`."""
+    with opened(path) as document:
+        if len(document) > max_pages:
+            raise DocumentError(
+                f"the PDF has {len(document)} pages, more than max_pages = {max_pages}; split it or raise limits.max_pages",
+                code="too_many_pages",
+            )
+        values = {str(key).lower(): _storable(value) for key, value in document.get_metadata_dict(skip_empty=True).items()}
+        return PdfInfo(len(document), {key: value for key, value in values.items() if value}, _outline(document))
+
+
+def _storable(value: object) -> str:
+    return str(value).replace("\x00", "").strip().encode("utf-8", "replace").decode()
+
+
+def _outline(document: Any) -> tuple[tuple[int, str, int], ...]:
+    """(level, title, page) of each entry of the outline; a broken one names nothing."""
+    entries: list[tuple[int, str, int]] = []
+    try:
+        for mark in document.get_toc():
+            target = mark.get_dest()
+            page = target.get_index() if target else None
+            if page is not None:
+                entries.append((mark.level + 1, _storable(mark.get_title()), page + 1))
+    except (pypdfium2.PdfiumError, UnicodeDecodeError, ValueError):
+        return ()
+    return tuple(entries)
+
+
+def load_window(path: Path, first: int, last: int, on_page: Callable[[PageFacts], None] | None = None) -> list[PageFacts]:
+    """One PageFacts for each page of [first, last), counted from 0; a page that fails is reported as failed.
+
+    With `on_page` each page is handed over as it is done, and none is returned.
+    """
+    result: list[PageFacts] = []
+    with opened(path) as document:
+        for number in range(first, last):
+            (on_page or result.append)(_read_page(document, number))
+    return result
+
+
+def _read_page(document: Any, number: int) -> PageFacts:
+    with Reading("stage.loader") as reading, _page(document, number) as page:
+        runs = page_runs(page)
+        blocks, warnings = page_blocks(number + 1, runs, plain_regions(runs))
+        images = [PageImage(PLACED, bbox) for _, bbox in _images(page)]
+    if reading.error is not None:  # it is named in a warning, never dropped in silence
+        return PageFacts(number + 1, (), (), "failed", (f"page {number + 1}: raw reading failed ({reading.reason})",))
+    if len(images) > MAX_IMAGES_PER_PAGE:
+        warnings.append(f"page {number + 1}: only the first {MAX_IMAGES_PER_PAGE} of {len(images)} images are recorded")
+    return PageFacts(number + 1, tuple(blocks), tuple(images[:MAX_IMAGES_PER_PAGE]), "raw", tuple(warnings))
+
+
+@contextmanager
+def _page(document: Any, number: int) -> Iterator[Any]:
+    page = document[number]
+    try:
+        yield page
+    finally:
+        page.close()
+
+
+# --- characters ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Font:
+    size: float = 0.0
+    mono: bool = True
+    bold: bool = True
+
+
+def page_runs(page: Any) -> list[Run]:
+    """The text lines of a page without rotation, in content order; lines close to each other share a block number."""
+    left, _, _, top = page.get_bbox()
+    textpage = page.get_textpage()
+    try:
+        return bidi.marked(bidi.joined(list(_runs(textpage, left, top))))
+    finally:
+        textpage.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A printed word and its rectangle, in points from the top left of the page without its rotation."""
+
+    text: str
+    box: Box
+
+
+def page_words(path: Path, numbers: Sequence[int]) -> Iterator[tuple[int, list[Word]]]:
+    """(page, its words in content order, each as one types it) of each of the pages, which count from 1.
+
+    Raises as `describe`; PdfiumError for a broken page.
+    """
+    with opened(path) as document:
+        for number in numbers:
+            with _page(document, number - 1) as page:
+                left, _, _, top = page.get_bbox()
+                textpage = page.get_textpage()
+                try:
+                    typed = bidi.has_leftwards(textpage.get_text_range())
+                    found = [] if typed else list(_words(textpage, left, top))
+                finally:
+                    textpage.close()
+                if typed:
+                    found = [word for line in characters.typed_lines(page_runs(page)) for run in line for word in words_of(run)]
+            yield number, found
+
+
+def words_of(run: Run) -> Iterator[Word]:
+    """The words of a line between white space, each with the rectangle of its characters."""
+    for visible, chars in itertools.groupby(run.chars, lambda char: not char.text.isspace()):
+        if visible:
+            word = list(chars)
+            yield Word("".join(char.text for char in word), characters.union([(char.x0, char.y0, char.x1, char.y1) for char in word]))
+
+
+def _words(textpage: Any, left: float, top: float) -> Iterator[Word]:
+    """Words between white space; only their first and last characters are measured, for each call takes as long as reading a character."""
+    word: list[str] = []
+    first = high = 0
+    count = textpage.count_chars()
+    for i in range(count + 1):
+        code = raw_api.FPDFText_GetUnicode(textpage, i) if i < count else 32
+        if 0xD800 <= code < 0xDC00:  # the first half of a character that UTF-16 writes as two
+            high = code
+            continue
+        if 0xDC00 <= code < 0xE000:
+            code, high = (0x10000 + ((high - 0xD800) << 10) + code - 0xDC00, 0) if high else (0xFFFD, 0)
+        char = "-" if code == _LINE_END_HYPHEN else chr(code) if 32 < code < 127 or 160 < code < 0x110000 else " "
+        if not char.isspace():
+            first = first if word else i
+            word.append(char)
+        elif word:
+            yield Word("".join(word), characters.union([_box(textpage, first, left, top), _box(textpage, i - 1, left, top)]))
+            word = []
+
+
+def page_texts(path: Path, first: int, last: int) -> Iterator[tuple[int, str]]:
+    """(page, the words that PDFium finds on it, shown or not, as one types them) of the pages [first, last), counted from 0.
+
+    A broken page has none.
+    """
+    with opened(path) as document:
+        for number in range(first, min(last, len(document))):
+            found = ""
+            with Reading("stage.loader"), _page(document, number) as page:  # loading names a broken page
+                textpage = page.get_textpage()
+                try:
+                    text = str(textpage.get_text_range())
+                finally:
+                    textpage.close()
+                if bidi.has_leftwards(text):
+                    text = "\n".join(map(characters.line_text, characters.typed_lines(page_runs(page))))
+                found = text
+            yield number + 1, found
+
+
+def _runs(textpage: Any, left: float, top: float) -> Iterator[Run]:
+    block, before = -1, None
+    for chars, font, horizontal in _lines(textpage, left, top):
+        run = Run(tuple(chars), 0, font.size, font.mono, font.bold, horizontal)
+        if before is None or _opens_block(before, run):
+            block += 1
+        before = run
+        yield run._replace(block=block)
+
+
+def _opens_block(before: Run, run: Run) -> bool:
+    one, other = before.box, run.box
+    gap = other[1] - one[3]
+    beside = min(one[3], other[3]) - max(one[1], other[1]) > 0.5 * (other[3] - other[1]) and other[0] - one[2] < 2 * run.size
+    below = -0.6 * run.size < gap < 0.55 * run.size and other[0] < one[2] and one[0] < other[2] and other[1] > one[1]
+    return not (beside or below) or abs(before.size - run.size) > 0.15 * max(before.size, run.size) or before.mono != run.mono
+
+
+def _lines(textpage: Any, left: float, top: float) -> Iterator[tuple[list[Char], _Font, bool]]:
+    """(characters, font, horizontal) of each printed line; a wide gap ends one, because a column or a cell begins behind it."""
+    chars: list[Char] = []
+    font, angle = _Font(), 0.0
+    begins_word = True
+    for i in range(textpage.count_chars()):
+        code = raw_api.FPDFText_GetUnicode(textpage, i)
+        if code in (10, 13):
+            if _visible(chars):
+                yield chars, font, abs(angle) < 0.1
+            chars, font, begins_word = [], _Font(), True
+            continue
+        text = characters.clean("-" if code == _LINE_END_HYPHEN else chr(code) if code < 0x110000 else "\ufffd")
+        box = _box(textpage, i, left, top)
+        size = _size(textpage, i)
+        if chars and not text.isspace() and _apart(chars, box, size):
+            if _visible(chars):
+                yield chars, font, abs(angle) < 0.1
+            chars, font, begins_word = [], _Font(), True
+        chars.append(Char(text, *box))
+        if text.isspace():
+            begins_word = True
+            continue
+        font.size = max(font.size, size)
+        if begins_word:
+            mono, bold = _weight(textpage, i)
+            font.mono, font.bold = font.mono and mono, font.bold and bold
+            angle = _angle(textpage, i) if len(chars) == 1 else angle
+            begins_word = False
+    if _visible(chars):
+        yield chars, font, abs(angle) < 0.1
+
+
+def _visible(chars: Sequence[Char]) -> bool:
+    return any(not char.text.isspace() for char in chars)
+
+
+def _apart(chars: Sequence[Char], box: Box, size: float) -> bool:
+    last = next((char for char in reversed(chars) if not char.text.isspace()), None)
+    if last is None:
+        return False
+    same_line = min(last.y1, box[3]) - max(last.y0, box[1]) > 0.2 * min(last.y1 - last.y0, box[3] - box[1])
+    apart = max(box[0] - last.x1, last.x0 - box[2]) if bidi.has_leftwards(last.text) else box[0] - last.x1
+    return not same_line or apart > 1.8 * size
+
+
+def _box(textpage: Any, i: int, left: float, top: float) -> Box:
+    rect = raw_api.FS_RECTF()
+    if not raw_api.FPDFText_GetLooseCharBox(textpage, i, rect):
+        return (0.0, 0.0, 0.0, 0.0)
+    x0, x1 = sorted((rect.left - left, rect.right - left))
+    y0, y1 = sorted((top - rect.top, top - rect.bottom))
+    return characters.bounded((x0, y0, x1, y1))
+
+
+def _size(textpage: Any, i: int) -> float:
+    """The printed font size: the font's own, as the character's matrix scales it."""
+    matrix = raw_api.FS_MATRIX()
+    size = float(raw_api.FPDFText_GetFontSize(textpage, i))
+    if raw_api.FPDFText_GetMatrix(textpage, i, matrix):
+        scale = abs(matrix.a * matrix.d - matrix.b * matrix.c) ** 0.5
+        size *= scale or 1.0
+    return min(max(size, 0.1), 10_000.0)
+
+
+def _weight(textpage: Any, i: int) -> tuple[bool, bool]:
+    """(mono, bold) of a character's font, by its flags, weight and name."""
+    flags = ctypes.c_int()
+    buffer = ctypes.create_string_buffer(128)
+    raw_api.FPDFText_GetFontInfo(textpage, i, buffer, 128, flags)
+    name = buffer.value.decode("utf-8", "replace")
+    bold = bool(flags.value & _FORCE_BOLD) or raw_api.FPDFText_GetFontWeight(textpage, i) >= 600
+    mono = bool(flags.value & _FIXED_PITCH) or bool(re.search(r"mono|courier|consol|typewriter", name, re.I))
+    return mono, bold or bool(re.search(r"bold|black|heavy", name, re.I))
+
+
+def _angle(textpage: Any, i: int) -> float:
+    return float(raw_api.FPDFText_GetCharAngle(textpage, i))
+
+
+# --- images ----------------------------------------------------------------------------------------------------------------
+
+
+def _images(page: Any) -> list[tuple[Any, Box]]:
+    """(image object, rectangle) of the raster images placed on a page, larger than 3 points and 3 pixels each way, in content order."""
+    left, _, _, top = page.get_bbox()
+    found = []
+    for item in page.get_objects(filter=[raw_api.FPDF_PAGEOBJ_IMAGE]):
+        x0, y0, x1, y1 = item.get_bounds()
+        if min(x1 - x0, y1 - y0) > 3 and min(item.get_px_size()) > 3:
+            found.append((item, characters.rounded_out(characters.bounded((x0 - left, top - y1, x1 - left, top - y0)))))
+    return found
+
+
+def read_images(path: Path, targets: Sequence[str]) -> Iterator[tuple[str, bytes | str]]:
+    """(target, its encoded bytes or the reason why there are none), in order; a broken image does not stop the others."""
+    with opened(path) as document:
+        yield from read_each(targets, lambda target: (_drawn if target.startswith(PREFIX) else _placed)(document, target))
+
+
+def _placed(document: Any, target: str) -> bytes:
+    number, position = (int(part) for part in target.removeprefix("pdf:placed=").split("."))
+    with _page(document, number - 1) as page:
+        found = io.BytesIO()
+        _images(page)[position][0].extract(found)
+        return found.getvalue()
+
+
+def _drawn(document: Any, target: str) -> bytes:
+    """The whole page as it is shown. Raises DocumentError `blank_page` for a page of one colour."""
+    number, dpi, pixels = asked_page(target)
+    with _page(document, number - 1) as page:
+        width, height = page.get_size()
+        drawn = page.render(scale=zoom_of(width, height, dpi, pixels), rev_byteorder=True)
+        return encoded(drawn.to_numpy()[..., :3], number)

@@ -1,0 +1,249 @@
+"""Tables of a PDF page: characters into the cells of a grid, header cells over several columns spelled out, pipe tables."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from rag_platform.loaders import pipe_tables
+from rag_platform.loaders.pdf import bidi
+from rag_platform.loaders.pdf.characters import MAX_HEADER_ROWS, Region, flowed, line_text, union, visual_lines
+from rag_platform.loaders.pdf.runs import Char, Run
+
+_FIGURE = re.compile(r"[\s$€£¥%()\[\]<>≤≥±+\-–—−*.,:/\d]+")
+_YEAR = re.compile(r"(?:1[5-9]|20)\d\d(?:\s*[-–/]\s*(?:\d\d|\d{4}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    text: str
+    left: float
+    right: float
+    top: float
+    bottom: float
+
+
+_Row = dict[int, _Cell]
+
+
+def table_text(runs: Sequence[Run], region: Region, words: frozenset[str]) -> str:
+    """The pipe table of a region whose grid is known, "" where it has fewer than two rows or columns.
+
+    A header cell that stands over several columns is written once for each of them. Where most letters are written from right to left,
+    the first column is the rightmost.
+    """
+    columns, rows = region.grid or ((), ())
+    seen = [bidi.as_seen(run) for run in runs]
+    found = _grid(seen, _split_columns(seen, columns, rows), rows, words)
+    grid = _joined_headers([_mirrored(row) for row in found] if bidi.is_leftwards(runs) else found)
+    width = len({column for row in grid for column in row})
+    if len(grid) < 2 or width < 2:
+        return ""
+    header, *body = _spelled_out(grid)
+    return "\n".join([pipe_tables.row(header), pipe_tables.rule(len(header)), *map(pipe_tables.row, body)])
+
+
+# --- characters into cells --------------------------------------------------------------------------------------------------
+
+
+def _grid(runs: Sequence[Run], columns: Sequence[float], rows: Sequence[float], words: frozenset[str]) -> list[_Row]:
+    """The rows that hold text, each from column to cell."""
+    cells: dict[tuple[int, int], list[Run]] = {}
+    for run in runs:
+        for piece in _pieces(run, columns):
+            x0, y0, x1, y1 = piece.box
+            cells.setdefault((bisect_right(rows, (y0 + y1) / 2), bisect_right(columns, (x0 + x1) / 2)), []).append(piece)
+    grid: dict[int, _Row] = {}
+    for (row, column), pieces in sorted(cells.items(), key=lambda item: item[0]):
+        box = union([piece.box for piece in pieces])
+        text = flowed([line_text(line) for line in visual_lines(pieces)], words)
+        grid.setdefault(row, {})[column] = _Cell(text, box[0], box[2], box[1], box[3])
+    return list(grid.values())
+
+
+def _mirrored(row: _Row) -> _Row:
+    """The row as it would stand if it were written from left to right."""
+    cells = sorted(row.items(), reverse=True)
+    return {-column: _Cell(cell.text, -cell.right, -cell.left, cell.top, cell.bottom) for column, cell in cells}
+
+
+def _pieces(run: Run, columns: Sequence[float]) -> list[Run]:
+    """A run cut where column borders lie between its phrases: words set apart by no more than a space, but two figures are no phrase.
+
+    A phrase stands whole on one side of a border, even where it crosses it; so does a column of Chinese.
+    """
+    if bidi.is_vertical([run]):
+        return [run]
+    space = (0.65 if run.mono else 0.45) * run.size
+    phrases: list[list[Char]] = []
+    figure = False
+    for word in _words(run):
+        before, figure = figure, bool(_FIGURE.fullmatch("".join(char.text for char in word)))
+        if phrases and not (before and figure) and abs(word[0].x0 - phrases[-1][-1].x1) < space:
+            phrases[-1] += [phrases[-1][-1]._replace(text=" "), *word]
+        else:
+            phrases.append(word)
+    pieces: list[tuple[int, list[Char]]] = []
+    for phrase in phrases:
+        column = bisect_right(columns, (min(char.x0 for char in phrase) + max(char.x1 for char in phrase)) / 2)
+        if pieces and pieces[-1][0] == column:
+            pieces[-1][1].extend((pieces[-1][1][-1]._replace(text=" "), *phrase))
+        else:
+            pieces.append((column, phrase))
+    return [run._replace(chars=tuple(chars)) for _, chars in pieces]
+
+
+def _words(run: Run) -> list[list[Char]]:
+    words: list[list[Char]] = [[]]
+    for char in run.chars:
+        if char.text.isspace():
+            words.append([])
+        elif words[-1] and abs(char.x0 - words[-1][-1].x1) > 0.8 * run.size:
+            words.append([char])
+        else:
+            words[-1].append(char)
+    return [word for word in words if word]
+
+
+def _split_columns(runs: Sequence[Run], columns: Sequence[float], rows: Sequence[float]) -> list[float]:
+    """The column borders, and one more in each gap of a column that most of its rows share: the model merges columns set close."""
+    lines: dict[tuple[int, int], list[tuple[float, float, bool]]] = {}  # (column, row) to words: left, right, has a letter or digit
+    for run in runs:
+        for word in _words(run):
+            left, right = min(char.x0 for char in word), max(char.x1 for char in word)
+            row = bisect_right(rows, (word[0].y0 + word[0].y1) / 2)
+            said = any(char.text.isalnum() for char in word)
+            lines.setdefault((bisect_right(columns, (left + right) / 2), row), []).append((left, right, said))
+    size = sorted(run.size for run in runs)[len(runs) // 2] if runs else 0.0
+    borders = list(columns)
+    for column in range(len(columns) + 1):
+        held = [sorted(found) for (at, _), found in lines.items() if at == column]
+        borders += _gaps(held, 0.9 * size)
+    return sorted(borders)
+
+
+def _gaps(lines: Sequence[Sequence[tuple[float, float, bool]]], least: float) -> list[float]:
+    """Places between words, `least` wide, that three lines and half of all share, with words on both sides, and that few words cross."""
+    found: list[tuple[float, float]] = []
+    tried: set[int] = set()  # in half points: a long table of many words must not cost the square of its words
+    for line in lines:
+        for (_, left, _), (right, _, _) in pairwise(line):
+            for place in ((left + right) / 2, right - least / 4, left + least / 4) if right - left >= least else ():
+                if round(2 * place) in tried:
+                    continue
+                tried.add(round(2 * place))
+                split = [gap for other in lines if (gap := _gap_at(other, place))]
+                crossed = sum(any(a < place < b for a, b, said in other if said) for other in lines)
+                low, high = max((a for a, _ in split), default=0.0), min((b for _, b in split), default=0.0)
+                enough = len(split) >= max(3, 0.5 * len(lines)) and crossed <= 0.1 * len(lines) and high - low >= least / 4
+                if enough and not any(a < high and low < b for a, b in found):
+                    found.append((low, high))
+    return [(low + high) / 2 for low, high in found]
+
+
+def _gap_at(line: Sequence[tuple[float, float, bool]], place: float) -> tuple[float, float] | None:
+    """The white space of a line around a place, when something is said on both sides of it."""
+    before = [right for _, right, said in line if right <= place and said]
+    after = [left for left, _, said in line if left >= place and said]
+    if not before or not after or any(left < place < right for left, right, _ in line):
+        return None
+    return max(before), min(after)
+
+
+# --- header cells over several columns ------------------------------------------------------------------------------------------
+
+
+def _spelled_out(grid: Sequence[_Row]) -> list[list[str]]:
+    """The rows as texts, over the columns in use; in header rows a cell is repeated over the columns that it heads."""
+    columns = sorted({column for row in grid for column in row})
+    rows = [[row[column].text if column in row else "" for column in columns] for row in grid]
+    extent: dict[int, tuple[float, float]] = {}
+    for place, column in enumerate(columns):
+        held = [row[column] for row in grid[_header_rows(rows) :] if column in row] or [row[column] for row in grid if column in row]
+        extent[place] = (min(cell.left for cell in held), max(cell.right for cell in held))
+    for number in range(_header_rows(rows)):
+        cells, below = ({place: row[column] for place, column in enumerate(columns) if column in row} for row in grid[number : number + 2])
+        for place, (first, last) in _spans(cells, below, extent).items():
+            rows[number][first : last + 1] = [cells[place].text] * (last + 1 - first)
+    return rows
+
+
+def _joined_headers(grid: list[_Row]) -> list[_Row]:
+    """The rows, in which the lines of one header, which the grid took for rows, are one row again.
+
+    Every cell of the upper line then stands as close above one of the lower line as a line of its paragraph would, and none has a
+    neighbour without a line above it: that may be a header over both.
+    """
+    columns = sorted({column for row in grid for column in row})
+    count = _header_rows([[row[column].text if column in row else "" for column in columns] for row in grid])
+    joined: list[_Row] = []
+    for number, row in enumerate(grid):
+        if joined and number < count and _continues(joined[-1], row):
+            above = joined.pop()
+            row = {
+                column: above[column] if column not in row else row[column] if column not in above else _stacked(above[column], row[column])
+                for column in sorted({*above, *row})
+            }
+        joined.append(row)
+    return joined
+
+
+def _continues(above: _Row, row: _Row) -> bool:
+    shared = above.keys() & row.keys()
+    if max(shared, default=0) == min(row) or not above.keys() <= row.keys():
+        return False
+    for column in shared:
+        one, other = above[column], row[column]
+        beside = next((c for c in sorted(row) if c > column), column)
+        aligned = abs(one.left + one.right - other.left - other.right) < 4 or abs(one.left - other.left) < 2
+        if not aligned or beside not in above or not _close(one, other):
+            return False
+    return True
+
+
+def _close(above: _Cell, below: _Cell) -> bool:
+    """True for cells as close as lines of a paragraph."""
+    return below.top - above.bottom < 0.45 * (below.bottom - below.top)
+
+
+def _stacked(above: _Cell, below: _Cell) -> _Cell:
+    return _Cell(flowed([above.text, below.text]), min(above.left, below.left), max(above.right, below.right), above.top, below.bottom)
+
+
+def _header_rows(rows: Sequence[Sequence[str]]) -> int:
+    """How many rows stand above the first one with a figure behind its first column; 0 when nothing tells."""
+    for number, row in enumerate(rows[: MAX_HEADER_ROWS + 1]):
+        if any(_FIGURE.fullmatch(text) and any(map(str.isdigit, text)) and not _YEAR.fullmatch(text) for text in row[1:] if text):
+            return number
+    return 0
+
+
+def _spans(cells: _Row, below: _Row, extent: dict[int, tuple[float, float]]) -> dict[int, tuple[int, int]]:
+    """Place of a header cell to the (first, last) place it is centred over, where the row below has cells of its own for them."""
+    spans: dict[int, tuple[int, int]] = {}
+    places = sorted(cells)
+    for before, place, after in zip([-1, *places], places, [*places[1:], len(extent)], strict=False):
+        cell = cells[place]
+        middle, best = (cell.left + cell.right) / 2, (float("inf"), 0, 0)
+        for first in range(max(before + 1, 1), place + 1):
+            for last in range(max(place, first + 1), after):
+                if first not in below or last not in below:
+                    continue
+                left, right = extent[first][0], extent[last][1]
+                off = abs(middle - (left + right) / 2) / (right - left)
+                if off < 0.12:
+                    best = min(best, (off, first, last))
+        alone = abs(middle - sum(extent[place]) / 2) / max(1.0, extent[place][1] - extent[place][0])
+        if best[2] and (best[0] < alone or (best[0] == alone and not (place in below and _close(cell, below[place])))):
+            spans[place] = (best[1], best[2])
+    return _disjoint(spans)
+
+
+def _disjoint(spans: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
+    """The spans that no neighbour claims a part of."""
+    ordered = sorted(spans.items())
+    clashing = {place for (one, a), (other, b) in pairwise(ordered) if a[1] >= b[0] for place in (one, other)}
+    return {place: span for place, span in ordered if place not in clashing}

@@ -1,0 +1,491 @@
+"""Captions of images by a language model that sees: routing, context, the call, and what happens when it fails (seed 000 §3.6.5-3.6.7).
+
+What a caption must hold: the JSON contract of seed 000 §3.6.6.4-5, its check, and the plain text made of it.
+
+Which kind of image a picture is, by the words around it, then by its lines and colours (seed 000 §3.6.6.3).
+"""
+
+from __future__ import annotations
+
+import contextvars
+import io
+import json
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from rag_platform.config import prompts
+from rag_platform.config.settings import CaptionConfig, fingerprint
+from rag_platform.errors import ProviderError
+from rag_platform.ir import Block, Facts, Json, MediaLink
+from rag_platform.media.store import display_path
+from rag_platform.observability import tracing
+from rag_platform.protocols import LLM, Picture
+from rag_platform.registry import build, provider_version
+from rag_platform.storage.records import SCHEMA_VERSION
+from rag_platform.storage.store import Store, read_json, write_json
+
+FIELDS = ("context", "lang")
+_LANGUAGES = {"zh": "Chinese (简体中文)", "en": "English", "auto": "the language of the text in the image, else of the context"}
+_QWEN = {"base_url": "https://dashscope.aliyuncs.com/compatible-mode/v1", "api_key_env": "DASHSCOPE_API_KEY"}
+_GEMINI = {
+    "base_url": "https://generativelanguage.googleapis.com/v1beta/openai/",
+    "api_key_env": "GEMINI_API_KEY",
+    "model": "gemini-2.5-pro",
+}
+PRESETS: dict[str, tuple[Json, ...]] = {  # options of the provider `openai`, the first choice and what stands in for it (seed 000 §3.6.5)
+    "abroad": ({"model": "gpt-4o"}, {**_QWEN, "model": "qwen-vl-max"}),
+    "abroad_batch": (_GEMINI, {**_QWEN, "model": "qwen-vl-plus"}),
+    "china": ({**_QWEN, "model": "qwen-vl-max"}, {"model": "gpt-4o"}),
+    "china_batch": ({**_QWEN, "model": "qwen-vl-plus"}, _GEMINI),
+}
+_SENT_PIXELS = 1568  # longest side of what a model is sent
+_SENT_BYTES = 1_500_000
+_HOPELESS = ("missing_key", "no_model", "unauthorized", "forbidden", "model_not_found")  # no other image would fare better
+
+
+@dataclass(frozen=True, slots=True)
+class Captioned:
+    """The caption of one image: its line for views, its JSON, and what it hangs on."""
+
+    text: str = ""
+    json: str = ""
+    profile_id: str = ""
+    context_hash: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One image with everything a model is told of it."""
+
+    link: MediaLink
+    picture: Path
+    alt_text: str
+    context: str
+    context_hash: str
+    prompt: prompts.Prompt
+
+
+def captions(
+    facts: Facts,
+    images: Sequence[MediaLink],
+    store: Store,
+    config: CaptionConfig,
+    on_image: Callable[[str, int, int], None] | None = None,
+) -> dict[str, Captioned]:
+    """asset_id to caption, for the images that are large enough; one that fails is `unknown` with its uncertainties and a warning.
+
+    A caption is kept beside its image by (profile, model, context, language) and asked for once. Raises ConfigError for a bad prompt file
+    or an unknown provider.
+    """
+    choices = models(config)
+    if not choices:
+        with tracing.span("stage.caption", provider_type="llm", provider_id="none", provider_version=provider_version("llm", "none")):
+            return {}
+    large = [link for link in images if link.width * link.height >= config.min_pixels]
+    found = {link.asset_id: Captioned(warnings=("not captioned: above media_texts.captions.max_images_per_doc",))
+             for link in large[config.max_images_per_doc :]}  # fmt: skip
+    asked = [item for link in large[: config.max_images_per_doc] if (item := _asked(link, facts, store, config))]
+    provider = choices[0][0]
+    with tracing.span(
+        "stage.caption", provider_type="llm", provider_id=provider, provider_version=provider_version("llm", provider)
+    ) as span:
+        speakers = [(name, options, build("llm", name, options)) for name, options in choices]
+        work = _Captioning(store, config, speakers)
+        with ThreadPoolExecutor(config.parallel, thread_name_prefix="caption") as threads:
+            futures = [threads.submit(contextvars.copy_context().run, work.one, item) for item in asked]
+            for number, (item, future) in enumerate(zip(asked, futures, strict=True)):
+                found[item.link.asset_id] = future.result()
+                if on_image:
+                    on_image("describing", number + 1, len(asked))
+        span.set(images=len(asked), reused=work.reused, failed=sum(bool(x.warnings) for x in found.values()), cost=work.cost or None)
+    return found
+
+
+def models(config: CaptionConfig) -> list[tuple[str, Json]]:
+    """(provider, options) of the model to ask and of those that stand in for it, none when captions are off; the strategy's options win."""
+    if config.preset:
+        name = "openai" if config.provider == "none" else config.provider
+        return [(name, {**options, **config.options}) for options in PRESETS[config.preset]]
+    return [] if config.provider == "none" else [(config.provider, dict(config.options))]
+
+
+def _asked(link: MediaLink, facts: Facts, store: Store, config: CaptionConfig) -> _Asked | None:
+    picture = display_path(store, link.asset_id)
+    if picture is None:
+        return None
+    ref = next((ref for ref in facts.media if ref.ref_id == link.ref_id and ref.origin_ref == link.origin_ref), None)
+    alt_text = ref.context_hint if ref else ""
+    context = local_context(facts, link, config.context_chars) if config.context_scope == "local" else ""
+    name = "" if link.origin_ref.startswith(("pdf:", "data:")) else PurePosixPath(link.origin_ref).stem
+    kind = by_words(alt_text, name, context)
+    if kind == "unknown":
+        kind = by_picture(picture)
+    prompt = prompts.load(PROFILES[kind], FIELDS)
+    return _Asked(link, picture, alt_text, context, fingerprint(config.context_scope, context), prompt)
+
+
+def local_context(facts: Facts, link: MediaLink, limit: int) -> str:
+    """The headings above an image and the paragraph that holds it with its neighbours, at most `limit` characters; on a page without a
+    reference the three blocks nearest to the image (seed 000 §3.6.6.2)."""
+    blocks = [block for block in facts.blocks if block.kind not in ("header", "footer", "front_matter")]
+    if link.start is not None:
+        at = next((i for i, block in enumerate(blocks) if block.start <= (link.start or 0) < block.end), None)
+        near = blocks[max(0, at - 1) : at + 2] if at is not None else []
+    elif link.bbox is not None:
+        here = [block for block in blocks if block.page == link.page and block.bbox is not None]
+        near = sorted(sorted(here, key=lambda block: _distance(block, link))[:3], key=lambda block: block.start)
+    else:
+        near = []
+    said = "\n".join([link.heading_path, *(facts.text[block.start : block.end] for block in near)]).strip()
+    return said[:limit]
+
+
+def _distance(block: Block, link: MediaLink) -> float:
+    assert block.bbox is not None and link.bbox is not None
+    return max(0.0, block.bbox[1] - link.bbox[3], link.bbox[1] - block.bbox[3])
+
+
+@dataclass
+class _Captioning:
+    """The calls for one document, from several threads."""
+
+    store: Store
+    config: CaptionConfig
+    speakers: Sequence[tuple[str, Mapping[str, Any], LLM]]
+    reused: int = 0
+    cost: float = 0.0
+    hopeless: ProviderError | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def one(self, item: _Asked) -> Captioned:
+        """The caption of one image: kept, asked for, or unknown."""
+        prompt = item.prompt
+        first = fingerprint(*[(name, dict(options)) for name, options, _ in self.speakers])
+        key = fingerprint(prompt.profile_id, first, item.context_hash, self.config.lang)
+        path = self.store.media_text_path(item.link.asset_id, f"caption-{key}")
+        if path.is_file():
+            self._count(reused=1)
+            return self._made(checked(json.dumps(read_json(path)["caption"]), prompt.profile_id), item)
+        try:
+            text, name, model = self._answer(item)
+            caption = checked(text, prompt.profile_id)
+        except ProviderError as error:
+            return self._failed(item, error.code, error.message)
+        except ValueError as error:
+            return self._failed(item, "invalid_output", str(error))
+        kept = {"model_id": model, "provider_id": name, "context_hash": item.context_hash, "lang": self.config.lang, "caption": caption}
+        write_json(path, {"schema_version": SCHEMA_VERSION, "asset_id": item.link.asset_id, "profile_id": prompt.profile_id, **kept})
+        self._told(item, name, model, "")
+        return self._made(caption, item)
+
+    def _count(self, *, reused: int = 0, cost: float = 0.0) -> None:
+        with self.lock:
+            self.reused += reused
+            self.cost += cost
+
+    def _answer(self, item: _Asked) -> tuple[str, str, str]:
+        """(text, provider, model) of the first model that answers. Raises the last ProviderError when none does."""
+        if self.hopeless is not None:
+            raise self.hopeless
+        context, lang = item.context or "(none)", _LANGUAGES[self.config.lang]
+        messages = item.prompt.messages((sent_picture(item.picture),), context=context, lang=lang)
+        errors: list[ProviderError] = []
+        for name, _, speaker in self.speakers:
+            try:
+                completion = speaker.generate(messages, mode="offline", json_schema=schema())
+            except ProviderError as error:
+                errors.append(error)
+                continue
+            self._count(cost=completion.cost or 0.0)
+            return completion.text, name, completion.model
+        if all(error.code in _HOPELESS for error in errors):
+            self.hopeless = errors[0]
+        raise errors[0]
+
+    def _made(self, caption: Json, item: _Asked) -> Captioned:
+        text = plain_text(caption, self.config.inject)
+        return Captioned(text, json.dumps(caption, ensure_ascii=False), item.prompt.profile_id, item.context_hash)
+
+    def _failed(self, item: _Asked, code: str, message: str) -> Captioned:
+        self._told(item, self.speakers[0][0], "", code)
+        caption = unknown(item.prompt.profile_id, item.alt_text, f"no caption: {code}")
+        said = f"caption failed ({code}): {message[:200]}"
+        return Captioned("", json.dumps(caption, ensure_ascii=False), item.prompt.profile_id, item.context_hash, (said,))
+
+    def _told(self, item: _Asked, provider: str, model: str, code: str) -> None:
+        said = {"caption_provider_id": provider, "model_id": model, "caption_profile_id": item.prompt.profile_id, "error_code": code}
+        where = {"context_scope": self.config.context_scope, "context_hash": item.context_hash}
+        tracing.event("caption.generated", {"asset_id": item.link.asset_id, **said, **where})
+
+
+def sent_picture(path: Path) -> Picture:
+    """The image as a model is sent it: as it is where it is small, else as a JPEG of at most 1568 pixels each way."""
+    from PIL import Image
+
+    with Image.open(path) as opened:
+        kind = str(opened.format)
+        if max(opened.size) <= _SENT_PIXELS and path.stat().st_size <= _SENT_BYTES and not getattr(opened, "is_animated", False):
+            return Picture(path.read_bytes(), Image.MIME[kind])
+        flat = Image.new("RGB", opened.size, "white")
+        drawn = opened.convert("RGBA")
+        flat.paste(drawn, mask=drawn.getchannel("A"))
+    flat.thumbnail((_SENT_PIXELS, _SENT_PIXELS))
+    stream = io.BytesIO()
+    flat.save(stream, "JPEG", quality=85)
+    return Picture(stream.getvalue(), "image/jpeg")
+
+
+ImageType = Literal["table", "chart", "flowchart", "diagram", "screenshot", "photo", "mixed", "unknown"]
+PROFILES: dict[str, str] = {  # image type to prompt
+    "table": "caption/table_v1", "chart": "caption/chart_v1", "flowchart": "caption/flow_v1", "diagram": "caption/flow_v1",
+    "screenshot": "caption/screenshot_v1", "photo": "caption/photo_v1", "mixed": "caption/generic_v1", "unknown": "caption/generic_v1",
+}  # fmt: skip
+MAX_KEY_POINTS = 12
+Said = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=2000)]
+Loose = Annotated[str, StringConstraints(strip_whitespace=True, max_length=2000)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True, coerce_numbers_to_str=True)
+
+
+class Number(_Part):
+    """A number with where it was read: legend, axis, label."""
+
+    name: Said
+    value: Said
+    unit: Loose | None = ""
+    context: Said
+
+
+class Pair(_Part):
+    """A label and what stands beside it."""
+
+    key: Said
+    value: Loose
+
+
+class Table(_Part):
+    """Cells as printed; one that cannot be read is empty."""
+
+    headers: list[Loose]
+    rows: list[list[Loose]]
+
+
+class Series(_Part):
+    """One line or set of bars."""
+
+    name: Loose | None = ""
+    trend: Loose | None = ""
+    peaks: list[Loose] = []
+
+
+class Chart(_Part):
+    """Axes and series."""
+
+    title: Loose | None = ""
+    x_axis: Loose | None = ""
+    y_axis: Loose | None = ""
+    series: list[Series]
+
+
+class Step(_Part):
+    """A step of a flow; `from` and `to` name others."""
+
+    id: Said
+    text: Said
+    from_: list[Loose] | Loose | None = Field(default=None, alias="from")
+    to: list[Loose] | Loose | None = None
+
+
+class Node(_Part):
+    """A box."""
+
+    id: Said
+    text: Loose
+
+
+class Edge(_Part):
+    """An arrow between boxes."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, coerce_numbers_to_str=True, populate_by_name=True)
+
+    from_: Said = Field(alias="from")
+    to: Said
+    label: Loose | None = ""
+
+
+class Ui(_Part):
+    """What a screenshot offers and complains about."""
+
+    app: Loose | None = ""
+    page: Loose | None = ""
+    actions: list[Loose]
+    errors: list[Loose]
+
+
+class Caption(_Part):
+    """The contract of every profile and the fields that some add."""
+
+    profile_id: str = ""
+    image_type: ImageType
+    summary: Said
+    key_points: list[Said]
+    entities: list[Said]
+    numbers: list[Number]
+    uncertainties: list[Said]
+    table: Table | None = None
+    kv_pairs: list[Pair] | None = None
+    chart: Chart | None = None
+    steps: list[Step] | None = None
+    nodes: list[Node] | None = None
+    edges: list[Edge] | None = None
+    ui: Ui | None = None
+    scene_tags: list[Loose] | None = None
+
+    @model_validator(mode="after")
+    def _has_what_its_profile_adds(self) -> Caption:
+        """A table without cells or a chart without series says less than it claims to know."""
+        added = {
+            "table_v1": ("table", self.table or self.kv_pairs),
+            "chart_v1": ("chart", self.chart),
+            "flow_v1": ("flowchart diagram", self.steps or self.nodes),
+            "screenshot_v1": ("screenshot", self.ui),
+        }.get(self.profile_id.rpartition(".")[2].partition("-")[0])
+        if added and self.image_type in added[0].split() and added[1] is None:
+            raise ValueError(f"{self.profile_id} asks for more fields of an image of type {self.image_type}")
+        return self
+
+
+def schema() -> Json:
+    """The JSON schema that models are given."""
+    return Caption.model_json_schema(by_alias=True)
+
+
+def checked(text: str, profile_id: str) -> Json:
+    """The caption in a model's answer, under the profile that asked for it. Raises ValueError saying what is wrong with it."""
+    bare = re.sub(r"\A\s*```[a-z]*\s*|\s*```\s*\Z", "", text)
+    try:
+        data = json.loads(bare)
+    except ValueError as error:
+        raise ValueError(f"no JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise ValueError(f"no JSON object but {type(data).__name__}")
+    try:
+        caption = Caption.model_validate({**data, "profile_id": profile_id})
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "caption"
+        raise ValueError(f"{where}: {first['msg']}") from None
+    found = caption.model_dump(by_alias=True, exclude_none=True)
+    return {**found, "key_points": found["key_points"][:MAX_KEY_POINTS]}
+
+
+def unknown(profile_id: str, alt_text: str, why: str) -> Json:
+    """The caption of an image of which nothing is known but its alternative text."""
+    return {"profile_id": profile_id, "image_type": "unknown", "summary": alt_text, "key_points": [], "entities": [], "numbers": [],
+            "uncertainties": [why]}  # fmt: skip
+
+
+def plain_text(caption: Json, inject: str) -> str:
+    """One line for views: the summary, and with `full` everything else that was seen; what is uncertain stays out."""
+    parts = [caption["summary"]]
+    if inject == "full":
+        parts += [*caption["key_points"], *(item for item in caption["entities"] if item not in " ".join(parts + caption["key_points"]))]
+        parts += [" ".join(str(number.get(key) or "") for key in ("name", "value", "unit")).strip() for number in caption["numbers"]]
+        parts += list(_strings({key: caption.get(key) for key in _ADDED}))
+    return "; ".join(dict.fromkeys(" ".join(str(part).split()).rstrip(";。.；") for part in parts if str(part).strip()))
+
+
+_ADDED = ("table", "kv_pairs", "chart", "steps", "nodes", "edges", "ui", "scene_tags")
+
+
+def _strings(value: Any, key: str = "") -> list[str]:
+    """The texts inside the added fields; the ids that link steps, boxes and arrows are no words."""
+    if isinstance(value, dict):
+        return [text for name, item in value.items() for text in _strings(item, name)]
+    if isinstance(value, list):
+        if key == "rows" and all(isinstance(row, list) for row in value):
+            return [" ".join(str(cell) for cell in row if str(cell).strip()) for row in value]
+        return [text for item in value for text in _strings(item, key)]
+    return [str(value)] if value and key not in ("id", "from", "to") else []
+
+
+_WORDS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (kind, re.compile(pattern, re.I))
+    for kind, pattern in (
+        ("table", r"表格|一览表|(?<![代图列仪手外发])表\s?[\d一二三四五六七八九十]|\btables?\b|\btabular\b"),
+        ("chart", r"趋势|曲线|折线|柱状|饼图|直方|散点|图表|统计图|\bcharts?\b|\bplots?\b|\bgraphs?\b|\btrends?\b|\bcurves?\b|histogram"),
+        ("flowchart", r"流程|步骤|flow[ _-]?charts?|\bwork[ _-]?flow\b|\bflow\b"),
+        ("diagram", r"架构|结构图|示意|拓扑|时序图|\bdiagrams?\b|\barchitectures?\b|schematic|topology|pipeline"),
+        ("screenshot", r"截图|截屏|界面|窗口|screen[ _-]?shots?|\bscreen\b|\bdialog\b|\bui\b|\bconsole\b"),
+        ("photo", r"照片|实拍|\bphotos?\b|photograph"),
+    )
+)
+_LOOKED_AT = 400  # pixels of the longer side
+
+
+def by_words(*texts: str) -> str:
+    """The kind that the first of the texts with a known word names, `unknown` where none does."""
+    for text in texts:
+        spaced = re.sub(r"[_./\\-]+", " ", text)
+        places = [(found.start(), kind) for kind, pattern in _WORDS if (found := pattern.search(spaced))]
+        if places:
+            return min(places)[1]
+    return "unknown"
+
+
+def by_picture(path: Path) -> str:
+    """The kind by coarse rules: a grid of long lines is a table, two axes a chart, many short lines a flowchart, many colours a photo."""
+    import numpy as np
+    from PIL import Image
+
+    with Image.open(path) as opened:
+        picture = opened.convert("RGB")
+    picture.thumbnail((_LOOKED_AT, _LOOKED_AT))
+    pixels = np.asarray(picture)
+    if min(pixels.shape[:2]) < 20:
+        return "unknown"
+    grey = pixels.mean(axis=2)
+    paper = float(np.median(grey))
+    ink = abs(grey - paper) > 60
+    flat = float((abs(grey - paper) < 12).mean())
+    colours = len(np.unique(pixels.reshape(-1, 3) // 16, axis=0))
+    if flat < 0.35 and colours > 250:
+        return "photo"
+    across, down = _lines(ink), _lines(ink.T)
+    long_across, long_down = (sum(length > 0.5 for length in lines) for lines in (across, down))
+    if long_across >= 3 and long_down >= 3:
+        return "table"
+    if 1 <= long_across <= 2 and 1 <= long_down <= 2 and flat > 0.5:
+        return "chart"
+    if sum(length < 0.5 for length in across) >= 4 and sum(length < 0.5 for length in down) >= 4 and flat > 0.5:
+        return "flowchart"
+    return "unknown"
+
+
+def _lines(ink: Any) -> list[float]:
+    """The longest run of ink of each row that holds one above a twelfth of its length, as a share; neighbouring rows are one line."""
+    import numpy as np
+
+    found: list[float] = []
+    before = -2
+    for index, row in enumerate(ink):
+        edges = np.flatnonzero(np.diff(np.concatenate(([0], row.view(np.int8), [0]))))
+        longest = float((edges[1::2] - edges[::2]).max(initial=0)) / len(row)
+        if longest < 1 / 12:
+            continue
+        if index - before <= 1:
+            found[-1] = max(found[-1], longest)
+        else:
+            found.append(longest)
+        before = index
+    return found

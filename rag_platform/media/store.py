@@ -1,0 +1,285 @@
+"""Images: references of the facts resolved to bytes, each stored once under its sha256.
+
+A folder of the store holds `original.<ext>`, `thumb.webp`, where the original is not shown by every client `display.png` or `display.webp`,
+and meta.json. An SVG's original is its sanitised form; the bytes as received, which name it, are kept as `source.bin` and shown nowhere.
+
+
+Where the bytes of an image are: beside the document, inside it, in the reference itself, or on the network where that is allowed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote, unquote_to_bytes, urljoin
+
+from rag_platform.config.settings import FetchLimits, Limits, MediaConfig
+from rag_platform.errors import DocumentError, FetchError
+from rag_platform.intake import isolation
+from rag_platform.ir import Facts, MediaLink, MediaRef
+from rag_platform.loaders.archives import damage
+from rag_platform.loaders.image_decoding import Missing, shown, simple
+from rag_platform.media.sandbox import shown_apart
+from rag_platform.storage.records import SCHEMA_VERSION
+from rag_platform.storage.store import Store, atomic_path, read_json, write_json
+
+_PDF_ENGINES = {"pdf": "pymupdf", "pdfium": "pdfium"}  # loader to what reads its images
+BLANK = "blank_page"  # the reason of a page without text that shows nothing: no failure
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An image as it lies in the store."""
+
+    asset_id: str
+    mime: str
+    width: int
+    height: int
+    size: int
+
+
+def resolve(
+    facts: Facts,
+    raw_path: Path,
+    store: Store,
+    config: MediaConfig,
+    *,
+    base_dir: Path | None,
+    root: Path | None,
+    limits: Limits | None = None,
+    base_url: str = "",
+    fetching: FetchLimits | None = None,
+) -> list[MediaLink]:
+    """One link for each reference, in order, and one for the picture of each page without text; equal bytes share one asset_id, and an
+    image that cannot be had carries the reason.
+
+    Relative paths are looked up from `base_dir` and must lie inside `root` after links are followed; those of a document from the network
+    from `base_url`. The network is asked only where config.fetch_remote is on. What lies in a PDF is taken out by the parsing children.
+    """
+    limits = limits or Limits()
+    refs = [*facts.media, *page_pictures(facts)]
+    if not refs:
+        return []
+    known: dict[tuple[str, str], Stored | str] = {}
+    with store.scratch() as scratch:
+        extracted = _extracted(facts.summary.loader_name, refs, raw_path, scratch, config, limits)
+        finder = Finder(raw_path, config, base_dir, root, base_url, fetching or FetchLimits(), extracted)
+        for ref in refs:
+            if (key := (ref.source_type, ref.origin_ref)) not in known:
+                try:
+                    known[key] = keep(finder.bytes_of(ref), store, config, limits)
+                except Missing as error:
+                    known[key] = str(error)
+    return [_link(ref, known[ref.source_type, ref.origin_ref]) for ref in refs]
+
+
+def page_pictures(facts: Facts) -> list[MediaRef]:
+    """References to the drawn pages of a PDF that have no text, so that a scan in strips is seen and read as the page that it is."""
+    if facts.summary.loader_name not in _PDF_ENGINES:
+        return []
+    return [
+        MediaRef(f"page-{number:04d}", "pdf", page_target(number), page=number, order=len(facts.media) + at)
+        for at, number in enumerate(facts.summary.pages_without_text)
+    ]
+
+
+def page_target(number: int) -> str:
+    """The origin_ref of the picture of a page."""
+    return f"pdf:page={number}"
+
+
+def is_page_picture(link: MediaLink) -> bool:
+    """True for the picture of a whole page."""
+    return link.page is not None and link.origin_ref == page_target(link.page)
+
+
+def _extracted(
+    loader: str, refs: list[MediaRef], raw_path: Path, scratch: Path, config: MediaConfig, limits: Limits
+) -> dict[str, Path | str]:
+    """origin_ref of what lies in a PDF to a file in `scratch`, or to the reason why there is none."""
+    drawn = f";dpi={config.page_dpi};pixels={min(config.page_pixels, config.max_pixels)}"
+    asked = {}
+    for ref in refs:
+        if ref.source_type == "pdf" and ref.origin_ref.startswith("pdf:"):
+            asked[ref.origin_ref + (drawn if ref.origin_ref.startswith("pdf:page=") else "")] = ref.origin_ref
+    if not asked:
+        return {}
+    files = isolation.extract_images(raw_path, list(asked), scratch, limits, engine=_PDF_ENGINES.get(loader, "pymupdf"))
+    return {asked[target]: found for target, found in files.items()}
+
+
+def _link(ref: MediaRef, found: Stored | str) -> MediaLink:
+    link = MediaLink(
+        ref_id=ref.ref_id,
+        asset_id="",
+        origin_ref=ref.origin_ref,
+        start=ref.start,
+        end=ref.end,
+        page=ref.page,
+        bbox=ref.bbox,
+        order=ref.order,
+        heading_path=ref.heading_path,
+    )
+    if isinstance(found, str):
+        return replace(link, reason=found)
+    return replace(link, asset_id=found.asset_id, mime=found.mime, width=found.width, height=found.height, size=found.size)
+
+
+def keep(data: bytes, store: Store, config: MediaConfig, limits: Limits | None = None) -> Stored:
+    """The stored image of these bytes, under their sha256. Raises Missing with a reason.
+
+    The type comes from the content; size and pixels are judged from the header before a pixel is decoded. Rare types and SVG are decoded in
+    a child process. meta.json is written last, so a folder that has one is complete.
+    """
+    asset_id = hashlib.sha256(data).hexdigest()
+    folder = store.media_dir(asset_id)
+    meta_path = folder / "meta.json"
+    if meta_path.is_file():
+        meta = read_json(meta_path)
+        if meta["width"] * meta["height"] > config.max_pixels and meta["mime"] != "image/svg+xml":
+            raise Missing("too_many_pixels")
+        return Stored(asset_id, meta["mime"], meta["width"], meta["height"], meta["size"])
+    if simple(data):
+        found = shown(data, config.max_pixels)
+    else:
+        with store.scratch() as scratch:
+            found = shown_apart(data, config.max_pixels, limits or Limits(), scratch)
+    original = f"original.{found.extension}"
+    files = {original: data if found.original is None else found.original, **found.variants}
+    if found.original is not None:
+        files["source.bin"] = data
+    for name, content in files.items():
+        with atomic_path(folder / name) as temporary:
+            temporary.write_bytes(content)
+    display = next((name for name in found.variants if name.startswith("display.")), "")
+    meta = {"schema_version": SCHEMA_VERSION, "asset_id": asset_id, "mime": found.mime, "width": found.width, "height": found.height,
+            "size": len(data), "original": original, "thumb": "thumb.webp" if "thumb.webp" in found.variants else "",
+            "display": display or original}  # fmt: skip
+    write_json(meta_path, meta)
+    return Stored(asset_id, found.mime, found.width, found.height, len(data))
+
+
+def display_path(store: Store, asset_id: str) -> Path | None:
+    """The file of a stored image that every reader of pictures understands, None for an SVG that could not be drawn."""
+    folder = store.media_dir(asset_id)
+    meta = read_json(folder / "meta.json")
+    name = str(meta.get("display") or meta["original"])
+    return None if name.endswith(".svg") else folder / name
+
+
+_WEB = ("http:", "https:", "//")
+
+
+@dataclass(frozen=True)
+class Finder:
+    """How references of one document become bytes.
+
+    Relative paths are looked up from `base_dir` and must lie inside `root` after links are followed; a document that came from a URL has
+    `base_url` instead. `extracted` maps references into a PDF to a file or to the reason why there is none.
+    """
+
+    raw_path: Path
+    config: MediaConfig
+    base_dir: Path | None = None
+    root: Path | None = None
+    base_url: str = ""
+    fetching: FetchLimits = field(default_factory=FetchLimits)
+    extracted: Mapping[str, Path | str] = field(default_factory=dict)
+
+    def bytes_of(self, ref: MediaRef) -> bytes:
+        """The bytes behind a reference, at least one and at most config.max_bytes. Raises Missing with the reason."""
+        data = self._found(ref)
+        if not data:
+            raise Missing("empty_file")
+        if len(data) > self.config.max_bytes:
+            raise Missing("too_large")
+        return data
+
+    def _found(self, ref: MediaRef) -> bytes:
+        target = ref.origin_ref.strip()
+        lowered = target.lower()
+        if ref.origin_ref in self.extracted:
+            found = self.extracted[ref.origin_ref]
+            if isinstance(found, str):
+                raise Missing(found)
+            return self._read(found)
+        if ref.source_type == "image":
+            return self._read(self.raw_path)
+        if ref.source_type in ("docx", "pptx", "epub") and lowered.startswith(("docx:", "part:")):
+            return self._member(target[len("part:") :])
+        if lowered.startswith("data:"):
+            return self._data_uri(target)
+        if lowered.startswith(_WEB):
+            return self._fetched(urljoin(self.base_url or "https:", target))
+        if ":" in target.split("/")[0] and not (len(target) > 1 and target[1] == ":"):
+            raise Missing("scheme_not_allowed")
+        if self.base_url:
+            return self._fetched(urljoin(self.base_url, target))
+        return self._local(target)
+
+    def _read(self, path: Path) -> bytes:
+        if path.stat().st_size > self.config.max_bytes:
+            raise Missing("too_large")
+        return path.read_bytes()
+
+    def _fetched(self, url: str) -> bytes:
+        if not self.config.fetch_remote:
+            raise Missing("remote_not_fetched")
+        from rag_platform.intake.fetching import fetch
+
+        try:
+            return fetch(url, self.fetching, max_bytes=self.config.max_bytes).data
+        except FetchError as error:
+            raise Missing(f"fetch_failed: {error.code}") from error
+
+    def _member(self, name: str) -> bytes:
+        """A part of the ZIP that the document is; nothing is unpacked to a path."""
+        from rag_platform.loaders.archives import require_small_directory
+
+        try:
+            require_small_directory(self.raw_path)
+            with zipfile.ZipFile(self.raw_path) as archive, archive.open(name) as member:
+                return member.read(self.config.max_bytes + 1)
+        except KeyError:
+            raise Missing("not_found") from None
+        except DocumentError as error:
+            raise Missing(error.code) from error
+        except (zipfile.BadZipFile, OSError, ValueError, RuntimeError, EOFError, NotImplementedError) as error:
+            raise Missing(f"broken_archive: {damage(error)}") from error
+
+    def _data_uri(self, target: str) -> bytes:
+        head, comma, body = target[5:].partition(",")
+        if not comma:
+            raise Missing("broken_data_uri")
+        if len(body) > 3 * self.config.max_bytes:
+            raise Missing("too_large")
+        raw = unquote_to_bytes(body)
+        if not head.lower().endswith(";base64"):
+            return raw
+        try:
+            return base64.b64decode(b"".join(raw.split()), validate=True)
+        except (binascii.Error, ValueError):
+            raise Missing("broken_data_uri") from None
+
+    def _local(self, target: str) -> bytes:
+        """The bytes of a file inside the root; every link is followed before the place is judged."""
+        if self.base_dir is None or self.root is None:
+            raise Missing("no_base_folder")
+        if "\x00" in target or PurePosixPath(target).is_absolute() or "\\" in target[:2] or (len(target) > 1 and target[1] == ":"):
+            raise Missing("outside_root")
+        allowed = self.root.resolve()
+        for name in dict.fromkeys((target, unquote(target), unquote(target.split("#")[0].split("?")[0]))):
+            try:
+                path = (self.base_dir / name).resolve()
+                if not path.is_relative_to(allowed):
+                    raise Missing("outside_root")
+                if path.is_file():
+                    return self._read(path)
+            except (OSError, ValueError, RuntimeError):
+                continue
+        raise Missing("not_found")

@@ -1,0 +1,353 @@
+"""Normalisation before cutting, kept as edits so that every later offset maps back; and the canonical form behind fingerprints.
+
+What is kept on purpose: joiners inside emoji and words of joining scripts, visible format characters, all of code but CR and NUL.
+
+
+The target inside an image construct: which characters to replace so that it points elsewhere.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+import unicodedata
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from rag_platform.config.settings import CleaningConfig
+from rag_platform.ir import Block, Edit, Facts, MediaLink
+from rag_platform.loaders.markdown_images import SRC
+from rag_platform.normalisation.noise import noise_edits
+from rag_platform.text.scripts import HAN
+
+# Unicode categories Cc and Cf but LF and TAB, written out so that the profile does not change with Python's Unicode tables.
+INVISIBLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064"
+    "\u2066-\u206f\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0001\U000e0020-\U000e007f]"
+)
+
+
+def canonical(text: str, cleaning: CleaningConfig) -> str:
+    """The text with its differences of presentation removed; equal for equal meaning, and unchanged when applied again.
+
+    In order (seed 000 §3.1.6.2.2): Unicode form, LF, no BOM, no Cc/Cf but LF and TAB, right-stripped lines, at most `max_blank_lines` blank
+    lines in a row, trimmed. Where an invisible character stood between two that compose, the Unicode form is applied once more.
+    """
+    return _canonical(text, cleaning.unicode_form, cleaning.max_blank_lines)
+
+
+@functools.lru_cache(maxsize=1024)
+def _canonical(text: str, form: Literal["NFC", "NFKC"], max_blank_lines: int) -> str:
+    # Remembered, for a chunk's text is asked for its fingerprint, as its dense text, and when that is embedded.
+    if not text.isascii():
+        text = unicodedata.normalize(form, text)
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    printable = text.replace("\n", "").isprintable()  # told sooner than that no character is invisible
+    visible = text if printable else INVISIBLE.sub("", text)
+    if visible != text and not visible.isascii():
+        visible = unicodedata.normalize(form, visible)
+    lines = "\n".join(line.rstrip() for line in visible.split("\n"))
+    most = max_blank_lines + 1
+    return re.sub(f"\n{{{most + 1},}}", "\n" * most, lines).strip()
+
+
+def fingerprint_text(text: str, cleaning: CleaningConfig) -> str:
+    """The sha256 (64 hex) of the canonical text."""
+    return hashlib.sha256(canonical(text, cleaning).encode()).hexdigest()
+
+
+# --- edits and the maps between facts and normalised text -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Normalised:
+    """The facts after their edits, and the way back; each look-up is a bisection over the edits."""
+
+    text: str
+    edits: tuple[Edit, ...]
+    fact_starts: tuple[int, ...]
+    fact_ends: tuple[int, ...]
+    norm_starts: tuple[int, ...]
+    norm_ends: tuple[int, ...]
+
+    def to_facts(self, offset: int) -> int:
+        """The facts offset of the normalised character at `offset`; inside a replacement, where the replaced text starts."""
+        index = bisect_right(self.norm_starts, offset) - 1
+        if index < 0:
+            return offset
+        if offset < self.norm_ends[index]:
+            return self.fact_starts[index]
+        return self.fact_ends[index] + offset - self.norm_ends[index]
+
+    def to_norm(self, offset: int) -> int:
+        """The normalised offset of the facts character at `offset`; inside an edit, where its replacement starts."""
+        index = bisect_right(self.fact_starts, offset) - 1
+        if index < 0:
+            return offset
+        if offset < self.fact_ends[index]:
+            return self.norm_starts[index]
+        return self.norm_ends[index] + offset - self.fact_ends[index]
+
+    def span_to_facts(self, start: int, end: int) -> tuple[int, int]:
+        """The facts span that normalised text[start:end] came from, whole replaced runs included, text removed around it not."""
+        if end <= start:
+            place = self.to_facts(start)
+            return place, place
+        index = bisect_right(self.norm_starts, end - 1) - 1
+        inside = index >= 0 and end - 1 < self.norm_ends[index]
+        return self.to_facts(start), self.fact_ends[index] if inside else self.to_facts(end - 1) + 1
+
+    def span_to_norm(self, start: int, end: int) -> tuple[int, int]:
+        """The normalised span that facts text[start:end] became; empty where all of it was removed."""
+        index = bisect_left(self.fact_ends, end)
+        if index < len(self.edits) and self.fact_starts[index] < end <= self.fact_ends[index]:
+            stop = self.norm_ends[index]
+        else:
+            stop = self.norm_ends[index - 1] + end - self.fact_ends[index - 1] if index else end
+        begin = self.to_norm(start)
+        return begin, max(begin, stop)
+
+
+def apply_edits(text: str, edits: Sequence[Edit]) -> Normalised:
+    """The text after sorted edits that do not overlap, with the maps."""
+    parts: list[str] = []
+    norm_starts: list[int] = []
+    norm_ends: list[int] = []
+    done = length = 0
+    for edit in edits:
+        parts += (text[done : edit.start], edit.replacement)
+        length += edit.start - done
+        norm_starts.append(length)
+        length += len(edit.replacement)
+        norm_ends.append(length)
+        done = edit.end
+    parts.append(text[done:])
+    starts, ends = tuple(edit.start for edit in edits), tuple(edit.end for edit in edits)
+    return Normalised("".join(parts), tuple(edits), starts, ends, tuple(norm_starts), tuple(norm_ends))
+
+
+# --- the rules --------------------------------------------------------------------------------------------------------------
+
+CR = re.compile(r"\r(\n?)")
+ANSI = r"\x1b\[[0-9;?]*[ -/]*[@-~]"
+# Joiners shape the words of Arabic, Indic and other scripts and glue emoji; tag characters spell flags.
+REMOVED = re.compile(
+    rf"{ANSI}|[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff"
+    r"\ufff9-\ufffb\U000e0001]+|(?<![^\x00-\x7f\s])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f\s])|"
+    r"(?<![\U0001f3f4\U000e0020-\U000e007f])[\U000e0020-\U000e007f]+"
+)
+_MAY_BE_REMOVED = re.compile(
+    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb"
+    "\U000e0001\U000e0020-\U000e007f]"  # with what every match of REMOVED begins; most texts hold none of them
+)
+_LINE_END = re.compile("[\r\n]")
+SPACED = re.compile("[\x0b\x0c\x1c-\x1f\x85]+")  # controls that separate words
+TRAILING = re.compile(r"(?<![^\S\r\n])[^\S\r\n]++(?=[\r\n]|\Z)")
+JOINED = rf"{HAN}\u2e80-\u2fdf\u3001-\u303f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"  # with radicals and wide punctuation
+CJK_JOIN = re.compile(rf"(?<=[{JOINED}])(?: ?\r?\n ?| )(?=[{JOINED}])")
+PAYLOAD = re.compile(r"(?<=;base64,)[A-Za-z0-9+/=]{64,}")
+TARGET_RULES = ("asset", "data_uri")
+LAST_WHOLE = 3  # ranks up to it are edits that are made whole or not at all
+
+
+class _Candidate(NamedTuple):
+    """An edit not yet freed from overlaps; a lower rank wins."""
+
+    start: int
+    end: int
+    rank: int
+    replacement: str
+    rule: str
+
+
+def normalise(facts: Facts, links: Sequence[MediaLink], cleaning: CleaningConfig) -> Normalised:
+    """The facts cleaned for cutting; `edits` says what was changed and by which rule."""
+    text = facts.text
+    code = _Spans([(block.start, block.end) for block in facts.blocks if block.kind == "code"])
+    found = [*_block_edits(facts.blocks, text, cleaning), *_target_edits(text, links, code), *_character_edits(text, code)]
+    found += [_Candidate(edit.start, edit.end, 1, edit.replacement, edit.rule) for edit in noise_edits(text, facts, cleaning)]
+    if cleaning.join_cjk_lines:
+        found += _cjk_edits(text, facts.blocks)
+    first = apply_edits(text, _disjoint(found))
+    extra = list(_blank_line_edits(first, code, cleaning.max_blank_lines))
+    return apply_edits(text, _absorbed(first.edits, extra)) if extra else first
+
+
+@dataclass(frozen=True, slots=True)
+class _Spans:
+    """Sorted spans that do not overlap."""
+
+    spans: Sequence[tuple[int, int]]
+
+    def holds(self, offset: int) -> bool:
+        """True when a span covers the offset."""
+        index = bisect_right(self.spans, (offset, 1 << 60)) - 1
+        return index >= 0 and offset < self.spans[index][1]
+
+
+def _block_edits(blocks: Iterable[Block], text: str, cleaning: CleaningConfig) -> Iterator[_Candidate]:
+    for block in blocks:
+        if block.kind == "front_matter":
+            yield _Candidate(block.start, block.end, 0, "", "front_matter")
+        elif block.kind in ("header", "footer") and (block.repeated or block.page is None) and cleaning.drop_page_headers:
+            yield _Candidate(block.start, block.end, 0, "", "repeated_" + block.kind)  # those of Word stand on every page
+
+
+def _target_edits(text: str, links: Sequence[MediaLink], code: _Spans) -> Iterator[_Candidate]:
+    for link in links:
+        if link.asset_id and link.start is not None and link.end is not None:
+            edit = target_edit(text, link.start, link.end, f"asset://{link.asset_id}")
+            if edit is not None:
+                yield _Candidate(edit[0], edit[1], 2, edit[2], "asset")
+    for match in PAYLOAD.finditer(text):
+        if not code.holds(match.start()):
+            yield _Candidate(match.start(), match.end(), 3, "", "data_uri")
+
+
+def _character_edits(text: str, code: _Spans) -> Iterator[_Candidate]:
+    for match in CR.finditer(text) if "\r" in text else ():
+        yield _Candidate(match.start(), match.start() + 1, 4, "" if match.group(1) else "\n", "newline")
+    for match in REMOVED.finditer(text) if _MAY_BE_REMOVED.search(text) else ():
+        if not code.holds(match.start()) or "\x00" in match.group():
+            yield _Candidate(match.start(), match.end(), 5, "", "control")
+    trailing = any(line[-1:].isspace() for line in _LINE_END.split(text))  # most texts have none, and looking at every space costs more
+    for match in TRAILING.finditer(text) if trailing else ():
+        if not code.holds(match.start()):
+            yield _Candidate(match.start(), match.end(), 6, "", "trailing_space")
+    for match in SPACED.finditer(text):
+        if not code.holds(match.start()):
+            yield _Candidate(match.start(), match.end(), 7, " ", "control")
+
+
+def _cjk_edits(text: str, blocks: Iterable[Block]) -> Iterator[_Candidate]:
+    """Line joins inside Chinese paragraphs of paged documents; headings and tables keep their spaces, which mean something there."""
+    for block in blocks:
+        if block.page is not None and block.kind in ("paragraph", "list", "caption"):
+            for match in CJK_JOIN.finditer(text, block.start, block.end):
+                yield _Candidate(match.start(), match.end(), 8, "", "cjk_join")
+
+
+def _disjoint(found: list[_Candidate]) -> list[Edit]:
+    """Edits without overlaps: of two that touch the same characters the one of lower rank stays, the other keeps what is left of it."""
+    whole = sorted((item for item in found if item.rank <= LAST_WHOLE), key=lambda item: (item.rank, item.start))
+    taken: list[_Candidate] = []
+    for item in whole:
+        if all(item.end <= other.start or other.end <= item.start for other in _near(taken, item)):
+            taken.insert(bisect_left(taken, item), item)
+    kept: list[Edit] = []
+    walls = [(item.start, item.end) for item in taken]
+    edge = 0
+    for item in sorted((item for item in found if item.rank > LAST_WHOLE), key=lambda item: (item.start, item.rank)):
+        start = max(item.start, edge)
+        for begin, end in _free(start, item.end, walls):
+            kept.append(Edit(begin, end, item.replacement, item.rule))
+            edge = end
+    return sorted([*kept, *(Edit(item.start, item.end, item.replacement, item.rule) for item in taken)], key=lambda edit: edit.start)
+
+
+def _near(taken: Sequence[_Candidate], item: _Candidate) -> Sequence[_Candidate]:
+    """The taken edits beside the item; the sorted rest cannot touch it."""
+    index = bisect_left(taken, item)
+    return taken[max(0, index - 1) : bisect_left(taken, _Candidate(item.end, 0, 0, "", ""))]
+
+
+def _free(start: int, end: int, walls: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """What is left of [start, end) outside the walls."""
+    index = max(0, bisect_right(walls, (start, 1 << 60)) - 1)
+    while start < end:
+        while index < len(walls) and walls[index][1] <= start:
+            index += 1
+        if index == len(walls) or walls[index][0] >= end:
+            yield start, end
+            return
+        if walls[index][0] > start:
+            yield start, walls[index][0]
+        start = walls[index][1]
+
+
+def _blank_line_edits(first: Normalised, code: _Spans, most: int) -> Iterator[Edit]:
+    """Deletions, in facts offsets, of the line ends beyond `most` blank lines in a row."""
+    for match in re.finditer(f"\n{{{most + 2},}}", first.text):
+        start, end = first.span_to_facts(match.start() + most + 1, match.end())
+        if not code.holds(start) and not code.holds(end - 1):
+            yield Edit(start, end, "", "blank_lines")
+
+
+def _absorbed(edits: Sequence[Edit], extra: Sequence[Edit]) -> list[Edit]:
+    """Both in order; inside a deletion of blank lines what replaces something is part of it, and what removes something keeps its rule."""
+    inside = _Spans([(edit.start, edit.end) for edit in extra])
+    removing = deque(edit for edit in edits if inside.holds(edit.start) and not edit.replacement)
+    found = [edit for edit in edits if not inside.holds(edit.start)]
+    for wall in extra:
+        at = wall.start
+        while removing and removing[0].start < wall.end:
+            edit = removing.popleft()
+            found += [Edit(at, edit.start, "", wall.rule), edit] if edit.start > at else [edit]
+            at = edit.end
+        if at < wall.end:
+            found.append(Edit(at, wall.end, "", wall.rule))
+    return sorted(found, key=lambda edit: edit.start)
+
+
+def target_edit(text: str, start: int, end: int, target: str) -> tuple[int, int, str] | None:
+    """(start, end, replacement) that makes the image construct text[start:end] point at `target`; None when it has no target.
+
+    `![alt](old "title")` and `<img src="old">` have their target replaced; `![alt][label]` and `![label]` become inline images.
+    """
+    construct = text[start:end]
+    if construct.startswith("<"):
+        found = SRC.search(construct)
+        if found is None:
+            return None
+        group = next(i for i in (1, 2, 3) if found.group(i) is not None)
+        return start + found.start(group), start + found.end(group), target
+    if construct.endswith(")"):
+        span = _inline_target(construct)
+        return None if span is None else (start + span[0], start + span[1], target)
+    label = _label_end(construct)
+    if label is None or not construct.endswith("]"):
+        return None
+    return (start + label + 1, end, f"({target})") if label + 1 < len(construct) else (end - 1, end, f"]({target})")
+
+
+def _inline_target(construct: str) -> tuple[int, int] | None:
+    """The span of the target in `![alt](target "title")`."""
+    from markdown_it.helpers import parseLinkDestination, parseLinkTitle
+
+    for opening in re.finditer(r"\]\(\s*", construct):
+        at, limit = opening.end(), len(construct)
+        if construct[at:] == ")":
+            return at, at
+        found = parseLinkDestination(construct, at, limit)
+        if not found.ok:
+            continue
+        rest = found.pos
+        while rest < limit and construct[rest].isspace():
+            rest += 1
+        if rest > found.pos and construct[rest] != ")":
+            title = parseLinkTitle(construct, rest, limit, None)
+            rest = title.pos if title.ok else rest
+        if construct[rest:].strip() == ")":
+            return at, found.pos
+    return None
+
+
+def _label_end(construct: str) -> int | None:
+    """The offset of the `]` that closes the first bracket."""
+    depth, index = 0, 1
+    while index < len(construct):
+        if construct[index] == "\\":
+            index += 1
+        elif construct[index] == "[":
+            depth += 1
+        elif construct[index] == "]":
+            depth -= 1
+            if depth == 0:
+                return index
+        index += 1
+    return None

@@ -1,0 +1,404 @@
+"""Run a call beside the caller, within the caller's trace, and stop waiting for it when its time is up or nobody wants it any more.
+
+Lets as many searches run at once as there are processors, in the order in which they came.
+
+More of them at once finish fewer: eight clients of a 2-core server reached 66 hybrid questions a second all at once and 87 in turns, of the
+word index alone 133 and 215. Their threads take the interpreter's lock and the processor's caches from each other.
+
+What a question may take and what it took: its share of a busy process, calls of outside providers at once, usage and cost of models.
+
+What is given up first when many questions run at once is fixed (seed 003 line 142): reranking, then half of the pool, then the language
+model that writes the answer, at last the question itself.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from rag_platform.config.settings import LoadSettings
+from rag_platform.errors import CancelledError, ProviderError, RagError
+from rag_platform.ir import Json
+from rag_platform.observability import tracing
+from rag_platform.protocols import LLM, Completion, Message
+
+R = TypeVar("R")
+_KEPT = 16  # idle threads
+
+
+class _Workers:
+    """Daemon threads that are kept for the next call; a new one starts only when all of them are busy.
+
+    Not a ThreadPoolExecutor: a provider that hangs would there hold up the end of the process, and later queries once the pool is full
+    of such calls. Not a thread for each call: starting one costs more than the call of a fast index.
+    """
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._idle = 0
+        self._pid = os.getpid()
+
+    def submit(self, call: Callable[[], None]) -> None:
+        with self._lock:
+            if self._pid != os.getpid():  # threads do not survive a fork
+                self._calls, self._idle, self._pid = queue.SimpleQueue(), 0, os.getpid()
+            if self._idle > 0:
+                self._idle -= 1
+            else:
+                threading.Thread(target=self._work, args=(self._calls,), name="rag-stage", daemon=True).start()
+            self._calls.put(call)
+
+    def _work(self, calls: queue.SimpleQueue[Callable[[], None]]) -> None:
+        while True:
+            calls.get()()
+            with self._lock:
+                if calls is not self._calls or self._idle >= _KEPT:
+                    return
+                self._idle += 1
+
+
+_workers = _Workers()
+
+
+def start(function: Callable[[], R]) -> Future[R]:
+    """The future of a call in another thread, within the caller's trace."""
+    future: Future[R] = Future()
+    bound = tracing.carry(function)
+
+    _workers.submit(lambda: _fulfil(future, bound))
+    return future
+
+
+def start_in_turn(functions: Sequence[Callable[[], R]]) -> list[Future[R]]:
+    """The futures of calls that one other thread makes, each after the one before it; one that is cancelled in time is not made."""
+    futures: list[Future[R]] = [Future() for _ in functions]
+    bound = [tracing.carry(function) for function in functions]
+
+    def run() -> None:
+        for future, call in zip(futures, bound, strict=True):
+            if future.set_running_or_notify_cancel():
+                _fulfil(future, call)
+
+    _workers.submit(run)
+    return futures
+
+
+def _fulfil(future: Future[R], call: Callable[[], R]) -> None:
+    try:
+        future.set_result(call())
+    except BaseException as error:  # noqa: BLE001 (raised again by the thread that waits)
+        future.set_exception(error)
+
+
+# --- how long ------------------------------------------------------------------------------------------------------------
+
+_POLL = 0.02  # seconds between two looks at whether the caller still waits
+_caller: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar("rag_cancelled", default=None)
+
+
+@contextmanager
+def cancellable() -> Iterator[threading.Event]:
+    """An event that is set when the block is left, however: work begun inside it, in other threads too, then knows that nobody waits."""
+    event = threading.Event()
+    token = _caller.set(event)
+    try:
+        yield event
+    finally:
+        event.set()
+        _caller.reset(token)
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """The moment at which a query must have ended, and the event by which its caller takes it back."""
+
+    at: float  # of time.monotonic()
+    cancelled: threading.Event | None = None
+
+    @classmethod
+    def after(cls, seconds: float, cancelled: threading.Event | None = None) -> Deadline:
+        """The deadline that many seconds from now, cancelled by the event or, without one, by that of `cancellable`."""
+        return cls(time.monotonic() + seconds, cancelled or _caller.get())
+
+    def left(self, most: float | None = None) -> float:
+        """The seconds that are left, at least 0 and at most `most`."""
+        left = max(0.0, self.at - time.monotonic())
+        return left if most is None else min(most, left)
+
+    def check(self, stage: str = "the query") -> None:
+        """Raises CancelledError when nobody waits any more."""
+        if self.cancelled is not None and self.cancelled.is_set():
+            raise CancelledError(f"{stage} was cancelled by its caller", code="cancelled")
+
+
+def wait(
+    future: Future[R], seconds: float, stage: str, deadline: Deadline | None = None, *, setting: str = "retrieval.stage_seconds"
+) -> R:  # fmt: skip
+    """The result of the call, or its exception raised.
+
+    Raises ProviderError `deadline` after `seconds`, which `setting` of the strategy allows, or at the deadline of the query, and
+    CancelledError when its caller takes it back; the call runs on unheard.
+    """
+    asked = deadline.left(seconds) if deadline is not None else seconds
+    ends = time.monotonic() + asked
+    polls = deadline is not None and deadline.cancelled is not None
+    while True:
+        left = max(0.0, ends - time.monotonic())
+        try:
+            return future.result(timeout=min(_POLL, left) if polls else left)
+        except FutureTimeout as error:
+            if future.done():
+                if future.exception() is error:  # the call itself raised a TimeoutError
+                    raise
+                continue
+            if deadline is not None:
+                deadline.check(stage)
+            if time.monotonic() >= ends:
+                told = setting if asked == seconds else "retrieval.query_seconds left no more"
+                raise ProviderError(f"{stage} took longer than {asked:.3g} s ({told})", code="deadline", stage=stage) from error
+
+
+def within(
+    seconds: float, stage: str, function: Callable[[], R], deadline: Deadline | None = None, *, quick: bool = False,
+    setting: str = "retrieval.stage_seconds",
+) -> R:  # fmt: skip
+    """The result of `function`, waited for at most `seconds` and no longer than the deadline of the query; errors are those of `wait`.
+
+    A `quick` one computes for some milliseconds whatever it is given: the caller runs it itself, for handing it on costs one of them.
+    """
+    if deadline is not None:
+        deadline.check(stage)
+        if not deadline.left():
+            raise ProviderError(f"{stage} was not begun, for the time of the query is up (retrieval.query_seconds)", code="deadline",
+                                stage=stage)  # fmt: skip
+    return function() if quick else wait(start(function), seconds, stage, deadline, setting=setting)
+
+
+class Turns:
+    """So many places, given in order of arrival."""
+
+    def __init__(self, places: int) -> None:
+        self.places = places
+        self._free = places
+        self._waiting: deque[threading.Lock] = deque()
+        self._lock = threading.Lock()
+
+    def crowded(self, threads: int) -> bool:
+        """True when so many threads are more than there are places."""
+        return threads > self.places
+
+    @contextmanager
+    def taken(self, seconds: float) -> Iterator[bool]:
+        """A place for the length of the block; after waiting `seconds` for one the block runs without (False)."""
+        held = self._take(seconds)
+        try:
+            yield held
+        finally:
+            if held:
+                self._give_back()
+
+    def _take(self, seconds: float) -> bool:
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                return True
+            turn = threading.Lock()
+            turn.acquire()
+            self._waiting.append(turn)
+        if turn.acquire(timeout=max(0.0, seconds)):
+            return True
+        with self._lock:
+            if turn in self._waiting:
+                self._waiting.remove(turn)
+                return False
+        return True  # the place came at the last moment
+
+    def _give_back(self) -> None:
+        with self._lock:
+            if self._waiting:
+                self._waiting.popleft().release()  # the place goes to the one who waited longest
+            else:
+                self._free += 1
+
+
+searches = Turns(os.cpu_count() or 1)
+
+
+RERANK, POOL, MODEL = "rerank", "pool", "model"
+
+
+# --- usage ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Budget:
+    """One question's deadline, and what its model calls came to."""
+
+    deadline: Deadline
+    _calls: int = 0
+    _completed: int = 0
+    _sums: dict[str, float] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def ask(self, call: Callable[[], Completion]) -> Completion:
+        """What a call of a language model returns, counted with what it took, also when it fails. Raises what the call raises."""
+        with self._lock:
+            self._calls += 1
+        try:
+            completion = call()
+        except RagError as error:
+            self._add(error.details.get("usage") or {}, error.details.get("cost"))
+            raise
+        self._add(completion.usage, completion.cost)
+        with self._lock:
+            self._completed += 1
+        return completion
+
+    def _add(self, usage: Json, cost: float | None) -> None:
+        with self._lock:
+            for name in ("input_tokens", "output_tokens"):
+                self._sums[name] = self._sums.get(name, 0) + (usage.get(name) or 0)
+            if cost is not None:
+                self._sums["cost"] = self._sums.get("cost", 0.0) + cost
+
+    def usage(self) -> Json:
+        """`calls`, of these `failed` where some did or were not waited for, `input_tokens`, `output_tokens` and, where prices are
+        configured, `cost`; empty without a call."""
+        with self._lock:
+            if not self._calls:
+                return {}
+            lost = self._calls - self._completed
+            tokens = {name: int(self._sums.get(name, 0)) for name in ("input_tokens", "output_tokens")}
+            cost = {"cost": round(self._sums["cost"], 9)} if "cost" in self._sums else {}
+            return {"calls": self._calls, **({"failed": lost} if lost else {}), **tokens, **cost}
+
+
+_budget: contextvars.ContextVar[Budget | None] = contextvars.ContextVar("rag_budget", default=None)
+
+
+@contextmanager
+def spending(budget: Budget) -> Iterator[Budget]:
+    """The budget of all that runs inside the block, in threads of `deadlines.start` too."""
+    token = _budget.set(budget)
+    try:
+        yield budget
+    finally:
+        _budget.reset(token)
+
+
+# --- calls at once -------------------------------------------------------------------------------------------------------
+
+
+class Gate:
+    """Lets so many calls of one provider run at once; the others wait, no longer than their question may take."""
+
+    def __init__(self, name: str, calls: int) -> None:
+        self._name = name
+        self._calls = calls
+        self._free = threading.BoundedSemaphore(calls)
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Holds one of the places. Raises ProviderError `provider_busy` when none was free in time."""
+        budget = _budget.get()
+        seconds = budget.deadline.left() if budget is not None else None
+        if not self._free.acquire(blocking=False) and not self._free.acquire(timeout=seconds):
+            raise ProviderError(f"{self._name} has {self._calls} calls running and none ended in {seconds:.3g} s (load.provider_calls)",
+                                code="provider_busy", retryable=True)  # fmt: skip
+        try:
+            yield
+        finally:
+            self._free.release()
+
+
+@dataclass(frozen=True)
+class Metered:
+    """A language model behind its gate, whose calls are added to the budget of the question."""
+
+    model: LLM
+    gate: Gate
+
+    def generate(
+        self,
+        messages: Sequence[Message],
+        *,
+        mode: str = "online",
+        max_tokens: int | None = None,
+        json_schema: Json | None = None,
+        on_text: Callable[[str], None] | None = None,
+    ) -> Completion:
+        """What the model answers; raises what it raises, and ProviderError `provider_busy`."""
+        budget = _budget.get()
+        more: dict[str, Any] = {} if on_text is None else {"on_text": on_text}
+
+        def call() -> Completion:
+            tracing.count(model_calls=1)
+            return self.model.generate(messages, mode=mode, max_tokens=max_tokens, json_schema=json_schema, **more)
+
+        with self.gate.entered():
+            if budget is not None:
+                budget.deadline.check("the call of a language model")
+            completion = call() if budget is None else budget.ask(call)
+        tracing.count(model_retries=completion.retries)
+        return completion
+
+
+# --- load ----------------------------------------------------------------------------------------------------------------
+
+
+class Load:
+    """Counts the questions that run: in this process, and beside it in the others of the same server."""
+
+    def __init__(self, settings: LoadSettings) -> None:
+        self._settings = settings
+        self._running = 0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def beside(self, questions: int) -> Iterator[None]:
+        """Counts questions that wait for their turn or run in another process."""
+        with self._lock:
+            self._running += questions
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running -= questions
+
+    @property
+    def running(self) -> int:
+        """How many questions run now."""
+        return self._running
+
+    @contextmanager
+    def question(self) -> Iterator[tuple[str, ...]]:
+        """What this question goes without, for the load it meets. Raises ProviderError `overloaded` when it is not taken at all."""
+        with self._lock:
+            self._running += 1
+            running = self._running
+        try:
+            if running >= self._settings.refuse_at:
+                raise ProviderError(f"{running} questions run at once, the limit is {self._settings.refuse_at - 1} (load.refuse_at); "
+                                    "ask again in a moment", code="overloaded", retryable=True)  # fmt: skip
+            yield shed(running, self._settings)
+        finally:
+            with self._lock:
+                self._running -= 1
+
+
+def shed(running: int, settings: LoadSettings) -> tuple[str, ...]:
+    """What is given up with so many questions running: `rerank`, `pool`, `model`, each only after those before it."""
+    order = ((RERANK, settings.skip_rerank_at), (POOL, settings.smaller_pool_at), (MODEL, settings.extractive_at))
+    reached = max((n for n, (_, at) in enumerate(order, 1) if running >= at), default=0)
+    return tuple(name for name, _ in order[:reached])

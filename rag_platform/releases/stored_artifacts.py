@@ -1,0 +1,117 @@
+"""What versions have on disk, by identity alone: hashes and ids, never a word of text.
+
+Deletion records it before anything is purged, collection keeps what kept versions still need of it, and the proof counts what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from rag_platform.config.settings import Strategy
+from rag_platform.documents.descriptions import asked
+from rag_platform.errors import SchemaVersionError
+from rag_platform.ir import Chunk, Json, Version
+from rag_platform.storage.records import to_json
+from rag_platform.storage.store import Store, read_columns, read_json, read_records, write_json
+
+SCHEMA_VERSION = 1  # of records
+
+
+@dataclass(frozen=True, slots=True)
+class Belongings:
+    """Hashes and ids of what versions have in the stores; every set may be shared with other documents but `chunk_ids`."""
+
+    file_sha256s: frozenset[str] = frozenset()
+    chunk_ids: frozenset[str] = frozenset()
+    content_hashes: frozenset[str] = frozenset()
+    asset_ids: frozenset[str] = frozenset()
+    context_hashes: frozenset[str] = frozenset()  # of the surroundings in which images were described
+    description_keys: frozenset[str] = frozenset()
+
+    def __or__(self, other: Belongings) -> Belongings:
+        """The belongings of both."""
+        return Belongings(*(getattr(self, f.name) | getattr(other, f.name) for f in fields(self)))
+
+    def __sub__(self, other: Belongings) -> Belongings:
+        """What the other lacks."""
+        return Belongings(*(getattr(self, f.name) - getattr(other, f.name) for f in fields(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is kept of a deletion on disk, so that the proof can count after the data is gone."""
+
+    sequence: int
+    namespace: str
+    doc_id: str
+    version_ids: tuple[str, ...]
+    mode: str
+    created_at: str
+    belongings: Belongings = field(default_factory=Belongings)
+    purged_at: str = ""  # since when nothing of a hard deletion is left
+
+
+def stage_files(store: Store, version: Version, kind: str, profiles: Collection[str] | None = None) -> list[Path]:
+    """The Parquet files of one kind that a version has, of all profiles or of some, editions included."""
+    folder = store.version_path(version, kind, "any").parent
+    found = sorted(path for path in folder.glob("*.parquet") if not path.name.startswith("."))
+    return [path for path in found if profiles is None or profile_of(path) in profiles]
+
+
+def profile_of(path: Path) -> str:
+    """The profile under which a stage file was made."""
+    return path.stem.partition("-")[0]
+
+
+def edition_of(path: Path) -> str:
+    """The edition that a stage file is of, empty for the version's own."""
+    return path.stem.partition("-")[2]
+
+
+def of_versions(
+    store: Store, versions: Iterable[Version], profiles: Collection[str] | None = None, strategies: Sequence[Strategy] = ()
+) -> Belongings:
+    """The belongings of versions as their stage files tell them, under all profiles or under some.
+
+    Description keys depend on how the strategies ask; they are those of `strategies`.
+    """
+    found: dict[str, set[str]] = {f.name: set() for f in fields(Belongings)}
+    for version in versions:
+        found["file_sha256s"].add(version.file_sha256)
+        for path in stage_files(store, version, "views", profiles):
+            for chunk_id, content_hash in read_columns(path, ("chunk_id", "content_hash")):
+                found["chunk_ids"].add(chunk_id)
+                found["content_hashes"].add(content_hash)
+        for path in stage_files(store, version, "media", profiles):
+            found["asset_ids"].update(row[0] for row in read_columns(path, ("asset_id",)))
+        for path in stage_files(store, version, "media_texts", profiles):
+            found["context_hashes"].update(row[0] for row in read_columns(path, ("context_hash",)))
+        describing = [strategy for strategy in strategies if strategy.views.describe.provider != "none"]
+        for path in stage_files(store, version, "chunks", profiles) if describing else ():
+            chunks = read_records(path, Chunk)
+            for strategy in describing:
+                found["description_keys"].update(asked(chunks, strategy.views.describe).keys.values())
+    return Belongings(**{name: frozenset(values - {""}) for name, values in found.items()})
+
+
+def write_record(store: Store, record: Record) -> None:
+    """Write the record of one deletion."""
+    held = {f.name: sorted(getattr(record.belongings, f.name)) for f in fields(Belongings)}
+    data: Json = {f.name: to_json(getattr(record, f.name)) for f in fields(Record)}
+    write_json(store.deletion_path(record.namespace, record.sequence), {**data, "schema_version": SCHEMA_VERSION, "belongings": held})
+
+
+def read_record(store: Store, namespace: str, sequence: int) -> Record | None:
+    """The record of one deletion, None when there is none. Raises SchemaVersionError for one of another program version."""
+    path = store.deletion_path(namespace, sequence)
+    if not path.is_file():
+        return None
+    data = read_json(path)
+    if (found := data.pop("schema_version", None)) != SCHEMA_VERSION:
+        raise SchemaVersionError(
+            f"{path.name} of the deletions has schema {found}, this program reads {SCHEMA_VERSION}: use the one that wrote it"
+        )
+    held = {name: frozenset(values) for name, values in data.pop("belongings").items()}
+    return Record(**{**data, "version_ids": tuple(data["version_ids"])}, belongings=Belongings(**held))

@@ -1,0 +1,166 @@
+"""Proves the quotes of a published release against the raw bytes, version by version, and its catalog column by column."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+
+from rag_platform.config.settings import Limits, Strategy
+from rag_platform.documents.provenance import edited_count, verify_version
+from rag_platform.errors import IntegrityError, NotFoundError, RagError
+from rag_platform.indexes.catalog import CatalogReader
+from rag_platform.ir import Json, VerifyFailure
+from rag_platform.ledger import ledger as ledgers
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.releases.catalog_proof import CatalogProof
+from rag_platform.releases.checks import changed_files, index_differences
+from rag_platform.releases.manifest import Manifest, read_manifest
+from rag_platform.releases.release_store import require_current
+from rag_platform.storage.records import to_json
+from rag_platform.storage.store import Store
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """How many chunks were checked, and what could not be proved: chunks, and with an empty chunk_id documents or the whole release.
+
+    `edited` of them were edited by hand: they are no quotes, what was proved are the texts they were edited from. `warnings` say what the
+    proof had to do without.
+    """
+
+    release_id: str
+    checked: int
+    failures: tuple[VerifyFailure, ...]
+    edited: int = 0
+    warnings: tuple[str, ...] = ()
+
+    def data(self) -> Json:
+        """The `verify` payload of the public contract."""
+        failures = [to_json(failure) for failure in self.failures]
+        summary = f"{self.checked} chunks checked against the raw bytes, {len(failures)} could not be proved (release {self.release_id})."
+        if self.edited:
+            summary += f" {self.edited} were edited by hand and are no quotes; what was checked are the texts they were edited from."
+        lines = [
+            f"- {f['chunk_id'] or f['version_id'] or 'release'} of {f['source_uri'] or self.release_id}: {f['reason']}" for f in failures
+        ]
+        return {
+            "markdown": "\n".join([summary, *lines, *(f"Warning: {warning}" for warning in self.warnings)]),
+            "checked": self.checked,
+            "edited": self.edited,
+            "failed": len(failures),
+            "failures": failures,
+            "warnings": list(self.warnings),
+            "release_id": self.release_id,
+        }
+
+
+def verify_release(
+    store: Store,
+    namespace: str,
+    *,
+    chunk_id: str | None = None,
+    limits: Limits | None = None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Verification:
+    """The verification of every chunk of the published release, or of one. Raises NotFoundError for an unknown chunk or namespace,
+    IntegrityError `no_ledger` where nobody knows what was deleted.
+
+    With all chunks the release is proved too: its files by their hashes, and that no row was added or lost. One chunk is proved with the
+    rows that its citation shows: its own and those of its document, version and sections.
+    """
+    ledgers.require(store.ledger_path)
+    release_id = require_current(store, namespace)
+    directory = store.release_dir(namespace, release_id)
+    manifest = read_manifest(directory)
+    try:
+        with ExitStack() as held:
+            ledger = held.enter_context(closing(Ledger(store.ledger_path)))
+            catalog = held.enter_context(closing(CatalogReader(directory / "catalog.sqlite")))
+            rows = held.enter_context(CatalogProof(store, manifest, directory / "catalog.sqlite", ledger))
+            work = _Verifying(store, manifest, catalog, rows, Strategy.model_validate(manifest.strategy_config), limits or Limits())
+            if chunk_id is not None:
+                return work.one(chunk_id)
+            version_ids = rows.version_ids()
+            for done, version_id in enumerate(version_ids, 1):
+                work.version(version_id)
+                on_progress(done, len(version_ids))
+            work.release()
+            return work.result()
+    except sqlite3.DatabaseError as error:
+        raise IntegrityError(
+            f"the catalog of release {release_id} cannot be read ({error}); build another with `rag rebuild --full`", code="catalog_damaged"
+        ) from error
+
+
+class _Verifying:
+    """One call of `verify_release`."""
+
+    def __init__(
+        self, store: Store, manifest: Manifest, catalog: CatalogReader, rows: CatalogProof, strategy: Strategy, limits: Limits
+    ) -> None:
+        self.store, self.manifest, self.catalog, self.rows = store, manifest, catalog, rows
+        self.strategy, self.limits = strategy, limits
+        self.failures: list[VerifyFailure] = []
+        self.alone: list[str] = []
+        self.checked = self.edited = 0
+
+    def one(self, chunk_id: str) -> Verification:
+        """The verification of one chunk, with what is shown beside it."""
+        version_id = self.rows.version_of(chunk_id)
+        if version_id is None:
+            raise NotFoundError(
+                f"no chunk {chunk_id!r} in release {self.manifest.release_id} of namespace {self.manifest.namespace!r}; "
+                "`rag query` prints chunk ids"
+            )
+        self.version(version_id, only=chunk_id)
+        self.failures = [failure for failure in self.failures if failure.chunk_id in ("", chunk_id)]
+        return self.result()
+
+    def version(self, version_id: str, only: str = "") -> None:
+        """Prove the rows of a version and its chunks, or one; whatever a damaged row or output raises is a failure of its own."""
+        source_uri = ""
+        try:
+            version = self.catalog.version(version_id)
+            if version is None:
+                self._failed(f"rows: there are chunks of version {version_id}, which the release does not hold", only, version_id)
+                return
+            source_uri = version.source_uri
+            self.failures += self.rows.of_version(version)
+            chunks = list(self.catalog.chunks([only]).values()) if only else self.catalog.chunks_of_version(version_id)
+            self.checked += len(chunks)
+            self.edited += edited_count(chunks)
+            told = {failure.chunk_id for failure in self.failures}
+            found = verify_version(self.store, version, self.manifest.profiles, chunks, self.limits, self.strategy, self.alone)
+            self.failures += [failure for failure in found if failure.chunk_id not in told]
+        except Exception as error:  # what was changed behind our back can raise anything, and must neither end the proof nor pass it
+            logger.exception("verifying %s", version_id)
+            self._failed(f"unreadable: {_said(error)}", "", version_id, source_uri)
+
+    def release(self) -> None:
+        """Prove that the release is whole: its files, its rows, its indexes."""
+        for name in changed_files(self.rows.path.parent, self.manifest.files):
+            self._failed(f"file_changed: {name} is gone or has another sha256 than the manifest says")
+        try:
+            for reason in self.rows.of_release():
+                self._failed(reason)
+            for reason in index_differences(self.rows.path.parent, self.strategy, self.catalog):
+                self._failed(f"counts: {reason}")
+        except Exception as error:  # as above
+            logger.exception("verifying release %s", self.manifest.release_id)
+            self._failed(f"unreadable: {_said(error)}")
+
+    def _failed(self, reason: str, chunk_id: str = "", version_id: str = "", source_uri: str = "") -> None:
+        self.failures.append(VerifyFailure(chunk_id, version_id, source_uri, reason))
+
+    def result(self) -> Verification:
+        """What was found."""
+        return Verification(self.manifest.release_id, self.checked, tuple(self.failures), self.edited, (*self.rows.warnings, *self.alone))
+
+
+def _said(error: Exception) -> str:
+    return error.message if isinstance(error, RagError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,135 @@
+"""From candidates to hits: the last filters, the reranker, preferences and what is shown; each failure a fallback that is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rag_platform.indexes.catalog import ChunkRow
+from rag_platform.ir import Candidate, Hit, QueryIR
+from rag_platform.observability import faults, tracing
+from rag_platform.processes import limits
+from rag_platform.query import filters
+from rag_platform.query.filters import FilterPlan
+from rag_platform.retrieval import reranking
+from rag_platform.retrieval.confidence import confidence
+from rag_platform.retrieval.hydration import joined, limited, preferred, with_picture_texts
+from rag_platform.retrieval.provider_cache import Built
+from rag_platform.retrieval.retrievers import Retrieved
+from rag_platform.retrieval.search_context import Search
+
+
+def post_filtered(s: Search, plan: FilterPlan, fused: list[Candidate]) -> list[Candidate]:
+    """The candidates but for those that have a field that is tested now and do not match it; all of them when that cannot be told."""
+    with tracing.span("stage.filter", provider_type="filter", provider_id=filters.RULES, profile_id=plan.filter_profile_id) as span:
+        kept, effective = fused, plan.execution
+        if plan.drop and fused:
+            with s.attempt("filter", f"the filter on {', '.join(plan.post_fields)} failed and was left out (%s)", span=span) as attempt:
+                where, params = filters.to_drop([candidate.chunk_id for candidate in fused], plan)
+                dropped = set(s.lease.release.catalog.chunk_ids(where, params))
+                kept = [candidate for candidate in fused if candidate.chunk_id not in dropped]
+            if attempt.error is not None:
+                effective = {**effective, "post": []}
+        if (threshold := s.request.score_threshold) is not None:
+            kept = [candidate for candidate in kept if candidate.score >= threshold]
+        counts = [len(fused), len(kept)]
+        span.set(phase="post", candidate_count_before_after_filter=counts, filter_execution_plan_effective=effective)
+        s.record("candidate_count_before_after_filter", counts)
+        if plan.applied:
+            s.flags["filter_execution_plan_effective"] = effective
+        return kept
+
+
+def ordered(s: Search, query: QueryIR, plan: FilterPlan, candidates: list[Candidate], found: Retrieved, top_k: int) -> list[Hit]:
+    """At most top_k hits, counted after reranking, preferences, de-duplication and the limit per document.
+
+    None, and `flags["error"]`, where the texts of the candidates cannot be read.
+    """
+    config, former = s.strategy.reranker, "fusion" if len(found.ran) == 2 else f"{found.mode}-only"
+    with tracing.span("stage.rerank", provider_type="reranker", provider_id=config.provider) as span:
+        built: Built | None = None
+        # its package may be missing, its language model not configured
+        with s.attempt("rerank", f"the reranker cannot be used, the order of {former} stands (%s)", span=span):
+            built = s.library.models.reranker(s.strategy)
+            span.provider.update(built.span)
+        applies = built is not None and built.traits.applies and s.request.rerank
+        favours = bool(plan.soft or plan.favours)
+        whole = favours or s.strategy.retrieval.mmr_lambda < 1  # both choose among all that was found
+        step = len(candidates) if whole else max(config.top_n, top_k) if applies else top_k
+        hits, rows = _joined(s, candidates, step, top_k, span)
+        before = [hit.chunk_id for hit in hits]
+        source = former
+        if built is not None and applies and hits:
+            with s.attempt("rerank", f"reranking failed, the order of {former} stands (%s)", span=span):
+                if _worth_it(s, query, hits, len(found.ran)):
+                    hits, source = _reranked(s, built, query, hits), "rerank"
+                    span.set(movement=reranking.movement(before, [hit.chunk_id for hit in hits]))
+        if favours:
+            with s.attempt("filter", "the preferences failed and were left out (%s)", span=span):
+                hits = reranking.boosted(hits, _favoured(s, plan, rows), config.preference_weight)
+        hits = reranking.renumbered(_limited(s, hits, top_k, span))
+        s.flags.update(rerank_applied=source == "rerank", effective_rank_source=source)
+        span.set(reranker_id=config.provider, rerank_applied=source == "rerank", effective_rank_source=source, k_out=len(hits),
+                 mmr_lambda=s.strategy.retrieval.mmr_lambda)  # fmt: skip
+        tracing.event("rerank.ranked", {"before": before[:top_k], "after": [hit.chunk_id for hit in hits]})
+        with s.attempt("hydration", "what was read in pictures is not shown (%s)", span=span):
+            return with_picture_texts(hits, s.lease.release.catalog)
+        return hits
+
+
+def _reranked(s: Search, built: Built, query: QueryIR, hits: list[Hit]) -> list[Hit]:
+    """The hits in the reranker's order, within its time."""
+    instance, config, limit = built.instance, s.strategy.reranker, s.library.models.limited("reranker", built, s.strategy.reranker)
+
+    def ranked() -> list[Hit]:
+        with limit:
+            return reranking.reranked(instance, config, query, hits, rerank_k=s.strategy.retrieval.rerank_k)
+
+    seconds, setting = min((s.strategy.retrieval.stage_seconds, "retrieval.stage_seconds"),
+                           (config.timeout_ms / 1000, "reranker.timeout_ms"))  # fmt: skip
+    return limits.within(seconds, "stage.rerank", ranked, s.deadline, quick=built.traits.quick, setting=setting)
+
+
+def _worth_it(s: Search, query: QueryIR, hits: Sequence[Hit], legs_ran: int) -> bool:
+    """False under load, and where the order is surer than `reranker.only_below_confidence`."""
+    if limits.RERANK in s.without:
+        s.give_up("rerank", "the hits were not reranked")
+        return False
+    least = s.strategy.reranker.only_below_confidence
+    return least is None or confidence(query, hits[:1], hits[:1], hits, legs=legs_ran) < least
+
+
+def _favoured(s: Search, plan: FilterPlan, rows: dict[str, ChunkRow]) -> dict[str, set[str]]:
+    """Preference to the chunk ids that have it; one that cannot be told is left out."""
+    signals = preferred(plan.soft, rows)
+    for name, where, params in filters.favoured(list(rows), plan):
+        with s.attempt("filter", f"the preference {name} failed and was left out (%s)"):
+            signals[name] = set(s.lease.release.catalog.chunk_ids(where, params))
+    return signals
+
+
+def _joined(s: Search, candidates: list[Candidate], step: int, top_k: int, span: tracing.Span) -> tuple[list[Hit], dict[str, ChunkRow]]:
+    """Hits in the order of the candidates, `step` of them at a time until top_k remain; joining the whole pool would cost more.
+
+    None where the catalog cannot be read: without texts there is nothing to show.
+    """
+    rows: dict[str, ChunkRow] = {}
+    hits: list[Hit] = []
+    with s.attempt("hydration", "the texts of what was found could not be read (%s)", span=span) as attempt:
+        for start in range(0, len(candidates), max(step, 1)):
+            rows.update(s.lease.release.catalog.rows(candidate.chunk_id for candidate in candidates[start : start + step]))
+            hits = joined(candidates[: start + step], rows, s.lease.namespace)
+            if start + step >= len(candidates) or len(_limited(s, hits, top_k, span)) == top_k:
+                break
+    if attempt.error is not None and not hits:
+        code = tracing.error_fields(attempt.error)["code"]
+        s.flags["error"] = {"code": "provider_error", "message": faults.told(attempt.error), "causes": [code]}
+    return hits, rows
+
+
+def _limited(s: Search, hits: list[Hit], top_k: int, span: tracing.Span) -> list[Hit]:
+    """The hits that are shown; the first of them where it cannot be told which repeat others."""
+    config, asked = s.strategy.retrieval, s.request.max_per_document
+    with s.attempt("dedupe", "it could not be told which hits repeat others (%s); all are shown", span=span):
+        return limited(hits, top_k, dedupe=config.dedupe, max_per_document=config.max_per_document if asked is None else asked,
+                       dedupe_threshold=config.dedupe_threshold, mmr_lambda=config.mmr_lambda)  # fmt: skip
+    return hits[:top_k]

@@ -1,0 +1,180 @@
+"""Structural boundaries of the normalised text: sections with stable ids (seed 000 §3.1.5.1)."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+from rag_platform.errors import ConfigError
+from rag_platform.ir import Facts, Section
+from rag_platform.normalisation.edits import Normalised
+
+PREAMBLE = "__preamble__"
+WHOLE = "__document__"
+UNDERLINE = re.compile(r" {0,3}(?:=+|-+)[ \t]*")
+Heading = tuple[int, int, str]  # offset, level, title
+
+
+def headings_of(facts: Facts, normalised: Normalised) -> list[Heading]:
+    """(offset in the normalised text, level, title) of every heading that is left after cleaning."""
+    found: list[Heading] = []
+    for block in facts.blocks:
+        if block.kind != "heading":
+            continue
+        start, end = normalised.span_to_norm(block.start, block.end)
+        if text := normalised.text[start:end]:
+            lead = len(text) - len(text.lstrip())
+            found.append((start + lead, block.level or 1, block.title or " ".join(re.sub(r"^#+|#+\s*$", "", text.strip()).split())))
+    return found
+
+
+def section_id(doc_id: str, section_path: str, ordinal: int) -> str:
+    """`sec_` and 20 hex over document, path and the ordinal among equal paths: no version in it, so it survives edits elsewhere."""
+    return "sec_" + hashlib.sha256("\x1f".join((doc_id, section_path, str(ordinal))).encode()).hexdigest()[:20]
+
+
+def section_hash(sections: Sequence[Section], text: str) -> str:
+    """sha256 over paths and texts: another one means that the structure drifted."""
+    digest = hashlib.sha256()
+    for section in sections:
+        body = hashlib.sha256(text[section.norm_start : section.norm_end].encode()).hexdigest()
+        digest.update(f"{section.section_path}\x1f{section.ordinal}\x1f{body}\n".encode())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class WholeDoc:
+    """The whole text as one section, for texts without structure."""
+
+    NAME: ClassVar[str] = "whole_doc"
+    VERSION: ClassVar[str] = "1"
+
+    def sections(self, text: str, headings: Sequence[Heading], doc_id: str) -> list[Section]:
+        """One section, none for blank text."""
+        if not text.strip():
+            return []
+        h1 = next((title for _, level, title in headings if level == 1 and title), "")
+        return [Section(section_id(doc_id, WHOLE, 0), WHOLE, 0, 0, 0, len(text), title=h1, h1_title=h1)]
+
+
+@dataclass(frozen=True)
+class MarkdownHeadings:
+    """A section per heading up to `max_section_level`; deeper headings stay inside.
+
+    A heading without words opens none. Text before the first heading is `__preamble__`: its own section, part of the first one, or dropped
+    (`doc_preamble_mode`). Short sections, under `min_section_chars`:
+
+    1. a heading with nothing below it but its first child's heading joins that child, whose path already names it;
+    2. a deeper section joins the one before it when that is a sibling or the parent's own text, until what was joined reaches
+       `min_section_chars`: a list of short siblings becomes several sections, and none is filed under a distant heading;
+    3. everything else stays, however short: the text under an H1 is never filed under one of its H2, nor the reverse for a preamble.
+
+    A section that is long enough always begins a section, so an edit moves boundaries only up to the next long one. Ordinals count
+    headings before merging, so merging changes no other id.
+    """
+
+    max_section_level: int = 2
+    include_heading: bool = True
+    doc_preamble_mode: Literal["separate", "merge_into_first", "drop"] = "separate"
+    min_section_chars: int = 200
+
+    NAME: ClassVar[str] = "markdown_headings"
+    VERSION: ClassVar[str] = "1"
+
+    def __post_init__(self) -> None:
+        if self.doc_preamble_mode not in ("separate", "merge_into_first", "drop"):
+            raise ConfigError(f"doc_preamble_mode is {self.doc_preamble_mode!r}; it must be separate, merge_into_first or drop")
+        if not 1 <= self.max_section_level <= 6 or self.min_section_chars < 0:
+            raise ConfigError(f"max_section_level {self.max_section_level} must be 1 to 6, min_section_chars {self.min_section_chars} >= 0")
+
+    def sections(self, text: str, headings: Sequence[Heading], doc_id: str) -> list[Section]:
+        """Sections covering the text in order; blank ones are left out."""
+        opened = self._opened(text, headings, doc_id)
+        first = opened[0].norm_start if opened else len(text)
+        if text[:first].strip():
+            if opened and self.doc_preamble_mode == "merge_into_first":
+                opened[0] = replace(opened[0], norm_start=0)
+            elif not opened or self.doc_preamble_mode == "separate":
+                opened.insert(0, Section(section_id(doc_id, PREAMBLE, 0), PREAMBLE, 0, 0, 0, first))
+        merged = self._merged(text, opened)
+        if not self.include_heading:
+            starts = {offset for offset, level, title in headings if level <= self.max_section_level and title}
+            merged = [
+                replace(section, norm_start=heading_end(text, section.norm_start)) if section.norm_start in starts else section
+                for section in merged
+            ]
+        return [section for section in merged if text[section.norm_start : section.norm_end].strip()]
+
+    def _opened(self, text: str, headings: Sequence[Heading], doc_id: str) -> list[Section]:
+        """One section per heading, nothing merged."""
+        opening = [heading for heading in headings if heading[1] <= self.max_section_level and heading[2].strip()]
+        stack: list[tuple[int, str]] = []
+        counts: dict[str, int] = {}
+        found: list[Section] = []
+        for index, (offset, level, title) in enumerate(opening):
+            stack = [*(item for item in stack if item[0] < level), (level, title)]
+            path = " / ".join(name for _, name in stack)
+            ordinal = counts.get(path, 0)
+            counts[path] = ordinal + 1
+            end = opening[index + 1][0] if index + 1 < len(opening) else len(text)
+            by_level = dict(stack)
+            found.append(
+                Section(
+                    section_id(doc_id, path, ordinal), path, level, ordinal, offset, end, title, by_level.get(1, ""), by_level.get(2, "")
+                )
+            )
+        return found
+
+    def _merged(self, text: str, opened: Sequence[Section]) -> list[Section]:
+        if self.min_section_chars == 0:
+            return list(opened)
+        merged: list[Section] = []
+        joined = 0  # characters joined to the last section
+        waiting: int | None = None  # where a heading without text of its own starts
+        for index, section in enumerate(opened):
+            size = len(text[section.norm_start : section.norm_end].strip())
+            following = opened[index + 1] if index + 1 < len(opened) else None
+            empty = size == 0 or (section.heading_level > 0 and not text[heading_end(text, section.norm_start) : section.norm_end].strip())
+            if empty and following is not None and following.heading_level > section.heading_level:
+                waiting = section.norm_start if waiting is None else waiting
+                continue
+            last = merged[-1] if merged else None
+            short = size < self.min_section_chars and joined + size <= self.min_section_chars
+            if waiting is None and last is not None and short and _related(last, section):
+                merged[-1] = replace(last, norm_end=section.norm_end)
+                joined += size
+                continue
+            merged.append(section if waiting is None else replace(section, norm_start=waiting))
+            joined, waiting = 0, None
+        return merged
+
+
+def _related(last: Section, section: Section) -> bool:
+    """True when `last` is the sibling before the section, or its parent's own text."""
+    if section.heading_level <= 1 or last.heading_level == 0:
+        return False
+    parent = section.section_path[: -len(section.title)]
+    sibling = last.heading_level == section.heading_level and last.section_path[: -len(last.title)] == parent
+    return sibling or (last.heading_level < section.heading_level and last.section_path + " / " == parent)
+
+
+def heading_end(text: str, start: int) -> int:
+    """The offset behind the heading that starts at `start`: one line for `#`, down to the underline for the other kind."""
+    line_end = text.find("\n", start)
+    if line_end < 0:
+        return len(text)
+    if text[start:line_end].lstrip().startswith("#"):
+        return line_end + 1
+    end = line_end + 1
+    for _ in range(20):  # lines of a heading with an underline
+        stop = text.find("\n", end)
+        line = text[end : stop if stop >= 0 else len(text)]
+        if not line.strip() or stop < 0:
+            return end + len(line) if UNDERLINE.fullmatch(line) else line_end + 1
+        if UNDERLINE.fullmatch(line):
+            return stop + 1
+        end = stop + 1
+    return line_end + 1

@@ -1,0 +1,230 @@
+"""What readers do where the data root cannot be written: engines that write beside what they read get a folder of this process instead.
+
+Reads a finished SQLite file from any number of threads, also after another process has removed the file.
+
+A release is removed while questions to it are still answered. What is open stays readable then, but a thread that comes later cannot
+open the file any more; it reads through a connection that is kept for this.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import sqlite3
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)  # what writing comes to where it is not allowed
+_COPIES = 5  # a database that is written just now is copied so often before that is given up
+Stamp = tuple[tuple[int, int, int], ...]
+
+
+def writable(path: Path) -> bool:
+    """True where a file, or a folder, can be changed by this process; so can files beside it."""
+    folder = path if path.is_dir() else path.parent
+    return os.access(folder, os.W_OK) and (not path.exists() or os.access(path, os.W_OK))
+
+
+def stand_in(directory: Path, owner: object, *, copied: bool) -> Path:
+    """A temporary folder that holds the files of `directory`, as copies or as links, and goes when `owner` goes."""
+    folder = Path(tempfile.mkdtemp(prefix="rag-read-"))
+    weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
+    for path in sorted(directory.rglob("*")):
+        target = folder / path.relative_to(directory)
+        if path.is_dir():
+            target.mkdir()
+        elif copied:
+            shutil.copyfile(path, target)
+        elif path.suffix != ".lock":
+            target.symlink_to(path.resolve())
+    return folder
+
+
+def connected(path: Path, *, timeout: float) -> sqlite3.Connection:
+    """A connection to a database of a cache that threads take turns with: in WAL mode where it can be written, else for reading only.
+
+    One that is not there and cannot be made is empty and goes with the process.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if error.errno not in REFUSED:
+            raise
+    if not writable(path):
+        return ReadOnlyFile(path).db() if path.is_file() else sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    db = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
+    db.execute("PRAGMA journal_mode=WAL")
+    return db
+
+
+class ReadOnlyFile:
+    """A connection to an SQLite database in WAL mode that this process cannot write, opened again when the file changed.
+
+    Somebody else may write it meanwhile, where it can be written: with the shared memory of that writer at hand SQLite's own locks hold;
+    without, a log that is not yet in the file is read in a copy of both, and a file without a log is read as it is.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._db: sqlite3.Connection | None = None
+        self._stamp: Stamp = ()
+
+    def db(self) -> sqlite3.Connection:
+        """The connection. Raises sqlite3.OperationalError when the file cannot be read."""
+        stamp = self._now()
+        if self._db is None or stamp != self._stamp:
+            self.close()
+            self._db, self._stamp = self._opened(), stamp
+        return self._db
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    def _beside(self, end: str) -> Path:
+        return self._path.with_name(self._path.name + end)
+
+    def _now(self) -> Stamp:
+        """What tells that the database was written: inode, size and time of the file and of its log."""
+        found = []
+        for path in (self._path, self._beside("-wal"), self._beside("-shm")):
+            try:
+                stat = path.stat()
+                # the shared memory changes with every reader; only whether it is there matters
+                found.append((stat.st_ino, stat.st_size, stat.st_mtime_ns) if path.name[-4:] != "-shm" else (stat.st_ino, 0, 0))
+            except FileNotFoundError:
+                found.append((0, 0, 0))
+        return tuple(found)
+
+    def _opened(self) -> sqlite3.Connection:
+        uri = self._path.resolve().as_uri()
+        log = self._beside("-wal")
+        if self._beside("-shm").exists():
+            try:
+                return _readable(sqlite3.connect(f"{uri}?mode=ro", uri=True, timeout=30, isolation_level=None, check_same_thread=False))
+            except sqlite3.OperationalError:  # left by a writer of another machine, or of another user
+                pass
+        if not log.exists() or not log.stat().st_size:
+            return _readable(sqlite3.connect(f"{uri}?immutable=1", uri=True, isolation_level=None, check_same_thread=False))
+        return self._copied()
+
+    def _copied(self) -> sqlite3.Connection:
+        for left in reversed(range(_COPIES)):
+            folder = Path(tempfile.mkdtemp(prefix="rag-read-"))
+            try:
+                before = self._now()
+                for end in ("", "-wal"):
+                    shutil.copyfile(self._beside(end), folder / f"copy{end}")
+                if before == self._now() or not left:
+                    # an open file stays readable when its name goes, and nothing is left of it when this process ends
+                    return _readable(sqlite3.connect(folder / "copy", isolation_level=None, check_same_thread=False))
+            finally:
+                shutil.rmtree(folder)
+        raise AssertionError("the last copy is read whatever came of it")
+
+
+def _readable(db: sqlite3.Connection) -> sqlite3.Connection:
+    try:
+        db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+_MAPPED_BYTES = 2**31 - 2**16  # the most that SQLite maps; what lies behind it is read as usual
+
+
+class Rows(list[Any]):
+    """The rows of a statement, taken as from a cursor."""
+
+    def fetchall(self) -> list[Any]:
+        """Every row."""
+        return self
+
+    def fetchone(self) -> Any:
+        """The first row, None without any."""
+        return self[0] if self else None
+
+
+class Connection:
+    """A connection that is never closed while it is read; threads that share it take turns.
+
+    SQLite crashes the process when one thread closes what another one reads, so whole results are read under the lock.
+    """
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._lock = threading.Lock()
+
+    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> Rows:
+        """The rows of a statement."""
+        with self._lock:
+            return Rows(self._db.execute(sql, parameters))
+
+    def close(self) -> None:
+        """Close the connection after the statement that runs."""
+        with self._lock:
+            self._db.close()
+
+
+class LastingFile:
+    """The connections to a file that never changes, one a thread; `prepare` is given each new one and may refuse it."""
+
+    def __init__(self, path: Path, prepare: Callable[[sqlite3.Connection], None]) -> None:
+        self._path = path
+        self._uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"  # no locks are needed, nor a place to write them
+        self._prepare = prepare
+        self._local = threading.local()
+        self._open: list[tuple[threading.Thread, Connection]] = []
+        self._closed = False
+        self._lock = threading.Lock()
+        self._kept = self._connected()
+
+    def db(self) -> Connection:
+        """The connection of this thread; the kept one when the file is gone. Raises what SQLite and `prepare` raise."""
+        held: Connection | None = getattr(self._local, "db", None)
+        return self._opened() if held is None else held
+
+    def close(self) -> None:
+        """Close every thread's connection; none can be asked for afterwards."""
+        with self._lock:
+            self._closed = True
+            while self._open:
+                self._open.pop()[1].close()
+        self._kept.close()
+
+    def _opened(self) -> Connection:
+        try:
+            made = self._connected()
+        except sqlite3.OperationalError:
+            if self._path.exists():
+                raise
+            return self._kept
+        with self._lock:
+            if self._closed:
+                made.close()
+            ended = [held for held in self._open if not held[0].is_alive()]
+            self._open = [held for held in self._open if held not in ended] + [(threading.current_thread(), made)]
+        for _, db in ended:  # nobody else would close them before the last reader of the file goes
+            db.close()
+        self._local.db = made
+        return made
+
+    def _connected(self) -> Connection:
+        # Autocommit and shared closing: close() may run in another thread than the queries did.
+        db = sqlite3.connect(self._uri, uri=True, check_same_thread=False, isolation_level=None)
+        try:
+            db.execute(f"PRAGMA mmap_size={_MAPPED_BYTES}")  # pages are read where they lie, not copied into a cache of each connection
+            self._prepare(db)
+        except BaseException:
+            db.close()
+            raise
+        return Connection(db)

@@ -1,0 +1,402 @@
+"""The only module that knows paths under RAG_HOME; every write is atomic (temporary name, fsync, rename)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+import tempfile
+import typing
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rag_platform.errors import FULL_ERRNO, IntegrityError
+from rag_platform.ir import Version
+from rag_platform.storage.locks import locked
+from rag_platform.storage.records import parquet_bytes, parquet_columns, parquet_records, parse_json, to_json
+
+RecordT = TypeVar("RecordT")
+
+
+class Readable(typing.Protocol):
+    """A stream of bytes that can be read once."""
+
+    def read(self, size: int, /) -> bytes:
+        """At most `size` bytes, none at the end."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Store:
+    """Where everything lies; a value object over the data root, safe to build anywhere."""
+
+    home: Path
+
+    # --- paths ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def ledger_path(self) -> Path:
+        """The ledger database."""
+        return self.home / "ledger.sqlite"
+
+    def ledger_backups(self) -> list[Path]:
+        """Copies of the ledger that were put beside it, by a migration or by hand."""
+        own = {self.ledger_path.name, *(self.ledger_path.name + end for end in ("-wal", "-shm", "-journal"))}
+        return sorted(path for path in self.home.glob("*ledger*") if path.is_file() and path.name not in own)
+
+    def config_path(self, strategy_config_id: str) -> Path:
+        """The canonical JSON of a strategy that something was made with, whatever its file says now."""
+        return self.home / "configs" / f"{strategy_config_id}.json"
+
+    @property
+    def embeddings_path(self) -> Path:
+        """The content-addressed embedding cache."""
+        return self.home / "cache" / "embeddings.sqlite"
+
+    @property
+    def descriptions_path(self) -> Path:
+        """What language models wrote about chunks, by what they were asked."""
+        return self.home / "cache" / "descriptions.sqlite"
+
+    @property
+    def logs_dir(self) -> Path:
+        """Structured logs and traces, one JSONL file per process and day."""
+        return self.home / "logs"
+
+    @property
+    def spool_dir(self) -> Path:
+        """Unfinished downloads and copies; anything here may be deleted when no job runs."""
+        return self.home / "spool"
+
+    @property
+    def inbox_dir(self) -> Path:
+        """Watched by the sensor: one folder per namespace."""
+        return self.home / "inbox"
+
+    @property
+    def dagster_dir(self) -> Path:
+        """DAGSTER_HOME by default."""
+        return self.home / "dagster"
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A folder for the length of the block, below the data root: what a killed process leaves in it is found and removed."""
+        self.spool_dir.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self.spool_dir) as folder:
+            yield Path(folder)
+
+    def raw_path(self, file_sha256: str) -> Path:
+        """The bytes of a file as received."""
+        return self.home / "raw" / file_sha256[:2] / file_sha256
+
+    def facts_dir(self, version: Version, profile: str) -> Path:
+        """facts.md, blocks.parquet, media.parquet, summary.json of one parse; equal bytes read by another loader, or in an encoding that
+        their server declared, are another parse."""
+        loader = re.sub(r"\W+", "_", f"{version.loader} {version.charset}".strip())
+        return self.home.joinpath("facts", version.file_sha256[:2], version.file_sha256, f"{profile}-{loader}")
+
+    def version_path(self, version: Version, stage: str, profile: str, edition: str = "") -> Path:
+        """The Parquet file of one stage of one version; that of an edition of it lies beside the version's own."""
+        return self.version_dir(version).joinpath(stage, f"{profile}{f'-{edition}' if edition else ''}.parquet")
+
+    def version_dir(self, version: Version) -> Path:
+        """The outputs of every stage of one version."""
+        return self.home.joinpath("versions", version.namespace, version.doc_id, version.file_sha256[:12])
+
+    def media_dir(self, asset_id: str) -> Path:
+        """original.<ext>, thumb.webp and meta.json of one image."""
+        return self.home / "media" / asset_id
+
+    def media_text_path(self, asset_id: str, profile: str) -> Path:
+        """What a model read in one image, under the profile that made it."""
+        return self.media_dir(asset_id) / "texts" / f"{profile}.json"
+
+    def download_path(self, url: str) -> Path:
+        """What a server said of a URL when it was fetched last."""
+        return self.downloads_dir / f"{hashlib.sha256(url.encode()).hexdigest()[:32]}.json"
+
+    def area(self, name: str) -> Path:
+        """The folder of one kind of data: raw, facts, versions, media, releases or deletions."""
+        return self.home / name
+
+    @property
+    def downloads_dir(self) -> Path:
+        """What servers said of URLs, a file each."""
+        return self.home / "cache" / "downloads"
+
+    def deletion_path(self, namespace: str, sequence: int) -> Path:
+        """What a deletion took, by hashes and ids; written before anything is purged."""
+        return self.home / "deletions" / namespace / f"{sequence}.json"
+
+    def releases_dir(self, namespace: str) -> Path:
+        """All release directories of a namespace, and CURRENT."""
+        return self.home / "releases" / namespace
+
+    def release_dir(self, namespace: str, release_id: str) -> Path:
+        """One release."""
+        return self.releases_dir(namespace) / release_id
+
+    def current_path(self, namespace: str) -> Path:
+        """The pointer to the published release."""
+        return self.releases_dir(namespace) / "CURRENT"
+
+    # --- locks ---------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def writer(self, namespace: str, owner: str, *, wait: float = 0.0) -> Iterator[None]:
+        """Hold the namespace's write lock; the thread that holds it may take it again. The lock dies with its process.
+
+        Raises BusyError naming the holder and since when, after `wait` seconds.
+        """
+        what = f"namespace {namespace!r} is being written"
+        with locked(self.releases_dir(namespace) / ".writer", owner, what, wait=wait):
+            yield
+
+    @contextmanager
+    def drafting(self, namespace: str, *, wait: float = 10.0) -> Iterator[None]:
+        """Change drafts of the namespace with nobody else changing them. Raises BusyError."""
+        with locked(self.releases_dir(namespace) / ".drafts", "a draft", f"a draft of namespace {namespace!r} is being changed", wait=wait):
+            yield
+
+    @contextmanager
+    def receiving(self, *, wait: float = 60.0) -> Iterator[None]:
+        """Hold off the collector of garbage while bytes are stored that no row of the ledger names yet; any number may receive."""
+        with locked(self.home / ".collector", "receiving", "garbage is being collected", shared=True, wait=wait):
+            yield
+
+    @contextmanager
+    def collecting(self, owner: str, *, wait: float = 0.0) -> Iterator[None]:
+        """Be the one collector of garbage, with nobody receiving. Raises BusyError."""
+        with locked(self.home / ".collector", owner, "files are being received, or garbage collected,", wait=wait):
+            yield
+
+    # --- receiving -----------------------------------------------------------------------------------------------------
+
+    def spool(self, source: Readable, chunk_size: int, max_bytes: int) -> tuple[str, int]:
+        """(file_sha256, size) of the stream, its bytes stored under raw/ in one pass. Raises IntegrityError above `max_bytes`."""
+        self.spool_dir.mkdir(parents=True, exist_ok=True)
+        digest, size = hashlib.sha256(), 0
+        handle, temporary = tempfile.mkstemp(dir=self.spool_dir)
+        try:
+            with os.fdopen(handle, "wb") as target:
+                while block := source.read(chunk_size):
+                    size += len(block)
+                    if size > max_bytes:
+                        raise IntegrityError(
+                            f"larger than max_bytes = {max_bytes}; raise limits.max_bytes in settings.yaml", code="too_large"
+                        )
+                    digest.update(block)
+                    target.write(block)
+                target.flush()
+                os.fsync(target.fileno())
+            path = self.raw_path(digest.hexdigest())
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(temporary, path)
+            return digest.hexdigest(), size
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+
+
+# --- atomic files ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path`; renamed over it when the block ends well, removed when it does not."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        _flush(temporary)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def keep_config(store: Store, strategy_config_id: str, config: Any) -> None:
+    """Keep the configuration behind an id that traces and releases name: its file may be changed or renamed. Without a word where the data
+    root cannot be written, for a question needs none of it."""
+    path = store.config_path(strategy_config_id)
+    if not path.is_file():
+        with suppress(OSError):
+            write_json(path, config)
+
+
+class Writes:
+    """Files written now and made visible together, in their order, by `commit`; before it none of them exists under its name.
+
+    Flushing them side by side costs less than half of flushing one after the other, and may run beside the reading of the next document.
+    """
+
+    def __init__(self) -> None:
+        self._pending: list[tuple[str, str]] = []  # (temporary, final)
+
+    def add(self, path: Path, data: bytes) -> str:
+        """Write the bytes beside `path`; returns their sha256."""
+        final = os.fspath(path)
+        folder, name = os.path.split(final)
+        temporary = os.path.join(folder, f".{name}.{secrets.token_hex(4)}")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+        try:
+            handle = os.open(temporary, flags, 0o644)
+        except FileNotFoundError:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            handle = os.open(temporary, flags, 0o644)
+        self._pending.append((temporary, final))
+        with open(handle, "wb", buffering=0) as target:
+            left = memoryview(data)
+            while left:
+                left = left[target.write(left) :]
+            os.fchmod(handle, 0o644)
+        return hashlib.sha256(data).hexdigest()
+
+    def text(self, path: Path, text: str) -> str:
+        """Write UTF-8, newlines as they are."""
+        return self.add(path, text.encode("utf-8"))
+
+    def json(self, path: Path, value: Any) -> str:
+        """Write indented JSON; dataclasses become objects."""
+        return self.add(path, _json_bytes(value))
+
+    def records(self, path: Path, record: type[Any], rows: Sequence[Any]) -> str:
+        """Write records of one type as Parquet."""
+        return self.add(path, parquet_bytes(record, rows, None))
+
+    def commit(self) -> None:
+        """Flush every file to disk, then give each its name in the order they were added."""
+        pending, self._pending = self._pending, []
+        list(_flushers().map(_flush, [temporary for temporary, _ in pending]))
+        for temporary, path in pending:
+            os.replace(temporary, path)
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def discard(self, keep: int = 0) -> None:
+        """Remove what was not committed, but for the `keep` oldest files."""
+        self._pending, dropped = self._pending[:keep], self._pending[keep:]
+        for temporary, _ in dropped:
+            Path(temporary).unlink(missing_ok=True)
+
+
+@functools.cache
+def _flushers() -> Any:
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(8, thread_name_prefix="flush")
+
+
+def _flush(path: Path | str) -> None:
+    with open(path, "rb") as written:
+        os.fsync(written.fileno())
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 atomically, newlines as they are."""
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(text.encode("utf-8"))
+
+
+def read_text(path: Path) -> str:
+    """The UTF-8 text of a file, newlines as they are."""
+    return path.read_bytes().decode("utf-8")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write indented JSON atomically; dataclasses become objects."""
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(_json_bytes(value))
+
+
+def _json_bytes(value: Any) -> bytes:
+    return (json.dumps(to_json(value), ensure_ascii=False, indent=1, sort_keys=True) + "\n").encode("utf-8")
+
+
+def read_json(path: Path) -> Any:
+    """The value of a JSON file."""
+    return parse_json(path.read_bytes())
+
+
+def sha256_file(path: Path, chunk_size: int = 8 * 1024 * 1024) -> str:
+    """The hex sha256 of a file's bytes."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as source:
+        while block := source.read(chunk_size):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+# --- records <-> Parquet and JSON --------------------------------------------------------------------------------------
+
+
+def write_records(path: Path, record: type[Any], rows: Sequence[Any], metadata: dict[str, str] | None = None) -> str:
+    """Write records of one type to Parquet atomically; returns the file's sha256."""
+    data = parquet_bytes(record, rows, metadata)
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(data)
+    return hashlib.sha256(data).hexdigest()
+
+
+def read_records(path: Path, record: type[RecordT]) -> list[RecordT]:
+    """The records of a Parquet file. Raises SchemaVersionError for a file of another version or record."""
+    return parquet_records(path.read_bytes(), record, path)
+
+
+def read_columns(path: Path, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    """The values of some columns of a Parquet file, row by row."""
+    return parquet_columns(path.read_bytes(), names)
+
+
+def files_below(directory: Path) -> list[str]:
+    """The files in a folder and its folders, as sorted relative names with `/`."""
+    found = (f"{os.path.relpath(folder, directory)}/{name}" for folder, _, names in os.walk(directory) for name in names)
+    return sorted(name.removeprefix("./").replace(os.sep, "/") for name in found)
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Make `target` another name of the file, or a copy where the file system has no hard links."""
+    with suppress(OSError):
+        return os.link(source, target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        copy_file(source, target)
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy the bytes inside the kernel; where the file system can, the copy shares them on disk until one of the two is written."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with open(source, "rb") as reading, open(target, "wb") as writing:
+        try:
+            while os.copy_file_range(reading.fileno(), writing.fileno(), 1 << 30):
+                pass
+        except (AttributeError, OSError) as error:
+            if isinstance(error, OSError) and error.errno in FULL_ERRNO:
+                raise
+            reading.seek(0)
+            writing.seek(0)
+            shutil.copyfileobj(reading, writing, 8 * 1024 * 1024)
+
+
+def own_copies(directory: Path) -> None:
+    """Give every file below that has other names bytes of its own, so that it may be changed in place."""
+    for path in [path for path in directory.rglob("*") if path.is_file() and path.stat().st_nlink > 1]:
+        with atomic_path(path) as temporary:
+            copy_file(path, temporary)
+
+
+def directory_bytes(paths: Iterable[Path]) -> int:
+    """The total size of the files below the given folders."""
+    return sum(item.stat().st_size for path in paths for item in path.rglob("*") if item.is_file())
