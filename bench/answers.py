@@ -1,11 +1,13 @@
-"""Answers over a real library: are they proved, do they hold what was asked, and does the library say so when it does not know?
+"""Answers over a real library: are they proved, do they hold what was asked, and does the library
+say so when it does not know?
 
     python bench/answers.py FOLDER [--set tune] [--strategy fast] [--keep HOME] [--show] [--json]
 
-FOLDER is what a set of bench/answers_questions.yaml was written for: the Chinese and English FastAPI documentation (`tune`, `held_out`)
-or the WSL documentation (`other`). It is indexed by the functions of documents/ and indexes/, without Dagster; `--keep` names a data
-root that is used again. A citation counts as proved when its chunk is proved against the raw bytes of the file and each of its spans
-is a slice of it; a needle counts as found when the text of a citation holds it.
+FOLDER is what a set of bench/answers_questions.yaml was written for: the Chinese and English
+FastAPI documentation (`tune`, `held_out`) or the WSL documentation (`other`). It is indexed by the
+functions of documents/ and indexes/, without Dagster; `--keep` names a data root that is used
+again. A citation counts as proved when its chunk is proved against the raw bytes of the file and
+each of its spans is a slice of it; a needle counts as found when the text of a citation holds it.
 """
 
 from __future__ import annotations
@@ -63,18 +65,29 @@ def build(home: Path, folder: Path, strategy_name: str) -> None:
     store = Store(settings.home)
     if store.current_path(NAMESPACE).is_file():
         return
-    parts: dict[str, Any] = {"settings": settings, "strategy": load_strategy(settings), "store": store, "ledger": Ledger(store.ledger_path)}
+    parts: dict[str, Any] = {
+        "settings": settings,
+        "strategy": load_strategy(settings),
+        "store": store,
+        "ledger": Ledger(store.ledger_path),
+    }
     received = receive([folder], NAMESPACE, options=ReceiveOptions(), **parts)
     ingest_versions([parts["ledger"].version(item) for item in received.to_process], **parts)
     manifest, checks = build_candidate(NAMESPACE, **parts)
     assert all(check.passed for check in checks), checks
-    publish_candidate(NAMESPACE, manifest.release_id, settings=settings, store=store, ledger=parts["ledger"])
+    publish_candidate(
+        NAMESPACE, manifest.release_id, settings=settings, store=store, ledger=parts["ledger"]
+    )
 
 
 def is_proved(store: Store, citation: Citation) -> bool:
     """True when the chunk is proved against the raw bytes and the spans lie in its text."""
     proof = verify_release(store, NAMESPACE, chunk_id=citation.chunk_id)
-    return proof.checked == 1 and not proof.failures and all(0 <= a < b <= len(citation.text) for a, b in citation.spans)
+    return (
+        proof.checked == 1
+        and not proof.failures
+        and all(0 <= a < b <= len(citation.text) for a, b in citation.spans)
+    )
 
 
 def ask_all(name: str, questions: dict[str, Any], strategy: str, show: bool) -> Report:
@@ -89,7 +102,12 @@ def ask_all(name: str, questions: dict[str, Any], strategy: str, show: bool) -> 
         result = answer(library, QueryRequest(text, NAMESPACE))
         report.seconds += time.perf_counter() - started
         if show:
-            print(f"\n--- {text}\n[{'answered' if result.answered else 'refused'} {result.confidence}]\n{result.answer_markdown[:700]}")
+            print(
+                f"\n"
+                f"--- {text}\n"
+                f"[{'answered' if result.answered else 'refused'} {result.confidence}]\n"
+                f"{result.answer_markdown[:700]}"
+            )
         return result
 
     for row in questions["answerable"]:
@@ -113,23 +131,44 @@ def ask_all(name: str, questions: dict[str, Any], strategy: str, show: bool) -> 
 def table(report: Report) -> str:
     """The report for people."""
     lines = [
-        f"{report.set}, strategy {report.strategy}: {report.seconds / max(1, report.answerable + report.unknown) * 1000:.0f} ms a question",
+        (
+            f"{report.set}, strategy {report.strategy}:"
+            f" {report.seconds / max(1, report.answerable + report.unknown) * 1000:.0f} ms a"
+            " question"
+        ),
         f"  citations proved                {report.proved} of {report.citations}",
-        f"  answerable, a citation holds it {report.found} of {report.answerable} (the answer itself {report.first})",
+        (
+            f"  answerable, a citation holds it {report.found} of {report.answerable} (the answer"
+            f" itself {report.first})"
+        ),
         f"  answerable but refused          {len(report.refused_known)} (goal 0)",
-        f"  not answerable and refused      {report.unknown - len(report.answered_unknown)} of {report.unknown} (goal 13 of 15)",
+        (
+            f"  not answerable and refused      {report.unknown - len(report.answered_unknown)} of"
+            f" {report.unknown} (goal 13 of 15)"
+        ),
         f"  answers with a flagged sentence {report.flagged}",
     ]
-    lines += [f"  {label}: {text}" for label, texts in (("refused", report.refused_known), ("answered", report.answered_unknown),
-                                                        ("not cited", report.missed)) for text in texts]  # fmt: skip
+    lines += [
+        f"  {label}: {text}"
+        for label, texts in (
+            ("refused", report.refused_known),
+            ("answered", report.answered_unknown),
+            ("not cited", report.missed),
+        )
+        for text in texts
+    ]
     return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Index, ask, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--set", dest="sets", action="append", help="tune, held_out or other; may be repeated")
+    parser.add_argument(
+        "--set", dest="sets", action="append", help="tune, held_out or other; may be repeated"
+    )
     parser.add_argument("--strategy", default="fast")
     parser.add_argument("--keep", type=Path, help="a data root to use again")
     parser.add_argument("--show", action="store_true", help="print every answer")
@@ -138,8 +177,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     questions = yaml.safe_load(QUESTIONS.read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as scratch:
         build(given.keep or Path(scratch), given.folder, given.strategy)
-        reports = [ask_all(name, questions[name], given.strategy, given.show) for name in given.sets or ["tune"]]
-    print(json.dumps([asdict(report) for report in reports], ensure_ascii=False) if given.json else "\n\n".join(map(table, reports)))
+        reports = [
+            ask_all(name, questions[name], given.strategy, given.show)
+            for name in given.sets or ["tune"]
+        ]
+    print(
+        json.dumps([asdict(report) for report in reports], ensure_ascii=False)
+        if given.json
+        else "\n\n".join(map(table, reports))
+    )
 
 
 if __name__ == "__main__":

@@ -12,9 +12,11 @@ from rag_platform.documents.previewing import preview
 SAMPLE = 100  # files that are really cut; their mean tells how many more are needed
 
 _ENGLISH = (
-    "router parcel lane chute scanner belt module table draft active label weight sensor motor speed limit shift operator console alarm "
-    "handover drain overflow destination retry threshold camera barcode address station controller standby heartbeat failover backlog "
-    "throughput latency window queue worker release version document section index vector query token answer citation evidence"
+    "router parcel lane chute scanner belt module table draft active label weight sensor motor"
+    " speed limit shift operator console alarm handover drain overflow destination retry threshold"
+    " camera barcode address station controller standby heartbeat failover backlog throughput"
+    " latency window queue worker release version document section index vector query token answer"
+    " citation evidence"
 ).split()
 _CHINESE = (
     "路由 控制器 扫描站 格口 皮带 模块 面单 置信度 阈值 重试 告警 交接 停机 备机 心跳 超时 "
@@ -22,8 +24,12 @@ _CHINESE = (
 ).split()
 
 
-def write_corpus(folder: Path, chunks: int, strategy: Strategy, settings: Settings, seed: int = 7) -> int:
-    """Write Markdown files that the strategy cuts into `chunks` chunks, within a percent or a section; returns how many files."""
+def write_corpus(
+    folder: Path, chunks: int, strategy: Strategy, settings: Settings, seed: int = 7
+) -> int:
+    """Write Markdown files that the strategy cuts into `chunks` chunks, within a percent or a
+    section; returns how many files.
+    """
     rng = random.Random(seed)
     files = cut = 0
     wanted = math.inf
@@ -35,27 +41,42 @@ def write_corpus(folder: Path, chunks: int, strategy: Strategy, settings: Settin
         files += 1
         if files > SAMPLE:
             continue
-        while cut + (made := len(preview(path, strategy, settings).chunks)) > chunks and "\n## " in text:
+        while (
+            cut + (made := len(preview(path, strategy, settings).chunks)) > chunks
+            and "\n## " in text
+        ):
             text = text.rpartition("\n## ")[0]  # the last one is as long as is left
             path.write_text(text, encoding="utf-8")
         cut += made
-        wanted = files if cut >= chunks else round(files * chunks / cut) if files == SAMPLE else math.inf
+        wanted = (
+            files if cut >= chunks else round(files * chunks / cut) if files == SAMPLE else math.inf
+        )
     return files
 
 
 def _document(number: int, rng: random.Random) -> str:
     lines = [f"# Note {number}: {' '.join(rng.choices(_ENGLISH, k=3))}", ""]
     for section in range(5):
-        lines += [f"## {section + 1} {' '.join(rng.choices(_ENGLISH, k=2))} NT-{number:05d}-{section}", ""]
+        lines += [
+            f"## {section + 1} {' '.join(rng.choices(_ENGLISH, k=2))} NT-{number:05d}-{section}",
+            "",
+        ]
         for _ in range(4):
             lines += [_chinese(rng) if rng.random() < 0.3 else _english(rng), ""]
         if section == 2:
-            lines += ["| key | value |", "|---|---|", *(f"| {word} | {rng.randrange(10_000)} |" for word in rng.choices(_ENGLISH, k=6)), ""]
+            lines += [
+                "| key | value |",
+                "|---|---|",
+                *(f"| {word} | {rng.randrange(10_000)} |" for word in rng.choices(_ENGLISH, k=6)),
+                "",
+            ]
     return "\n".join(lines)
 
 
 def _english(rng: random.Random) -> str:
-    sentences = (" ".join(rng.choices(_ENGLISH, k=rng.randrange(8, 16))).capitalize() + "." for _ in range(4))
+    sentences = (
+        " ".join(rng.choices(_ENGLISH, k=rng.randrange(8, 16))).capitalize() + "." for _ in range(4)
+    )
     return " ".join(sentences)
 
 
@@ -69,4 +90,8 @@ def question(rng: random.Random) -> str:
     if kind < 0.2:
         return "".join(rng.choices(_CHINESE, k=3)) + "是多少？"
     words = " ".join(rng.choices(_ENGLISH, k=rng.randrange(3, 7)))
-    return f"What is the {words} of NT-{rng.randrange(100):05d}-{rng.randrange(5)}?" if kind < 0.35 else f"How does the {words} work?"
+    return (
+        f"What is the {words} of NT-{rng.randrange(100):05d}-{rng.randrange(5)}?"
+        if kind < 0.35
+        else f"How does the {words} work?"
+    )

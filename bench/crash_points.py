@@ -1,11 +1,15 @@
-"""Where a piece of work changes files, and what becomes of it when it is killed there, or the disk is full from there on.
+"""Where a piece of work changes files, and what becomes of it when it is killed there, or the disk
+is full from there on.
 
-A point is a site and an occurrence of it: the kind of change (`open`, `os.rename`, `sql`, ...) and the innermost lines of the package that
-made it, e.g. `os.rename store.py:258 < documents/versions.py:318`. Python's audit events tell of every file that is made, renamed, linked
-or removed below the watched folder; statements of SQLite outside a transaction are seen by tracing the connection; what native code is
-about to make durable is told by the package itself (audit event `rag_platform.commit`).
+A point is a site and an occurrence of it: the kind of change (`open`, `os.rename`, `sql`, ...) and
+the innermost lines of the package that made it, e.g. `os.rename store.py:258 <
+documents/versions.py:318`. Python's audit events tell of every file that is made, renamed, linked
+or removed below the watched folder; statements of SQLite outside a transaction are seen by tracing
+the connection; what native code is about to make durable is told by the package itself (audit event
+`rag_platform.commit`).
 
-Work runs in forked children, so that a kill costs no start: the parent imports everything, opens nothing and has one thread.
+Work runs in forked children, so that a kill costs no start: the parent imports everything, opens
+nothing and has one thread.
 """
 
 from __future__ import annotations
@@ -32,13 +36,22 @@ from typing import Any
 import rag_platform
 
 PACKAGE = str(Path(rag_platform.__file__).parent) + os.sep
-# Modules through which everything writes: the site of what they do is told with the line that called them.
-_CARRIERS = ("store.py", "ledger.py", "ledger_tables.py", "locks.py", "observability/logs.py", "indexes/embedding_cache.py")
+# Modules through which everything writes: the site of what they do is told with the line that
+# called them.
+_CARRIERS = (
+    "store.py",
+    "ledger.py",
+    "ledger_tables.py",
+    "locks.py",
+    "observability/logs.py",
+    "indexes/embedding_cache.py",
+)
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _STATEMENTS = ("INSERT", "UPDATE", "DELETE", "REPLACE", "CREATE", "DROP", "ALTER", "VACUUM")
 _PRAGMAS = ("USER_VERSION=", "JOURNAL_MODE", "WAL_CHECKPOINT")  # that change a file
 COMMIT = "rag_platform.commit"
-# Position of the path in an event's arguments, and of the descriptor of the folder it is relative to.
+# Position of the path in an event's arguments, and of the descriptor of the folder it is relative
+# to.
 _EVENTS: dict[str, tuple[int, int | None]] = {
     "open": (0, None),
     "os.rename": (1, 3),
@@ -70,9 +83,13 @@ class Point:
 
 
 class Watch:
-    """Sees every change below a folder; kills the process at `kill`, or has everything that needs space fail from `full` on."""
+    """Sees every change below a folder; kills the process at `kill`, or has everything that needs
+    space fail from `full` on.
+    """
 
-    def __init__(self, folder: Path, *, kill: Point | int | None = None, full: Point | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, kill: Point | int | None = None, full: Point | None = None
+    ) -> None:
         self.folder = str(folder.resolve()) + os.sep
         self.kill, self.full = kill, full  # an int kills at that change, whatever it is
         self.seen: list[Point] = []
@@ -102,16 +119,22 @@ class Watch:
         """The path that is about to change, empty when nothing below the folder does."""
         if event == "open":
             mode, flags = arguments[1], arguments[2]
-            if isinstance(arguments[0], int) or not (set(mode or "") & set("wax+") or flags & _WRITING):
+            if isinstance(arguments[0], int) or not (
+                set(mode or "") & set("wax+") or flags & _WRITING
+            ):
                 return ""
         position, base = _EVENTS[event]
         given = arguments[position]
-        path = os.readlink(f"/proc/self/fd/{given}") if isinstance(given, int) else os.fsdecode(given)
+        path = (
+            os.readlink(f"/proc/self/fd/{given}") if isinstance(given, int) else os.fsdecode(given)
+        )
         if base is not None and len(arguments) > base and arguments[base] not in (-1, None):
             path = os.path.join(os.readlink(f"/proc/self/fd/{arguments[base]}"), path)
         path = os.path.abspath(path)
         exists = os.path.lexists(path)
-        idle = (event == "os.mkdir" and exists) or (event in ("os.remove", "os.rmdir") and not exists)
+        idle = (event == "os.mkdir" and exists) or (
+            event in ("os.remove", "os.rmdir") and not exists
+        )
         return path if path.startswith(self.folder) and not idle else ""
 
     def _statement(self, handle: sqlite3.Connection, statement: str) -> None:
@@ -136,7 +159,9 @@ class Watch:
 
 
 def _place(frame: FrameType | None) -> str:
-    """The innermost line of the package, and the one that called it when it only carries out what others want."""
+    """The innermost line of the package, and the one that called it when it only carries out what
+    others want.
+    """
     found: list[str] = []
     while frame is not None and len(found) < 2:
         name = frame.f_code.co_filename
@@ -151,7 +176,7 @@ def _place(frame: FrameType | None) -> str:
     return " < ".join(found) or "outside"
 
 
-# --- children ------------------------------------------------------------------------------------------------------------
+# --- children -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -165,7 +190,9 @@ class Ended:
 
 
 def forked(function: Callable[[], Any], seconds: float = 120.0) -> Ended:
-    """What `function` returns (as JSON) or raises in a forked child; one that takes longer is killed and said to have hung."""
+    """What `function` returns (as JSON) or raises in a forked child; one that takes longer is
+    killed and said to have hung.
+    """
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -193,7 +220,10 @@ def _end_child(write: int, function: Callable[[], Any]) -> None:
     try:
         said: dict[str, Any] = {"value": function()}
     except BaseException as error:
-        said = {"error": traceback.format_exc(), "raised": f"{type(error).__name__} [{getattr(error, 'code', '')}]: {error}"}
+        said = {
+            "error": traceback.format_exc(),
+            "raised": f"{type(error).__name__} [{getattr(error, 'code', '')}]: {error}",
+        }
     data = json.dumps(said).encode()
     while data:
         data = data[os.write(write, data) :]
@@ -205,12 +235,22 @@ def preload(modules: Sequence[str]) -> None:
     for name in modules:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    threads = [Path(f"/proc/self/task/{task}/comm").read_text(encoding="utf-8").strip() for task in os.listdir("/proc/self/task")]
-    assert set(threads[1:]) <= {"jemalloc_bg_thd"}, f"a module started threads, forks would be unsound: {threads}"  # jemalloc knows forks
+    threads = [
+        Path(f"/proc/self/task/{task}/comm").read_text(encoding="utf-8").strip()
+        for task in os.listdir("/proc/self/task")
+    ]
+    # jemalloc knows forks
+    assert set(threads[1:]) <= {"jemalloc_bg_thd"}, (
+        f"a module started threads, forks would be unsound: {threads}"
+    )
 
 
-def side_by_side(function: Callable[[int, Any], Any], items: Sequence[Any], workers: int) -> Iterable[Any]:
-    """What `function(worker, item)` returns (as JSON) for each item, in any order, from so many forked workers."""
+def side_by_side(
+    function: Callable[[int, Any], Any], items: Sequence[Any], workers: int
+) -> Iterable[Any]:
+    """What `function(worker, item)` returns (as JSON) for each item, in any order, from so many
+    forked workers.
+    """
     reads = {}
     for worker in range(workers):
         read, write = os.pipe()

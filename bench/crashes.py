@@ -1,13 +1,17 @@
-"""Kills work at every point where it changes a file, and fills the disk there; afterwards the library must be whole and the work complete.
+"""Kills work at every point where it changes a file, and fills the disk there; afterwards the
+library must be whole and the work complete.
 
-    python bench/crashes.py [--scenario update ...] [--first-and-last] [--points 20] [--seconds 50] [--fault kill full] [--workers 2]
+    python bench/crashes.py [--scenario update ...] [--first-and-last] [--points 20] [--seconds 50]
+    [--fault kill full] [--workers 2]
 
-For each write point a data root is copied, the work begins in a process of its own and is killed (SIGKILL) at that point. Then, in a fresh
-process: CURRENT names a complete release whose files have their recorded hashes, its chunks, vectors and answers are wholly those of
-before or of after, no quote fails, the ledger is sound. The same work is then run again: it must complete, to the same chunks, vectors and
-answers as work that was never interrupted, and what a garbage collection leaves must be the same files. `full` refuses everything that
-needs space from the point on, instead of killing: the work must end with an error that says so. Exit code 1 when any point was not
-recovered. `--first-and-last` takes only the first and the last occurrence of each site.
+For each write point a data root is copied, the work begins in a process of its own and is killed
+(SIGKILL) at that point. Then, in a fresh process: CURRENT names a complete release whose files have
+their recorded hashes, its chunks, vectors and answers are wholly those of before or of after, no
+quote fails, the ledger is sound. The same work is then run again: it must complete, to the same
+chunks, vectors and answers as work that was never interrupted, and what a garbage collection leaves
+must be the same files. `full` refuses everything that needs space from the point on, instead of
+killing: the work must end with an error that says so. Exit code 1 when any point was not recovered.
+`--first-and-last` takes only the first and the last occurrence of each site.
 """
 
 from __future__ import annotations
@@ -46,7 +50,9 @@ BEFORE = {
 }
 AFTER = {
     "ports.md": f"# Ports\n\nThe gateway listens on port 9090.{LIMITS}",
-    "steps.md": "# Steps\n\nError PPR-9087 means that the licence is missing.\n\n![chart](chart.png)\n",
+    "steps.md": (
+        "# Steps\n\nError PPR-9087 means that the licence is missing.\n\n![chart](chart.png)\n"
+    ),
     "old.md": None,
 }
 
@@ -114,7 +120,7 @@ SCENARIOS = [
 ]
 
 
-# --- one point -----------------------------------------------------------------------------------------------------------
+# --- one point ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -141,7 +147,9 @@ class Trial:
 
 
 def prepare(scenario: Scenario, folder: Path) -> Trial:
-    """Make the beginning unless another scenario left it in the folder, run the work once undisturbed and note every point it passes."""
+    """Make the beginning unless another scenario left it in the folder, run the work once
+    undisturbed and note every point it passes.
+    """
     trial = Trial(scenario, folder, NOTHING, NOTHING, [], [])
     begin = trial.place("begin")
     if not begin.home.exists():
@@ -160,11 +168,20 @@ def prepare(scenario: Scenario, folder: Path) -> Trial:
     after = _value(forked(undisturbed))
     points = after["points"]
     preload(after["modules"])
-    return Trial(scenario, folder, _state(before), _state(after["state"]), after["files"], [Point(*point) for point in points])
+    return Trial(
+        scenario,
+        folder,
+        _state(before),
+        _state(after["state"]),
+        after["files"],
+        [Point(*point) for point in points],
+    )
 
 
 def _settled(place: Place) -> Any:
-    """The state after the work and what is left of files when everything that nobody needs was collected."""
+    """The state after the work and what is left of files when everything that nobody needs was
+    collected.
+    """
     state = _plain(state_of(place))
     check_ledger(place)
     collect(place)
@@ -173,7 +190,9 @@ def _settled(place: Place) -> Any:
 
 
 def collect(place: Place) -> None:
-    """Remove what nobody needs, files left by dead processes included: their age is what the collector goes by."""
+    """Remove what nobody needs, files left by dead processes included: their age is what the
+    collector goes by.
+    """
     for path in place.home.rglob("*"):
         if path.is_file() and (path.name.startswith(".") or path.parent == place.store.spool_dir):
             os.utime(path, (0, 0))
@@ -185,11 +204,19 @@ def check_ledger(place: Place) -> None:
     db = sqlite3.connect(place.store.ledger_path)
     assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     db.close()
-    published = [row.release_id for row in place.ledger.releases(NAMESPACE) if row.state == "published"]
+    published = [
+        row.release_id for row in place.ledger.releases(NAMESPACE) if row.state == "published"
+    ]
     current = releases.current(place.store, NAMESPACE)
-    assert published == [current], f"the ledger says {published} is published, CURRENT says {current}"
+    assert published == [current], (
+        f"the ledger says {published} is published, CURRENT says {current}"
+    )
     rows = {row.release_id for row in place.ledger.releases(NAMESPACE)}
-    unknown = [m.release_id for m in releases.list_releases(place.store, NAMESPACE) if m.release_id not in rows]
+    unknown = [
+        m.release_id
+        for m in releases.list_releases(place.store, NAMESPACE)
+        if m.release_id not in rows
+    ]
     assert not unknown, f"releases on disk that the ledger does not know: {unknown}"
 
 
@@ -217,9 +244,18 @@ def _value(ended: Ended) -> Any:
 
 
 def try_point(trial: Trial, worker: int, point: Point, fault: str) -> dict[str, Any]:
-    """What became of the library when the work met the fault at one point; `wrong` is empty when all is well."""
+    """What became of the library when the work met the fault at one point; `wrong` is empty when
+    all is well.
+    """
     place = trial.fresh(f"worker{worker}")
-    found: dict[str, Any] = {"point": str(point), "kind": point.kind, "fault": fault, "wrong": "", "live": "", "ended": ""}
+    found: dict[str, Any] = {
+        "point": str(point),
+        "kind": point.kind,
+        "fault": fault,
+        "wrong": "",
+        "live": "",
+        "ended": "",
+    }
 
     def disturbed() -> None:
         watch = Watch(place.enter().home, **{fault: point}).install()
@@ -229,7 +265,9 @@ def try_point(trial: Trial, worker: int, point: Point, fault: str) -> dict[str, 
 
 
 def work(trial: Trial, place: Place, watch: Watch | None = None) -> None:
-    """Do the scenario's work. Raises StorageError, as a job tells it, when the disk is full through whatever library."""
+    """Do the scenario's work. Raises StorageError, as a job tells it, when the disk is full through
+    whatever library.
+    """
     try:
         trial.scenario.work(place)
     except Exception as error:
@@ -240,11 +278,19 @@ def work(trial: Trial, place: Place, watch: Watch | None = None) -> None:
 
 def judged(trial: Trial, place: Place, ended: Ended, found: dict[str, Any]) -> dict[str, Any]:
     """`found` with what became of the library after a fault, and what is wrong with it."""
-    found["ended"] = f"signal {ended.signal}" if ended.signal else ended.raised.split(":")[0] or "nothing happened"
+    found["ended"] = (
+        f"signal {ended.signal}"
+        if ended.signal
+        else ended.raised.split(":")[0] or "nothing happened"
+    )
     if ended.error.startswith("hung"):
         return {**found, "wrong": ended.error}
     if ended.raised and not ended.raised.startswith("StorageError [disk_full]"):
-        return {**found, "wrong": f"another error than that the disk is full: {ended.raised}", "stack": ended.error}
+        return {
+            **found,
+            "wrong": f"another error than that the disk is full: {ended.raised}",
+            "stack": ended.error,
+        }
 
     def looked() -> str:
         state = state_of(place.enter())
@@ -256,7 +302,9 @@ def judged(trial: Trial, place: Place, ended: Ended, found: dict[str, Any]) -> d
             trial.after.visible,
         ):
             return "old with the deletion"
-        assert state.content() == trial.after.content(), f"neither before nor after: {len(state.chunks)} chunks, hidden {state.hidden}"
+        assert state.content() == trial.after.content(), (
+            f"neither before nor after: {len(state.chunks)} chunks, hidden {state.hidden}"
+        )
         return "new"
 
     def repaired() -> None:
@@ -264,7 +312,9 @@ def judged(trial: Trial, place: Place, ended: Ended, found: dict[str, Any]) -> d
         trial.scenario.work(place)
         settled = _settled(place)
         state = _state(settled["state"])
-        assert state.content() == trial.after.content(), "the work done again came to something else"
+        assert state.content() == trial.after.content(), (
+            "the work done again came to something else"
+        )
         over = sorted(set(settled["files"]) ^ set(trial.files))
         assert not over, f"other files than without the fault: {over}"
 
@@ -276,7 +326,7 @@ def judged(trial: Trial, place: Place, ended: Ended, found: dict[str, Any]) -> d
     return found
 
 
-# --- all points ----------------------------------------------------------------------------------------------------------
+# --- all points ---------------------------------------------------------------------------------
 
 
 def chosen(points: Sequence[Point], first_and_last: bool) -> list[Point]:
@@ -286,7 +336,9 @@ def chosen(points: Sequence[Point], first_and_last: bool) -> list[Point]:
     occurrences = defaultdict(list)
     for point in points:
         occurrences[point.site].append(point)
-    return [point for found in occurrences.values() for point in dict.fromkeys((found[0], found[-1]))]
+    return [
+        point for found in occurrences.values() for point in dict.fromkeys((found[0], found[-1]))
+    ]
 
 
 def run(scenario: Scenario, options: argparse.Namespace, folder: Path) -> tuple[int, int]:
@@ -296,10 +348,13 @@ def run(scenario: Scenario, options: argparse.Namespace, folder: Path) -> tuple[
     points = chosen(trial.points, options.first_and_last)
     sites = {point.site for point in trial.points}
     print(
-        f"\n{scenario.name}: {len(trial.points)} write points at {len(sites)} sites; the work took {time.monotonic() - began:.1f} s",
+        f"\n"
+        f"{scenario.name}: {len(trial.points)} write points at {len(sites)} sites; the work took"
+        f" {time.monotonic() - began:.1f} s",
         flush=True,
     )
-    points.sort(key=lambda point: hashlib.sha256(str(point).encode()).digest())  # what is tried of them is a mixture
+    # what is tried of them is a mixture
+    points.sort(key=lambda point: hashlib.sha256(str(point).encode()).digest())
     items = [(point, fault) for point in points[: options.points] for fault in options.fault]
     until = time.monotonic() + options.seconds
 
@@ -313,13 +368,25 @@ def run(scenario: Scenario, options: argparse.Namespace, folder: Path) -> tuple[
         kinds = Counter(result["kind"] for result in mine)
         lives = Counter(result["live"] or "?" for result in mine)
         recovered = sum(not result["wrong"] for result in mine)
-        print(f"  {fault}: {recovered} of {len(mine)} recovered ({', '.join(f'{k} {n}' for k, n in sorted(kinds.items()))}); "
-              f"live afterwards: {', '.join(f'{k} {n}' for k, n in sorted(lives.items()))}")  # fmt: skip
+        print(
+            f"  {fault}: {recovered} of {len(mine)} recovered"
+            f" ({', '.join(f'{k} {n}' for k, n in sorted(kinds.items()))}); live afterwards:"
+            f" {', '.join(f'{k} {n}' for k, n in sorted(lives.items()))}"
+        )
         ends = Counter(result["ended"][:110] for result in mine)
         print("    ended: " + "; ".join(f"{end} ({count})" for end, count in ends.most_common(8)))
     for result in bad[: options.show]:
-        print(f"  NOT RECOVERED {result.get('fault')} {result.get('point')}\n    ended: {result.get('ended')}\n    {result.get('wrong')}")
-        print("      " + (result.get("broken") or result.get("stack") or "").strip().replace("\n", "\n      ")[-1500:])
+        print(
+            f"  NOT RECOVERED {result.get('fault')} {result.get('point')}\n"
+            f"    ended: {result.get('ended')}\n"
+            f"    {result.get('wrong')}"
+        )
+        print(
+            "      "
+            + (result.get("broken") or result.get("stack") or "")
+            .strip()
+            .replace("\n", "\n      ")[-1500:]
+        )
     if untried := len(points) * len(options.fault) - len(results):
         print(f"  {untried} faults were not tried: --points and --seconds bound them")
     return len(results), len(bad)
@@ -327,11 +394,15 @@ def run(scenario: Scenario, options: argparse.Namespace, folder: Path) -> tuple[
 
 def main() -> int:
     """Run the fault injection."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--scenario", nargs="*", default=[scenario.name for scenario in SCENARIOS])
     parser.add_argument("--fault", nargs="*", default=["kill", "full"], choices=["kill", "full"])
     parser.add_argument("--first-and-last", action="store_true")
-    parser.add_argument("--points", type=int, help="points to try of each scenario, a mixture; default: all")
+    parser.add_argument(
+        "--points", type=int, help="points to try of each scenario, a mixture; default: all"
+    )
     parser.add_argument("--seconds", type=float, default=float("inf"), help="for each scenario")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--show", type=int, default=5, help="how many failures to print in full")

@@ -1,10 +1,13 @@
 """Every bad input gets what is expected of it: no crash, no hang, no lost neighbour, never silence.
 
-    python bench/faults.py [--data FOLDER] [--only faults|pdf-robust|PART OF A PATH] [--profile layout|fast] [--json]
+    python bench/faults.py [--data FOLDER] [--only faults|pdf-robust|PART OF A PATH] [--profile
+    layout|fast] [--json]
 
-FOLDER holds `faults/` and `pdf-robust/`, each with its manifest.jsonl. Every file is received and ingested as a user's would be (without
-Dagster, vectors by feature hashing), together with a neighbour that must land. Printed: one line a file with its outcome, the seconds it
-took, and whether the rule for its kind holds (`faults_rules.py` has the rules). Exit code 1 when one does not.
+FOLDER holds `faults/` and `pdf-robust/`, each with its manifest.jsonl. Every file is received and
+ingested as a user's would be (without Dagster, vectors by feature hashing), together with a
+neighbour that must land. Printed: one line a file with its outcome, the seconds it took, and
+whether the rule for its kind holds (`faults_rules.py` has the rules). Exit code 1 when one does
+not.
 """
 
 from __future__ import annotations
@@ -25,7 +28,14 @@ from pathlib import Path
 from faults_rules import Outcome, problem
 
 from rag_platform.config.profiles import stage_profiles
-from rag_platform.config.settings import EmbeddingConfig, LoadingConfig, Settings, Strategy, load_settings, load_strategy
+from rag_platform.config.settings import (
+    EmbeddingConfig,
+    LoadingConfig,
+    Settings,
+    Strategy,
+    load_settings,
+    load_strategy,
+)
 from rag_platform.documents.provenance import verify_version
 from rag_platform.documents.versions import load_facts
 from rag_platform.ingestion.batches import ingest_versions
@@ -68,18 +78,35 @@ class Bench:
         self.done += 1
         self.connections.clear()
         neighbour = self.scratch / f"neighbour-{self.done}.md"
-        neighbour.write_text(f"# Neighbour\n\nThe neighbour number {self.done} is well.\n", encoding="utf-8")
+        neighbour.write_text(
+            f"# Neighbour\n\nThe neighbour number {self.done} is well.\n", encoding="utf-8"
+        )
         target = self.prepared(case)
         namespace = f"case-{self.done}"  # images and folders must not meet those of other cases
-        parts = {"strategy": self.strategy, "settings": self.settings, "store": self.store, "ledger": self.ledger}
+        parts = {
+            "strategy": self.strategy,
+            "settings": self.settings,
+            "store": self.store,
+            "ledger": self.ledger,
+        }
         started = time.perf_counter()
         reception = receive([target, neighbour], namespace, options=ReceiveOptions(), **parts)
         self.warnings = {}
-        ingest_versions([self.ledger.version(item) for item in reception.to_process], on_outcome=self.note, **parts)
+        ingest_versions(
+            [self.ledger.version(item) for item in reception.to_process],
+            on_outcome=self.note,
+            **parts,
+        )
         seconds = time.perf_counter() - started
-        own = [item for item in reception.items if not item.source_uri.startswith("files/neighbour-")]
-        beside = [item for item in reception.items if item.source_uri.startswith("files/neighbour-")]
-        landed = all(self.ledger.version(item.version_id).status == "ready" for item in beside) and bool(beside)
+        own = [
+            item for item in reception.items if not item.source_uri.startswith("files/neighbour-")
+        ]
+        beside = [
+            item for item in reception.items if item.source_uri.startswith("files/neighbour-")
+        ]
+        landed = all(
+            self.ledger.version(item.version_id).status == "ready" for item in beside
+        ) and bool(beside)
         if target.is_dir():
             return self.of_folder(target, own, seconds, landed)
         return self.of_item(own[0], seconds, landed)
@@ -89,13 +116,23 @@ class Bench:
         self.warnings.setdefault(version.version_id, []).extend(outcome.warnings)
 
     def prepared(self, case: Case) -> Path:
-        """What to ingest: the file, a document that shows it when it is an image, the unpacked folder of a tar."""
+        """What to ingest: the file, a document that shows it when it is an image, the unpacked
+        folder of a tar.
+        """
         folder = self.scratch / f"case-{self.done}"
         if case.file.startswith("images/") and case.path.suffix in IMAGES:
-            shutil.copytree(case.path.parent if case.path.parent.name == "images" else case.path.parent.parent, folder)
+            shutil.copytree(
+                case.path.parent if case.path.parent.name == "images" else case.path.parent.parent,
+                folder,
+            )
             shown = folder / "shown.md"
-            relative = case.path.relative_to(case.path.parent.parent if case.path.parent.name != "images" else case.path.parent)
-            shown.write_text(f"# Picture\n\nBefore it.\n\n![shown]({relative.as_posix()})\n\nBehind it.\n", encoding="utf-8")
+            relative = case.path.relative_to(
+                case.path.parent.parent if case.path.parent.name != "images" else case.path.parent
+            )
+            shown.write_text(
+                f"# Picture\n\nBefore it.\n\n![shown]({relative.as_posix()})\n\nBehind it.\n",
+                encoding="utf-8",
+            )
             return shown
         if case.file.endswith(".tar.gz"):
             folder.mkdir()
@@ -104,28 +141,61 @@ class Bench:
             return folder
         return case.path
 
-    def of_folder(self, folder: Path, items: Sequence[JobItem], seconds: float, neighbour: bool) -> Outcome:
+    def of_folder(
+        self, folder: Path, items: Sequence[JobItem], seconds: float, neighbour: bool
+    ) -> Outcome:
         """The outcome of a folder: the files that landed, and the reasons of the others."""
-        names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
-        ready = [item.source_uri for item in items if item.version_id and self.ledger.version(item.version_id).status == "ready"]
+        names = [
+            path.relative_to(folder).as_posix()
+            for path in folder.rglob("*")
+            if path.is_file() and not path.is_symlink()
+        ]
+        ready = [
+            item.source_uri
+            for item in items
+            if item.version_id and self.ledger.version(item.version_id).status == "ready"
+        ]
         return Outcome(
-            landed=True, seconds=seconds, neighbour=neighbour, connections=tuple(self.connections), files=tuple(sorted(names)),
+            landed=True,
+            seconds=seconds,
+            neighbour=neighbour,
+            connections=tuple(self.connections),
+            files=tuple(sorted(names)),
             sources=tuple(sorted(uri.partition("/")[2] for uri in ready)),
             warnings=tuple(f"{item.source_uri}: {item.reason}" for item in items if item.reason),
-        )  # fmt: skip
+        )
 
     def of_item(self, item: JobItem, seconds: float, neighbour: bool) -> Outcome:
         """The outcome of one file."""
-        shared = {"seconds": seconds, "neighbour": neighbour, "connections": tuple(self.connections)}
+        shared = {
+            "seconds": seconds,
+            "neighbour": neighbour,
+            "connections": tuple(self.connections),
+        }
         if not item.version_id:
             return Outcome(landed=False, code=item.code, reason=item.reason, **shared)
         version = self.ledger.version(item.version_id)
         if version.status != "ready":
-            return Outcome(landed=False, code=version.code, reason=version.reason, loader=version.loader, **shared)
+            return Outcome(
+                landed=False,
+                code=version.code,
+                reason=version.reason,
+                loader=version.loader,
+                **shared,
+            )
         profiles = stage_profiles(self.strategy)
         facts = load_facts(self.store, version, profiles["facts"])
-        stages = {"media": "media", "edits": "sections", "sections": "sections", "chunks": "chunks", "views": "views"}
-        paths = {kind: self.store.version_path(version, kind, profiles[stage]) for kind, stage in stages.items()}
+        stages = {
+            "media": "media",
+            "edits": "sections",
+            "sections": "sections",
+            "chunks": "chunks",
+            "views": "views",
+        }
+        paths = {
+            kind: self.store.version_path(version, kind, profiles[stage])
+            for kind, stage in stages.items()
+        }
         chunks = read_records(paths["chunks"], Chunk)
         failures = verify_version(self.store, version, profiles, chunks, self.settings.limits)
         return Outcome(
@@ -149,29 +219,45 @@ def cases(data: Path, only: str) -> Iterator[Case]:
     for folder in ("faults", "pdf-robust"):
         for line in (data / folder / "manifest.jsonl").read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
-            kind, expect = row.get("kind", "pdf-robust"), row.get("expect", "text, pictures, or a clear reason; no crash, no hang")
+            kind, expect = (
+                row.get("kind", "pdf-robust"),
+                row.get("expect", "text, pictures, or a clear reason; no crash, no hang"),
+            )
             case = Case(row["file"], kind, expect, data / folder / row["file"], row)
             if not only or only in f"{folder}/{row['file']}":
                 yield case
 
 
 def new_bench(profile: str) -> Bench:
-    """A bench over an empty data root; connections beyond this machine's own processes are noted."""
+    """A bench over an empty data root; connections beyond this machine's own processes are
+    noted.
+    """
     scratch = Path(tempfile.mkdtemp(prefix="rag-faults-"))
     os.environ["RAG_HOME"] = str(scratch / "home")
     settings = load_settings()
     strategy = load_strategy(settings, "default")
     loaders = tuple(
-        item.model_copy(update={"options": {**item.options, "profile": profile}}) if item.provider == "pdf" else item
+        (
+            item.model_copy(update={"options": {**item.options, "profile": profile}})
+            if item.provider == "pdf"
+            else item
+        )
         for item in strategy.loading.loaders
     )
-    strategy = strategy.model_copy(update={"loading": LoadingConfig(loaders=loaders), "embedding": EmbeddingConfig(provider="hashing")})
+    strategy = strategy.model_copy(
+        update={
+            "loading": LoadingConfig(loaders=loaders),
+            "embedding": EmbeddingConfig(provider="hashing"),
+        }
+    )
     store = Store(settings.home)
     bench = Bench(settings, strategy, store, Ledger(store.ledger_path), scratch)
 
     def watch(event: str, args: tuple[object, ...]) -> None:
         if event in ("socket.connect", "socket.getaddrinfo"):
-            bench.connections.append(f"{event} {args[-1] if event == 'socket.connect' else args[0]}")
+            bench.connections.append(
+                f"{event} {args[-1] if event == 'socket.connect' else args[0]}"
+            )
 
     sys.addaudithook(watch)
     return bench
@@ -180,13 +266,18 @@ def new_bench(profile: str) -> Bench:
 def main() -> int:
     """Print the table; 1 when a rule does not hold."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("RAG_TEST_DATA", "../shared/data")))
+    parser.add_argument(
+        "--data", type=Path, default=Path(os.environ.get("RAG_TEST_DATA", "../shared/data"))
+    )
     parser.add_argument("--only", default="")
     parser.add_argument("--profile", choices=("layout", "fast"), default="layout")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     if not (arguments.data / "faults" / "manifest.jsonl").is_file():
-        parser.error(f"no faults/manifest.jsonl in {arguments.data}; name the folder with --data or RAG_TEST_DATA")
+        parser.error(
+            f"no faults/manifest.jsonl in {arguments.data}; name the folder with --data or"
+            " RAG_TEST_DATA"
+        )
     bench = new_bench(arguments.profile)
     verdicts: Counter[str] = Counter()
     for case in cases(arguments.data, arguments.only):
@@ -194,7 +285,10 @@ def main() -> int:
         wrong = problem(case.file, case.kind, case.facts, case.path, outcome)
         verdicts["NOT OK" if wrong else "ok"] += 1
         _show(case, outcome, wrong, arguments.json)
-    print(f"\n{verdicts['ok']} ok, {verdicts['NOT OK']} not ok", file=sys.stderr if arguments.json else sys.stdout)
+    print(
+        f"\n{verdicts['ok']} ok, {verdicts['NOT OK']} not ok",
+        file=sys.stderr if arguments.json else sys.stdout,
+    )
     shutil.rmtree(bench.scratch, ignore_errors=True)
     return 1 if verdicts["NOT OK"] else 0
 
@@ -202,10 +296,19 @@ def main() -> int:
 def _show(case: Case, outcome: Outcome, wrong: str, as_json: bool) -> None:
     said = outcome.said()
     if as_json:
-        row = {"file": case.file, "kind": case.kind, "expect": case.expect, "outcome": said, "seconds": round(outcome.seconds, 2)}
+        row = {
+            "file": case.file,
+            "kind": case.kind,
+            "expect": case.expect,
+            "outcome": said,
+            "seconds": round(outcome.seconds, 2),
+        }
         print(json.dumps({**row, "ok": not wrong, "problem": wrong}, ensure_ascii=False))
         return
-    print(f"{'NOT OK' if wrong else 'ok':6} {outcome.seconds:6.1f}s {case.file:48} {case.kind[:40]:40} {said[:110]}")
+    print(
+        f"{'NOT OK' if wrong else 'ok':6} {outcome.seconds:6.1f}s {case.file:48}"
+        f" {case.kind[:40]:40} {said[:110]}"
+    )
     if wrong:
         print(f"{'':14} expected: {case.expect}\n{'':14} found: {wrong[:200]}")
 

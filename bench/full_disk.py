@@ -1,9 +1,11 @@
-"""Work on a disk that is really full at some moment: the error says so, the library is whole, and with space the work completes.
+"""Work on a disk that is really full at some moment: the error says so, the library is whole, and
+with space the work completes.
 
     unshare -Urm python bench/full_disk.py [--scenario update ...] [--levels 12]
 
-Where bench/crashes.py refuses what Python asks of the system, here the system refuses, whoever asks: each trial runs on a file system in
-memory with only so many bytes free, from hardly any to what the work needs. Mounting wants a user namespace of its own, hence `unshare`.
+Where bench/crashes.py refuses what Python asks of the system, here the system refuses, whoever
+asks: each trial runs on a file system in memory with only so many bytes free, from hardly any to
+what the work needs. Mounting wants a user namespace of its own, hence `unshare`.
 """
 
 from __future__ import annotations
@@ -51,14 +53,18 @@ def try_level(trial: Trial, free: int) -> dict[str, Any]:
 
 
 def unwarned(trial: Trial, place: Place) -> None:
-    """The work without the look at the free space that comes before a release is built: another process takes the space after it."""
+    """The work without the look at the free space that comes before a release is built: another
+    process takes the space after it.
+    """
     building.RESERVE = -LARGE
     work(trial, place.enter())
 
 
 def main() -> int:
     """Run the trials."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--scenario", nargs="*", default=["first", "update", "rebuild", "purge"])
     parser.add_argument("--levels", type=int, default=12)
     options = parser.parse_args()
@@ -66,13 +72,25 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="rag-full-") as folder:
         for scenario in (known for known in SCENARIOS if known.name in options.scenario):
             trial = prepare(scenario, Path(folder) / scenario.name)
-            levels = [int(FIRST + (LAST - FIRST) * (step / max(1, options.levels - 1)) ** 3) for step in range(options.levels)]
+            levels = [
+                int(FIRST + (LAST - FIRST) * (step / max(1, options.levels - 1)) ** 3)
+                for step in range(options.levels)
+            ]
             results = [try_level(trial, level) for level in levels]
-            ends = Counter(f"{result['ended']}, {result['live'] or '?'} release live" for result in results)
+            ends = Counter(
+                f"{result['ended']}, {result['live'] or '?'} release live" for result in results
+            )
             bad = [result for result in results if result["wrong"]]
-            print(f"{scenario.name}: {len(results) - len(bad)} of {len(results)} recovered: {dict(ends)}", flush=True)
+            print(
+                f"{scenario.name}: {len(results) - len(bad)} of {len(results)} recovered:"
+                f" {dict(ends)}",
+                flush=True,
+            )
             for result in bad:
-                print(f"  WRONG with {result['free']:,} bytes free: {result['wrong']}\n{result.get('stack', '')[-1500:]}")
+                print(
+                    f"  WRONG with {result['free']:,} bytes free: {result['wrong']}\n"
+                    f"{result.get('stack', '')[-1500:]}"
+                )
             wrong += len(bad)
     return 1 if wrong else 0
 

@@ -2,10 +2,11 @@
 
     python bench/ingest.py [--chunks 2000 20000] [--strategy fast] [--pdf FOLDER]
 
-Bare calls: parse (markdown-it, or pymupdf4llm with the same options) and embed the very texts that our run embeds, with the embedder's
-own batching, in as many processes as there are cores. Printed: walls, their ratio, a second ingest of the same files, and what Dagster's
-bookkeeping adds. On a machine that others use the ratio of the walls says how busy it was in each half; that of the processor times does
-not.
+Bare calls: parse (markdown-it, or pymupdf4llm with the same options) and embed the very texts that
+our run embeds, with the embedder's own batching, in as many processes as there are cores. Printed:
+walls, their ratio, a second ingest of the same files, and what Dagster's bookkeeping adds. On a
+machine that others use the ratio of the walls says how busy it was in each half; that of the
+processor times does not.
 """
 
 from __future__ import annotations
@@ -49,8 +50,15 @@ class Root:
 
     def receive(self, folder: Path) -> Reception:
         """Receive a folder."""
-        return receive([folder], NAMESPACE, strategy=self.strategy, settings=self.settings, store=self.store, ledger=self.ledger,
-                       options=ReceiveOptions())  # fmt: skip
+        return receive(
+            [folder],
+            NAMESPACE,
+            strategy=self.strategy,
+            settings=self.settings,
+            store=self.store,
+            ledger=self.ledger,
+            options=ReceiveOptions(),
+        )
 
     def versions(self, ids: Sequence[str]) -> list[Version]:
         """The ledger's rows."""
@@ -58,7 +66,13 @@ class Root:
 
     def ingest(self, versions: Sequence[Version]) -> IngestionTotals:
         """The seven stages, without Dagster."""
-        return ingest_versions(versions, settings=self.settings, strategy=self.strategy, store=self.store, ledger=self.ledger)
+        return ingest_versions(
+            versions,
+            settings=self.settings,
+            strategy=self.strategy,
+            store=self.store,
+            ledger=self.ledger,
+        )
 
 
 def new_root(strategy: str) -> Root:
@@ -109,21 +123,38 @@ def embed_share(provider: str, options: dict[str, object], texts: list[str]) -> 
 
 
 def embed_bare(strategy: Strategy, texts: list[str], processes: int) -> None:
-    """Embed texts in as many processes as there are cores, each calling the library once on its share."""
+    """Embed texts in as many processes as there are cores, each calling the library once on its
+    share.
+    """
     ordered = sorted(texts, key=len)
     shares = [ordered[i::processes] for i in range(processes)]
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        list(pool.map(embed_share, [strategy.embedding.provider] * processes, [strategy.embedding.options] * processes, shares))
+        list(
+            pool.map(
+                embed_share,
+                [strategy.embedding.provider] * processes,
+                [strategy.embedding.options] * processes,
+                shares,
+            )
+        )
 
 
 def texts_of(root: Root, versions: Sequence[Version]) -> list[str]:
     """The distinct texts that a run over these versions embeds."""
-    views = (v for version in versions for v in VersionBuild(version, root.strategy, root.settings, root.store).views)
-    return list({view.content_hash: view.dense_text for view in views if view.dense_text.strip()}.values())
+    views = (
+        v
+        for version in versions
+        for v in VersionBuild(version, root.strategy, root.settings, root.store).views
+    )
+    return list(
+        {view.content_hash: view.dense_text for view in views if view.dense_text.strip()}.values()
+    )
 
 
 def run_dagster(root: Root, ids: Sequence[str]) -> float:
-    """Seconds of the Dagster job over versions whose outputs all exist: its bookkeeping, and reading what is reused; imports excluded."""
+    """Seconds of the Dagster job over versions whose outputs all exist: its bookkeeping, and
+    reading what is reused; imports excluded.
+    """
     import dagster as dg
 
     import rag_platform.definitions  # noqa: F401
@@ -133,7 +164,9 @@ def run_dagster(root: Root, ids: Sequence[str]) -> float:
     prepare(root.store)
     job = root.ledger.add_job("ingest", NAMESPACE, {"version_ids": list(ids)})
     with dg.DagsterInstance.get() as instance:
-        work = Work(job, root.settings, root.store, root.ledger, instance, Progress(root.ledger, job.job_id))
+        work = Work(
+            job, root.settings, root.store, root.ledger, instance, Progress(root.ledger, job.job_id)
+        )
         return timed(lambda: run_documents(work))[0]
 
 
@@ -143,8 +176,17 @@ def remove(root: Root) -> None:
     shutil.rmtree(root.store.home)
 
 
-def measure(label: str, folder: Path, root: Root, parse: Callable[[Sequence[Path]], None], suffix: str, chunks: int = 0) -> None:
-    """Print one table of figures for one corpus. Raises SystemExit when it was to have `chunks` chunks and has not."""
+def measure(
+    label: str,
+    folder: Path,
+    root: Root,
+    parse: Callable[[Sequence[Path]], None],
+    suffix: str,
+    chunks: int = 0,
+) -> None:
+    """Print one table of figures for one corpus. Raises SystemExit when it was to have `chunks`
+    chunks and has not.
+    """
     files = sorted(folder.rglob(f"*{suffix}"))
     reception = root.receive(folder)
     versions = root.versions(reception.to_process)
@@ -165,15 +207,29 @@ def measure(label: str, folder: Path, root: Root, parse: Callable[[Sequence[Path
     assert isinstance(second, Reception)
     print(f"\n{label}; load average {os.getloadavg()[0]:.1f}")
     size = sum(path.stat().st_size for path in files)
-    print(f"  built: {totals.documents} documents of {size / 1e6:.1f} MB, {totals.chunks} chunks, {len(texts)} vectors, "
-          f"{len(totals.failures)} failed; {of_strategy(root.strategy)}")  # fmt: skip
+    print(
+        f"  built: {totals.documents} documents of {size / 1e6:.1f} MB, {totals.chunks} chunks,"
+        f" {len(texts)} vectors, {len(totals.failures)} failed; {of_strategy(root.strategy)}"
+    )
     rate = len(texts) / embed_seconds
-    print(f"  bare libraries      {bare:8.2f} s   parse {parse_seconds:.2f} + embed {embed_seconds:.2f} ({rate:.0f} texts/s)")
-    print(f"  our seven stages    {ours:8.2f} s   ratio {ours / bare:.2f}   {totals.documents / ours:.1f} documents/s")
+    print(
+        f"  bare libraries      {bare:8.2f} s   parse {parse_seconds:.2f} + embed"
+        f" {embed_seconds:.2f} ({rate:.0f} texts/s)"
+    )
+    print(
+        f"  our seven stages    {ours:8.2f} s   ratio {ours / bare:.2f}  "
+        f" {totals.documents / ours:.1f} documents/s"
+    )
     if suffix == ".md":  # the children that read PDFs live on, so their time cannot be told yet
         ours_cpu, bare_cpu = cpu[1] - cpu[0], cpu[3] - cpu[2]
-        print(f"  processor time      {bare_cpu:8.2f} s   ours {ours_cpu:.2f} s, ratio {ours_cpu / bare_cpu:.2f}")
-    print(f"  the same again      {again:8.2f} s   {100 * again / ours:.1f} % of the first, {len(second.to_process)} to process")
+        print(
+            f"  processor time      {bare_cpu:8.2f} s   ours {ours_cpu:.2f} s, ratio"
+            f" {ours_cpu / bare_cpu:.2f}"
+        )
+    print(
+        f"  the same again      {again:8.2f} s   {100 * again / ours:.1f} % of the first,"
+        f" {len(second.to_process)} to process"
+    )
     if landed:
         ids = [v.version_id for v in landed]
         # Twice, and the faster one counts: a shared machine only ever adds time.
@@ -181,14 +237,19 @@ def measure(label: str, folder: Path, root: Root, parse: Callable[[Sequence[Path
         dagster = min(run_dagster(root, ids) for _ in range(2))
         alone = run_dagster(root, ids[:1])
         added = 1000 * (dagster - reused) / len(ids)
-        print(f"  all outputs reused  {reused:8.2f} s   as a Dagster run {dagster:.2f} s: bookkeeping {added:.1f} ms a document in all;")
+        print(
+            f"  all outputs reused  {reused:8.2f} s   as a Dagster run {dagster:.2f} s: bookkeeping"
+            f" {added:.1f} ms a document in all;"
+        )
         print(f"                                 a run over one document takes {alone:.2f} s")
     remove(root)
 
 
 def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--chunks", type=int, nargs="*", default=[2000])
     parser.add_argument("--strategy", default="fast")
     parser.add_argument("--pdf", type=Path, help="a folder of PDFs to measure too")
@@ -197,9 +258,18 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             root = new_root(options.strategy)
             write_corpus(Path(folder), chunks, root.strategy, root.settings)
-            measure(f"Markdown, {chunks} chunks asked for", Path(folder), root, parse_markdown, ".md", chunks)
+            measure(
+                f"Markdown, {chunks} chunks asked for",
+                Path(folder),
+                root,
+                parse_markdown,
+                ".md",
+                chunks,
+            )
     if options.pdf:
-        measure(f"PDF, {options.pdf.name}", options.pdf, new_root(options.strategy), parse_pdf, ".pdf")
+        measure(
+            f"PDF, {options.pdf.name}", options.pdf, new_root(options.strategy), parse_pdf, ".pdf"
+        )
 
 
 if __name__ == "__main__":

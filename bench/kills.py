@@ -1,12 +1,15 @@
-"""Kills processes with SIGKILL at random moments of their work; nothing may stay "running", and the next request must publish.
+"""Kills processes with SIGKILL at random moments of their work; nothing may stay "running", and the
+next request must publish.
 
     python bench/kills.py [--kind cli ui daemon] [--count 20] [--documents 30] [--seed 1]
 
-`cli` kills the process of a job that `rag ingest` launched. `ui` kills the process of a run that the web page launches, a backfill's in one
-of four trials, or of the release that follows. `daemon` kills everything that `make ui` starts, and starts it again. After each kill work
-is asked for again, under another config where the web page asks, and must be published; then no job is open in the ledger, no run or
-backfill under way in Dagster, and CURRENT holds every document's newest words under the config as it is. Prints where each process was when
-it was killed. Exit code 1 when one trial failed.
+`cli` kills the process of a job that `rag ingest` launched. `ui` kills the process of a run that
+the web page launches, a backfill's in one of four trials, or of the release that follows. `daemon`
+kills everything that `make ui` starts, and starts it again. After each kill work is asked for
+again, under another config where the web page asks, and must be published; then no job is open in
+the ledger, no run or backfill under way in Dagster, and CURRENT holds every document's newest words
+under the config as it is. Prints where each process was when it was killed. Exit code 1 when one
+trial failed.
 """
 
 from __future__ import annotations
@@ -33,7 +36,12 @@ from typing import Any
 os.environ["DAGSTER_DISABLE_TELEMETRY"] = "1"
 
 import dagster as dg
-from dagster._core.execution.backfill import BULK_ACTION_TERMINAL_STATUSES, BulkActionsFilter, BulkActionStatus, PartitionBackfill
+from dagster._core.execution.backfill import (
+    BULK_ACTION_TERMINAL_STATUSES,
+    BulkActionsFilter,
+    BulkActionStatus,
+    PartitionBackfill,
+)
 
 from rag_platform.assets.partitions import RANGE_END, RANGE_START, document_versions
 from rag_platform.config.profiles import INGESTION_STAGES, stage_profiles
@@ -79,7 +87,10 @@ class Place:
         shutil.copytree(CONFIG, folder / "config")
         settings = folder / "config" / "settings.yaml"
         settings.write_text(
-            settings.read_text(encoding="utf-8").replace("default_strategy: default", "default_strategy: killed"), encoding="utf-8"
+            settings.read_text(encoding="utf-8").replace(
+                "default_strategy: default", "default_strategy: killed"
+            ),
+            encoding="utf-8",
         )
         os.environ |= {
             "RAG_HOME": str(folder / "home"),
@@ -98,41 +109,72 @@ class Place:
     def write(self) -> None:
         """Other words in every document."""
         for number in range(self.documents):
-            text = f"# Page {number}\n\nRound {self.round} of page {number}. " + f"Line {number} of the list.\n" * 40
+            text = (
+                f"# Page {number}\n\nRound {self.round} of page {number}. "
+                + f"Line {number} of the list.\n" * 40
+            )
             (self.docs / f"page{number}.md").write_text(text, encoding="utf-8")
 
     def ingest(self) -> subprocess.Popen[str]:
         """`rag ingest` under way."""
-        command = [sys.executable, "-m", "rag_platform.cli.main", "ingest", str(self.docs), "--wait", "60", "--json"]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        command = [
+            sys.executable,
+            "-m",
+            "rag_platform.cli.main",
+            "ingest",
+            str(self.docs),
+            "--wait",
+            "60",
+            "--json",
+        ]
+        return subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
 
     def problems(self) -> list[str]:
         """What is not as it should be when all work is done."""
         found: list[str] = []
         with closing(Ledger(self.store.ledger_path)) as ledger:
-            found += [f"job {job.job_id} ({job.kind}) is {job.state}" for state in jobs.OPEN_STATES for job in ledger.jobs(state=state)]
+            found += [
+                f"job {job.job_id} ({job.kind}) is {job.state}"
+                for state in jobs.OPEN_STATES
+                for job in ledger.jobs(state=state)
+            ]
             live = {version.version_id: version for _, version in ledger.live("default")}
         with dg.DagsterInstance.get() as instance:
             statuses = [dg.DagsterRunStatus(status) for status in OPEN_RUNS]
             found += [
-                f"run {run.run_id} ({run.job_name}) is {run.status.value}" for run in instance.get_runs(dg.RunsFilter(statuses=statuses))
+                f"run {run.run_id} ({run.job_name}) is {run.status.value}"
+                for run in instance.get_runs(dg.RunsFilter(statuses=statuses))
             ]
-            found += [f"backfill {backfill.backfill_id} is {backfill.status.value}" for backfill in open_backfills(instance)]
+            found += [
+                f"backfill {backfill.backfill_id} is {backfill.status.value}"
+                for backfill in open_backfills(instance)
+            ]
         current = releases.current(self.store, "default")
         if current is None:
             return [*found, "nothing is published"]
         manifest = releases.manifest_of(self.store, "default", current)
         if set(manifest.versions) != set(live) or len(live) != self.documents:
-            found.append(f"release {current} holds {len(manifest.versions)} versions, {len(live)} are live, {self.documents} were written")
-        if manifest.profiles["embeddings"] != stage_profiles(load_strategy(self.settings, "killed"))["embeddings"]:
+            found.append(
+                f"release {current} holds {len(manifest.versions)} versions, {len(live)} are live,"
+                f" {self.documents} were written"
+            )
+        if (
+            manifest.profiles["embeddings"]
+            != stage_profiles(load_strategy(self.settings, "killed"))["embeddings"]
+        ):
             found.append(f"release {current} holds what an earlier config made")
         for version in live.values():
-            if self.store.raw_path(version.file_sha256).read_bytes() != (self.docs / version.filename).read_bytes():
+            if (
+                self.store.raw_path(version.file_sha256).read_bytes()
+                != (self.docs / version.filename).read_bytes()
+            ):
                 found.append(f"{version.filename} is live with earlier words")
         return found
 
 
-# --- the command line ----------------------------------------------------------------------------------------------------------
+# --- the command line ---------------------------------------------------------------------------
 
 
 def cli(place: Place, chance: random.Random, took: float) -> str:
@@ -142,12 +184,21 @@ def cli(place: Place, chance: random.Random, took: float) -> str:
     started = place.ingest()
     until = time.monotonic() + PATIENCE
     with closing(Ledger(place.store.ledger_path)) as ledger:
-        while not (found := [job for state in ("queued", "running") for job in ledger.jobs("default", state=state) if job.pid]):
+        while not (
+            found := [
+                job
+                for state in ("queued", "running")
+                for job in ledger.jobs("default", state=state)
+                if job.pid
+            ]
+        ):
             assert time.monotonic() < until and started.poll() is None, "no job was launched"
             time.sleep(0.01)
         job = found[0]
         time.sleep(chance.uniform(0, took))
-        place_of_death = ledger.job(job.job_id).progress.get("stage") or ledger.job(job.job_id).state
+        place_of_death = (
+            ledger.job(job.job_id).progress.get("stage") or ledger.job(job.job_id).state
+        )
         kill(job.pid)
     started.communicate(timeout=PATIENCE)
     again = place.ingest()
@@ -167,7 +218,7 @@ def undisturbed(place: Place) -> float:
         return float(jobs.summary(ledger.jobs("default")[0])["seconds"]) + 2.0  # and its start
 
 
-# --- the web page and the daemon -------------------------------------------------------------------------------------------------
+# --- the web page and the daemon ----------------------------------------------------------------
 
 
 class Site:
@@ -182,43 +233,86 @@ class Site:
 
     def start(self) -> None:
         """Everything, until the web page answers."""
-        command = [sys.executable, "-m", "rag_platform.assets.instance", "dev", "-h", "127.0.0.1", "-p", str(self.port)]
+        command = [
+            sys.executable,
+            "-m",
+            "rag_platform.assets.instance",
+            "dev",
+            "-h",
+            "127.0.0.1",
+            "-p",
+            str(self.port),
+        ]
         with open(self.place.folder / "dagster.log", "ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, cwd=self.place.folder)
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, start_new_session=True, cwd=self.place.folder
+            )
         awaited(lambda: self.answers(), "the web page to answer")
         # the door's own session, and that of Dagster's command with all that it starts
-        self.sessions = {self.process.pid, *(pid for pid in processes() if parent(pid) == self.process.pid)}
+        self.sessions = {
+            self.process.pid,
+            *(pid for pid in processes() if parent(pid) == self.process.pid),
+        }
 
     def answers(self) -> bool:
         """True when the web page knows the code."""
         try:
-            found = self.ask("{ repositoriesOrError { ... on RepositoryConnection { nodes { name location { name } } } } }", {})
+            found = self.ask(
+                "{ repositoriesOrError { ... on RepositoryConnection { nodes { name location { name"
+                " } } } } }",
+                {},
+            )
         except OSError:
             return False
         for node in found["repositoriesOrError"].get("nodes", ()):
-            self.code = {"repositoryName": node["name"], "repositoryLocationName": node["location"]["name"]}
+            self.code = {
+                "repositoryName": node["name"],
+                "repositoryLocationName": node["location"]["name"],
+            }
             return True
         return False
 
     def ask(self, query: str, variables: Any) -> Any:
         """The data of a GraphQL query."""
         body = json.dumps({"query": query, "variables": variables}).encode()
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/graphql", body, {"Content-Type": "application/json"})
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}/graphql", body, {"Content-Type": "application/json"}
+        )
         with urllib.request.urlopen(request, timeout=30) as answer:
             return json.load(answer)["data"]
 
     def request(self, backfill: bool) -> None:
-        """Every stage of every live version again, launched as the page does it: a backfill, or the range passed to a single run."""
+        """Every stage of every live version again, launched as the page does it: a backfill, or the
+        range passed to a single run.
+        """
         assets = [{"path": [stage]} for stage in INGESTION_STAGES]
         with dg.DagsterInstance.get() as instance:
             names = list(instance.get_dynamic_partitions(document_versions.name or ""))
         if backfill:
-            params: Any = {"assetSelection": assets, "partitionNames": names, "fromFailure": False, "tags": []}
+            params: Any = {
+                "assetSelection": assets,
+                "partitionNames": names,
+                "fromFailure": False,
+                "tags": [],
+            }
             told = self.ask(BACKFILL, {"params": params})["launchPartitionBackfill"]
         else:
-            range_tags = [{"key": RANGE_START, "value": names[0]}, {"key": RANGE_END, "value": names[-1]}]
-            selector = {**self.code, "jobName": "__ASSET_JOB", "assetSelection": assets, "assetCheckSelection": []}
-            params = {"selector": selector, "mode": "default", "runConfigData": "{}", "executionMetadata": {"tags": range_tags}}
+            range_tags = [
+                {"key": RANGE_START, "value": names[0]},
+                {"key": RANGE_END, "value": names[-1]},
+            ]
+            selector = {
+                **self.code,
+                "jobName": "__ASSET_JOB",
+                "assetSelection": assets,
+                "assetCheckSelection": [],
+            }
+            params = {
+                "selector": selector,
+                "mode": "default",
+                "runConfigData": "{}",
+                "executionMetadata": {"tags": range_tags},
+            }
             told = self.ask(ONE_RUN, {"params": params})["launchPipelineExecution"]
         assert told["__typename"].endswith("Success"), told
 
@@ -256,7 +350,11 @@ def ui(site: Site, chance: random.Random) -> str:
             kill(pid)
         if killed:
             break
-        awaited(lambda: bool(workers()) or not site.place.problems(), "a run's process or its release", site.place.problems)
+        awaited(
+            lambda: bool(workers()) or not site.place.problems(),
+            "a run's process or its release",
+            site.place.problems,
+        )
         if not workers():  # both ended before
             request(site, chance)
     _published_at_last(site)
@@ -275,7 +373,9 @@ def daemon(site: Site, chance: random.Random) -> str:
 
 
 def request(site: Site, chance: random.Random) -> bool:
-    """Ask for everything again under another config, by a backfill in one of four trials: the daemon looks at those every 30 s only."""
+    """Ask for everything again under another config, by a backfill in one of four trials: the
+    daemon looks at those every 30 s only.
+    """
     site.place.change_config()
     backfill = chance.random() < 0.25
     site.request(backfill)
@@ -285,29 +385,44 @@ def request(site: Site, chance: random.Random) -> bool:
 def _published_at_last(site: Site) -> None:
     """Nothing runs any more by itself, and the next request is published."""
     awaited(
-        lambda: not [told for told in site.place.problems() if " is " in told and told.startswith(("run", "job", "backfill"))],
+        lambda: (
+            not [
+                told
+                for told in site.place.problems()
+                if " is " in told and told.startswith(("run", "job", "backfill"))
+            ]
+        ),
         "what was killed to be told",
         site.place.problems,
     )
     site.place.change_config()
     site.request(backfill=False)
-    awaited(lambda: not site.place.problems(), "the next request to be published", site.place.problems)
+    awaited(
+        lambda: not site.place.problems(), "the next request to be published", site.place.problems
+    )
 
 
 def _where(site: Site) -> str:
     with dg.DagsterInstance.get() as instance:
-        open_runs = instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus(status) for status in OPEN_RUNS]))
+        open_runs = instance.get_runs(
+            dg.RunsFilter(statuses=[dg.DagsterRunStatus(status) for status in OPEN_RUNS])
+        )
         asked = ["backfill"] if open_backfills(instance) else []
-    return ", ".join([*asked, *(f"{run.job_name} {run.status.value.lower()}" for run in open_runs)]) or "between runs"
+    return (
+        ", ".join([*asked, *(f"{run.job_name} {run.status.value.lower()}" for run in open_runs)])
+        or "between runs"
+    )
 
 
 def open_backfills(instance: dg.DagsterInstance) -> Sequence[PartitionBackfill]:
     """The backfills that have not ended."""
-    statuses = [status for status in BulkActionStatus if status not in BULK_ACTION_TERMINAL_STATUSES]
+    statuses = [
+        status for status in BulkActionStatus if status not in BULK_ACTION_TERMINAL_STATUSES
+    ]
     return instance.get_backfills(filters=BulkActionsFilter(statuses=statuses))
 
 
-# --- processes -------------------------------------------------------------------------------------------------------------------
+# --- processes ----------------------------------------------------------------------------------
 
 
 def awaited(condition: Callable[[], bool], what: str, tell: Callable[[], Any] = str) -> None:
@@ -326,7 +441,12 @@ def processes() -> list[int]:
 def parent(pid: int) -> int:
     """The parent of a process, -1 when it is gone."""
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1])
+        return int(
+            Path(f"/proc/{pid}/stat")
+            .read_text(encoding="utf-8", errors="replace")
+            .rpartition(")")[2]
+            .split()[1]
+        )
     except OSError:
         return -1
 
@@ -348,7 +468,12 @@ def session(pid: int) -> int:
 def command(pid: int) -> str:
     """The command line of a process, empty when it is gone."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+        return (
+            Path(f"/proc/{pid}/cmdline")
+            .read_bytes()
+            .replace(b"\0", b" ")
+            .decode("utf-8", "replace")
+        )
     except OSError:
         return ""
 
@@ -362,14 +487,20 @@ def placed(documents: int) -> Iterator[Place]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kind", nargs="*", default=["cli", "ui", "daemon"], choices=["cli", "ui", "daemon"])
+    parser.add_argument(
+        "--kind", nargs="*", default=["cli", "ui", "daemon"], choices=["cli", "ui", "daemon"]
+    )
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--documents", type=int, default=30)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     failed = 0
     for kind in given.kind:
-        chance, where, began = random.Random(f"{given.seed} {kind}"), Counter[str](), time.monotonic()
+        chance, where, began = (
+            random.Random(f"{given.seed} {kind}"),
+            Counter[str](),
+            time.monotonic(),
+        )
         with placed(given.documents) as place:
             took = undisturbed(place)
             site = None if kind == "cli" else Site(place)
@@ -377,9 +508,17 @@ def main() -> int:
                 for number in range(given.count):
                     trial_began = time.monotonic()
                     try:
-                        killed_in = cli(place, chance, took) if site is None else (ui if kind == "ui" else daemon)(site, chance)
+                        killed_in = (
+                            cli(place, chance, took)
+                            if site is None
+                            else (ui if kind == "ui" else daemon)(site, chance)
+                        )
                         where[killed_in] += 1
-                        print(f"{kind} {number}: killed in {killed_in}; {time.monotonic() - trial_began:.0f} s", flush=True)
+                        print(
+                            f"{kind} {number}: killed in {killed_in};"
+                            f" {time.monotonic() - trial_began:.0f} s",
+                            flush=True,
+                        )
                     except Exception as error:
                         failed += 1
                         print(f"{kind} {number}: FAILED: {error}", flush=True)
@@ -387,7 +526,10 @@ def main() -> int:
             finally:
                 if site is not None:
                     site.end()
-        told = f"{kind}: {given.count} kills, {failed} failures so far, {time.monotonic() - began:.0f} s"
+        told = (
+            f"{kind}: {given.count} kills, {failed} failures so far,"
+            f" {time.monotonic() - began:.0f} s"
+        )
         print(f"{told}; killed in {dict(where.most_common())}", flush=True)
     return 1 if failed else 0
 

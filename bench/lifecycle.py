@@ -1,11 +1,13 @@
-"""Real revisions of a folder of Markdown, ingested one over the other: what changed, what was computed, what was rewritten.
+"""Real revisions of a folder of Markdown, ingested one over the other: what changed, what was
+computed, what was rewritten.
 
     python bench/lifecycle.py FOLDER... [--strategy fast] [--edits 50000 100000]
 
-A FOLDER holds `r1.tar.gz`, `r2.tar.gz`, ... (the same files at several times) and `changes-r1-r2.tsv`, ... (`A`, `M` or `D`, a tab, the
-path). For each step the run must find exactly the changes that the table names, compute exactly one embedding for each text that was never
-seen before, and leave every other vector as it was; anything else is printed as WRONG, and the exit code is 1. `--edits` adds the edit of
-ten chunks in namespaces of these sizes (see bench/release.py).
+A FOLDER holds `r1.tar.gz`, `r2.tar.gz`, ... (the same files at several times) and
+`changes-r1-r2.tsv`, ... (`A`, `M` or `D`, a tab, the path). For each step the run must find exactly
+the changes that the table names, compute exactly one embedding for each text that was never seen
+before, and leave every other vector as it was; anything else is printed as WRONG, and the exit code
+is 1. `--edits` adds the edit of ten chunks in namespaces of these sizes (see bench/release.py).
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ KINDS = {"A": "new", "M": "new_version", "D": "retired"}
 
 @dataclass
 class Held:
-    """What a release holds: vectors and the hash of each chunk's indexed words by chunk id, and the live versions."""
+    """What a release holds: vectors and the hash of each chunk's indexed words by chunk id, and the
+    live versions.
+    """
 
     vectors: dict[str, bytes]
     words: dict[str, str]
@@ -50,7 +54,9 @@ class Held:
 
 @dataclass
 class Step:
-    """One revision taken in: what receiving decided, what it cost, and the release that came of it."""
+    """One revision taken in: what receiving decided, what it cost, and the release that came of
+    it.
+    """
 
     reception: Reception
     totals: IngestionTotals
@@ -86,14 +92,30 @@ def take_in(root: Root, folder: Path) -> Step:
         seconds[name] = time.perf_counter() - began
         return found
 
-    parts = {"settings": root.settings, "strategy": root.strategy, "store": root.store, "ledger": root.ledger}
-    reception = timed("receive", lambda: receive([folder], NAMESPACE, options=ReceiveOptions(sync=True), **parts))  # type: ignore[arg-type]
+    parts = {
+        "settings": root.settings,
+        "strategy": root.strategy,
+        "store": root.store,
+        "ledger": root.ledger,
+    }
+    reception = timed(
+        "receive", lambda: receive([folder], NAMESPACE, options=ReceiveOptions(sync=True), **parts)
+    )  # type: ignore[arg-type]
     assert isinstance(reception, Reception)
     totals = timed("ingest", lambda: root.ingest(root.versions(reception.to_process)))
     assert isinstance(totals, IngestionTotals)
     built = timed("release", lambda: build_candidate(NAMESPACE, **parts)[0])  # type: ignore[arg-type]
     assert isinstance(built, Manifest) and not built.failures, built
-    timed("publish", lambda: publish_candidate(NAMESPACE, built.release_id, settings=root.settings, store=root.store, ledger=root.ledger))
+    timed(
+        "publish",
+        lambda: publish_candidate(
+            NAMESPACE,
+            built.release_id,
+            settings=root.settings,
+            store=root.store,
+            ledger=root.ledger,
+        ),
+    )
     return Step(reception, totals, built, seconds)
 
 
@@ -101,7 +123,11 @@ def held(root: Root, release_id: str) -> Held:
     """What the release's stores hold, read from them."""
     directory = root.store.release_dir(NAMESPACE, release_id)
     catalog = CatalogReader(directory / "catalog.sqlite")
-    entries = [entry for version_id in catalog.versions() for entry in catalog.entries_of_version(version_id)]
+    entries = [
+        entry
+        for version_id in catalog.versions()
+        for entry in catalog.entries_of_version(version_id)
+    ]
     catalog.close()
     ids, matrix = read_matrix(directory / "dense")
     rows = {chunk_id: np.asarray(row).tobytes() for chunk_id, row in zip(ids, matrix, strict=True)}
@@ -110,16 +136,25 @@ def held(root: Root, release_id: str) -> Held:
 
 
 def texts(root: Root, version: Version) -> Iterator[str]:
-    """The hashes of the texts of a version that want an embedding, taken from the texts and not from what ingestion says of them."""
+    """The hashes of the texts of a version that want an embedding, taken from the texts and not
+    from what ingestion says of them.
+    """
     for view in VersionBuild(version, root.strategy, root.settings, root.store).views:
         if view.dense_text.strip():
-            yield hashlib.sha256(canonical(view.dense_text, root.strategy.cleaning).encode()).hexdigest()
+            yield hashlib.sha256(
+                canonical(view.dense_text, root.strategy.cleaning).encode()
+            ).hexdigest()
 
 
 def expected_changes(path: Path, source: str) -> dict[str, set[str]]:
     """Decision to source_uris, from a table of changes."""
-    rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    return {decision: {f"{source}/{name}" for letter, name in rows if letter == sign} for sign, decision in KINDS.items()}
+    rows = [
+        line.split("\t") for line in path.read_text(encoding="utf-8").splitlines() if line.strip()
+    ]
+    return {
+        decision: {f"{source}/{name}" for letter, name in rows if letter == sign}
+        for sign, decision in KINDS.items()
+    }
 
 
 def unpack(archive: Path, folder: Path) -> None:
@@ -142,25 +177,44 @@ def run(material: Path, strategy: str, findings: Findings) -> None:
     print(f"\n{material.name}, strategy {strategy}")
     for number, archive in enumerate(archives):
         unpack(archive, folder)
-        uris = {document.doc_id: document.source_uri for document in root.ledger.documents(NAMESPACE)}
+        uris = {
+            document.doc_id: document.source_uri for document in root.ledger.documents(NAMESPACE)
+        }
         step = take_in(root, folder)
         first = first or step.wall
         parts = ", ".join(f"{name} {seconds:.2f}" for name, seconds in step.seconds.items())
-        print(f" {names[number]}: {step.wall:.2f} s ({parts}), {step.wall / first:.3f} of the first")
+        print(
+            f" {names[number]}: {step.wall:.2f} s ({parts}), {step.wall / first:.3f} of the first"
+        )
         if number:
-            changes = expected_changes(material / f"changes-{names[number - 1]}-{names[number]}.tsv", "live")
+            changes = expected_changes(
+                material / f"changes-{names[number - 1]}-{names[number]}.tsv", "live"
+            )
             items = step.reception.items
-            found = {decision: {item.source_uri for item in items if item.decision == decision} for decision in ("new", "new_version")}
+            found = {
+                decision: {item.source_uri for item in items if item.decision == decision}
+                for decision in ("new", "new_version")
+            }
             found["retired"] = {uris[doc_id] for doc_id in step.reception.retired}
             for decision, wanted in changes.items():
                 differ = sorted(wanted ^ found[decision])
-                findings.say(f"{decision}: {len(found[decision])}, the table says {len(wanted)} {differ[:3] or ''}", not differ)
-        findings.say(f"failed: {len(step.totals.failures)} {step.totals.failures[:2] or ''}", not step.totals.failures)
-        hashes = {item for _, version in root.ledger.live(NAMESPACE) for item in texts(root, version)}
+                findings.say(
+                    f"{decision}: {len(found[decision])}, the table says {len(wanted)}"
+                    f" {differ[:3] or ''}",
+                    not differ,
+                )
+        findings.say(
+            f"failed: {len(step.totals.failures)} {step.totals.failures[:2] or ''}",
+            not step.totals.failures,
+        )
+        hashes = {
+            item for _, version in root.ledger.live(NAMESPACE) for item in texts(root, version)
+        }
         new = hashes - known
         known |= hashes
         findings.say(
-            f"embeddings computed: {step.totals.embeddings_computed}, new texts: {len(new)}, of {len(hashes)}",
+            f"embeddings computed: {step.totals.embeddings_computed}, new texts: {len(new)}, of"
+            f" {len(hashes)}",
             step.totals.embeddings_computed == len(new),
         )
         after = held(root, step.manifest.release_id)
@@ -168,7 +222,9 @@ def run(material: Path, strategy: str, findings: Findings) -> None:
             _compare(before, after, step.manifest, findings)
         before = after
         proved = verify_release(root.store, NAMESPACE)
-        findings.say(f"{proved.checked} quotes proved, {len(proved.failures)} not", not proved.failures)
+        findings.say(
+            f"{proved.checked} quotes proved, {len(proved.failures)} not", not proved.failures
+        )
     shutil.rmtree(folder.parent)
     remove(root)
 
@@ -176,24 +232,39 @@ def run(material: Path, strategy: str, findings: Findings) -> None:
 def _compare(before: Held, after: Held, manifest: Manifest, findings: Findings) -> None:
     """Say whether exactly the delta's chunks differ between two releases."""
     delta = manifest.delta
-    changed = {chunk_id for chunk_id in before.vectors.keys() & after.vectors.keys() if before.vectors[chunk_id] != after.vectors[chunk_id]}
-    added, removed = after.vectors.keys() - before.vectors.keys(), before.vectors.keys() - after.vectors.keys()
+    changed = {
+        chunk_id
+        for chunk_id in before.vectors.keys() & after.vectors.keys()
+        if before.vectors[chunk_id] != after.vectors[chunk_id]
+    }
+    added, removed = (
+        after.vectors.keys() - before.vectors.keys(),
+        before.vectors.keys() - after.vectors.keys(),
+    )
     findings.say(
-        f"vectors: +{len(added)} -{len(removed)}, {len(changed)} of {len(after.vectors)} kept ones differ; "
-        f"the delta says chunks +{delta['chunks_added']} -{delta['chunks_removed']}, full build: {delta['full_build']}",
-        not changed and not delta["full_build"] and len(added) <= delta["chunks_added"] and len(removed) <= delta["chunks_removed"],
+        f"vectors: +{len(added)} -{len(removed)}, {len(changed)} of {len(after.vectors)} kept ones"
+        f" differ; the delta says chunks +{delta['chunks_added']} -{delta['chunks_removed']}, full"
+        f" build: {delta['full_build']}",
+        not changed
+        and not delta["full_build"]
+        and len(added) <= delta["chunks_added"]
+        and len(removed) <= delta["chunks_removed"],
     )
     indexed = {c for c in after.words if before.words.get(c) != after.words[c]}
     gone = before.postings - after.postings
     findings.say(
-        f"postings: {len(indexed)} chunks with new words, {len(gone)} gone, {len(after.postings)} in all",
-        after.postings == set(after.words) and len(indexed - before.words.keys()) <= delta["chunks_added"],
+        f"postings: {len(indexed)} chunks with new words, {len(gone)} gone, {len(after.postings)}"
+        " in all",
+        after.postings == set(after.words)
+        and len(indexed - before.words.keys()) <= delta["chunks_added"],
     )
 
 
 def main() -> int:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folders", type=Path, nargs="*", metavar="FOLDER")
     parser.add_argument("--strategy", default="fast")
     parser.add_argument("--edits", type=int, nargs="*", default=[], metavar="CHUNKS")

@@ -1,12 +1,15 @@
-"""Random lives of a library: after each publication the release must equal a full build, and say what a small model says.
+"""Random lives of a library: after each publication the release must equal a full build, and say
+what a small model says.
 
     python bench/machine.py [--sequences 200] [--steps 20] [--seed N]
 
-A sequence adds, edits, renames and removes files, syncs, deletes documents (softly and hard) and adds them again, pins old versions, goes
-back and forward, collects garbage, changes the strategy, and is killed at random write points. After every publication: chunk ids, vectors
-and the hits of several queries with their scores in three modes are those of a full build of the same live documents; every live
-paragraph is found by its own word and nowhere else, nothing deleted or stale is found. Every step runs in a forked child, so that no step
-sees what another one has open. Exit code 1 at the first difference, with the steps that lead to it.
+A sequence adds, edits, renames and removes files, syncs, deletes documents (softly and hard) and
+adds them again, pins old versions, goes back and forward, collects garbage, changes the strategy,
+and is killed at random write points. After every publication: chunk ids, vectors and the hits of
+several queries with their scores in three modes are those of a full build of the same live
+documents; every live paragraph is found by its own word and nowhere else, nothing deleted or stale
+is found. Every step runs in a forked child, so that no step sees what another one has open. Exit
+code 1 at the first difference, with the steps that lead to it.
 """
 
 from __future__ import annotations
@@ -32,7 +35,13 @@ from typing import Any
 from crash_points import Ended, Watch, forked, preload
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from small_library import NAMESPACE, Place, state_of
 
 from rag_platform.answering.engine import answer
@@ -46,18 +55,28 @@ from rag_platform.releases.retention import condemned
 Content = tuple[int, ...]  # numbers of paragraphs
 FILES = ("a.md", "b.md", "sub/c.md", "d.txt")
 PARAGRAPHS = 8
-QUERIES = ("how many kilos does the item weigh", "仓库里的货物", "zq1 zq2 zq3", "part of the store house 7")
+QUERIES = (
+    "how many kilos does the item weigh",
+    "仓库里的货物",
+    "zq1 zq2 zq3",
+    "part of the store house 7",
+)
 counts: Counter[str] = Counter()
 
 
 def text_of(content: Content) -> str:
     """A file's text."""
-    return "\n".join(f"## Part {n}\n\nThe item zq{n} of the store house weighs {7 * n} kilos. 第{n}件货物在仓库里。\n" for n in content)
+    return "\n".join(
+        f"## Part {n}\n\nThe item zq{n} of the store house weighs {7 * n} kilos. 第{n}件货物在仓库里。\n"
+        for n in content
+    )
 
 
 @dataclass
 class Doc:
-    """What the model knows of a document: paragraphs of its live version and of what its file held last, None without one."""
+    """What the model knows of a document: paragraphs of its live version and of what its file held
+    last, None without one.
+    """
 
     live: Content | None = None
     wanted: Content | None = None
@@ -99,7 +118,11 @@ class Model:
 
     def deletable(self, mode: str) -> list[str]:
         """Documents that can be deleted: what was deleted softly can still be purged."""
-        return sorted(name for name, doc in self.docs.items() if not doc.stone or (doc.stone, mode) == ("soft", "hard"))
+        return sorted(
+            name
+            for name, doc in self.docs.items()
+            if not doc.stone or (doc.stone, mode) == ("soft", "hard")
+        )
 
     def delete(self, name: str, mode: str) -> None:
         """A document is deleted: gone from every release there is, too."""
@@ -108,7 +131,7 @@ class Model:
             shown.pop(name, None)
 
 
-# --- what children do ----------------------------------------------------------------------------------------------------
+# --- what children do ---------------------------------------------------------------------------
 
 
 def look(place: Place) -> dict[str, Any]:
@@ -119,17 +142,24 @@ def look(place: Place) -> dict[str, Any]:
         library = place.library()
         for number in range(PARAGRAPHS):
             for mode in ("sparse", "hybrid"):
-                found = answer(library, QueryRequest(f"zq{number}", NAMESPACE, top_k=50, mode=mode, answer=False))
+                found = answer(
+                    library,
+                    QueryRequest(f"zq{number}", NAMESPACE, top_k=50, mode=mode, answer=False),
+                )
                 assert found.release_id == current
                 for hit in found.hits:
-                    if f"zq{number} " in hit.chunk_text and number not in shown.setdefault(hit.source_uri.partition("/")[2], []):
+                    if f"zq{number} " in hit.chunk_text and number not in shown.setdefault(
+                        hit.source_uri.partition("/")[2], []
+                    ):
                         shown[hit.source_uri.partition("/")[2]].append(number)
         library.close()
     return {"current": current, "shown": {name: sorted(numbers) for name, numbers in shown.items()}}
 
 
 def compare_with_full(place: Place) -> None:
-    """Raises AssertionError where the published release differs from a full build of what is live."""
+    """Raises AssertionError where the published release differs from a full build of what is
+    live.
+    """
     published = state_of(place, queries=QUERIES)
     with EmbeddingCache(place.store.embeddings_path) as cache:
         manifest = releases.build(
@@ -147,7 +177,9 @@ def compare_with_full(place: Place) -> None:
     full = state_of(place, "full", QUERIES)
     shutil.rmtree(place.store.release_dir(NAMESPACE, "full"))
     for part in ("chunks", "vectors", "answers", "hidden"):
-        assert getattr(published, part) == getattr(full, part), f"{part} of {published.release_id} differ from a full build"
+        assert getattr(published, part) == getattr(full, part), (
+            f"{part} of {published.release_id} differ from a full build"
+        )
 
 
 def pinnable(place: Place, doc_id: str) -> list[str]:
@@ -155,17 +187,23 @@ def pinnable(place: Place, doc_id: str) -> list[str]:
     if any(stone.doc_id == doc_id for stone in place.ledger.tombstones(NAMESPACE)):
         return []  # deleted, and not received since
     stones = place.ledger.tombstones(NAMESPACE, since=0)
-    ready = [version for version in place.ledger.versions(NAMESPACE, doc_id) if version.status == "ready"]
+    ready = [
+        version for version in place.ledger.versions(NAMESPACE, doc_id) if version.status == "ready"
+    ]
     return [v.version_id for v in ready if not condemned(v, stones, ())]
 
 
 def content_of(place: Place, version_id: str) -> list[int]:
     """The paragraphs of a version, read from its bytes."""
-    text = place.store.raw_path(place.ledger.version(version_id).file_sha256).read_text(encoding="utf-8")
-    return [int(line.removeprefix("## Part ")) for line in text.splitlines() if line.startswith("## ")]
+    text = place.store.raw_path(place.ledger.version(version_id).file_sha256).read_text(
+        encoding="utf-8"
+    )
+    return [
+        int(line.removeprefix("## Part ")) for line in text.splitlines() if line.startswith("## ")
+    ]
 
 
-# --- the machine ---------------------------------------------------------------------------------------------------------
+# --- the machine --------------------------------------------------------------------------------
 
 contents = st.lists(st.integers(0, PARAGRAPHS - 1), min_size=1, max_size=4).map(tuple)
 file_names = st.sampled_from(FILES)
@@ -274,11 +312,19 @@ class Life(RuleBasedStateMachine):
         self.model.delete(name, mode)
         self.step(f"delete {mode}", lambda: self.place.delete(self.doc_id(name), mode))
 
-    @precondition(lambda self: any(doc.deleted and name in self.model.files for name, doc in self.model.docs.items()))
+    @precondition(
+        lambda self: any(
+            doc.deleted and name in self.model.files for name, doc in self.model.docs.items()
+        )
+    )
     @rule(data=st.data())
     def add_again(self, data: st.DataObject) -> None:
         """Name the file of a deleted document."""
-        deleted = sorted(name for name, doc in self.model.docs.items() if doc.deleted and name in self.model.files)
+        deleted = sorted(
+            name
+            for name, doc in self.model.docs.items()
+            if doc.deleted and name in self.model.files
+        )
         name = data.draw(st.sampled_from(deleted))
         self.model.take(self.model.docs[name], self.model.files[name])
         self.step("add again", lambda: self.place.update(self.place.docs / name))
@@ -287,7 +333,11 @@ class Life(RuleBasedStateMachine):
     @rule(data=st.data(), which=st.integers(0, 5))
     def pin(self, data: st.DataObject, which: int) -> None:
         """Make some version of a document live whatever its file holds."""
-        name = data.draw(st.sampled_from(sorted(name for name, doc in self.model.docs.items() if not doc.deleted)))
+        name = data.draw(
+            st.sampled_from(
+                sorted(name for name, doc in self.model.docs.items() if not doc.deleted)
+            )
+        )
         versions = self.child("ask", lambda: pinnable(self.place, self.doc_id(name))).value
         if not versions:
             return
@@ -306,7 +356,9 @@ class Life(RuleBasedStateMachine):
     @rule(data=st.data())
     def unpin(self, data: st.DataObject) -> None:
         """Let a document follow its file again."""
-        name = data.draw(st.sampled_from(sorted(name for name, doc in self.model.docs.items() if doc.pinned)))
+        name = data.draw(
+            st.sampled_from(sorted(name for name, doc in self.model.docs.items() if doc.pinned))
+        )
         doc = self.model.docs[name]
         doc.live, doc.pinned = doc.wanted, False
 
@@ -323,7 +375,11 @@ class Life(RuleBasedStateMachine):
         """Publish some release that is kept."""
 
         def back() -> str:
-            kept = [manifest.release_id for manifest in releases.list_releases(self.place.store, NAMESPACE) if not manifest.failures]
+            kept = [
+                manifest.release_id
+                for manifest in releases.list_releases(self.place.store, NAMESPACE)
+                if not manifest.failures
+            ]
             self.place.roll_back(kept[which % len(kept)])
             return kept[which % len(kept)]
 
@@ -337,7 +393,9 @@ class Life(RuleBasedStateMachine):
         """Publish the newest release that was public, unless it is."""
 
         def newest() -> str:
-            return go_forward(NAMESPACE, store=self.place.store, ledger=self.place.ledger).release_id
+            return go_forward(
+                NAMESPACE, store=self.place.store, ledger=self.place.ledger
+            ).release_id
 
         ended = self.child("forward", newest, allowed="nothing_to_go_forward")
         if not ended.raised:
@@ -357,7 +415,11 @@ class Life(RuleBasedStateMachine):
 
     def doc_id(self, name: str) -> str:
         """The document's id in the ledger."""
-        return next(d.doc_id for d in self.place.ledger.documents(NAMESPACE) if d.source_uri == f"docs/{name}")
+        return next(
+            d.doc_id
+            for d in self.place.ledger.documents(NAMESPACE)
+            if d.source_uri == f"docs/{name}"
+        )
 
     def release(self) -> None:
         """Build what is stale and publish what is live, as a job without a sync does."""
@@ -366,8 +428,12 @@ class Life(RuleBasedStateMachine):
             if self.place.behind():
                 self.place.publish()
 
-    def child(self, name: str, function: Callable[[], Any], *, killed: bool = False, allowed: str = "") -> Ended:
-        """How a child that did the work ended. Raises AssertionError when it failed, or was not killed by us."""
+    def child(
+        self, name: str, function: Callable[[], Any], *, killed: bool = False, allowed: str = ""
+    ) -> Ended:
+        """How a child that did the work ended. Raises AssertionError when it failed, or was not
+        killed by us.
+        """
         counts[name] += 1
         ended = forked(function)
         if ended.signal and not (killed and ended.signal == signal.SIGKILL and not ended.error):
@@ -382,7 +448,9 @@ class Life(RuleBasedStateMachine):
         return found
 
     def step(self, name: str, work: Callable[[], Any]) -> None:
-        """Do what may publish, then compare with the model and, where something was published, with a full build."""
+        """Do what may publish, then compare with the model and, where something was published, with
+        a full build.
+        """
         self.child(name, work)
         self.clean = False
         seen = self.look()
@@ -390,7 +458,10 @@ class Life(RuleBasedStateMachine):
             self.publishes(seen["current"])
             self.child("full build", lambda: compare_with_full(self.place))
         else:  # somebody went back on purpose, and nothing changed since
-            assert self.model.live() in (*self.model.releases.values(), {}), f"{self.model.live()} is live, nothing was published"
+            assert self.model.live() in (
+                *self.model.releases.values(),
+                {},
+            ), f"{self.model.live()} is live, nothing was published"
         self.agree(seen)
 
     def publishes(self, release_id: str) -> None:
@@ -401,8 +472,13 @@ class Life(RuleBasedStateMachine):
 
     def agree(self, seen: dict[str, Any]) -> None:
         """Readers see what the model says they see."""
-        assert seen["current"] == self.model.current, f"{seen['current']} is published, expected {self.model.current}"
-        expected = {name: sorted(set(content)) for name, content in self.model.releases.get(self.model.current, {}).items()}
+        assert seen["current"] == self.model.current, (
+            f"{seen['current']} is published, expected {self.model.current}"
+        )
+        expected = {
+            name: sorted(set(content))
+            for name, content in self.model.releases.get(self.model.current, {}).items()
+        }
         assert seen["shown"] == expected, f"readers find {seen['shown']}, expected {expected}"
         counts["comparisons"] += 1
 
@@ -426,12 +502,18 @@ def run(sequences: int, steps: int, number: int | None, shrink: bool) -> None:
 
 def main() -> int:
     """Run the machine and say what it did."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sequences", type=int, default=200)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--seed", type=int)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="no sequence begins after so long")
-    parser.add_argument("--shrink", action="store_true", help="look for a shorter way to a difference")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="no sequence begins after so long"
+    )
+    parser.add_argument(
+        "--shrink", action="store_true", help="look for a shorter way to a difference"
+    )
     options = parser.parse_args()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="rag-machine-") as folder:
@@ -439,7 +521,14 @@ def main() -> int:
         warm = Place(Path(folder) / "warm", Path(folder) / "warm" / "home")
         warm.docs.mkdir(parents=True)
         (warm.docs / "a.md").write_text(text_of((1, 2)), encoding="utf-8")
-        modules = forked(lambda: [warm.enter().update(), compare_with_full(warm), warm.collect(), list(sys.modules)][-1])
+        modules = forked(
+            lambda: [
+                warm.enter().update(),
+                compare_with_full(warm),
+                warm.collect(),
+                list(sys.modules),
+            ][-1]
+        )
         assert not modules.raised, modules.error
         preload(modules.value)
         Life.until = began + options.seconds
@@ -449,8 +538,15 @@ def main() -> int:
         except AssertionError:
             traceback.print_exc()
             differences = 1
-    done = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()) if name not in ("sequences", "look", "ask"))
-    print(f"{counts['sequences']} sequences in {time.monotonic() - began:.0f} s ({done}); differences={differences}")
+    done = ", ".join(
+        f"{name} {count}"
+        for name, count in sorted(counts.items())
+        if name not in ("sequences", "look", "ask")
+    )
+    print(
+        f"{counts['sequences']} sequences in {time.monotonic() - began:.0f} s ({done});"
+        f" differences={differences}"
+    )
     return 1 if differences else 0
 
 

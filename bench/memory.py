@@ -2,9 +2,11 @@
 
     python bench/memory.py [FILE.pdf ...] [--pages 1600] [--strategy fast] [--profile layout|fast]
 
-Without files a PDF of `--pages` pages with text, a table and a picture on each is made. PSS shares out pages that processes have in common,
-so its sum is the memory that the tree takes; the sum of RSS counts those pages once for each process. Sampled ten times a second from
-/proc, so Linux only. Printed too: progress messages that name a page, pages a second. Exit code 1 where the pages read are not those asked.
+Without files a PDF of `--pages` pages with text, a table and a picture on each is made. PSS shares
+out pages that processes have in common, so its sum is the memory that the tree takes; the sum of
+RSS counts those pages once for each process. Sampled ten times a second from /proc, so Linux only.
+Printed too: progress messages that name a page, pages a second. Exit code 1 where the pages read
+are not those asked.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ SAMPLES = 10  # a second
 
 def main() -> None:
     """Measure each file in a fresh data root."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--pages", type=int, default=1600)
     parser.add_argument("--strategy", default="fast")
@@ -39,8 +43,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="rag-memory-") as scratch:
         folder = Path(scratch)
         config = configured(folder / "config", arguments.strategy, arguments.profile)
-        for file in arguments.files or [generated(folder / f"{arguments.pages}-pages.pdf", arguments.pages)]:
-            read = report(file, folder / "home" / file.stem, config, arguments.strategy, arguments.profile)
+        for file in arguments.files or [
+            generated(folder / f"{arguments.pages}-pages.pdf", arguments.pages)
+        ]:
+            read = report(
+                file, folder / "home" / file.stem, config, arguments.strategy, arguments.profile
+            )
             if not arguments.files:
                 require_size(arguments.pages, read, "pages")
 
@@ -73,15 +81,25 @@ def generated(path: Path, pages: int) -> Path:
     with pymupdf.open() as document:
         for number in range(pages):
             page = document.new_page()
-            page.insert_text((72, 80), f"{number + 1} Section about item {number * 7919 % 10007}", fontsize=16)
+            page.insert_text(
+                (72, 80), f"{number + 1} Section about item {number * 7919 % 10007}", fontsize=16
+            )
             for part in range(3):
-                words = " ".join(f"word{(number * 31 + part * 17 + k * k) % 4999}" for k in range(90))
-                page.insert_textbox((72, 100 + 110 * part, 523, 205 + 110 * part), words, fontsize=10)
+                words = " ".join(
+                    f"word{(number * 31 + part * 17 + k * k) % 4999}" for k in range(90)
+                )
+                page.insert_textbox(
+                    (72, 100 + 110 * part, 523, 205 + 110 * part), words, fontsize=10
+                )
             for row in range(6):
                 for column in range(4):
-                    box = pymupdf.Rect(72 + 110 * column, 450 + 20 * row, 182 + 110 * column, 470 + 20 * row)
+                    box = pymupdf.Rect(
+                        72 + 110 * column, 450 + 20 * row, 182 + 110 * column, 470 + 20 * row
+                    )
                     page.draw_rect(box)
-                    page.insert_text((box.x0 + 4, box.y1 - 6), f"r{row}c{column} {number}", fontsize=9)
+                    page.insert_text(
+                        (box.x0 + 4, box.y1 - 6), f"r{row}c{column} {number}", fontsize=9
+                    )
             page.insert_image(pymupdf.Rect(72, 600, 232, 700), stream=pictures[number % 10])
         document.save(path, deflate=True)
     return path
@@ -90,10 +108,20 @@ def generated(path: Path, pages: int) -> Path:
 def report(file: Path, home: Path, config: Path, strategy: str, profile: str) -> int:
     """Print one line about one ingest; returns how many pages it read."""
     environment = {**os.environ, "RAG_HOME": str(home), "RAG_CONFIG": str(config)}
-    command = [sys.executable, "-m", "rag_platform.cli.main", "ingest", str(file), "--strategy", strategy]
+    command = [
+        sys.executable,
+        "-m",
+        "rag_platform.cli.main",
+        "ingest",
+        str(file),
+        "--strategy",
+        strategy,
+    ]
     started = time.perf_counter()
     progress: set[str] = set()
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
         peak_pss = peak_rss = most = 0
         while process.poll() is None:
             pss, rss, count = tree_memory(process.pid)
@@ -104,9 +132,9 @@ def report(file: Path, home: Path, config: Path, strategy: str, profile: str) ->
     seconds = time.perf_counter() - started
     pages = pages_read(home)
     print(
-        f"{file.name}, {profile}: {pages} pages in {seconds:.0f} s ({pages / seconds:.1f} a second), exit {process.returncode}; peak of "
-        f"{most} processes: PSS {peak_pss / 1024:.0f} MiB, RSS summed {peak_rss / 1024:.0f} MiB; "
-        f"{len(progress)} different page messages seen"
+        f"{file.name}, {profile}: {pages} pages in {seconds:.0f} s ({pages / seconds:.1f} a"
+        f" second), exit {process.returncode}; peak of {most} processes: PSS {peak_pss / 1024:.0f}"
+        f" MiB, RSS summed {peak_rss / 1024:.0f} MiB; {len(progress)} different page messages seen"
     )
     if process.returncode not in (0, 3):
         print(output[-2000:])

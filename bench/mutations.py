@@ -1,13 +1,15 @@
-"""Forges a library in one place at a time and asks `rag verify --all` each time: whatever a citation shows must not change unseen.
+"""Forges a library in one place at a time and asks `rag verify --all` each time: whatever a
+citation shows must not change unseen.
 
     python bench/mutations.py [--count 500] [--seed 1] [--show 20] [--alone]
 
-The library is small and of every format: Markdown, text, PDF, HTML, Word, CSV, Excel. A mutation changes one value of the catalog (one
-more, one less, that of another row, torn, reversed or swapped words, one letter), takes a row away or adds one, or flips, cuts and replaces
-bytes of a raw file, of facts, blocks, edits, sections, chunks, views, or of an index. The manifest is signed anew after each, so that
-hashes of the release's files tell nothing; with `--alone` those are counted too that are found although the fingerprints of outputs and
-documents are missing, as in a release of an older program. Exit code 1 when a mutation was not found, or the sound library is
-called unsound.
+The library is small and of every format: Markdown, text, PDF, HTML, Word, CSV, Excel. A mutation
+changes one value of the catalog (one more, one less, that of another row, torn, reversed or swapped
+words, one letter), takes a row away or adds one, or flips, cuts and replaces bytes of a raw file,
+of facts, blocks, edits, sections, chunks, views, or of an index. The manifest is signed anew after
+each, so that hashes of the release's files tell nothing; with `--alone` those are counted too that
+are found although the fingerprints of outputs and documents are missing, as in a release of an
+older program. Exit code 1 when a mutation was not found, or the sound library is called unsound.
 """
 
 from __future__ import annotations
@@ -65,8 +67,21 @@ The north gate opens at half past five and closes at ten.
 
 Whoever asks more often is refused for one minute.
 """
-HOLIDAYS = "# 休假制度\r\n\r\n员工每年有十五天年假，提前三天申请。\r\n\r\n## 病假\r\n\r\n病假需要医生证明，超过三天由部门经理批准。\r\n"
-NOTES = "Release notes\n\nVersion 2.4.1 fixes the crash on start and adds the option max_retry_count.\nIt runs on Linux and on macOS.\n"
+HOLIDAYS = (
+    "# 休假制度\r\n"
+    "\r\n"
+    "员工每年有十五天年假，提前三天申请。\r\n"
+    "\r\n"
+    "## 病假\r\n"
+    "\r\n"
+    "病假需要医生证明，超过三天由部门经理批准。\r\n"
+)
+NOTES = (
+    "Release notes\n"
+    "\n"
+    "Version 2.4.1 fixes the crash on start and adds the option max_retry_count.\n"
+    "It runs on Linux and on macOS.\n"
+)
 PAGE = """\
 <!doctype html><html><head><title>Valve manual</title></head><body><main><h1>Valve manual</h1>
 <p>The relief valve opens at <b>six bar</b> and is tested every second year by the supplier.</p>
@@ -86,7 +101,9 @@ def write_documents(folder: Path) -> None:
     (folder / "休假.md").write_bytes(HOLIDAYS.encode())
     (folder / "notes.txt").write_text(NOTES, encoding="utf-8")
     (folder / "valve.html").write_text(PAGE, encoding="utf-8")
-    (folder / "staff.csv").write_text("name,city,desk\nAnna Berg,Rome,12\nCarl Dorn,Bonn,14\nEva Falk,Oslo,16\n", encoding="utf-8")
+    (folder / "staff.csv").write_text(
+        "name,city,desk\nAnna Berg,Rome,12\nCarl Dorn,Bonn,14\nEva Falk,Oslo,16\n", encoding="utf-8"
+    )
     (folder / "diagram.png").write_bytes(picture("red"))
     made = docx.Document()
     made.add_heading("Travel rules", 1)
@@ -95,18 +112,38 @@ def write_documents(folder: Path) -> None:
     made.add_paragraph("A night may cost up to ninety euros without further approval.")
     made.add_picture(io.BytesIO(picture("blue")))
     table = made.add_table(2, 2)
-    for cell, text in zip([cell for row in table.rows for cell in row.cells], ("city", "limit", "Paris", "one hundred"), strict=True):
+    for cell, text in zip(
+        [cell for row in table.rows for cell in row.cells],
+        ("city", "limit", "Paris", "one hundred"),
+        strict=True,
+    ):
         cell.text = text
     made.save(str(folder / "travel.docx"))
     book = openpyxl.Workbook()
     book.active.title = "Sales"
-    for line in (["region", "manager", "units"], ["north coast", "Gina Hart", 120], ["south hills", "Ivan Joss", 340]):
+    for line in (
+        ["region", "manager", "units"],
+        ["north coast", "Gina Hart", 120],
+        ["south hills", "Ivan Joss", 340],
+    ):
         book.active.append(line)
     book.save(folder / "sales.xlsx")
     file = pymupdf.open()
     for title, text in (
-        ("Pump PX-40", "The pump moves forty litres of water per minute. It must not run dry for longer than ten seconds."),
-        ("Service", "Change the seals after two thousand hours. The supplier keeps spare parts for fifteen years."),
+        (
+            "Pump PX-40",
+            (
+                "The pump moves forty litres of water per minute. It must not run dry for longer"
+                " than ten seconds."
+            ),
+        ),
+        (
+            "Service",
+            (
+                "Change the seals after two thousand hours. The supplier keeps spare parts for"
+                " fifteen years."
+            ),
+        ),
     ):
         page = file.new_page()
         page.insert_text((72, 90), title, fontsize=22)
@@ -121,7 +158,9 @@ def make_library(folder: Path) -> Place:
     strategy = folder / "config" / "strategies" / "small.yaml"
     loaders = ", ".join(f"{{provider: {name}}}" for name in LOADERS)
     text = strategy.read_text(encoding="utf-8")
-    strategy.write_text(text.replace("{provider: markdown}, {provider: text}", loaders), encoding="utf-8")
+    strategy.write_text(
+        text.replace("{provider: markdown}, {provider: text}", loaders), encoding="utf-8"
+    )
     write_documents(folder / "docs")
     place = Place(folder, folder / "home").enter()
     place.home.mkdir()
@@ -129,7 +168,7 @@ def make_library(folder: Path) -> Place:
     return place
 
 
-# --- mutations ---------------------------------------------------------------------------------------------------------------
+# --- mutations ----------------------------------------------------------------------------------
 
 
 @dataclass
@@ -158,7 +197,9 @@ class Forger:
         self.kept.clear()
 
     def sign(self, *, fingerprints: bool = True) -> None:
-        """The hashes of the release's files made to fit; without fingerprints what else the manifest knows of rows is dropped."""
+        """The hashes of the release's files made to fit; without fingerprints what else the
+        manifest knows of rows is dropped.
+        """
         path = self.keep(self.directory / "manifest.json")
         manifest = json.loads(path.read_bytes())
         manifest["files"] = {name: sha256_file(self.directory / name) for name in manifest["files"]}
@@ -187,13 +228,25 @@ Mutation = tuple[str, Callable[[Forger], str]]  # kind, and what changes the lib
 def all_mutations() -> list[Mutation]:
     """Every kind of mutation; each column of the catalog is one of its own."""
     found: list[Mutation] = [
-        (f"catalog.{table}.{column}", _column(table, column)) for table in TABLES for column in PROVED[table] if table != "meta"
+        (f"catalog.{table}.{column}", _column(table, column))
+        for table in TABLES
+        for column in PROVED[table]
+        if table != "meta"
     ]
-    found += [(f"catalog.{table}: row {what}", _row(table, what)) for table in TABLES for what in ("deleted", "doubled", "swapped")]
-    found += [(f"raw: {what}", _raw(what)) for what in ("byte", "letter", "cut", "longer", "replaced")]
+    found += [
+        (f"catalog.{table}: row {what}", _row(table, what))
+        for table in TABLES
+        for what in ("deleted", "doubled", "swapped")
+    ]
+    found += [
+        (f"raw: {what}", _raw(what)) for what in ("byte", "letter", "cut", "longer", "replaced")
+    ]
     found += [(f"facts.md: {what}", _facts(what)) for what in ("letter", "swapped", "torn")]
     for kind in ("blocks", "edits", "sections", "chunks", "media", "views"):
-        found += [(f"{kind}.parquet: {what}", _parquet(kind, what)) for what in ("value", "row deleted", "row doubled", "gone")]
+        found += [
+            (f"{kind}.parquet: {what}", _parquet(kind, what))
+            for what in ("value", "row deleted", "row doubled", "gone")
+        ]
     found += [("summary.json", _summary), ("index file", _index)]
     return found
 
@@ -207,7 +260,13 @@ def forged(value: Any, others: list[Any], chosen: random.Random) -> Any:
         options += [value + 1, value - 1, value + 7]
     elif isinstance(value, str):
         words = value.split(" ")
-        options += [value[::-1], value + "x", value[1:], " ".join(words[::-1]), value[: len(value) // 2] + " " + value[len(value) // 2 :]]
+        options += [
+            value[::-1],
+            value + "x",
+            value[1:],
+            " ".join(words[::-1]),
+            value[: len(value) // 2] + " " + value[len(value) // 2 :],
+        ]
         options += [f"{value[: len(value) // 2]}q{value[len(value) // 2 + 1 :]}"]
         at = chosen.randrange(max(1, len(words) - 1))
         options += [" ".join([*words[:at], *words[at : at + 2][::-1], *words[at + 2 :]])]
@@ -250,17 +309,33 @@ def _row(table: str, what: str) -> Callable[[Forger], str]:
                 values = list(row[1:])
                 if table in ("documents", "versions", "chunks", "asset"):  # whose id is unique
                     values[
-                        names.index({"documents": "doc_id", "versions": "version_id", "chunks": "chunk_id", "asset": "asset_id"}[table])
+                        names.index(
+                            {
+                                "documents": "doc_id",
+                                "versions": "version_id",
+                                "chunks": "chunk_id",
+                                "asset": "asset_id",
+                            }[table]
+                        )
                     ] += "0"
                 db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})", values)
             else:
-                column = forger.pick([name for name in names if len({r[1 + names.index(name)] for r in rows}) > 1])
+                column = forger.pick(
+                    [name for name in names if len({r[1 + names.index(name)] for r in rows}) > 1]
+                )
                 at = 1 + names.index(column)
                 other = forger.pick([r for r in rows if r[at] != row[at]])
                 try:
-                    db.execute(f'UPDATE {table} SET "{column}" = ? WHERE rowid = ?', (f"{other[at]}~", row[0]))
-                    db.execute(f'UPDATE {table} SET "{column}" = ? WHERE rowid = ?', (row[at], other[0]))
-                    db.execute(f'UPDATE {table} SET "{column}" = ? WHERE rowid = ?', (other[at], row[0]))
+                    db.execute(
+                        f'UPDATE {table} SET "{column}" = ? WHERE rowid = ?',
+                        (f"{other[at]}~", row[0]),
+                    )
+                    db.execute(
+                        f'UPDATE {table} SET "{column}" = ? WHERE rowid = ?', (row[at], other[0])
+                    )
+                    db.execute(
+                        f'UPDATE {table} SET "{column}" = ? WHERE rowid = ?', (other[at], row[0])
+                    )
                 except sqlite3.IntegrityError as error:
                     raise Unchanged from error
                 return f"{column} of rows {row[0]} and {other[0]}"
@@ -271,11 +346,16 @@ def _row(table: str, what: str) -> Callable[[Forger], str]:
 
 def _raw(what: str) -> Callable[[Forger], str]:
     def change(forger: Forger) -> str:
-        files = sorted(path for path in forger.place.store.area("raw").glob("*/*") if path.is_file())
+        files = sorted(
+            path for path in forger.place.store.area("raw").glob("*/*") if path.is_file()
+        )
         path = forger.keep(forger.pick(files))
         data = bytearray(path.read_bytes())
         with forger.catalog() as db:
-            sql = "SELECT byte_start, byte_end FROM chunks JOIN versions USING (version_id) WHERE file_sha256 = ? AND byte_end > byte_start"
+            sql = (
+                "SELECT byte_start, byte_end FROM chunks JOIN versions USING (version_id) WHERE"
+                " file_sha256 = ? AND byte_end > byte_start"
+            )
             ranges = db.execute(sql, (path.name,)).fetchall() or [(0, len(data))]
         start, end = forger.pick(ranges)
         at = forger.random.randrange(start, end)
@@ -308,7 +388,11 @@ def _facts(what: str) -> Callable[[Forger], str]:
         elif what == "torn":
             new = text[:at] + " " + text[at + 1 :]
         else:
-            words = [i for i in range(1, len(text)) if text[i].isalpha() and text[i - 1].isalpha() and text[i] != text[i - 1]]
+            words = [
+                i
+                for i in range(1, len(text))
+                if text[i].isalpha() and text[i - 1].isalpha() and text[i] != text[i - 1]
+            ]
             if not words:
                 raise Unchanged
             at = forger.pick(words)
@@ -316,7 +400,10 @@ def _facts(what: str) -> Callable[[Forger], str]:
         path.write_bytes(new.encode())
         summary = forger.keep(path.with_name("summary.json"))
         told = json.loads(summary.read_bytes())
-        summary.write_text(json.dumps({**told, "md_sha256": hashlib.sha256(new.encode()).hexdigest()}), encoding="utf-8")
+        summary.write_text(
+            json.dumps({**told, "md_sha256": hashlib.sha256(new.encode()).hexdigest()}),
+            encoding="utf-8",
+        )
         return f"{text[max(0, at - 8) : at + 8]!r}"
 
     return change
@@ -326,7 +413,9 @@ def _parquet(kind: str, what: str) -> Callable[[Forger], str]:
     def change(forger: Forger) -> str:
         store = forger.place.store
         files = sorted(
-            store.area("facts").rglob("blocks.parquet") if kind == "blocks" else store.area("versions").glob(f"*/*/*/{kind}/*.parquet")
+            store.area("facts").rglob("blocks.parquet")
+            if kind == "blocks"
+            else store.area("versions").glob(f"*/*/*/{kind}/*.parquet")
         )
         files = [path for path in files if pq.read_metadata(path).num_rows]
         if not files:
@@ -367,12 +456,18 @@ def _summary(forger: Forger) -> str:
     path = forger.keep(forger.pick(sorted(forger.place.store.area("facts").rglob("summary.json"))))
     told = json.loads(path.read_bytes())
     name = forger.pick(["md_sha256", "text_chars", "pages", "title", "loader_version"])
-    path.write_text(json.dumps({**told, name: forged(told[name], [], forger.random)}), encoding="utf-8")
+    path.write_text(
+        json.dumps({**told, name: forged(told[name], [], forger.random)}), encoding="utf-8"
+    )
     return name
 
 
 def _index(forger: Forger) -> str:
-    names = [name for name in json.loads((forger.directory / "manifest.json").read_bytes())["files"] if name != "catalog.sqlite"]
+    names = [
+        name
+        for name in json.loads((forger.directory / "manifest.json").read_bytes())["files"]
+        if name != "catalog.sqlite"
+    ]
     path = forger.keep(forger.directory / forger.pick(names))
     data = bytearray(path.read_bytes())
     if not data:
@@ -382,7 +477,7 @@ def _index(forger: Forger) -> str:
     return path.name
 
 
-# --- the run -----------------------------------------------------------------------------------------------------------------
+# --- the run ------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -397,7 +492,9 @@ class Result:
 
 
 def verified(place: Place) -> tuple[str, Verification | None]:
-    """(code of the first thing that is not proved or empty, the verification); an error that ends the command is one too."""
+    """(code of the first thing that is not proved or empty, the verification); an error that ends
+    the command is one too.
+    """
     try:
         result = verify_release(place.store, NAMESPACE, limits=place.settings.limits)
     except RagError as error:
@@ -438,27 +535,48 @@ def run(place: Place, count: int, seed: int, *, alone: bool = True, every: int =
 
 def main() -> int:
     """Run and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--show", type=int, default=20)
-    parser.add_argument("--alone", action="store_true", help="verify each a second time without the fingerprints of the manifest")
+    parser.add_argument(
+        "--alone",
+        action="store_true",
+        help="verify each a second time without the fingerprints of the manifest",
+    )
     arguments = parser.parse_args()
     logging.disable()  # of what a forged row raises the stack trace is logged
     with tempfile.TemporaryDirectory() as folder:
         place = make_library(Path(folder) / "library")
         code, sound = verified(place)
         assert sound is not None, code
-        print(f"sound library: {sound.checked} chunks, {len(sound.failures)} not proved, warnings: {list(sound.warnings)}")
+        print(
+            f"sound library: {sound.checked} chunks, {len(sound.failures)} not proved, warnings:"
+            f" {list(sound.warnings)}"
+        )
         for failure in sound.failures:
             print(f"  {failure.source_uri} {failure.chunk_id}: {failure.reason}")
         started = time.perf_counter()
         result = run(place, arguments.count, arguments.seed, alone=arguments.alone)
-    print(f"{result.made - len(result.missed)} of {result.made} mutations found in {time.perf_counter() - started:.0f} s")
+    print(
+        f"{result.made - len(result.missed)} of {result.made} mutations found in"
+        f" {time.perf_counter() - started:.0f} s"
+    )
     if arguments.alone:
-        print(f"without fingerprints, as in older releases: {result.alone_made - len(result.alone_missed)} of {result.alone_made}")
-    print("by code: " + ", ".join(f"{code or 'none'} {count}" for code, count in result.codes.most_common()))
-    for title, missed in (("not found", result.missed), ("not found without fingerprints", result.alone_missed)):
+        print(
+            "without fingerprints, as in older releases:"
+            f" {result.alone_made - len(result.alone_missed)} of {result.alone_made}"
+        )
+    print(
+        "by code: "
+        + ", ".join(f"{code or 'none'} {count}" for code, count in result.codes.most_common())
+    )
+    for title, missed in (
+        ("not found", result.missed),
+        ("not found without fingerprints", result.alone_missed),
+    ):
         for line in missed[: arguments.show]:
             print(f"{title}: {line}")
     return 1 if result.missed or sound.failures else 0

@@ -1,6 +1,8 @@
-"""PDF parsers under one signature: our two profiles and their peers. Each runs in a process of its own, which its times and memory are of.
+"""PDF parsers under one signature: our two profiles and their peers. Each runs in a process of its
+own, which its times and memory are of.
 
-As a script it reads a path a line on stdin and answers each with a JSON line: Markdown, time and memory.
+As a script it reads a path a line on stdin and answers each with a JSON line: Markdown, time and
+memory.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ telemetry.switch_off()  # of the peers' engines, before any is loaded
 
 
 class Output(NamedTuple):
-    """What a parser made of a file: all of it, and the same without the page headers and footers it recognised."""
+    """What a parser made of a file: all of it, and the same without the page headers and footers it
+    recognised.
+    """
 
     text: str
     body: str
@@ -34,8 +38,14 @@ def ours(path: Path, profile: str) -> Output:
     from rag_platform.loaders.pdf.mupdf import PdfLoader
 
     facts = PdfLoader(profile=profile).load(path, path.name)  # type: ignore[arg-type]
-    kept = [facts.text[block.start : block.end] for block in facts.blocks if block.kind not in ("header", "footer")]
-    notes = tuple(note for note in facts.summary.warnings if "raw" in note or "could be read" in note)
+    kept = [
+        facts.text[block.start : block.end]
+        for block in facts.blocks
+        if block.kind not in ("header", "footer")
+    ]
+    notes = tuple(
+        note for note in facts.summary.warnings if "raw" in note or "could be read" in note
+    )
     return Output(facts.text, "\n\n".join(kept), facts.summary.pages or 0, notes)
 
 
@@ -44,8 +54,12 @@ def pymupdf4llm(path: Path) -> Output:
     import pymupdf4llm
 
     chunks = pymupdf4llm.to_markdown(str(path), page_chunks=True, use_ocr=False)
-    body = [chunk["text"][box["pos"][0] : box["pos"][1]] for chunk in chunks for box in chunk["page_boxes"]
-            if box["class"] not in ("page-header", "page-footer")]  # fmt: skip
+    body = [
+        chunk["text"][box["pos"][0] : box["pos"][1]]
+        for chunk in chunks
+        for box in chunk["page_boxes"]
+        if box["class"] not in ("page-header", "page-footer")
+    ]
     return Output("\n\n".join(chunk["text"] for chunk in chunks), "\n\n".join(body), len(chunks))
 
 
@@ -83,11 +97,19 @@ def _child(name: str, answers: int) -> None:
             result, error = Output("", "", 0), ""
             try:
                 result = ENGINES[name](Path(source))
-            except Exception as problem:  # a parser that fails on a file scores 0 there, and is named
+            # a parser that fails on a file scores 0 there, and is named
+            except Exception as problem:
                 error = f"{type(problem).__name__}: {problem}"[:300]
             wall, processor = time.perf_counter() - wall, time.process_time() - processor
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-            line = {"file": source, **result._asdict(), "error": error, "wall": wall, "processor": processor, "peak_mb": peak}
+            line = {
+                "file": source,
+                **result._asdict(),
+                "error": error,
+                "wall": wall,
+                "processor": processor,
+                "peak_mb": peak,
+            }
             out.write(json.dumps(line) + "\n")
             out.flush()
 

@@ -1,8 +1,10 @@
-"""What a parser's Markdown is worth against a truth: words, order, headings, table cells, and small checks.
+"""What a parser's Markdown is worth against a truth: words, order, headings, table cells, and small
+checks.
 
-Every parser's output goes through the same normalisation. Text: NFKC, lower case, markup taken off, words are runs of letters and digits,
-each ideograph or kana is a word of its own, and a Hebrew or Arabic word ends where another script begins. Cells: NFKC, lower case, no
-white space, no emphasis marks, no dot leaders, one kind of dash and quote.
+Every parser's output goes through the same normalisation. Text: NFKC, lower case, markup taken off,
+words are runs of letters and digits, each ideograph or kana is a word of its own, and a Hebrew or
+Arabic word ends where another script begins. Cells: NFKC, lower case, no white space, no emphasis
+marks, no dot leaders, one kind of dash and quote.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ _WORD = re.compile(
 )
 _SEPARATOR = re.compile(r"^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$")
 _HEADING = re.compile(r"^ {0,3}(#{1,6})\s+(.+?)\s*#*$", re.MULTILINE)
-_PLACEHOLDER = re.compile(r"\*\*==> picture.*?<==\*\*|\*\*-+ (?:Start|End) of picture text -+\*\*|-+ (?:Start|End) of picture text -+")
+_PLACEHOLDER = re.compile(
+    r"\*\*==> picture.*?<==\*\*|\*\*-+ (?:Start|End) of picture text -+\*\*|-+ (?:Start|End) of"
+    r" picture text -+"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,9 @@ class Score:
         return 2 * self.right / (self.found + self.expected) if self.found + self.expected else 1.0
 
     def __add__(self, other: Score) -> Score:
-        return Score(self.found + other.found, self.expected + other.expected, self.right + other.right)
+        return Score(
+            self.found + other.found, self.expected + other.expected, self.right + other.right
+        )
 
 
 def overlap(found: Counter[Any], expected: Counter[Any]) -> Score:
@@ -50,11 +57,13 @@ def overlap(found: Counter[Any], expected: Counter[Any]) -> Score:
     return Score(found.total(), expected.total(), (found & expected).total())
 
 
-# --- text ----------------------------------------------------------------------------------------------------------------
+# --- text ---------------------------------------------------------------------------------------
 
 
 def plain(markdown: str) -> str:
-    """The text without its markup: comments, tags, image links, table frames, emphasis, headings, entities and escapes."""
+    """The text without its markup: comments, tags, image links, table frames, emphasis, headings,
+    entities and escapes.
+    """
     text = _PLACEHOLDER.sub(" ", markdown)
     text = re.sub(r"<!--.*?-->", " ", text, flags=re.DOTALL)
     text = re.sub(r"!\[[^\]]*\]\([^)]*\)", " ", text)
@@ -72,7 +81,8 @@ def words(markdown: str) -> list[str]:
 
 
 def covered(truth: str, printed: str) -> str:
-    """The lines of the truth that a file prints, when the file is an excerpt: the run of as many words that shares most with them.
+    """The lines of the truth that a file prints, when the file is an excerpt: the run of as many
+    words that shares most with them.
 
     A truth with less than half as many words again as the file is taken whole.
     """
@@ -97,16 +107,20 @@ def text_score(found: str, truth: str) -> Score:
 
 
 def order_share(found: str, truth: str, length: int = 4) -> float:
-    """The share of runs of `length` words, unique in both texts, that can be read in the truth's order; 0 when the texts share none.
+    """The share of runs of `length` words, unique in both texts, that can be read in the truth's
+    order; 0 when the texts share none.
 
-    The longest increasing subsequence of their places, so one moved paragraph costs its own length and no more.
+    The longest increasing subsequence of their places, so one moved paragraph costs its own length
+    and no more.
     """
     places = []
     for text in (found, truth):
         grams = list(zip(*(words(text)[shift:] for shift in range(length)), strict=False))
         counts = Counter(grams)
         places.append({gram: place for place, gram in enumerate(grams) if counts[gram] == 1})
-    common = sorted((place, places[0][gram]) for gram, place in places[1].items() if gram in places[0])
+    common = sorted(
+        (place, places[0][gram]) for gram, place in places[1].items() if gram in places[0]
+    )
     tails: list[int] = []
     for _, place in common:
         at = bisect.bisect_left(tails, place)
@@ -116,7 +130,9 @@ def order_share(found: str, truth: str, length: int = 4) -> float:
 
 def headings(markdown: str) -> list[tuple[int, str]]:
     """(level, normalised title) of each ATX heading outside of fences."""
-    text = re.sub(r"^ {0,3}(```+|~~~+).*?(^ {0,3}\1|\Z)", "", markdown, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(
+        r"^ {0,3}(```+|~~~+).*?(^ {0,3}\1|\Z)", "", markdown, flags=re.DOTALL | re.MULTILINE
+    )
     found = [(len(match[1]), " ".join(words(match[2]))) for match in _HEADING.finditer(text)]
     return [(level, title) for level, title in found if title]
 
@@ -124,10 +140,12 @@ def headings(markdown: str) -> list[tuple[int, str]]:
 def heading_scores(found: str, truth: str) -> tuple[Score, Score]:
     """(titles alone, titles with their level)."""
     ours, theirs = headings(found), headings(truth)
-    return overlap(Counter(t for _, t in ours), Counter(t for _, t in theirs)), overlap(Counter(ours), Counter(theirs))
+    return overlap(Counter(t for _, t in ours), Counter(t for _, t in theirs)), overlap(
+        Counter(ours), Counter(theirs)
+    )
 
 
-# --- tables --------------------------------------------------------------------------------------------------------------
+# --- tables -------------------------------------------------------------------------------------
 
 
 class Cell(NamedTuple):
@@ -143,15 +161,23 @@ class Cell(NamedTuple):
 def cell_text(text: str) -> str:
     """A cell as it is compared."""
     text = unicodedata.normalize("NFKC", html.unescape(re.sub(r"<[^<>]*>", "", text))).casefold()
-    text = re.sub(r"[\u2010-\u2015\u2212]", "-", re.sub(r"[\u2018\u2019\u201c\u201d`´\"]", "'", text))
+    text = re.sub(
+        r"[\u2010-\u2015\u2212]", "-", re.sub(r"[\u2018\u2019\u201c\u201d`´\"]", "'", text)
+    )
     return re.sub(r"\.{3,}", "", re.sub(r"[\s*_~\\\u00ad]", "", text))
 
 
 def tables(markdown: str) -> list[list[Cell]]:
     """The cells of every pipe table and HTML table of a text; empty cells are left out."""
-    found = [_html_cells(match[0]) for match in re.finditer(r"<table\b.*?</table>", markdown, re.DOTALL | re.IGNORECASE)]
+    found = [
+        _html_cells(match[0])
+        for match in re.finditer(r"<table\b.*?</table>", markdown, re.DOTALL | re.IGNORECASE)
+    ]
     group: list[str] = []
-    for line in [*re.sub(r"<table\b.*?</table>", "", markdown, flags=re.DOTALL | re.IGNORECASE).splitlines(), ""]:
+    for line in [
+        *re.sub(r"<table\b.*?</table>", "", markdown, flags=re.DOTALL | re.IGNORECASE).splitlines(),
+        "",
+    ]:
         if line.lstrip().startswith("|"):
             group.append(line)
         elif group:
@@ -165,7 +191,9 @@ def _pipe_cells(lines: Sequence[str]) -> list[Cell]:
     rows = [line for line in lines if not _SEPARATOR.match(line)]
     cells = []
     for row, line in enumerate(rows):
-        for col, text in enumerate(re.split(r"(?<!\\)\|", line.strip().removeprefix("|").removesuffix("|"))):
+        for col, text in enumerate(
+            re.split(r"(?<!\\)\|", line.strip().removeprefix("|").removesuffix("|"))
+        ):
             if value := cell_text(text):
                 cells.append(Cell(row, col, row, col, value))
     return cells
@@ -179,7 +207,10 @@ def _html_cells(source: str) -> list[Cell]:
         for item in line.iter("td", "th"):
             while (row, col) in taken:
                 col += 1
-            end_row, end_col = row + int(item.get("rowspan", 1)) - 1, col + int(item.get("colspan", 1)) - 1
+            end_row, end_col = (
+                row + int(item.get("rowspan", 1)) - 1,
+                col + int(item.get("colspan", 1)) - 1,
+            )
             taken.update((r, c) for r in range(row, end_row + 1) for c in range(col, end_col + 1))
             if value := cell_text(item.text_content()):
                 cells.append(Cell(row, col, end_row, end_col, value))
@@ -189,12 +220,18 @@ def _html_cells(source: str) -> list[Cell]:
 def relations(cells: Sequence[Cell], strict: bool = False) -> Counter[tuple[str, str, str]]:
     """Adjacency relations (text, text, direction) of a table, the ICDAR 2013 measure.
 
-    Göbel, Hassan, Oro and Orsi, "A methodology for evaluating algorithms for table understanding in PDF documents" (DocEng 2012): each
-    cell with content is paired with its nearest cell with content to the right and below; empty cells are passed over. A spanning cell
-    has a neighbour in each row and column that it spans, and a pair of cells counts once in a direction. `strict` pairs only cells that
-    touch.
+    Göbel, Hassan, Oro and Orsi, "A methodology for evaluating algorithms for table understanding in
+    PDF documents" (DocEng 2012): each cell with content is paired with its nearest cell with
+    content to the right and below; empty cells are passed over. A spanning cell has a neighbour in
+    each row and column that it spans, and a pair of cells counts once in a direction. `strict`
+    pairs only cells that touch.
     """
-    grid = {(r, c): cell for cell in cells for r in range(cell.row, cell.end_row + 1) for c in range(cell.col, cell.end_col + 1)}
+    grid = {
+        (r, c): cell
+        for cell in cells
+        for r in range(cell.row, cell.end_row + 1)
+        for c in range(cell.col, cell.end_col + 1)
+    }
     by_row: dict[int, list[int]] = {}
     by_col: dict[int, list[int]] = {}
     for row, col in sorted(grid):
@@ -203,22 +240,33 @@ def relations(cells: Sequence[Cell], strict: bool = False) -> Counter[tuple[str,
     pairs: set[tuple[Cell, Cell, str]] = set()
     near = 1 if strict else len(grid) + max((max(place) for place in grid), default=0)
     for row, cols in by_row.items():
-        pairs.update((grid[row, a], grid[row, b], "right") for a, b in itertools.pairwise(cols) if b - a <= near)
+        pairs.update(
+            (grid[row, a], grid[row, b], "right")
+            for a, b in itertools.pairwise(cols)
+            if b - a <= near
+        )
     for col, rows in by_col.items():
-        pairs.update((grid[a, col], grid[b, col], "down") for a, b in itertools.pairwise(rows) if b - a <= near)
-    return Counter((one.text, other.text, direction) for one, other, direction in pairs if one != other)
+        pairs.update(
+            (grid[a, col], grid[b, col], "down")
+            for a, b in itertools.pairwise(rows)
+            if b - a <= near
+        )
+    return Counter(
+        (one.text, other.text, direction) for one, other, direction in pairs if one != other
+    )
 
 
-# --- checks in the manner of olmOCR -----------------------------------------------------------------------------------------
+# --- checks in the manner of olmOCR -------------------------------------------------------------
 
 
 def passes(test: dict[str, Any], markdown: str) -> bool:
     """Whether a text does what one line of olmocr-tests.jsonl asks.
 
-    present: the text stands there with at most `max_diffs` (default 0) characters changed. absent: it does not. order: some place of
-    `before` ends ahead of some place of `after`. table: some cell equals `cell`, and the neighbour or heading asked for equals its text.
-    math: the printed signs of the formula stand there in order (a text has no LaTeX). White space, emphasis marks, kinds of quote and
-    dash never count; case counts unless the test says otherwise.
+    present: the text stands there with at most `max_diffs` (default 0) characters changed. absent:
+    it does not. order: some place of `before` ends ahead of some place of `after`. table: some cell
+    equals `cell`, and the neighbour or heading asked for equals its text. math: the printed signs
+    of the formula stand there in order (a text has no LaTeX). White space, emphasis marks, kinds of
+    quote and dash never count; case counts unless the test says otherwise.
     """
     kind = test["type"]
     if kind == "table":
@@ -229,10 +277,15 @@ def passes(test: dict[str, Any], markdown: str) -> bool:
         return bool(signs := _math_signs(test["math"])) and signs in _math_signs(text)
     fuzz = int(test.get("max_diffs", 0))
     if kind == "order":
-        before, after = _places(_flat(test["before"], exact), text, fuzz), _places(_flat(test["after"], exact), text, fuzz)
+        before, after = (
+            _places(_flat(test["before"], exact), text, fuzz),
+            _places(_flat(test["after"], exact), text, fuzz),
+        )
         return bool(before and after) and min(before) < max(after)
     if "first_n" in test or "last_n" in test:
-        text = (text[: test["first_n"]] if "first_n" in test else "") + (text[-test["last_n"] :] if "last_n" in test else "")
+        text = (text[: test["first_n"]] if "first_n" in test else "") + (
+            text[-test["last_n"] :] if "last_n" in test else ""
+        )
     return bool(_places(_flat(test["text"], exact), text, fuzz)) == (kind == "present")
 
 
@@ -244,7 +297,9 @@ def _flat(text: str, exact: bool) -> str:
 
 
 def _places(pattern: str, text: str, fuzz: int) -> list[int]:
-    """Where matches of the pattern end in the text (Sellers 1980: edit distance to the best substring)."""
+    """Where matches of the pattern end in the text (Sellers 1980: edit distance to the best
+    substring).
+    """
     if fuzz == 0:
         return [match.end() for match in re.finditer(f"(?={re.escape(pattern)})", text)]
     costs = list(range(len(pattern) + 1))
@@ -252,7 +307,10 @@ def _places(pattern: str, text: str, fuzz: int) -> list[int]:
     for end, char in enumerate(text, 1):
         previous, costs[0] = 0, 0
         for at, wanted in enumerate(pattern, 1):
-            previous, costs[at] = costs[at], min(previous + (char != wanted), costs[at] + 1, costs[at - 1] + 1)
+            previous, costs[at] = (
+                costs[at],
+                min(previous + (char != wanted), costs[at] + 1, costs[at - 1] + 1),
+            )
         if costs[-1] <= fuzz:
             found.append(end - len(pattern))
     return found
@@ -262,7 +320,9 @@ _LATEX = {r"\pi": "π", r"\int": "∫", r"\nabla": "∇", r"\times": "×", r"\pa
 
 
 def _math_signs(text: str) -> str:
-    """A formula's signs as a page prints them in a row: fractions without their bar, no spaces, braces or marks of place."""
+    """A formula's signs as a page prints them in a row: fractions without their bar, no spaces,
+    braces or marks of place.
+    """
     text = re.sub(r"\\(?:mathbf|mathrm|frac|left|right)\b", "", text)
     for command, sign in _LATEX.items():
         text = text.replace(command, sign)
@@ -270,7 +330,12 @@ def _math_signs(text: str) -> str:
 
 
 def _table_passes(test: dict[str, Any], cells: Sequence[Cell]) -> bool:
-    grid = {(r, c): cell.text for cell in cells for r in range(cell.row, cell.end_row + 1) for c in range(cell.col, cell.end_col + 1)}
+    grid = {
+        (r, c): cell.text
+        for cell in cells
+        for r in range(cell.row, cell.end_row + 1)
+        for c in range(cell.col, cell.end_col + 1)
+    }
     for (row, col), text in grid.items():
         if text != cell_text(test["cell"]):
             continue
@@ -282,6 +347,8 @@ def _table_passes(test: dict[str, Any], cells: Sequence[Cell]) -> bool:
             "top_heading": [grid.get((r, col)) for r in range(row)],
             "left_heading": [grid.get((row, c)) for c in range(col)],
         }
-        if all(cell_text(test[side]) in values for side, values in around.items() if test.get(side)):
+        if all(
+            cell_text(test[side]) in values for side, values in around.items() if test.get(side)
+        ):
             return True
     return False

@@ -1,14 +1,18 @@
-"""Hybrid retrieval of LlamaIndex and Haystack over chunks and vectors that another process wrote; `bench/query.py --peers PYTHON` runs it.
+"""Hybrid retrieval of LlamaIndex and Haystack over chunks and vectors that another process wrote;
+`bench/query.py --peers PYTHON` runs it.
 
     PYTHON bench/peers.py FOLDER K
 
-FOLDER holds chunks.jsonl (id, text), vectors.npy, questions.jsonl (text) and questions.npy. Printed: one JSON line for each peer with the
-milliseconds of every question, or the reason why there are none. LlamaIndex: QueryFusionRetriever (reciprocal rank) over ChromaVectorStore
-and BM25Retriever. Haystack: a pipeline of InMemoryBM25Retriever, InMemoryEmbeddingRetriever and DocumentJoiner (reciprocal rank). Stores
-are built before the clock starts; each question is asked once to warm up and then three times, and counts with its fastest time; of a peer
-whose first question takes more than a second ten are asked, once each.
+FOLDER holds chunks.jsonl (id, text), vectors.npy, questions.jsonl (text) and questions.npy.
+Printed: one JSON line for each peer with the milliseconds of every question, or the reason why
+there are none. LlamaIndex: QueryFusionRetriever (reciprocal rank) over ChromaVectorStore and
+BM25Retriever. Haystack: a pipeline of InMemoryBM25Retriever, InMemoryEmbeddingRetriever and
+DocumentJoiner (reciprocal rank). Stores are built before the clock starts; each question is asked
+once to warm up and then three times, and counts with its fastest time; of a peer whose first
+question takes more than a second ten are asked, once each.
 
-PYTHON needs: llama-index-core llama-index-retrievers-bm25 llama-index-vector-stores-chroma haystack-ai
+PYTHON needs: llama-index-core llama-index-retrievers-bm25 llama-index-vector-stores-chroma
+haystack-ai
 """
 
 from __future__ import annotations
@@ -47,18 +51,33 @@ def llama_index(folder: Path, k: int) -> Callable[[int], list[str]]:
     from llama_index.vector_stores.chroma import ChromaVectorStore
 
     chunks, vectors, questions, asked = read(folder)
-    nodes = [TextNode(id_=c["id"], text=c["text"], embedding=v.tolist()) for c, v in zip(chunks, vectors, strict=True)]
+    nodes = [
+        TextNode(id_=c["id"], text=c["text"], embedding=v.tolist())
+        for c, v in zip(chunks, vectors, strict=True)
+    ]
     client = chromadb.PersistentClient(str(folder / "llama"))
-    collection = client.create_collection("chunks", embedding_function=None, configuration={"hnsw": {"space": "cosine"}})
+    collection = client.create_collection(
+        "chunks", embedding_function=None, configuration={"hnsw": {"space": "cosine"}}
+    )
     embedding = MockEmbedding(embed_dim=vectors.shape[1])
-    context = StorageContext.from_defaults(vector_store=ChromaVectorStore(chroma_collection=collection))
+    context = StorageContext.from_defaults(
+        vector_store=ChromaVectorStore(chroma_collection=collection)
+    )
     index = VectorStoreIndex([], storage_context=context, embed_model=embedding)
     for start in range(0, len(nodes), BATCH):
         index.insert_nodes(nodes[start : start + BATCH])
-    legs = [index.as_retriever(similarity_top_k=k), BM25Retriever.from_defaults(nodes=nodes, similarity_top_k=k)]
+    legs = [
+        index.as_retriever(similarity_top_k=k),
+        BM25Retriever.from_defaults(nodes=nodes, similarity_top_k=k),
+    ]
     fusion = QueryFusionRetriever(
-        legs, llm=MockLLM(), mode="reciprocal_rerank", similarity_top_k=k, num_queries=1, use_async=False
-    )  # fmt: skip
+        legs,
+        llm=MockLLM(),
+        mode="reciprocal_rerank",
+        similarity_top_k=k,
+        num_queries=1,
+        use_async=False,
+    )
 
     def ask(number: int) -> list[str]:
         bundle = QueryBundle(questions[number], embedding=asked[number].tolist())
@@ -71,12 +90,22 @@ def haystack(folder: Path, k: int) -> Callable[[int], list[str]]:
     """A hybrid pipeline of Haystack; it gives the ids of the hits for a question's number."""
     from haystack import Document, Pipeline
     from haystack.components.joiners import DocumentJoiner
-    from haystack.components.retrievers.in_memory import InMemoryBM25Retriever, InMemoryEmbeddingRetriever
+    from haystack.components.retrievers.in_memory import (
+        InMemoryBM25Retriever,
+        InMemoryEmbeddingRetriever,
+    )
     from haystack.document_stores.in_memory import InMemoryDocumentStore
 
     chunks, vectors, questions, asked = read(folder)
-    store = InMemoryDocumentStore(embedding_similarity_function="dot_product", return_embedding=False)
-    store.write_documents([Document(id=c["id"], content=c["text"], embedding=v.tolist()) for c, v in zip(chunks, vectors, strict=True)])
+    store = InMemoryDocumentStore(
+        embedding_similarity_function="dot_product", return_embedding=False
+    )
+    store.write_documents(
+        [
+            Document(id=c["id"], content=c["text"], embedding=v.tolist())
+            for c, v in zip(chunks, vectors, strict=True)
+        ]
+    )
     pipeline = Pipeline()
     pipeline.add_component("words", InMemoryBM25Retriever(store, top_k=k))
     pipeline.add_component("vectors", InMemoryEmbeddingRetriever(store, top_k=k))
@@ -85,7 +114,12 @@ def haystack(folder: Path, k: int) -> Callable[[int], list[str]]:
     pipeline.connect("vectors", "join")
 
     def ask(number: int) -> list[str]:
-        found = pipeline.run({"words": {"query": questions[number]}, "vectors": {"query_embedding": asked[number].tolist()}})
+        found = pipeline.run(
+            {
+                "words": {"query": questions[number]},
+                "vectors": {"query_embedding": asked[number].tolist()},
+            }
+        )
         return [document.id for document in found["join"]["documents"]]
 
     return ask
@@ -112,9 +146,13 @@ def main() -> None:
                     ask(number)
                     rounds.append(1000 * (time.perf_counter() - started))
                 taken.append(min(rounds))
-            sys.stdout.write(json.dumps({"peer": name, "milliseconds": taken, "built": built}) + "\n")
+            sys.stdout.write(
+                json.dumps({"peer": name, "milliseconds": taken, "built": built}) + "\n"
+            )
         except Exception as error:  # one peer that fails says nothing about the other
-            sys.stdout.write(json.dumps({"peer": name, "error": f"{type(error).__name__}: {error}"[:300]}) + "\n")
+            sys.stdout.write(
+                json.dumps({"peer": name, "error": f"{type(error).__name__}: {error}"[:300]}) + "\n"
+            )
         sys.stdout.flush()
 
 

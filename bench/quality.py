@@ -1,15 +1,19 @@
-"""How good is what is found? Word leg, vector leg, every fusion and the query path as it ships, on retrieval sets.
+"""How good is what is found? Word leg, vector leg, every fusion and the query path as it ships, on
+retrieval sets.
 
-    python bench/quality.py [FOLDER | QUESTIONS:CORPUS ...] [--strategy fast ...] [--keep HOME] [--queries N] [--json FILE]
+    python bench/quality.py [FOLDER | QUESTIONS:CORPUS ...] [--strategy fast ...] [--keep HOME]
+    [--queries N] [--json FILE]
 
-A folder holds a set in BEIR's layout, or PDF files with questions about their pages. `QUESTIONS:CORPUS` asks the questions of one
-folder of the texts of another with the same ids, for questions in another language. Without folders all sets of the test material are run.
-Texts become Markdown files, which are received, cut, embedded and released by the program's own functions, without Dagster; --keep takes a
-folder where libraries and embeddings are kept for the next run.
+A folder holds a set in BEIR's layout, or PDF files with questions about their pages.
+`QUESTIONS:CORPUS` asks the questions of one folder of the texts of another with the same ids, for
+questions in another language. Without folders all sets of the test material are run. Texts become
+Markdown files, which are received, cut, embedded and released by the program's own functions,
+without Dagster; --keep takes a folder where libraries and embeddings are kept for the next run.
 
-`dense` and `bm25` are the legs by themselves, 50 chunks each, the fusions what becomes of just these candidates; `shipped` is the
-answer of the query path to the same question: the strategy's fusion, its reranker, one hit a document. Values are means over the questions
-with 95 % bootstrap intervals; the last column compares with the better leg, question by question (paired bootstrap).
+`dense` and `bm25` are the legs by themselves, 50 chunks each, the fusions what becomes of just
+these candidates; `shipped` is the answer of the query path to the same question: the strategy's
+fusion, its reranker, one hit a document. Values are means over the questions with 95 % bootstrap
+intervals; the last column compares with the better leg, question by question (paired bootstrap).
 """
 
 from __future__ import annotations
@@ -65,13 +69,16 @@ DEPTH = 10
 
 @dataclass(frozen=True)
 class Asked:
-    """A set as it is asked: the questions, their grades, and which files of which folder make the library."""
+    """A set as it is asked: the questions, their grades, and which files of which folder make the
+    library.
+    """
 
     name: str
     namespace: str
     questions: Mapping[str, str]
     qrels: Mapping[str, Mapping[str, int]]
-    write: Callable[[Path], dict[str, str] | None]  # writes the documents; file name to id, None where pages are the ids
+    # writes the documents; file name to id, None where pages are the ids
+    write: Callable[[Path], dict[str, str] | None]
 
     @property
     def language(self) -> str:
@@ -90,19 +97,34 @@ class Place:
     files: Path
 
     def publish(self, asked: Asked, strategy: Strategy) -> tuple[str, dict[str, str] | None]:
-        """(namespace of the published library of a set, its file names); what is there already is taken as it is."""
+        """(namespace of the published library of a set, its file names); what is there already is
+        taken as it is.
+        """
         folder = self.files / asked.namespace
         shutil.rmtree(folder, ignore_errors=True)
         named = asked.write(folder)
         namespace = f"{asked.namespace}-{strategy.name}".lower().replace(".", "-")
-        parts: dict[str, Any] = {"settings": self.settings, "strategy": strategy, "store": self.store, "ledger": self.ledger}
-        reception = receive([folder], namespace, options=ReceiveOptions(source=namespace, sync=True), **parts)
+        parts: dict[str, Any] = {
+            "settings": self.settings,
+            "strategy": strategy,
+            "store": self.store,
+            "ledger": self.ledger,
+        }
+        reception = receive(
+            [folder], namespace, options=ReceiveOptions(source=namespace, sync=True), **parts
+        )
         stale = stale_versions(self.ledger, namespace, stage_profiles(strategy)["embeddings"])
         wanted = dict.fromkeys([*reception.to_process, *(version.version_id for version in stale)])
         ingest_versions([self.ledger.version(version) for version in wanted], **parts)
         manifest, checks = build_candidate(namespace, **parts)
         assert all(check.passed or check.severity != "error" for check in checks), checks
-        publish_candidate(namespace, manifest.release_id, settings=self.settings, store=self.store, ledger=self.ledger)
+        publish_candidate(
+            namespace,
+            manifest.release_id,
+            settings=self.settings,
+            store=self.store,
+            ledger=self.ledger,
+        )
         return namespace, named
 
 
@@ -121,7 +143,12 @@ def asked_of(spec: str, most: int | None) -> Asked:
         return Asked(pages.name, pages.name, *_first(pages.queries, pages.qrels, most), linked)
     data = read_retrieval_set(folder, corpus=Path(corpus) if corpus else None)
     namespace = Path(corpus).name if corpus else folder.name
-    return Asked(data.name, namespace, *_first(data.queries, data.qrels, most), lambda target: write_documents(data, target))
+    return Asked(
+        data.name,
+        namespace,
+        *_first(data.queries, data.qrels, most),
+        lambda target: write_documents(data, target),
+    )
 
 
 def _first(
@@ -132,25 +159,37 @@ def _first(
 
 
 def shipped_sets() -> list[str]:
-    """All sets of the test material, questions of the other language asked of parallel texts included."""
-    found = [str(path) for path in sorted((MATERIAL / "retrieval").glob("*")) if is_retrieval_set(path)]
+    """All sets of the test material, questions of the other language asked of parallel texts
+    included.
+    """
+    found = [
+        str(path) for path in sorted((MATERIAL / "retrieval").glob("*")) if is_retrieval_set(path)
+    ]
     pairs = [
         f"{one}:{other}"
         for one in found
         for other in found
         if one != other and Path(one).name.split("-")[0] == Path(other).name.split("-")[0]
     ]
-    pages = [str(path) for path in sorted(MATERIAL.glob("*")) if path.is_dir() and is_page_set(path)]
+    pages = [
+        str(path) for path in sorted(MATERIAL.glob("*")) if path.is_dir() and is_page_set(path)
+    ]
     return [*found, *pairs, *pages]
 
 
-# --- asking --------------------------------------------------------------------------------------------------------------
+# --- asking -------------------------------------------------------------------------------------
 
 
-def rankings(library: Library, namespace: str, named: dict[str, str] | None, asked: Asked) -> dict[str, dict[str, list[str]]]:
+def rankings(
+    library: Library, namespace: str, named: dict[str, str] | None, asked: Asked
+) -> dict[str, dict[str, list[str]]]:
     """Method to question to what was found, best first."""
-    found: dict[str, dict[str, list[str]]] = {name: {} for name in ("dense", "bm25", *FUSIONS, "shipped")}
-    fusions = {name: build("fusion", provider, options) for name, (provider, options) in FUSIONS.items()}
+    found: dict[str, dict[str, list[str]]] = {
+        name: {} for name in ("dense", "bm25", *FUSIONS, "shipped")
+    }
+    fusions = {
+        name: build("fusion", provider, options) for name, (provider, options) in FUSIONS.items()
+    }
     with library.lease(namespace) as lease:
         strategy = library.query_strategy(lease)
         rows = lease.release.catalog.rows(lease.release.catalog.chunk_ids())
@@ -163,57 +202,104 @@ def rankings(library: Library, namespace: str, named: dict[str, str] | None, ask
             return [f"{Path(row.filename).stem}#p{page}" for page in range(first, last + 1)]
 
         def listed(candidates: Sequence[Candidate]) -> list[str]:
-            return list(dict.fromkeys(name for candidate in candidates for name in ids_of(candidate.chunk_id)))
+            return list(
+                dict.fromkeys(
+                    name for candidate in candidates for name in ids_of(candidate.chunk_id)
+                )
+            )
 
         for query_id, text in asked.questions.items():
             try:
-                query = analysis.prepare(text, library.settings.limits, config=strategy.query, keyphrases=strategy.views.keyphrases)
-            except InputError as error:  # a set may hold a question without a word; it counts as one without results
-                print(f"  {asked.name}: question {query_id} {text[:60]!r} was refused: {error.message}")
+                query = analysis.prepare(
+                    text,
+                    library.settings.limits,
+                    config=strategy.query,
+                    keyphrases=strategy.views.keyphrases,
+                )
+            # a set may hold a question without a word; it counts as one without results
+            except InputError as error:
+                print(
+                    f"  {asked.name}: question {query_id} {text[:60]!r} was refused:"
+                    f" {error.message}"
+                )
                 continue
-            both = retrievers.retrieve(library, lease, strategy, query, "hybrid", Access(), strategy.retrieval.pool_k)
-            found["dense"][query_id], found["bm25"][query_id] = listed(both.dense), listed(both.sparse)
+            both = retrievers.retrieve(
+                library, lease, strategy, query, "hybrid", Access(), strategy.retrieval.pool_k
+            )
+            found["dense"][query_id], found["bm25"][query_id] = (
+                listed(both.dense),
+                listed(both.sparse),
+            )
             for name, fusion in fusions.items():
-                found[name][query_id] = listed(fusion.fuse(both.dense, both.sparse, trust=both.trust))
+                found[name][query_id] = listed(
+                    fusion.fuse(both.dense, both.sparse, trust=both.trust)
+                )
             # a page set asks for pages, of which a document has many
-            request = QueryRequest(text, namespace, top_k=DEPTH, answer=False, max_per_document=1 if named is not None else 0)
+            request = QueryRequest(
+                text,
+                namespace,
+                top_k=DEPTH,
+                answer=False,
+                max_per_document=1 if named is not None else 0,
+            )
             hits = answer(library, request).hits
-            found["shipped"][query_id] = list(dict.fromkeys(name for hit in hits for name in ids_of(hit.chunk_id)))
+            found["shipped"][query_id] = list(
+                dict.fromkeys(name for hit in hits for name in ids_of(hit.chunk_id))
+            )
     return found
 
 
-def measured(asked: Asked, found: Mapping[str, Mapping[str, list[str]]]) -> dict[str, dict[str, Values]]:
+def measured(
+    asked: Asked, found: Mapping[str, Mapping[str, list[str]]]
+) -> dict[str, dict[str, Values]]:
     """Method to measure to the value of each question."""
     return {method: per_query(run, asked.qrels, MEASURES) for method, run in found.items()}
 
 
-# --- reporting -----------------------------------------------------------------------------------------------------------
+# --- reporting ----------------------------------------------------------------------------------
 
 
 def lines_of(values: Mapping[str, Mapping[str, Values]]) -> Iterator[str]:
     """A table of the methods of one set."""
     better = max(("dense", "bm25"), key=lambda leg: mean(values[leg]["nDCG@10"]))
-    yield f"  {'':<10}{'nDCG@10':>9}{'95 %':>16}{'MRR@10':>9}{'Hit@10':>9}   nDCG@10 against {better}, 95 %"
+    yield (
+        f"  {'':<10}{'nDCG@10':>9}{'95 %':>16}{'MRR@10':>9}{'Hit@10':>9}   nDCG@10 against"
+        f" {better}, 95 %"
+    )
     for method, by_measure in values.items():
         whole = bootstrap(by_measure["nDCG@10"])
         against = paired_bootstrap(by_measure["nDCG@10"], values[better]["nDCG@10"])
-        compared = "" if method == better else f"   {against.value:+.4f}  {against.low:+.4f} .. {against.high:+.4f}"
+        compared = (
+            ""
+            if method == better
+            else f"   {against.value:+.4f}  {against.low:+.4f} .. {against.high:+.4f}"
+        )
         yield (
             f"  {method:<10}{whole.value:9.4f}{f'{whole.low:.3f} .. {whole.high:.3f}':>16}"
             f"{mean(by_measure['MRR@10']):9.4f}{mean(by_measure['HitRate@10']):9.4f}{compared}"
         )
 
 
-def summary(done: Mapping[str, Mapping[str, Mapping[str, Mapping[str, Values]]]], languages: Mapping[str, str]) -> Iterator[str]:
-    """Mean nDCG@10 over the sets of each language, and where the shipped order is below the better leg."""
+def summary(
+    done: Mapping[str, Mapping[str, Mapping[str, Mapping[str, Values]]]],
+    languages: Mapping[str, str],
+) -> Iterator[str]:
+    """Mean nDCG@10 over the sets of each language, and where the shipped order is below the better
+    leg.
+    """
     for strategy, sets in done.items():
         yield f"\n{strategy}: mean nDCG@10 over the sets by the language of their questions"
         for spoken in sorted(set(languages.values())):
             chosen = [values for name, values in sets.items() if languages[name] == spoken]
             if not chosen:
                 continue
-            means = {method: sum(mean(values[method]["nDCG@10"]) for values in chosen) / len(chosen) for method in chosen[0]}
-            yield f"  {spoken}, {len(chosen)} sets: " + ", ".join(f"{method} {value:.3f}" for method, value in means.items())
+            means = {
+                method: sum(mean(values[method]["nDCG@10"]) for values in chosen) / len(chosen)
+                for method in chosen[0]
+            }
+            yield f"  {spoken}, {len(chosen)} sets: " + ", ".join(
+                f"{method} {value:.3f}" for method, value in means.items()
+            )
         for name, values in sets.items():
             leg = max(mean(values["dense"]["nDCG@10"]), mean(values["bm25"]["nDCG@10"]))
             short = leg - mean(values["shipped"]["nDCG@10"])
@@ -222,11 +308,27 @@ def summary(done: Mapping[str, Mapping[str, Mapping[str, Mapping[str, Values]]]]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sets", nargs="*", metavar="FOLDER", help="a set, or QUESTIONS:CORPUS; all of the test material if not given")
-    parser.add_argument("--strategy", action="append", metavar="NAME", help=f"repeatable; {', '.join(STRATEGIES)} if not given")
-    parser.add_argument("--keep", type=Path, metavar="HOME", help="keep libraries and embeddings here")
-    parser.add_argument("--queries", type=int, metavar="N", help="only the first N questions of each set")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "sets",
+        nargs="*",
+        metavar="FOLDER",
+        help="a set, or QUESTIONS:CORPUS; all of the test material if not given",
+    )
+    parser.add_argument(
+        "--strategy",
+        action="append",
+        metavar="NAME",
+        help=f"repeatable; {', '.join(STRATEGIES)} if not given",
+    )
+    parser.add_argument(
+        "--keep", type=Path, metavar="HOME", help="keep libraries and embeddings here"
+    )
+    parser.add_argument(
+        "--queries", type=int, metavar="N", help="only the first N questions of each set"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the means there as well")
     options = parser.parse_args()
     specs = options.sets or shipped_sets()
@@ -235,7 +337,9 @@ def main() -> None:
     root = options.keep or Path(tempfile.mkdtemp(prefix="rag-quality-"))
     settings = load_settings({"home": root / "home"})
     # every question counts once, and none may be answered from memory
-    settings = settings.model_copy(update={"caches": settings.caches.model_copy(update={"retrievals": 0, "responses": 0})})
+    settings = settings.model_copy(
+        update={"caches": settings.caches.model_copy(update={"retrievals": 0, "responses": 0})}
+    )
     store = Store(settings.home)
     place = Place(settings, store, Ledger(store.ledger_path), root / "files")
     sets = [asked_of(spec, options.queries) for spec in specs]
@@ -258,12 +362,17 @@ def main() -> None:
         if options.json:
             means = {
                 strategy: {
-                    name: {method: {measure: round(mean(found), 4) for measure, found in by.items()} for method, by in values.items()}
+                    name: {
+                        method: {measure: round(mean(found), 4) for measure, found in by.items()}
+                        for method, by in values.items()
+                    }
                     for name, values in by_set.items()
                 }
                 for strategy, by_set in done.items()
             }
-            options.json.write_text(json.dumps(means, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            options.json.write_text(
+                json.dumps(means, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+            )
     finally:
         if options.keep is None:
             shutil.rmtree(root, ignore_errors=True)

@@ -1,15 +1,19 @@
 """Questions, releases and edits against the bare index libraries on the same data, in one run.
 
-    python bench/query.py [--chunks 2000 20000] [--queries 100] [--rounds 3] [--keep FOLDER] [--clients 8] [--peers PYTHON] [--costs]
+    python bench/query.py [--chunks 2000 20000] [--queries 100] [--rounds 3] [--keep FOLDER]
+    [--clients 8] [--peers PYTHON] [--costs]
 
-The library is built by the program's own functions, with an embedder that costs nothing (feature hashing), so the model's time is in
-no figure. Raw: the same terms asked of a bare tantivy searcher, and the same vector of a bare numpy scan, or of a bare Chroma collection
-where the program asks its approximate index; ids and scores, nothing else. Each question is asked in `rounds` rounds that alternate raw
-and ours, and counts with its fastest round: a shared machine only ever adds time. What a filter leaves is compared with a search whose
-every hit is tested. `--keep` leaves the library there, or takes up one that an earlier run of this or of bench/release.py left, and refuses
-one of another size, strategy or code. `--clients` asks one server process with one and with so many questions at a time. `--peers` names a
-Python that has what bench/peers.py needs, and measures LlamaIndex and Haystack over the same chunks and vectors. `--costs` prints
-what `retrieval/access.py` plans with.
+The library is built by the program's own functions, with an embedder that costs nothing (feature
+hashing), so the model's time is in no figure. Raw: the same terms asked of a bare tantivy searcher,
+and the same vector of a bare numpy scan, or of a bare Chroma collection where the program asks its
+approximate index; ids and scores, nothing else. Each question is asked in `rounds` rounds that
+alternate raw and ours, and counts with its fastest round: a shared machine only ever adds time.
+What a filter leaves is compared with a search whose every hit is tested. `--keep` leaves the
+library there, or takes up one that an earlier run of this or of bench/release.py left, and refuses
+one of another size, strategy or code. `--clients` asks one server process with one and with so many
+questions at a time. `--peers` names a Python that has what bench/peers.py needs, and measures
+LlamaIndex and Haystack over the same chunks and vectors. `--costs` prints what
+`retrieval/access.py` plans with.
 """
 
 from __future__ import annotations
@@ -55,7 +59,8 @@ from rag_platform.storage.store import Store
 REPOSITORY = Path(__file__).resolve().parent.parent
 NAMESPACE = "bench"
 DIM = 384
-TENTH = {"tags": {"$in": ["tenth"], "$missing": "exclude"}}  # without the last word chunks without tags match as well
+# without the last word chunks without tags match as well
+TENTH = {"tags": {"$in": ["tenth"], "$missing": "exclude"}}
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,12 @@ class Shelf:
 
     def parts(self) -> dict[str, Any]:
         """What every writing function wants."""
-        return {"settings": self.settings, "strategy": self.strategy, "store": self.store, "ledger": self.ledger}
+        return {
+            "settings": self.settings,
+            "strategy": self.strategy,
+            "store": self.store,
+            "ledger": self.ledger,
+        }
 
     def receive(self, folder: Path, tags: tuple[str, ...] = ()) -> Reception:
         """Receive a folder."""
@@ -77,13 +87,21 @@ class Shelf:
 
     def ingest(self, reception: Reception) -> IngestionTotals:
         """The seven stages."""
-        return ingest_versions([self.ledger.version(item) for item in reception.to_process], **self.parts())
+        return ingest_versions(
+            [self.ledger.version(item) for item in reception.to_process], **self.parts()
+        )
 
     def publish(self) -> str:
         """Build, check and publish; returns the release_id."""
         manifest, checks = build_candidate(NAMESPACE, **self.parts())
         assert all(check.passed for check in checks), checks
-        publish_candidate(NAMESPACE, manifest.release_id, settings=self.settings, store=self.store, ledger=self.ledger)
+        publish_candidate(
+            NAMESPACE,
+            manifest.release_id,
+            settings=self.settings,
+            store=self.store,
+            ledger=self.ledger,
+        )
         return manifest.release_id
 
 
@@ -93,10 +111,19 @@ def new_shelf(root: Path) -> Shelf:
     shutil.copytree(REPOSITORY / "config", config, dirs_exist_ok=True)
     strategy = yaml.safe_load((config / "strategies" / "fast.yaml").read_text(encoding="utf-8"))
     strategy["embedding"] = {"provider": "hashing", "options": {"dim": DIM}}
-    (config / "strategies" / "bench.yaml").write_text(yaml.safe_dump(strategy, allow_unicode=True), encoding="utf-8")
-    os.environ |= {"RAG_CONFIG": str(config), "RAG_HOME": str(root / "home"), "RAG_STRATEGY": "bench"}
+    (config / "strategies" / "bench.yaml").write_text(
+        yaml.safe_dump(strategy, allow_unicode=True), encoding="utf-8"
+    )
+    os.environ |= {
+        "RAG_CONFIG": str(config),
+        "RAG_HOME": str(root / "home"),
+        "RAG_STRATEGY": "bench",
+    }
     loaded = load_settings()
-    settings = loaded.model_copy(update={"caches": loaded.caches.model_copy(update={"retrievals": 0})})  # questions are repeated here
+    # questions are repeated here
+    settings = loaded.model_copy(
+        update={"caches": loaded.caches.model_copy(update={"retrievals": 0})}
+    )
     store = Store(settings.home)
     return Shelf(settings, load_strategy(settings), store, Ledger(store.ledger_path))
 
@@ -109,11 +136,13 @@ def timed(label: str, note: str = "") -> Iterator[None]:
     print(f"  {label:<34}{time.perf_counter() - started:9.2f} s   {note}")
 
 
-# --- raw calls -----------------------------------------------------------------------------------------------------------
+# --- raw calls ----------------------------------------------------------------------------------
 
 
 def raw_words(release: OpenRelease, k: int) -> Callable[[str], object]:
-    """A bare tantivy search for the terms of a question: both fields, no boosts, the ids and scores of the k best."""
+    """A bare tantivy search for the terms of a question: both fields, no boosts, the ids and scores
+    of the k best.
+    """
     import tantivy
 
     reader: Any = release.lexical
@@ -122,7 +151,9 @@ def raw_words(release: OpenRelease, k: int) -> Callable[[str], object]:
     def search(text: str) -> object:
         terms = reader._analysis.weights(text)
         clauses = [
-            (tantivy.Occur.Should, tantivy.Query.term_query(schema, name, term, "freq")) for term in terms for name in ("text", "headings")
+            (tantivy.Occur.Should, tantivy.Query.term_query(schema, name, term, "freq"))
+            for term in terms
+            for name in ("text", "headings")
         ]
         hits = searcher.search(tantivy.Query.boolean_query(clauses), k, count=False).hits
         return [(searcher.doc(address)["chunk_id"][0], score) for score, address in hits]
@@ -131,7 +162,9 @@ def raw_words(release: OpenRelease, k: int) -> Callable[[str], object]:
 
 
 def raw_scan(release: OpenRelease, k: int) -> Callable[[Vectors], object]:
-    """A bare numpy scan of the same matrix: ids and scores of the k best; by einsum, which was faster than BLAS on the machines seen."""
+    """A bare numpy scan of the same matrix: ids and scores of the k best; by einsum, which was
+    faster than BLAS on the machines seen.
+    """
     dense: Any = release.dense
     matrix, ids = dense._base, dense._ids
 
@@ -166,11 +199,15 @@ def untraced() -> Iterator[None]:
         yield
 
 
-# --- measurements --------------------------------------------------------------------------------------------------------
+# --- measurements -------------------------------------------------------------------------------
 
 
-def measure(calls: dict[str, Callable[[int], object]], count: int, rounds: int) -> dict[str, list[float]]:
-    """Milliseconds of every call for every question, the fastest of `rounds` rounds; the calls alternate within a round."""
+def measure(
+    calls: dict[str, Callable[[int], object]], count: int, rounds: int
+) -> dict[str, list[float]]:
+    """Milliseconds of every call for every question, the fastest of `rounds` rounds; the calls
+    alternate within a round.
+    """
     best = {name: [float("inf")] * count for name in calls}
     for _ in range(rounds):
         for number in range(count):
@@ -181,14 +218,24 @@ def measure(calls: dict[str, Callable[[int], object]], count: int, rounds: int) 
     return best
 
 
-def ask(shelf: Shelf, release: OpenRelease, count: int, rounds: int) -> tuple[list[str], list[Vectors]]:
+def ask(
+    shelf: Shelf, release: OpenRelease, count: int, rounds: int
+) -> tuple[list[str], list[Vectors]]:
     """Print the table of question times; returns the questions and their vectors."""
     rng = random.Random(3)
     texts = [question(rng) for _ in range(count)]
     k = shelf.strategy.retrieval.pool_k
     counts = release.manifest.counts
-    chosen = retrievers.plan_access(rows=counts["dense"], dim=DIM, chunks=counts["lexical"], allowed=None, k=k, recall=counts.get("ann_recall"),
-                         config=shelf.strategy.retrieval, has_ann=release.dense is not None and release.dense.has_ann)  # fmt: skip
+    chosen = retrievers.plan_access(
+        rows=counts["dense"],
+        dim=DIM,
+        chunks=counts["lexical"],
+        allowed=None,
+        k=k,
+        recall=counts.get("ann_recall"),
+        config=shelf.strategy.retrieval,
+        has_ann=release.dense is not None and release.dense.has_ann,
+    )
     approximate = chosen.dense == "ann"
     library = Library(shelf.settings, shelf.store, hidden_by_ledger(shelf.store))
     vectors = [library.query_vector(shelf.strategy.embedding, text)[0] for text in texts]
@@ -223,7 +270,10 @@ def ask(shelf: Shelf, release: OpenRelease, count: int, rounds: int) -> tuple[li
     }
     found = measure(calls, count, rounds)
     base = {"sparse, hits": "raw words", "dense, hits": "raw vectors"}
-    print(f"  {'milliseconds a question':<34}{'p50':>8}{'p95':>8}{'ratio to raw':>14}   vectors: {'Chroma' if approximate else 'numpy'}")
+    print(
+        f"  {'milliseconds a question':<34}{'p50':>8}{'p95':>8}{'ratio to raw':>14}   vectors:"
+        f" {'Chroma' if approximate else 'numpy'}"
+    )
     for name, values in found.items():
         p50, p95 = np.percentile(values, (50, 95))
         against = np.percentile(found[base.get(name, "raw both, one after the other")], 50)
@@ -234,17 +284,29 @@ def ask(shelf: Shelf, release: OpenRelease, count: int, rounds: int) -> tuple[li
     return texts, vectors
 
 
-def recalls(release: OpenRelease, library: Library, texts: Sequence[str], vectors: Sequence[Vectors], k: int) -> None:
-    """Print what the approximate index finds, and that a filter loses nothing: the program's hits beside those of a tested search."""
+def recalls(
+    release: OpenRelease, library: Library, texts: Sequence[str], vectors: Sequence[Vectors], k: int
+) -> None:
+    """Print what the approximate index finds, and that a filter loses nothing: the program's hits
+    beside those of a tested search.
+    """
     dense, words = release.dense, release.lexical
     assert dense is not None and words is not None
     agree = []
     for vector in vectors if dense.has_ann else ():
         exact, near = (dense.search(vector, k, approximate=way)[0] for way in (False, True))
-        agree.append([len({c.chunk_id for c in exact[:n]} & {c.chunk_id for c in near[:n]}) / n for n in (10, k)])
+        agree.append(
+            [
+                len({c.chunk_id for c in exact[:n]} & {c.chunk_id for c in near[:n]}) / n
+                for n in (10, k)
+            ]
+        )
     if agree:
         at_ten, at_k = (statistics.mean(column) for column in zip(*agree, strict=True))
-        print(f"  approximate index asked for {k}: recall@10 {at_ten:.3f}, recall@{k} {at_k:.3f} against the exact scan")
+        print(
+            f"  approximate index asked for {k}: recall@10 {at_ten:.3f}, recall@{k} {at_k:.3f}"
+            " against the exact scan"
+        )
     else:
         print("  no approximate index: no question would ask it, every one scans exactly")
     where = "EXISTS (SELECT 1 FROM json_each(d.tags) WHERE value = 'tenth')"
@@ -254,22 +316,37 @@ def recalls(release: OpenRelease, library: Library, texts: Sequence[str], vector
     found, right = 0, 0
     for text, vector in list(zip(texts, vectors, strict=True))[:20]:
         for mode in ("dense", "sparse"):
-            request = QueryRequest(text, NAMESPACE, mode=mode, filters=TENTH, answer=False, top_k=10, infer=False, rerank=False)
+            request = QueryRequest(
+                text,
+                NAMESPACE,
+                mode=mode,
+                filters=TENTH,
+                answer=False,
+                top_k=10,
+                infer=False,
+                rerank=False,
+            )
             hits = {hit.chunk_id for hit in answer(library, request).hits}
             if mode == "dense":
-                best = [ids[row] for row in np.argsort(-(matrix @ vector)) if ids[row] in allowed][: len(hits)]
+                best = [ids[row] for row in np.argsort(-(matrix @ vector)) if ids[row] in allowed][
+                    : len(hits)
+                ]
             else:
-                best = [hit.chunk_id for hit in words.search(text, len(ids)) if hit.chunk_id in allowed][: len(hits)]
+                best = [
+                    hit.chunk_id for hit in words.search(text, len(ids)) if hit.chunk_id in allowed
+                ][: len(hits)]
             found, right = found + len(hits & set(best)), right + len(best)
     print(f"  10 % filter: {found} of {right} hits are those of a search whose every hit is tested")
 
 
-# --- one server, several clients; peers; costs ---------------------------------------------------------------------------
+# --- one server, several clients; peers; costs --------------------------------------------------
 
 
 @dataclass
 class Server:
-    """A server process on raw pipes: its answers are counted, not read, so that it and not its client is what is measured."""
+    """A server process on raw pipes: its answers are counted, not read, so that it and not its
+    client is what is measured.
+    """
 
     process: subprocess.Popen[bytes]
     tool: str
@@ -280,9 +357,19 @@ class Server:
     def start(cls, code: str, tool: str, arguments: dict[str, Any]) -> Server:
         """The server that `code` runs, greeted."""
         command = [sys.executable, "-c", code]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0)
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+        )
         server = cls(process, tool, arguments)
-        hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
+        hello = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "bench", "version": "1"},
+        }
         server.send({"id": 0, "method": "initialize", "params": hello})
         server.received()
         server.send({"method": "notifications/initialized"})
@@ -297,32 +384,52 @@ class Server:
         """Ask; no question twice, or the retrieval cache would answer it."""
         self.asked += 1
         arguments = {"query": f"{text} {self.asked}", **self.arguments}
-        self.send({"id": self.asked, "method": "tools/call", "params": {"name": self.tool, "arguments": arguments}})
+        self.send(
+            {
+                "id": self.asked,
+                "method": "tools/call",
+                "params": {"name": self.tool, "arguments": arguments},
+            }
+        )
 
     def received(self) -> int:
-        """Wait for output; the number of answers that ended in it. Raises RuntimeError when the server is gone or refuses."""
+        """Wait for output; the number of answers that ended in it. Raises RuntimeError when the
+        server is gone or refuses.
+        """
         assert self.process.stdout is not None
         part = os.read(self.process.stdout.fileno(), 1 << 20)
         if not part or b'"isError":true' in part:
-            raise RuntimeError(f"the server closed its output or answered with an error: {part[:500]!r}")
+            raise RuntimeError(
+                f"the server closed its output or answered with an error: {part[:500]!r}"
+            )
         return part.count(b"\n")
 
     def cpu(self) -> float:
-        """Milliseconds of the processor so far, of the processes it started as well; 0 where the system does not tell."""
+        """Milliseconds of the processor so far, of the processes it started as well; 0 where the
+        system does not tell.
+        """
         ticks = 0
         for pid in (self.process.pid, *self.children()):
             path = Path(f"/proc/{pid}/stat")
-            ticks += sum(map(int, path.read_text(encoding="utf-8").rsplit(")", 1)[1].split()[11:13])) if path.is_file() else 0
+            ticks += (
+                sum(map(int, path.read_text(encoding="utf-8").rsplit(")", 1)[1].split()[11:13]))
+                if path.is_file()
+                else 0
+            )
         return 1000 * ticks / os.sysconf("SC_CLK_TCK")
 
     def children(self) -> list[str]:
         """The ids of the processes that it started and that run now."""
         return [
-            pid for path in Path(f"/proc/{self.process.pid}/task").glob("*/children") for pid in path.read_text(encoding="utf-8").split()
+            pid
+            for path in Path(f"/proc/{self.process.pid}/task").glob("*/children")
+            for pid in path.read_text(encoding="utf-8").split()
         ]
 
     def rate(self, texts: Sequence[str], at_once: int, seconds: float) -> tuple[float, float]:
-        """(questions a second, milliseconds of the server's processor for each) with so many of them on their way."""
+        """(questions a second, milliseconds of the server's processor for each) with so many of
+        them on their way.
+        """
         waiting, done, used, started = 0, 0, self.cpu(), time.perf_counter()
         while True:
             going = time.perf_counter() - started < seconds
@@ -342,26 +449,46 @@ class Server:
 
 
 def throughput(texts: Sequence[str], clients: int, seconds: float = 5.0) -> None:
-    """Print how many questions a second one server answers, one and `clients` at a time: this program, and an empty tool of the SDK.
+    """Print how many questions a second one server answers, one and `clients` at a time: this
+    program, and an empty tool of the SDK.
 
-    The empty tool tells what the protocol itself takes and gains. Rounds alternate; medians of them, for other work comes and goes.
+    The empty tool tells what the protocol itself takes and gains. Rounds alternate; medians of
+    them, for other work comes and goes.
     """
-    ours = ("from rag_platform.cli.main import main; main(['serve'])", "library.query", {"collections": [NAMESPACE]})
-    for label, (code, tool, arguments) in {"one server": ours, "an empty tool": (EMPTY, "ping", {})}.items():
+    ours = (
+        "from rag_platform.cli.main import main; main(['serve'])",
+        "library.query",
+        {"collections": [NAMESPACE]},
+    )
+    for label, (code, tool, arguments) in {
+        "one server": ours,
+        "an empty tool": (EMPTY, "ping", {}),
+    }.items():
         server = Server.start(code, tool, arguments)
         try:
-            server.rate(texts, clients, seconds)  # warms up, and starts the processes that it shares questions with
-            found = [[server.rate(texts, at_once, seconds / 2) for at_once in (1, clients)] for _ in range(4)]
+            # warms up, and starts the processes that it shares questions with
+            server.rate(texts, clients, seconds)
+            found = [
+                [server.rate(texts, at_once, seconds / 2) for at_once in (1, clients)]
+                for _ in range(4)
+            ]
             processes = 1 + len(server.children())
         finally:
             server.stop()
-        (one, one_cpu), (many, many_cpu) = ([statistics.median(column) for column in zip(*side, strict=True)]
-                                            for side in zip(*found, strict=True))  # fmt: skip
-        print(f"  {label}: {one:.0f} questions a second one at a time, {many:.0f} with {clients} at a time: {many / one:.2f} x; "
-              f"processes: {processes}; {one_cpu:.1f} and {many_cpu:.1f} ms of the processor for each")  # fmt: skip
+        (one, one_cpu), (many, many_cpu) = (
+            [statistics.median(column) for column in zip(*side, strict=True)]
+            for side in zip(*found, strict=True)
+        )
+        print(
+            f"  {label}: {one:.0f} questions a second one at a time, {many:.0f} with {clients} at a"
+            f" time: {many / one:.2f} x; processes: {processes}; {one_cpu:.1f} and {many_cpu:.1f}"
+            " ms of the processor for each"
+        )
 
 
-def peers(python: str, release: OpenRelease, texts: Sequence[str], vectors: Sequence[Vectors], k: int) -> None:
+def peers(
+    python: str, release: OpenRelease, texts: Sequence[str], vectors: Sequence[Vectors], k: int
+) -> None:
     """Print what LlamaIndex and Haystack take for the same questions."""
     assert release.dense is not None
     with tempfile.TemporaryDirectory(prefix="rag-peers-") as name:
@@ -369,36 +496,64 @@ def peers(python: str, release: OpenRelease, texts: Sequence[str], vectors: Sequ
         rows = {}
         for start in range(0, len(ids), 5_000):
             rows.update(release.catalog.chunks(ids[start : start + 5_000]))
-        lines = (json.dumps({"id": chunk_id, "text": rows[chunk_id].chunk_text}, ensure_ascii=False) + "\n" for chunk_id in ids)
+        lines = (
+            json.dumps({"id": chunk_id, "text": rows[chunk_id].chunk_text}, ensure_ascii=False)
+            + "\n"
+            for chunk_id in ids
+        )
         (folder / "chunks.jsonl").write_text("".join(lines), encoding="utf-8")
-        (folder / "questions.jsonl").write_text("".join(json.dumps(text) + "\n" for text in texts), encoding="utf-8")
+        (folder / "questions.jsonl").write_text(
+            "".join(json.dumps(text) + "\n" for text in texts), encoding="utf-8"
+        )
         np.save(folder / "vectors.npy", release.dense.vectors_of(ids))
         np.save(folder / "questions.npy", np.stack(list(vectors)))
-        done = subprocess.run([python, str(REPOSITORY / "bench" / "peers.py"), name, str(k)], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [python, str(REPOSITORY / "bench" / "peers.py"), name, str(k)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         for peer in told or [{"peer": "peers", "error": done.stderr[-300:]}]:
             if "error" in peer:
                 print(f"  {peer['peer']:<34}skipped: {peer['error']}")
             else:
                 p50, p95 = np.percentile(peer["milliseconds"], (50, 95))
-                asked = f"{len(peer['milliseconds'])} questions; stores built in {peer['built']:.0f} s"
+                asked = (
+                    f"{len(peer['milliseconds'])} questions; stores built in {peer['built']:.0f} s"
+                )
                 print(f"  {peer['peer'] + ' hybrid':<34}{p50:8.2f}{p95:8.2f}   {asked}")
 
 
 def costs(release: OpenRelease, texts: Sequence[str], vectors: Sequence[Vectors], k: int) -> None:
-    """Print the processor's milliseconds of each way to ask the indexes, medians of the fastest of three."""
+    """Print the processor's milliseconds of each way to ask the indexes, medians of the fastest of
+    three.
+    """
     dense, words = release.dense, release.lexical
     assert dense is not None and words is not None
     ids = dense.ids()
-    sets = {count: frozenset(random.Random(1).sample(ids, count)) for count in (10, 100, 1_000, len(ids) // 10) if count <= len(ids)}
+    sets = {
+        count: frozenset(random.Random(1).sample(ids, count))
+        for count in (10, 100, 1_000, len(ids) // 10)
+        if count <= len(ids)
+    }
     calls: dict[str, Callable[[int], object]] = {
         "exact": lambda n: dense.search(vectors[n], k),
-        **({"ann": lambda n: dense.search(vectors[n], k, approximate=True)} if dense.has_ann else {}),
+        **(
+            {"ann": lambda n: dense.search(vectors[n], k, approximate=True)}
+            if dense.has_ann
+            else {}
+        ),
         "words": lambda n: words.search(texts[n], k),
         "words, 1,000 hits": lambda n: words.search(texts[n], 1_000),
-        **{f"exact of {size}": lambda n, s=some: dense.search(vectors[n], k, chunk_ids=s) for size, some in sets.items()},
         **{
-            f"words of {size} ids": lambda n, s=some: words.search(texts[n], k, chunk_ids=s) for size, some in sets.items() if size <= 1_000
+            f"exact of {size}": lambda n, s=some: dense.search(vectors[n], k, chunk_ids=s)
+            for size, some in sets.items()
+        },
+        **{
+            f"words of {size} ids": lambda n, s=some: words.search(texts[n], k, chunk_ids=s)
+            for size, some in sets.items()
+            if size <= 1_000
         },
     }
     for name, call in calls.items():
@@ -417,11 +572,14 @@ def costs(release: OpenRelease, texts: Sequence[str], vectors: Sequence[Vectors]
 def edit(folder: Path, documents: int, word: str) -> None:
     """Put a word into the last chunk of each of the first documents."""
     for path in sorted(folder.rglob("*.md"))[:documents]:
-        path.write_text(path.read_text(encoding="utf-8").rstrip("\n") + f" {word}\n", encoding="utf-8")
+        path.write_text(
+            path.read_text(encoding="utf-8").rstrip("\n") + f" {word}\n", encoding="utf-8"
+        )
 
 
 def build(root: Path, chunks: int) -> Shelf:
-    """A published library of `chunks` chunks under `root`, of which a tenth has a tag; the one that is there already.
+    """A published library of `chunks` chunks under `root`, of which a tenth has a tag; the one that
+    is there already.
 
     Raises SystemExit when it does not hold so many, or the one that is there is another.
     """
@@ -434,7 +592,10 @@ def build(root: Path, chunks: int) -> Shelf:
     write_corpus(root / "rest", chunks * 9 // 10, shelf.strategy, shelf.settings)
     write_corpus(root / "tenth", chunks // 10, shelf.strategy, shelf.settings, seed=8)
     with timed("receive and ingest"):
-        totals = [shelf.ingest(shelf.receive(root / "rest")), shelf.ingest(shelf.receive(root / "tenth", ("tenth",)))]
+        totals = [
+            shelf.ingest(shelf.receive(root / "rest")),
+            shelf.ingest(shelf.receive(root / "tenth", ("tenth",))),
+        ]
     require_size(chunks, sum(total.chunks for total in totals))
     with timed("first release, built and published"):
         shelf.publish()
@@ -463,7 +624,9 @@ def run(root: Path, chunks: int, options: argparse.Namespace) -> None:
         for attempt in range(2):
             edit(root / "rest", 10, f"amended{attempt} ")
             ingested = shelf.ingest(shelf.receive(root / "rest"))
-            with timed("10-chunk edit, vectors to CURRENT", f"{ingested.embeddings_computed} embeddings"):
+            with timed(
+                "10-chunk edit, vectors to CURRENT", f"{ingested.embeddings_computed} embeddings"
+            ):
                 shelf.publish()
         with timed("roll back"):
             roll_back(NAMESPACE, None, store=shelf.store, ledger=shelf.ledger)
@@ -472,7 +635,9 @@ def run(root: Path, chunks: int, options: argparse.Namespace) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--chunks", type=int, nargs="*", default=[2000, 20000])
     parser.add_argument("--queries", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=3)

@@ -1,9 +1,11 @@
-"""From process start to the first answered question over stdio, beside an empty server of the MCP SDK, in one run.
+"""From process start to the first answered question over stdio, beside an empty server of the MCP
+SDK, in one run.
 
     python bench/serve.py [--strategies default fast] [--repeats 5] [--documents FOLDER]
 
-Every figure is the median of `repeats` fresh processes; empty and ours alternate. "embedder" is loading the embedder and one question's
-vector in a fresh process, its imports included. Goal: ours <= empty + embedder + 0.5 s. Peak memory is the server's VmHWM after the answer.
+Every figure is the median of `repeats` fresh processes; empty and ours alternate. "embedder" is
+loading the embedder and one question's vector in a fresh process, its imports included. Goal: ours
+<= empty + embedder + 0.5 s. Peak memory is the server's VmHWM after the answer.
 """
 
 from __future__ import annotations
@@ -52,12 +54,20 @@ sys.stdout.write(str(time.perf_counter() - started))
 
 
 def first_answer(command: Sequence[str], tool: str) -> tuple[float, float, int]:
-    """Seconds from process start to the first answer and for a second call, and the peak memory in MiB."""
+    """Seconds from process start to the first answer and for a second call, and the peak memory in
+    MiB.
+    """
     started = time.perf_counter()
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
     assert process.stdin is not None and process.stdout is not None
     try:
-        hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
+        hello = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "bench", "version": "1"},
+        }
         send(process.stdin, {"id": 1, "method": "initialize", "params": hello})
         receive_answer(process.stdout, 1)
         send(process.stdin, {"method": "notifications/initialized"})
@@ -82,7 +92,9 @@ def send(target: IO[str], message: dict[str, Any]) -> None:
 
 
 def receive_answer(source: IO[str], request_id: int) -> None:
-    """Read up to the answer of a request. Raises RuntimeError when it is an error or never comes."""
+    """Read up to the answer of a request. Raises RuntimeError when it is an error or never
+    comes.
+    """
     for line in source:
         message = json.loads(line)
         if message.get("id") == request_id:
@@ -113,21 +125,33 @@ def publish(documents: Path, strategy_name: str) -> str:
     received = receive([documents], settings.default_namespace, options=ReceiveOptions(), **parts)
     ingest_versions([ledger.version(item) for item in received.to_process], **parts)
     manifest, _ = build_candidate(settings.default_namespace, **parts)
-    publish_candidate(settings.default_namespace, manifest.release_id, settings=settings, store=store, ledger=ledger)
+    publish_candidate(
+        settings.default_namespace,
+        manifest.release_id,
+        settings=settings,
+        store=store,
+        ledger=ledger,
+    )
     ledger.close()
     return described(store, settings.default_namespace, parts["strategy"])
 
 
 def load_seconds(strategy: str) -> float:
     """Seconds that loading the embedder and one vector take in a fresh process."""
-    done = subprocess.run([sys.executable, "-c", LOAD, strategy], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD, strategy], capture_output=True, text=True, check=True
+    )
     return float(done.stdout)
 
 
 def measure(strategy: str, documents: Path, repeats: int) -> None:
     """Print the figures of one strategy."""
     with tempfile.TemporaryDirectory(prefix="rag-bench-") as home:
-        os.environ |= {"RAG_HOME": home, "RAG_STRATEGY": strategy, "RAG_CONFIG": str(REPOSITORY / "config")}
+        os.environ |= {
+            "RAG_HOME": home,
+            "RAG_STRATEGY": strategy,
+            "RAG_CONFIG": str(REPOSITORY / "config"),
+        }
         built = publish(documents, strategy)
         serve = [sys.executable, "-c", "from rag_platform.cli.main import main; main()", "serve"]
         empty = [sys.executable, "-c", EMPTY]
@@ -135,25 +159,47 @@ def measure(strategy: str, documents: Path, repeats: int) -> None:
         first_answer(empty, "ping")
         pairs = []
         for _ in range(repeats):
-            pairs.append((first_answer(empty, "ping"), first_answer(serve, "library.query"), load_seconds(strategy)))
+            pairs.append(
+                (
+                    first_answer(empty, "ping"),
+                    first_answer(serve, "library.query"),
+                    load_seconds(strategy),
+                )
+            )
         bare, ours, load = (
             statistics.median(pair[0][0] for pair in pairs),
             statistics.median(pair[1][0] for pair in pairs),
             statistics.median(pair[2] for pair in pairs),
         )
         limit = bare + load + ALLOWED_SECONDS
-        print(f"\nstrategy {strategy}, documents of {documents.name}; load average {os.getloadavg()[0]:.1f}\n  {built}")
-        print(f"  empty server        {bare:6.2f} s   {statistics.median(pair[0][2] for pair in pairs)} MiB")
+        print(
+            f"\n"
+            f"strategy {strategy}, documents of {documents.name}; load average"
+            f" {os.getloadavg()[0]:.1f}\n"
+            f"  {built}"
+        )
+        print(
+            f"  empty server        {bare:6.2f} s  "
+            f" {statistics.median(pair[0][2] for pair in pairs)} MiB"
+        )
         print(f"  embedder            {load:6.2f} s")
-        print(f"  ours                {ours:6.2f} s   {statistics.median(pair[1][2] for pair in pairs)} MiB, "
-              f"second question {1000 * statistics.median(pair[1][1] for pair in pairs):.0f} ms")  # fmt: skip
+        print(
+            f"  ours                {ours:6.2f} s  "
+            f" {statistics.median(pair[1][2] for pair in pairs)} MiB, second question"
+            f" {1000 * statistics.median(pair[1][1] for pair in pairs):.0f} ms"
+        )
         verdict = "kept" if ours <= limit else "MISSED"
-        print(f"  allowed             {limit:6.2f} s   {verdict}, ours - empty - embedder {ours - bare - load:+.2f} s")
+        print(
+            f"  allowed             {limit:6.2f} s   {verdict}, ours - empty - embedder"
+            f" {ours - bare - load:+.2f} s"
+        )
 
 
 def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--strategies", nargs="*", default=["default", "fast"])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--documents", type=Path, default=REPOSITORY / "data" / "samples")

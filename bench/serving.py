@@ -1,13 +1,17 @@
-"""Queries without a pause while another process publishes: no error, each answer wholly of one release, nothing deleted, no slow swap.
+"""Queries without a pause while another process publishes: no error, each answer wholly of one
+release, nothing deleted, no slow swap.
 
-    python bench/serving.py [--door server library] [--chunks 2000] [--updates 20] [--deletions 5] [--rollbacks 3]
+    python bench/serving.py [--door server library] [--chunks 2000] [--updates 20] [--deletions 5]
+    [--rollbacks 3]
 
-`server` asks a real server process through the MCP client over stdio, `library` asks the read side from three threads of this process. The
-other process edits, adds and removes files and publishes, deletes documents and goes back to the release before, and writes down when each
-was done. Judged afterwards: every answer's chunks are chunks of the release it names, and of no other version; the release is the one that
-was published when the question was asked, or a later one; no document is shown once its deletion was recorded. Printed: latencies before
-anything is published, while the other process works, and of the questions asked within a second of a new pointer. Exit code 1 for any wrong
-answer; `--judge-latency` also when the last p95 is more than twice the first.
+`server` asks a real server process through the MCP client over stdio, `library` asks the read side
+from three threads of this process. The other process edits, adds and removes files and publishes,
+deletes documents and goes back to the release before, and writes down when each was done. Judged
+afterwards: every answer's chunks are chunks of the release it names, and of no other version; the
+release is the one that was published when the question was asked, or a later one; no document is
+shown once its deletion was recorded. Printed: latencies before anything is published, while the
+other process works, and of the questions asked within a second of a new pointer. Exit code 1 for
+any wrong answer; `--judge-latency` also when the last p95 is more than twice the first.
 """
 
 from __future__ import annotations
@@ -50,11 +54,13 @@ class Answer:
     error: str = ""
 
 
-# --- the process that publishes ------------------------------------------------------------------------------------------
+# --- the process that publishes -----------------------------------------------------------------
 
 
 def publish_all(place: Place, journal: Path, updates: int, deletions: int, rollbacks: int) -> None:
-    """Do everything in a random order that is always the same, one line in the journal for each thing done."""
+    """Do everything in a random order that is always the same, one line in the journal for each
+    thing done.
+    """
     rng = random.Random(3)
     work = [edit] * updates + [delete] * deletions + [go_back] * rollbacks
     rng.shuffle(work)
@@ -73,7 +79,9 @@ def edit(place: Place, rng: random.Random, number: int, note: Callable[..., None
     files = sorted(place.docs.rglob("*.md"))
     for path in rng.sample(files, 2):
         path.write_text(
-            path.read_text(encoding="utf-8") + f"\n## Change {number}\n\nThe belt NT-{number:05d} was moved.\n", encoding="utf-8"
+            path.read_text(encoding="utf-8")
+            + f"\n## Change {number}\n\nThe belt NT-{number:05d} was moved.\n",
+            encoding="utf-8",
         )
     rng.choice(files).unlink()
     (place.docs / f"added-{number}.md").write_text(
@@ -110,7 +118,7 @@ def _published(place: Place, kind: str, note: Callable[..., None]) -> None:
     note(kind=kind, release_id=release_id, moved=moved, done=at, pairs=pairs)
 
 
-# --- the doors -----------------------------------------------------------------------------------------------------------
+# --- the doors ----------------------------------------------------------------------------------
 
 
 def questions(chunks: int) -> list[str]:
@@ -118,10 +126,17 @@ def questions(chunks: int) -> list[str]:
     rng = random.Random(1)
     words = "router scanner belt retry threshold label sensor 扫描站 重试 阈值 窗口 throughput latency".split()
     notes = [f"NT-{rng.randrange(max(1, chunks // 10)):05d}-{rng.randrange(5)}" for _ in range(20)]
-    return [*notes, *(" ".join(rng.choices(words, k=3)) for _ in range(40)), "new scanner reads labels", "which belt was moved"]
+    return [
+        *notes,
+        *(" ".join(rng.choices(words, k=3)) for _ in range(40)),
+        "new scanner reads labels",
+        "which belt was moved",
+    ]
 
 
-def ask_library(place: Place, texts: Sequence[str], over: threading.Event, threads: int = 3) -> list[Answer]:
+def ask_library(
+    place: Place, texts: Sequence[str], over: threading.Event, threads: int = 3
+) -> list[Answer]:
     """The answers that several threads got from one read side until it is over."""
     library = place.library()
     answers: list[Answer] = []
@@ -132,12 +147,20 @@ def ask_library(place: Place, texts: Sequence[str], over: threading.Event, threa
             number += 1
             began, clock = time.monotonic(), time.perf_counter()
             try:
-                result = answer(library, QueryRequest(texts[number % len(texts)], NAMESPACE, top_k=10))
+                result = answer(
+                    library, QueryRequest(texts[number % len(texts)], NAMESPACE, top_k=10)
+                )
                 found = tuple((hit.chunk_id, hit.version_id, hit.doc_id) for hit in result.hits)
                 wrong = "; ".join(result.warnings)
-                answers.append(Answer(began, time.perf_counter() - clock, result.release_id, found, wrong))
+                answers.append(
+                    Answer(began, time.perf_counter() - clock, result.release_id, found, wrong)
+                )
             except Exception as error:
-                answers.append(Answer(began, time.perf_counter() - clock, error=f"{type(error).__name__}: {error}"))
+                answers.append(
+                    Answer(
+                        began, time.perf_counter() - clock, error=f"{type(error).__name__}: {error}"
+                    )
+                )
 
     workers = [threading.Thread(target=ask, args=(7 * number,)) for number in range(threads)]
     for worker in workers:
@@ -149,13 +172,17 @@ def ask_library(place: Place, texts: Sequence[str], over: threading.Event, threa
 
 
 def ask_server(place: Place, texts: Sequence[str], over: threading.Event) -> list[Answer]:
-    """The answers of one server process, asked through the MCP client over stdio until it is over."""
+    """The answers of one server process, asked through the MCP client over stdio until it is
+    over.
+    """
     import anyio
     from mcp import Client, StdioServerParameters
     from mcp.client.stdio import stdio_client
 
     answers: list[Answer] = []
-    command = StdioServerParameters(command=sys.executable, args=["-m", "rag_platform.cli.main", "serve"], env=dict(os.environ))
+    command = StdioServerParameters(
+        command=sys.executable, args=["-m", "rag_platform.cli.main", "serve"], env=dict(os.environ)
+    )
 
     async def talk() -> None:
         with open(place.folder / "server.log", "w", encoding="utf-8") as log:
@@ -169,18 +196,33 @@ def ask_server(place: Place, texts: Sequence[str], over: threading.Event) -> lis
                     seconds = time.perf_counter() - clock
                     said = result.structured_content or {}
                     if result.is_error or not said.get("ok"):
-                        answers.append(Answer(began, seconds, error=json.dumps(said.get("error") or str(result.content))[:300]))
+                        answers.append(
+                            Answer(
+                                began,
+                                seconds,
+                                error=json.dumps(said.get("error") or str(result.content))[:300],
+                            )
+                        )
                         continue
                     hits = said["data"]["results"]
-                    found = tuple((hit["chunk_id"], hit["citation"]["version_id"], hit["citation"]["doc_id"]) for hit in hits)
-                    fallen = "" if said["data"]["effective_mode"] == "hybrid" else f"one leg failed: {said['warnings']}"
-                    answers.append(Answer(began, seconds, said["data"]["release_id"], found, fallen))
+                    found = tuple(
+                        (hit["chunk_id"], hit["citation"]["version_id"], hit["citation"]["doc_id"])
+                        for hit in hits
+                    )
+                    fallen = (
+                        ""
+                        if said["data"]["effective_mode"] == "hybrid"
+                        else f"one leg failed: {said['warnings']}"
+                    )
+                    answers.append(
+                        Answer(began, seconds, said["data"]["release_id"], found, fallen)
+                    )
 
     anyio.run(talk)
     return answers
 
 
-# --- judging -------------------------------------------------------------------------------------------------------------
+# --- judging ------------------------------------------------------------------------------------
 
 
 def wrong_answers(answers: Sequence[Answer], journal: Sequence[dict[str, Any]]) -> list[str]:
@@ -197,13 +239,18 @@ def wrong_answers(answers: Sequence[Answer], journal: Sequence[dict[str, Any]]) 
             continue
         strangers = {hit[:2] for hit in item.found} - shown.get(item.release_id, set())
         if strangers:
-            wrong.append(f"chunks that release {item.release_id} does not hold: {sorted(strangers)[:2]}")
+            wrong.append(
+                f"chunks that release {item.release_id} does not hold: {sorted(strangers)[:2]}"
+            )
         before = [line["release_id"] for line in published if line["done"] <= item.asked][-1:]
-        since = [line["release_id"] for line in published if item.asked < line["done"]]  # the journal is written after the pointer moved
+        # the journal is written after the pointer moved
+        since = [line["release_id"] for line in published if item.asked < line["done"]]
         if item.release_id not in (*before, *since):
             wrong.append(f"release {item.release_id}, which was published before {before}")
         wrong += [
-            f"{hit[2]}, which was deleted before the question" for hit in item.found if deleted.get(hit[2], float("inf")) < item.asked
+            f"{hit[2]}, which was deleted before the question"
+            for hit in item.found
+            if deleted.get(hit[2], float("inf")) < item.asked
         ]
     return wrong
 
@@ -214,16 +261,29 @@ def p95(seconds: Sequence[float]) -> float:
 
 
 def figures(answers: Sequence[Answer], journal: Sequence[dict[str, Any]]) -> float:
-    """Print the latencies; returns the p95 of questions beside a swap over that of the quiet time."""
+    """Print the latencies; returns the p95 of questions beside a swap over that of the quiet
+    time.
+    """
     began = journal[1]["moved"]  # the first line is the release that was there
     swaps = [line["moved"] for line in journal[1:] if "moved" in line]
-    answers = sorted(answers, key=lambda item: item.asked)[5:]  # the first ones load what is loaded on use
+    # the first ones load what is loaded on use
+    answers = sorted(answers, key=lambda item: item.asked)[5:]
     quiet = [item.seconds for item in answers if item.asked < began - 2 * SWAP_SECONDS]
     busy = [item.seconds for item in answers if item.asked >= began]
-    near = [item.seconds for item in answers if any(-item.seconds <= item.asked - at <= SWAP_SECONDS for at in swaps)]
-    for name, part in (("quiet", quiet), ("while the other process works", busy), ("within a second of a swap", near)):
-        print(f"  {name:32} {len(part):6} questions  p50 {1000 * statistics.median(part or [0]):7.1f} ms  p95 {p95(part):7.1f} ms  "
-              f"slowest {1000 * max(part, default=0):7.1f} ms")  # fmt: skip
+    near = [
+        item.seconds
+        for item in answers
+        if any(-item.seconds <= item.asked - at <= SWAP_SECONDS for at in swaps)
+    ]
+    for name, part in (
+        ("quiet", quiet),
+        ("while the other process works", busy),
+        ("within a second of a swap", near),
+    ):
+        print(
+            f"  {name:32} {len(part):6} questions  p50 {1000 * statistics.median(part or [0]):7.1f}"
+            f" ms  p95 {p95(part):7.1f} ms  slowest {1000 * max(part, default=0):7.1f} ms"
+        )
     return p95(near) / p95(quiet)
 
 
@@ -239,19 +299,31 @@ def measure(door: str, options: argparse.Namespace) -> tuple[int, float]:
         _published(place, "first", lambda **fields: _note(journal, **fields))
         over, answers = threading.Event(), []
         ask = {"server": ask_server, "library": ask_library}[door]
-        client = threading.Thread(target=lambda: answers.extend(ask(place, questions(options.chunks), over)))
+        client = threading.Thread(
+            target=lambda: answers.extend(ask(place, questions(options.chunks), over))
+        )
         client.start()
         time.sleep(options.quiet + (4 if door == "server" else 1))
         counts = [str(options.updates), str(options.deletions), str(options.rollbacks)]
-        ended = subprocess.run([sys.executable, __file__, "--publish", folder, *counts], check=False)
+        ended = subprocess.run(
+            [sys.executable, __file__, "--publish", folder, *counts], check=False
+        )
         over.set()
         client.join()
         lines = [json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines()]
         if ended.returncode or lines[-1]["kind"] != DONE:
             raise RuntimeError(f"the process that publishes failed: {ended.returncode}")
-        kinds = {kind: sum(line["kind"] == kind for line in lines) for kind in ("update", "deletion", "rollback")}
+        kinds = {
+            kind: sum(line["kind"] == kind for line in lines)
+            for kind in ("update", "deletion", "rollback")
+        }
         require_size(options.chunks, len(lines[0]["pairs"]))
-        print(f"\n{door}: {len(answers)} questions during {kinds}; load average {os.getloadavg()[0]:.1f}\n  {built}")
+        print(
+            f"\n"
+            f"{door}: {len(answers)} questions during {kinds}; load average"
+            f" {os.getloadavg()[0]:.1f}\n"
+            f"  {built}"
+        )
         wrong = wrong_answers(answers, lines)
         ratio = figures(answers, lines)
         print(f"  p95 beside a swap / quiet: {ratio:.2f}; wrong answers: {len(wrong)}")
@@ -262,15 +334,26 @@ def measure(door: str, options: argparse.Namespace) -> tuple[int, float]:
 
 def main() -> int:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--door", nargs="*", default=["server", "library"], choices=["server", "library"])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--door", nargs="*", default=["server", "library"], choices=["server", "library"]
+    )
     parser.add_argument("--chunks", type=int, default=2000)
     parser.add_argument("--updates", type=int, default=20)
     parser.add_argument("--deletions", type=int, default=5)
     parser.add_argument("--rollbacks", type=int, default=3)
-    parser.add_argument("--quiet", type=float, default=5.0, help="seconds before anything is published")
+    parser.add_argument(
+        "--quiet", type=float, default=5.0, help="seconds before anything is published"
+    )
     parser.add_argument("--judge-latency", action="store_true")
-    parser.add_argument("--publish", nargs=4, metavar=("FOLDER", "UPDATES", "DELETIONS", "ROLLBACKS"), help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--publish",
+        nargs=4,
+        metavar=("FOLDER", "UPDATES", "DELETIONS", "ROLLBACKS"),
+        help=argparse.SUPPRESS,
+    )
     options = parser.parse_args()
     if options.publish:
         folder, *counts = options.publish

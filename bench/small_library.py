@@ -1,4 +1,6 @@
-"""A small library of its own in a folder: documents that are edited, two strategies without a model, and what can be said of its state."""
+"""A small library of its own in a folder: documents that are edited, two strategies without a
+model, and what can be said of its state.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,13 @@ from rag_platform.releases.checks import changed_files
 from rag_platform.releases.deletion import recorded
 from rag_platform.releases.garbage_collection import alone, collect
 from rag_platform.releases.manifest import Manifest, read_manifest
-from rag_platform.releases.publishing import build_candidate, publish_candidate, roll_back, settle, unfinished
+from rag_platform.releases.publishing import (
+    build_candidate,
+    publish_candidate,
+    roll_back,
+    settle,
+    unfinished,
+)
 from rag_platform.releases.stored_artifacts import Record
 from rag_platform.releases.verification import verify_release
 from rag_platform.retrieval.library import Library
@@ -58,7 +66,12 @@ releases: {keep: 2}
 retention: {versions: 0, days: 0}
 jobs: {lock_seconds: 5, backoff_seconds: 0.01}
 """
-QUERIES = ("Which port does the gateway listen on?", "病假需要医生证明", "crash on start PPR-9087", "requests per minute of the pro tier")
+QUERIES = (
+    "Which port does the gateway listen on?",
+    "病假需要医生证明",
+    "crash on start PPR-9087",
+    "requests per minute of the pro tier",
+)
 
 
 def picture(colour: str) -> bytes:
@@ -71,11 +84,15 @@ def picture(colour: str) -> bytes:
 
 
 def write_config(folder: Path) -> None:
-    """A config folder with the strategies `small` and `smaller`, which differ in the size of their chunks."""
+    """A config folder with the strategies `small` and `smaller`, which differ in the size of their
+    chunks.
+    """
     (folder / "strategies").mkdir(parents=True, exist_ok=True)
     (folder / "settings.yaml").write_text(SETTINGS, encoding="utf-8")
     for name, size in (("small", 400), ("smaller", 120)):
-        (folder / "strategies" / f"{name}.yaml").write_text(STRATEGY.format(size=size), encoding="utf-8")
+        (folder / "strategies" / f"{name}.yaml").write_text(
+            STRATEGY.format(size=size), encoding="utf-8"
+        )
     shutil.copy(CONFIG / "logging.yaml", folder)
 
 
@@ -92,7 +109,11 @@ class Place:
         if not (self.folder / "config").is_dir():
             write_config(self.folder / "config")
         (self.folder / "tmp").mkdir(exist_ok=True)
-        os.environ |= {"RAG_CONFIG": str(self.folder / "config"), "RAG_HOME": str(self.home), "TMPDIR": str(self.folder / "tmp")}
+        os.environ |= {
+            "RAG_CONFIG": str(self.folder / "config"),
+            "RAG_HOME": str(self.home),
+            "TMPDIR": str(self.folder / "tmp"),
+        }
         for name in ("RAG_STRATEGY", "RAG_NAMESPACE"):
             os.environ.pop(name, None)
         return self
@@ -125,23 +146,34 @@ class Place:
     @property
     def parts(self) -> dict[str, Any]:
         """What receiving, ingesting and building want."""
-        return {"settings": self.settings, "strategy": self.strategy, "store": self.store, "ledger": self.ledger}
+        return {
+            "settings": self.settings,
+            "strategy": self.strategy,
+            "store": self.store,
+            "ledger": self.ledger,
+        }
 
     def library(self) -> Library:
         """A new read side."""
         return Library(self.settings, self.store, hidden_by_ledger(self.store))
 
-    # --- the work of a job ---------------------------------------------------------------------------------------------
+    # --- the work of a job -----------------------------------------------------------------------
 
     def receive(self, *inputs: Path) -> Reception:
         """Take in the inputs, or the watched folder as it is now."""
-        return receive(inputs or (self.docs,), NAMESPACE, options=ReceiveOptions(sync=not inputs), **self.parts)
+        return receive(
+            inputs or (self.docs,), NAMESPACE, options=ReceiveOptions(sync=not inputs), **self.parts
+        )
 
     def ingest(self, reception: Reception) -> None:
-        """Process what was received and whatever is stale. Raises RuntimeError with the reasons when a document failed."""
+        """Process what was received and whatever is stale. Raises RuntimeError with the reasons
+        when a document failed.
+        """
         stale = stale_versions(self.ledger, NAMESPACE, stage_profiles(self.strategy)["embeddings"])
         wanted = dict.fromkeys([*(version.version_id for version in stale), *reception.to_process])
-        totals = ingest_versions([self.ledger.version(version_id) for version_id in wanted], **self.parts)
+        totals = ingest_versions(
+            [self.ledger.version(version_id) for version_id in wanted], **self.parts
+        )
         if totals.failures:
             raise RuntimeError(f"failed documents: {totals.failures}")
 
@@ -151,11 +183,19 @@ class Place:
         failed = [check for check in checks if not check.passed]
         if failed:
             raise RuntimeError(f"failed checks: {failed}")
-        publish_candidate(NAMESPACE, manifest.release_id, settings=self.settings, store=self.store, ledger=self.ledger)
+        publish_candidate(
+            NAMESPACE,
+            manifest.release_id,
+            settings=self.settings,
+            store=self.store,
+            ledger=self.ledger,
+        )
         return manifest
 
     def update(self, *inputs: Path) -> None:
-        """Everything from the watched folder to the published release, as a job does it; nothing where nothing is to do."""
+        """Everything from the watched folder to the published release, as a job does it; nothing
+        where nothing is to do.
+        """
         with self.store.writer(NAMESPACE, "update"):
             settle(NAMESPACE, self.store, self.ledger)
             self.ingest(self.receive(*inputs))
@@ -165,21 +205,33 @@ class Place:
     def behind(self) -> bool:
         """True when the published release is not what the live documents and the config make."""
         published = releases.current(self.store, NAMESPACE)
-        if published and read_manifest(self.store.release_dir(NAMESPACE, published)).index_profile != index_profile(self.strategy):
+        if published and read_manifest(
+            self.store.release_dir(NAMESPACE, published)
+        ).index_profile != index_profile(self.strategy):
             return True
         return unfinished(NAMESPACE, self.settings, self.store, self.ledger)
 
     def move(self) -> None:
-        """Give the namespace the strategy of this place, rebuild what that leaves stale, and publish."""
+        """Give the namespace the strategy of this place, rebuild what that leaves stale, and
+        publish.
+        """
         with self.store.writer(NAMESPACE, "rebuild"):
-            self.ledger.rebind_strategy(NAMESPACE, self.strategy.name, strategy_config_id(self.strategy))
+            self.ledger.rebind_strategy(
+                NAMESPACE, self.strategy.name, strategy_config_id(self.strategy)
+            )
             self.update()
 
     def delete(self, doc_id: str, mode: str) -> None:
-        """Delete a document, release without it and, when the deletion is hard, purge what it took; a deletion in force goes on."""
+        """Delete a document, release without it and, when the deletion is hard, purge what it took;
+        a deletion in force goes on.
+        """
         with self.store.writer(NAMESPACE, "delete"):
             settle(NAMESPACE, self.store, self.ledger)
-            known = [stone for stone in self.ledger.tombstones(NAMESPACE) if stone.doc_id == doc_id and stone.mode == mode]
+            known = [
+                stone
+                for stone in self.ledger.tombstones(NAMESPACE)
+                if stone.doc_id == doc_id and stone.mode == mode
+            ]
             stone = known[-1] if known else self.ledger.delete(NAMESPACE, doc_id, None, mode)
             record = recorded(stone, settings=self.settings, store=self.store, ledger=self.ledger)
             if releases.current(self.store, NAMESPACE) and self.behind():
@@ -188,7 +240,9 @@ class Place:
             self.collect(record)
 
     def collect(self, scope: Record | None = None) -> None:
-        """Collect garbage; the pointer is made old, for the collector waits until nobody reads the release before."""
+        """Collect garbage; the pointer is made old, for the collector waits until nobody reads the
+        release before.
+        """
         pointer = self.store.current_path(NAMESPACE)
         if pointer.is_file():
             os.utime(pointer, (0, 0))
@@ -206,7 +260,8 @@ class State:
     """What readers see of a library."""
 
     release_id: str
-    chunks: tuple[tuple[str, str], ...]  # (chunk_id, version_id) of every chunk the published release holds
+    # (chunk_id, version_id) of every chunk the published release holds
+    chunks: tuple[tuple[str, str], ...]
     vectors: str  # a hash over every chunk_id and its vector
     answers: str  # a hash over the hits of every query in three modes, with their scores
     hidden: tuple[str, ...]  # doc_ids and version_ids that tombstones hide in it
@@ -221,7 +276,9 @@ NOTHING = State("", (), "", "", (), ())
 
 
 def state_of(place: Place, release_id: str = "", queries: Sequence[str] = QUERIES) -> State:
-    """What readers see of the published release, or of another, and proof that it is whole. Raises AssertionError with what is wrong."""
+    """What readers see of the published release, or of another, and proof that it is whole. Raises
+    AssertionError with what is wrong.
+    """
     store = place.store
     release_id = release_id or releases.current(store, NAMESPACE) or ""
     if not release_id:
@@ -235,7 +292,11 @@ def state_of(place: Place, release_id: str = "", queries: Sequence[str] = QUERIE
         hidden = tuple(sorted(library.hidden_names(lease)))
         found = hits_of(library, queries, release_id)
         chunks = pairs_of(directory)
-        visible = tuple(pair for pair in chunks if not {pair[1], pair[1].rpartition("@")[0].partition(".")[2]} & set(hidden))
+        visible = tuple(
+            pair
+            for pair in chunks
+            if not {pair[1], pair[1].rpartition("@")[0].partition(".")[2]} & set(hidden)
+        )
         unknown = {hit[:2] for hits in found for hit in hits} - set(visible)
         assert not unknown, f"answers hold chunks that {release_id} does not show: {unknown}"
     library.close()
@@ -246,15 +307,29 @@ def state_of(place: Place, release_id: str = "", queries: Sequence[str] = QUERIE
     if release_id == releases.current(store, NAMESPACE):
         proved = verify_release(store, NAMESPACE)
         assert not proved.failures, f"quotes that cannot be proved: {proved.failures[:3]}"
-    return State(release_id, tuple(chunks), digest.hexdigest(), hashlib.sha256(json.dumps(found).encode()).hexdigest(), hidden, visible)
+    return State(
+        release_id,
+        tuple(chunks),
+        digest.hexdigest(),
+        hashlib.sha256(json.dumps(found).encode()).hexdigest(),
+        hidden,
+        visible,
+    )
 
 
-def hits_of(library: Library, queries: Sequence[str], release_id: str | None = None) -> list[list[tuple[str, str, float]]]:
+def hits_of(
+    library: Library, queries: Sequence[str], release_id: str | None = None
+) -> list[list[tuple[str, str, float]]]:
     """(chunk_id, version_id, score) of the hits of every query in each mode."""
     found = []
     for mode in ("dense", "sparse", "hybrid"):
         for query in queries:
-            result = answer(library, QueryRequest(query, NAMESPACE, top_k=10, mode=mode, release_id=release_id, answer=False))
+            result = answer(
+                library,
+                QueryRequest(
+                    query, NAMESPACE, top_k=10, mode=mode, release_id=release_id, answer=False
+                ),
+            )
             assert not result.warnings, result.warnings
             found.append([(hit.chunk_id, hit.version_id, hit.score) for hit in result.hits])
     return found
@@ -264,13 +339,19 @@ def pairs_of(directory: Path) -> list[tuple[str, str]]:
     """(chunk_id, version_id) of every chunk of a release."""
     catalog = CatalogReader(directory / "catalog.sqlite")
     try:
-        return sorted((chunk.chunk_id, version) for version in catalog.versions() for chunk in catalog.chunks_of_version(version))
+        return sorted(
+            (chunk.chunk_id, version)
+            for version in catalog.versions()
+            for chunk in catalog.chunks_of_version(version)
+        )
     finally:
         catalog.close()
 
 
 def files_of(home: Path) -> list[str]:
-    """Every file that the library keeps, release directories as one and numbered by age; logs apart."""
+    """Every file that the library keeps, release directories as one and numbered by age; logs
+    apart.
+    """
     found = []
     for path in sorted(home.rglob("*")):
         parts = path.relative_to(home).parts
@@ -280,5 +361,8 @@ def files_of(home: Path) -> list[str]:
     for folder in sorted((home / "releases").glob("*")):
         names = sorted(item.name for item in folder.iterdir())
         kept = [name for name in names if not name.startswith(".") and name != "CURRENT"]
-        found += [f"releases/{folder.name}/{f'release {kept.index(name) + 1} of {len(kept)}' if name in kept else name}" for name in names]
+        found += [
+            f"releases/{folder.name}/{f'release {kept.index(name) + 1} of {len(kept)}' if name in kept else name}"
+            for name in names
+        ]
     return sorted(name for name in found if not name.endswith(("-wal", "-shm", "-journal")))

@@ -1,4 +1,6 @@
-"""A bounded memory of what was computed: least recently used out first, each entry for a limited time, safe between threads."""
+"""A bounded memory of what was computed: least recently used out first, each entry for a limited
+time, safe between threads.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,14 @@ V = TypeVar("V")
 class Cache(Generic[V]):
     """At most `size` values, each for `seconds`; a size of 0 remembers nothing.
 
-    Keys name all that a value depends on, so nothing is ever invalidated: a new release or another strategy asks under other keys, and
-    the old entries are pushed out. A value under the `id` of an object must hold that object, so that no other one gets the id meanwhile.
+    Keys name all that a value depends on, so nothing is ever invalidated: a new release or another
+    strategy asks under other keys, and the old entries are pushed out. A value under the `id` of an
+    object must hold that object, so that no other one gets the id meanwhile.
     """
 
-    def __init__(self, size: int, seconds: float = math.inf, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, size: int, seconds: float = math.inf, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._size = size
         self._seconds = seconds
         self._clock = clock
@@ -63,16 +68,26 @@ class Cache(Generic[V]):
                 self._entries.popitem(last=False)
 
     def figures(self) -> Json:
-        """`size` and `entries`, `hits` and `misses` since the start, and their `hit_rate` (0 before the first look)."""
+        """`size` and `entries`, `hits` and `misses` since the start, and their `hit_rate` (0 before
+        the first look).
+        """
         with self._lock:
             return _figures(self._size, len(self._entries), self._hits, self._misses)
 
 
 def together(figures: Sequence[Json]) -> Json:
     """The figures of the same cache in several processes, as those of one."""
-    return _figures(*(sum(each[name] for each in figures) for name in ("size", "entries", "hits", "misses")))
+    return _figures(
+        *(sum(each[name] for each in figures) for name in ("size", "entries", "hits", "misses"))
+    )
 
 
 def _figures(size: int, entries: int, hits: int, misses: int) -> Json:
     asked = hits + misses
-    return {"size": size, "entries": entries, "hits": hits, "misses": misses, "hit_rate": round(hits / asked, 4) if asked else 0.0}
+    return {
+        "size": size,
+        "entries": entries,
+        "hits": hits,
+        "misses": misses,
+        "hit_rate": round(hits / asked, 4) if asked else 0.0,
+    }

@@ -11,7 +11,8 @@ defs = dg.Definitions(
     sensors=[automation.inbox, automation.release_when_quiet],
     schedules=[automation.nightly],
     resources={"platform": Platform()},
-    # A run is one chain of steps over the data root: a process for each would only cost its start, and a worker elsewhere (Celery, Dask,
-    # Kubernetes) has no data root, so this must stay whatever runs the runs.
+    # A run is one chain of steps over the data root: a process for each would only cost its start,
+    # and a worker elsewhere (Celery, Dask, Kubernetes) has no data root, so this must stay whatever
+    # runs the runs.
     executor=dg.in_process_executor,
 )

@@ -1,16 +1,19 @@
 """Every error a user can meet, as one tree.
 
 RagError                    code, message with the value and the remedy, optional details
-├── InputError              the caller's argument is wrong: empty query, unknown filter key, missing path
-│   └── NotFoundError       what was named does not exist: namespace, document, chunk, release, trace
-├── ConfigError             settings or strategy do not load, or name a provider that is not installed
+├── InputError              the caller's argument is wrong: empty query, unknown filter key, missing
+                            path
+│   └── NotFoundError what was named does not exist: namespace, document, chunk, release, trace
+├── ConfigError             settings or strategy do not load, or name a provider that is not
+                            installed
 ├── DocumentError           one document cannot be processed; the batch goes on without it
 │   └── FetchError          something could not be downloaded, or may not be
 ├── SchemaVersionError      a stored file was written by a newer or unknown program version
 ├── IntegrityError          stored data contradicts its own hashes or counts
 ├── StorageError            the disk is full, or a file under the data root cannot be written
 ├── ReleaseError            a release cannot be built, opened, published or rolled back
-├── ProviderError           an engine or model behind a provider failed; `retryable` says if waiting may help
+├── ProviderError           an engine or model behind a provider failed; `retryable` says if waiting
+                            may help
 ├── CancelledError          the caller no longer waits for what it asked
 └── BusyError               another process holds a lock; details `owner`, `pid`, `since` say which
 """
@@ -63,20 +66,36 @@ class ConfigError(RagError):
 
 
 class DocumentError(RagError):
-    """One document cannot be processed; codes say why (`empty_file`, `encrypted`, `broken_file`, ...)."""
+    """One document cannot be processed; codes say why (`empty_file`, `encrypted`, `broken_file`,
+    ...).
+    """
 
     default_code = "document_failed"
 
 
 # codes of failures that lie in a file's bytes: the same file fails again
-NEEDS_ANOTHER_FILE = frozenset({
-    "archive_bomb", "bad_text", "binary_content", "blank_page", "broken_file", "broken_image", "empty_file", "encrypted", "too_deep",
-    "too_large", "too_many_pages", "unsupported_type",
-})  # fmt: skip
+NEEDS_ANOTHER_FILE = frozenset(
+    {
+        "archive_bomb",
+        "bad_text",
+        "binary_content",
+        "blank_page",
+        "broken_file",
+        "broken_image",
+        "empty_file",
+        "encrypted",
+        "too_deep",
+        "too_large",
+        "too_many_pages",
+        "unsupported_type",
+    }
+)
 
 
 class FetchError(DocumentError):
-    """Something could not be downloaded, or may not be; codes as `fetching.fetch` lists them, details `status` and `retryable`."""
+    """Something could not be downloaded, or may not be; codes as `fetching.fetch` lists them,
+    details `status` and `retryable`.
+    """
 
     default_code = "fetch_failed"
 
@@ -131,22 +150,30 @@ class BusyError(RagError):
 def read_only(home: Path) -> StorageError:
     """The error of work that has to write where this process can only read."""
     return StorageError(
-        f"{home} cannot be written by this process (a read-only medium, or files of another user): it can be asked, listed and verified; "
-        "for anything else work where it can be written, or choose another data root with RAG_HOME",
+        f"{home} cannot be written by this process (a read-only medium, or files of another user):"
+        " it can be asked, listed and verified; for anything else work where it can be written, or"
+        " choose another data root with RAG_HOME",
         code="read_only",
     )
 
 
-# --- a full disk -------------------------------------------------------------------------------------------------------
+# --- a full disk --------------------------------------------------------------------------------
 
 FULL_ERRNO = (errno.ENOSPC, errno.EDQUOT)
 # a database in WAL mode whose shared memory file cannot grow says only "disk I/O error"
 _FULL_SQLITE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
-_FULL_WORDS = ("the disk is full:", "no space left on device", "database or disk is full", "disk quota exceeded")
+_FULL_WORDS = (
+    "the disk is full:",
+    "no space left on device",
+    "database or disk is full",
+    "disk quota exceeded",
+)
 
 
 def disk_full(error: BaseException, home: Path) -> StorageError | None:
-    """The StorageError that an error comes down to when the disk is full, through whatever library it came; None for every other error."""
+    """The StorageError that an error comes down to when the disk is full, through whatever library
+    it came; None for every other error.
+    """
     link: BaseException | None = error
     for _ in range(20):
         if link is None:
@@ -154,8 +181,13 @@ def disk_full(error: BaseException, home: Path) -> StorageError | None:
         if isinstance(link, StorageError):
             return link
         full = isinstance(link, OSError) and link.errno in FULL_ERRNO
-        full = full or (isinstance(link, sqlite3.Error) and getattr(link, "sqlite_errorcode", 0) in _FULL_SQLITE)
-        if full or (not isinstance(link, RagError) and any(words in str(link).lower() for words in _FULL_WORDS)):
+        full = full or (
+            isinstance(link, sqlite3.Error) and getattr(link, "sqlite_errorcode", 0) in _FULL_SQLITE
+        )
+        if full or (
+            not isinstance(link, RagError)
+            and any(words in str(link).lower() for words in _FULL_WORDS)
+        ):
             return full_disk(home, getattr(link, "filename", None))
         link = link.__cause__ or link.__context__
     return None
@@ -166,7 +198,7 @@ def full_disk(home: Path, path: str | None = None) -> StorageError:
     free = shutil.disk_usage(home).free
     where = f" ({path} could not be written)" if path else ""
     return StorageError(
-        f"the disk is full: {free / 1e6:.1f} MB are free under {home}{where}; what is published stays as it is. "
-        "Free some space (`rag gc` removes what nothing needs), then do it again",
+        f"the disk is full: {free / 1e6:.1f} MB are free under {home}{where}; what is published"
+        " stays as it is. Free some space (`rag gc` removes what nothing needs), then do it again",
         code="disk_full",
     )

@@ -1,13 +1,15 @@
 """Every record that crosses a stage: frozen dataclasses, standard library only.
 
-Offsets are counted in code points and half open (`start <= i < end`). Three coordinate systems exist and are never mixed:
+Offsets are counted in code points and half open (`start <= i < end`). Three coordinate systems
+exist and are never mixed:
 
     raw     bytes of the received file                     `byte_start`, `byte_end`
-    facts   characters of the loader's text                `start`, `end` of blocks, edits and sections
-    norm    characters of the normalised text              `norm_start`, `norm_end` of sections and chunks
+    facts   characters of the loader's text `start`, `end` of blocks, edits and sections
+    norm    characters of the normalised text `norm_start`, `norm_end` of sections and chunks
 
-`documents.cleaning` maps norm to facts and back, `documents.provenance` maps facts to raw.
-Pages count from 1, lines count from 1, boxes are (x0, y0, x1, y1) in PDF points with the origin at the page's top left.
+`documents.cleaning` maps norm to facts and back, `documents.provenance` maps facts to raw. Pages
+count from 1, lines count from 1, boxes are (x0, y0, x1, y1) in PDF points with the origin at the
+page's top left.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Any
 Json = dict[str, Any]
 Box = tuple[float, float, float, float]
 
-# --- ledger rows -----------------------------------------------------------------------------------------------------
+# --- ledger rows ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,8 @@ class Document:
     origin: str = ""  # absolute path of the file; never leaves the ledger
     created_at: str = ""
     updated_at: str = ""
-    wanted_version: str | None = None  # what its source held when it was last looked at; the only version that may go live by itself
+    # what its source held when it was last looked at; the only version that may go live by itself
+    wanted_version: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,9 @@ class Version:
     loader: str  # registry name of the loader that claims it
     strategy: str
     revision: int = 1
-    status: str = "received"  # received | ready | failed | dead (failed too often to be tried again unasked) | purged (its data is gone)
+    # received | ready | failed | dead (failed too often to be tried again unasked) | purged (its
+    # data is gone)
+    status: str = "received"
     code: str = ""  # error code when failed
     reason: str = ""
     received_at: str = ""
@@ -78,7 +83,7 @@ class Version:
         return self.mime.partition("; charset=")[2]
 
 
-# --- 1. facts ----------------------------------------------------------------------------------------------------------
+# --- 1. facts -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +91,9 @@ class Block:
     """A run of facts text with one source location."""
 
     ordinal: int
-    kind: str  # heading | paragraph | list | table | code | formula | html | front_matter | header | footer | caption | picture
+    # heading | paragraph | list | table | code | formula | html | front_matter | header | footer |
+    # caption | picture
+    kind: str
     start: int
     end: int
     level: int = 0  # 1-6 for headings
@@ -98,7 +105,8 @@ class Block:
     bbox: Box | None = None
     locator: str = ""  # native locator of other formats, e.g. "sheet=Q1;row=3"
     title: str = ""  # plain text of a heading
-    repeated: bool = False  # a header or footer that stands on page after page; others merely look like one
+    # a header or footer that stands on page after page; others merely look like one
+    repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +125,8 @@ class MediaRef:
     ref_id: str
     source_type: str  # pdf | markdown | docx | html | ipynb | pptx | epub | eml | mhtml
     origin_ref: str  # "pdf:xref=12" or the path or URL as written
-    start: int | None = None  # facts offset of the reference, None where facts hold no placeholder (PDF)
+    # facts offset of the reference, None where facts hold no placeholder (PDF)
+    start: int | None = None
     end: int | None = None
     page: int | None = None
     bbox: Box | None = None
@@ -160,7 +169,7 @@ class Facts:
     summary: ParseSummary
 
 
-# --- 2. media ----------------------------------------------------------------------------------------------------------
+# --- 2. media -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,14 +200,15 @@ class MediaText:
     ocr_text: str = ""
     ocr_confidence: float | None = None  # mean over the lines, 0 to 1
     caption: str = ""  # plain text made of the caption's JSON
-    caption_json: str = ""  # the checked JSON as the contract of seed 000 §3.6.6 has it, empty when captions are off
+    # the checked JSON as the contract of seed 000 §3.6.6 has it, empty when captions are off
+    caption_json: str = ""
     ocr_profile_id: str = ""
     caption_profile_id: str = ""
     context_hash: str = ""
     warnings: tuple[str, ...] = ()
 
 
-# --- 3. sections and chunks --------------------------------------------------------------------------------------------
+# --- 3. sections and chunks ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +238,9 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class PageKept:
-    """How much of a page a second reader finds again in the chunks; page 0 is a whole file of a format without pages."""
+    """How much of a page a second reader finds again in the chunks; page 0 is a whole file of a
+    format without pages.
+    """
 
     page: int
     words: int  # that the second reader reads
@@ -243,7 +255,9 @@ class PageKept:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A retrieval unit inside one section; `chunk_text` is the slice [norm_start, norm_end) of the normalised text."""
+    """A retrieval unit inside one section; `chunk_text` is the slice [norm_start, norm_end) of the
+    normalised text.
+    """
 
     chunk_id: str
     section_id: str
@@ -274,8 +288,10 @@ class Chunk:
     byte_start: int | None = None
     byte_end: int | None = None
     asset_ids: tuple[str, ...] = ()
-    locator: str = ""  # first native locator of formats without lines and pages, e.g. "sheet=Q1;rows=3-9"
-    edited_from: tuple[str, ...] = ()  # ids of the chunks whose text a published draft changed into this one
+    # first native locator of formats without lines and pages, e.g. "sheet=Q1;rows=3-9"
+    locator: str = ""
+    # ids of the chunks whose text a published draft changed into this one
+    edited_from: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,12 +304,13 @@ class View:
     content_hash: str  # sha256(canonical(dense_text)); the embedding cache key
     keyphrases: tuple[str, ...] = ()
     quality_score: float | None = None  # 0 to 1, None where it was not computed
-    title: str = ""  # title, summary and tags are written by a model, where the strategy asks for them
+    # title, summary and tags are written by a model, where the strategy asks for them
+    title: str = ""
     summary: str = ""
     tags: tuple[str, ...] = ()
 
 
-# --- 4. indexes --------------------------------------------------------------------------------------------------------
+# --- 4. indexes ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +344,7 @@ class EmbedderInfo:
     parts: tuple[EmbedderPart, ...] = ()  # of a joined embedder: whose vectors its own are made of
 
 
-# --- 5. retrieval ------------------------------------------------------------------------------------------------------
+# --- 5. retrieval -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,23 +359,31 @@ class QueryIR:
     language: str  # ISO 639-1 as text.language tells it, or und
     intent: str = "search"  # search | summarize | compare | metadata_filter | tool_call
     filters: Json = field(default_factory=dict)  # the caller's and the inferred ones
-    keywords: tuple[str, ...] = ()  # the words that carry the meaning, as the one keyphrase service finds them
+    # the words that carry the meaning, as the one keyphrase service finds them
+    keywords: tuple[str, ...] = ()
     identifiers: tuple[str, ...] = ()  # as written: PPR-9087, foo_bar, v1.2.3
     phrases: tuple[str, ...] = ()  # what stood in quotation marks or book-title marks
-    expansions: tuple[tuple[str, float], ...] = ()  # synonyms and aliases with their weight, the question's own words weighing 1
+    # synonyms and aliases with their weight, the question's own words weighing 1
+    expansions: tuple[tuple[str, float], ...] = ()
     rewrites: tuple[str, ...] = ()  # further questions that are searched beside this one
-    preferences: tuple[str, ...] = ()  # prefer_recent, prefer_official, prefer_has_image, as the words of the question say
-    inferred: Json = field(default_factory=dict)  # the part of `filters` that was told from the words of the question
-    warnings: tuple[str, ...] = ()  # what was told from the words of the question, and what of a rewrite was left out
+    # prefer_recent, prefer_official, prefer_has_image, as the words of the question say
+    preferences: tuple[str, ...] = ()
+    # the part of `filters` that was told from the words of the question
+    inferred: Json = field(default_factory=dict)
+    # what was told from the words of the question, and what of a rewrite was left out
+    warnings: tuple[str, ...] = ()
     query_profile_id: str = ""
     rewrite_profile_id: str = ""
     asked_text: str = ""  # the question without the words that became filters; empty: the question
     about: str = ""  # asked_text without the words of preferences and commands; empty: the same
-    asked_words: str = ""  # sparse_query_expr and what function words texts in its language hold; empty: the same
+    # sparse_query_expr and what function words texts in its language hold; empty: the same
+    asked_words: str = ""
 
     @property
     def subject(self) -> str:
-        """The question without the words that became filters, preferences or commands: no passage holds `PDF only` or `summarise`."""
+        """The question without the words that became filters, preferences or commands: no passage
+        holds `PDF only` or `summarise`.
+        """
         return self.about or self.asked_text or self.original_query
 
 
@@ -391,7 +416,8 @@ class Hit:
     line_range: tuple[int, int] | None = None
     asset_ids: tuple[str, ...] = ()
     locator: str = ""
-    picture_text: str = ""  # of a hit without text of its own: what models read in its picture; shown as such, never quoted
+    # of a hit without text of its own: what models read in its picture; shown as such, never quoted
+    picture_text: str = ""
     edited_from: tuple[str, ...] = ()  # chunk ids; a hit edited by hand is no quote of its source
     namespace: str = ""
     parent_id: str = ""  # of a child chunk, whose evidence may be the text of its parent
@@ -414,7 +440,8 @@ class Citation:
     locator: str = ""
     edited_from: tuple[str, ...] = ()
     namespace: str = ""
-    spans: tuple[tuple[int, int], ...] = ()  # what of `text` the answer rests on, half open; empty: all of it
+    # what of `text` the answer rests on, half open; empty: all of it
+    spans: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,11 +456,14 @@ class QueryRequest:
     release_id: str | None = None  # None asks the published one
     strategy: str | None = None  # its query part replaces that of the namespace's strategy
     answer: bool = True  # False stops after the hits: no evidence, no answer
-    score_threshold: float | None = None  # hits below it are dropped; what scores mean depends on the fusion
+    # hits below it are dropped; what scores mean depends on the fusion
+    score_threshold: float | None = None
     max_per_document: int | None = None  # None takes the strategy's, 0 is no limit
-    namespaces: tuple[str, ...] = ()  # more than one: each is asked, and the hits are merged; empty: `namespace` alone
+    # more than one: each is asked, and the hits are merged; empty: `namespace` alone
+    namespaces: tuple[str, ...] = ()
     rerank: bool = True  # False leaves the order of the fusion
-    infer: bool | None = None  # whether filters are told from the words of the question; None takes the strategy's
+    # whether filters are told from the words of the question; None takes the strategy's
+    infer: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,12 +481,15 @@ class QueryResult:
     trace_id: str
     warnings: tuple[str, ...] = ()
     flags: Json = field(default_factory=dict)
-    answered: bool = False  # False: `answer_markdown` says that the library does not know, and names the nearest evidence
-    releases: Json = field(default_factory=dict)  # namespace to release_id, of every namespace that answered
-    usage: Json = field(default_factory=dict)  # of model calls: calls, input_tokens, output_tokens, cost
+    # False: `answer_markdown` says that the library does not know, and names the nearest evidence
+    answered: bool = False
+    # namespace to release_id, of every namespace that answered
+    releases: Json = field(default_factory=dict)
+    # of model calls: calls, input_tokens, output_tokens, cost
+    usage: Json = field(default_factory=dict)
 
 
-# --- 6. results of writing and checking ---------------------------------------------------------------------------------
+# --- 6. results of writing and checking ---------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

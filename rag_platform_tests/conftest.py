@@ -1,4 +1,6 @@
-"""Fixtures shared by every test: a data root of its own, settings, stores, and a strategy that needs no model."""
+"""Fixtures shared by every test: a data root of its own, settings, stores, and a strategy that
+needs no model.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,21 @@ from click.testing import CliRunner
 
 from rag_platform.api.documents import hidden_by_ledger
 from rag_platform.cli.main import main
-from rag_platform.config.settings import FetchLimits, Settings, Strategy, load_settings, load_strategy
+from rag_platform.config.settings import (
+    FetchLimits,
+    Settings,
+    Strategy,
+    load_settings,
+    load_strategy,
+)
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job
 from rag_platform.processes import jobs
 from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store
 
-# RAG_THOROUGH=1 tries more examples of every property, and more of what takes long; `make test-thorough` sets it.
+# RAG_THOROUGH=1 tries more examples of every property, and more of what takes long; `make
+# test-thorough` sets it.
 THOROUGH = "RAG_THOROUGH" in os.environ
 # A busy machine must not fail a property: nothing is timed.
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=40)
@@ -40,7 +49,8 @@ hypothesis.settings.load_profile("thorough" if THOROUGH else "quick")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
-# An ingest of one document waits for some 350 syncs of the disk: where memory has room, tests keep their data there.
+# An ingest of one document waits for some 350 syncs of the disk: where memory has room, tests keep
+# their data there.
 MEMORY = Path("/dev/shm")
 if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 * 2**30:
     os.environ["TMPDIR"] = str(MEMORY)
@@ -69,11 +79,15 @@ fusion:
 
 
 # a PNG of 2 x 2 pixels
-PICTURE = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAIAAAACCAIAAAD91JpzAAAAFklEQVR4nGM8ISfHwMDAxMDAwMDAAAANBAEIfXHKZgAAAABJRU5ErkJggg==")
+PICTURE = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAIAAAACCAIAAAD91JpzAAAAFklEQVR4nGM8ISfHwMDAxMDAwMDAAAANBAEIfXHKZgAAAABJRU5ErkJggg=="
+)
 
 
 def write_config(folder: Path, **strategies: str) -> Path:
-    """A config folder with the shipped logging and prompts, settings whose default strategy is `tiny`, and the given strategies."""
+    """A config folder with the shipped logging and prompts, settings whose default strategy is
+    `tiny`, and the given strategies.
+    """
     (folder / "strategies").mkdir(parents=True)
     lines = (
         "schema_version: 1",
@@ -91,7 +105,9 @@ def write_config(folder: Path, **strategies: str) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def migrations_read_once() -> Iterator[None]:
-    """Alembic's scripts are read once a process: Dagster's stores read all of theirs again whenever a data root or a run is opened."""
+    """Alembic's scripts are read once a process: Dagster's stores read all of theirs again whenever
+    a data root or a run is opened.
+    """
     from alembic.script import ScriptDirectory
 
     read: dict[str | None, ScriptDirectory] = {}
@@ -155,14 +171,21 @@ def ledger(store: Store) -> Iterator[Ledger]:
 
 @dataclass(frozen=True)
 class Shelf:
-    """A data root with what writes to it, and the way from files to a published release without Dagster."""
+    """A data root with what writes to it, and the way from files to a published release without
+    Dagster.
+    """
 
     settings: Settings
     store: Store
     ledger: Ledger
 
     def ingest(
-        self, *paths: Path, namespace: str = "default", strategy: str = "tiny", tags: tuple[str, ...] = (), sync: bool = False
+        self,
+        *paths: Path,
+        namespace: str = "default",
+        strategy: str = "tiny",
+        tags: tuple[str, ...] = (),
+        sync: bool = False,
     ) -> str:
         """The release_id published after receiving and processing the paths."""
         from rag_platform.ingestion.batches import ingest_versions
@@ -170,12 +193,23 @@ class Shelf:
         from rag_platform.releases.publishing import build_candidate, publish_candidate
 
         chosen = load_strategy(self.settings, strategy)
-        parts = {"settings": self.settings, "strategy": chosen, "store": self.store, "ledger": self.ledger}
+        parts = {
+            "settings": self.settings,
+            "strategy": chosen,
+            "store": self.store,
+            "ledger": self.ledger,
+        }
         reception = receive(paths, namespace, options=ReceiveOptions(tags=tags, sync=sync), **parts)
         ingest_versions([self.ledger.version(item) for item in reception.to_process], **parts)
         manifest, checks = build_candidate(namespace, **parts)
         assert all(check.passed for check in checks), checks
-        publish_candidate(namespace, manifest.release_id, settings=self.settings, store=self.store, ledger=self.ledger)
+        publish_candidate(
+            namespace,
+            manifest.release_id,
+            settings=self.settings,
+            store=self.store,
+            ledger=self.ledger,
+        )
         return manifest.release_id
 
     def library(self) -> Library:
@@ -191,7 +225,9 @@ def shelf(settings: Settings, store: Store, ledger: Ledger) -> Shelf:
 
 @pytest.fixture
 def elsewhere() -> Callable[[Any], Any]:
-    """A context manager that enters another one in a thread of its own, e.g. a lock held by somebody else."""
+    """A context manager that enters another one in a thread of its own, e.g. a lock held by
+    somebody else.
+    """
 
     @contextmanager
     def entered(context: Any) -> Iterator[None]:
@@ -237,9 +273,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class Desk:
-    """A user's place: a folder with `docs`, `config` and `home`, the environment that names them, and `rag` at hand.
+    """A user's place: a folder with `docs`, `config` and `home`, the environment that names them,
+    and `rag` at hand.
 
-    `rag` and `start` run the program as a child process, `call` runs it in this one; there a job runs in this process too.
+    `rag` and `start` run the program as a child process, `call` runs it in this one; there a job
+    runs in this process too.
     """
 
     folder: Path
@@ -280,7 +318,14 @@ class Desk:
     def start(self, *args: object) -> subprocess.Popen[str]:
         """The started child process of `rag ARGS --json`."""
         command = [sys.executable, "-m", "rag_platform.cli.main", *map(str, args), "--json"]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, encoding="utf-8", cwd=self.folder)
+        return subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            encoding="utf-8",
+            cwd=self.folder,
+        )
 
     def call(self, *args: object) -> Answer:
         """The answer of `rag ARGS --json` in this process."""
@@ -320,13 +365,17 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 @pytest.fixture(scope="module")
 def shared_desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    """An empty desk that the tests of one module share; the environment is its own as long as they run."""
+    """An empty desk that the tests of one module share; the environment is its own as long as they
+    run.
+    """
     with seated(tmp_path_factory.mktemp("shared") / "desk") as made:
         yield made
 
 
 class Site:
-    """A real server on the loopback; `paths` maps a path to what answers it, `asked` notes the requests."""
+    """A real server on the loopback; `paths` maps a path to what answers it, `asked` notes the
+    requests.
+    """
 
     def __init__(self, server: ThreadingHTTPServer) -> None:
         self.server, self.port = server, server.server_address[1]
@@ -344,7 +393,9 @@ class Site:
         return FetchLimits(seconds=5, allow=(f"127.0.0.1:{self.port}", f"site.test:{self.port}"))
 
     def serve(self, path: str, body: bytes = b"", status: int = 200, **headers: str) -> str:
-        """The URL at which this answer is given from now on; `Content_Type` names the header Content-Type."""
+        """The URL at which this answer is given from now on; `Content_Type` names the header
+        Content-Type.
+        """
 
         def answer(request: BaseHTTPRequestHandler) -> None:
             request.send_response(status)
@@ -408,12 +459,16 @@ HOLIDAYS = """\
 
 病假需要医生证明，超过三天的病假由部门经理批准。
 """
-NOTES = "Release notes\n\nVersion 2.4.1 fixes the crash on start and adds the option max_retry_count.\n"
+NOTES = (
+    "Release notes\n\nVersion 2.4.1 fixes the crash on start and adds the option max_retry_count.\n"
+)
 
 
 @pytest.fixture(scope="session")
 def read_only_shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
-    """Three small documents (English Markdown with table and picture, Chinese Markdown, plain text), published; only for reading."""
+    """Three small documents (English Markdown with table and picture, Chinese Markdown, plain
+    text), published; only for reading.
+    """
     root = tmp_path_factory.mktemp("shelf")
     docs = root / "docs"
     docs.mkdir()
@@ -428,13 +483,16 @@ def read_only_shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]
         built = Shelf(settings, Store(settings.home), ledger)
         built.ingest(docs / "ports.md", docs / "notes.txt", tags=("ops", "guide"))
         built.ingest(docs / "休假.md", tags=("hr",))
-    yield built  # the environment is no longer this shelf's: other modules run before the session ends
+    # the environment is no longer this shelf's: other modules run before the session ends
+    yield built
     ledger.close()
 
 
 @pytest.fixture(scope="session")
 def material() -> Path:
-    """The folder of real test material: `RAG_TEST_DATA`, or `../shared/data` beside the checkout; skips when it is absent."""
+    """The folder of real test material: `RAG_TEST_DATA`, or `../shared/data` beside the checkout;
+    skips when it is absent.
+    """
     folder = Path(os.environ.get("RAG_TEST_DATA") or REPOSITORY.parent / "shared" / "data")
     if not folder.is_dir():
         pytest.skip("no test material: set RAG_TEST_DATA to its folder")
@@ -443,8 +501,13 @@ def material() -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a sentence-transformers model of our own: BERT of 32 numbers and 64 tokens, letters as vocabulary, seeded weights."""
-    pytest.importorskip("sentence_transformers", reason="needs the extra `models`: pip install 'rag-platform[models]'")
+    """A folder with a sentence-transformers model of our own: BERT of 32 numbers and 64 tokens,
+    letters as vocabulary, seeded weights.
+    """
+    pytest.importorskip(
+        "sentence_transformers",
+        reason="needs the extra `models`: pip install 'rag-platform[models]'",
+    )
     import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.modules import Transformer
@@ -453,11 +516,29 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("models")
     letters = [*map(chr, range(33, 127)), *"员工每年有十五天带薪假网关端口监听。，？"]
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    vocabulary = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *letters,
+        *(f"##{letter}" for letter in letters),
+    ]
     (folder / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
-    BertTokenizerFast(vocab=str(folder / "vocab.txt"), model_max_length=64).save_pretrained(folder / "bert")
+    BertTokenizerFast(vocab=str(folder / "vocab.txt"), model_max_length=64).save_pretrained(
+        folder / "bert"
+    )
     torch.manual_seed(0)
-    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": 64}
+    shape = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "max_position_embeddings": 64,
+    }
     BertModel(BertConfig(vocab_size=len(vocabulary), **shape)).save_pretrained(folder / "bert")
-    SentenceTransformer(modules=[Transformer(str(folder / "bert")), Pooling(32, "mean")], device="cpu").save(str(folder / "tiny-bert"))
+    SentenceTransformer(
+        modules=[Transformer(str(folder / "bert")), Pooling(32, "mean")], device="cpu"
+    ).save(str(folder / "tiny-bert"))
     return folder / "tiny-bert"

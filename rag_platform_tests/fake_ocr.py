@@ -1,4 +1,6 @@
-"""OCR without a model: answers by the size of the image, so that a test says with its picture what is read."""
+"""OCR without a model: answers by the size of the image, so that a test says with its picture what
+is read.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""PDFs of odd kinds, written from a seed: what each page says, what nobody may see, and what repeats.
+"""PDFs of odd kinds, written from a seed: what each page says, what nobody may see, and what
+repeats.
 
-Ten kinds, one after the other; file N is the same for everybody. Words are made up, and each page has its own, so that a word that arrives
-on the wrong page is noticed.
+Ten kinds, one after the other; file N is the same for everybody. Words are made up, and each page
+has its own, so that a word that arrives on the wrong page is noticed.
 """
 
 from __future__ import annotations
@@ -15,28 +16,36 @@ import pymupdf
 
 WIDTH, HEIGHT = 595, 842
 _SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]
-# Without words whose lam joins the next letter: MuPDF's writer prints that sign without saying which letters it stands for.
+# Without words whose lam joins the next letter: MuPDF's writer prints that sign without saying
+# which letters it stands for.
 _RTL = {
     "ar": (
-        "كتاب مدرسة مدينة تقرير ميزانية مشروع شركة جدول سنة شهر يوم ماء نهر جبل بحر طريق قطار سيارة "
-        "مهندس طبيب عقد سعر رقم حساب نسخة بيانات نظام برنامج ترجمة قانون محكمة وزارة شعب حكومة اقتصاد "
-        "تجارة صناعة زراعة طاقة كهرباء هواء شمس قمر نجم سماء أرض"
-    ).split(),
+        (
+            "كتاب مدرسة مدينة تقرير ميزانية مشروع شركة جدول سنة شهر يوم ماء نهر جبل بحر طريق قطار"
+            " سيارة مهندس طبيب عقد سعر رقم حساب نسخة بيانات نظام برنامج ترجمة قانون محكمة وزارة شعب"
+            " حكومة اقتصاد تجارة صناعة زراعة طاقة كهرباء هواء شمس قمر نجم سماء أرض"
+        ).split()
+    ),
     "he": (
-        "שלום ספר עולם חברה דוח תקציב שנה חודש מחיר חשבון מספר טבלה עיר רחוב בית מים נהר הר ים דרך רכבת "
-        "מכונית מהנדס רופא חוזה עותק נתונים מערכת תוכנה שפה תרגום חוק משפט משרד מדינה עם ממשלה כלכלה "
-        "מסחר תעשייה חקלאות אנרגיה חשמל אוויר שמש ירח כוכב שמיים אדמה תלמיד"
-    ).split(),
+        (
+            "שלום ספר עולם חברה דוח תקציב שנה חודש מחיר חשבון מספר טבלה עיר רחוב בית מים נהר הר ים"
+            " דרך רכבת מכונית מהנדס רופא חוזה עותק נתונים מערכת תוכנה שפה תרגום חוק משפט משרד מדינה"
+            " עם ממשלה כלכלה מסחר תעשייה חקלאות אנרגיה חשמל אוויר שמש ירח כוכב שמיים אדמה תלמיד"
+        ).split()
+    ),
 }
 
 
 @dataclass
 class OddPdf:
-    """One file and what must become of it. `hidden` words may stand in no chunk; `repeated` ones may."""
+    """One file and what must become of it. `hidden` words may stand in no chunk; `repeated` ones
+    may.
+    """
 
     path: Path
     kind: str
-    words: dict[int, list[str]] = field(default_factory=dict)  # page: words that must be found, on that page
+    # page: words that must be found, on that page
+    words: dict[int, list[str]] = field(default_factory=dict)
     hidden: list[str] = field(default_factory=list)
     repeated: list[str] = field(default_factory=list)
 
@@ -117,7 +126,9 @@ def _invoices(document: pymupdf.Document, chance: random.Random, made: OddPdf) -
             for row in range(3):
                 page.draw_line((60, 164 + 20 * row), (480, 164 + 20 * row))
         account = "".join(chance.choices("0123456789", k=12))
-        page.insert_text((60, 800), f"pay to {account} until {_words(chance, 1)[0]} {number}", fontsize=8)
+        page.insert_text(
+            (60, 800), f"pay to {account} until {_words(chance, 1)[0]} {number}", fontsize=8
+        )
         said.append(account)
     made.repeated = sender
 
@@ -130,8 +141,14 @@ def _forms(document: pymupdf.Document, chance: random.Random, made: OddPdf) -> N
             height = 100 + 60 * row
             page.insert_text((60, height), f"{label}:")
             field_ = pymupdf.Widget()
-            field_.field_name, field_.field_type = f"f{page.number}-{row}", pymupdf.PDF_WIDGET_TYPE_TEXT
-            field_.rect, field_.field_value = pymupdf.Rect(200, height - 14, 480, height + 6), " ".join(value)
+            field_.field_name, field_.field_type = (
+                f"f{page.number}-{row}",
+                pymupdf.PDF_WIDGET_TYPE_TEXT,
+            )
+            field_.rect, field_.field_value = (
+                pymupdf.Rect(200, height - 14, 480, height + 6),
+                " ".join(value),
+            )
             page.add_widget(field_)
             said += [label, *value]
 
@@ -176,7 +193,10 @@ def _right_to_left(document: pymupdf.Document, chance: random.Random, made: OddP
         page, said = _page(document, made)
         body = chance.sample(words, 30)
         number = str(chance.randint(1000, 9999))
-        page.insert_htmlbox((80, 80, 500, 700), f'<p dir="rtl" lang="{language}">{" ".join([*body[:15], number, *body[15:]])}</p>')
+        page.insert_htmlbox(
+            (80, 80, 500, 700),
+            f'<p dir="rtl" lang="{language}">{" ".join([*body[:15], number, *body[15:]])}</p>',
+        )
         said += [*body, number]
 
 
@@ -199,7 +219,11 @@ def _hide(page: pymupdf.Page, height: float, text: str, chance: random.Random) -
         page.insert_text(place, text, color=(0.2, 0.4, 0.1))
     elif way == 2:
         page.insert_text(place, text)
-        page.draw_rect((60, height - 20, 540, height + 10), color=None, fill=chance.choice(((1, 1, 1), (0, 0, 0))))
+        page.draw_rect(
+            (60, height - 20, 540, height + 10),
+            color=None,
+            fill=chance.choice(((1, 1, 1), (0, 0, 0))),
+        )
     elif way == 3:
         page.insert_text(place, text, render_mode=3)
     elif way == 4:
@@ -233,7 +257,9 @@ KINDS: dict[str, Writer] = {
 
 
 def problems(made: OddPdf, said: dict[int, str], title: str) -> list[str]:
-    """What is wrong with a file of which `said` tells each page's text in chunks; empty for a sound one."""
+    """What is wrong with a file of which `said` tells each page's text in chunks; empty for a sound
+    one.
+    """
     found = []
     if lost_pages := sorted(made.words.keys() - said.keys()):
         found.append(f"pages {lost_pages} have no chunk")

@@ -1,4 +1,6 @@
-"""A scan of every file below a folder for words, decompressed and decoded by other means than the program's own."""
+"""A scan of every file below a folder for words, decompressed and decoded by other means than the
+program's own.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _MAGIC_ZSTD, _MAGIC_GZIP, _MAGIC_SQLITE = b"\x28\xb5\x2f\xfd", b"\x1f\x8b", b"SQ
 
 
 def words_found(folder: Path, prefix: str) -> dict[str, list[str]]:
-    """Words that begin with `prefix` (letters only, any case, any usual encoding), by the file below `folder` they stand in."""
+    """Words that begin with `prefix` (letters only, any case, any usual encoding), by the file
+    below `folder` they stand in.
+    """
     forms = {form.lower() for form in _forms(prefix)}
     pattern = re.compile(b"|".join(re.escape(form) for form in sorted(forms)), re.IGNORECASE)
     found: defaultdict[str, set[str]] = defaultdict(set)
@@ -29,7 +33,9 @@ def words_found(folder: Path, prefix: str) -> dict[str, list[str]]:
             continue
         for data in _contents(path):
             for match in pattern.finditer(data):
-                found[name].add(data[match.start() : match.start() + 40].decode("utf-8", "backslashreplace"))
+                found[name].add(
+                    data[match.start() : match.start() + 40].decode("utf-8", "backslashreplace")
+                )
     return {name: sorted(words) for name, words in sorted(found.items())}
 
 
@@ -39,10 +45,15 @@ def _forms(prefix: str) -> Iterator[bytes]:
         yield text.encode("latin-1")
         yield text.encode("utf-16-le")
         yield text.encode("utf-16-be")
-        escaped = "".join(letter if letter.isascii() else f"\\u{ord(letter):04x}" for letter in text)
+        escaped = "".join(
+            letter if letter.isascii() else f"\\u{ord(letter):04x}" for letter in text
+        )
         yield escaped.encode()
         yield escaped.replace("\\", "\\\\").encode()  # JSON inside JSON
-        yield "".join(letter if letter.isascii() else "".join(f"%{byte:02X}" for byte in letter.encode()) for letter in text).encode()
+        yield "".join(
+            letter if letter.isascii() else "".join(f"%{byte:02X}" for byte in letter.encode())
+            for letter in text
+        ).encode()
 
 
 def _contents(path: Path) -> Iterator[bytes]:
@@ -62,14 +73,21 @@ def _contents(path: Path) -> Iterator[bytes]:
         yield from _deflated(data)
     elif data.startswith(_MAGIC_SQLITE):
         db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
-        for (table_name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+        for (table_name,) in db.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table'"
+        ).fetchall():
             try:
                 rows = db.execute(f'SELECT * FROM "{table_name}"').fetchall()
-            except sqlite3.OperationalError:  # a virtual table whose module this program does not have; its shadow tables are read
+            # a virtual table whose module this program does not have; its shadow tables are read
+            except sqlite3.OperationalError:
                 continue
             for row in rows:
                 for value in row:
-                    text = value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
+                    text = (
+                        value
+                        if isinstance(value, bytes)
+                        else str(value).encode("utf-8", "surrogatepass")
+                    )
                     yield text
                     if text.startswith(b"x\x9c"):
                         yield zlib.decompress(text)

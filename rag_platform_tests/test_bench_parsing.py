@@ -36,41 +36,69 @@ def test_a_file_without_a_truth_is_left_out_and_counted(tmp_path, monkeypatch, c
     lines = [json.dumps({"kind": "text", "human_made": True, **entry}) for entry in entries]
     (tmp_path / "index.jsonl").write_text("\n".join(lines), encoding="utf-8")
     (tmp_path / "olmocr-tests.jsonl").write_text("", encoding="utf-8")
-    rows = {name: {"text": "Four words stand here", "body": "Four words stand here", "error": ""} for name in ("a.pdf", "b.pdf")}
+    rows = {
+        name: {"text": "Four words stand here", "body": "Four words stand here", "error": ""}
+        for name in ("a.pdf", "b.pdf")
+    }
     figures = parsing.truth_figures(tmp_path, rows)
-    assert (list(figures["files"]), figures["words"], figures["without_truth"]) == (["a.pdf"], 1.0, 1)
-    speed = dict.fromkeys(("pages", "pages_per_processor_second", "pages_per_second", "peak_mb"), 1.0) | {"failed": {}, "notes": {}}
+    assert (list(figures["files"]), figures["words"], figures["without_truth"]) == (
+        ["a.pdf"],
+        1.0,
+        1,
+    )
+    speed = dict.fromkeys(
+        ("pages", "pages_per_processor_second", "pages_per_second", "peak_mb"), 1.0
+    ) | {"failed": {}, "notes": {}}
     parsing._report({"fast": {"truth": figures, "speed": speed}}, "truth")
     assert "(1 without a truth left out)" in capsys.readouterr().out
 
 
 def test_words_lose_their_markup_and_ideographs_stand_alone(measures):
-    text = "## The **word**\n\n| a | b<br>c |\n| --- | --- |\n![x](y.png) [link](http://x.y/z) 中文 وpython"
+    text = (
+        "## The **word**\n"
+        "\n"
+        "| a | b<br>c |\n"
+        "| --- | --- |\n"
+        "![x](y.png) [link](http://x.y/z) 中文 وpython"
+    )
     assert measures.words(text) == ["the", "word", "a", "b", "c", "link", "中", "文", "و", "python"]
 
 
 def test_a_moved_run_of_words_costs_its_own_share_of_the_order(measures):
     words = [f"w{i}" for i in range(20)]
     assert measures.order_share(" ".join(words), " ".join(words)) == 1.0
-    moved = " ".join([*words[10:], *words[:10]])  # 14 of 17 runs survive, the longer half of them in order
+    # 14 of 17 runs survive, the longer half of them in order
+    moved = " ".join([*words[10:], *words[:10]])
     assert measures.order_share(moved, " ".join(words)) == 7 / 14
 
 
 def test_a_spanning_cell_has_a_neighbour_in_each_column_and_empty_cells_are_passed_over(measures):
-    html = "<table><tr><td colspan=2>Y</td><td>Z</td></tr><tr><td>a</td><td></td><td>c</td></tr></table>"
+    html = (
+        "<table><tr><td"
+        " colspan=2>Y</td><td>Z</td></tr><tr><td>a</td><td></td><td>c</td></tr></table>"
+    )
     (cells,) = measures.tables(html)
-    assert measures.relations(cells) == Counter([("y", "z", "right"), ("a", "c", "right"), ("y", "a", "down"), ("z", "c", "down")])
+    assert measures.relations(cells) == Counter(
+        [("y", "z", "right"), ("a", "c", "right"), ("y", "a", "down"), ("z", "c", "down")]
+    )
     assert ("a", "c", "right") not in measures.relations(cells, strict=True)
 
 
 def test_pipe_tables_are_read_with_escaped_pipes(measures):
     (cells,) = measures.tables("text\n\n| a\\|b | 1 |\n| --- | --- |\n|  | **2** |\n")
-    assert [(cell.row, cell.col, cell.text) for cell in cells] == [(0, 0, "a|b"), (0, 1, "1"), (1, 1, "2")]
+    assert [(cell.row, cell.col, cell.text) for cell in cells] == [
+        (0, 0, "a|b"),
+        (0, 1, "1"),
+        (1, 1, "2"),
+    ]
 
 
 def test_an_excerpt_is_compared_with_its_part_of_the_truth(measures):
     truth = "one two three\nfour five six\nseven eight nine\nten eleven twelve\n"
-    assert measures.covered(truth, "four five six seven eight nine") == "four five six\nseven eight nine\n"
+    assert (
+        measures.covered(truth, "four five six seven eight nine")
+        == "four five six\nseven eight nine\n"
+    )
     assert measures.covered(truth, "one two three four five six seven eight") == truth
 
 

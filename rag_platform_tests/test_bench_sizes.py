@@ -1,4 +1,6 @@
-"""Benchmarks build what they are asked for, say what that is, and refuse a kept library that is another one."""
+"""Benchmarks build what they are asked for, say what that is, and refuse a kept library that is
+another one.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,12 @@ def run(script: str, folder: Path, *options: str) -> Any:
     """A benchmark that keeps its library in `folder`."""
     return subprocess.run(
         [sys.executable, str(BENCH / script), *options, "--keep", str(folder)],
-        capture_output=True, text=True, timeout=300, check=False, env={**os.environ, "TMPDIR": str(folder)},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "TMPDIR": str(folder)},
+    )
 
 
 def manifests(folder: Path) -> list[Path]:
@@ -47,7 +53,11 @@ def test_as_many_chunks_are_built_as_were_asked_for_and_said(kept: Any) -> None:
         f"{counts['documents']} documents of " in built
         and f" {counts['chunks']} chunks, {counts['chunks']} vectors of 384 numbers" in built
     )
-    assert "strategy bench (scfg_" in built and "embedder hashing" in built and "chunks of 1600" in built
+    assert (
+        "strategy bench (scfg_" in built
+        and "embedder hashing" in built
+        and "chunks of 1600" in built
+    )
 
 
 @pytest.mark.parametrize("field", ["size", "strategy", "code"])
@@ -55,17 +65,32 @@ def test_a_kept_library_of_another_size_strategy_or_code_is_refused(kept: Any, f
     folder, _ = kept
     asked, originals = "150", {path: path.read_text(encoding="utf-8") for path in manifests(folder)}
     values = {path: json.loads(text) for path, text in originals.items()}
-    published = (folder / "150" / "home" / "releases" / "bench" / "CURRENT").read_text(encoding="utf-8").strip()
-    chunks = next(value["counts"]["chunks"] for path, value in values.items() if path.parent.name == published)
-    told = {"size": f"300 chunks were asked for and {chunks} are there", "strategy": "was built with strategy scfg_other",
-            "code": "the config or the program of chunks changed"}[field]  # fmt: skip
+    published = (
+        (folder / "150" / "home" / "releases" / "bench" / "CURRENT")
+        .read_text(encoding="utf-8")
+        .strip()
+    )
+    chunks = next(
+        value["counts"]["chunks"] for path, value in values.items() if path.parent.name == published
+    )
+    told = {
+        "size": f"300 chunks were asked for and {chunks} are there",
+        "strategy": "was built with strategy scfg_other",
+        "code": "the config or the program of chunks changed",
+    }[field]
     try:
         if field == "size":
             asked = "300"
             (folder / "150").rename(folder / "300")
         for path, value in values.items() if field != "size" else ():
-            changed = {"strategy_config_id": "scfg_other"} if field == "strategy" else {
-                "index_profile": "other", "profiles": {**value["profiles"], "chunks": "other"}}  # fmt: skip
+            changed = (
+                {"strategy_config_id": "scfg_other"}
+                if field == "strategy"
+                else {
+                    "index_profile": "other",
+                    "profiles": {**value["profiles"], "chunks": "other"},
+                }
+            )
             path.write_text(json.dumps({**value, **changed}), encoding="utf-8")
         ended = run("query.py", folder, "--chunks", asked, "--queries", "1", "--clients", "0")
     finally:
@@ -77,7 +102,8 @@ def test_a_kept_library_of_another_size_strategy_or_code_is_refused(kept: Any, f
 
 
 @pytest.mark.parametrize(
-    ("asked", "built", "fits"), [(100_000, 98_100, True), (100_000, 51_003, False), (2_000, 2_041, False), (60, 69, True)]
+    ("asked", "built", "fits"),
+    [(100_000, 98_100, True), (100_000, 51_003, False), (2_000, 2_041, False), (60, 69, True)],
 )
 def test_two_percent_or_two_documents_are_let_pass(asked: int, built: int, fits: bool) -> None:
     spec = importlib.util.spec_from_file_location("bench_sizes", BENCH / "sizes.py")

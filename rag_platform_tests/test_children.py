@@ -1,4 +1,6 @@
-"""rag_platform.processes.worker: a child answers in order, its exceptions are raised, its death is noticed."""
+"""rag_platform.processes.worker: a child answers in order, its exceptions are raised, its death is
+noticed.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def test_what_the_child_raises_is_raised_here_and_it_goes_on(child: Child) -> No
 
 def test_threads_that_ask_at_once_each_get_their_own_answer(child: Child) -> None:
     got: dict[int, object] = {}
-    threads = [threading.Thread(target=lambda n=n: got.update({n: child.ask(n)})) for n in range(20)]  # type: ignore[misc]
+    threads = [
+        threading.Thread(target=lambda n=n: got.update({n: child.ask(n)})) for n in range(20)
+    ]  # type: ignore[misc]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,4 +1,6 @@
-"""What the command line says and how it exits: 0 done, 1 nothing done, 2 a wrong argument, 3 done but some documents failed."""
+"""What the command line says and how it exits: 0 done, 1 nothing done, 2 a wrong argument, 3 done
+but some documents failed.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from rag_platform.cli import main as cli
 from rag_platform.cli import doctor, output, writing
+from rag_platform.cli import main as cli
 from rag_platform.cli.main import main
 
 LIMITS = "# Limits\n\nThe upload limit is 50 MB.\n"
@@ -19,7 +21,10 @@ QUESTION = ("query", "What is the upload limit?")
 
 
 # encoding of the strategy, the leg that a release then has, what its manifest counts
-ENCODINGS = [("sparse_only", "sparse", {"lexical": 1, "dense": 0}), ("dense_only", "dense", {"lexical": 0, "dense": 1})]
+ENCODINGS = [
+    ("sparse_only", "sparse", {"lexical": 1, "dense": 0}),
+    ("dense_only", "dense", {"lexical": 0, "dense": 1}),
+]
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +43,18 @@ def library(shared_desk: Any) -> Any:
         (("query", "x", "--namespace", "nowhere"), 1, "unknown_namespace", "known: default"),
         (("query", "x", "--filter", "colour=red"), 2, "unknown_filter", "section_path"),
         (("query", "x", "--filter", "tags"), 2, "usage", "key=value"),
-        (("query", "x", "--filter", "version_id=default.other@000000000000"), 2, "version_not_live", "holds no version"),
-        (("query", "x", "--release", "20200101T000000-000000"), 1, "unknown_release", "rag releases list"),
+        (
+            ("query", "x", "--filter", "version_id=default.other@000000000000"),
+            2,
+            "version_not_live",
+            "holds no version",
+        ),
+        (
+            ("query", "x", "--release", "20200101T000000-000000"),
+            1,
+            "unknown_release",
+            "rag releases list",
+        ),
         (("verify",), 2, "usage", "--all"),
         (("verify", "chk_none"), 1, "not_found", "chk_none"),
         (("docs", "show", "docs-limts"), 1, "unknown_document", "did you mean docs-limits-"),
@@ -54,48 +69,75 @@ def library(shared_desk: Any) -> Any:
     ],
     ids=lambda value: " ".join(value)[:30] if isinstance(value, tuple) else None,
 )
-def test_errors_have_a_code_a_remedy_and_an_exit_code(library: Any, arguments: Any, exit_code: int, code: str, said: str) -> None:
+def test_errors_have_a_code_a_remedy_and_an_exit_code(
+    library: Any, arguments: Any, exit_code: int, code: str, said: str
+) -> None:
     answer = library.call(*arguments)
     assert (answer.exit_code, answer.error["code"]) == (exit_code, code)
     assert said in answer.error["message"] and answer.envelope["data"] is None
-    traced = exit_code == 1 and arguments[0] not in ("ingest", "trace")  # a wrong argument is told before anything happens
+    # a wrong argument is told before anything happens
+    traced = exit_code == 1 and arguments[0] not in ("ingest", "trace")
     assert answer.envelope["trace_id"].startswith("trc_") or not traced
 
 
 def test_a_question_before_the_first_release(desk: Any) -> None:
     answer = desk.call(*QUESTION)
-    assert (answer.exit_code, answer.error["code"]) == (1, "no_release") and "rag ingest" in answer.error["message"]
+    assert (answer.exit_code, answer.error["code"]) == (
+        1,
+        "no_release",
+    ) and "rag ingest" in answer.error["message"]
 
 
 def test_a_library_whose_indexes_are_gone_has_failed(desk: Any) -> None:
-    """One index less is a warning; without any a script must see it, and a person what is missing."""
+    """One index less is a warning; without any a script must see it, and a person what is
+    missing.
+    """
     desk.write(limits=LIMITS)
     release = desk.store.release_dir("default", desk.call("ingest", desk.docs).data["release_id"])
     shutil.rmtree(release / "lexical")
     assert desk.call(*QUESTION).exit_code == 0
     shutil.rmtree(release / "dense")
     answer = desk.call(*QUESTION)
-    assert (answer.exit_code, answer.envelope["ok"], answer.error["code"]) == (1, False, "provider_error")
+    assert (answer.exit_code, answer.envelope["ok"], answer.error["code"]) == (
+        1,
+        False,
+        "provider_error",
+    )
     assert "rag rebuild" in answer.error["message"] and len(answer.error["details"]["causes"]) == 2
-    assert "could not be searched" in answer.data["markdown"] and answer.data["effective_mode"] == "none"
+    assert (
+        "could not be searched" in answer.data["markdown"]
+        and answer.data["effective_mode"] == "none"
+    )
     shown = CliRunner().invoke(main, list(QUESTION))
-    assert shown.exit_code == 1 and shown.stderr.startswith("error [provider_error]: the library could not be searched: ")
+    assert shown.exit_code == 1 and shown.stderr.startswith(
+        "error [provider_error]: the library could not be searched: "
+    )
 
 
 def test_only_a_server_tells_of_caches_and_running_questions(library: Any) -> None:
     data = library.call("status").data
-    assert "caches" not in data and "running_queries" not in data and ", up " not in data["markdown"]
+    assert (
+        "caches" not in data and "running_queries" not in data and ", up " not in data["markdown"]
+    )
 
 
 def test_a_new_embedder_in_the_config_waits_for_its_release(desk: Any) -> None:
-    """The old release answers with its own embedder; an ingest, which takes stale documents along, brings the library over."""
+    """The old release answers with its own embedder; an ingest, which takes stale documents along,
+    brings the library over.
+    """
     desk.write(limits=LIMITS)
     first = desk.call("ingest", desk.docs)
     strategy = desk.folder / "config" / "strategies" / "tiny.yaml"
     text = strategy.read_text(encoding="utf-8")
-    strategy.write_text(text.replace("provider: hashing", "provider: hashing\n  options: {dim: 128}"), encoding="utf-8")
+    strategy.write_text(
+        text.replace("provider: hashing", "provider: hashing\n  options: {dim: 128}"),
+        encoding="utf-8",
+    )
     waiting = desk.call(*QUESTION, "--mode", "dense")
-    assert waiting.data["release_id"] == first.data["release_id"] and "50 MB" in waiting.data["answer_markdown"]
+    assert (
+        waiting.data["release_id"] == first.data["release_id"]
+        and "50 MB" in waiting.data["answer_markdown"]
+    )
 
     moved = desk.call("ingest", desk.docs)
     assert moved.exit_code == 0 and moved.data["release_id"] != first.data["release_id"]
@@ -106,34 +148,62 @@ def test_a_new_embedder_in_the_config_waits_for_its_release(desk: Any) -> None:
 def test_a_namespace_keeps_its_strategy(desk: Any) -> None:
     strategies = desk.folder / "config" / "strategies"
     tiny = (strategies / "tiny.yaml").read_text(encoding="utf-8")
-    (strategies / "words.yaml").write_text(tiny.replace("encoding: hybrid", "encoding: sparse_only"), encoding="utf-8")
+    (strategies / "words.yaml").write_text(
+        tiny.replace("encoding: hybrid", "encoding: sparse_only"), encoding="utf-8"
+    )
     desk.write(limits=LIMITS)
     assert desk.call("ingest", desk.docs, "--strategy", "words").exit_code == 0
     refused = desk.call("ingest", desk.docs, "--strategy", "tiny")
-    assert (refused.exit_code, refused.error["code"]) == (2, "strategy_mismatch") and "words" in refused.error["message"]
-    assert desk.call("ingest", desk.docs).exit_code == 0  # its own strategy, without being named again
+    assert (refused.exit_code, refused.error["code"]) == (
+        2,
+        "strategy_mismatch",
+    ) and "words" in refused.error["message"]
+    # its own strategy, without being named again
+    assert desk.call("ingest", desk.docs).exit_code == 0
 
 
 @pytest.mark.parametrize(("encoding", "leg", "counts"), ENCODINGS)
-def test_a_release_with_one_index_answers_in_every_mode(desk: Any, encoding: str, leg: str, counts: dict[str, int]) -> None:
-    """The leg that is not there falls back on the other and says so; a hybrid question and one without a mode just ask the one there is."""
+def test_a_release_with_one_index_answers_in_every_mode(
+    desk: Any, encoding: str, leg: str, counts: dict[str, int]
+) -> None:
+    """The leg that is not there falls back on the other and says so; a hybrid question and one
+    without a mode just ask the one there is.
+    """
     strategy = desk.folder / "config" / "strategies" / "tiny.yaml"
-    strategy.write_text(strategy.read_text(encoding="utf-8").replace("encoding: hybrid", f"encoding: {encoding}"), encoding="utf-8")
+    strategy.write_text(
+        strategy.read_text(encoding="utf-8").replace("encoding: hybrid", f"encoding: {encoding}"),
+        encoding="utf-8",
+    )
     desk.write(limits=LIMITS)
     told = desk.call("ingest", desk.docs)
     assert told.exit_code == 0 and told.data["embeddings_computed"] == counts["dense"]
     manifest = desk.call("releases", "show").data["manifest"]
-    assert manifest["encoding"] == encoding and {key: manifest["counts"][key] for key in counts} == counts
+    assert (
+        manifest["encoding"] == encoding
+        and {key: manifest["counts"][key] for key in counts} == counts
+    )
     assert (manifest["embedder"] is None) == (leg == "sparse")
-    assert all(check["passed"] for check in manifest["checks"]) and desk.call("verify", "--all").data["failed"] == 0
+    assert (
+        all(check["passed"] for check in manifest["checks"])
+        and desk.call("verify", "--all").data["failed"] == 0
+    )
     for mode in (None, "sparse", "dense", "hybrid"):
         asked = desk.call(*QUESTION, *(["--mode", mode] if mode else []))
         assert asked.exit_code == 0 and asked.data["effective_mode"] == leg
-        assert asked.data["results"][0]["citation"]["text"] == LIMITS.strip() and "50 MB" in asked.data["answer_markdown"]
+        assert (
+            asked.data["results"][0]["citation"]["text"] == LIMITS.strip()
+            and "50 MB" in asked.data["answer_markdown"]
+        )
         other = {"sparse": "dense", "dense": "sparse"}[leg]
-        failed = [warning for warning in asked.envelope["warnings"] if f"the {other} leg failed" in warning]
+        failed = [
+            warning
+            for warning in asked.envelope["warnings"]
+            if f"the {other} leg failed" in warning
+        ]
         assert bool(failed) == (mode == other)
-        assert bool([w for w in asked.envelope["warnings"] if "alone" in w]) == (mode in (other, "hybrid"))
+        assert bool([w for w in asked.envelope["warnings"] if "alone" in w]) == (
+            mode in (other, "hybrid")
+        )
 
 
 def test_two_roots_cannot_share_a_name(desk: Any) -> None:
@@ -143,8 +213,13 @@ def test_two_roots_cannot_share_a_name(desk: Any) -> None:
     desk.write(limits=LIMITS)
     assert desk.call("ingest", desk.docs).exit_code == 0
     refused = desk.call("ingest", other)
-    assert (refused.exit_code, refused.error["code"]) == (2, "source_taken") and "--source" in refused.error["message"]
-    named = desk.call("ingest", other, "--source", "more", "--tag", "b", "--tag", "a", "--meta", "owner=ops")
+    assert (refused.exit_code, refused.error["code"]) == (
+        2,
+        "source_taken",
+    ) and "--source" in refused.error["message"]
+    named = desk.call(
+        "ingest", other, "--source", "more", "--tag", "b", "--tag", "a", "--meta", "owner=ops"
+    )
     assert [d["source_uri"] for d in named.data["documents"]] == ["more/a.md"]
     assert [s["name"] for s in desk.call("sources", "list").data["sources"]] == ["docs", "more"]
     listed = desk.call("docs", "list", "--filter", "source=more").data["groups"][0]["documents"]
@@ -161,15 +236,25 @@ def test_globs_choose_and_sync_retires(desk: Any) -> None:
     synced = desk.call("ingest", desk.docs, "--sync")
     assert (synced.data["retired"], desk.call("docs", "list").data["total"]) == (1, 1)
     everything = desk.call("docs", "list", "--all").data["groups"][0]["documents"]
-    assert sorted((d["filename"], d["status"]) for d in everything) == [("one.md", "active"), ("two.md", "retired")]
+    assert sorted((d["filename"], d["status"]) for d in everything) == [
+        ("one.md", "active"),
+        ("two.md", "retired"),
+    ]
 
 
 def test_text_output_reads_alone(library: Any) -> None:
     shown = CliRunner().invoke(main, list(QUESTION))
     assert shown.exit_code == 0 and "The upload limit is 50 MB. [1]" in shown.stdout
-    assert "docs/limits.md, Limits, lines 1-3" in shown.stdout and not shown.stdout.lstrip().startswith("{")
+    assert (
+        "docs/limits.md, Limits, lines 1-3" in shown.stdout
+        and not shown.stdout.lstrip().startswith("{")
+    )
     failed = CliRunner().invoke(main, ["query", ""])
-    assert failed.exit_code == 2 and failed.stdout == "" and failed.stderr.startswith("error [empty_query]: ")
+    assert (
+        failed.exit_code == 2
+        and failed.stdout == ""
+        and failed.stderr.startswith("error [empty_query]: ")
+    )
     assert CliRunner().invoke(main, ["query"]).exit_code == 2
     assert CliRunner().invoke(main, ["nonsense"]).exit_code == 2
 
@@ -177,20 +262,39 @@ def test_text_output_reads_alone(library: Any) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("docs", "list"), ("docs", "list", "--group-by", "source"), ("sources", "list"), ("releases", "list"), ("releases", "show"),
-        ("trace", "list"), ("verify", "--all"), ("doctor",), ("status",), QUESTION, (*QUESTION, "--no-rerank", "--no-infer"),
+        ("docs", "list"),
+        ("docs", "list", "--group-by", "source"),
+        ("sources", "list"),
+        ("releases", "list"),
+        ("releases", "show"),
+        ("trace", "list"),
+        ("verify", "--all"),
+        ("doctor",),
+        ("status",),
+        QUESTION,
+        (*QUESTION, "--no-rerank", "--no-infer"),
     ],
     ids=" ".join,
-)  # fmt: skip
-def test_every_reading_command_answers_in_text_and_as_an_envelope(library: Any, arguments: tuple[str, ...]) -> None:
+)
+def test_every_reading_command_answers_in_text_and_as_an_envelope(
+    library: Any, arguments: tuple[str, ...]
+) -> None:
     text = CliRunner().invoke(main, list(arguments))
     assert text.exit_code == 0 and text.stdout.strip()
     answer = library.call(*arguments)
-    assert answer.exit_code == 0 and set(answer.envelope) == {"ok", "trace_id", "data", "warnings", "error"}
+    assert answer.exit_code == 0 and set(answer.envelope) == {
+        "ok",
+        "trace_id",
+        "data",
+        "warnings",
+        "error",
+    }
     assert answer.data["markdown"]
 
 
-def test_the_environment_counts_more_than_the_file(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_counts_more_than_the_file(
+    desk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RAG_NAMESPACE", "team")
     desk.write(limits=LIMITS)
     assert desk.call("ingest", desk.docs).data["documents"][0]["version_id"].startswith("team.")
@@ -198,8 +302,12 @@ def test_the_environment_counts_more_than_the_file(desk: Any, monkeypatch: pytes
     assert desk.call(*QUESTION, "--namespace", "default").error["code"] == "unknown_namespace"
 
 
-def test_an_unexpected_error_is_an_envelope_too(library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program that reads the envelope must find one whatever happened; the person finds the stack trace on stderr."""
+def test_an_unexpected_error_is_an_envelope_too(
+    library: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that reads the envelope must find one whatever happened; the person finds the stack
+    trace on stderr.
+    """
 
     def broken(settings: Any) -> Any:
         raise RuntimeError("nobody thought of this")
@@ -207,11 +315,18 @@ def test_an_unexpected_error_is_an_envelope_too(library: Any, monkeypatch: pytes
     monkeypatch.setattr(doctor, "examine", broken)
     ended = CliRunner().invoke(main, ["doctor", "--json"])
     envelope = json.loads(ended.stdout)
-    assert ended.exit_code == 1 and envelope["error"]["code"] == "internal_error" and "RuntimeError" in envelope["error"]["message"]
+    assert (
+        ended.exit_code == 1
+        and envelope["error"]["code"] == "internal_error"
+        and "RuntimeError" in envelope["error"]["message"]
+    )
     assert "nobody thought of this" in ended.stderr
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(12.4, "12 s"), (89.9, "90 s"), (300.0, "5 min"), (5399.0, "90 min"), (9000.0, "2.5 h")])
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(12.4, "12 s"), (89.9, "90 s"), (300.0, "5 min"), (5399.0, "90 min"), (9000.0, "2.5 h")],
+)
 def test_durations(seconds: float, text: str) -> None:
     assert writing._duration(seconds) == text
 
@@ -229,7 +344,10 @@ def test_several_libraries_answer_one_question(desk: Any) -> None:
     assert desk.call("ingest", desk.docs / "leave.md", "--namespace", "hr").exit_code == 0
     both = ("--namespace", "default", "--namespace", "hr")
     asked = desk.call("query", "When does sick leave need a note?", *both)
-    assert asked.data["citations"][0]["namespace"] == "hr" and set(asked.data["releases"]) == {"default", "hr"}
+    assert asked.data["citations"][0]["namespace"] == "hr" and set(asked.data["releases"]) == {
+        "default",
+        "hr",
+    }
     assert desk.call(*QUESTION, *both).data["citations"][0]["namespace"] == "default"
     for wrong in (("--doc", "limits.md"), ("--release", "x")):
         assert desk.call(*QUESTION, *both, *wrong).exit_code == 2
@@ -239,8 +357,14 @@ def test_several_libraries_answer_one_question(desk: Any) -> None:
 def test_a_streamed_answer_comes_before_its_sources(library: Any) -> None:
     shown = CliRunner().invoke(main, [*QUESTION, "--stream"])
     assert shown.exit_code == 0
-    assert shown.stdout.startswith("The upload limit is 50 MB. [1]\n\n") and "**Sources**" in shown.stdout
-    assert library.call(*QUESTION, "--stream").data["answer_markdown"] == "The upload limit is 50 MB. [1]"
+    assert (
+        shown.stdout.startswith("The upload limit is 50 MB. [1]\n\n")
+        and "**Sources**" in shown.stdout
+    )
+    assert (
+        library.call(*QUESTION, "--stream").data["answer_markdown"]
+        == "The upload limit is 50 MB. [1]"
+    )
 
 
 def test_help_names_every_command() -> None:

@@ -1,4 +1,6 @@
-"""Every file under config/ loads, and every provider that a strategy or the registry names can be built or says what is missing."""
+"""Every file under config/ loads, and every provider that a strategy or the registry names can be
+built or says what is missing.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,15 @@ REQUIRED: dict[str, dict[str, object]] = {  # options without which an entry can
     "sentence_transformers": {"model": "intfloat/multilingual-e5-small"},
     "cross_encoder": {"model": "BAAI/bge-reranker-base"},
     "http": {"url": "http://127.0.0.1:9/v1/rerank"},
-    "joined": {"parts": [{"provider": "hashing", "weight": 2.0}, {"provider": "hashing", "options": {"dim": 64}}]},
+    "joined": {
+        "parts": [
+            {"provider": "hashing", "weight": 2.0},
+            {"provider": "hashing", "options": {"dim": 64}},
+        ]
+    },
 }
 PACKAGES = {  # what each extra installs, as it is imported
-    "models": {"sentence_transformers", "torch"},
+    "models": {"sentence_transformers", "torch", "transformers", "huggingface_hub"},
     "ocr": {"rapidocr", "onnxruntime"},
     "tokens": {"bpe_openai"},
     "anthropic": {"anthropic"},
@@ -58,7 +65,11 @@ def providers_of(strategy: Strategy) -> list[tuple[str, str, dict[str, object]]]
 
 def test_settings_file_equals_the_defaults_it_documents() -> None:
     settings = load_settings()
-    assert (settings.default_strategy, settings.default_namespace, settings.server.result_tokens) == ("default", "default", 8000)
+    assert (
+        settings.default_strategy,
+        settings.default_namespace,
+        settings.server.result_tokens,
+    ) == ("default", "default", 8000)
     assert settings.home.is_absolute()
 
 
@@ -94,13 +105,17 @@ def test_registered_provider_builds_or_names_its_extra(kind: str, name: str) -> 
     except ConfigError as error:
         extra = EXTRAS[name]
         assert f"needs the extra `{extra}`: pip install 'rag-platform[{extra}]'" in error.message
-        assert not all(importlib.util.find_spec(package) for package in PACKAGES[extra])  # and it is not installed, indeed
+        # and it is not installed, indeed
+        assert not all(importlib.util.find_spec(package) for package in PACKAGES[extra])
 
 
 def test_extras_are_those_of_the_project() -> None:
-    project = tomllib.loads((CONFIG.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((CONFIG.parent / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     offered = project["optional-dependencies"]
-    assert {*EXTRAS.values(), "tokens"} == set(offered) - {"dev"} == set(PACKAGES)  # tokens: no provider, retrieval.tokens counts with it
+    # tokens: no provider, retrieval.tokens counts with it
+    assert {*EXTRAS.values(), "tokens"} == set(offered) - {"dev"} == set(PACKAGES)
     for extra, packages in PACKAGES.items():
         named = {Requirement(line).name.replace("-", "_") for line in offered[extra]}
         assert named == packages

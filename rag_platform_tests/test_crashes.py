@@ -1,4 +1,6 @@
-"""Killed at a bad moment: what was published goes on answering, and the next ingest of the same folder completes the work."""
+"""Killed at a bad moment: what was published goes on answering, and the next ingest of the same
+folder completes the work.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ DOCK = "# Dock\n\nThe south dock holds 12 trucks.\n"
 
 
 def wait_for(condition: Callable[[], Any], process: Any, seconds: float = 60) -> Any:
-    """What the condition gave when it first held; asked every millisecond, as long as the process lives."""
+    """What the condition gave when it first held; asked every millisecond, as long as the process
+    lives.
+    """
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if found := condition():
@@ -65,10 +69,13 @@ def test_killed_while_the_release_is_built(desk: Any) -> None:
     assert process.returncode == 1 and '"ingest_failed"' in said and "ended with code -9" in said
 
     assert desk.store.current_path("default").read_text(encoding="utf-8").strip() == first
-    assert "05:30" in answer(desk, "When does the north gate open?") and "12 trucks" not in answer(desk, "How many trucks?")
+    assert "05:30" in answer(desk, "When does the north gate open?") and "12 trucks" not in answer(
+        desk, "How many trucks?"
+    )
     assert unfinished_releases(desk) and open_runs(job.job_id) == ["STARTED"]
 
-    repaired = desk.call("ingest", desk.docs)  # no file changed: the release is behind, and that is noticed
+    # no file changed: the release is behind, and that is noticed
+    repaired = desk.call("ingest", desk.docs)
     assert repaired.exit_code == 0
     assert (repaired.data["skipped"], repaired.data["embeddings_computed"]) == (2, 0)
     assert repaired.data["release_id"] != first and "12 trucks" in answer(desk, "How many trucks?")
@@ -78,9 +85,13 @@ def test_killed_while_the_release_is_built(desk: Any) -> None:
 
 
 def test_power_cut_during_ingestion(desk: Any) -> None:
-    """Program and job die together while documents are read; the next run takes up what is there and finishes."""
+    """Program and job die together while documents are read; the next run takes up what is there
+    and finishes.
+    """
     for number in range(40):
-        desk.write(**{f"rack{number}": f"# Rack {number}\n\nRack {number} carries {number * 100} kg.\n"})
+        desk.write(
+            **{f"rack{number}": f"# Rack {number}\n\nRack {number} carries {number * 100} kg.\n"}
+        )
     process = desk.start("ingest", desk.docs)
     job = wait_for(lambda: running_job(desk), process)
     chunks = (desk.store.home / "versions").glob
@@ -88,7 +99,8 @@ def test_power_cut_during_ingestion(desk: Any) -> None:
     process.kill()
     os.killpg(job.pid, signal.SIGKILL)
     process.communicate(timeout=30)
-    with desk.store.writer("default", "this test", wait=30):  # a busy machine takes a moment to bury a process and its locks
+    # a busy machine takes a moment to bury a process and its locks
+    with desk.store.writer("default", "this test", wait=30):
         pass
     with desk.ledger() as ledger:
         assert ledger.job(job.job_id).state == "running"  # nobody was left to say otherwise
@@ -106,23 +118,36 @@ def test_power_cut_during_ingestion(desk: Any) -> None:
 
 
 def test_killed_between_the_candidate_and_its_publication(desk: Any) -> None:
-    """Two steps of one Dagster run: the candidate is built and recorded, then the process is gone."""
+    """Two steps of one Dagster run: the candidate is built and recorded, then the process is
+    gone.
+    """
     desk.write(gate=GATE)
     first = desk.call("ingest", desk.docs).data["release_id"]
     desk.write(dock=DOCK)
     process = desk.start("ingest", desk.docs)
     job = wait_for(lambda: running_job(desk), process)
     with desk.ledger() as ledger:
-        candidate = wait_for(lambda: next((row for row in ledger.releases("default") if row.release_id != first), None), process)
+        candidate = wait_for(
+            lambda: next(
+                (row for row in ledger.releases("default") if row.release_id != first), None
+            ),
+            process,
+        )
         os.killpg(job.pid, signal.SIGKILL)
         process.communicate(timeout=30)
         live = desk.store.current_path("default").read_text(encoding="utf-8").strip()
-        assert live in (first, candidate.release_id)  # the pointer may have moved between the look and the kill
+        # the pointer may have moved between the look and the kill
+        assert live in (first, candidate.release_id)
 
         repaired = desk.call("ingest", desk.docs).data
         states = {row.release_id: row.state for row in ledger.releases("default")}
     assert "12 trucks" in answer(desk, "How many trucks?") and repaired["embeddings_computed"] == 0
-    assert [release_id for release_id, state in states.items() if state == "published"] == [repaired["release_id"]]
+    assert [release_id for release_id, state in states.items() if state == "published"] == [
+        repaired["release_id"]
+    ]
     if live == first:
-        assert repaired["release_id"] != candidate.release_id and states[candidate.release_id] == "dropped"
+        assert (
+            repaired["release_id"] != candidate.release_id
+            and states[candidate.release_id] == "dropped"
+        )
         assert not desk.store.release_dir("default", candidate.release_id).exists()

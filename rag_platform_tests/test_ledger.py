@@ -16,8 +16,28 @@ from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Draft, JobItem, Release, Source
 from rag_platform.processes import jobs as processes
 
-DOCUMENT = Document("lib", "guide-1", "docs", "docs/guide.md", "guide.md", tags=("a", "b"), metadata={"team": "core"}, origin="/x/guide.md")
-FIRST = Version("lib.guide-1@aaa", "lib", "guide-1", "docs/guide.md", "guide.md", "a" * 64, 10, "text/markdown", "markdown", "tiny")
+DOCUMENT = Document(
+    "lib",
+    "guide-1",
+    "docs",
+    "docs/guide.md",
+    "guide.md",
+    tags=("a", "b"),
+    metadata={"team": "core"},
+    origin="/x/guide.md",
+)
+FIRST = Version(
+    "lib.guide-1@aaa",
+    "lib",
+    "guide-1",
+    "docs/guide.md",
+    "guide.md",
+    "a" * 64,
+    10,
+    "text/markdown",
+    "markdown",
+    "tiny",
+)
 SECOND = replace(FIRST, version_id="lib.guide-1@bbb", file_sha256="b" * 64)
 
 
@@ -31,7 +51,12 @@ def test_a_received_version_is_not_live_until_it_is_complete(ledger: Ledger) -> 
     assert ledger.live("lib") == []
     ledger.complete(FIRST.version_id, title="Guide", counts={"chunks": 3})
     [(document, version)] = ledger.live("lib")
-    assert (document.title, document.live_version, version.status, version.counts) == ("Guide", FIRST.version_id, "ready", {"chunks": 3})
+    assert (document.title, document.live_version, version.status, version.counts) == (
+        "Guide",
+        FIRST.version_id,
+        "ready",
+        {"chunks": 3},
+    )
 
 
 def test_a_failed_new_version_leaves_the_previous_one_live(ledger: Ledger) -> None:
@@ -40,13 +65,21 @@ def test_a_failed_new_version_leaves_the_previous_one_live(ledger: Ledger) -> No
     ledger.receive([(DOCUMENT, SECOND)])
     ledger.fail(SECOND.version_id, "broken_file", "no pages")
     assert [version.version_id for _, version in ledger.live("lib")] == [FIRST.version_id]
-    assert (ledger.version(SECOND.version_id).code, ledger.version(SECOND.version_id).reason) == ("broken_file", "no pages")
+    assert (ledger.version(SECOND.version_id).code, ledger.version(SECOND.version_id).reason) == (
+        "broken_file",
+        "no pages",
+    )
 
 
 def test_records_come_back_as_they_went_in(ledger: Ledger) -> None:
     ledger.receive([(DOCUMENT, FIRST)])
     found = ledger.document("lib", "guide-1")
-    assert (found.tags, found.metadata, found.pinned, found.origin) == (("a", "b"), {"team": "core"}, False, "/x/guide.md")
+    assert (found.tags, found.metadata, found.pinned, found.origin) == (
+        ("a", "b"),
+        {"team": "core"},
+        False,
+        "/x/guide.md",
+    )
     ledger.put_source(Source("lib", "docs", "folder", "/x", include=("*.md",)))
     assert ledger.sources("lib")[0].include == ("*.md",)
 
@@ -54,7 +87,18 @@ def test_records_come_back_as_they_went_in(ledger: Ledger) -> None:
 def test_a_namespace_keeps_the_strategy_that_it_was_published_with(ledger: Ledger) -> None:
     ledger.bind_strategy("lib", "fast", "scfg_1")
     ledger.bind_strategy("lib", "fast", "scfg_2")
-    ledger.put_release(Release("lib", "r1", None, "published", "fast", "scfg_1", "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"))
+    ledger.put_release(
+        Release(
+            "lib",
+            "r1",
+            None,
+            "published",
+            "fast",
+            "scfg_1",
+            "2026-01-01T00:00:00Z",
+            "2026-01-01T00:00:01Z",
+        )
+    )
     with pytest.raises(InputError, match="rebuild --strategy default"):
         ledger.bind_strategy("lib", "default", "scfg_3")
 
@@ -71,21 +115,45 @@ def test_a_first_ingest_that_was_cancelled_binds_nobody(ledger: Ledger) -> None:
 
 def test_no_table_keeps_a_word_that_was_deleted(ledger: Ledger) -> None:
     secret, version_id = "Zwiebelturm", FIRST.version_id
-    ledger.receive([(replace(DOCUMENT, title=secret, tags=(secret,), metadata={"title": secret}), FIRST)])
+    ledger.receive(
+        [(replace(DOCUMENT, title=secret, tags=(secret,), metadata={"title": secret}), FIRST)]
+    )
     ledger.complete(version_id, title=secret, counts={"title": secret})
     operations = [{"op": "edit_text", "chunk_id": "chk_1", "text": secret}]
-    ledger.put_draft(Draft("lib", "guide-1", version_id, ({"op": "edit_text", "text": f"{secret} taken back"},)))
+    ledger.put_draft(
+        Draft("lib", "guide-1", version_id, ({"op": "edit_text", "text": f"{secret} taken back"},))
+    )
     ledger.put_draft(Draft("lib", "guide-1", version_id, tuple(operations)))
     ledger.put_edition(version_id, "e1", operations)
     uri = DOCUMENT.source_uri
-    args = {"version_ids": [version_id], "drafted": {version_id: operations, "other": [{"op": "disable"}]}}
-    job = ledger.add_job("draft", "lib", args, [JobItem(uri, "guide-1", version_id, "continue", reason=secret)])
-    ledger.update_job(job.job_id, result={"warnings": [f"{uri}: {secret}", "docs/other.md: fine"]}, reason=f"{uri}: {secret} is odd",
-                      progress={"message": f"{uri}: {secret}"})  # fmt: skip
-    refused = ledger.add_job("ingest", "lib", {"places": {uri: f"/x/{uri}"}, "options": {"tags": [secret], "metadata": {}}})
+    args = {
+        "version_ids": [version_id],
+        "drafted": {version_id: operations, "other": [{"op": "disable"}]},
+    }
+    job = ledger.add_job(
+        "draft", "lib", args, [JobItem(uri, "guide-1", version_id, "continue", reason=secret)]
+    )
+    ledger.update_job(
+        job.job_id,
+        result={"warnings": [f"{uri}: {secret}", "docs/other.md: fine"]},
+        reason=f"{uri}: {secret} is odd",
+        progress={"message": f"{uri}: {secret}"},
+    )
+    refused = ledger.add_job(
+        "ingest",
+        "lib",
+        {"places": {uri: f"/x/{uri}"}, "options": {"tags": [secret], "metadata": {}}},
+    )
     ledger.delete("lib", "guide-1", None, "hard")
     before = ledger.words_left("lib", "guide-1", [version_id], whole=True)
-    assert before == {"versions": 1, "editions": 1, "drafts": 1, "job_items": 1, "documents": 1, "jobs": 2}
+    assert before == {
+        "versions": 1,
+        "editions": 1,
+        "drafts": 1,
+        "job_items": 1,
+        "documents": 1,
+        "jobs": 2,
+    }
     ledger.scrub("lib", "guide-1", [version_id], whole=True)
     assert set(ledger.words_left("lib", "guide-1", [version_id], whole=True).values()) == {0}
     assert ledger.compact()
@@ -93,11 +161,19 @@ def test_no_table_keeps_a_word_that_was_deleted(ledger: Ledger) -> None:
     assert files and not any(secret.encode() in path.read_bytes() for path in files)
     kept = ledger.job(job.job_id)
     assert kept.args == {"version_ids": [version_id], "drafted": {"other": [{"op": "disable"}]}}
-    assert kept.result == {"warnings": ["docs/other.md: fine"]} and ledger.job(refused.job_id).args == {"places": {}, "options": {}}
+    assert kept.result == {"warnings": ["docs/other.md: fine"]} and ledger.job(
+        refused.job_id
+    ).args == {"places": {}, "options": {}}
 
 
 def test_a_retired_document_is_not_live_and_a_pinned_one_stays(ledger: Ledger) -> None:
-    pinned = replace(DOCUMENT, doc_id="pinned-2", source_uri="docs/pinned.md", pinned=True, live_version="lib.pinned-2@ccc")
+    pinned = replace(
+        DOCUMENT,
+        doc_id="pinned-2",
+        source_uri="docs/pinned.md",
+        pinned=True,
+        live_version="lib.pinned-2@ccc",
+    )
     kept = replace(FIRST, version_id="lib.pinned-2@ccc", doc_id="pinned-2", file_sha256="c" * 64)
     ledger.receive([(DOCUMENT, FIRST), (pinned, kept)])
     ledger.complete(FIRST.version_id, title="Guide", counts={})
@@ -107,7 +183,12 @@ def test_a_retired_document_is_not_live_and_a_pinned_one_stays(ledger: Ledger) -
 
 
 def test_jobs_and_their_documents(ledger: Ledger) -> None:
-    job = ledger.add_job("ingest", "lib", {"release": True}, [JobItem("docs/guide.md", "guide-1", FIRST.version_id, "new")])
+    job = ledger.add_job(
+        "ingest",
+        "lib",
+        {"release": True},
+        [JobItem("docs/guide.md", "guide-1", FIRST.version_id, "new")],
+    )
     ledger.update_job(job.job_id, state="running", progress={"done": 1})
     ledger.update_job_item(job.job_id, FIRST.version_id, "failed", "encrypted", "needs a password")
     found = ledger.job(job.job_id)
@@ -141,7 +222,8 @@ def test_only_what_the_source_held_last_goes_live_by_itself(ledger: Ledger) -> N
     ledger.receive([(DOCUMENT, FIRST)])
     ledger.receive([(DOCUMENT, SECOND)])
     ledger.complete(SECOND.version_id, title="Guide", counts={})
-    ledger.complete(FIRST.version_id, title="Guide", counts={})  # a backfill of what was received first and never processed
+    # a backfill of what was received first and never processed
+    ledger.complete(FIRST.version_id, title="Guide", counts={})
     assert [version.version_id for _, version in ledger.live("lib")] == [SECOND.version_id]
     ledger.receive([(DOCUMENT, FIRST)])  # the file is as it was before
     ledger.complete(FIRST.version_id, title="Guide", counts={})
@@ -155,7 +237,11 @@ def test_a_pinned_version_stays_until_it_is_let_go(ledger: Ledger) -> None:
     ledger.receive([(DOCUMENT, SECOND)])
     ledger.complete(SECOND.version_id, title="Guide 2", counts={})
     found = ledger.document("lib", "guide-1")
-    assert (found.live_version, found.wanted_version, found.pinned) == (FIRST.version_id, SECOND.version_id, True)
+    assert (found.live_version, found.wanted_version, found.pinned) == (
+        FIRST.version_id,
+        SECOND.version_id,
+        True,
+    )
     ledger.unpin("lib", "guide-1")
     assert ledger.document("lib", "guide-1").live_version == SECOND.version_id
     ledger.pin("lib", "guide-1", FIRST.version_id)
@@ -195,16 +281,24 @@ def test_a_version_that_fails_too_often_is_dead_until_it_is_revived(ledger: Ledg
         ledger.fail(FIRST.version_id, "broken_file", "no pages", max_attempts=3)
         assert ledger.version(FIRST.version_id).status == expected
     ledger.revive([FIRST.version_id])
-    assert (ledger.version(FIRST.version_id).status, ledger.version(FIRST.version_id).attempts) == ("received", 0)
+    assert (ledger.version(FIRST.version_id).status, ledger.version(FIRST.version_id).attempts) == (
+        "received",
+        0,
+    )
 
 
 def test_drafts_and_editions(ledger: Ledger) -> None:
     ledger.receive([(DOCUMENT, FIRST)])
-    ledger.put_draft(Draft("lib", "guide-1", FIRST.version_id, ({"op": "disable", "chunk_id": "c1"},)))
+    ledger.put_draft(
+        Draft("lib", "guide-1", FIRST.version_id, ({"op": "disable", "chunk_id": "c1"},))
+    )
     [draft] = ledger.drafts("lib")
     assert draft.operations == ({"op": "disable", "chunk_id": "c1"},) and draft.created_at
     ledger.put_edition(FIRST.version_id, "e1", draft.operations)
-    assert ledger.version(FIRST.version_id).edition == "e1" and ledger.operations(FIRST.version_id, "e1") == draft.operations
+    assert (
+        ledger.version(FIRST.version_id).edition == "e1"
+        and ledger.operations(FIRST.version_id, "e1") == draft.operations
+    )
     ledger.drop_draft("lib", "guide-1")
     assert ledger.drafts("lib") == []
 
@@ -216,10 +310,40 @@ def test_a_ledger_of_schema_1_is_brought_up_to_date(tmp_path: Path) -> None:
         db.execute(statement)
     db.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
     db.execute("INSERT INTO meta VALUES ('schema_version', '1')")
-    document = ("lib", "guide-1", "docs", "docs/guide.md", "guide.md", "Guide", "[]", "[]", "{}", "v1", 0, "active", "", "t0", "t0")
+    document = (
+        "lib",
+        "guide-1",
+        "docs",
+        "docs/guide.md",
+        "guide.md",
+        "Guide",
+        "[]",
+        "[]",
+        "{}",
+        "v1",
+        0,
+        "active",
+        "",
+        "t0",
+        "t0",
+    )
     db.execute(f"INSERT INTO documents VALUES ({','.join('?' * 15)})", document)
     for version_id, received in (("v1", "2026-01-01T00:00:00Z"), ("v2", "2026-01-02T00:00:00Z")):
-        common = ("lib", "guide-1", "docs/guide.md", "guide.md", "a" * 64, 1, "m", "markdown", "tiny", 1, "ready", "", "")
+        common = (
+            "lib",
+            "guide-1",
+            "docs/guide.md",
+            "guide.md",
+            "a" * 64,
+            1,
+            "m",
+            "markdown",
+            "tiny",
+            1,
+            "ready",
+            "",
+            "",
+        )
         row = (version_id, *common, received, "", "{}")
         db.execute(f"INSERT INTO versions VALUES ({','.join('?' * 17)})", row)
     db.commit()
@@ -240,22 +364,42 @@ def test_a_ledger_of_schema_2_is_brought_up_to_date(tmp_path: Path) -> None:
         db.execute(statement)
     db.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
     db.execute("INSERT INTO meta VALUES ('schema_version', '2')")
-    row = ("job_1", "ingest", "lib", "running", "{}", "{}", "{}", "", 4711, "", "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z", "")
+    row = (
+        "job_1",
+        "ingest",
+        "lib",
+        "running",
+        "{}",
+        "{}",
+        "{}",
+        "",
+        4711,
+        "",
+        "2026-01-01T00:00:00Z",
+        "2026-01-01T00:00:01Z",
+        "",
+    )
     db.execute(f"INSERT INTO jobs VALUES ({','.join('?' * len(row))})", row)
     db.commit()
     db.close()
     ledger = Ledger(path)
     (job,) = ledger.jobs("lib")
-    assert (job.pid, job.process, job.heartbeat_at) == (4711, {}, "") and processes.is_here(job.process)
+    assert (job.pid, job.process, job.heartbeat_at) == (4711, {}, "") and processes.is_here(
+        job.process
+    )
     ledger.update_job("job_1", process=processes.identity(os.getpid()))
     assert ledger.job("job_1").process["host"] == processes.here()["host"]
     ledger.close()
     Ledger(path).close()
 
 
-def test_live_rows_are_known_by_their_fingerprint_until_somebody_changes_them(ledger: Ledger) -> None:
+def test_live_rows_are_known_by_their_fingerprint_until_somebody_changes_them(
+    ledger: Ledger,
+) -> None:
     other = replace(DOCUMENT, doc_id="notes-2", source_uri="docs/notes.md")
-    notes = replace(FIRST, version_id="lib.notes-2@ccc", doc_id="notes-2", source_uri="docs/notes.md")
+    notes = replace(
+        FIRST, version_id="lib.notes-2@ccc", doc_id="notes-2", source_uri="docs/notes.md"
+    )
     ledger.receive([(DOCUMENT, FIRST), (other, notes)])
     for version in (FIRST, notes):
         ledger.complete(version.version_id, title="Guide", counts={"chunks": 3})
@@ -264,7 +408,15 @@ def test_live_rows_are_known_by_their_fingerprint_until_somebody_changes_them(le
     assert ledger.live_unless("lib", known) == ([], known)
     ledger.put_document(replace(ledger.document("lib", "notes-2"), tags=("new",)))
     changed, now_known = ledger.live_unless("lib", known)
-    assert [(document.doc_id, document.tags, version.counts) for document, version in changed] == [("notes-2", ("new",), {"chunks": 3})]
-    assert now_known[FIRST.version_id] == known[FIRST.version_id] and now_known[notes.version_id] != known[notes.version_id]
+    assert [(document.doc_id, document.tags, version.counts) for document, version in changed] == [
+        ("notes-2", ("new",), {"chunks": 3})
+    ]
+    assert (
+        now_known[FIRST.version_id] == known[FIRST.version_id]
+        and now_known[notes.version_id] != known[notes.version_id]
+    )
     ledger.retire("lib", ["guide-1"])
-    assert ledger.live_unless("lib", now_known) == ([], {notes.version_id: now_known[notes.version_id]})
+    assert ledger.live_unless("lib", now_known) == (
+        [],
+        {notes.version_id: now_known[notes.version_id]},
+    )

@@ -1,4 +1,6 @@
-"""A lock is held alone or shared, taken again by the thread that holds it, says who holds it, and dies with its process."""
+"""A lock is held alone or shared, taken again by the thread that holds it, says who holds it, and
+dies with its process.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +36,17 @@ def taken(path: Path, *, shared: bool = False, wait: float = 0.0) -> bool:
 
 def test_one_holds_it_alone_and_is_named(path: Path, elsewhere: Any) -> None:
     with elsewhere(locked(path, "job 1", WHAT, wait=0)):
-        with pytest.raises(BusyError, match=rf"^{WHAT} by job 1 \(process {os.getpid()}, for \d s\)") as raised, \
-                locked(path, "job 2", WHAT, wait=0):  # fmt: skip
+        with (
+            pytest.raises(
+                BusyError, match=rf"^{WHAT} by job 1 \(process {os.getpid()}, for \d s\)"
+            ) as raised,
+            locked(path, "job 2", WHAT, wait=0),
+        ):
             pass
-        assert (raised.value.details["owner"], raised.value.details["pid"]) == ("job 1", os.getpid())
+        assert (raised.value.details["owner"], raised.value.details["pid"]) == (
+            "job 1",
+            os.getpid(),
+        )
         assert not taken(path, shared=True)
     assert taken(path)
 
@@ -50,7 +59,10 @@ def test_many_share_it_and_nobody_holds_it_alone_meanwhile(path: Path, elsewhere
 
 def test_the_thread_that_holds_it_takes_it_again(path: Path, elsewhere: Any) -> None:
     with locked(path, "job 1", WHAT, wait=0):
-        with locked(path, "its run", WHAT, wait=0), locked(path, "its reader", WHAT, shared=True, wait=0):
+        with (
+            locked(path, "its run", WHAT, wait=0),
+            locked(path, "its reader", WHAT, shared=True, wait=0),
+        ):
             pass
         with elsewhere(locked(path.with_name("other"), "job 2", WHAT, wait=0)):
             pass
@@ -66,11 +78,16 @@ def test_a_thread_that_shares_it_cannot_hold_it_alone(path: Path, elsewhere: Any
     with locked(path, "reader", WHAT, shared=True, wait=0):
         with locked(path, "reader again", WHAT, shared=True, wait=0):
             pass
-        with pytest.raises(BusyError, match="by this thread itself, which shares the lock for 'reader'") as raised, \
-                locked(path, "writer", WHAT, wait=60):  # fmt: skip
+        with (
+            pytest.raises(
+                BusyError, match="by this thread itself, which shares the lock for 'reader'"
+            ) as raised,
+            locked(path, "writer", WHAT, wait=60),
+        ):
             pass
         assert raised.value.details["owner"] == "reader"
-        with elsewhere(locked(path, "another reader", WHAT, shared=True, wait=0)):  # still shared, by both
+        # still shared, by both
+        with elsewhere(locked(path, "another reader", WHAT, shared=True, wait=0)):
             pass
     assert taken(path) and not locks._held and not locks._shared
 
@@ -104,12 +121,19 @@ def test_one_that_waits_gets_it_when_it_is_free(path: Path) -> None:
 @pytest.mark.integration
 def test_a_killed_process_leaves_no_lock(path: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from rag_platform.storage.locks import locked\n"
-        "with locked(Path(sys.argv[1]), 'job', 'it is written', wait=0): print('in', flush=True); time.sleep(600)"
+        "import sys, time; from pathlib import Path; from rag_platform.storage.locks import"
+        " locked\n"
+        "with locked(Path(sys.argv[1]), 'job', 'it is written', wait=0): print('in',"
+        " flush=True); time.sleep(600)"
     )
-    process = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None and process.stdout.readline() == "in\n"
-    with pytest.raises(BusyError, match=rf"job \(process {process.pid}, for"), locked(path, "us", WHAT, wait=0):
+    with (
+        pytest.raises(BusyError, match=rf"job \(process {process.pid}, for"),
+        locked(path, "us", WHAT, wait=0),
+    ):
         pass
     process.kill()
     process.wait()
@@ -120,5 +144,8 @@ def test_a_killed_process_leaves_no_lock(path: Path) -> None:
 def test_an_owner_that_is_not_readable_is_another_process(path: Path, elsewhere: Any) -> None:
     with elsewhere(locked(path, "job 1", WHAT, wait=0)):
         path.write_text('{"owner": "jo', encoding="utf-8")
-        with pytest.raises(BusyError, match=f"^{WHAT} by another process; try again"), locked(path, "us", WHAT, wait=0):
+        with (
+            pytest.raises(BusyError, match=f"^{WHAT} by another process; try again"),
+            locked(path, "us", WHAT, wait=0),
+        ):
             pass

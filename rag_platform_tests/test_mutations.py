@@ -1,4 +1,6 @@
-"""A library forged in one place at a time: `rag verify` finds each, also for the citations of an answer."""
+"""A library forged in one place at a time: `rag verify` finds each, also for the citations of an
+answer.
+"""
 
 from __future__ import annotations
 
@@ -32,25 +34,41 @@ def mutations() -> Iterator[Any]:
         yield module
 
 
-def test_every_mutation_is_found(mutations: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_mutation_is_found(
+    mutations: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("RAG_CONFIG", "RAG_HOME", "TMPDIR", "RAG_STRATEGY", "RAG_NAMESPACE"):
         monkeypatch.setenv(name, "set so that it is put back")
     place = mutations.make_library(tmp_path / "library")
     code, sound = mutations.verified(place)
     assert (code, sound.checked > 8, sound.warnings) == ("", True, ())
     count = 60 if THOROUGH else 24
-    result = mutations.run(place, count, seed=7, alone=False, every=max(1, len(mutations.all_mutations()) // count))
+    result = mutations.run(
+        place, count, seed=7, alone=False, every=max(1, len(mutations.all_mutations()) // count)
+    )
     assert (result.made, result.missed) == (count, [])
     assert mutations.verified(place)[0] == ""  # all was put back
 
 
 def test_a_forged_citation_of_an_answer_is_not_proved(desk: Any) -> None:
-    desk.write(gates="# Gates\n\nThe north gate opens at 05:30.\n\n## Docks\n\nThe south dock holds twelve trucks.\n")
+    desk.write(
+        gates=(
+            "# Gates\n"
+            "\n"
+            "The north gate opens at 05:30.\n"
+            "\n"
+            "## Docks\n"
+            "\n"
+            "The south dock holds twelve trucks.\n"
+        )
+    )
     desk.call("ingest", desk.docs)
     citations = desk.call("query", "How many trucks does the south dock hold?").data["citations"]
     assert citations
     chunk_ids = [citation["chunk_id"] for citation in citations]
-    assert [desk.call("verify", chunk_id).exit_code for chunk_id in chunk_ids] == [0] * len(chunk_ids)
+    assert [desk.call("verify", chunk_id).exit_code for chunk_id in chunk_ids] == [0] * len(
+        chunk_ids
+    )
     release_id = desk.store.current_path("default").read_text(encoding="utf-8").strip()
     path = desk.store.release_dir("default", release_id) / "catalog.sqlite"
     sound = path.read_bytes()
@@ -66,7 +84,11 @@ def test_a_forged_citation_of_an_answer_is_not_proved(desk: Any) -> None:
     assert set(shown) <= {*citations[0], "locator", "line_range"}
     for table, column in shown.values():
         with closing(sqlite3.connect(path)) as db, db:
-            db.execute(f"UPDATE {table} SET {column} = {column} + 7" if column == "line_end" else f"UPDATE {table} SET {column} = 'forged'")
+            db.execute(
+                f"UPDATE {table} SET {column} = {column} + 7"
+                if column == "line_end"
+                else f"UPDATE {table} SET {column} = 'forged'"
+            )
         for chunk_id in chunk_ids:
             answer = desk.call("verify", chunk_id)
             assert (answer.exit_code, answer.error["code"]) == (1, "unproved_chunks"), column

@@ -1,4 +1,6 @@
-"""Odd PDFs from their bytes to chunks: every word arrives on its page, none that nobody sees. bench/odd_pdfs.py runs all of them."""
+"""Odd PDFs from their bytes to chunks: every word arrives on its page, none that nobody sees.
+bench/odd_pdfs.py runs all of them.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,19 @@ BY_LAYOUT = (4, 8, 33)  # one-liners, hidden words and a form: the model takes h
 
 
 @pytest.mark.parametrize(
-    ("number", "profile"), [*((number, "fast") for number in range(4 * len(KINDS))), *((number, "layout") for number in BY_LAYOUT)]
+    ("number", "profile"),
+    [
+        *((number, "fast") for number in range(4 * len(KINDS))),
+        *((number, "layout") for number in BY_LAYOUT),
+    ],
 )
-def test_words_arrive_on_their_pages_and_hidden_ones_do_not(tmp_path: Path, number: int, profile: str) -> None:
+def test_words_arrive_on_their_pages_and_hidden_ones_do_not(
+    tmp_path: Path, number: int, profile: str
+) -> None:
     strategy = load_strategy(SETTINGS, "fast")
-    pdf_only = LoadingConfig(loaders=(ProviderConfig(provider="pdf", options={"profile": profile}),))
+    pdf_only = LoadingConfig(
+        loaders=(ProviderConfig(provider="pdf", options={"profile": profile}),)
+    )
     made = odd_pdf(tmp_path, number)
     found = preview(made.path, strategy.model_copy(update={"loading": pdf_only}), SETTINGS)
     said: dict[int, str] = {}

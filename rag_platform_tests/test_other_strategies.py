@@ -1,4 +1,6 @@
-"""Strategies with another word index, or with embedders beside each other, from files to answers."""
+"""Strategies with another word index, or with embedders beside each other, from files to
+answers.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,25 @@ def add_strategy(config_folder: Path, name: str, **sections: object) -> None:
 def first(shelf: Shelf, question: str, mode: str = "sparse", namespace: str = "default") -> str:
     library = shelf.library()
     try:
-        return answer(library, QueryRequest(question, namespace=namespace, top_k=1, mode=mode, answer=False)).hits[0].filename
+        return (
+            answer(
+                library,
+                QueryRequest(question, namespace=namespace, top_k=1, mode=mode, answer=False),
+            )
+            .hits[0]
+            .filename
+        )
     finally:
         library.close()
 
 
 @pytest.mark.parametrize("provider", sorted(PROVIDERS["lexical_index"]))
-def test_every_word_index_serves_a_library_through_an_edit(shelf: Shelf, config_folder: Path, tmp_path: Path, provider: str) -> None:
-    add_strategy(config_folder, "words", lexical={"provider": provider, "options": {"dictionary": ["T恤"]}})
+def test_every_word_index_serves_a_library_through_an_edit(
+    shelf: Shelf, config_folder: Path, tmp_path: Path, provider: str
+) -> None:
+    add_strategy(
+        config_folder, "words", lexical={"provider": provider, "options": {"dictionary": ["T恤"]}}
+    )
     folder = tmp_path / "documents"
     folder.mkdir()
     texts = {
@@ -40,7 +53,9 @@ def test_every_word_index_serves_a_library_through_an_edit(shelf: Shelf, config_
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
     before = shelf.ingest(folder, strategy="words")
-    assert [first(shelf, question) for question in ('"lock gate"', '"gate lock"', "PPR-9086", "T恤")] == ["a.md", "b.md", "b.md", "c.md"]
+    assert [
+        first(shelf, question) for question in ('"lock gate"', '"gate lock"', "PPR-9086", "T恤")
+    ] == ["a.md", "b.md", "b.md", "c.md"]
     (folder / "a.md").write_text("# A\n\nThe gate lock PPR-9085 is open.\n", encoding="utf-8")
     (folder / "d.md").write_text("# D\n\nThe lock gate PPR-9087 is shut.\n", encoding="utf-8")
     assert shelf.ingest(folder, strategy="words") != before
@@ -49,9 +64,16 @@ def test_every_word_index_serves_a_library_through_an_edit(shelf: Shelf, config_
     assert first(shelf, "PPR-9087 shut", "hybrid") == "d.md"
 
 
-def test_joined_embedders_share_the_vectors_that_their_parts_made_elsewhere(shelf: Shelf, config_folder: Path, tmp_path: Path) -> None:
-    parts = [{"provider": "hashing", "weight": 2.0}, {"provider": "hashing", "options": {"dim": 64}}]
-    add_strategy(config_folder, "both", embedding={"provider": "joined", "options": {"parts": parts}})
+def test_joined_embedders_share_the_vectors_that_their_parts_made_elsewhere(
+    shelf: Shelf, config_folder: Path, tmp_path: Path
+) -> None:
+    parts = [
+        {"provider": "hashing", "weight": 2.0},
+        {"provider": "hashing", "options": {"dim": 64}},
+    ]
+    add_strategy(
+        config_folder, "both", embedding={"provider": "joined", "options": {"parts": parts}}
+    )
     (tmp_path / "a.md").write_text("# A\n\nThe lock gate is open.\n", encoding="utf-8")
 
     def held() -> dict[str, int]:

@@ -17,11 +17,19 @@ from rag_platform_tests.at_work import SLEEP, working
 
 
 def elsewhere_job(ledger: Any, *, state: str = "running", silent_for: float = 0.0) -> str:
-    """The id of a job that a process of another machine does, or did until some seconds ago; its number is nobody's here."""
+    """The id of a job that a process of another machine does, or did until some seconds ago; its
+    number is nobody's here.
+    """
     job = ledger.add_job("ingest", "default", {})
     last = datetime.now(UTC) - timedelta(seconds=silent_for)
     place = {"host": "other", "boot_id": "0b0b", "pid_namespace": "pid:[1]", "started": "1"}
-    ledger.update_job(job.job_id, state=state, pid=2**22 - 1, process=place, heartbeat_at=last.isoformat(timespec="seconds"))
+    ledger.update_job(
+        job.job_id,
+        state=state,
+        pid=2**22 - 1,
+        process=place,
+        heartbeat_at=last.isoformat(timespec="seconds"),
+    )
     return str(job.job_id)
 
 
@@ -52,7 +60,7 @@ def test_a_number_that_is_given_again_is_no_living_job(ledger: Any) -> None:
 BEATING = """
 import signal, sys, time
 from pathlib import Path
-from rag_platform import jobs
+from rag_platform.processes import jobs
 from rag_platform.ledger.ledger import Ledger
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 ledger = Ledger(Path(sys.argv[2]))
@@ -79,16 +87,32 @@ def test_a_job_shows_that_it_lives_and_hears_that_it_was_cancelled(store: Any, l
 
 @pytest.mark.e2e
 def test_another_container_over_the_same_volume_leaves_a_running_job_alone(desk: Any) -> None:
-    """A pid name space of its own, as a second container has: the job's number is nobody's there."""
+    """A pid name space of its own, as a second container has: the job's number is nobody's
+    there.
+    """
     apart = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
-    if shutil.which("unshare") is None or subprocess.run([*apart, "true"], capture_output=True, check=False).returncode:
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*apart, "true"], capture_output=True, check=False).returncode
+    ):
         pytest.skip("this system gives no pid name space")
     with desk.ledger() as ledger:
         job = ledger.add_job("ingest", "default", {})
         with working(SLEEP, job.job_id) as (process, _):
             ledger.update_job(job.job_id, state="running", **jobs.of_process(process.pid))
-            listed = [*apart, sys.executable, "-m", "rag_platform.cli.main", "jobs", "list", "--json"]
-            told = subprocess.run(listed, capture_output=True, text=True, check=True, cwd=desk.folder)
+            listed = [
+                *apart,
+                sys.executable,
+                "-m",
+                "rag_platform.cli.main",
+                "jobs",
+                "list",
+                "--json",
+            ]
+            told = subprocess.run(
+                listed, capture_output=True, text=True, check=True, cwd=desk.folder
+            )
             assert [row["state"] for row in json.loads(told.stdout)["data"]["jobs"]] == ["running"]
             assert ledger.job(job.job_id).state == "running"
-        assert [row["state"] for row in desk.call("jobs", "list").data["jobs"]] == ["failed"]  # here it is known to be dead
+        # here it is known to be dead
+        assert [row["state"] for row in desk.call("jobs", "list").data["jobs"]] == ["failed"]

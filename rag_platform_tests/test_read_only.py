@@ -1,4 +1,6 @@
-"""A data root that cannot be written answers, lists, verifies, serves and is diagnosed; what would write says so."""
+"""A data root that cannot be written answers, lists, verifies, serves and is diagnosed; what would
+write says so.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
         pytest.skip("this is root, and without setpriv it cannot give up writing everywhere")
     with seated(tmp_path_factory.mktemp("sealed") / "desk") as desk:
         desk.write(ports=PORTS)
-        assert desk.rag("ingest", desk.docs).exit_code == 0  # a process of its own: it closes the ledger
+        # a process of its own: it closes the ledger
+        assert desk.rag("ingest", desk.docs).exit_code == 0
         assert not (desk.store.home / "ledger.sqlite-wal").exists()
         seal(desk.store.home, "a-w")
         yield desk
@@ -48,9 +51,26 @@ def seal(home: Path, mode: str) -> None:
 
 
 QUESTION = "Which port does the gateway listen on?"
-READING = ("docs list", "docs show ports.md", "docs history ports.md", "verify --all", "status", "releases list", "jobs list", "trace list",
-           "sources list", "rebuild --plan", "gc --prove ports.md")  # fmt: skip
-WRITING = ("ingest docs", "docs delete ports.md --yes", "gc", "gc --plan", "docs edit ports.md --title T")
+READING = (
+    "docs list",
+    "docs show ports.md",
+    "docs history ports.md",
+    "verify --all",
+    "status",
+    "releases list",
+    "jobs list",
+    "trace list",
+    "sources list",
+    "rebuild --plan",
+    "gc --prove ports.md",
+)
+WRITING = (
+    "ingest docs",
+    "docs delete ports.md --yes",
+    "gc",
+    "gc --plan",
+    "docs edit ports.md --title T",
+)
 PROGRAM = """
 import json, sys
 from click.testing import CliRunner
@@ -62,13 +82,27 @@ print(json.dumps({name: [each.exit_code, each.stdout, each.stderr] for name, eac
 
 @pytest.fixture(scope="module")
 def answers(sealed: Desk) -> dict[str, Answer]:
-    """What commands answered in a process that cannot write the data root; `said` is what they told on stderr."""
+    """What commands answered in a process that cannot write the data root; `said` is what they told
+    on stderr.
+    """
     asked = [["query", QUESTION], ["doctor"], *(each.split() for each in (*READING, *WRITING))]
     command = [*UNPRIVILEGED, sys.executable, "-c", PROGRAM]
-    ended = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, encoding="utf-8", cwd=sealed.folder,
-                           check=True, timeout=120)  # fmt: skip
-    found = {name: Answer(code, json.loads(out), err) for name, (code, out, err) in json.loads(ended.stdout).items()}
-    assert sum(answer.said.count("could not be written") for answer in found.values()) == 1  # of logs and traces, once a process
+    ended = subprocess.run(
+        command,
+        input=json.dumps(asked),
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        cwd=sealed.folder,
+        check=True,
+        timeout=120,
+    )
+    found = {
+        name: Answer(code, json.loads(out), err)
+        for name, (code, out, err) in json.loads(ended.stdout).items()
+    }
+    # of logs and traces, once a process
+    assert sum(answer.said.count("could not be written") for answer in found.values()) == 1
     return found
 
 
@@ -97,7 +131,9 @@ def test_what_writes_says_so(answers: dict[str, Answer], args: str) -> None:
 def test_it_is_served(sealed: Desk) -> None:
     async def ask() -> Any:
         command = [*UNPRIVILEGED, sys.executable, "-m", "rag_platform.cli.main", "serve"]
-        parameters = StdioServerParameters(command=command[0], args=command[1:], env=dict(os.environ), cwd=sealed.folder)
+        parameters = StdioServerParameters(
+            command=command[0], args=command[1:], env=dict(os.environ), cwd=sealed.folder
+        )
         with open(os.devnull, "w", encoding="utf-8") as quiet:
             async with Client(stdio_client(parameters, errlog=quiet)) as client:
                 return await client.call_tool("library.query", {"query": QUESTION})
@@ -106,7 +142,7 @@ def test_it_is_served(sealed: Desk) -> None:
     assert not found.is_error and "8080" in str(found.content)
 
 
-# --- the ledger while somebody else writes it ------------------------------------------------------------------------------------
+# --- the ledger while somebody else writes it ---------------------------------------------------
 
 
 def source(name: str) -> Source:
@@ -120,7 +156,8 @@ def names(file: ReadOnlyFile) -> list[str]:
 def test_what_is_not_yet_in_the_file_is_read_too(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.sqlite")
     ledger.put_source(source("one"))
-    left = tmp_path / "left"  # as a backup, or a machine that went down, leaves it: a log, and no shared memory
+    # as a backup, or a machine that went down, leaves it: a log, and no shared memory
+    left = tmp_path / "left"
     left.mkdir()
     for end in ("", "-wal"):
         shutil.copy(tmp_path / f"ledger.sqlite{end}", left / f"ledger.sqlite{end}")
@@ -141,7 +178,9 @@ def test_a_file_that_was_closed_well_is_read_until_it_is_written_again(tmp_path:
     ledger.put_source(source("one"))
     ledger.close()
     reader = ReadOnlyFile(path)
-    assert names(reader) == ["one"] and [item.name for item in tmp_path.iterdir()] == ["ledger.sqlite"]
+    assert names(reader) == ["one"] and [item.name for item in tmp_path.iterdir()] == [
+        "ledger.sqlite"
+    ]
     with sqlite3.connect(path) as db:
         db.execute("UPDATE sources SET name = 'changed'")
     db.close()

@@ -1,4 +1,6 @@
-"""Scanned pages from file to answer: with OCR their words are found with page and picture, without it they land and are named."""
+"""Scanned pages from file to answer: with OCR their words are found with page and picture, without
+it they land and are named.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ pytest.importorskip("rapidocr", reason="needs the extra `ocr`")
 pytestmark = [pytest.mark.e2e, pytest.mark.integration]
 
 OFF = TINY + "media: {page_pixels: 1000000}  # small pages are read sooner\n"
-ON = OFF.replace("- provider: pdf", "- provider: pdf\n    - provider: image") + "media_texts:\n  ocr: {provider: rapidocr}\n"
+ON = (
+    OFF.replace("- provider: pdf", "- provider: pdf\n    - provider: image")
+    + "media_texts:\n  ocr: {provider: rapidocr}\n"
+)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -60,7 +65,9 @@ def printed(*lines: str, strips: int = 1) -> list[Image.Image]:
 
 
 def scan(path: Path, *pages: list[Image.Image]) -> Path:
-    """A PDF of 210 x 200 points a page that holds nothing but the strips; a page without strips is blank."""
+    """A PDF of 210 x 200 points a page that holds nothing but the strips; a page without strips is
+    blank.
+    """
     import pymupdf
 
     with pymupdf.open() as document:
@@ -70,7 +77,9 @@ def scan(path: Path, *pages: list[Image.Image]) -> Path:
                 stream = io.BytesIO()
                 strip.save(stream, "PNG")
                 height = 200 / len(strips)
-                page.insert_image((0, number * height, 210, (number + 1) * height), stream=stream.getvalue())
+                page.insert_image(
+                    (0, number * height, 210, (number + 1) * height), stream=stream.getvalue()
+                )
         document.save(path)
     return path
 
@@ -80,7 +89,9 @@ def ingested(shelves: dict[str, Shelf], *paths: Path) -> dict[str, VersionBuild]
     for name, shelf in shelves.items():
         shelf.ingest(*paths, strategy=name)
         version = shelf.ledger.versions("default")[0]
-        built[name] = VersionBuild(version, load_strategy(shelf.settings, name), shelf.settings, shelf.store)
+        built[name] = VersionBuild(
+            version, load_strategy(shelf.settings, name), shelf.settings, shelf.store
+        )
     return built
 
 
@@ -92,13 +103,23 @@ def hits(shelf: Shelf, question: str) -> list[Hit]:
         library.close()
 
 
-def test_a_scan_in_strips_is_found_by_its_words_with_page_and_picture(tmp_path: Path, shelves: dict[str, Shelf]) -> None:
-    path = scan(tmp_path / "scan.pdf", printed("The blue heron sleeps", strips=4), [], printed("under the old bridge"))
+def test_a_scan_in_strips_is_found_by_its_words_with_page_and_picture(
+    tmp_path: Path, shelves: dict[str, Shelf]
+) -> None:
+    path = scan(
+        tmp_path / "scan.pdf",
+        printed("The blue heron sleeps", strips=4),
+        [],
+        printed("under the old bridge"),
+    )
     built = ingested(shelves, path)
     off, on = built["off"], built["on"]
     assert on.facts == off.facts and on.links == off.links
     assert [chunk.chunk_id for chunk in on.chunks] == [chunk.chunk_id for chunk in off.chunks]
-    assert [(chunk.page_start, chunk.chunk_text, len(chunk.asset_ids)) for chunk in on.chunks] == [(1, "", 1), (3, "", 1)]
+    assert [(chunk.page_start, chunk.chunk_text, len(chunk.asset_ids)) for chunk in on.chunks] == [
+        (1, "", 1),
+        (3, "", 1),
+    ]
     assert [link.reason for link in on.links if link.origin_ref == "pdf:page=2"] == ["blank_page"]
     assert any("1-3" in warning or "1, 3" in warning for warning in off.facts.summary.warnings)
     assert hits(shelves["off"], "heron bridge") == []
@@ -107,12 +128,16 @@ def test_a_scan_in_strips_is_found_by_its_words_with_page_and_picture(tmp_path: 
     assert [hit.page_range for hit in hits(shelves["on"], "bridge")] == [(3, 3)]
     asset = found[0].asset_ids[0]
     assert (found[0].chunk_text, found[0].picture_text) == ("", "The blue heron sleeps")
-    assert shown_text(found[0]) == f"(picture asset://{asset}) read by a model: The blue heron sleeps"
+    assert (
+        shown_text(found[0]) == f"(picture asset://{asset}) read by a model: The blue heron sleeps"
+    )
     meta = read_json(on.store.media_dir(asset) / "meta.json")
     assert (meta["mime"], meta["width"], meta["height"]) == ("image/png", 438, 417)
 
 
-def test_drawn_pages_are_the_same_bytes_each_time(tmp_path: Path, shelves: dict[str, Shelf]) -> None:
+def test_drawn_pages_are_the_same_bytes_each_time(
+    tmp_path: Path, shelves: dict[str, Shelf]
+) -> None:
     path = scan(tmp_path / "scan.pdf", printed("The blue heron sleeps", strips=2))
     first = [link.asset_id for link in ingested({"off": shelves["off"]}, path)["off"].links]
     other = Shelf(shelves["on"].settings, shelves["on"].store, shelves["on"].ledger)
@@ -120,7 +145,9 @@ def test_drawn_pages_are_the_same_bytes_each_time(tmp_path: Path, shelves: dict[
     assert first == again and all(first)
 
 
-def test_an_image_file_is_a_document_where_its_loader_is_listed(tmp_path: Path, shelves: dict[str, Shelf]) -> None:
+def test_an_image_file_is_a_document_where_its_loader_is_listed(
+    tmp_path: Path, shelves: dict[str, Shelf]
+) -> None:
     printed("Valve seven is open")[0].save(tmp_path / "valve.png")
     built = ingested({"on": shelves["on"]}, tmp_path / "valve.png")["on"]
     assert [(chunk.chunk_text, len(chunk.asset_ids)) for chunk in built.chunks] == [("", 1)]
@@ -129,17 +156,27 @@ def test_an_image_file_is_a_document_where_its_loader_is_listed(tmp_path: Path, 
     assert found[0].asset_ids == (built.links[0].asset_id,)
 
 
-def test_a_real_scan_in_strips_and_a_turned_one(tmp_path: Path, shelves: dict[str, Shelf], material: Path) -> None:
+def test_a_real_scan_in_strips_and_a_turned_one(
+    tmp_path: Path, shelves: dict[str, Shelf], material: Path
+) -> None:
     import pymupdf
 
-    with pymupdf.open(material / "pdf-special" / "mineru__small_ocr.pdf") as whole, pymupdf.open() as first:
+    with (
+        pymupdf.open(material / "pdf-special" / "mineru__small_ocr.pdf") as whole,
+        pymupdf.open() as first,
+    ):
         first.insert_pdf(whole, to_page=0)
         first.save(tmp_path / "book.pdf")
     turned = material / "pdf-special" / "docling__ocr_test_rotated_90.pdf"
     built = ingested(shelves, tmp_path / "book.pdf")
-    assert [chunk.chunk_id for chunk in built["on"].chunks] == [chunk.chunk_id for chunk in built["off"].chunks]
+    assert [chunk.chunk_id for chunk in built["on"].chunks] == [
+        chunk.chunk_id for chunk in built["off"].chunks
+    ]
     assert built["off"].facts.summary.pages_without_text == (1,)
     found = hits(shelves["on"], "商品的使用价值为商品学和商业成规")
     assert [(hit.page_range, len(hit.asset_ids)) for hit in found[:1]] == [((1, 1), 1)]
     shelves["on"].ingest(turned, strategy="on")
-    assert "ocr_test_rotated_90" in hits(shelves["on"], "JSON and Markdown in an easy self contained package")[0].filename
+    assert (
+        "ocr_test_rotated_90"
+        in hits(shelves["on"], "JSON and Markdown in an easy self contained package")[0].filename
+    )

@@ -39,10 +39,25 @@ def test_the_environment_wins_over_the_file(monkeypatch: pytest.MonkeyPatch) -> 
     for name, value in GIVEN.items():
         monkeypatch.setenv(name, value)
     found = load_settings()
-    assert (found.home, found.strategies_dir) == (Path("/tmp/elsewhere").resolve(), Path("/tmp/strategies").resolve())
-    assert (found.server.name, found.server.processes, found.server.underscore_tool_names) == ("7", 2, True)
-    assert (found.limits.max_bytes, found.jobs.lock_seconds, found.jobs.backoff_seconds) == (1000, 1.5, 0.01)
-    assert (found.fetching.allow, found.nightly_cron, found.default_namespace) == (("intranet:8080",), "0 4 * * *", "123")
+    assert (found.home, found.strategies_dir) == (
+        Path("/tmp/elsewhere").resolve(),
+        Path("/tmp/strategies").resolve(),
+    )
+    assert (found.server.name, found.server.processes, found.server.underscore_tool_names) == (
+        "7",
+        2,
+        True,
+    )
+    assert (found.limits.max_bytes, found.jobs.lock_seconds, found.jobs.backoff_seconds) == (
+        1000,
+        1.5,
+        0.01,
+    )
+    assert (found.fetching.allow, found.nightly_cron, found.default_namespace) == (
+        ("intranet:8080",),
+        "0 4 * * *",
+        "123",
+    )
     assert load_settings({"default_namespace": "said"}).default_namespace == "said"
 
 
@@ -54,20 +69,36 @@ def test_the_environment_wins_over_the_file(monkeypatch: pytest.MonkeyPatch) -> 
         ("RAG_JOBS__MAX_ATTEMPTS", "0", "jobs"),
     ],
 )
-def test_a_wrong_value_is_told_with_its_variable(name: str, value: str, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_value_is_told_with_its_variable(
+    name: str, value: str, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError) as caught:
         load_settings()
-    assert caught.value.message.startswith(f"the environment variable {name}") and key in caught.value.message
+    assert (
+        caught.value.message.startswith(f"the environment variable {name}")
+        and key in caught.value.message
+    )
 
 
 def test_every_key_of_the_shipped_file_has_a_variable() -> None:
-    shipped: Any = yaml.safe_load((Path(__file__).resolve().parent.parent / "config" / "settings.yaml").read_text(encoding="utf-8"))
+    shipped: Any = yaml.safe_load(
+        (Path(__file__).resolve().parent.parent / "config" / "settings.yaml").read_text(
+            encoding="utf-8"
+        )
+    )
 
     def keys(values: Mapping[str, Any], above: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
         return {
-            key for name, value in values.items() for key in (keys(value, (*above, name)) if isinstance(value, dict) else {(*above, name)})
+            key
+            for name, value in values.items()
+            for key in (
+                keys(value, (*above, name)) if isinstance(value, dict) else {(*above, name)}
+            )
         }
 
     assert keys(shipped) <= set(variables())
-    assert isinstance(Settings(), Section) and variables()[("server", "processes")] == "RAG_SERVER__PROCESSES"
+    assert (
+        isinstance(Settings(), Section)
+        and variables()[("server", "processes")] == "RAG_SERVER__PROCESSES"
+    )

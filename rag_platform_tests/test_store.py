@@ -16,7 +16,14 @@ from rag_platform.errors import BusyError, IntegrityError, SchemaVersionError
 from rag_platform.ir import Block, Chunk, Facts, MediaRef, ParseSummary, Section
 from rag_platform.storage import records as records_module
 from rag_platform.storage.records import from_json, to_json
-from rag_platform.storage.store import Store, atomic_path, read_json, read_records, write_json, write_records
+from rag_platform.storage.store import (
+    Store,
+    atomic_path,
+    read_json,
+    read_records,
+    write_json,
+    write_records,
+)
 
 
 def test_spooling_stores_the_bytes_under_their_hash(tmp_path: Path) -> None:
@@ -59,10 +66,14 @@ def test_records_survive_parquet(tmp_path: Path) -> None:
 
 def test_equal_records_give_equal_bytes(tmp_path: Path) -> None:
     rows = [Section("sec_1", "A / B", 2, 0, 0, 10, title="B")]
-    assert write_records(tmp_path / "a.parquet", Section, rows) == write_records(tmp_path / "b.parquet", Section, rows)
+    assert write_records(tmp_path / "a.parquet", Section, rows) == write_records(
+        tmp_path / "b.parquet", Section, rows
+    )
 
 
-def test_a_file_of_another_record_or_schema_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_another_record_or_schema_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "x.parquet"
     write_records(path, Section, [])
     with pytest.raises(SchemaVersionError, match="Section"):
@@ -74,17 +85,36 @@ def test_a_file_of_another_record_or_schema_is_refused(tmp_path: Path, monkeypat
 
 def test_records_survive_json(tmp_path: Path) -> None:
     summary = ParseSummary(
-        "markdown", "1", "markdown-it-py", "4", "p", "0" * 64, 12, pages_without_text=(2, 3), metadata={"a": [1]}, warnings=("w",)
+        "markdown",
+        "1",
+        "markdown-it-py",
+        "4",
+        "p",
+        "0" * 64,
+        12,
+        pages_without_text=(2, 3),
+        metadata={"a": [1]},
+        warnings=("w",),
     )
     write_json(tmp_path / "s.json", summary)
     assert from_json(ParseSummary, read_json(tmp_path / "s.json")) == summary
-    assert to_json(Facts("t", (), (MediaRef("r", "pdf", "pdf:xref=1"),), summary))["media"][0]["origin_ref"] == "pdf:xref=1"
+    assert (
+        to_json(Facts("t", (), (MediaRef("r", "pdf", "pdf:xref=1"),), summary))["media"][0][
+            "origin_ref"
+        ]
+        == "pdf:xref=1"
+    )
 
 
-def test_a_second_writer_is_told_who_holds_the_lock_and_for_how_long(tmp_path: Path, elsewhere: Any) -> None:
+def test_a_second_writer_is_told_who_holds_the_lock_and_for_how_long(
+    tmp_path: Path, elsewhere: Any
+) -> None:
     store = Store(tmp_path)
     with elsewhere(store.writer("lib", "run 1")):
-        with pytest.raises(BusyError, match=rf"run 1 \(process {os.getpid()}, for \d s\)") as raised, store.writer("lib", "run 2"):
+        with (
+            pytest.raises(BusyError, match=rf"run 1 \(process {os.getpid()}, for \d s\)") as raised,
+            store.writer("lib", "run 2"),
+        ):
             pass
         assert raised.value.details["owner"] == "run 1"
         with store.writer("other", "run 2"):
@@ -123,5 +153,6 @@ def test_who_shares_a_lock_cannot_hold_it_alone_as_well(tmp_path: Path, elsewher
             pytest.fail("somebody else receives, and garbage is collected")
         with store.receiving():
             pass
-    with store.collecting("gc"), store.collecting("gc"), store.receiving():  # alone is more than shared
+    # alone is more than shared
+    with store.collecting("gc"), store.collecting("gc"), store.receiving():
         pass

@@ -1,4 +1,6 @@
-"""Nothing leaves the machine: the program at work where every attempt to reach another one is counted."""
+"""Nothing leaves the machine: the program at work where every attempt to reach another one is
+counted.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 SAMPLES = REPOSITORY / "data" / "samples"
 DATASHEET = SAMPLES / "datasheet.pdf"
 
-# Inside the name space: the loopback up, every name asked for noted, the commands run one after the other, then both counters told.
+# Inside the name space: the loopback up, every name asked for noted, the commands run one after the
+# other, then both counters told.
 INSIDE = """
 import fcntl, json, re, socket, struct, subprocess, sys, threading
 
@@ -68,7 +71,9 @@ anyio.run(session)
 
 
 def cut_off(tmp_path: Path, *commands: list[str], **environment: str) -> dict[str, Any]:
-    """What the commands tried to reach, run in a network of their own with a home of their own; skips where there are no name spaces."""
+    """What the commands tried to reach, run in a network of their own with a home of their own;
+    skips where there are no name spaces.
+    """
     if shutil.which("unshare") is None:
         pytest.skip("no program `unshare` makes name spaces here")
     home = tmp_path / "user"
@@ -79,15 +84,35 @@ def cut_off(tmp_path: Path, *commands: list[str], **environment: str) -> dict[st
     clean = {name: os.environ[name] for name in kept if name in os.environ}
     script = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
     ended = subprocess.run(
-        ["unshare", "-rnm", "sh", "-c", script, str(resolver), sys.executable, "-c", INSIDE, json.dumps(commands)],
-        capture_output=True, text=True, env={**clean, "HOME": str(home), **environment}, cwd=tmp_path, timeout=500, check=False,
-    )  # fmt: skip
+        [
+            "unshare",
+            "-rnm",
+            "sh",
+            "-c",
+            script,
+            str(resolver),
+            sys.executable,
+            "-c",
+            INSIDE,
+            json.dumps(commands),
+        ],
+        capture_output=True,
+        text=True,
+        env={**clean, "HOME": str(home), **environment},
+        cwd=tmp_path,
+        timeout=500,
+        check=False,
+    )
     if "unshare" in ended.stderr or "mount" in ended.stderr:
         pytest.skip(f"no name space of its own can be had here: {ended.stderr.strip()}")
     assert ended.returncode == 0, ended.stderr
     found: dict[str, Any] = json.loads(ended.stdout)
-    assert "planted.test" in found["asked_after"] and found["no_route_after"] > found["no_route"], "the counters do not count"
-    found["left"] = sorted(path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file())
+    assert "planted.test" in found["asked_after"] and found["no_route_after"] > found["no_route"], (
+        "the counters do not count"
+    )
+    found["left"] = sorted(
+        path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file()
+    )
     return found
 
 
@@ -100,24 +125,44 @@ def test_no_command_asks_for_another_machine(tmp_path: Path) -> None:
         [*rag, "ingest", str(SAMPLES)],
         [*rag, "query", "What is the maximum throughput of the PX-40?"],
         [sys.executable, "-c", SERVE],
-        RAG_HOME=str(tmp_path / "data"), RAG_CONFIG=str(REPOSITORY / "config"),
-    )  # fmt: skip
+        RAG_HOME=str(tmp_path / "data"),
+        RAG_CONFIG=str(REPOSITORY / "config"),
+    )
     assert [code for code, _ in found["ended"]] == [0, 0, 0, 0], found["ended"]
     assert (found["asked"], found["no_route"]) == ([], 0)
-    assert not [path for path in found["left"] if "Microsoft" in path or "telemetry" in path.lower() or "deviceid" in path], found["left"]
+    assert not [
+        path
+        for path in found["left"]
+        if "Microsoft" in path or "telemetry" in path.lower() or "deviceid" in path
+    ], found["left"]
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("module", ["rag_platform.cli.main", "rag_platform.server.app", "rag_platform.definitions",
-                                    "rag_platform.assets.launch", "rag_platform.assets.instance",
-                                    "rag_platform.intake.loader_child", "rag_platform.indexes.embedding",
-                                    "rag_platform.server.worker_pool", "rag_platform.loaders.pdf.mupdf"])  # fmt: skip
+@pytest.mark.parametrize(
+    "module",
+    [
+        "rag_platform.cli.main",
+        "rag_platform.server.app",
+        "rag_platform.definitions",
+        "rag_platform.assets.launch",
+        "rag_platform.assets.instance",
+        "rag_platform.intake.loader_child",
+        "rag_platform.indexes.embedding",
+        "rag_platform.server.worker_pool",
+        "rag_platform.loaders.pdf.mupdf",
+    ],
+)
 def test_every_door_switches_it_off_whatever_the_environment_says(module: str) -> None:
     code = textwrap.dedent(f"""
         import json, os, sys
         import {module}
         json.dump({{name: os.environ.get(name) for name in {sorted(SWITCHES)!r}}}, sys.stdout)
     """)
-    environment = {**{name: value for name, value in os.environ.items() if name not in SWITCHES}, "ORT_DISABLE_TELEMETRY": "0"}
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True).stdout
+    environment = {
+        **{name: value for name, value in os.environ.items() if name not in SWITCHES},
+        "ORT_DISABLE_TELEMETRY": "0",
+    }
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
+    ).stdout
     assert json.loads(said) == SWITCHES

@@ -1,4 +1,6 @@
-"""What commands and traces say of themselves is so: counters, requests, providers, drift, kept configurations, options of a question."""
+"""What commands and traces say of themselves is so: counters, requests, providers, drift, kept
+configurations, options of a question.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,15 @@ from rag_platform.answering.engine import answer
 from rag_platform.ir import QueryRequest
 from rag_platform.observability.trace_reader import list_traces, show
 
-GUIDE = "# Limits\n\nThe largest upload is 50 MB.\n\n# Errors\n\nError PPR-9087 means that the licence server is away.\n"
+GUIDE = (
+    "# Limits\n"
+    "\n"
+    "The largest upload is 50 MB.\n"
+    "\n"
+    "# Errors\n"
+    "\n"
+    "Error PPR-9087 means that the licence server is away.\n"
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -29,24 +39,45 @@ def filled(shared_desk: Any) -> Any:
 
 def traces_of(desk: Any, kind: str) -> list[dict[str, Any]]:
     """Whole traces of a type, newest first."""
-    return [show(desk.store.logs_dir, row["trace_id"]) for row in list_traces(desk.store.logs_dir, 100, kind)]
+    return [
+        show(desk.store.logs_dir, row["trace_id"])
+        for row in list_traces(desk.store.logs_dir, 100, kind)
+    ]
 
 
 def test_an_ingest_counts_what_it_did(filled: Any) -> None:
-    counted = [trace["aggregates"]["counters"] for trace in traces_of(filled, "ingestion") if trace["aggregates"]["counters"]]
-    assert [(c["documents"], c["documents_failed"], c["chunks"], c["embeddings_computed"]) for c in counted] == [(1, 0, 2, 1), (1, 0, 2, 2)]
+    counted = [
+        trace["aggregates"]["counters"]
+        for trace in traces_of(filled, "ingestion")
+        if trace["aggregates"]["counters"]
+    ]
+    assert [
+        (c["documents"], c["documents_failed"], c["chunks"], c["embeddings_computed"])
+        for c in counted
+    ] == [(1, 0, 2, 1), (1, 0, 2, 2)]
 
 
 def test_publishing_stands_in_a_trace(filled: Any) -> None:
-    published = [event["payload"]["release_id"] for trace in traces_of(filled, "ingestion") for event in trace["events"]
-                 if event["kind"] == "release.published"]  # fmt: skip
-    assert len(set(published)) == 2 and published[0] == filled.store.current_path("default").read_text(encoding="utf-8").strip()
+    published = [
+        event["payload"]["release_id"]
+        for trace in traces_of(filled, "ingestion")
+        for event in trace["events"]
+        if event["kind"] == "release.published"
+    ]
+    assert (
+        len(set(published)) == 2
+        and published[0] == filled.store.current_path("default").read_text(encoding="utf-8").strip()
+    )
 
 
 def test_every_span_with_a_provider_has_its_version_and_profile(filled: Any) -> None:
     asked = filled.call("query", "What is the largest upload?")
     spans = show(filled.store.logs_dir, asked.envelope["trace_id"])["spans"]
-    bare = {span["name"] for span in spans if not all(span["provider"][key] for key in ("provider_version", "profile_id"))}
+    bare = {
+        span["name"]
+        for span in spans
+        if not all(span["provider"][key] for key in ("provider_version", "profile_id"))
+    }
     assert len(spans) > 8 and bare == set()
 
 
@@ -74,8 +105,12 @@ def test_a_trace_can_be_repeated_when_its_strategy_is_gone(filled: Any) -> None:
     kept = json.loads(filled.store.config_path(config_id).read_text(encoding="utf-8"))
     assert (kept["name"], kept["retrieval"]["top_k"]) == ("other", 1)
     again = filled.call("query", "What is the largest upload?", "--strategy", config_id)
-    assert [hit["chunk_id"] for hit in again.data["results"]] == [hit["chunk_id"] for hit in asked.data["results"]]
-    assert show(filled.store.logs_dir, again.envelope["trace_id"])["strategy_config_id"] == config_id
+    assert [hit["chunk_id"] for hit in again.data["results"]] == [
+        hit["chunk_id"] for hit in asked.data["results"]
+    ]
+    assert (
+        show(filled.store.logs_dir, again.envelope["trace_id"])["strategy_config_id"] == config_id
+    )
     unknown = filled.call("query", "What?", "--strategy", "scfg_0123456789abcdef")
     assert unknown.envelope["error"]["code"] == "unknown_strategy"
 
@@ -89,7 +124,9 @@ def test_options_of_a_question(option: tuple[str, ...], results: int, filled: An
 def test_a_threshold_leaves_out_what_scores_less(filled: Any) -> None:
     best, other = filled.call("query", "What is the largest upload? PPR-9087").data["results"]
     assert best["score"] > other["score"]
-    kept = filled.call("query", "What is the largest upload? PPR-9087", "--score-threshold", best["score"] - 1e-9).data["results"]
+    kept = filled.call(
+        "query", "What is the largest upload? PPR-9087", "--score-threshold", best["score"] - 1e-9
+    ).data["results"]
     assert [result["chunk_id"] for result in kept] == [best["chunk_id"]]
 
 
@@ -103,17 +140,32 @@ def test_every_type_of_trace_can_be_listed(kind: str, filled: Any) -> None:
 def test_history_shows_the_drift_that_its_data_have(filled: Any) -> None:
     data = filled.call("docs", "history", "guide").data
     drift = data["versions"][0]["drift"]
-    assert drift["kind"] == "content" and "drift content against" in data["markdown"] and drift["details"] in data["markdown"]
+    assert (
+        drift["kind"] == "content"
+        and "drift content against" in data["markdown"]
+        and drift["details"] in data["markdown"]
+    )
 
 
-@pytest.mark.parametrize("name", ["guide", "deep/guide", "deep/guide.md", "docs/deep/guide", "docs/deep/guide.md"])
+@pytest.mark.parametrize(
+    "name", ["guide", "deep/guide", "deep/guide.md", "docs/deep/guide", "docs/deep/guide.md"]
+)
 def test_a_document_is_known_by_the_end_of_its_path(name: str, filled: Any) -> None:
     assert filled.call("docs", "diff", name).data["source_uri"] == "docs/deep/guide.md"
 
 
-def test_a_warning_that_the_text_holds_is_not_printed_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_warning_that_the_text_holds_is_not_printed_again(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     from rag_platform.cli.output import _show
 
-    _show({"ok": True, "data": {"markdown": "An answer.\n\nNote: one leg failed"}, "warnings": ["one leg failed", "another thing"]}, False)
+    _show(
+        {
+            "ok": True,
+            "data": {"markdown": "An answer.\n\nNote: one leg failed"},
+            "warnings": ["one leg failed", "another thing"],
+        },
+        False,
+    )
     said = capsys.readouterr()
     assert said.out.count("one leg failed") == 1 and said.err == "warning: another thing\n"

@@ -37,18 +37,30 @@ licences of their own, which their packages name.
 
 """
 # of those that name none in the fields that metadata has for it
-_LICENCES = {"transformers": "Apache-2.0", "torch": "BSD-3-Clause", "sentence-transformers": "Apache-2.0"}
+_LICENCES = {
+    "transformers": "Apache-2.0",
+    "torch": "BSD-3-Clause",
+    "sentence-transformers": "Apache-2.0",
+}
 
 
 def declared(*extras: str) -> list[Requirement]:
-    """What pyproject.toml asks for in the core, or in the extras named, without the project itself."""
+    """What pyproject.toml asks for in the core, or in the extras named, without the project
+    itself.
+    """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    lines = [line for extra in extras for line in project["optional-dependencies"][extra]] if extras else project["dependencies"]
+    lines = (
+        [line for extra in extras for line in project["optional-dependencies"][extra]]
+        if extras
+        else project["dependencies"]
+    )
     return [wanted for wanted in map(Requirement, lines) if wanted.name != NAME]
 
 
 def installed(requirements: Iterable[Requirement]) -> dict[str, Distribution]:
-    """The distributions that the requirements reach here, by canonical name. Raises PackageNotFoundError for one that is absent."""
+    """The distributions that the requirements reach here, by canonical name. Raises
+    PackageNotFoundError for one that is absent.
+    """
     found: dict[str, Distribution] = {}
     seen: set[tuple[str, str]] = set()
     wanted = [requirement for requirement in requirements if _applies(requirement, "")]
@@ -58,7 +70,11 @@ def installed(requirements: Iterable[Requirement]) -> dict[str, Distribution]:
         for extra in {"", *requirement.extras} - {extra for known, extra in seen if known == name}:
             seen.add((name, extra))
             found[name] = distribution(name)
-            wanted += [further for further in map(Requirement, found[name].requires or ()) if _applies(further, extra)]
+            wanted += [
+                further
+                for further in map(Requirement, found[name].requires or ())
+                if _applies(further, extra)
+            ]
     return found
 
 
@@ -67,19 +83,29 @@ def _applies(requirement: Requirement, extra: str) -> bool:
 
 
 def licence(package: Distribution) -> str:
-    """The licence that a distribution's metadata names. Raises LookupError where none is named there."""
+    """The licence that a distribution's metadata names. Raises LookupError where none is named
+    there.
+    """
     about = package.metadata
     name = canonicalize_name(about["Name"])
     stated = about["License-Expression"] or (about["License"] or "").split("\n")[0].strip()
-    classified = [line.rpartition(" :: ")[2] for line in about.get_all("Classifier") or () if line.startswith("License ::")]
+    classified = [
+        line.rpartition(" :: ")[2]
+        for line in about.get_all("Classifier") or ()
+        if line.startswith("License ::")
+    ]
     if found := stated or ", ".join(classified) or _LICENCES.get(name, ""):
         return found
-    raise LookupError(f"the metadata of {name} names no licence: look it up and add it to _LICENCES")
+    raise LookupError(
+        f"the metadata of {name} names no licence: look it up and add it to _LICENCES"
+    )
 
 
 def _lock() -> Iterator[str]:
     yield _LOCK_HEAD
-    for name, package in sorted(installed([*declared(), *declared("ocr", "tokens", "anthropic", "dev")]).items()):
+    for name, package in sorted(
+        installed([*declared(), *declared("ocr", "tokens", "anthropic", "dev")]).items()
+    ):
         yield f"{name}=={package.version}\n"
 
 
@@ -88,7 +114,9 @@ def _notices() -> Iterator[str]:
     for title, extras in (("Core", ()), ("Extra `ocr`", ("ocr",)), ("Extra `models`", ("models",)), ("Extra `tokens`", ("tokens",)),
                           ("Extra `anthropic`", ("anthropic",))):  # fmt: skip
         yield f"## {title}\n\n| package | licence |\n|---|---|\n"
-        for requirement in sorted(declared(*extras), key=lambda wanted: canonicalize_name(wanted.name)):
+        for requirement in sorted(
+            declared(*extras), key=lambda wanted: canonicalize_name(wanted.name)
+        ):
             yield f"| {canonicalize_name(requirement.name)} | {_licence_of(requirement)} |\n"
         yield "\n"
 

@@ -1,9 +1,12 @@
-"""What the answerer gets to read: the hits, their parents or neighbours, no text twice, within a budget of tokens.
+"""What the answerer gets to read: the hits, their parents or neighbours, no text twice, within a
+budget of tokens.
 
-Every piece of evidence is a chunk of its own with its own provenance, so that whatever an answer takes from it can be cited and proved.
+Every piece of evidence is a chunk of its own with its own provenance, so that whatever an answer
+takes from it can be cited and proved.
 
 
-The longest beginning of a text that fits, ended where a reader would end it; table rows and code fences are not cut.
+The longest beginning of a text that fits, ended where a reader would end it; table rows and code
+fences are not cut.
 
 Evidence as a prompt quotes it: numbered blocks that no text inside them can end or forge.
 """
@@ -38,7 +41,9 @@ _NONE: Catalogs = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The hits of the context in the order of their numbers, the tokens of it as a prompt shows it, and what was left out or cut."""
+    """The hits of the context in the order of their numbers, the tokens of it as a prompt shows it,
+    and what was left out or cut.
+    """
 
     hits: tuple[Hit, ...]
     tokens: int
@@ -55,15 +60,18 @@ def select(
     *,
     count: Callable[[str], int] | None = None,
 ) -> Evidence:
-    """The evidence within `config.max_tokens` and `config.max_chunks`; catalogs by namespace lend parents and neighbours.
+    """The evidence within `config.max_tokens` and `config.max_chunks`; catalogs by namespace lend
+    parents and neighbours.
 
-    Hits are taken best first: a child as its parent where that fits, else as itself; one that does not fit is left out and a later, shorter
-    one may still come in. Only where nothing was taken yet a hit too long for the budget is cut, see `cutting.beginning`. Neighbours come
-    from the same section, nearest first, with the tokens that are left. Tokens are those of `quoting.rendered`, numbers and headings
-    included, counted by `count` or `config.tokenizer`. `vectors` gives unit rows; where it is given, likeness is told by them as well.
+    Hits are taken best first: a child as its parent where that fits, else as itself; one that does
+    not fit is left out and a later, shorter one may still come in. Only where nothing was taken yet
+    a hit too long for the budget is cut, see `cutting.beginning`. Neighbours come from the same
+    section, nearest first, with the tokens that are left. Tokens are those of `quoting.rendered`,
+    numbers and headings included, counted by `count` or `config.tokenizer`. `vectors` gives unit
+    rows; where it is given, likeness is told by them as well.
 
-    The numbers follow the order of the hits, or with `order: document` that of the documents; `group_by` keeps what belongs together side
-    by side, the group with the best hit first.
+    The numbers follow the order of the hits, or with `order: document` that of the documents;
+    `group_by` keeps what belongs together side by side, the group with the best hit first.
     """
     counted = count or counter(config.tokenizer)
 
@@ -73,7 +81,12 @@ def select(
 
     def whole(hits: Sequence[Hit]) -> int:
         if counted is estimate_tokens:  # adds up over blanks, so that no text is counted twice
-            return sum([size(hit, n, overlap(hits[n - 2], hit) if n > 1 else 0) for n, hit in enumerate(hits, 1)])
+            return sum(
+                [
+                    size(hit, n, overlap(hits[n - 2], hit) if n > 1 else 0)
+                    for n, hit in enumerate(hits, 1)
+                ]
+            )
         return counted(rendered(hits, config.format))
 
     context = _Context(config, size)
@@ -88,12 +101,15 @@ def select(
             context.surround(place, catalogs)
     ordered = context.ordered()
     tokens = whole([place.hit for place in ordered])
-    while ordered and tokens > config.max_tokens:  # a tokenizer may count more for the whole than for its parts
+    # a tokenizer may count more for the whole than for its parts
+    while ordered and tokens > config.max_tokens:
         ordered.remove(max(ordered, key=lambda place: (place.anchor, place.hit.chunk_index)))
         context.dropped += 1
         tokens = whole([place.hit for place in ordered])
     found = tuple(place.hit for place in ordered)
-    return Evidence(found, tokens if found else 0, context.repeated, context.dropped, tuple(context.warnings))
+    return Evidence(
+        found, tokens if found else 0, context.repeated, context.dropped, tuple(context.warnings)
+    )
 
 
 def _order(hits: Sequence[Hit], rows: Vectors | None, mmr_lambda: float) -> Iterable[int]:
@@ -101,13 +117,19 @@ def _order(hits: Sequence[Hit], rows: Vectors | None, mmr_lambda: float) -> Iter
         return range(len(hits))
 
     def alike(i: int, j: int) -> float:
-        return hydration.likeness(hits[i].chunk_text, hits[j].chunk_text) if rows is None else float(rows[i] @ rows[j])
+        return (
+            hydration.likeness(hits[i].chunk_text, hits[j].chunk_text)
+            if rows is None
+            else float(rows[i] @ rows[j])
+        )
 
     return hydration.diversified(min_max([hit.score for hit in hits]), alike, mmr_lambda)
 
 
 def _parents(hits: Sequence[Hit], catalogs: Catalogs) -> dict[str, Hit]:
-    """Child chunk_id to its parent as a hit, where the parent's text holds that of the child: an edited child stands for itself."""
+    """Child chunk_id to its parent as a hit, where the parent's text holds that of the child: an
+    edited child stands for itself.
+    """
     found: dict[str, Hit] = {}
     for namespace in {hit.namespace for hit in hits if hit.parent_id and hit.namespace in catalogs}:
         children = [hit for hit in hits if hit.parent_id and hit.namespace == namespace]
@@ -119,7 +141,7 @@ def _parents(hits: Sequence[Hit], catalogs: Catalogs) -> dict[str, Hit]:
     return found
 
 
-# --- taking --------------------------------------------------------------------------------------------------------------
+# --- taking -------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -146,12 +168,20 @@ class _Context:
 
     def take(self, hit: Hit, parent: Hit | None, row: Vectors | None) -> None:
         """Add the parent or the hit, unless it says nothing new or does not fit."""
-        same_document = sum(place.hit.namespace == hit.namespace and place.hit.doc_id == hit.doc_id for place in self.places)
+        same_document = sum(
+            place.hit.namespace == hit.namespace and place.hit.doc_id == hit.doc_id
+            for place in self.places
+        )
         if any(self._repeats(option, row) for option in (parent, hit) if option is not None):
             self.repeated += 1
             return
-        full = len(self.places) >= self.config.max_chunks or 0 < self.config.max_per_document <= same_document
-        taken = not full and ((parent is not None and self._fits(parent, row)) or self._fits(hit, row))
+        full = (
+            len(self.places) >= self.config.max_chunks
+            or 0 < self.config.max_per_document <= same_document
+        )
+        taken = not full and (
+            (parent is not None and self._fits(parent, row)) or self._fits(hit, row)
+        )
         if not (taken or (not full and not self.places and self._cut(hit, row))):
             self.dropped += 1
 
@@ -162,14 +192,21 @@ class _Context:
             return
         width = self.config.neighbours
         around = catalog.neighbours(centre.hit.chunk_id, width, width)
-        section = next(chunk.section_id for chunk in around if chunk.chunk_id == centre.hit.chunk_id)
-        for chunk in sorted(around, key=lambda chunk: (abs(chunk.chunk_index - centre.hit.chunk_index), chunk.chunk_index)):
+        section = next(
+            chunk.section_id for chunk in around if chunk.chunk_id == centre.hit.chunk_id
+        )
+        for chunk in sorted(
+            around,
+            key=lambda chunk: (abs(chunk.chunk_index - centre.hit.chunk_index), chunk.chunk_index),
+        ):
             neighbour = of_chunk(centre.hit, chunk)
             if _lends(chunk, section) and not self._repeats(neighbour, None):
                 self._fits(neighbour, None, centre.anchor)
 
     def _repeats(self, hit: Hit, row: Vectors | None) -> bool:
-        if hydration.normalized(hit.chunk_text) in self.texts or any(hit.chunk_id == place.hit.chunk_id for place in self.places):
+        if hydration.normalized(hit.chunk_text) in self.texts or any(
+            hit.chunk_id == place.hit.chunk_id for place in self.places
+        ):
             return True
         return any(self._alike(hit, row, place) for place in self.places)
 
@@ -177,9 +214,15 @@ class _Context:
         threshold = self.config.dedupe_threshold
         if threshold and hydration.adds_nothing(hit.chunk_text, place.hit.chunk_text, threshold):
             return True
-        if row is None or place.row is None or not self.config.dedupe_cosine or float(row @ place.row) < self.config.dedupe_cosine:
+        if (
+            row is None
+            or place.row is None
+            or not self.config.dedupe_cosine
+            or float(row @ place.row) < self.config.dedupe_cosine
+        ):
             return False
-        if is_wide(hit.chunk_text) != is_wide(place.hit.chunk_text):  # a translation says the same to other readers
+        # a translation says the same to other readers
+        if is_wide(hit.chunk_text) != is_wide(place.hit.chunk_text):
             return False
         return hydration.says_no_less(hit.chunk_text, place.hit.chunk_text)
 
@@ -194,11 +237,17 @@ class _Context:
 
     def _cut(self, hit: Hit, row: Vectors | None) -> bool:
         whole = self.size(hit, 1, 0)
-        kept = beginning(hit.chunk_text, lambda text: self.size(dataclasses.replace(hit, chunk_text=text), 1, 0) <= self.config.max_tokens)
+        kept = beginning(
+            hit.chunk_text,
+            lambda text: (
+                self.size(dataclasses.replace(hit, chunk_text=text), 1, 0) <= self.config.max_tokens
+            ),
+        )
         told = f"from {whole} to at most {self.config.max_tokens} tokens (context.max_tokens)"
         if not kept.strip():
             self.warnings.append(
-                f"{hit.chunk_id} was left out: nothing of it could be cut {told} without cutting a table row or code fence"
+                f"{hit.chunk_id} was left out: nothing of it could be cut {told} without cutting a"
+                " table row or code fence"
             )
             return False
         self.warnings.append(f"{hit.chunk_id} was cut {told}")
@@ -217,20 +266,30 @@ class _Context:
 
         def order(place: _Place) -> tuple[int, int, int, str]:
             of_document, of_section = document[_document(place.hit)], section[_section(place.hit)]
-            group = {"none": 0, "document": of_document, "section": of_section}[self.config.group_by]
+            group = {"none": 0, "document": of_document, "section": of_section}[
+                self.config.group_by
+            ]
             within = of_document if self.config.order == "document" else place.anchor
             return group, within, place.hit.chunk_index, place.hit.chunk_id
 
         return sorted(self.places, key=order)
 
     def _join_runs(self) -> None:
-        """Neighbours that follow each other without a gap are read from first to last, at the place of the best hit among them."""
+        """Neighbours that follow each other without a gap are read from first to last, at the place
+        of the best hit among them.
+        """
         if self.config.mode != "neighbours":
             return
         runs: list[list[_Place]] = []
-        for place in sorted(self.places, key=lambda place: (*_section(place.hit), place.hit.chunk_index)):
+        for place in sorted(
+            self.places, key=lambda place: (*_section(place.hit), place.hit.chunk_index)
+        ):
             last = runs[-1][-1].hit if runs else None
-            if last and _section(last) == _section(place.hit) and place.hit.chunk_index - last.chunk_index <= 1:
+            if (
+                last
+                and _section(last) == _section(place.hit)
+                and place.hit.chunk_index - last.chunk_index <= 1
+            ):
                 runs[-1].append(place)
             else:
                 runs.append([place])
@@ -241,7 +300,11 @@ class _Context:
 
 
 def _lends(chunk: Chunk, section_id: str) -> bool:
-    return chunk.section_id == section_id and chunk.chunk_type != "parent" and bool(chunk.chunk_text.strip())
+    return (
+        chunk.section_id == section_id
+        and chunk.chunk_type != "parent"
+        and bool(chunk.chunk_text.strip())
+    )
 
 
 def _document(hit: Hit) -> tuple[str, ...]:
@@ -259,9 +322,10 @@ _BLANK = re.compile(r"\s+")
 def beginning(text: str, fits: Fits) -> str:
     """The longest verbatim beginning that fits, empty when there is none.
 
-    It ends at a line end, else at a sentence end, else between words, else between characters: at the first of these that keeps half of
-    what would fit. A table is cut behind a row, so its header stays. A fence is kept whole or left out; one that nothing but headings
-    precedes is cut at a line end, for else nothing would be left. A row that does not fit is left out.
+    It ends at a line end, else at a sentence end, else between words, else between characters: at
+    the first of these that keeps half of what would fit. A table is cut behind a row, so its header
+    stays. A fence is kept whole or left out; one that nothing but headings precedes is cut at a
+    line end, for else nothing would be left. A row that does not fit is left out.
     """
     if fits(text):
         return text
@@ -270,7 +334,9 @@ def beginning(text: str, fits: Fits) -> str:
     best = 0
     for ends in (_line_ends(text), _sentence_ends(text), _word_ends(text), range(1, len(text))):
         falling = (end for end in sorted(set(ends), reverse=True) if best < end <= most)
-        best = next((end for end in falling if _may_end(text, end, runs) and fits(text[:end])), best)
+        best = next(
+            (end for end in falling if _may_end(text, end, runs) and fits(text[:end])), best
+        )
         # where a row or a fence comes next, no finer cut gets nearer to it
         if best * 2 >= most or _inside(runs, most):
             break
@@ -278,9 +344,15 @@ def beginning(text: str, fits: Fits) -> str:
 
 
 def _may_end(text: str, end: int, runs: list[Guarded]) -> bool:
-    """True when a cut tears no run and no character, and leaves no heading, or a part of one, behind."""
+    """True when a cut tears no run and no character, and leaves no heading, or a part of one,
+    behind.
+    """
     last_line = text.rfind("\n", 0, len(text[:end].rstrip())) + 1
-    return not _inside(runs, end) and is_grapheme_boundary(text, end) and HEADING.match(text, last_line) is None
+    return (
+        not _inside(runs, end)
+        and is_grapheme_boundary(text, end)
+        and HEADING.match(text, last_line) is None
+    )
 
 
 def _inside(runs: list[Guarded], position: int) -> bool:
@@ -293,7 +365,9 @@ def _headings_only(text: str) -> bool:
 
 
 def _opened(text: str, runs: list[Guarded], fits: Fits) -> str:
-    """The beginning of a fence that starts the text, cut at a line end; at least one line of code."""
+    """The beginning of a fence that starts the text, cut at a line end; at least one line of
+    code.
+    """
     first = runs[0] if runs else None
     if first is None or first.kind != "fence" or not _headings_only(text[: first.start]):
         return ""
@@ -323,13 +397,18 @@ _LEAST_OVERLAP = 16  # characters; shorter ones are chance
 
 
 def rendered(hits: Sequence[Hit], format: str = "markdown") -> str:
-    """The hits as blocks numbered 1, 2, 3, ...; what a chunk repeats of the one before it is left out of its block.
+    """The hits as blocks numbered 1, 2, 3, ...; what a chunk repeats of the one before it is left
+    out of its block.
 
-    markdown and plain: `[n] source, heading, place` and the text, every line of it behind `> ` or four blanks, so that a line that looks
-    like the head of a block is none. xml: `<passage n= source= section= place=>`. In all of them a tag of that name inside is escaped,
-    and a code fence that a text leaves open is closed.
+    markdown and plain: `[n] source, heading, place` and the text, every line of it behind `> ` or
+    four blanks, so that a line that looks like the head of a block is none. xml: `<passage n=
+    source= section= place=>`. In all of them a tag of that name inside is escaped, and a code fence
+    that a text leaves open is closed.
     """
-    return "\n\n".join(block(hit, n, format, since=overlap(hits[n - 2], hit) if n > 1 else 0) for n, hit in enumerate(hits, 1))
+    return "\n\n".join(
+        block(hit, n, format, since=overlap(hits[n - 2], hit) if n > 1 else 0)
+        for n, hit in enumerate(hits, 1)
+    )
 
 
 def block(hit: Hit, number: int, format: str = "markdown", *, since: int = 0) -> str:
@@ -337,20 +416,35 @@ def block(hit: Hit, number: int, format: str = "markdown", *, since: int = 0) ->
     text = _TAG.sub("&lt;", hit.chunk_text[since:].strip("\n"))
     if fence := open_fence(text):
         text = f"{text}\n{fence}"
-    where = [hit.source_uri, hit.section_path, format_place(hit.page_range, hit.line_range, hit.locator), edited(hit.edited_from)]
+    where = [
+        hit.source_uri,
+        hit.section_path,
+        format_place(hit.page_range, hit.line_range, hit.locator),
+        edited(hit.edited_from),
+    ]
     source, section, spot, note = (_TAG.sub("&lt;", " ".join(part.split())) for part in where)
     if format == "xml":
         named = {"source": source, "section": section, "place": spot, "note": note}
-        attributes = "".join(f' {name}="{_attribute(value)}"' for name, value in named.items() if value)
+        attributes = "".join(
+            f' {name}="{_attribute(value)}"' for name, value in named.items() if value
+        )
         return f'<passage n="{number}"{attributes}>\n{text}\n</passage>'
-    head = f"[{number}] {', '.join(part for part in (source, section, spot, note) if part)}".rstrip()
+    head = (
+        f"[{number}] {', '.join(part for part in (source, section, spot, note) if part)}".rstrip()
+    )
     margin = "> " if format == "markdown" else "    "
     return "\n".join([head, *(f"{margin}{line}".rstrip() for line in text.splitlines())])
 
 
 def overlap(before: Hit, hit: Hit) -> int:
-    """How many characters at the beginning of a hit are the end of the one before it, a chunk of the same section; 0 for others."""
-    same = (before.namespace, before.version_id, before.section_path) == (hit.namespace, hit.version_id, hit.section_path)
+    """How many characters at the beginning of a hit are the end of the one before it, a chunk of
+    the same section; 0 for others.
+    """
+    same = (before.namespace, before.version_id, before.section_path) == (
+        hit.namespace,
+        hit.version_id,
+        hit.section_path,
+    )
     if not same or hit.chunk_index <= before.chunk_index:
         return 0
     opening = hit.chunk_text[:_LEAST_OVERLAP]

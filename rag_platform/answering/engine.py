@@ -1,11 +1,13 @@
-"""The query path: one function that reads as the pipeline, the same for server, command line, pages and evaluation.
+"""The query path: one function that reads as the pipeline, the same for server, command line, pages
+and evaluation.
 
-    search of each namespace (query_norm -> filter -> retrieve -> fusion -> filter -> rerank) -> merge
-        -> context_build -> generate -> format_response
+    search of each namespace (query_norm -> filter -> retrieve -> fusion -> filter -> rerank) ->
+        merge -> context_build -> generate -> format_response
 
-Each is a span `stage.<name>`. A failing stage falls back as in seed 000 §3.2.8; what happened stands in `flags`, `warnings` and the
-trace. Only a wrong argument, a missing release, a hard filter that cannot run and a caller who no longer waits stop a query. All of it
-has one deadline (`retrieval.query_seconds`); each stage may take its own time and never more than is left.
+Each is a span `stage.<name>`. A failing stage falls back as in seed 000 §3.2.8; what happened
+stands in `flags`, `warnings` and the trace. Only a wrong argument, a missing release, a hard filter
+that cannot run and a caller who no longer waits stop a query. All of it has one deadline
+(`retrieval.query_seconds`); each stage may take its own time and never more than is left.
 """
 
 from __future__ import annotations
@@ -42,9 +44,22 @@ from rag_platform.text.tokens import estimate_tokens
 
 __all__ = ["MAX_TOP_K", "answer"]
 
-# Mistakes of the caller that no namespace can answer; every other error of one namespace leaves the others.
-_CALLERS = frozenset({"empty_query", "query_too_long", "invalid_query", "unknown_filter", "invalid_filter", "invalid_mode", "invalid_top_k",
-                      "unknown_namespace", "unknown_strategy", "cancelled"})  # fmt: skip
+# Mistakes of the caller that no namespace can answer; every other error of one namespace leaves the
+# others.
+_CALLERS = frozenset(
+    {
+        "empty_query",
+        "query_too_long",
+        "invalid_query",
+        "unknown_filter",
+        "invalid_filter",
+        "invalid_mode",
+        "invalid_top_k",
+        "unknown_namespace",
+        "unknown_strategy",
+        "cancelled",
+    }
+)
 _REQUEST = tuple(field.name for field in dataclasses.fields(QueryRequest))
 _MAX_DEPTH = 40
 LOAD_SECONDS = 120.0  # for each model of a question that nothing has loaded yet
@@ -62,20 +77,29 @@ def answer(
 ) -> QueryResult:
     """The hits, the answer with its citations, and how they came about.
 
-    `on_text` is given the parts of a generated answer as they come, before its citations are checked; `cancelled`, once set, ends the
-    query early. Raises InputError (`empty_query`, `query_too_long`, `unknown_filter`, `invalid_filter`, `invalid_mode`, `invalid_top_k`,
-    `version_not_live`, `embedder_mismatch`, `release_of_several`), NotFoundError (`unknown_namespace`, `no_release`, `unknown_strategy`),
-    ReleaseError, ProviderError (`filter_failed`, `overloaded`), and CancelledError; each carries the `trace_id` in its details.
+    `on_text` is given the parts of a generated answer as they come, before its citations are
+    checked; `cancelled`, once set, ends the query early. Raises InputError (`empty_query`,
+    `query_too_long`, `unknown_filter`, `invalid_filter`, `invalid_mode`, `invalid_top_k`,
+    `version_not_live`, `embedder_mismatch`, `release_of_several`), NotFoundError
+    (`unknown_namespace`, `no_release`, `unknown_strategy`), ReleaseError, ProviderError
+    (`filter_failed`, `overloaded`), and CancelledError; each carries the `trace_id` in its details.
     """
     names = tuple(dict.fromkeys(request.namespaces)) or (request.namespace,)
-    with tracing.trace("query", logs_dir=library.store.logs_dir, namespace=names[0], request_id=request_id) as trace:
+    with tracing.trace(
+        "query", logs_dir=library.store.logs_dir, namespace=names[0], request_id=request_id
+    ) as trace:
         leases = _Leases(library)
         try:
             _require_shallow(request.filters)
             if len(names) > 1 and request.release_id:
-                raise InputError(f"a release belongs to one namespace; {len(names)} were named", code="release_of_several")
+                raise InputError(
+                    f"a release belongs to one namespace; {len(names)} were named",
+                    code="release_of_several",
+                )
             with library.load.question() as without:
-                return _answer(_Query(library, names, request, trace, leases, without, on_text, cancelled))
+                return _answer(
+                    _Query(library, names, request, trace, leases, without, on_text, cancelled)
+                )
         except RagError as error:
             error.details.setdefault("trace_id", trace.trace_id)
             raise
@@ -84,19 +108,34 @@ def answer(
 
 
 def _require_shallow(filters: object) -> None:
-    """Raises InputError for filters nested more deeply than anybody means; traces and caches write them out."""
+    """Raises InputError for filters nested more deeply than anybody means; traces and caches write
+    them out.
+    """
     level: list[object] = [filters]
     for _ in range(_MAX_DEPTH):
         level = [
-            inner for outer in level for inner in (outer.values() if isinstance(outer, dict) else outer if isinstance(outer, list) else ())
+            inner
+            for outer in level
+            for inner in (
+                outer.values()
+                if isinstance(outer, dict)
+                else outer
+                if isinstance(outer, list)
+                else ()
+            )
         ]
         if not level:
             return
-    raise InputError(f"the filter is nested more than {_MAX_DEPTH} levels deep; write it flatter", code="invalid_filter")
+    raise InputError(
+        f"the filter is nested more than {_MAX_DEPTH} levels deep; write it flatter",
+        code="invalid_filter",
+    )
 
 
 class _Leases:
-    """The releases that a query reads, let go together at its end, also by a thread that comes after it."""
+    """The releases that a query reads, let go together at its end, also by a thread that comes
+    after it.
+    """
 
     def __init__(self, library: Library) -> None:
         self._library = library
@@ -141,7 +180,9 @@ class _Query(Fallbacks):
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """The text, its citations, how far to trust it, and whether it answers; `degraded` when something was given up on the way."""
+    """The text, its citations, how far to trust it, and whether it answers; `degraded` when
+    something was given up on the way.
+    """
 
     text: str = ""
     citations: tuple[Citation, ...] = ()
@@ -158,30 +199,53 @@ def _answer(q: _Query) -> QueryResult:
     first = q.leases.open(q.names[0], q.request.release_id) if len(q.names) == 1 else None
     strategy = _strategy(q, first)
     _load(q, first, strategy)
-    with limits.spending(Budget(Deadline.after(strategy.retrieval.query_seconds, q.cancelled))) as budget:
-        found = [_search(q, first, strategy, budget.deadline)] if first is not None else _search_all(q, budget.deadline)
+    with limits.spending(
+        Budget(Deadline.after(strategy.retrieval.query_seconds, q.cancelled))
+    ) as budget:
+        found = (
+            [_search(q, first, strategy, budget.deadline)]
+            if first is not None
+            else _search_all(q, budget.deadline)
+        )
         hits = _merge(q, found)
         context = _context_build(q, found, hits) if q.request.answer else []
-        written = _generate(q, found, hits, context, budget.deadline) if q.request.answer else _unwritten(found, hits)
+        written = (
+            _generate(q, found, hits, context, budget.deadline)
+            if q.request.answer
+            else _unwritten(found, hits)
+        )
         return _format_response(q, found, hits, written, budget)
 
 
 def _strategy(q: _Query, lease: Lease | None) -> Strategy:
-    """The strategy of the one namespace; of several the one that was asked for or the default one, whose time limit holds for all."""
+    """The strategy of the one namespace; of several the one that was asked for or the default one,
+    whose time limit holds for all.
+    """
     if lease is not None:
         return q.library.query_strategy(lease, q.request.strategy)
     return q.library.strategy(q.request.strategy or q.library.settings.default_strategy)
 
 
 def _load(q: _Query, first: Lease | None, strategy: Strategy) -> None:
-    """Load what the question will call, before its time begins to count; what cannot be loaded is told by the stage that calls it."""
+    """Load what the question will call, before its time begins to count; what cannot be loaded is
+    told by the stage that calls it.
+    """
     asked = [(first, strategy)] if first is not None else list(_asked(q))
     for lease, its in asked:
-        dense = lease.release.dense is not None and (q.request.mode or its.retrieval.mode) != "sparse"
-        for kind, built in q.library.models.unloaded(its, dense=dense, rerank=q.request.rerank, answer=q.request.answer).items():
+        dense = (
+            lease.release.dense is not None and (q.request.mode or its.retrieval.mode) != "sparse"
+        )
+        for kind, built in q.library.models.unloaded(
+            its, dense=dense, rerank=q.request.rerank, answer=q.request.answer
+        ).items():
             with faults.Attempt("model.load", passing=(CancelledError,)):
-                limits.within(LOAD_SECONDS, f"loading the {kind}", partial(q.library.models.load, built),
-                                 Deadline.after(LOAD_SECONDS, q.cancelled), setting="the limit of loading")  # fmt: skip
+                limits.within(
+                    LOAD_SECONDS,
+                    f"loading the {kind}",
+                    partial(q.library.models.load, built),
+                    Deadline.after(LOAD_SECONDS, q.cancelled),
+                    setting="the limit of loading",
+                )
 
 
 def _asked(q: _Query) -> Iterator[tuple[Lease, Strategy]]:
@@ -194,15 +258,20 @@ def _asked(q: _Query) -> Iterator[tuple[Lease, Strategy]]:
             continue
 
 
-# --- stages --------------------------------------------------------------------------------------------------------------
+# --- stages -------------------------------------------------------------------------------------
 
 
 def _search(q: _Query, lease: Lease, strategy: Strategy, deadline: Deadline) -> Found:
-    """What one namespace holds for the question; what it says goes into the query's flags and warnings."""
+    """What one namespace holds for the question; what it says goes into the query's flags and
+    warnings.
+    """
     config_id = q.library.config_id(strategy)
     if not q.trace.header["strategy_config_id"]:
         q.trace.header["strategy_config_id"] = config_id
-        q.trace.set(release_id=lease.release_id, request={name: getattr(q.request, name) for name in _REQUEST})
+        q.trace.set(
+            release_id=lease.release_id,
+            request={name: getattr(q.request, name) for name in _REQUEST},
+        )
     found = search(Search(q.library, lease, strategy, q.request, q.trace, deadline, q.without))
     if len(q.names) == 1:
         q.flags.update(found.flags)
@@ -211,7 +280,8 @@ def _search(q: _Query, lease: Lease, strategy: Strategy, deadline: Deadline) -> 
 
 
 def _search_all(q: _Query, deadline: Deadline) -> list[Found]:
-    """What each namespace that can be asked holds, all asked at once, in the order they were named; the others are warnings.
+    """What each namespace that can be asked holds, all asked at once, in the order they were named;
+    the others are warnings.
 
     Raises the caller's own mistakes, and the first error when no namespace answers.
     """
@@ -221,17 +291,24 @@ def _search_all(q: _Query, deadline: Deadline) -> list[Found]:
             lease = q.leases.open(namespace, None)
             return _search(q, lease, q.library.query_strategy(lease, q.request.strategy), deadline)
 
-    started = {namespace: limits.start(lambda namespace=namespace: one(namespace)) for namespace in q.names}  # type: ignore[misc]
+    started = {
+        namespace: limits.start(lambda namespace=namespace: one(namespace)) for namespace in q.names
+    }  # type: ignore[misc]
     found: list[Found] = []
     errors: dict[str, Exception] = {}
     for namespace, future in started.items():
         with faults.Attempt("namespace.search") as attempt:
-            found.append(limits.wait(future, deadline.left(), f"the search of namespace {namespace}", deadline))
+            found.append(
+                limits.wait(
+                    future, deadline.left(), f"the search of namespace {namespace}", deadline
+                )
+            )
         if (error := attempt.error) is not None:
             if getattr(error, "code", "") in _CALLERS:
                 raise error
             errors[namespace] = error
-    if any("error" not in item.flags for item in found):  # else none could be searched, and the answer says so
+    # else none could be searched, and the answer says so
+    if any("error" not in item.flags for item in found):
         for item in found:
             if (told := item.flags.get("error")) is not None:
                 errors[item.lease.namespace] = ProviderError(told["message"], code=told["code"])
@@ -245,11 +322,18 @@ def _search_all(q: _Query, deadline: Deadline) -> list[Found]:
     by_name = {item.lease.namespace: item for item in found}
     for namespace in q.names:
         if namespace in errors:
-            q.warnings.append(f"{namespace}: could not be asked ({faults.told(errors[namespace])}); the others answered")
-            tracing.event("query.fallback", {"namespace": namespace, **tracing.error_fields(errors[namespace])})
+            q.warnings.append(
+                f"{namespace}: could not be asked ({faults.told(errors[namespace])}); the others"
+                " answered"
+            )
+            tracing.event(
+                "query.fallback",
+                {"namespace": namespace, **tracing.error_fields(errors[namespace])},
+            )
         else:
             q.warnings += [f"{namespace}: {warning}" for warning in by_name[namespace].warnings]
-    q.flags.update({name: value for item in reversed(found) for name, value in item.flags.items()})  # of the first one where they differ
+    # of the first one where they differ
+    q.flags.update({name: value for item in reversed(found) for name, value in item.flags.items()})
     q.flags["namespaces"] = {item.lease.namespace: item.flags for item in found}
     if failed:
         q.flags["namespaces_failed"] = failed
@@ -265,37 +349,66 @@ def _merge(q: _Query, found: list[Found]) -> list[Hit]:
         config, asked = found[0].strategy.retrieval, q.request.max_per_document
         merged = [hit for turn in zip_longest(*every) for hit in turn if hit is not None]
         hits = merged[: found[0].top_k]
-        warning = "the hits of the namespaces could not be weighed against each other (%s); they take turns"
+        warning = (
+            "the hits of the namespaces could not be weighed against each other (%s); they take"
+            " turns"
+        )
         with q.attempt("merge", warning, span=span):
             merged = fusion.by_namespace(found[0].query.subject, every)
-            hits = limited(merged, found[0].top_k, dedupe=config.dedupe, dedupe_threshold=config.dedupe_threshold,
-                           mmr_lambda=config.mmr_lambda, max_per_document=config.max_per_document if asked is None else asked)  # fmt: skip
-        span.set(k_in=len(merged), k_out=len(hits), namespaces=[item.lease.namespace for item in found])
+            hits = limited(
+                merged,
+                found[0].top_k,
+                dedupe=config.dedupe,
+                dedupe_threshold=config.dedupe_threshold,
+                mmr_lambda=config.mmr_lambda,
+                max_per_document=config.max_per_document if asked is None else asked,
+            )
+        span.set(
+            k_in=len(merged), k_out=len(hits), namespaces=[item.lease.namespace for item in found]
+        )
         return [dataclasses.replace(hit, rank=rank) for rank, hit in enumerate(hits, 1)]
 
 
 def _context_build(q: _Query, found: list[Found], hits: list[Hit]) -> list[Hit]:
     """The evidence within the token budget."""
     config = found[0].strategy.context
-    with tracing.span("stage.context_build", provider_type="context", provider_id="budget", max_tokens=config.max_tokens) as span:
+    with tracing.span(
+        "stage.context_build",
+        provider_type="context",
+        provider_id="budget",
+        max_tokens=config.max_tokens,
+    ) as span:
         chosen = None
-        with q.attempt("context", "the context was made of the hits alone (%s)", span=span):  # parents and neighbours may be unreadable
+        # parents and neighbours may be unreadable
+        with q.attempt("context", "the context was made of the hits alone (%s)", span=span):
             catalogs = {item.lease.namespace: item.lease.release.catalog for item in found}
             chosen = context_builder.select(hits, config, catalogs, _vectors(found))
         chosen = chosen or _plain_context(hits, config)
         q.warnings += chosen.warnings
-        span.set(context_k=len(chosen.hits), final_context_tokens=chosen.tokens, repeated=chosen.repeated, dropped=chosen.dropped)
+        span.set(
+            context_k=len(chosen.hits),
+            final_context_tokens=chosen.tokens,
+            repeated=chosen.repeated,
+            dropped=chosen.dropped,
+        )
         places = [f"{hit.source_uri}#{hit.section_path}" for hit in chosen.hits]
-        tracing.event("context.final", {"chunk_ids": [hit.chunk_id for hit in chosen.hits], "citations": places})
+        tracing.event(
+            "context.final",
+            {"chunk_ids": [hit.chunk_id for hit in chosen.hits], "citations": places},
+        )
         q.trace.count(selected_chunks=len(chosen.hits))
         q.trace.set(final_context_tokens=chosen.tokens)
         return list(chosen.hits)
 
 
 def _plain_context(hits: Sequence[Hit], config: ContextConfig) -> Evidence:
-    """The hits themselves, chosen without parents, neighbours and a tokenizer; the first ones as they are when even that fails."""
+    """The hits themselves, chosen without parents, neighbours and a tokenizer; the first ones as
+    they are when even that fails.
+    """
     with faults.Attempt("stage.context"):
-        return context_builder.select(hits, config.model_copy(update={"mode": "chunk", "tokenizer": "estimate"}))
+        return context_builder.select(
+            hits, config.model_copy(update={"mode": "chunk", "tokenizer": "estimate"})
+        )
     chosen: list[Hit] = []
     tokens = 0
     for hit in hits[: config.max_chunks]:
@@ -307,7 +420,9 @@ def _plain_context(hits: Sequence[Hit], config: ContextConfig) -> Evidence:
 
 
 def _vectors(found: list[Found]) -> Callable[[Sequence[Hit]], Vectors] | None:
-    """The stored vectors of hits, 0 for a hit without one; None where the dense index was not asked or there are several of them."""
+    """The stored vectors of hits, 0 for a hit without one; None where the dense index was not asked
+    or there are several of them.
+    """
     dense = found[0].lease.release.dense
     if len(found) > 1 or dense is None or found[0].mode not in ("dense", "hybrid"):
         return None
@@ -320,16 +435,24 @@ def _vectors(found: list[Found]) -> Callable[[Sequence[Hit]], Vectors] | None:
     return vectors
 
 
-def _generate(q: _Query, found: list[Found], hits: list[Hit], context: list[Hit], deadline: Deadline) -> _Answer:
-    """The answerer's text with checked citations, or plain words and the closest passages where it has nothing, is unsure or fails."""
+def _generate(
+    q: _Query, found: list[Found], hits: list[Hit], context: list[Hit], deadline: Deadline
+) -> _Answer:
+    """The answerer's text with checked citations, or plain words and the closest passages where it
+    has nothing, is unsure or fails.
+    """
     first = found[0]
     config = first.strategy.answerer
-    with tracing.span("stage.generate", provider_type="answerer", provider_id=config.provider) as span:
+    with tracing.span(
+        "stage.generate", provider_type="answerer", provider_id=config.provider
+    ) as span:
         key = _response_key(q, found)
         known: _Answer | None = q.library.responses.get(key) if key is not None else None
         if known is not None and q.on_text is not None:
             q.on_text(known.text)
-        written = known or _written(q, first, sum(item.legs for item in found), hits, context, deadline, span)
+        written = known or _written(
+            q, first, sum(item.legs for item in found), hits, context, deadline, span
+        )
         span.set(cache_hit=known is not None)
         q.flags["answered"] = written.answered
         q.warnings += written.warnings
@@ -337,42 +460,81 @@ def _generate(q: _Query, found: list[Found], hits: list[Hit], context: list[Hit]
             q.library.responses.put(key, written)
         if written.unsupported:
             q.flags["unsupported"] = list(written.unsupported)
-        span.set(model_id=written.model_id, prompt_profile_id=written.prompt_profile_id, answered=written.answered,
-                 confidence=written.confidence)  # fmt: skip
-        tracing.event("generation.summary", {"output_chars": len(written.text), "citations_used": len(written.citations),
-                                             "fallback_used": written.degraded or not written.answered})  # fmt: skip
+        span.set(
+            model_id=written.model_id,
+            prompt_profile_id=written.prompt_profile_id,
+            answered=written.answered,
+            confidence=written.confidence,
+        )
+        tracing.event(
+            "generation.summary",
+            {
+                "output_chars": len(written.text),
+                "citations_used": len(written.citations),
+                "fallback_used": written.degraded or not written.answered,
+            },
+        )
         return written
 
 
 def _response_key(q: _Query, found: list[Found]) -> Hashable | None:
-    """All that the answer depends on: the searches, the answerer, its prompts and model; None when answers are not remembered."""
+    """All that the answer depends on: the searches, the answerer, its prompts and model; None when
+    answers are not remembered.
+    """
     if not q.library.responses or any(item.key is None for item in found):
         return None
     strategy = found[0].strategy
-    parts = [strategy.answerer.model_dump(mode="json"), strategy.llm.model_dump(mode="json"), strategy.context.model_dump(mode="json")]
-    return (*(item.key for item in found), canonical_json(parts), q.library.models.prompts_of("answerer", strategy.answerer))
+    parts = [
+        strategy.answerer.model_dump(mode="json"),
+        strategy.llm.model_dump(mode="json"),
+        strategy.context.model_dump(mode="json"),
+    ]
+    return (
+        *(item.key for item in found),
+        canonical_json(parts),
+        q.library.models.prompts_of("answerer", strategy.answerer),
+    )
 
 
 def _written(
-    q: _Query, first: Found, legs: int, hits: list[Hit], context: list[Hit], deadline: Deadline, span: tracing.Span
-) -> _Answer:  # fmt: skip
+    q: _Query,
+    first: Found,
+    legs: int,
+    hits: list[Hit],
+    context: list[Hit],
+    deadline: Deadline,
+    span: tracing.Span,
+) -> _Answer:
     """The answerer's answer, else what can be quoted without it, else the closest passages."""
     config = first.strategy.answerer
     compose = _Composing(first, legs, hits, context)
     degraded, made = False, _Answer()
     heard = _Heard(q.on_text, deadline)
-    with q.attempt("generation", "the answer could not be written (%s); what was found is quoted instead", span=span) as attempt:
+    with q.attempt(
+        "generation",
+        "the answer could not be written (%s); what was found is quoted instead",
+        span=span,
+    ) as attempt:
         if context:
             built = q.library.models.answerer(first.strategy)
             span.provider.update(built.span)
             if limits.MODEL in q.without and built.traits.uses_llm:
                 q.flags["load_shed"] = [*q.flags.get("load_shed", ()), limits.MODEL]
-                q.warnings.append(f"the answer only quotes, because {q.library.load.running} questions run at once")
+                q.warnings.append(
+                    f"the answer only quotes, because {q.library.load.running} questions run at"
+                    " once"
+                )
                 degraded = True
             else:
                 on_text = heard if q.on_text is not None else None
-                made = limits.within(config.timeout_ms / 1000, "stage.generate", lambda: compose(built.instance, on_text), deadline,
-                                        quick=built.traits.quick, setting="answerer.timeout_ms")  # fmt: skip
+                made = limits.within(
+                    config.timeout_ms / 1000,
+                    "stage.generate",
+                    lambda: compose(built.instance, on_text),
+                    deadline,
+                    quick=built.traits.quick,
+                    setting="answerer.timeout_ms",
+                )
     heard.ended = True
     if attempt.error is not None:
         deadline.check()
@@ -380,13 +542,29 @@ def _written(
         degraded = True
     if degraded:
         with faults.Attempt("stage.generation"):  # else what was found is listed
-            made = limits.within(config.timeout_ms / 1000, "quoting", lambda: compose(extractive.Extractive()), deadline, quick=True)
+            made = limits.within(
+                config.timeout_ms / 1000,
+                "quoting",
+                lambda: compose(extractive.Extractive()),
+                deadline,
+                quick=True,
+            )
     if made.answered:
         return dataclasses.replace(made, degraded=degraded)
     unreachable = "error" in q.flags
-    kind = "unreachable" if unreachable else "failed" if degraded else "no_answer" if context or hits else "nothing"
+    kind = (
+        "unreachable"
+        if unreachable
+        else "failed"
+        if degraded
+        else "no_answer"
+        if context or hits
+        else "nothing"
+    )
     reason = q.flags["error"]["message"] if unreachable else ""
-    with q.attempt("generation", "the nearest passages could not be listed (%s); the hits hold them", span=span):
+    with q.attempt(
+        "generation", "the nearest passages could not be listed (%s); the hits hold them", span=span
+    ):
         text, citations = citing.passages(kind, first.query.language, context or hits, reason)
         return dataclasses.replace(made, text=text, citations=citations, degraded=degraded)
     q.flags["fallback_mode"] = "structured_response"
@@ -395,7 +573,9 @@ def _written(
 
 @dataclass(frozen=True, slots=True)
 class _Composing:
-    """Makes an answer of the evidence: written, checked against it, and weighed by what then stands in it."""
+    """Makes an answer of the evidence: written, checked against it, and weighed by what then stands
+    in it.
+    """
 
     first: Found
     legs: int
@@ -407,24 +587,50 @@ class _Composing:
         written = answerer.answer(query, self.context, on_text=on_text)
         cited = citing.checked(written.text, self.context)
         shown = [self.context[number - 1] for number in cited.numbers]
-        sure = confidence.confidence(query, shown, self.context, self.hits, legs=self.legs, borne_out=cited.agreement)
+        sure = confidence.confidence(
+            query, shown, self.context, self.hits, legs=self.legs, borne_out=cited.agreement
+        )
         model_id = written.completion.model if written.completion is not None else ""
         if not written.text.strip() or confidence.refuses(sure, config):
             told = written.warnings
-            if written.text.strip() and traits_of(answerer).uses_llm:  # it was paid for, and may have been heard
+            # it was paid for, and may have been heard
+            if written.text.strip() and traits_of(answerer).uses_llm:
                 reason = (
-                    f"its confidence of {sure} is below answerer.min_confidence ({config.min_confidence})" if shown else "it cites nothing"
+                    f"its confidence of {sure} is below answerer.min_confidence"
+                    f" ({config.min_confidence})"
+                    if shown
+                    else "it cites nothing"
                 )
-                told = (*told, *cited.warnings, f"the model wrote an answer that was withheld: {reason}")
-            return _Answer("", (), min(sure, UNSURE), False, told, (), written.prompt_profile_id, model_id)
-        unsupported = [{"sentence": item.sentence, "reason": item.reason} for item in cited.unsupported if config.flag_unsupported]
-        return _Answer(cited.text, cited.citations, sure, True, (*written.warnings, *cited.warnings), tuple(unsupported),
-                       written.prompt_profile_id, model_id)  # fmt: skip
+                told = (
+                    *told,
+                    *cited.warnings,
+                    f"the model wrote an answer that was withheld: {reason}",
+                )
+            return _Answer(
+                "", (), min(sure, UNSURE), False, told, (), written.prompt_profile_id, model_id
+            )
+        unsupported = [
+            {"sentence": item.sentence, "reason": item.reason}
+            for item in cited.unsupported
+            if config.flag_unsupported
+        ]
+        return _Answer(
+            cited.text,
+            cited.citations,
+            sure,
+            True,
+            (*written.warnings, *cited.warnings),
+            tuple(unsupported),
+            written.prompt_profile_id,
+            model_id,
+        )
 
 
 @dataclass
 class _Heard:
-    """Hands the parts of an answer on; once the query went on without them it stops whoever still writes."""
+    """Hands the parts of an answer on; once the query went on without them it stops whoever still
+    writes.
+    """
 
     on_text: OnText | None
     deadline: Deadline
@@ -439,14 +645,20 @@ class _Heard:
 
 
 def _unwritten(found: list[Found], hits: list[Hit]) -> _Answer:
-    sure = confidence.confidence(found[0].query, [], [], hits, legs=sum(item.legs for item in found))
+    sure = confidence.confidence(
+        found[0].query, [], [], hits, legs=sum(item.legs for item in found)
+    )
     return _Answer(confidence=sure)
 
 
-def _format_response(q: _Query, found: list[Found], hits: list[Hit], written: _Answer, budget: Budget) -> QueryResult:
+def _format_response(
+    q: _Query, found: list[Found], hits: list[Hit], written: _Answer, budget: Budget
+) -> QueryResult:
     """The result, and in the trace everything a replay needs."""
     first = found[0]
-    with tracing.span("stage.format_response", provider_type="response", provider_id="query_result") as span:
+    with tracing.span(
+        "stage.format_response", provider_type="response", provider_id="query_result"
+    ) as span:
         shown = {name: q.trace.stage_ms(f"stage.{stage}") for name, stage in _LATENCIES.items()}
         modes = {item.mode for item in found} - {"none"}
         mode = modes.pop() if len(modes) == 1 else "mixed" if modes else "none"
@@ -455,17 +667,35 @@ def _format_response(q: _Query, found: list[Found], hits: list[Hit], written: _A
         usage = budget.usage()
         assets = {asset for hit in hits for asset in hit.asset_ids}
         q.trace.count(citations_count=len(written.citations), assets_referenced=len(assets))
-        q.trace.set(effective_mode=mode, query_hash=first.query.query_hash, flags=q.flags, warnings=q.warnings, usage=usage,
-                    ranked_chunk_ids=[hit.chunk_id for hit in hits], **shown)  # fmt: skip
+        q.trace.set(
+            effective_mode=mode,
+            query_hash=first.query.query_hash,
+            flags=q.flags,
+            warnings=q.warnings,
+            usage=usage,
+            ranked_chunk_ids=[hit.chunk_id for hit in hits],
+            **shown,
+        )
         if len(q.names) > 1:
             q.trace.set(releases=releases)
         span.set(hits=len(hits), citations=len(written.citations), confidence=written.confidence)
         tracing.event("response.envelope", {"ok": "error" not in q.flags, "warnings": q.warnings})
         return QueryResult(
-            answer_markdown=written.text, citations=written.citations, hits=tuple(hits), confidence=written.confidence, effective_mode=mode,
-            applied_filters=first.plan.applied or {}, matched_count=sum(counts) if counts else None, release_id=first.lease.release_id,
-            trace_id=q.trace.trace_id, warnings=tuple(q.warnings), flags=q.flags, answered=written.answered, releases=releases, usage=usage,
-        )  # fmt: skip
+            answer_markdown=written.text,
+            citations=written.citations,
+            hits=tuple(hits),
+            confidence=written.confidence,
+            effective_mode=mode,
+            applied_filters=first.plan.applied or {},
+            matched_count=sum(counts) if counts else None,
+            release_id=first.lease.release_id,
+            trace_id=q.trace.trace_id,
+            warnings=tuple(q.warnings),
+            flags=q.flags,
+            answered=written.answered,
+            releases=releases,
+            usage=usage,
+        )
 
 
 _LATENCIES = {

@@ -1,4 +1,6 @@
-"""Answers written by a language model from numbered passages; what it writes is material to check, in `citing.checked`."""
+"""Answers written by a language model from numbered passages; what it writes is material to check,
+in `citing.checked`.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,18 @@ from rag_platform.traits import Traits
 
 SENTINEL = "NOT_IN_PASSAGES"  # what the prompt asks for where the passages do not hold the answer
 _OVERFLOW = re.compile(
-    r"context[ _](?:length|window|size)|maximum context|too (?:long|many tokens|large)|exceed\w* .{0,40}(?:tokens|context)", re.I
+    r"context[ _](?:length|window|size)|maximum context|too (?:long|many tokens|large)|exceed\w*"
+    r" .{0,40}(?:tokens|context)",
+    re.I,
 )
 _BOUNDARY = re.compile(r"\n|[。！？]|[.!?](?=\s)")
 
 
 @dataclass(frozen=True)
 class Generative:
-    """Asks the strategy's language model, with the prompt file `prompt`; where the passages are too long for it, with fewer of them."""
+    """Asks the strategy's language model, with the prompt file `prompt`; where the passages are too
+    long for it, with fewer of them.
+    """
 
     VERSION: ClassVar[str] = "1"
     traits: ClassVar[Traits] = Traits(uses_llm=True)
@@ -35,22 +41,38 @@ class Generative:
     max_tokens: int = 1000
     format: str = "xml"  # of the passages, as quoting.rendered knows them
 
-    def answer(self, query: QueryIR, evidence: Sequence[Hit], *, on_text: Callable[[str], None] | None = None) -> Written:
-        """What the model wrote, its marks pointing at the evidence; empty text where it says that the passages hold no answer.
+    def answer(
+        self,
+        query: QueryIR,
+        evidence: Sequence[Hit],
+        *,
+        on_text: Callable[[str], None] | None = None,
+    ) -> Written:
+        """What the model wrote, its marks pointing at the evidence; empty text where it says that
+        the passages hold no answer.
 
-        `on_text` is given whole sentences without links that no passage holds; the text that counts is the one returned. Raises what the
-        model raises; `too_large` only when even one passage does not fit.
+        `on_text` is given whole sentences without links that no passage holds; the text that counts
+        is the one returned. Raises what the model raises; `too_large` only when even one passage
+        does not fit.
         """
         if self.llm is None:
-            raise ConfigError("the answerer `llm` has no language model; set answerer.llm or llm in the strategy", code="no_model")
+            raise ConfigError(
+                "the answerer `llm` has no language model; set answerer.llm or llm in the strategy",
+                code="no_model",
+            )
         if not evidence:
             return Written("")
         prompt = prompts.load(self.prompt, ("query", "context"))
         warnings: list[str] = []
         shown = list(evidence)
         while True:
-            messages = prompt.messages(query=query.original_query, context=rendered(shown, self.format))
-            tracing.event("generation.prompt", {"prompt_profile_id": prompt.profile_id, "passages": len(shown)})
+            messages = prompt.messages(
+                query=query.original_query, context=rendered(shown, self.format)
+            )
+            tracing.event(
+                "generation.prompt",
+                {"prompt_profile_id": prompt.profile_id, "passages": len(shown)},
+            )
             try:
                 completion = self._completion(self.llm, messages, shown, on_text)
                 break
@@ -58,15 +80,29 @@ class Generative:
                 if len(shown) < 2 or not _overflows(error):
                     raise
                 shown = shown[: len(shown) // 2]
-                warnings = [f"the passages were too long for the model, it read the first {len(shown)} of {len(evidence)}"]
+                warnings = [
+                    f"the passages were too long for the model, it read the first {len(shown)} of"
+                    f" {len(evidence)}"
+                ]
         text = completion.text.strip()
         if text.startswith(SENTINEL):
             text = ""
         if completion.finish == "length":
-            warnings.append("the answer was cut where the model reached its limit of tokens (answerer.options.max_tokens)")
-        return Written(text.replace(SENTINEL, "").strip(), completion, tuple(warnings), prompt.profile_id)
+            warnings.append(
+                "the answer was cut where the model reached its limit of tokens"
+                " (answerer.options.max_tokens)"
+            )
+        return Written(
+            text.replace(SENTINEL, "").strip(), completion, tuple(warnings), prompt.profile_id
+        )
 
-    def _completion(self, llm: LLM, messages: Sequence[Message], shown: Sequence[Hit], on_text: Callable[[str], None] | None) -> Completion:
+    def _completion(
+        self,
+        llm: LLM,
+        messages: Sequence[Message],
+        shown: Sequence[Hit],
+        on_text: Callable[[str], None] | None,
+    ) -> Completion:
         if on_text is None:
             return llm.generate(messages, max_tokens=self.max_tokens)
         relay = _Relay(shown, on_text)
@@ -76,14 +112,20 @@ class Generative:
 
 
 def _overflows(error: ProviderError) -> bool:
-    """True when the model refused because of the length of what it was asked, before it said anything."""
+    """True when the model refused because of the length of what it was asked, before it said
+    anything.
+    """
     if error.details.get("text"):
         return False
-    return error.code == "too_large" or (error.code == "bad_request" and bool(_OVERFLOW.search(error.message)))
+    return error.code == "too_large" or (
+        error.code == "bad_request" and bool(_OVERFLOW.search(error.message))
+    )
 
 
 class _Relay:
-    """Hands a stream on in whole sentences, so that no half link and no half sentinel is ever shown."""
+    """Hands a stream on in whole sentences, so that no half link and no half sentinel is ever
+    shown.
+    """
 
     def __init__(self, evidence: Sequence[Hit], on_text: Callable[[str], None]) -> None:
         self._evidence, self._on_text = evidence, on_text
@@ -94,7 +136,9 @@ class _Relay:
         """Takes the next part of the stream."""
         self._held += part
         begun = self._held.lstrip()
-        if not self._spoke and (self._silent or SENTINEL.startswith(begun) or begun.startswith(SENTINEL)):
+        if not self._spoke and (
+            self._silent or SENTINEL.startswith(begun) or begun.startswith(SENTINEL)
+        ):
             self._silent = self._silent or begun.startswith(SENTINEL)
             return
         ends = [match.end() for match in _BOUNDARY.finditer(self._held)]
@@ -117,4 +161,7 @@ class _Relay:
 
 def _is_whole(text: str) -> bool:
     """False when a link, tag or code block is still open at the end of the text."""
-    return all(text.count(left) == text.count(right) for left, right in ("[]", "()", "<>")) and text.count("`") % 2 == 0
+    return (
+        all(text.count(left) == text.count(right) for left, right in ("[]", "()", "<>"))
+        and text.count("`") % 2 == 0
+    )

@@ -1,7 +1,9 @@
-"""Whether the passages that a sentence cites bear it out, told from words, numbers and identifiers, without a model.
+"""Whether the passages that a sentence cites bear it out, told from words, numbers and identifiers,
+without a model.
 
-A sentence is borne out when its numbers and identifiers all stand in the cited passages, and at least half of its words by weight. A
-sentence in another language than the passages is held to its numbers and identifiers alone.
+A sentence is borne out when its numbers and identifiers all stand in the cited passages, and at
+least half of its words by weight. A sentence in another language than the passages is held to its
+numbers and identifiers alone.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)*")
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """How far passages hold a sentence: the share of its words, and what they lack of its numbers and identifiers."""
+    """How far passages hold a sentence: the share of its words, and what they lack of its numbers
+    and identifiers.
+    """
 
     share: float
     numbers: tuple[str, ...] = ()
@@ -42,7 +46,9 @@ class Support:
 
     @property
     def agreement(self) -> float:
-        """0 to 1: none where a number or identifier is missing, else how near the share of its words comes to what is enough."""
+        """0 to 1: none where a number or identifier is missing, else how near the share of its
+        words comes to what is enough.
+        """
         if not self.exact:
             return 0.0
         return min(1.0, self.share / MIN_SHARE) if self.words_count else 1.0
@@ -50,23 +56,34 @@ class Support:
     @property
     def reason(self) -> str:
         """Why it is not enough, in plain words."""
-        missing = [f"{name} that the cited text does not hold: {', '.join(items[:5])}"
-                   for name, items in (("numbers", self.numbers), ("identifiers", self.identifiers)) if items]  # fmt: skip
+        missing = [
+            f"{name} that the cited text does not hold: {', '.join(items[:5])}"
+            for name, items in (("numbers", self.numbers), ("identifiers", self.identifiers))
+            if items
+        ]
         return "; ".join(missing) or f"only {self.share:.0%} of its words stand in the cited text"
 
 
 def says_something(sentence: str) -> bool:
-    """False for a sentence with nothing to check: a bare yes, an introduction that ends with a colon."""
-    return not sentence.rstrip().endswith((":", "：")) and (len(meaning(sentence)) >= 2 or bool(_numbers(sentence)))
+    """False for a sentence with nothing to check: a bare yes, an introduction that ends with a
+    colon.
+    """
+    return not sentence.rstrip().endswith((":", "：")) and (
+        len(meaning(sentence)) >= 2 or bool(_numbers(sentence))
+    )
 
 
 def quoted(sentence: str, text: str) -> bool:
-    """True when the sentence stands in the text as it is and no word of the text reaches into it: then the text bears it out."""
+    """True when the sentence stands in the text as it is and no word of the text reaches into it:
+    then the text bears it out.
+    """
     at = text.find(sentence)
     if not sentence or at < 0:
         return False
     end = at + len(sentence)
-    return (at == 0 or _apart(text[at - 1], text[at])) and (end == len(text) or _apart(text[end - 1], text[end]))
+    return (at == 0 or _apart(text[at - 1], text[at])) and (
+        end == len(text) or _apart(text[end - 1], text[end])
+    )
 
 
 def _apart(left: str, right: str) -> bool:
@@ -87,13 +104,19 @@ def support(sentence: str, passages: Sequence[Hit]) -> Support:
     return Support(
         share,
         tuple(sorted(_numbers(sentence) - known)),
-        tuple(sorted(term for term in asked if _is_name(term) and term not in have and term not in lower)),
+        tuple(
+            sorted(
+                term for term in asked if _is_name(term) and term not in have and term not in lower
+            )
+        ),
         words_count=is_wide(sentence) == is_wide(body),
     )
 
 
 def best_span(sentence: str, text: str) -> tuple[int, int] | None:
-    """The span of `text` that the sentence rests on: the sentence itself where it is quoted, else the unit that holds most of it."""
+    """The span of `text` that the sentence rests on: the sentence itself where it is quoted, else
+    the unit that holds most of it.
+    """
     if sentence and (at := text.find(sentence)) >= 0:
         return at, at + len(sentence)
     asked = meaning(sentence) | _numbers(sentence)
@@ -124,10 +147,14 @@ def merged(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
 
 
 def _numbers(text: str) -> set[str]:
-    """Numbers as written, without thousands separators; parts of identifiers as well, so that none is missed."""
+    """Numbers as written, without thousands separators; parts of identifiers as well, so that none
+    is missed.
+    """
     return {match.replace(",", "").rstrip(".") for match in _NUMBER.findall(text)}
 
 
 def _is_name(term: str) -> bool:
     """An identifier, but not a path or a pair of words that a sentence joins by a stroke."""
-    return is_identifier(term) and not ("/" in term and all(part.isalpha() for part in term.split("/") if part))
+    return is_identifier(term) and not (
+        "/" in term and all(part.isalpha() for part in term.split("/") if part)
+    )

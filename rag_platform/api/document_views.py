@@ -1,4 +1,6 @@
-"""The forms in which a document can be read: its text, its sections, its chunks, its outline; each within an allowance of text."""
+"""The forms in which a document can be read: its text, its sections, its chunks, its outline; each
+within an allowance of text.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,18 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from rag_platform.contract.markdown_views import chunks_markdown, dropped_markdown, sections_markdown
-from rag_platform.contract.schema import ChunkPart, DocumentPart, DroppedData, DroppedText, SectionPart
+from rag_platform.contract.markdown_views import (
+    chunks_markdown,
+    dropped_markdown,
+    sections_markdown,
+)
+from rag_platform.contract.schema import (
+    ChunkPart,
+    DocumentPart,
+    DroppedData,
+    DroppedText,
+    SectionPart,
+)
 from rag_platform.ir import Chunk, Document, Edit, PageKept, Version
 from rag_platform.retrieval.library import Lease
 from rag_platform.storage.store import Store, read_records
@@ -26,7 +38,9 @@ class Found(NamedTuple):
     asset_ids: list[str]
 
 
-def _markdown_form(lease: Lease, store: Store, found: Found, max_chars: int | None, max_tokens: int | None) -> tuple[DocumentPart, str]:
+def _markdown_form(
+    lease: Lease, store: Store, found: Found, max_chars: int | None, max_tokens: int | None
+) -> tuple[DocumentPart, str]:
     text = _rewritten(lease, store, found.version)
     # the text stands in `markdown` and in `md_text`
     shown = _cut(text, max_chars, None if max_tokens is None else (max_tokens - _FRAME_TOKENS) // 2)
@@ -47,27 +61,43 @@ def _rewritten(lease: Lease, store: Store, version: Version) -> str:
 
 
 def _edits(lease: Lease, store: Store, version: Version) -> list[Edit]:
-    return read_records(store.version_path(version, "edits", lease.release.manifest.profiles["sections"]), Edit)
+    return read_records(
+        store.version_path(version, "edits", lease.release.manifest.profiles["sections"]), Edit
+    )
 
 
-def _outline_form(lease: Lease, store: Store, found: Found, max_chars: int | None, max_tokens: int | None) -> tuple[DocumentPart, str]:
+def _outline_form(
+    lease: Lease, store: Store, found: Found, max_chars: int | None, max_tokens: int | None
+) -> tuple[DocumentPart, str]:
     return _sections(lease, found, None, "outline", _Allowance(None, max_tokens))
 
 
-def _sections_form(lease: Lease, store: Store, found: Found, max_chars: int | None, max_tokens: int | None) -> tuple[DocumentPart, str]:
+def _sections_form(
+    lease: Lease, store: Store, found: Found, max_chars: int | None, max_tokens: int | None
+) -> tuple[DocumentPart, str]:
     from rag_platform.documents.versions import load_facts
     from rag_platform.normalisation.edits import apply_edits
 
     facts = load_facts(store, found.version, lease.release.manifest.profiles["facts"])
     text = apply_edits(facts.text, _edits(lease, store, found.version)).text
-    return _sections(lease, found, text, "sections", _Allowance(max_chars, None if max_tokens is None else max_tokens // 2))
+    return _sections(
+        lease,
+        found,
+        text,
+        "sections",
+        _Allowance(max_chars, None if max_tokens is None else max_tokens // 2),
+    )
 
 
-def _sections(lease: Lease, found: Found, text: str | None, format: Format, left: _Allowance) -> tuple[DocumentPart, str]:
+def _sections(
+    lease: Lease, found: Found, text: str | None, format: Format, left: _Allowance
+) -> tuple[DocumentPart, str]:
     """The sections in order, with their slice of the normalised `text` where that is given."""
     reader = lease.release.catalog
     sections = reader.sections(found.document.doc_id)
-    counts = Counter(chunk.section_id for chunk in reader.chunks_of_version(found.version.version_id))
+    counts = Counter(
+        chunk.section_id for chunk in reader.chunks_of_version(found.version.version_id)
+    )
     rows: list[SectionPart] = []
     for section in sections:
         if not left.opens(_ROW_TOKENS + 2 * estimate_tokens(section.section_path)) and rows:
@@ -83,17 +113,27 @@ def _sections(lease: Lease, found: Found, text: str | None, format: Format, left
             row["text"] = left.take(text[section.norm_start : section.norm_end])
         rows.append(row)
     total = sum(section.norm_end - section.norm_start for section in sections)
-    part = _part(found, format, total, total if text is None else left.shown, len(rows) < len(sections))
+    part = _part(
+        found, format, total, total if text is None else left.shown, len(rows) < len(sections)
+    )
     part["sections"] = rows
     return part, sections_markdown(part, rows)
 
 
-def _chunks_form(lease: Lease, store: Store, found: Found, max_chars: int | None, max_tokens: int | None) -> tuple[DocumentPart, str]:
+def _chunks_form(
+    lease: Lease, store: Store, found: Found, max_chars: int | None, max_tokens: int | None
+) -> tuple[DocumentPart, str]:
     chunks = lease.release.catalog.chunks_of_version(found.version.version_id)
     left = _Allowance(max_chars, None if max_tokens is None else max_tokens // 2)
     rows: list[ChunkPart] = []
     for chunk in chunks:
-        if not (left.opens(_ROW_TOKENS + estimate_tokens(chunk.section_path)) and left.holds(chunk.chunk_text)) and rows:
+        if (
+            not (
+                left.opens(_ROW_TOKENS + estimate_tokens(chunk.section_path))
+                and left.holds(chunk.chunk_text)
+            )
+            and rows
+        ):
             break
         rows.append(chunk_part(chunk, left.take(chunk.chunk_text)))
     total = sum(len(chunk.chunk_text) for chunk in chunks)
@@ -103,7 +143,9 @@ def _chunks_form(lease: Lease, store: Store, found: Found, max_chars: int | None
 
 
 def dropped_data(lease: Lease, store: Store, found: Found) -> DroppedData:
-    """What of a document's text stands in no chunk, from its stored facts, edits and chunks as they were cut."""
+    """What of a document's text stands in no chunk, from its stored facts, edits and chunks as they
+    were cut.
+    """
     from rag_platform.documents.kept_text import dropped_text, word_counts
     from rag_platform.documents.versions import load_facts
     from rag_platform.normalisation.edits import apply_edits
@@ -123,7 +165,11 @@ def dropped_data(lease: Lease, store: Store, found: Found) -> DroppedData:
     kept_path = store.version_path(version, "kept", profiles["chunks"])
     pages = read_records(kept_path, PageKept) if kept_path.is_file() else []
     words, arrived = sum(page.words for page in pages), sum(page.found for page in pages)
-    kept = {"words": words, "found": arrived, "short_pages": {str(p.page): round(p.share, 3) for p in pages if p.found < p.words}}
+    kept = {
+        "words": words,
+        "found": arrived,
+        "short_pages": {str(p.page): round(p.share, 3) for p in pages if p.found < p.words},
+    }
     data: DroppedData = {
         "markdown": "",
         "doc_id": found.document.doc_id,
@@ -138,8 +184,11 @@ def dropped_data(lease: Lease, store: Store, found: Found) -> DroppedData:
 
 Form = Callable[[Lease, Store, Found, int | None, int | None], tuple[DocumentPart, str]]
 FORMS: dict[str, Form] = {
-    "md": _markdown_form, "sections": _sections_form, "chunks": _chunks_form, "outline": _outline_form,
-}  # fmt: skip
+    "md": _markdown_form,
+    "sections": _sections_form,
+    "chunks": _chunks_form,
+    "outline": _outline_form,
+}
 
 
 def chunk_part(chunk: Chunk, text: str) -> ChunkPart:
@@ -184,18 +233,26 @@ def _part(found: Found, format: Format, total: int, shown: int, truncated: bool)
 
 
 class _Allowance:
-    """Hands out text until the characters or the tokens are used up; explicit characters win over tokens."""
+    """Hands out text until the characters or the tokens are used up; explicit characters win over
+    tokens.
+    """
 
     def __init__(self, max_chars: int | None, max_tokens: int | None) -> None:
         self._chars = max_chars
-        self._tokens = max_tokens - _FRAME_TOKENS // 2 if max_chars is None and max_tokens is not None else None
+        self._tokens = (
+            max_tokens - _FRAME_TOKENS // 2
+            if max_chars is None and max_tokens is not None
+            else None
+        )
         self.shown = 0
 
     def opens(self, tokens: int) -> bool:
         """True when another row may begin; what stands around its text costs `tokens`."""
         if self._tokens is not None:
             self._tokens -= tokens
-        return (self._tokens is None or self._tokens > 0) and (self._chars is None or self._chars > 0)
+        return (self._tokens is None or self._tokens > 0) and (
+            self._chars is None or self._chars > 0
+        )
 
     def holds(self, text: str) -> bool:
         """True when nothing of the text would be cut."""
@@ -214,7 +271,9 @@ class _Allowance:
 
 
 def _cut(text: str, max_chars: int | None, max_tokens: int | None) -> str:
-    """The beginning of the text within `max_chars`, else within `max_tokens`, ended at a line end where there is one late enough."""
+    """The beginning of the text within `max_chars`, else within `max_tokens`, ended at a line end
+    where there is one late enough.
+    """
     if max_chars is not None:
         end = max(0, min(max_chars, len(text)))
     elif max_tokens is None or estimate_tokens(text) <= max_tokens:
@@ -223,7 +282,11 @@ def _cut(text: str, max_chars: int | None, max_tokens: int | None) -> str:
         end, high = 0, len(text)
         while end < high:
             middle = (end + high + 1) // 2
-            end, high = (middle, high) if estimate_tokens(text[:middle]) <= max_tokens else (end, middle - 1)
+            end, high = (
+                (middle, high)
+                if estimate_tokens(text[:middle]) <= max_tokens
+                else (end, middle - 1)
+            )
     if end == len(text):
         return text
     line_end = text.rfind("\n", end // 2, end)

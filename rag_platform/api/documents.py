@@ -1,4 +1,6 @@
-"""Lists the documents of a namespace and reads one of them, for server, command line and pages; nothing here searches or writes."""
+"""Lists the documents of a namespace and reads one of them, for server, command line and pages;
+nothing here searches or writes.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,14 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from rag_platform.api.document_views import FORMS, Found, dropped_data
 from rag_platform.contract.markdown_views import documents_markdown, listed_line
-from rag_platform.contract.schema import DocumentData, DocumentGroup, DocumentPart, DocumentsData, DroppedData, ListedDocument
+from rag_platform.contract.schema import (
+    DocumentData,
+    DocumentGroup,
+    DocumentPart,
+    DocumentsData,
+    DroppedData,
+    ListedDocument,
+)
 from rag_platform.documents.metadata import effective
 from rag_platform.errors import InputError, IntegrityError, NotFoundError
 from rag_platform.indexes.catalog import CatalogReader
@@ -33,7 +42,7 @@ _GONE = ("retired", "deleted")
 _BAD = ("failed", "dead")
 
 
-# --- documents -------------------------------------------------------------------------------------------------------------
+# --- documents ----------------------------------------------------------------------------------
 
 
 class _Row(NamedTuple):
@@ -54,20 +63,34 @@ def list_documents(
     include_deleted: bool = False,
     max_tokens: int | None = None,
 ) -> DocumentsData:
-    """One page of a namespace's documents, by group and then by source_uri; a document with two tags stands in two groups.
+    """One page of a namespace's documents, by group and then by source_uri; a document with two
+    tags stands in two groups.
 
-    `filter` takes `tags`, `source` and `status`, each a value or a list of which one must match. A page ends after `limit` rows or
-    earlier, before it would exceed `max_tokens`; `next_cursor` goes on there even when documents came or went meanwhile. Retired and
-    deleted documents are left out unless `include_deleted` or a status filter names them. Raises InputError, or NotFoundError
+    `filter` takes `tags`, `source` and `status`, each a value or a list of which one must match. A
+    page ends after `limit` rows or earlier, before it would exceed `max_tokens`; `next_cursor` goes
+    on there even when documents came or went meanwhile. Retired and deleted documents are left out
+    unless `include_deleted` or a status filter names them. Raises InputError, or NotFoundError
     `unknown_namespace`.
     """
     if group_by is not None and group_by not in GROUPINGS:
-        raise InputError(f"cannot group by {group_by!r}; known: {', '.join(GROUPINGS)}, or null", code="unknown_group")
+        raise InputError(
+            f"cannot group by {group_by!r}; known: {', '.join(GROUPINGS)}, or null",
+            code="unknown_group",
+        )
     if not 1 <= limit <= MAX_LIMIT:
         raise InputError(f"limit {limit} is not within 1-{MAX_LIMIT}", code="bad_limit")
     wanted = _checked_filter(filter or {})
-    rows = [row for row in _rows(library, namespace) if _matches(row.listed, wanted, include_deleted)]
-    places = sorted(((key, row.listed["source_uri"], row.listed) for row in rows for key in _keys(row, group_by)), key=_place)
+    rows = [
+        row for row in _rows(library, namespace) if _matches(row.listed, wanted, include_deleted)
+    ]
+    places = sorted(
+        (
+            (key, row.listed["source_uri"], row.listed)
+            for row in rows
+            for key in _keys(row, group_by)
+        ),
+        key=_place,
+    )
     start = _position(cursor, group_by, places)
     page, next_cursor = _page(places[start:], limit, max_tokens, group_by)
     counts = Counter(key for key, _, _ in places)
@@ -92,18 +115,30 @@ def _checked_filter(given: Mapping[str, Any]) -> dict[str, set[str]]:
     wanted: dict[str, set[str]] = {}
     for key, value in given.items():
         if key not in FILTER_KEYS:
-            raise InputError(f"unknown filter {key!r}; known: {', '.join(FILTER_KEYS)}", code="unknown_filter")
+            raise InputError(
+                f"unknown filter {key!r}; known: {', '.join(FILTER_KEYS)}", code="unknown_filter"
+            )
         values = [value] if isinstance(value, str) else value
-        if not isinstance(values, (list, tuple)) or not all(isinstance(item, str) for item in values):
-            raise InputError(f"filter {key!r} takes a text or a list of texts, not {value!r}", code="bad_filter")
+        if not isinstance(values, (list, tuple)) or not all(
+            isinstance(item, str) for item in values
+        ):
+            raise InputError(
+                f"filter {key!r} takes a text or a list of texts, not {value!r}", code="bad_filter"
+            )
         wanted[key] = set(values)
     if unknown := sorted(wanted.get("status", set()) - set(STATUSES)):
-        raise InputError(f"unknown status {unknown[0]!r}; known: {', '.join(STATUSES)}", code="bad_filter")
+        raise InputError(
+            f"unknown status {unknown[0]!r}; known: {', '.join(STATUSES)}", code="bad_filter"
+        )
     return wanted
 
 
 def _matches(listed: ListedDocument, wanted: dict[str, set[str]], include_deleted: bool) -> bool:
-    if listed["status"] in _GONE and not include_deleted and listed["status"] not in wanted.get("status", set()):
+    if (
+        listed["status"] in _GONE
+        and not include_deleted
+        and listed["status"] not in wanted.get("status", set())
+    ):
         return False
     own = {"tags": set(listed["tags"]), "source": {listed["source"]}, "status": {listed["status"]}}
     return all(values & own[key] for key, values in wanted.items())
@@ -122,7 +157,9 @@ def _place(item: tuple[str, str, ListedDocument]) -> tuple[bool, str, str]:
     return (item[0] == "", item[0], item[1])
 
 
-def _position(cursor: str | None, group_by: str | None, places: Sequence[tuple[str, str, ListedDocument]]) -> int:
+def _position(
+    cursor: str | None, group_by: str | None, places: Sequence[tuple[str, str, ListedDocument]]
+) -> int:
     """Index of the first row after the one the cursor names."""
     if cursor is None:
         return 0
@@ -131,22 +168,32 @@ def _position(cursor: str | None, group_by: str | None, places: Sequence[tuple[s
         after = (key == "", str(key), str(source_uri))
     except (ValueError, TypeError) as error:
         raise InputError(
-            f"cursor {cursor[:40]!r} was not given out by a list; pass next_cursor of the page before unchanged", code="bad_cursor"
+            f"cursor {cursor[:40]!r} was not given out by a list; pass next_cursor of the page"
+            " before unchanged",
+            code="bad_cursor",
         ) from error
     if grouping != group_by:
-        raise InputError(f"the cursor belongs to a list grouped by {grouping}; ask with the same group_by", code="bad_cursor")
+        raise InputError(
+            f"the cursor belongs to a list grouped by {grouping}; ask with the same group_by",
+            code="bad_cursor",
+        )
     return next((index for index, item in enumerate(places) if _place(item) > after), len(places))
 
 
 def _page(
-    places: Sequence[tuple[str, str, ListedDocument]], limit: int, max_tokens: int | None, group_by: str | None
+    places: Sequence[tuple[str, str, ListedDocument]],
+    limit: int,
+    max_tokens: int | None,
+    group_by: str | None,
 ) -> tuple[Sequence[tuple[str, str, ListedDocument]], str | None]:
     """(rows of this page, cursor of the next one)."""
     length = min(limit, len(places))
     if max_tokens is not None:
         spent = 0
         for index, (_, _, listed) in enumerate(places[:length]):
-            spent += estimate_tokens(json.dumps(listed, ensure_ascii=False)) + estimate_tokens(listed_line(listed))
+            spent += estimate_tokens(json.dumps(listed, ensure_ascii=False)) + estimate_tokens(
+                listed_line(listed)
+            )
             if spent > max_tokens - 200 and index:
                 length = index
                 break
@@ -154,60 +201,106 @@ def _page(
     if length == len(places):
         return page, None
     key, source_uri, _ = page[-1]
-    return page, base64.urlsafe_b64encode(json.dumps([group_by, key, source_uri], ensure_ascii=False).encode()).decode()
+    return (
+        page,
+        base64.urlsafe_b64encode(
+            json.dumps([group_by, key, source_uri], ensure_ascii=False).encode()
+        ).decode(),
+    )
 
 
 def _rows(library: Library, namespace: str) -> list[_Row]:
-    """Every document the ledger knows, with the published chunks. Raises IntegrityError for a data root with releases and no ledger."""
+    """Every document the ledger knows, with the published chunks. Raises IntegrityError for a data
+    root with releases and no ledger.
+    """
     published, counts = _published(library, namespace)
     if not library.store.ledger_path.is_file():
         require(library.store.ledger_path)
         library.current(namespace)  # raises, naming the namespaces there are
     with closing(Ledger(library.store.ledger_path)) as ledger:
-        if namespace not in ledger.namespaces() and published is None and namespace != library.settings.default_namespace:
+        if (
+            namespace not in ledger.namespaces()
+            and published is None
+            and namespace != library.settings.default_namespace
+        ):
             known = sorted({*ledger.namespaces(), *library.namespaces()})
-            raise NotFoundError(f"unknown namespace {namespace!r}; known: {', '.join(known) or 'none'}", code="unknown_namespace")
+            raise NotFoundError(
+                f"unknown namespace {namespace!r}; known: {', '.join(known) or 'none'}",
+                code="unknown_namespace",
+            )
         versions = ledger.versions(namespace)
-        newest, by_id = {version.doc_id: version for version in versions}, {version.version_id: version for version in versions}
-        hidden = {stone.doc_id for stone in ledger.tombstones(namespace) if stone.version_id is None}
+        newest, by_id = (
+            {version.doc_id: version for version in versions},
+            {version.version_id: version for version in versions},
+        )
+        hidden = {
+            stone.doc_id for stone in ledger.tombstones(namespace) if stone.version_id is None
+        }
         documents = ledger.documents(namespace)
     rows: list[_Row] = []
     for document in documents:
         last = newest.get(document.doc_id)
         version_id = document.live_version or (last.version_id if last else "")
-        shown = effective(document, by_id[version_id]) if version_id in by_id else document  # with the words of its file, as filters see it
+        # with the words of its file, as filters see it
+        shown = effective(document, by_id[version_id]) if version_id in by_id else document
         status = _status(document, last, hidden, counts)
-        rows.append(_row(shown, version_id, counts.get(version_id, 0), status, _problem(document, last) if status not in _GONE else ""))
+        rows.append(
+            _row(
+                shown,
+                version_id,
+                counts.get(version_id, 0),
+                status,
+                _problem(document, last) if status not in _GONE else "",
+            )
+        )
     return rows
 
 
 def document_states(library: Library, namespace: str) -> Counter[str]:
-    """How many documents of a namespace are in each status; also `problem`: those whose newest version failed, whatever is still live."""
+    """How many documents of a namespace are in each status; also `problem`: those whose newest
+    version failed, whatever is still live.
+    """
     listed = [row.listed for row in _rows(library, namespace)]
-    return Counter([*(row["status"] for row in listed), *("problem" for row in listed if row["problem"])])
+    return Counter(
+        [*(row["status"] for row in listed), *("problem" for row in listed if row["problem"])]
+    )
 
 
 def _published(library: Library, namespace: str) -> tuple[list[Document] | None, dict[str, int]]:
-    """(documents of the published release, chunks by version_id); (None, {}) before the first release."""
+    """(documents of the published release, chunks by version_id); (None, {}) before the first
+    release.
+    """
     if not library.store.current_path(namespace).is_file():
         return None, {}
     with library.lease(namespace) as lease:
         return lease.release.catalog.documents(), lease.release.catalog.chunk_counts()
 
 
-def _status(document: Document, newest: Version | None, hidden: Iterable[str], published: Mapping[str, int]) -> str:
+def _status(
+    document: Document, newest: Version | None, hidden: Iterable[str], published: Mapping[str, int]
+) -> str:
     if document.doc_id in hidden:
         return "deleted"
     if document.status != "active":
         return document.status
     if document.live_version in published:
         return "active"
-    return "failed" if document.live_version is None and newest is not None and newest.status in _BAD else "pending"
+    return (
+        "failed"
+        if document.live_version is None and newest is not None and newest.status in _BAD
+        else "pending"
+    )
 
 
 def _problem(document: Document, newest: Version | None) -> str:
-    """Why the newest version of a document is not what readers see, empty when it did not fail or its source holds another by now."""
-    if newest is None or newest.status not in _BAD or document.wanted_version not in (None, newest.version_id):
+    """Why the newest version of a document is not what readers see, empty when it did not fail or
+    its source holds another by now.
+    """
+    if (
+        newest is None
+        or newest.status not in _BAD
+        or document.wanted_version not in (None, newest.version_id)
+    ):
         return ""
     return f"[{newest.code}] {newest.reason}"
 
@@ -229,7 +322,7 @@ def _row(document: Document, version_id: str, chunks: int, status: str, problem:
     return _Row(listed, document.categories)
 
 
-# --- one document ------------------------------------------------------------------------------------------------------------
+# --- one document -------------------------------------------------------------------------------
 
 
 def get_document(
@@ -242,19 +335,27 @@ def get_document(
     max_chars: int | None = None,
     max_tokens: int | None = None,
 ) -> DocumentData:
-    """A document of the published release: its text, its sections or chunks with their text, or its outline.
+    """A document of the published release: its text, its sections or chunks with their text, or its
+    outline.
 
-    `md` is the facts text with the recorded `asset://` targets and nothing else. At most `max_chars` characters of text are shown; without
-    it the text is cut where the data would exceed `max_tokens`. A cut is said in `warnings`, `truncated` and `total_chars`. Raises
-    NotFoundError for an unknown document (naming near ones), for one that was deleted (saying when), and for a version that is not live
-    (naming the live one); IntegrityError when its files are lost.
+    `md` is the facts text with the recorded `asset://` targets and nothing else. At most
+    `max_chars` characters of text are shown; without it the text is cut where the data would exceed
+    `max_tokens`. A cut is said in `warnings`, `truncated` and `total_chars`. Raises NotFoundError
+    for an unknown document (naming near ones), for one that was deleted (saying when), and for a
+    version that is not live (naming the live one); IntegrityError when its files are lost.
     """
     if format not in FORMS:
-        raise InputError(f"unknown format {format!r}; known: {', '.join(FORMS)}", code="unknown_format")
+        raise InputError(
+            f"unknown format {format!r}; known: {', '.join(FORMS)}", code="unknown_format"
+        )
     if max_chars is not None and max_chars < 1:
         raise InputError(f"max_chars {max_chars} is less than 1", code="bad_limit")
     part, markdown = _read(
-        library, namespace, doc_id, version_id, lambda lease, found: FORMS[format](lease, library.store, found, max_chars, max_tokens)
+        library,
+        namespace,
+        doc_id,
+        version_id,
+        lambda lease, found: FORMS[format](lease, library.store, found, max_chars, max_tokens),
     )
     data: DocumentData = {"markdown": markdown, "document": part}
     if part["truncated"]:
@@ -262,16 +363,33 @@ def get_document(
     return data
 
 
-def list_dropped(library: Library, namespace: str, doc_id: str, *, version_id: str | None = None) -> DroppedData:
-    """What of a document's text stands in no chunk, with its place and reason, from what is stored; and how much a second reader found.
+def list_dropped(
+    library: Library, namespace: str, doc_id: str, *, version_id: str | None = None
+) -> DroppedData:
+    """What of a document's text stands in no chunk, with its place and reason, from what is stored;
+    and how much a second reader found.
 
     Raises as `get_document` does.
     """
-    return _read(library, namespace, doc_id, version_id, lambda lease, found: dropped_data(lease, library.store, found))
+    return _read(
+        library,
+        namespace,
+        doc_id,
+        version_id,
+        lambda lease, found: dropped_data(lease, library.store, found),
+    )
 
 
-def _read(library: Library, namespace: str, doc_id: str, version_id: str | None, read: Callable[[Lease, Found], ReadT]) -> ReadT:
-    """What is read of a document, of the newest release when the one it was begun with was replaced and its data removed meanwhile."""
+def _read(
+    library: Library,
+    namespace: str,
+    doc_id: str,
+    version_id: str | None,
+    read: Callable[[Lease, Found], ReadT],
+) -> ReadT:
+    """What is read of a document, of the newest release when the one it was begun with was replaced
+    and its data removed meanwhile.
+    """
     while True:
         with library.lease(namespace) as lease:
             hidden = library.hidden_names(lease)
@@ -279,63 +397,109 @@ def _read(library: Library, namespace: str, doc_id: str, version_id: str | None,
             try:
                 return read(lease, found)
             except FileNotFoundError as error:
-                if library.current(namespace) == lease.release_id and library.hidden_names(lease) == hidden:
-                    raise IntegrityError(f"{Path(str(error.filename)).name} of {found.version.version_id} is gone from disk; "
-                                         "process the document anew with `rag rebuild`", code="files_missing") from error  # fmt: skip
+                if (
+                    library.current(namespace) == lease.release_id
+                    and library.hidden_names(lease) == hidden
+                ):
+                    raise IntegrityError(
+                        f"{Path(str(error.filename)).name} of {found.version.version_id} is gone"
+                        " from disk; process the document anew with `rag rebuild`",
+                        code="files_missing",
+                    ) from error
 
 
 def _cut_notice(part: DocumentPart, max_chars: int | None) -> str:
-    shown = f"only the beginning is shown ({part['shown_chars']} of {part['total_chars']} characters)"
+    shown = (
+        f"only the beginning is shown ({part['shown_chars']} of {part['total_chars']} characters)"
+    )
     if part["format"] == "outline":
-        return "only the first sections of the outline are shown; query with filters {doc_id, section_path} finds the rest"
+        return (
+            "only the first sections of the outline are shown; query with filters {doc_id,"
+            " section_path} finds the rest"
+        )
     bound = "the result budget" if max_chars is None else f"max_chars {max_chars}"
-    return f"{shown}: {bound} is used up; raise max_chars, or take format=outline and query with filters {{doc_id, section_path}}"
+    return (
+        f"{shown}: {bound} is used up; raise max_chars, or take format=outline and query with"
+        " filters {doc_id, section_path}"
+    )
 
 
-def _find(lease: Lease, doc_id: str, version_id: str | None, hidden: frozenset[str], store: Store) -> Found:
+def _find(
+    lease: Lease, doc_id: str, version_id: str | None, hidden: frozenset[str], store: Store
+) -> Found:
     reader = lease.release.catalog
     document = reader.document(doc_id)
     if document is None or document.doc_id in hidden or document.live_version in hidden:
         if deleted := _deleted(store, lease.namespace, doc_id):
-            raise NotFoundError(f"document {doc_id!r} was deleted on {deleted}", code="document_deleted", deleted_at=deleted)
+            raise NotFoundError(
+                f"document {doc_id!r} was deleted on {deleted}",
+                code="document_deleted",
+                deleted_at=deleted,
+            )
         raise _unknown_document(reader, doc_id, lease.namespace, hidden)
     version = reader.version(document.live_version or "")
     if version is None:
-        raise NotFoundError(f"document {doc_id!r} has no version in release {lease.release_id}; rebuild it with `rag rebuild`")
+        raise NotFoundError(
+            f"document {doc_id!r} has no version in release {lease.release_id}; rebuild it with"
+            " `rag rebuild`"
+        )
     if version_id is not None and version_id != version.version_id:
         raise NotFoundError(
-            f"version {version_id!r} is not live; the live version of {doc_id} in release {lease.release_id} is {version.version_id}; "
-            "leave version_id out to read that one",
-            code="version_not_live", live_version=version.version_id, release_id=lease.release_id,
-        )  # fmt: skip
+            f"version {version_id!r} is not live; the live version of {doc_id} in release"
+            f" {lease.release_id} is {version.version_id}; leave version_id out to read that one",
+            code="version_not_live",
+            live_version=version.version_id,
+            release_id=lease.release_id,
+        )
     assets = dict.fromkeys(link.asset_id for link in reader.media(doc_id) if link.asset_id)
     return Found(document, version, list(assets))
 
 
 def _deleted(store: Store, namespace: str, doc_id: str) -> str:
-    """When a document, or the version of it that was live, was deleted; empty when it was not, or is there again."""
+    """When a document, or the version of it that was live, was deleted; empty when it was not, or
+    is there again.
+    """
     if not store.ledger_path.is_file():
         return ""
     with closing(Ledger(store.ledger_path)) as ledger:
-        return next((stone.created_at for stone in reversed(ledger.tombstones(namespace)) if stone.doc_id == doc_id), "")
+        return next(
+            (
+                stone.created_at
+                for stone in reversed(ledger.tombstones(namespace))
+                if stone.doc_id == doc_id
+            ),
+            "",
+        )
 
 
-def _unknown_document(reader: CatalogReader, doc_id: str, namespace: str, hidden: frozenset[str]) -> NotFoundError:
+def _unknown_document(
+    reader: CatalogReader, doc_id: str, namespace: str, hidden: frozenset[str]
+) -> NotFoundError:
     known = [document for document in reader.documents() if document.doc_id not in hidden]
-    same = [d.doc_id for d in known if doc_id in (d.filename, d.source_uri, d.title, d.source_uri.rpartition("/")[2])]
+    same = [
+        d.doc_id
+        for d in known
+        if doc_id in (d.filename, d.source_uri, d.title, d.source_uri.rpartition("/")[2])
+    ]
     ids = [d.doc_id for d in known]
     part = [known_id for known_id in ids if doc_id and doc_id.lower() in known_id]
     near = (same or part or difflib.get_close_matches(doc_id, ids, n=3, cutoff=0.5))[:3]
     hint = f"did you mean {', '.join(near)}?" if near else "list_documents shows the ids there are"
-    return NotFoundError(f"no document {doc_id!r} in namespace {namespace!r}; {hint}", code="unknown_document", near=near)
+    return NotFoundError(
+        f"no document {doc_id!r} in namespace {namespace!r}; {hint}",
+        code="unknown_document",
+        near=near,
+    )
 
 
 def hidden_by_ledger(store: Store) -> Hidden:
     """The function that a Library asks for the doc_ids and version_ids which tombstones hide.
 
-    It raises IntegrityError `no_ledger` where the ledger is gone, or is none that knows of the release: what was deleted is not known then.
+    It raises IntegrityError `no_ledger` where the ledger is gone, or is none that knows of the
+    release: what was deleted is not known then.
     """
-    opened: list[tuple[tuple[int, int], Ledger]] = []  # kept open: opening costs more than asking, and every query asks
+    # kept open: opening costs more than asking, and every query asks
+    opened: list[tuple[tuple[int, int], Ledger]] = []
 
     def hidden(namespace: str, since: int) -> frozenset[str]:
         require(store.ledger_path)
@@ -345,10 +509,15 @@ def hidden_by_ledger(store: Store) -> Hidden:
             opened.append((file, Ledger(store.ledger_path)))
         ledger = opened[-1][1]
         if (last := ledger.deletion_sequence(namespace)) < since:
-            raise IntegrityError(f"the ledger knows of {last} deletions in namespace {namespace!r}, the release of {since}: it is an older "
-                                 "copy or another one; put the newest back", code="no_ledger")  # fmt: skip
+            raise IntegrityError(
+                f"the ledger knows of {last} deletions in namespace {namespace!r}, the release of"
+                f" {since}: it is an older copy or another one; put the newest back",
+                code="no_ledger",
+            )
         if last == since:
             return frozenset()
-        return frozenset(stone.version_id or stone.doc_id for stone in ledger.tombstones(namespace, since=since))
+        return frozenset(
+            stone.version_id or stone.doc_id for stone in ledger.tombstones(namespace, since=since)
+        )
 
     return hidden

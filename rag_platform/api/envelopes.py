@@ -1,4 +1,6 @@
-"""Turns results and errors into the public contract: envelopes, query answers, exit codes. Pure functions, shared by server and CLI."""
+"""Turns results and errors into the public contract: envelopes, query answers, exit codes. Pure
+functions, shared by server and CLI.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,18 @@ DETAILS = ("full", "brief")
 DONE, NOTHING_DONE, USAGE, PARTLY_DONE = 0, 1, 2, 3
 
 _BRIEF_SNIPPET = 160
-# An absolute path that is no part of a URL or of a relative path; only its last name may leave the machine.
-_PATH = re.compile(r"(?<![\w/:.~-])(?:[A-Za-z]:[\\/]|~?/)(?:[^\s'\"/\\:*?<>|]+[\\/])+([^\s'\"/\\:*?<>|]*)")
+# An absolute path that is no part of a URL or of a relative path; only its last name may leave the
+# machine.
+_PATH = re.compile(
+    r"(?<![\w/:.~-])(?:[A-Za-z]:[\\/]|~?/)(?:[^\s'\"/\\:*?<>|]+[\\/])+([^\s'\"/\\:*?<>|]*)"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class _Sizes:
-    """How many characters of a chunk stand in the passage of `markdown`, in a citation's text and in a snippet; 0 leaves passages out."""
+    """How many characters of a chunk stand in the passage of `markdown`, in a citation's text and
+    in a snippet; 0 leaves passages out.
+    """
 
     passage: int
     text: int
@@ -43,53 +50,89 @@ class _Unsearched(QueryData):
 
 
 _WHOLE = 10**9
-# Tried in this order until the data fits its budget; the passages, which are what a reader reads, shrink last.
+# Tried in this order until the data fits its budget; the passages, which are what a reader reads,
+# shrink last.
 _FULL = (
-    _Sizes(_WHOLE, _WHOLE, 320), _Sizes(_WHOLE, 480, 200), _Sizes(_WHOLE, 300, 120), _Sizes(700, 240, 100), _Sizes(560, 180, 90),
-    _Sizes(440, 140, 80), _Sizes(340, 120, 80), _Sizes(240, 100, 60), _Sizes(160, 80, 60),
-)  # fmt: skip
+    _Sizes(_WHOLE, _WHOLE, 320),
+    _Sizes(_WHOLE, 480, 200),
+    _Sizes(_WHOLE, 300, 120),
+    _Sizes(700, 240, 100),
+    _Sizes(560, 180, 90),
+    _Sizes(440, 140, 80),
+    _Sizes(340, 120, 80),
+    _Sizes(240, 100, 60),
+    _Sizes(160, 80, 60),
+)
 _BRIEF = (_Sizes(0, _BRIEF_SNIPPET, _BRIEF_SNIPPET), _Sizes(0, 80, 80))
 
 
-# --- envelopes -----------------------------------------------------------------------------------------------------------
+# --- envelopes ----------------------------------------------------------------------------------
 
 
 def envelope(data: Mapping[str, Any], trace_id: str, warnings: Sequence[str] = ()) -> Json:
-    """The envelope (`contract.Envelope`) of a call that was done, each warning once; of a failed one where the data tell a `failure`."""
+    """The envelope (`contract.Envelope`) of a call that was done, each warning once; of a failed
+    one where the data tell a `failure`.
+    """
     shown = to_json(dict(data))
     failed = shown.pop("failure", None)
-    return {"ok": failed is None, "trace_id": trace_id, "data": shown, "warnings": list(dict.fromkeys(warnings)), "error": failed}
+    return {
+        "ok": failed is None,
+        "trace_id": trace_id,
+        "data": shown,
+        "warnings": list(dict.fromkeys(warnings)),
+        "error": failed,
+    }
 
 
-def failure(error: BaseException, trace_id: str, *, local: bool = False, warnings: Sequence[str] = ()) -> Json:
-    """The envelope of a call that failed: code, message and details of a RagError, `internal_error` for anything else.
+def failure(
+    error: BaseException, trace_id: str, *, local: bool = False, warnings: Sequence[str] = ()
+) -> Json:
+    """The envelope of a call that failed: code, message and details of a RagError, `internal_error`
+    for anything else.
 
-    `details.kind` is `usage` for a wrong argument, `not_found` for a name that does not exist, else `failed`.
-    Absolute paths in them are cut to their last name unless `local`: the command line talks to the owner of the machine, a server may not.
+    `details.kind` is `usage` for a wrong argument, `not_found` for a name that does not exist, else
+    `failed`. Absolute paths in them are cut to their last name unless `local`: the command line
+    talks to the owner of the machine, a server may not.
     """
     if isinstance(error, RagError):
         code, message, details = error.code, error.message, to_json(error.details)
     else:
         code, details = "internal_error", {}
-        message = f"internal error ({type(error).__name__}); trace {trace_id or 'unknown'} and the log have the details"
+        message = (
+            f"internal error ({type(error).__name__}); trace {trace_id or 'unknown'} and the log"
+            " have the details"
+        )
     if not local:
         message, details = without_paths(message), without_paths(details)
     part = {"code": code, "message": message, "details": {**_plain(details), "kind": _kind(error)}}
-    return {"ok": False, "trace_id": trace_id, "data": None, "warnings": list(warnings), "error": part}
+    return {
+        "ok": False,
+        "trace_id": trace_id,
+        "data": None,
+        "warnings": list(warnings),
+        "error": part,
+    }
 
 
 def public(result: QueryResult) -> QueryResult:
-    """The result as it may leave the machine: absolute paths in what it says of failures are cut to their last name."""
+    """The result as it may leave the machine: absolute paths in what it says of failures are cut to
+    their last name.
+    """
     if not result.warnings:
         return result
     changes: dict[str, Any] = {"warnings": tuple(without_paths(result.warnings))}
     if (error := result.flags.get("error")) is not None:  # then the answer says no more than that
-        changes |= {"answer_markdown": without_paths(result.answer_markdown), "flags": {**result.flags, "error": without_paths(error)}}
+        changes |= {
+            "answer_markdown": without_paths(result.answer_markdown),
+            "flags": {**result.flags, "error": without_paths(error)},
+        }
     return dataclasses.replace(result, **changes)
 
 
 def exit_code(outcome: Mapping[str, Any]) -> int:
-    """The exit code of a command: 0 done, 1 nothing done, 2 usage (a wrong argument), 3 done but some documents failed."""
+    """The exit code of a command: 0 done, 1 nothing done, 2 usage (a wrong argument), 3 done but
+    some documents failed.
+    """
     if not outcome["ok"]:
         error = outcome["error"]
         return USAGE if error and error["details"].get("kind") == "usage" else NOTHING_DONE
@@ -109,7 +152,9 @@ def _kind(error: BaseException) -> str:
 
 
 def without_paths(value: Any) -> Any:
-    """Text, or JSON data of texts, with absolute paths cut to their last name; tuples become lists."""
+    """Text, or JSON data of texts, with absolute paths cut to their last name; tuples become
+    lists.
+    """
     if isinstance(value, str):
         return _PATH.sub(r"\1", value)
     if isinstance(value, dict):
@@ -128,21 +173,30 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
 
 
-# --- query ---------------------------------------------------------------------------------------------------------------
+# --- query --------------------------------------------------------------------------------------
 
 
-def fit_query(result: QueryResult, detail: str = "full", max_tokens: int = 8000) -> tuple[QueryData, list[str]]:
-    """(data, warnings) of a query; the warnings are the engine's own and what had to be cut for `max_tokens`. `markdown` notes them too.
+def fit_query(
+    result: QueryResult, detail: str = "full", max_tokens: int = 8000
+) -> tuple[QueryData, list[str]]:
+    """(data, warnings) of a query; the warnings are the engine's own and what had to be cut for
+    `max_tokens`. `markdown` notes them too.
 
-    `full` quotes the passages in `markdown`, `brief` only names the cited ones. Every result has a citation: those of the answer keep their
-    number, the others follow. A cut text is a verbatim beginning of its chunk; only when that is not enough, the last results go.
+    `full` quotes the passages in `markdown`, `brief` only names the cited ones. Every result has a
+    citation: those of the answer keep their number, the others follow. A cut text is a verbatim
+    beginning of its chunk; only when that is not enough, the last results go.
     """
     if detail not in DETAILS:
-        raise InputError(f"unknown detail {detail!r}; known: {', '.join(DETAILS)}", code="unknown_detail")
+        raise InputError(
+            f"unknown detail {detail!r}; known: {', '.join(DETAILS)}", code="unknown_detail"
+        )
     numbered = _numbered(result)
     longest = max((len(hit.chunk_text) for hit in result.hits), default=0)
     levels = _FULL if detail == "full" else _BRIEF
-    cut = f"texts were cut to fit {max_tokens} tokens (those of citations to %d characters); ask for fewer with top_k, or read a source in "
+    cut = (
+        f"texts were cut to fit {max_tokens} tokens (those of citations to %d characters); ask for"
+        " fewer with top_k, or read a source in "
+    )
 
     @cache
     def built(level: int, count: int) -> tuple[QueryData, list[str]]:
@@ -150,7 +204,10 @@ def fit_query(result: QueryResult, detail: str = "full", max_tokens: int = 8000)
         if detail == "full" and levels[level].text < longest:
             notes.append(cut % levels[level].text + "full with get_document")
         if count < len(result.hits):
-            notes.append(f"{len(result.hits) - count} of {len(result.hits)} results were left out to fit {max_tokens} tokens")
+            notes.append(
+                f"{len(result.hits) - count} of {len(result.hits)} results were left out to fit"
+                f" {max_tokens} tokens"
+            )
         return _query_data(result, numbered, levels[level], count, notes), notes
 
     def small(data: QueryData) -> bool:
@@ -167,7 +224,9 @@ def fit_query(result: QueryResult, detail: str = "full", max_tokens: int = 8000)
     level = bisect_left(range(last), True, lo=1, key=lambda number: fits(number, everything))
     if level < last or fits(last, everything):
         return built(level, everything)
-    fewer = bisect_left(range(everything - 1), True, key=lambda dropped: fits(last, everything - dropped))
+    fewer = bisect_left(
+        range(everything - 1), True, key=lambda dropped: fits(last, everything - dropped)
+    )
     return built(last, max(everything - fewer, 1))
 
 
@@ -176,14 +235,27 @@ def _numbered(result: QueryResult) -> dict[str, Citation]:
     known = {citation.chunk_id: citation for citation in result.citations}
     number = max((citation.id for citation in result.citations), default=0)
     others = [hit for hit in result.hits if hit.chunk_id not in known]
-    return known | {hit.chunk_id: citing.citation(number + n, hit) for n, hit in enumerate(others, 1)}
+    return known | {
+        hit.chunk_id: citing.citation(number + n, hit) for n, hit in enumerate(others, 1)
+    }
 
 
-def _query_data(result: QueryResult, numbered: Mapping[str, Citation], sizes: _Sizes, count: int, notes: Sequence[str]) -> QueryData:
+def _query_data(
+    result: QueryResult,
+    numbered: Mapping[str, Citation],
+    sizes: _Sizes,
+    count: int,
+    notes: Sequence[str],
+) -> QueryData:
     hits = result.hits[:count]
     several = len(result.releases) > 1
-    parts = {chunk_id: citation_part(citation, sizes.text, named=several) for chunk_id, citation in numbered.items()}
-    uncited = [numbered[hit.chunk_id] for hit in hits if numbered[hit.chunk_id] not in result.citations]
+    parts = {
+        chunk_id: citation_part(citation, sizes.text, named=several)
+        for chunk_id, citation in numbered.items()
+    }
+    uncited = [
+        numbered[hit.chunk_id] for hit in hits if numbered[hit.chunk_id] not in result.citations
+    ]
     data: QueryData = {
         "markdown": _query_markdown(result, uncited, sizes, notes),
         "answer_markdown": result.answer_markdown,
@@ -206,7 +278,9 @@ def _query_data(result: QueryResult, numbered: Mapping[str, Citation], sizes: _S
         return data
     message = f"the library could not be searched: {without_paths(told['message'])}"
     details = {"kind": "failed", "causes": told.get("causes", [])}
-    return _Unsearched(**data, failure={"code": told["code"], "message": message, "details": details})
+    return _Unsearched(
+        **data, failure={"code": told["code"], "message": message, "details": details}
+    )
 
 
 def _result(hit: Hit, citation: CitationPart, sizes: _Sizes) -> ResultPart:
@@ -222,8 +296,12 @@ def _result(hit: Hit, citation: CitationPart, sizes: _Sizes) -> ResultPart:
     }
 
 
-def citation_part(citation: Citation, max_chars: int = _WHOLE, *, named: bool = False) -> CitationPart:
-    """The public form of a citation; its text is the chunk's own, at most its first `max_chars` characters; `named` tells its namespace."""
+def citation_part(
+    citation: Citation, max_chars: int = _WHOLE, *, named: bool = False
+) -> CitationPart:
+    """The public form of a citation; its text is the chunk's own, at most its first `max_chars`
+    characters; `named` tells its namespace.
+    """
     part: CitationPart = {
         "id": citation.id,
         "chunk_id": citation.chunk_id,
@@ -260,16 +338,26 @@ def snippet(text: str, max_chars: int) -> str:
 
 
 def source_line(citation: Citation) -> str:
-    """`file, heading, page or lines`: how a citation reads in a list of sources; edited text says so."""
-    where = [citation.source_uri, citation.section_path, format_place(citation.page_range, citation.line_range, citation.locator)]
+    """`file, heading, page or lines`: how a citation reads in a list of sources; edited text says
+    so.
+    """
+    where = [
+        citation.source_uri,
+        citation.section_path,
+        format_place(citation.page_range, citation.line_range, citation.locator),
+    ]
     where.append(edited(citation.edited_from))
     return ", ".join(part for part in where if part)
 
 
-def _query_markdown(result: QueryResult, uncited: Sequence[Citation], sizes: _Sizes, notes: Sequence[str]) -> str:
-    """Answer, its sources, what else was found, and what to know about the run: a client that shows only text needs nothing else.
+def _query_markdown(
+    result: QueryResult, uncited: Sequence[Citation], sizes: _Sizes, notes: Sequence[str]
+) -> str:
+    """Answer, its sources, what else was found, and what to know about the run: a client that shows
+    only text needs nothing else.
 
-    The marks [n] are those of the answer's citations; what was only found has a plain number, so that no mark points at nothing.
+    The marks [n] are those of the answer's citations; what was only found has a plain number, so
+    that no mark points at nothing.
     """
     parts = [result.answer_markdown.strip() or "No passage of this library answers the question."]
     if result.citations:
@@ -278,9 +366,16 @@ def _query_markdown(result: QueryResult, uncited: Sequence[Citation], sizes: _Si
         parts += ["**Also found**", _listed([(f"({c.id})", c) for c in uncited], sizes)]
     parts += [f"Note: {note}" for note in notes]
     images = len({asset_id for hit in result.hits for asset_id in hit.asset_ids})
-    several = ", ".join(f"{namespace} {release_id}" for namespace, release_id in result.releases.items())
+    several = ", ".join(
+        f"{namespace} {release_id}" for namespace, release_id in result.releases.items()
+    )
     release = f"releases {several}" if len(result.releases) > 1 else f"release {result.release_id}"
-    facts = [f"mode {result.effective_mode}", f"confidence {result.confidence:.2f}", release, result.trace_id]
+    facts = [
+        f"mode {result.effective_mode}",
+        f"confidence {result.confidence:.2f}",
+        release,
+        result.trace_id,
+    ]
     if images:
         facts.insert(0, f"{counted(images, 'image')} in these sources")
     if result.matched_count is not None:
@@ -292,7 +387,10 @@ def _query_markdown(result: QueryResult, uncited: Sequence[Citation], sizes: _Si
 def _listed(citations: Sequence[tuple[str, Citation]], sizes: _Sizes) -> str:
     if not sizes.passage:
         return "\n".join(f"- {mark} {source_line(citation)}" for mark, citation in citations)
-    return "\n\n".join(f"{mark} {source_line(citation)}\n\n{_quoted(citation.text, sizes.passage)}" for mark, citation in citations)
+    return "\n\n".join(
+        f"{mark} {source_line(citation)}\n\n{_quoted(citation.text, sizes.passage)}"
+        for mark, citation in citations
+    )
 
 
 def _quoted(text: str, max_chars: int) -> str:

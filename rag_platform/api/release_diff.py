@@ -1,4 +1,6 @@
-"""Two releases of a namespace side by side: documents, chunks, and what the questions asked lately would find in each."""
+"""Two releases of a namespace side by side: documents, chunks, and what the questions asked lately
+would find in each.
+"""
 
 from __future__ import annotations
 
@@ -81,35 +83,58 @@ class ReleaseDiff:
         return {"markdown": _markdown(self), **to_json(self), "queries": queries}
 
 
-def compare(library: Library, namespace: str, before: str | None = None, after: str | None = None, *, queries: int = 20) -> ReleaseDiff:
-    """The difference of two kept releases: of the published one against its parent, unless others are named.
+def compare(
+    library: Library,
+    namespace: str,
+    before: str | None = None,
+    after: str | None = None,
+    *,
+    queries: int = 20,
+) -> ReleaseDiff:
+    """The difference of two kept releases: of the published one against its parent, unless others
+    are named.
 
-    At most `queries` of the questions asked lately are put to both. Raises NotFoundError for a release that is not kept, ReleaseError
-    `no_parent` when there is none to compare with.
+    At most `queries` of the questions asked lately are put to both. Raises NotFoundError for a
+    release that is not kept, ReleaseError `no_parent` when there is none to compare with.
     """
     after = after or library.current(namespace)
     if before is None:
         before = manifest_of(library.store, namespace, after).parent
         if before is None:
-            raise ReleaseError(f"release {after} has no parent; name two: `rag releases diff BEFORE AFTER`", code="no_parent")
+            raise ReleaseError(
+                f"release {after} has no parent; name two: `rag releases diff BEFORE AFTER`",
+                code="no_parent",
+            )
     with library.lease(namespace, before) as old, library.lease(namespace, after) as new:
         documents, unchanged, hidden, kept = _documents(library, old, new)
-    asked, wordless = asked_questions(library.store.logs_dir, namespace, queries) if queries else ([], 0)
+    asked, wordless = (
+        asked_questions(library.store.logs_dir, namespace, queries) if queries else ([], 0)
+    )
     chunks = {
         "added": sum(change.chunks_added for change in documents),
         "removed": sum(change.chunks_removed for change in documents),
         "kept": kept + sum(change.chunks_kept for change in documents),
     }
     compared = tuple(_query(library, namespace, request, before, after) for request in asked)
-    return ReleaseDiff(namespace, before, after, documents, unchanged, hidden, chunks, compared, wordless)
+    return ReleaseDiff(
+        namespace, before, after, documents, unchanged, hidden, chunks, compared, wordless
+    )
 
 
-def _documents(library: Library, old: Lease, new: Lease) -> tuple[tuple[DocumentChange, ...], int, int, int]:
-    """(documents that differ, how many do not, how many are hidden, chunks of those that do not differ)."""
+def _documents(
+    library: Library, old: Lease, new: Lease
+) -> tuple[tuple[DocumentChange, ...], int, int, int]:
+    """(documents that differ, how many do not, how many are hidden, chunks of those that do not
+    differ).
+    """
     hidden = library.hidden_names(old) | library.hidden_names(new)
     left, right = _held(old), _held(new)
     ids = sorted(left.keys() | right.keys())
-    gone = {i for i in ids if i in hidden or any(side[i].live_version in hidden for side in (left, right) if i in side)}
+    gone = {
+        i
+        for i in ids
+        if i in hidden or any(side[i].live_version in hidden for side in (left, right) if i in side)
+    }
     changes: list[DocumentChange] = []
     unchanged = kept = 0
     for doc_id in (i for i in ids if i not in gone):
@@ -134,16 +159,26 @@ def _version(document: Document | None) -> str:
 
 
 def _chunk_ids(lease: Lease, document: Document | None) -> set[str]:
-    return set(lease.release.catalog.chunk_ids("version_id = ?", (document.live_version,))) if document else set()
+    return (
+        set(lease.release.catalog.chunk_ids("version_id = ?", (document.live_version,)))
+        if document
+        else set()
+    )
 
 
 def _query(library: Library, namespace: str, asked: Json, before: str, after: str) -> QueryChange:
     """How the hits of one question differ."""
     request = QueryRequest(
-        **{key: value for key, value in asked.items() if key in _REQUEST_FIELDS}, namespace=namespace, top_k=TOP_K, answer=False
+        **{key: value for key, value in asked.items() if key in _REQUEST_FIELDS},
+        namespace=namespace,
+        top_k=TOP_K,
+        answer=False,
     )
     try:
-        one, other = (answer(library, dataclasses.replace(request, release_id=release_id)).hits for release_id in (before, after))
+        one, other = (
+            answer(library, dataclasses.replace(request, release_id=release_id)).hits
+            for release_id in (before, after)
+        )
     except RagError as error:
         return QueryChange(request.text, problem=error.message)
     places = _places(one, other)
@@ -151,7 +186,11 @@ def _query(library: Library, namespace: str, asked: Json, before: str, after: st
         request.text,
         entered=tuple(place for place in places if place.before is None),
         left=tuple(place for place in places if place.after is None),
-        moved=tuple(place for place in places if None not in (place.before, place.after) and place.before != place.after),
+        moved=tuple(
+            place
+            for place in places
+            if None not in (place.before, place.after) and place.before != place.after
+        ),
     )
 
 
@@ -159,7 +198,10 @@ def _places(one: Sequence[Hit], other: Sequence[Hit]) -> list[Place]:
     """Every chunk of both lists with its ranks, the new order first."""
     ranks, now = {hit.chunk_id: hit.rank for hit in one}, {hit.chunk_id: hit.rank for hit in other}
     hits = {hit.chunk_id: hit for hit in (*other, *one)}
-    return [Place(i, hit.source_uri, hit.section_path, ranks.get(i), now.get(i)) for i, hit in hits.items()]
+    return [
+        Place(i, hit.source_uri, hit.section_path, ranks.get(i), now.get(i))
+        for i, hit in hits.items()
+    ]
 
 
 def _markdown(diff: ReleaseDiff) -> str:
@@ -167,24 +209,35 @@ def _markdown(diff: ReleaseDiff) -> str:
     counts = [f"{sum(change.change == kind for change in diff.documents)} {kind}" for kind in kinds]
     lines = [
         f"{diff.before} → {diff.after}",
-        f"Documents: {', '.join(counts)}, {diff.unchanged} unchanged{f', {diff.hidden} deleted ones not shown' if diff.hidden else ''}.",
+        (
+            f"Documents: {', '.join(counts)}, {diff.unchanged}"
+            f" unchanged{f', {diff.hidden} deleted ones not shown' if diff.hidden else ''}."
+        ),
         f"Chunks: {', '.join(f'{count} {kind}' for kind, count in diff.chunks.items())}.",
     ]
     lines += [
-        f"- {it.change} {it.source_uri}: {it.chunks_added} chunks added, {it.chunks_removed} removed, {it.chunks_kept} kept"
+        f"- {it.change} {it.source_uri}: {it.chunks_added} chunks added, {it.chunks_removed}"
+        f" removed, {it.chunks_kept} kept"
         for it in diff.documents[:_SHOWN]
     ]
     if len(diff.documents) > _SHOWN:
         lines.append(f"- and {len(diff.documents) - _SHOWN} more; --json lists them all")
     changed = [query for query in diff.queries if not query.same]
-    lines.append(f"Questions asked lately: {len(diff.queries)}, of which {len(changed)} have other hits among the first {TOP_K}.")
+    lines.append(
+        f"Questions asked lately: {len(diff.queries)}, of which {len(changed)} have other hits"
+        f" among the first {TOP_K}."
+    )
     for query in changed:
         lines.append(f"- {query.text}" + (f": {query.problem}" if query.problem else ""))
         lines += [f"    + {place.after}. {_where(place)}" for place in query.entered]
         lines += [f"    - {place.before}. {_where(place)}" for place in query.left]
-        lines += [f"      {place.before}. → {place.after}. {_where(place)}" for place in query.moved]
+        lines += [
+            f"      {place.before}. → {place.after}. {_where(place)}" for place in query.moved
+        ]
     if diff.wordless:
-        lines.append(f"{diff.wordless} traces of questions do not hold their words and were left out.")
+        lines.append(
+            f"{diff.wordless} traces of questions do not hold their words and were left out."
+        )
     return "\n".join(lines)
 
 

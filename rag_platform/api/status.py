@@ -1,4 +1,6 @@
-"""The state of the installation and of each namespace, for `library.status` and pages; no absolute path, no secret."""
+"""The state of the installation and of each namespace, for `library.status` and pages; no absolute
+path, no secret.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,14 @@ _STARTED = time.monotonic()
 def status(library: Library, others: Sequence[Json] = (), *, serving: bool = True) -> StatusData:
     """What every namespace publishes and how this program is set up; no absolute path, no secret.
 
-    `others` are the `cache_figures` of the server's other processes, which are added to those of the library. A program that is not
-    `serving` questions has nothing to tell of caches and of questions that run.
+    `others` are the `cache_figures` of the server's other processes, which are added to those of
+    the library. A program that is not `serving` questions has nothing to tell of caches and of
+    questions that run.
     """
-    caches: Json = {name: together([own, *(other[name] for other in others)]) for name, own in library.cache_figures().items()}
+    caches: Json = {
+        name: together([own, *(other[name] for other in others)])
+        for name, own in library.cache_figures().items()
+    }
     data: StatusData = {
         "markdown": "",
         "app_version": app_version(),
@@ -40,11 +46,14 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
         "default_strategy": library.settings.default_strategy,
         "strategies": strategy_names(library.settings),
         "schema_versions": {
-            "store": STORE_SCHEMA, "ledger": LEDGER_SCHEMA, "catalog": CATALOG_SCHEMA, "logs": LOG_SCHEMA_VERSION,
+            "store": STORE_SCHEMA,
+            "ledger": LEDGER_SCHEMA,
+            "catalog": CATALOG_SCHEMA,
+            "logs": LOG_SCHEMA_VERSION,
         },
         "uptime_seconds": round(time.monotonic() - _STARTED, 1),
         "namespaces": [_namespace_status(library, namespace) for namespace in _namespaces(library)],
-    }  # fmt: skip
+    }
     if serving:
         data["caches"], data["running_queries"] = caches, library.load.running
     if found := faults.summary(library.store.logs_dir):
@@ -92,9 +101,17 @@ def _namespace_status(library: Library, namespace: str) -> NamespaceStatus:
                 manifest, counts = lease.release.manifest, lease.release.catalog.counts()
             found["release_id"], found["published_at"] = manifest.release_id, manifest.created_at
             found["documents"], found["chunks"] = counts["documents"], counts["chunks"]
-            found["strategy"], found["strategy_config_id"] = manifest.strategy, manifest.strategy_config_id
+            found["strategy"], found["strategy_config_id"] = (
+                manifest.strategy,
+                manifest.strategy_config_id,
+            )
             found["encoding"] = manifest.encoding
-            found["embedder"] = f"{manifest.embedder.embedder_id} {manifest.embedder.version}" if manifest.embedder else "none"
-    except RagError as error:  # one namespace that cannot be opened must not hide the state of the others
+            found["embedder"] = (
+                f"{manifest.embedder.embedder_id} {manifest.embedder.version}"
+                if manifest.embedder
+                else "none"
+            )
+    # one namespace that cannot be opened must not hide the state of the others
+    except RagError as error:
         found["problem"] = error.message
     return found

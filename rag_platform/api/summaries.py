@@ -1,4 +1,6 @@
-"""Summaries of a document: a language model over its sections where one is configured, else its most central sentences, verbatim."""
+"""Summaries of a document: a language model over its sections where one is configured, else its
+most central sentences, verbatim.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from rag_platform.api.documents import get_document
 from rag_platform.config import prompts
 from rag_platform.config.query import SummaryConfig
 from rag_platform.contract.schema import SummaryData
-from rag_platform.errors import CancelledError, ConfigError, InputError, NotFoundError, ProviderError
+from rag_platform.errors import (
+    CancelledError,
+    ConfigError,
+    InputError,
+    NotFoundError,
+    ProviderError,
+)
 from rag_platform.ir import Json
 from rag_platform.observability import faults, tracing
 from rag_platform.processes import limits
@@ -30,7 +38,10 @@ STYLES: tuple[Style, ...] = ("short", "bullet", "detailed")
 _FORMS = {
     "short": "one to three sentences in one paragraph",
     "bullet": "five to eight list items, each one sentence beginning with `- `",
-    "detailed": "a paragraph of one to four sentences for each section that says something, under its name as `**Section**`",
+    "detailed": (
+        "a paragraph of one to four sentences for each section that says something, under its name"
+        " as `**Section**`"
+    ),
 }
 _MAX_TOKENS = {"short": 300, "bullet": 600, "detailed": 2000}
 _NOTE_TOKENS = 500
@@ -59,19 +70,34 @@ class Summary:
 
 
 def summarise(
-    sections: Sequence[Part], config: SummaryConfig, style: Style = "short", llm: LLM | None = None, *, title: str = ""
-) -> Summary:  # fmt: skip
-    """The summary of a document's sections: by the model where `config.method` allows and there is one, else of quoted sentences.
+    sections: Sequence[Part],
+    config: SummaryConfig,
+    style: Style = "short",
+    llm: LLM | None = None,
+    *,
+    title: str = "",
+) -> Summary:
+    """The summary of a document's sections: by the model where `config.method` allows and there is
+    one, else of quoted sentences.
 
-    A model that fails is said in the warnings, and the sentences stand in for it. Where the method is `llm`, ConfigError is raised:
-    `no_model` without a model, and what is wrong with its prompts.
+    A model that fails is said in the warnings, and the sentences stand in for it. Where the method
+    is `llm`, ConfigError is raised: `no_model` without a model, and what is wrong with its prompts.
     """
     if config.method == "llm" and llm is None:
-        raise ConfigError("summary.method is llm, and no language model is configured; set summary.llm, or method: auto", code="no_model")
+        raise ConfigError(
+            "summary.method is llm, and no language model is configured; set summary.llm, or"
+            " method: auto",
+            code="no_model",
+        )
     read = [part for part in sections if part.text.strip()]
     warnings: tuple[str, ...] = ()
     if len(read) > config.max_sections:
-        warnings = (f"only the first {config.max_sections} of {len(read)} sections were read (summary.max_sections)",)
+        warnings = (
+            (
+                f"only the first {config.max_sections} of {len(read)} sections were read"
+                " (summary.max_sections)"
+            ),
+        )
         read = read[: config.max_sections]
     if llm is not None and config.method != "textrank" and read:
         budget = Budget(Deadline.after(config.timeout_ms / 1000))
@@ -84,17 +110,24 @@ def summarise(
 class _Writing(faults.Attempt):
     """Work of a language model: where it fails, `told` is the warning that quotes stand in for it.
 
-    Errors of a wrong configuration leave the block where `method: llm` asks for the model, and so does that nobody waits.
+    Errors of a wrong configuration leave the block where `method: llm` asks for the model, and so
+    does that nobody waits.
     """
 
     def __init__(self, config: SummaryConfig) -> None:
-        super().__init__("stage.summary", passing=(CancelledError, ConfigError) if config.method == "llm" else (CancelledError,))
+        super().__init__(
+            "stage.summary",
+            passing=(CancelledError, ConfigError) if config.method == "llm" else (CancelledError,),
+        )
         self.told = ""
 
     def give_up(self, error: Exception) -> None:
         super().give_up(error)
         tracing.event("summary.fallback", tracing.error_fields(error))
-        self.told = f"the summary could not be written ({faults.told(error)}); it quotes the document instead"
+        self.told = (
+            f"the summary could not be written ({faults.told(error)}); it quotes the document"
+            " instead"
+        )
 
 
 def summarize_document(
@@ -109,23 +142,33 @@ def summarize_document(
 ) -> SummaryData:
     """The summary of a document of the published release, as the public contract has it.
 
-    The model is by default that of the strategy's `summary`; one that cannot be had is a warning, unless `method: llm` asks for it. Raises
-    InputError `unknown_style`, and what reading the document raises, for a `version_id` that is not live too.
+    The model is by default that of the strategy's `summary`; one that cannot be had is a warning,
+    unless `method: llm` asks for it. Raises InputError `unknown_style`, and what reading the
+    document raises, for a `version_id` that is not live too.
     """
     known = {name: name for name in STYLES}
     if style not in known:
-        raise InputError(f"unknown style {style!r}; known: {', '.join(STYLES)}", code="unknown_style")
+        raise InputError(
+            f"unknown style {style!r}; known: {', '.join(STYLES)}", code="unknown_style"
+        )
     with library.lease(namespace) as lease:
         strategy = library.query_strategy(lease)
         config = config or strategy.summary
-        found = get_document(library, namespace, doc_id, version_id=version_id, format="sections")["document"]
+        found = get_document(library, namespace, doc_id, version_id=version_id, format="sections")[
+            "document"
+        ]
         if lease.release_id != library.current(namespace):
-            raise NotFoundError("a new release was published while the document was read; ask again", code="release_changed")
+            raise NotFoundError(
+                "a new release was published while the document was read; ask again",
+                code="release_changed",
+            )
         model = llm
         with _Writing(config) as writing:
             if model is None and config.method != "textrank":
                 model = library.models.llm(config.llm, strategy)
-        parts = [Part(row["section_path"], row.get("text", "")) for row in found.get("sections", [])]
+        parts = [
+            Part(row["section_path"], row.get("text", "")) for row in found.get("sections", [])
+        ]
         name = found["title"] or found["filename"]
         summary = summarise(parts, config, known[style], model, title=name)
     data: SummaryData = {
@@ -145,14 +188,18 @@ def summarize_document(
     return data
 
 
-# --- quoted sentences ----------------------------------------------------------------------------------------------------
+# --- quoted sentences ---------------------------------------------------------------------------
 
 
 def _quoted(parts: Sequence[Part], style: Style, warnings: tuple[str, ...]) -> Summary:
     """The most central sentences as they stand, each with its section."""
     sentences = textrank.ranked([part.text for part in parts])
     if style == "detailed":
-        best = [item for n in range(len(parts)) for item in textrank.chosen([s for s in sentences if s.section == n], _PER_SECTION)]
+        best = [
+            item
+            for n in range(len(parts))
+            for item in textrank.chosen([s for s in sentences if s.section == n], _PER_SECTION)
+        ]
     else:
         least, most = (1, 3) if style == "short" else (5, 8)
         best = textrank.chosen(sentences, textrank.wanted(sentences, least, most))
@@ -162,44 +209,79 @@ def _quoted(parts: Sequence[Part], style: Style, warnings: tuple[str, ...]) -> S
     for n, item in enumerate(best):
         path, quote = parts[item.section].section_path, " ".join(item.text.split())
         if style != "detailed":
-            lines.append(f"{'- ' if style == 'bullet' else ''}{quote}" + (f" ({path})" if path else ""))
+            lines.append(
+                f"{'- ' if style == 'bullet' else ''}{quote}" + (f" ({path})" if path else "")
+            )
         elif n == 0 or best[n - 1].section != item.section:
             lines.append(f"**{path or 'Beginning'}**\n\n{quote}")
         else:
             lines[-1] += quote if lines[-1].endswith(("。", "！", "？")) else f" {quote}"
     markdown = ("\n" if style == "bullet" else "\n\n").join(lines)
-    named = dict.fromkeys(parts[item.section].section_path for item in best if parts[item.section].section_path)
+    named = dict.fromkeys(
+        parts[item.section].section_path for item in best if parts[item.section].section_path
+    )
     return Summary(markdown, "textrank", style, tuple(named), warnings)
 
 
-# --- by a language model -------------------------------------------------------------------------------------------------
+# --- by a language model ------------------------------------------------------------------------
 
 
 def _written(
-    parts: Sequence[Part], config: SummaryConfig, style: Style, llm: LLM, title: str, warnings: tuple[str, ...], budget: Budget
-) -> Summary:  # fmt: skip
-    """Notes on groups of sections, merged until they fit one call, then the summary; a short document is summarised at once."""
-    note, merge = prompts.load("summary/section", ("title", "text")), prompts.load("summary/merge", ("title", "form", "notes"))
+    parts: Sequence[Part],
+    config: SummaryConfig,
+    style: Style,
+    llm: LLM,
+    title: str,
+    warnings: tuple[str, ...],
+    budget: Budget,
+) -> Summary:
+    """Notes on groups of sections, merged until they fit one call, then the summary; a short
+    document is summarised at once.
+    """
+    note, merge = (
+        prompts.load("summary/section", ("title", "text")),
+        prompts.load("summary/merge", ("title", "form", "notes")),
+    )
     notes = [f"{part.section_path}\n{part.text.strip()}" for part in parts]
     while len(groups := list(_groups(notes, config.call_tokens))) > 1:
-        made = _all(llm, [note.messages(title=title, text=group) for group in groups], _NOTE_TOKENS, config.parallel, budget)
+        made = _all(
+            llm,
+            [note.messages(title=title, text=group) for group in groups],
+            _NOTE_TOKENS,
+            config.parallel,
+            budget,
+        )
         if sum(map(estimate_tokens, made)) >= sum(map(estimate_tokens, notes)):
-            raise ProviderError("the notes on the sections are no shorter than the sections", code="bad_output")
+            raise ProviderError(
+                "the notes on the sections are no shorter than the sections", code="bad_output"
+            )
         notes = made
     messages = merge.messages(title=title, form=_FORMS[style], notes=groups[0])
     text = _all(llm, [messages], _MAX_TOKENS[style], 1, budget)[0].strip()
     source = "\n".join(part.text for part in parts)
     text, removed = without_foreign_markup(text, source)
-    if unknown := missing_numbers(text, f"{source}\n{' '.join(part.section_path for part in parts)}"):
-        removed.append(f"the summary has numbers that the document does not hold: {', '.join(unknown[:5])}")
-    named = tuple(dict.fromkeys(part.section_path for part in parts if part.section_path and part.section_path in text))
+    if unknown := missing_numbers(
+        text, f"{source}\n{' '.join(part.section_path for part in parts)}"
+    ):
+        removed.append(
+            f"the summary has numbers that the document does not hold: {', '.join(unknown[:5])}"
+        )
+    named = tuple(
+        dict.fromkeys(
+            part.section_path for part in parts if part.section_path and part.section_path in text
+        )
+    )
     usage = _usage(budget)
-    tracing.event("summary.written", {"prompt_profile_id": merge.profile_id, "style": style, **usage})
+    tracing.event(
+        "summary.written", {"prompt_profile_id": merge.profile_id, "style": style, **usage}
+    )
     return Summary(text, "llm", style, named, (*warnings, *removed), merge.profile_id, usage)
 
 
 def _groups(notes: Sequence[str], budget: int) -> Iterator[str]:
-    """Neighbouring notes joined within the budget; one that alone exceeds it is cut at line ends."""
+    """Neighbouring notes joined within the budget; one that alone exceeds it is cut at line
+    ends.
+    """
     held: list[str] = []
     size = 0
     for note in (piece for whole in notes for piece in _pieces(whole, budget)):
@@ -227,8 +309,12 @@ def _pieces(note: str, budget: int) -> Iterator[str]:
     yield from _pieces("\n".join(lines[middle:]), budget)
 
 
-def _all(llm: LLM, asked: Sequence[tuple[Message, ...]], max_tokens: int, parallel: int, budget: Budget) -> list[str]:
-    """The texts of the calls in order, `parallel` of them at a time, before the budget's deadline."""
+def _all(
+    llm: LLM, asked: Sequence[tuple[Message, ...]], max_tokens: int, parallel: int, budget: Budget
+) -> list[str]:
+    """The texts of the calls in order, `parallel` of them at a time, before the budget's
+    deadline.
+    """
 
     def call(messages: tuple[Message, ...]) -> Callable[[], Completion]:
         return lambda: budget.ask(lambda: llm.generate(messages, max_tokens=max_tokens))
@@ -238,7 +324,15 @@ def _all(llm: LLM, asked: Sequence[tuple[Message, ...]], max_tokens: int, parall
         running = [limits.start(call(messages)) for messages in asked[first : first + parallel]]
         for future in running:
             left = budget.deadline.left()
-            texts.append(limits.wait(future, left, "stage.summarise", Deadline.after(inf), setting="summary.timeout_ms").text)
+            texts.append(
+                limits.wait(
+                    future,
+                    left,
+                    "stage.summarise",
+                    Deadline.after(inf),
+                    setting="summary.timeout_ms",
+                ).text
+            )
     return texts
 
 

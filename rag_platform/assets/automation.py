@@ -1,4 +1,6 @@
-"""What runs without being asked: the inbox sensor, the release of what runs changed, and the nightly schedule."""
+"""What runs without being asked: the inbox sensor, the release of what runs changed, and the
+nightly schedule.
+"""
 
 import hashlib
 import json
@@ -7,7 +9,14 @@ from pathlib import Path
 
 import dagster as dg
 
-from rag_platform.assets.partitions import NAMESPACE_TAG, RANGE_END, RANGE_START, contiguous, document_versions, namespaces
+from rag_platform.assets.partitions import (
+    NAMESPACE_TAG,
+    RANGE_END,
+    RANGE_START,
+    contiguous,
+    document_versions,
+    namespaces,
+)
 from rag_platform.assets.resources import Platform
 from rag_platform.assets.runs import busy, concerns, end_orphans, recorded, was_killed
 from rag_platform.config.profiles import INGESTION_STAGES, stage_profiles
@@ -27,7 +36,8 @@ _RUNS_LOOKED_AT = 50
 
 ingest_job = dg.define_asset_job(
     "ingest",
-    # the checks are logged for documents that have something to check; planned for all, the others' would be shown as missing
+    # the checks are logged for documents that have something to check; planned for all, the others'
+    # would be shown as missing
     selection=dg.AssetSelection.assets(*INGESTION_STAGES).without_checks(),
     description="The seven stages for a range of document versions.",
 )
@@ -44,9 +54,15 @@ release_job = dg.define_asset_job(
     default_status=dg.DefaultSensorStatus.STOPPED,
     description="Watches inbox/<namespace>/: new, changed and removed files become ingest runs.",
 )
-def inbox(context: dg.SensorEvaluationContext, platform: Platform) -> dg.SensorResult | dg.SkipReason:
+def inbox(
+    context: dg.SensorEvaluationContext, platform: Platform
+) -> dg.SensorResult | dg.SkipReason:
     """Run requests for what changed in the inbox since the last tick."""
-    folders = {p.name: _snapshot(p) for p in sorted(platform.store.inbox_dir.glob("*")) if p.is_dir() and not p.name.startswith(".")}
+    folders = {
+        p.name: _snapshot(p)
+        for p in sorted(platform.store.inbox_dir.glob("*"))
+        if p.is_dir() and not p.name.startswith(".")
+    }
     before = json.loads(context.cursor or "{}")
     changed = [name for name, mark in folders.items() if before.get(name) != mark]
     if not changed:
@@ -58,37 +74,59 @@ def inbox(context: dg.SensorEvaluationContext, platform: Platform) -> dg.SensorR
     for name in changed:
         try:
             reception = _receive(platform, name, [platform.store.inbox_dir / name])
-        except RagError as error:  # one folder must never stop the others; without its mark it is tried again at the next tick
+        # one folder must never stop the others; without its mark it is tried again at the next tick
+        except RagError as error:
             problems.append(f"{name}: {error.message}")
             folders.pop(name)
             continue
         taken.append(name)
         if arriving := [item.source_uri for item in reception.items if item.code == "arriving"]:
-            problems.append(f"{name}: {len(arriving)} files may still be written, e.g. {arriving[0]}")
+            problems.append(
+                f"{name}: {len(arriving)} files may still be written, e.g. {arriving[0]}"
+            )
             folders.pop(name)
-        problems += [f"{item.source_uri}: [{item.code}] {item.reason}" for item in reception.items if item.decision == "refused"]
+        problems += [
+            f"{item.source_uri}: [{item.code}] {item.reason}"
+            for item in reception.items
+            if item.decision == "refused"
+        ]
         keys += reception.to_process
         requests += _ingest_requests(context.instance, reception.to_process, name)
         if (reception.retired or reception.changed) and not reception.to_process:
-            requests.append(dg.RunRequest(job_name="release", partition_key=name, tags={NAMESPACE_TAG: name}))
+            requests.append(
+                dg.RunRequest(job_name="release", partition_key=name, tags={NAMESPACE_TAG: name})
+            )
     for problem in problems:
         context.log.warning(problem)
     additions = [document_versions.build_add_request(keys), namespaces.build_add_request(taken)]
-    skip = None if requests else dg.SkipReason("; ".join(problems) or "what changed is held already")
-    return dg.SensorResult(run_requests=requests, skip_reason=skip, cursor=json.dumps(folders), dynamic_partitions_requests=additions)
+    skip = (
+        None if requests else dg.SkipReason("; ".join(problems) or "what changed is held already")
+    )
+    return dg.SensorResult(
+        run_requests=requests,
+        skip_reason=skip,
+        cursor=json.dumps(folders),
+        dynamic_partitions_requests=additions,
+    )
 
 
 @dg.sensor(
     job=release_job,
     minimum_interval_seconds=10,
     default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Frees the slots of killed runs, and releases each namespace whose documents changed once nothing runs for it any more.",
+    description=(
+        "Frees the slots of killed runs, and releases each namespace whose documents changed once"
+        " nothing runs for it any more."
+    ),
 )
-def release_when_quiet(context: dg.SensorEvaluationContext, platform: Platform) -> dg.SensorResult | dg.SkipReason:
-    """A release run for every namespace that some run left ahead of its release, whatever that run was called and however it ended.
+def release_when_quiet(
+    context: dg.SensorEvaluationContext, platform: Platform
+) -> dg.SensorResult | dg.SkipReason:
+    """A release run for every namespace that some run left ahead of its release, whatever that run
+    was called and however it ended.
 
-    What is due is read off the ledger and the published release, so nothing is missed while the daemon is away, and the runs of a backfill
-    come to one release.
+    What is due is read off the ledger and the published release, so nothing is missed while the
+    daemon is away, and the runs of a backfill come to one release.
     """
     end_orphans(context.instance, platform.ledger, platform.settings.jobs)
     mark = _written(platform.store.ledger_path)
@@ -99,20 +137,33 @@ def release_when_quiet(context: dg.SensorEvaluationContext, platform: Platform) 
     due = [name for name in names if name not in waiting and _due(context, platform, name)]
     context.instance.add_dynamic_partitions(namespaces.name or "", due)
     requests = [
-        dg.RunRequest(partition_key=name, run_key=_run_key(context.instance, platform, name), tags={NAMESPACE_TAG: name}) for name in due
+        dg.RunRequest(
+            partition_key=name,
+            run_key=_run_key(context.instance, platform, name),
+            tags={NAMESPACE_TAG: name},
+        )
+        for name in due
     ]
     if requests or waiting:
         return dg.SensorResult(
-            run_requests=requests, skip_reason=None if requests else dg.SkipReason(f"{len(waiting)} namespaces are busy")
+            run_requests=requests,
+            skip_reason=None if requests else dg.SkipReason(f"{len(waiting)} namespaces are busy"),
         )
-    return dg.SensorResult(cursor=mark, skip_reason=dg.SkipReason("every release holds what is live"))
+    return dg.SensorResult(
+        cursor=mark, skip_reason=dg.SkipReason("every release holds what is live")
+    )
 
 
 @dg.op(
-    description="Syncs every source of every namespace and rebuilds what another config left stale; each namespace is a job of the ledger."
+    description=(
+        "Syncs every source of every namespace and rebuilds what another config left stale; each"
+        " namespace is a job of the ledger."
+    )
 )
 def sync_sources(context: dg.OpExecutionContext, platform: Platform) -> None:
-    """What is due in every namespace, done one after the other; fails at its end when a namespace could not be brought up to date."""
+    """What is due in every namespace, done one after the other; fails at its end when a namespace
+    could not be brought up to date.
+    """
     problems: list[str] = []
     with recorded(context, platform.ledger, "sync", ""):
         for namespace in platform.ledger.namespaces():
@@ -138,7 +189,9 @@ def sync_job() -> None:
     job=sync_job,
     cron_schedule=load_settings().nightly_cron,
     default_status=dg.DefaultScheduleStatus.STOPPED,
-    description="Syncs every folder and list of URLs, rebuilds what another config left stale, releases.",
+    description=(
+        "Syncs every folder and list of URLs, rebuilds what another config left stale, releases."
+    ),
 )
 def nightly(_context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
     """The run of the night; nothing is hashed or fetched in the tick itself."""
@@ -146,11 +199,16 @@ def nightly(_context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
 
 
 def _synced(context: dg.OpExecutionContext, platform: Platform, namespace: str) -> Job:
-    """The job that brought a namespace up to date, in its final state; folders that are away are left alone."""
+    """The job that brought a namespace up to date, in its final state; folders that are away are
+    left alone.
+    """
     inputs: list[Input] = []
     for source in platform.ledger.sources(namespace):
         if source.kind == "folder" and not Path(source.root).is_dir():
-            context.log.warning(f"{namespace}: the folder of source {source.name!r} is away; its documents stay as they are")
+            context.log.warning(
+                f"{namespace}: the folder of source {source.name!r} is away; its documents stay as"
+                " they are"
+            )
         elif source.kind == "folder" or _has_urls(platform, namespace, source):
             inputs += synced_inputs(platform.ledger, namespace, source.name)
     started = start_ingest(
@@ -169,7 +227,9 @@ def _synced(context: dg.OpExecutionContext, platform: Platform, namespace: str) 
 
 
 def _has_urls(platform: Platform, namespace: str, source: Source) -> bool:
-    return source.kind == "urls" and bool(platform.ledger.documents(namespace, source=source.name, status="active"))
+    return source.kind == "urls" and bool(
+        platform.ledger.documents(namespace, source=source.name, status="active")
+    )
 
 
 def _receive(platform: Platform, namespace: str, inputs: Sequence[Input]) -> Reception:
@@ -184,11 +244,19 @@ def _receive(platform: Platform, namespace: str, inputs: Sequence[Input]) -> Rec
     )
 
 
-def _ingest_requests(instance: dg.DagsterInstance, version_ids: Sequence[str], namespace: str) -> list[dg.RunRequest]:
+def _ingest_requests(
+    instance: dg.DagsterInstance, version_ids: Sequence[str], namespace: str
+) -> list[dg.RunRequest]:
     """One request per unbroken range of partition keys, counting the keys about to be added."""
-    ordered = list(dict.fromkeys([*instance.get_dynamic_partitions(document_versions.name or ""), *version_ids]))
+    ordered = list(
+        dict.fromkeys(
+            [*instance.get_dynamic_partitions(document_versions.name or ""), *version_ids]
+        )
+    )
     return [
-        dg.RunRequest(job_name="ingest", tags={RANGE_START: first, RANGE_END: last, NAMESPACE_TAG: namespace})
+        dg.RunRequest(
+            job_name="ingest", tags={RANGE_START: first, RANGE_END: last, NAMESPACE_TAG: namespace}
+        )
         for first, last in contiguous(ordered, set(version_ids))
     ]
 
@@ -204,30 +272,57 @@ def _due(context: dg.SensorEvaluationContext, platform: Platform, namespace: str
         return False
     stale = sum(1 for _ in stale_versions(platform.ledger, namespace, profile))
     if stale:
-        context.log.info(f"{namespace}: {stale} live versions were built under another config; a release waits for them (`rag rebuild`)")
+        context.log.info(
+            f"{namespace}: {stale} live versions were built under another config; a release waits"
+            " for them (`rag rebuild`)"
+        )
     return not stale
 
 
 def _run_key(instance: dg.DagsterInstance, platform: Platform, namespace: str) -> str:
-    """Names the release of what is live after the newest run; one that was killed is asked for again, as often as a document is tried."""
+    """Names the release of what is live after the newest run; one that was killed is asked for
+    again, as often as a document is tried.
+    """
     live = {version.version_id: version.edition for _, version in platform.ledger.live(namespace)}
     ended = instance.get_runs(dg.RunsFilter(statuses=_ENDED), limit=_RUNS_LOOKED_AT)
     others = (run for run in ended if run.job_name != release_job.name)
-    newest = next((run.run_id for run in others if concerns(run, platform.ledger) in (namespace, None)), "")
-    told = [namespace, live, stage_profiles(platform.strategy(namespace)), current(platform.store, namespace), newest]
-    key = f"{namespace}:{hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]}"
-    failed = instance.get_runs(dg.RunsFilter(job_name=release_job.name, tags={NAMESPACE_TAG: namespace}, statuses=_ENDED))
-    lost = sum(run.tags.get("dagster/run_key", "").startswith(f"{key}:") and was_killed(run, platform.ledger) for run in failed)
+    newest = next(
+        (run.run_id for run in others if concerns(run, platform.ledger) in (namespace, None)), ""
+    )
+    told = [
+        namespace,
+        live,
+        stage_profiles(platform.strategy(namespace)),
+        current(platform.store, namespace),
+        newest,
+    ]
+    key = (
+        f"{namespace}:{hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]}"
+    )
+    failed = instance.get_runs(
+        dg.RunsFilter(job_name=release_job.name, tags={NAMESPACE_TAG: namespace}, statuses=_ENDED)
+    )
+    lost = sum(
+        run.tags.get("dagster/run_key", "").startswith(f"{key}:")
+        and was_killed(run, platform.ledger)
+        for run in failed
+    )
     return f"{key}:{min(lost, platform.settings.jobs.max_attempts - 1)}"
 
 
 def _written(ledger: Path) -> str:
     """A mark of the ledger's files that changes when something is written."""
-    stats = [path.stat() for path in (ledger, ledger.with_name(ledger.name + "-wal")) if path.is_file()]
+    stats = [
+        path.stat() for path in (ledger, ledger.with_name(ledger.name + "-wal")) if path.is_file()
+    ]
     return " ".join(f"{stat.st_size}@{stat.st_mtime_ns}" for stat in stats if stat.st_size)
 
 
 def _snapshot(folder: Path) -> str:
     """A mark of a folder's files, their sizes and times; changes when any of them does."""
-    rows = [(str(p.relative_to(folder)), s.st_size, s.st_mtime_ns) for p in sorted(folder.rglob("*")) if p.is_file() and (s := p.stat())]
+    rows = [
+        (str(p.relative_to(folder)), s.st_size, s.st_mtime_ns)
+        for p in sorted(folder.rglob("*"))
+        if p.is_file() and (s := p.stat())
+    ]
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]

@@ -1,4 +1,6 @@
-"""Deletion and garbage collection as jobs, and the partition keys of document versions, which mirror what is live or on its way."""
+"""Deletion and garbage collection as jobs, and the partition keys of document versions, which
+mirror what is live or on its way.
+"""
 
 import contextlib
 from collections.abc import Collection, Iterator
@@ -35,25 +37,42 @@ class PartitionKeys:
             self.instance.delete_dynamic_partition(document_versions.name or "", key)
 
     def forget(self, keys: Collection[str], names: Names) -> tuple[int, list[str]]:
-        """Erase what was recorded under keys and whatever else names the documents; how many records, and what could not be reached."""
+        """Erase what was recorded under keys and whatever else names the documents; how many
+        records, and what could not be reached.
+        """
         self.drop(keys)
         events = Events(self.instance)
         return events.forget(keys, names), events.unreached()
 
     def recorded(self, keys: Collection[str], names: Names) -> tuple[int, list[str]]:
-        """How many records are left that `forget` would erase, and what could not be looked into."""
+        """How many records are left that `forget` would erase, and what could not be looked
+        into.
+        """
         events = Events(self.instance)
         return events.count(keys, names), events.unreached()
 
 
 def run_collection(
-    job: Job, settings: Settings, store: Store, ledger: Ledger, instance: dg.DagsterInstance, on_progress: OnProgress
+    job: Job,
+    settings: Settings,
+    store: Store,
+    ledger: Ledger,
+    instance: dg.DagsterInstance,
+    on_progress: OnProgress,
 ) -> Collected:
-    """What a `gc` job, or the purge of a `delete` job, removed. Raises BusyError naming who writes or receives."""
-    scope = read_record(store, job.namespace, job.args["sequence"]) if job.kind == "delete" else None
+    """What a `gc` job, or the purge of a `delete` job, removed. Raises BusyError naming who writes
+    or receives.
+    """
+    scope = (
+        read_record(store, job.namespace, job.args["sequence"]) if job.kind == "delete" else None
+    )
     with (
-        alone(store, ledger.namespaces(), f"{job.kind} {job.job_id}", wait=settings.jobs.lock_seconds),
-        tracing.trace("ingestion", logs_dir=store.logs_dir, namespace=job.namespace, job_id=job.job_id),
+        alone(
+            store, ledger.namespaces(), f"{job.kind} {job.job_id}", wait=settings.jobs.lock_seconds
+        ),
+        tracing.trace(
+            "ingestion", logs_dir=store.logs_dir, namespace=job.namespace, job_id=job.job_id
+        ),
         tracing.span("stage.gc", provider_type="store", provider_id="gc"),
     ):
         found = collect(

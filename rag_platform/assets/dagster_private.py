@@ -1,8 +1,9 @@
-"""Everything of Dagster that is used here and is not public, for the minor version that it was checked with.
+"""Everything of Dagster that is used here and is not public, for the minor version that it was
+checked with.
 
-Where another version is installed, or a name is gone, `ABSENT` says so and the public way is taken: events are logged one by one, the
-event log is Dagster's own, and what Dagster keeps about deleted documents is named as not reached. No other module imports from
-Dagster's private modules.
+Where another version is installed, or a name is gone, `ABSENT` says so and the public way is taken:
+events are logged one by one, the event log is Dagster's own, and what Dagster keeps about deleted
+documents is named as not reached. No other module imports from Dagster's private modules.
 """
 
 import importlib
@@ -36,7 +37,9 @@ __all__ = [
 ABSENT = ""  # why the private way is closed
 try:
     if not dg.__version__.startswith(f"{CHECKED_WITH}."):
-        raise ImportError(f"Dagster {dg.__version__} is installed, and only {CHECKED_WITH} was looked into")
+        raise ImportError(
+            f"Dagster {dg.__version__} is installed, and only {CHECKED_WITH} was looked into"
+        )
     from dagster._core.events import ASSET_EVENTS, DagsterEventBatchMetadata
     from dagster._core.storage.event_log.schema import (
         AssetCheckExecutionsTable,
@@ -45,7 +48,10 @@ try:
         SqlEventLogStorageTable,
     )
     from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
-    from dagster._core.storage.event_log.sqlite.sqlite_event_log import INDEX_SHARD_NAME, SqliteEventLogStorage
+    from dagster._core.storage.event_log.sqlite.sqlite_event_log import (
+        INDEX_SHARD_NAME,
+        SqliteEventLogStorage,
+    )
     from dagster._core.storage.local_compute_log_manager import LocalComputeLogManager
     from dagster._core.storage.noop_compute_log_manager import NoOpComputeLogManager
     from dagster._core.storage.runs.schema import BulkActionsTable, RunsTable
@@ -62,25 +68,37 @@ except ImportError as error:
     globals().update(dict.fromkeys(__all__, _Absent))
 
 
-def log_materializations(context: dg.AssetExecutionContext, events: Sequence[dg.AssetMaterialization]) -> None:
-    """Store events as `context.log_event` does for one, all in one transaction where the event log can."""
+def log_materializations(
+    context: dg.AssetExecutionContext, events: Sequence[dg.AssetMaterialization]
+) -> None:
+    """Store events as `context.log_event` does for one, all in one transaction where the event log
+    can.
+    """
     if ABSENT:
         for event in events:
             context.log_event(event)
         return
     step, batch_id = context.op_execution_context._step_execution_context, uuid.uuid4().hex
     for number, event in enumerate(events, 1):
-        dg.DagsterEvent.asset_materialization(step, event, DagsterEventBatchMetadata(batch_id, number == len(events)))
+        dg.DagsterEvent.asset_materialization(
+            step, event, DagsterEventBatchMetadata(batch_id, number == len(events))
+        )
 
 
 def storages(event_log: tuple[str, str]) -> dict[str, tuple[str, str, str]]:
-    """Module, class and folder for each section of a dagster.yaml that names storages; empty where Dagster's own defaults are to hold."""
+    """Module, class and folder for each section of a dagster.yaml that names storages; empty where
+    Dagster's own defaults are to hold.
+    """
     if ABSENT:
         return {}
     return {
         "event_log_storage": (*event_log, "history"),
         "run_storage": ("dagster._core.storage.runs", "SqliteRunStorage", "runs"),
-        "schedule_storage": ("dagster._core.storage.schedules", "SqliteScheduleStorage", "schedules"),
+        "schedule_storage": (
+            "dagster._core.storage.schedules",
+            "SqliteScheduleStorage",
+            "schedules",
+        ),
     }
 
 

@@ -1,6 +1,8 @@
-"""Takes documents out of what Dagster keeps, in any storage that is an SQL database: events, runs, backfills, ticks, captured output.
+"""Takes documents out of what Dagster keeps, in any storage that is an SQL database: events, runs,
+backfills, ticks, captured output.
 
-The tables are those of Dagster's own storages, so SQLite, PostgreSQL and MySQL are read and changed alike; what is kept otherwise is named.
+The tables are those of Dagster's own storages, so SQLite, PostgreSQL and MySQL are read and changed
+alike; what is kept otherwise is named.
 """
 
 import json
@@ -55,14 +57,20 @@ class Events:
     instance: dg.DagsterInstance
 
     def forget(self, keys: Collection[str], names: redaction.Names) -> int:
-        """Drop what was recorded under partition keys, and erase the words of whatever else names the documents; how many records."""
+        """Drop what was recorded under partition keys, and erase the words of whatever else names
+        the documents; how many records.
+        """
         changed = 0
         for place in self._places(names):
             made = list(_quoting(place, names))
             if made:
                 with _overwriting(place.connect) as db:
                     for record_id, text in made:
-                        db.execute(place.table.update().where(place.table.c.id == record_id).values({place.column.name: text}))
+                        db.execute(
+                            place.table.update()
+                            .where(place.table.c.id == record_id)
+                            .values({place.column.name: text})
+                        )
             changed += len(made)
         if isinstance(storage := self.instance.event_log_storage, SqlEventLogStorage):
             changed += drop_partitions(storage, sorted(keys))
@@ -77,8 +85,12 @@ class Events:
             with storage.index_connection() as db:
                 for part in _parts(sorted(keys)):
                     for table in (SqlEventLogStorageTable, AssetCheckExecutionsTable):
-                        left += len(db.execute(select(table.c.id).where(table.c.partition.in_(part))).all())
-        return left + (redaction.quoting(folder, names) if (folder := self._captured()) is not None else 0)
+                        left += len(
+                            db.execute(select(table.c.id).where(table.c.partition.in_(part))).all()
+                        )
+        return left + (
+            redaction.quoting(folder, names) if (folder := self._captured()) is not None else 0
+        )
 
     def unreached(self) -> list[str]:
         """What can be neither searched nor changed here, with the reason."""
@@ -86,16 +98,28 @@ class Events:
             ("events", self.instance.event_log_storage, SqlEventLogStorage),
             ("runs and backfills", self.instance.run_storage, SqlRunStorage),
             ("ticks", self.instance.schedule_storage, SqlScheduleStorage),
-            ("captured output", self.instance.compute_log_manager, (LocalComputeLogManager, NoOpComputeLogManager)),
+            (
+                "captured output",
+                self.instance.compute_log_manager,
+                (LocalComputeLogManager, NoOpComputeLogManager),
+            ),
         )
-        reason = f"which is opened no more: {ABSENT}" if ABSENT else "which is no SQL database and no folder of this machine"
+        reason = (
+            f"which is opened no more: {ABSENT}"
+            if ABSENT
+            else "which is no SQL database and no folder of this machine"
+        )
         found = [
-            f"Dagster's {what}: kept by {type(storage).__name__}, {reason}; look there, and remove by hand what quotes the document"
+            f"Dagster's {what}: kept by {type(storage).__name__}, {reason}; look there, and remove"
+            " by hand what quotes the document"
             for what, storage, known in kinds
             if storage is not None and not isinstance(storage, known)
         ]
         if (folder := self._captured()) is not None:
-            found += [f"{path.name} of Dagster's captured output is packed in a way that is not read" for path in redaction.opaque(folder)]
+            found += [
+                f"{path.name} of Dagster's captured output is packed in a way that is not read"
+                for path in redaction.opaque(folder)
+            ]
         return found
 
     def _captured(self) -> Path | None:
@@ -110,8 +134,14 @@ class Events:
         events, storage = SqlEventLogStorageTable, self.instance.event_log_storage
         if isinstance(storage, SqlEventLogStorage):
             yield _Place(storage.index_connection, events, events.c.event)
-            yield _Place(storage.index_connection, AssetKeyTable, AssetKeyTable.c.last_materialization)
-            yield _Place(storage.index_connection, AssetCheckExecutionsTable, AssetCheckExecutionsTable.c.evaluation_event)
+            yield _Place(
+                storage.index_connection, AssetKeyTable, AssetKeyTable.c.last_materialization
+            )
+            yield _Place(
+                storage.index_connection,
+                AssetCheckExecutionsTable,
+                AssetCheckExecutionsTable.c.evaluation_event,
+            )
         if isinstance(storage, SqliteEventLogStorage):  # a database for each run
             for run_id in _runs_that_name(storage, names):
                 yield _Place(partial(storage.run_connection, run_id), events, events.c.event)
@@ -123,19 +153,25 @@ class Events:
 
 
 def _runs_that_name(storage: SqliteEventLogStorage, names: redaction.Names) -> Iterator[str]:
-    """Runs whose databases name a document; Dagster's way of opening one costs too much to open all of them so."""
+    """Runs whose databases name a document; Dagster's way of opening one costs too much to open all
+    of them so.
+    """
     for run_id in storage.get_all_run_ids():
         with closing(sqlite3.connect(storage.path_for_shard(run_id), timeout=30)) as db:
-            made = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'event_logs'").fetchone()  # it is, with the first event
+            # it is, with the first event
+            made = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'event_logs'").fetchone()
             if made and any(
-                names.stand_in(text.encode("utf-8", "surrogatepass")) for (text,) in db.execute("SELECT event FROM event_logs")
+                names.stand_in(text.encode("utf-8", "surrogatepass"))
+                for (text,) in db.execute("SELECT event FROM event_logs")
             ):
                 yield run_id
 
 
 @contextmanager
 def _overwriting(connect: Connect) -> Iterator[Connection]:
-    """A transaction after which nothing of what it dropped is left in the file of an SQLite database, nor beside it."""
+    """A transaction after which nothing of what it dropped is left in the file of an SQLite
+    database, nor beside it.
+    """
     with connect() as db:
         lite = db.dialect.name == "sqlite"
         if lite:
@@ -151,7 +187,12 @@ def _quoting(place: _Place, names: redaction.Names) -> Iterator[tuple[int, str]]
     after = 0
     while True:
         with place.connect() as db:
-            asked = select(place.table.c.id, place.column).where(place.table.c.id > after).order_by(place.table.c.id).limit(_BATCH)
+            asked = (
+                select(place.table.c.id, place.column)
+                .where(place.table.c.id > after)
+                .order_by(place.table.c.id)
+                .limit(_BATCH)
+            )
             rows = db.execute(asked).all()
         for record_id, text in rows:
             after = record_id
@@ -163,8 +204,12 @@ def _quoting(place: _Place, names: redaction.Names) -> Iterator[tuple[int, str]]
             return
 
 
-def drop_partitions(storage: SqlEventLogStorage, keys: Sequence[str], asset: str | None = None) -> int:
-    """Forget every event and check about some partitions, of one asset or of whichever; how many events."""
+def drop_partitions(
+    storage: SqlEventLogStorage, keys: Sequence[str], asset: str | None = None
+) -> int:
+    """Forget every event and check about some partitions, of one asset or of whichever; how many
+    events.
+    """
     events, checks, tags = SqlEventLogStorageTable, AssetCheckExecutionsTable, AssetEventTagsTable
     made, dropped, runs, assets = dg.DagsterEventType.ASSET_MATERIALIZATION.value, 0, set(), set()
 
@@ -174,7 +219,9 @@ def drop_partitions(storage: SqlEventLogStorage, keys: Sequence[str], asset: str
 
     with _overwriting(storage.index_connection) as index:
         for part in _parts(keys):
-            rows = index.execute(select(events.c.id, events.c.run_id, events.c.asset_key).where(meant(events, part))).all()
+            rows = index.execute(
+                select(events.c.id, events.c.run_id, events.c.asset_key).where(meant(events, part))
+            ).all()
             for ids in _parts([row.id for row in rows]):
                 index.execute(tags.delete().where(tags.c.event_id.in_(ids)))
             index.execute(checks.delete().where(meant(checks, part)))
@@ -183,10 +230,16 @@ def drop_partitions(storage: SqlEventLogStorage, keys: Sequence[str], asset: str
             runs |= {row.run_id for row in rows}
             assets |= {row.asset_key for row in rows if row.asset_key}
         for name in sorted(assets):
-            newest = index.execute(select(events.c.event).where((events.c.asset_key == name) & (events.c.dagster_event_type == made))
-                                   .order_by(events.c.id.desc()).limit(1)).scalar()  # fmt: skip
+            newest = index.execute(
+                select(events.c.event)
+                .where((events.c.asset_key == name) & (events.c.dagster_event_type == made))
+                .order_by(events.c.id.desc())
+                .limit(1)
+            ).scalar()
             values = {"last_materialization": newest, "cached_status_data": None}
-            index.execute(AssetKeyTable.update().where(AssetKeyTable.c.asset_key == name).values(values))
+            index.execute(
+                AssetKeyTable.update().where(AssetKeyTable.c.asset_key == name).values(values)
+            )
     for run_id in sorted(runs) if storage.is_run_sharded else ():
         with _overwriting(partial(storage.run_connection, run_id)) as run:
             for part in _parts(keys):

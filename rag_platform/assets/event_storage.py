@@ -1,8 +1,9 @@
 """Dagster's SQLite event log with its connections kept open.
 
-The stock storage builds an engine and a connection for each event, and asks again which tables and columns there are (35-90 ms on two
-cores); here one connection a shard stays open, commits without an fsync of the WAL, and what a run plans is written in one transaction.
-A power cut can lose the last events, never corrupt the log; the ledger, not the event log, is the system of record. Figures:
+The stock storage builds an engine and a connection for each event, and asks again which tables and
+columns there are (35-90 ms on two cores); here one connection a shard stays open, commits without
+an fsync of the WAL, and what a run plans is written in one transaction. A power cut can lose the
+last events, never corrupt the log; the ledger, not the event log, is the system of record. Figures:
 docs/performance.md.
 """
 
@@ -34,19 +35,24 @@ _BUSY_SECONDS = 30
 
 
 class OpenSqliteEventLog(SqliteEventLogStorage):
-    """The SQLite event log, one open connection a shard; every use holds the storage's lock, so no two threads share one at a time."""
+    """The SQLite event log, one open connection a shard; every use holds the storage's lock, so no
+    two threads share one at a time.
+    """
 
     def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
         """Open or create the log below `base_dir`."""
         self._engines: OrderedDict[str, Engine] = OrderedDict()
-        self._held: dict[str, Connection] = {}  # connections of the batch that this thread is writing
+        # connections of the batch that this thread is writing
+        self._held: dict[str, Connection] = {}
         self._tables: set[str] = set()
         self._columns: set[str] = set()
         super().__init__(base_dir, inst_data)
         self._db_lock = threading.RLock()  # type: ignore[assignment]  # a batch holds it around its events
 
     @classmethod
-    def from_config_value(cls, inst_data: ConfigurableClassData | None, config_value: Any) -> "OpenSqliteEventLog":
+    def from_config_value(
+        cls, inst_data: ConfigurableClassData | None, config_value: Any
+    ) -> "OpenSqliteEventLog":
         """The storage that dagster.yaml describes."""
         return cls(inst_data=inst_data, **config_value)
 
@@ -60,13 +66,23 @@ class OpenSqliteEventLog(SqliteEventLogStorage):
                 yield connection
 
     def store_event_batch(self, events: Sequence[EventLogEntry]) -> None:
-        """Store events of one run in one transaction a shard; those about assets with one statement a table."""
-        with self._db_lock, self._connect(events[0].run_id) as run, self._connect(INDEX_SHARD_NAME) as index:
+        """Store events of one run in one transaction a shard; those about assets with one statement
+        a table.
+        """
+        with (
+            self._db_lock,
+            self._connect(events[0].run_id) as run,
+            self._connect(INDEX_SHARD_NAME) as index,
+        ):
             self._held = {events[0].run_id: run, INDEX_SHARD_NAME: index}
             try:
                 about_assets = []
                 for entry in events:
-                    if isinstance(entry, EventLogEntry) and entry.is_dagster_event and entry.dagster_event_type in ASSET_EVENTS:
+                    if (
+                        isinstance(entry, EventLogEntry)
+                        and entry.is_dagster_event
+                        and entry.dagster_event_type in ASSET_EVENTS
+                    ):
                         about_assets.append(entry)
                     else:
                         self.store_event(entry)
@@ -75,11 +91,17 @@ class OpenSqliteEventLog(SqliteEventLogStorage):
             finally:
                 self._held = {}
 
-    def _store_asset_events(self, events: Sequence[EventLogEntry], run: Connection, index: Connection) -> None:
-        """The stock way for one event, for many: each is serialised once, and an asset's row is written with its last one only."""
+    def _store_asset_events(
+        self, events: Sequence[EventLogEntry], run: Connection, index: Connection
+    ) -> None:
+        """The stock way for one event, for many: each is serialised once, and an asset's row is
+        written with its last one only.
+        """
         rows = [self._event_to_row(entry) for entry in events]
         run.execute(SqlEventLogStorageTable.insert(), rows)
-        returning = SqlEventLogStorageTable.insert().returning(SqlEventLogStorageTable.c.id, sort_by_parameter_order=True)
+        returning = SqlEventLogStorageTable.insert().returning(
+            SqlEventLogStorageTable.c.id, sort_by_parameter_order=True
+        )
         ids = list(index.execute(returning, rows).scalars())
         self._store_asset_event_tags(index, events, ids)
         newest = {row["asset_key"]: number for number, row in enumerate(rows)}
@@ -93,21 +115,31 @@ class OpenSqliteEventLog(SqliteEventLogStorage):
         return table_name in self._tables
 
     def _has_asset_key_col_on_connection(self, conn: Connection, column_name: str) -> bool:
-        if column_name not in self._columns and super()._has_asset_key_col_on_connection(conn, column_name):
+        if column_name not in self._columns and super()._has_asset_key_col_on_connection(
+            conn, column_name
+        ):
             self._columns.add(column_name)
         return column_name in self._columns
 
     def _store_asset_event(self, conn: Connection, event: EventLogEntry, event_id: int) -> None:
-        """Write the asset's row with its newest event; the stock code tries an insert first, which fails on all but the first event."""
+        """Write the asset's row with its newest event; the stock code tries an insert first, which
+        fails on all but the first event.
+        """
         if not (event.dagster_event and event.dagster_event.asset_key):
             return
-        values = self._get_asset_entry_values(event, event_id, self._has_asset_key_index_cols_on_connection(conn))
+        values = self._get_asset_entry_values(
+            event, event_id, self._has_asset_key_index_cols_on_connection(conn)
+        )
         if values:
-            statement = insert(AssetKeyTable).values(asset_key=event.dagster_event.asset_key.to_string(), **values)
+            statement = insert(AssetKeyTable).values(
+                asset_key=event.dagster_event.asset_key.to_string(), **values
+            )
             conn.execute(statement.on_conflict_do_update(index_elements=["asset_key"], set_=values))
 
     def wipe_asset_partitions(self, asset_key: AssetKey, partition_keys: Sequence[str]) -> None:
-        """Forget every event and check about some partitions of an asset; Dagster's own SQLite storage cannot."""
+        """Forget every event and check about some partitions of an asset; Dagster's own SQLite
+        storage cannot.
+        """
         drop_partitions(self, partition_keys, asset_key.to_string())
 
     def dispose(self) -> None:
@@ -121,7 +153,9 @@ class OpenSqliteEventLog(SqliteEventLogStorage):
         engine = self._engines.get(shard)
         if engine is None:
             arguments = {"timeout": _BUSY_SECONDS, "check_same_thread": False}
-            engine = create_engine(self.conn_string_for_shard(shard), poolclass=StaticPool, connect_args=arguments)
+            engine = create_engine(
+                self.conn_string_for_shard(shard), poolclass=StaticPool, connect_args=arguments
+            )
             event.listen(engine, "connect", _relax)
             if shard not in self._initialized_dbs:
                 self._initdb(engine, for_index_shard=shard == INDEX_SHARD_NAME)

@@ -1,7 +1,8 @@
 """The seven ingestion assets, in one batched multi-asset over `document_versions`.
 
-A run takes any number of versions, logs one materialisation for each (version, stage) that succeeded, and fails at its end when a document
-failed: the UI then shows exactly the failed partitions, and a retry of those clears them. One run per partition would cost seconds each.
+A run takes any number of versions, logs one materialisation for each (version, stage) that
+succeeded, and fails at its end when a document failed: the UI then shows exactly the failed
+partitions, and a retry of those clears them. One run per partition would cost seconds each.
 """
 
 import time
@@ -33,7 +34,10 @@ _SHOWN_AFTER_SECONDS = 2.0
 
 DESCRIPTIONS = {
     "raw_document": "The bytes as received, hashed again.",
-    "facts": "The structured Markdown a loader made of the bytes, with blocks that point into them. Faithful, never cleaned.",
+    "facts": (
+        "The structured Markdown a loader made of the bytes, with blocks that point into them."
+        " Faithful, never cleaned."
+    ),
     "media": "Images found in the document, stored once by their sha256.",
     "sections": "Normalisation as recorded edits, and the structural units of the normalised text.",
     "chunks": "Retrieval units inside one section, each provable back to the bytes.",
@@ -45,7 +49,9 @@ DESCRIPTIONS = {
 def specs() -> Sequence[dg.AssetSpec]:
     """One spec per stage, each depending on the one before."""
     versions = stage_code_versions(load_settings())
-    upstream: dict[str, list[str]] = {stage: list(INGESTION_STAGES[max(0, i - 1) : i]) for i, stage in enumerate(INGESTION_STAGES)}
+    upstream: dict[str, list[str]] = {
+        stage: list(INGESTION_STAGES[max(0, i - 1) : i]) for i, stage in enumerate(INGESTION_STAGES)
+    }
     return [
         dg.AssetSpec(
             stage,
@@ -62,23 +68,37 @@ def specs() -> Sequence[dg.AssetSpec]:
 
 
 def check_specs() -> Sequence[dg.AssetCheckSpec]:
-    """The checks of single documents; a document with pages has a result for each, under its own partition."""
-    with warnings.catch_warnings():  # partitioned checks are a preview; the pinned minor version is our answer to that
+    """The checks of single documents; a document with pages has a result for each, under its own
+    partition.
+    """
+    # partitioned checks are a preview; the pinned minor version is our answer to that
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.PreviewWarning)
         return [
-            dg.AssetCheckSpec(name, asset=stage, description=description, partitions_def=document_versions)
+            dg.AssetCheckSpec(
+                name, asset=stage, description=description, partitions_def=document_versions
+            )
             for name, (stage, description) in DOCUMENT_CHECKS.items()
         ]
 
 
-@dg.multi_asset(name="ingestion", specs=specs(), check_specs=check_specs(), can_subset=True, backfill_policy=dg.BackfillPolicy.single_run())
-def ingestion(context: dg.AssetExecutionContext, platform: Platform) -> Iterator[dg.MaterializeResult[None]]:
+@dg.multi_asset(
+    name="ingestion",
+    specs=specs(),
+    check_specs=check_specs(),
+    can_subset=True,
+    backfill_policy=dg.BackfillPolicy.single_run(),
+)
+def ingestion(
+    context: dg.AssetExecutionContext, platform: Platform
+) -> Iterator[dg.MaterializeResult[None]]:
     """Materialise the selected stages of the run's versions, document by document."""
     ledger = platform.ledger
     selected = {key.to_user_string() for key in context.selected_asset_keys}
     last = max(INGESTION_STAGES.index(stage) for stage in selected)
     events = EventBatch(context)
-    code_versions = stage_code_versions(platform.settings)  # as the files are now: a server may have read older ones
+    # as the files are now: a server may have read older ones
+    code_versions = stage_code_versions(platform.settings)
 
     def on_outcome(version: Version, outcome: StageOutcome) -> None:
         if outcome.stage in selected:
@@ -94,15 +114,24 @@ def ingestion(context: dg.AssetExecutionContext, platform: Platform) -> Iterator
     def on_failure(version: Version, stage: str, code: str, reason: str) -> None:
         events.log()
         state = ledger.version(version.version_id).status
-        context.log.error(f"{version.source_uri}: {stage} failed: [{code}] {reason}" + (" (given up)" if state == "dead" else ""))
-        ledger.update_job_item(job.job_id, version.version_id, "dead" if state == "dead" else "failed", code, reason)
+        context.log.error(
+            f"{version.source_uri}: {stage} failed: [{code}] {reason}"
+            + (" (given up)" if state == "dead" else "")
+        )
+        ledger.update_job_item(
+            job.job_id, version.version_id, "dead" if state == "dead" else "failed", code, reason
+        )
 
     failures: list[tuple[str, str, str]] = []
     for namespace, versions in _by_namespace(context.partition_keys, platform).items():
         strategy = platform.strategy(namespace)
         with (
             _recorded(context, ledger, namespace, versions) as record,
-            platform.store.writer(namespace, f"ingest run {context.run.run_id}", wait=platform.settings.jobs.lock_seconds),
+            platform.store.writer(
+                namespace,
+                f"ingest run {context.run.run_id}",
+                wait=platform.settings.jobs.lock_seconds,
+            ),
             tracing.trace(
                 "ingestion",
                 logs_dir=platform.store.logs_dir,
@@ -127,21 +156,39 @@ def ingestion(context: dg.AssetExecutionContext, platform: Platform) -> Iterator
                 on_progress=_progress(ledger, job),
             )
             events.log()
-            ledger.update_job(job.job_id, trace_id=trace.trace_id, result=add_totals(ledger.job(job.job_id).result, totals))
+            ledger.update_job(
+                job.job_id,
+                trace_id=trace.trace_id,
+                result=add_totals(ledger.job(job.job_id).result, totals),
+            )
             record.state, record.reason = _ended(ledger, job)
         failures += totals.failures
-    yield from ()  # nothing: a result would mark every partition of the run as done, the failed ones too
+    # nothing: a result would mark every partition of the run as done, the failed ones too
+    yield from ()
     if failures:
         listed = "\n".join(f"{uri}: [{code}] {reason}" for uri, code, reason in failures[:200])
-        raise dg.Failure(f"{len(failures)} of {len(context.partition_keys)} documents failed:\n{listed}", allow_retries=False)
+        raise dg.Failure(
+            f"{len(failures)} of {len(context.partition_keys)} documents failed:\n{listed}",
+            allow_retries=False,
+        )
 
 
 def _recorded(
     context: dg.AssetExecutionContext, ledger: Ledger, namespace: str, versions: Sequence[Version]
 ) -> AbstractContextManager[Record]:
     """The job of this run, or of its part in one namespace."""
-    items = [JobItem(version.source_uri, version.doc_id, version.version_id, "continue") for version in versions]
-    return recorded(context, ledger, "ingest", namespace, {"version_ids": [version.version_id for version in versions]}, items)
+    items = [
+        JobItem(version.source_uri, version.doc_id, version.version_id, "continue")
+        for version in versions
+    ]
+    return recorded(
+        context,
+        ledger,
+        "ingest",
+        namespace,
+        {"version_ids": [version.version_id for version in versions]},
+        items,
+    )
 
 
 def _ended(ledger: Ledger, job: Job) -> tuple[str, str]:
@@ -154,10 +201,11 @@ def _ended(ledger: Ledger, job: Job) -> tuple[str, str]:
 
 
 class EventBatch:
-    """Materialisations that are stored in one transaction: one at a time, each costs two and is serialised three times.
+    """Materialisations that are stored in one transaction: one at a time, each costs two and is
+    serialised three times.
 
-    They are stored before the ledger calls their versions ready, so a process that is killed leaves no document that is live and shows as
-    missing in the UI.
+    They are stored before the ledger calls their versions ready, so a process that is killed leaves
+    no document that is live and shows as missing in the UI.
     """
 
     def __init__(self, context: dg.AssetExecutionContext) -> None:
@@ -167,14 +215,21 @@ class EventBatch:
         self._since = time.monotonic()
 
     def add(self, event: dg.AssetMaterialization) -> None:
-        """Keep an event for the next `log`, which comes by itself when there are many, or seconds went by."""
+        """Keep an event for the next `log`, which comes by itself when there are many, or seconds
+        went by.
+        """
         self._since = self._since if self._pending else time.monotonic()
         self._pending.append(event)
-        if len(self._pending) >= _EVENTS_AT_ONCE or time.monotonic() - self._since > _SHOWN_AFTER_SECONDS:
+        if (
+            len(self._pending) >= _EVENTS_AT_ONCE
+            or time.monotonic() - self._since > _SHOWN_AFTER_SECONDS
+        ):
             self.log()
 
     def judge(self, evaluation: dg.AssetCheckEvaluation) -> None:
-        """Keep the result of a check until the materialisation it judges is stored: one that came before would look outdated."""
+        """Keep the result of a check until the materialisation it judges is stored: one that came
+        before would look outdated.
+        """
         self._judged.append(evaluation)
 
     def log(self) -> None:
@@ -186,8 +241,12 @@ class EventBatch:
             self._context.log_event(evaluation)
 
 
-def materialization(version: Version, outcome: StageOutcome, code_version: str) -> dg.AssetMaterialization:
-    """The event for one stage of one version: counts, path, timing and hash as metadata, the profile as data version."""
+def materialization(
+    version: Version, outcome: StageOutcome, code_version: str
+) -> dg.AssetMaterialization:
+    """The event for one stage of one version: counts, path, timing and hash as metadata, the
+    profile as data version.
+    """
     metadata: dict[str, Any] = {
         "source_uri": version.source_uri,
         "file_sha256": version.file_sha256,
@@ -195,25 +254,38 @@ def materialization(version: Version, outcome: StageOutcome, code_version: str) 
         "seconds": round(outcome.seconds, 4),
         "reused": outcome.reused,
         "path": outcome.path,
-        **{key: value for key, value in outcome.counts.items() if isinstance(value, (str, int, float))},
+        **{
+            key: value
+            for key, value in outcome.counts.items()
+            if isinstance(value, (str, int, float))
+        },
     }
     if outcome.sha256:
         metadata["output_sha256"] = outcome.sha256
     if outcome.warnings:
         metadata["warnings"] = "\n".join(outcome.warnings[:50])
     tags = stage_tags(outcome.stage, version, outcome.profile, code_version)
-    return dg.AssetMaterialization(outcome.stage, partition=version.version_id, metadata=metadata, tags=tags)
+    return dg.AssetMaterialization(
+        outcome.stage, partition=version.version_id, metadata=metadata, tags=tags
+    )
 
 
-def evaluation(version: Version, outcome: StageOutcome, result: CheckResult) -> dg.AssetCheckEvaluation:
-    """The event for one check of one document; a failed one warns, since what could be read of the document is live, and is an error
-    where that is less than half."""
+def evaluation(
+    version: Version, outcome: StageOutcome, result: CheckResult
+) -> dg.AssetCheckEvaluation:
+    """The event for one check of one document; a failed one warns, since what could be read of the
+    document is live, and is an error where that is less than half.
+    """
     return dg.AssetCheckEvaluation(
         asset_key=dg.AssetKey(outcome.stage),
         check_name=result.name,
         passed=result.passed,
         metadata={"details": result.details, "source_uri": version.source_uri},
-        severity=dg.AssetCheckSeverity.ERROR if is_severe(outcome, result) else dg.AssetCheckSeverity.WARN,
+        severity=(
+            dg.AssetCheckSeverity.ERROR
+            if is_severe(outcome, result)
+            else dg.AssetCheckSeverity.WARN
+        ),
         partition=version.version_id,
     )
 
@@ -239,10 +311,14 @@ def _by_namespace(keys: Sequence[str], platform: Platform) -> dict[str, list[Ver
 
 
 def _progress(ledger: Ledger, job: Job) -> OnProgress:
-    """Tells a job's progress; documents are counted over all runs of the job, one for each range of partitions."""
+    """Tells a job's progress; documents are counted over all runs of the job, one for each range of
+    partitions.
+    """
     tell = Progress(ledger, job.job_id)
     wanted = job.args.get("version_ids", ())
-    before = sum(item.state != "queued" for item in ledger.job_items(job.job_id) if item.version_id in wanted)
+    before = sum(
+        item.state != "queued" for item in ledger.job_items(job.job_id) if item.version_id in wanted
+    )
 
     def on_progress(stage: str, done: int, total: int, message: str) -> None:
         if stage == "documents":

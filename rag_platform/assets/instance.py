@@ -1,4 +1,6 @@
-"""The Dagster instance of a data root: its dagster.yaml, and the door to Dagster's own commands over it."""
+"""The Dagster instance of a data root: its dagster.yaml, and the door to Dagster's own commands
+over it.
+"""
 
 import os
 import signal
@@ -19,23 +21,32 @@ from rag_platform.storage.store import Store, write_text
 STOP_SECONDS = 30.0  # Dagster's processes have so long to end, runs under way with them
 _POLL_SECONDS = 0.1
 _DEV_LOCK_SECONDS = 5.0  # an earlier `dagster dev` over the same data root has so long to be gone
-# what the door was to end is ended by this when the door itself is killed: its end of the pipe closes
+# what the door was to end is ended by this when the door itself is killed: its end of the pipe
+# closes
 _KEEPER = "import os, signal, sys; sys.stdin.read(); os.killpg(int(sys.argv[1]), signal.SIGKILL)"
 
 
 def prepare(store: Store) -> Path:
-    """DAGSTER_HOME with a dagster.yaml of ours in it; both are created where absent, and the variable is set for this process."""
+    """DAGSTER_HOME with a dagster.yaml of ours in it; both are created where absent, and the
+    variable is set for this process.
+    """
     home = Path(os.environ.get("DAGSTER_HOME") or store.dagster_dir)
     path = home / "dagster.yaml"
     if not path.is_file():
-        write_text(path, "# Written by rag_platform where absent; yours to change.\n" + yaml.safe_dump(_config(home), sort_keys=False))
+        write_text(
+            path,
+            "# Written by rag_platform where absent; yours to change.\n"
+            + yaml.safe_dump(_config(home), sort_keys=False),
+        )
     os.environ["DAGSTER_HOME"] = str(home)
-    os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", "500")  # what a run plans is stored in few transactions
+    # what a run plans is stored in few transactions
+    os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", "500")
     return home
 
 
 def _config(home: Path) -> dict[str, object]:
-    from rag_platform.assets.dagster_private import storages  # loads Dagster, which the door to its commands need not
+    # loads Dagster, which the door to its commands need not
+    from rag_platform.assets.dagster_private import storages
 
     named = storages(("rag_platform.assets.event_storage", "OpenSqliteEventLog"))
     return {
@@ -51,7 +62,9 @@ def _config(home: Path) -> dict[str, object]:
 
 
 def main() -> None:
-    """Run `dagster ARGUMENTS` over the data root, e.g. `dev` or `definitions validate`, and exit with its code."""
+    """Run `dagster ARGUMENTS` over the data root, e.g. `dev` or `definitions validate`, and exit
+    with its code.
+    """
     settings = load_settings()
     home = prepare(Store(settings.home))
     os.environ["RAG_HOME"] = str(settings.home)
@@ -59,26 +72,49 @@ def main() -> None:
     try:
         # two daemons over one data root would each launch what is due
         with _only_one(home) if sys.argv[1:2] == ["dev"] else nullcontext():
-            sys.exit(supervised([sys.executable, "-m", "dagster", *sys.argv[1:], "-m", "rag_platform.definitions"]))
+            sys.exit(
+                supervised(
+                    [
+                        sys.executable,
+                        "-m",
+                        "dagster",
+                        *sys.argv[1:],
+                        "-m",
+                        "rag_platform.definitions",
+                    ]
+                )
+            )
     except BusyError as error:
         sys.exit(error.message)
 
 
 def _only_one(home: Path) -> AbstractContextManager[None]:
-    return locked(home / ".dev", "`dagster dev`", f"Dagster's daemon is run over {home}", wait=_DEV_LOCK_SECONDS)
+    return locked(
+        home / ".dev",
+        "`dagster dev`",
+        f"Dagster's daemon is run over {home}",
+        wait=_DEV_LOCK_SECONDS,
+    )
 
 
 def supervised(command: Sequence[str], seconds: float = STOP_SECONDS) -> int:
-    """The exit code of a command that none of the processes it starts outlives, however this process is told to end, or killed.
+    """The exit code of a command that none of the processes it starts outlives, however this
+    process is told to end, or killed.
 
-    `dagster dev` ends its web server, daemon and code servers on an interrupt alone; what is left of them after `seconds` is killed.
+    `dagster dev` ends its web server, daemon and code servers on an interrupt alone; what is left
+    of them after `seconds` is killed.
     """
     process = subprocess.Popen(command, start_new_session=True)
-    keeper = subprocess.Popen([sys.executable, "-IS", "-c", _KEEPER, str(process.pid)], stdin=subprocess.PIPE, start_new_session=True)
+    keeper = subprocess.Popen(
+        [sys.executable, "-IS", "-c", _KEEPER, str(process.pid)],
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    )
     told: list[float] = []
 
     def stop(_number: int, _frame: object) -> None:
-        if not told and process.poll() is None:  # a second interrupt would break off its shutting down
+        # a second interrupt would break off its shutting down
+        if not told and process.poll() is None:
             process.send_signal(signal.SIGINT)
         told.append(time.monotonic())
 

@@ -1,4 +1,6 @@
-"""`python -m rag_platform.assets.launch JOB_ID`: runs one job of the ledger as Dagster runs, which show in the UI like any other."""
+"""`python -m rag_platform.assets.launch JOB_ID`: runs one job of the ledger as Dagster runs, which
+show in the UI like any other.
+"""
 
 import importlib
 import os
@@ -14,7 +16,14 @@ import dagster as dg
 
 from rag_platform.assets.collecting import run_collection
 from rag_platform.assets.instance import prepare
-from rag_platform.assets.partitions import JOB_TAG, RANGE_END, RANGE_START, contiguous, document_versions, namespaces
+from rag_platform.assets.partitions import (
+    JOB_TAG,
+    RANGE_END,
+    RANGE_START,
+    contiguous,
+    document_versions,
+    namespaces,
+)
 from rag_platform.assets.runs import built_anyway, end_orphans
 from rag_platform.config.settings import Settings, load_settings, load_strategy
 from rag_platform.drafts.lifecycle import no_longer_live
@@ -49,11 +58,12 @@ class Work:
 Outcome = tuple[str, str]  # state and reason of a job that ran to its end
 
 
-# --- a job from its start to its end ---------------------------------------------------------------------------------------
+# --- a job from its start to its end ------------------------------------------------------------
 
 
 def run_job(job_id: str) -> int:
-    """Exit code of a job: 0 done, 3 some documents failed, 1 failed or cancelled; the ledger holds its state, reason and result.
+    """Exit code of a job: 0 done, 3 some documents failed, 1 failed or cancelled; the ledger holds
+    its state, reason and result.
 
     It is jobs.DISK_FULL_EXIT when the disk is so full that not even the ledger could be told.
     """
@@ -61,8 +71,15 @@ def run_job(job_id: str) -> int:
     store = Store(settings.home)
     try:
         ledger = Ledger(store.ledger_path)
-        if not ledger.update_job(job_id, only_from=("queued",), state="running", started_at=now(), progress={}, result={},
-                                 **jobs.of_process(os.getpid())):  # fmt: skip
+        if not ledger.update_job(
+            job_id,
+            only_from=("queued",),
+            state="running",
+            started_at=now(),
+            progress={},
+            result={},
+            **jobs.of_process(os.getpid()),
+        ):
             _say(f"job {job_id} is {ledger.job(job_id).state}, not queued: it is not run")
             return 1
         with jobs.beating(job_id, ledger):
@@ -81,25 +98,38 @@ def run_job(job_id: str) -> int:
 
 
 def _outcome(job: Job, settings: Settings, store: Store, ledger: Ledger) -> Outcome:
-    """State and reason of a job that was carried out as far as it went; whatever stops it, its last words belong into the ledger."""
+    """State and reason of a job that was carried out as far as it went; whatever stops it, its last
+    words belong into the ledger.
+    """
     try:
         prepare(store)
         with (
             dg.DagsterInstance.get() as instance,
             # one of the whole data root takes every namespace's lock when it begins
-            store.writer(job.namespace, f"{job.kind} {job.job_id}", wait=settings.jobs.lock_seconds) if job.namespace else nullcontext(),
+            (
+                store.writer(
+                    job.namespace, f"{job.kind} {job.job_id}", wait=settings.jobs.lock_seconds
+                )
+                if job.namespace
+                else nullcontext()
+            ),
         ):
             end_orphans(instance, ledger, settings.jobs)
             settle(job.namespace, store, ledger)
             try:
-                return KINDS[job.kind](Work(job, settings, store, ledger, instance, jobs.Progress(ledger, job.job_id)))
+                return KINDS[job.kind](
+                    Work(job, settings, store, ledger, instance, jobs.Progress(ledger, job.job_id))
+                )
             except _INTERRUPTS:
                 _cancel_runs(instance, job.job_id)
                 raise
     except _INTERRUPTS:
         if ledger.job(job.job_id).state == "cancelling":
             return "cancelled", ""
-        return "failed", f"the job's process was told to end; `rag jobs retry {job.job_id}` does the rest"
+        return (
+            "failed",
+            f"the job's process was told to end; `rag jobs retry {job.job_id}` does the rest",
+        )
     except BusyError as error:
         return "failed", f"{error.message}; `rag jobs retry {job.job_id}` does the work then"
     except StorageError as error:
@@ -110,7 +140,9 @@ def _outcome(job: Job, settings: Settings, store: Store, ledger: Ledger) -> Outc
         faults.seen(error, f"job.{job.kind}", logs_dir=store.logs_dir)
         traceback.print_exc()
         full = disk_full(error, store.home)
-        return "failed", jobs.again(full, job.job_id) if full else f"{type(error).__name__}: {error}"
+        return "failed", (
+            jobs.again(full, job.job_id) if full else f"{type(error).__name__}: {error}"
+        )
 
 
 def _say(text: str) -> None:
@@ -121,13 +153,15 @@ def _say(text: str) -> None:
 
 
 def _cancel_runs(instance: dg.DagsterInstance, job_id: str) -> None:
-    """Show the job's runs that did not succeed as cancelled; Dagster takes a signal that it did not send for a failure."""
+    """Show the job's runs that did not succeed as cancelled; Dagster takes a signal that it did not
+    send for a failure.
+    """
     for run in instance.get_runs(dg.RunsFilter(tags={JOB_TAG: job_id})):
         if run.status != dg.DagsterRunStatus.SUCCESS:
             instance.report_run_canceled(run, "the job of this run was cancelled")
 
 
-# --- what jobs do ----------------------------------------------------------------------------------------------------------
+# --- what jobs do -------------------------------------------------------------------------------
 
 
 def ingest(work: Work) -> Outcome:
@@ -139,7 +173,9 @@ def ingest(work: Work) -> Outcome:
 
 
 def run_documents(work: Work) -> list[JobItem]:
-    """Run the ingest job over the job's versions; its failed documents, among them those whose run broke before their turn."""
+    """Run the ingest job over the job's versions; its failed documents, among them those whose run
+    broke before their turn.
+    """
     wanted = list(work.job.args["version_ids"])
     name = document_versions.name or ""
     work.instance.add_dynamic_partitions(name, wanted)
@@ -150,20 +186,32 @@ def run_documents(work: Work) -> list[JobItem]:
     if broken:
         reason = f"the ingest run broke before this document was done: {broken}"
         work.ledger.settle_job_items(work.job.job_id, "failed", "run_failed", reason[:2000])
-    return [item for item in work.ledger.job_items(work.job.job_id) if item.state in ("failed", "dead")]
+    return [
+        item for item in work.ledger.job_items(work.job.job_id) if item.state in ("failed", "dead")
+    ]
 
 
 def release(work: Work) -> str:
-    """Build and publish the namespace's release where it is due and differs from the published one; why nothing was published, empty when
-    all is well."""
+    """Build and publish the namespace's release where it is due and differs from the published one;
+    why nothing was published, empty when all is well.
+    """
     job = work.job
     # a namespace whose first documents all failed has nothing to publish
-    anything = current(work.store, job.namespace) is not None or bool(work.ledger.live(job.namespace))
-    if not anything or not (job.args.get("release", True) or unfinished(job.namespace, work.settings, work.store, work.ledger)):
+    anything = current(work.store, job.namespace) is not None or bool(
+        work.ledger.live(job.namespace)
+    )
+    if not anything or not (
+        job.args.get("release", True)
+        or unfinished(job.namespace, work.settings, work.store, work.ledger)
+    ):
         return ""
     strategy = load_strategy(work.settings, work.ledger.namespaces().get(job.namespace))
-    if not built_anyway(job) and (same := unchanged(job.namespace, strategy, work.store, work.ledger)):
-        work.ledger.update_job(job.job_id, result={**work.ledger.job(job.job_id).result, "release": "nothing changed"})
+    if not built_anyway(job) and (
+        same := unchanged(job.namespace, strategy, work.store, work.ledger)
+    ):
+        work.ledger.update_job(
+            job.job_id, result={**work.ledger.job(job.job_id).result, "release": "nothing changed"}
+        )
         work.progress("release", 1, 1, f"nothing changed: release {same} holds what is live")
         return ""
     work.progress("release", 0, 1, "building the release")
@@ -174,7 +222,9 @@ def release(work: Work) -> str:
 
 
 def run_release(work: Work) -> str:
-    """Run the release job of the job's namespace; why nothing was published, empty when something was."""
+    """Run the release job of the job's namespace; why nothing was published, empty when something
+    was.
+    """
     namespace, ledger = work.job.namespace, work.ledger
     work.instance.add_dynamic_partitions(namespaces.name or "", [namespace])
     known = {row.release_id for row in ledger.releases(namespace)}
@@ -194,14 +244,26 @@ def publish(work: Work) -> Outcome:
 
 
 def live(work: Work) -> Outcome:
-    """Build the version that is to be live where the config left it stale, pin it or let its document go, then release."""
+    """Build the version that is to be live where the config left it stale, pin it or let its
+    document go, then release.
+    """
     failed = run_documents(work)
     if failed and work.job.args["live"]:
-        return "failed", f"nothing was pinned: {failed[0].version_id} failed: [{failed[0].code}] {failed[0].reason}"
+        return (
+            "failed",
+            (
+                f"nothing was pinned: {failed[0].version_id} failed: [{failed[0].code}]"
+                f" {failed[0].reason}"
+            ),
+        )
     go_live(work.job, work.ledger)
     if reason := release(work):
         return "failed", reason
-    return ("partly", f"what its source holds failed: [{failed[0].code}] {failed[0].reason}") if failed else ("done", "")
+    return (
+        ("partly", f"what its source holds failed: [{failed[0].code}] {failed[0].reason}")
+        if failed
+        else ("done", "")
+    )
 
 
 def draft(work: Work) -> Outcome:
@@ -223,7 +285,9 @@ def delete(work: Work) -> Outcome:
 
 def gc(work: Work) -> Outcome:
     """Collect garbage, all of it or what one deletion took."""
-    found = run_collection(work.job, work.settings, work.store, work.ledger, work.instance, work.progress)
+    found = run_collection(
+        work.job, work.settings, work.store, work.ledger, work.instance, work.progress
+    )
     return "done", "; ".join(found.left)
 
 
@@ -239,11 +303,15 @@ KINDS: dict[str, Callable[[Work], Outcome]] = {
 }
 
 
-# --- one Dagster run -------------------------------------------------------------------------------------------------------
+# --- one Dagster run ----------------------------------------------------------------------------
 
 
-def _execute(work: Work, job_name: str, tags: dict[str, str], partition_key: str | None = None) -> dg.ExecuteInProcessResult:
-    """The result of a run of the job. Raises KeyboardInterrupt when it was told to stop, StorageError when the disk is full."""
+def _execute(
+    work: Work, job_name: str, tags: dict[str, str], partition_key: str | None = None
+) -> dg.ExecuteInProcessResult:
+    """The result of a run of the job. Raises KeyboardInterrupt when it was told to stop,
+    StorageError when the disk is full.
+    """
     definitions: dg.Definitions = importlib.import_module(_DEFINITIONS).defs
     definition = definitions.resolve_job_def(job_name)
     quiet = {"loggers": {"console": {"config": {"log_level": "INFO"}}}}
@@ -255,7 +323,9 @@ def _execute(work: Work, job_name: str, tags: dict[str, str], partition_key: str
         raise_on_error=False,
     )
     failures = [event.step_failure_data for event in result.all_events if event.is_step_failure]
-    if any(failure.error_source and failure.error_source.name == "INTERRUPT" for failure in failures) or _told_to_stop(work):
+    if any(
+        failure.error_source and failure.error_source.name == "INTERRUPT" for failure in failures
+    ) or _told_to_stop(work):
         raise KeyboardInterrupt
     for link in (link for failure in failures for link in _links(failure.error)):
         if full := disk_full(Exception(link.message), work.store.home):
@@ -269,21 +339,31 @@ def _told_to_stop(work: Work) -> bool:
 
 
 def _links(error: Any) -> Iterator[Any]:
-    """An error as an event holds it (message, cls_name, cause) and what caused it, outermost first."""
+    """An error as an event holds it (message, cls_name, cause) and what caused it, outermost
+    first.
+    """
     while error is not None:
         yield error
         error = error.cause
 
 
 def _last_error(result: dg.ExecuteInProcessResult) -> str:
-    """The message of the error that ended a run, without the stack: the first one of ours, else the innermost."""
+    """The message of the error that ended a run, without the stack: the first one of ours, else the
+    innermost.
+    """
     for event in result.all_events:
         if event.is_step_failure and (links := list(_links(event.step_failure_data.error))):
-            error = next((link for link in links if link.message.startswith("rag_platform.errors.")), links[-1])
-            return str(error.message).strip().removeprefix(f"rag_platform.errors.{error.cls_name}: ")
+            error = next(
+                (link for link in links if link.message.startswith("rag_platform.errors.")),
+                links[-1],
+            )
+            return (
+                str(error.message).strip().removeprefix(f"rag_platform.errors.{error.cls_name}: ")
+            )
     return "Its log is in the Dagster UI and in logs/jobs"
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Dagster's own processes: the run ends properly
+    # as Dagster's own processes: the run ends properly
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(run_job(sys.argv[1]))

@@ -1,11 +1,14 @@
 """The two partition definitions: document versions for ingestion, namespaces for releases.
 
-What Dagster compares to tell which partitions are stale: the code version of each asset, and the tags of each event.
+What Dagster compares to tell which partitions are stale: the code version of each asset, and the
+tags of each event.
 
-An asset has one code version for all its partitions, so it names the profiles of every strategy that a namespace is ingested with: while
-there is one, exactly the assets that a change of config touches are stale; with several, a change of one strategy shows in the partitions
-of the others too, where `rag rebuild --plan` finds nothing to do. Profiles are chained and the bytes behind a partition never change, so
-nothing else makes a partition stale: events tell Dagster not to compare their inputs.
+An asset has one code version for all its partitions, so it names the profiles of every strategy
+that a namespace is ingested with: while there is one, exactly the assets that a change of config
+touches are stale; with several, a change of one strategy shows in the partitions of the others too,
+where `rag rebuild --plan` finds nothing to do. Profiles are chained and the bytes behind a
+partition never change, so nothing else makes a partition stale: events tell Dagster not to compare
+their inputs.
 """
 
 from __future__ import annotations
@@ -14,7 +17,12 @@ from collections.abc import Iterable, Sequence
 
 import dagster as dg
 
-from rag_platform.config.profiles import INGESTION_STAGES, index_profile, stage_profiles, store_profiles
+from rag_platform.config.profiles import (
+    INGESTION_STAGES,
+    index_profile,
+    stage_profiles,
+    store_profiles,
+)
 from rag_platform.config.settings import Settings, Strategy, load_strategy, strategy_names
 from rag_platform.ir import Version
 from rag_platform.ledger.ledger import Ledger
@@ -23,7 +31,8 @@ from rag_platform.storage.store import Store
 document_versions = dg.DynamicPartitionsDefinition(name="document_versions")
 namespaces = dg.DynamicPartitionsDefinition(name="namespaces")
 
-# Tags of runs: the job of the ledger that started the run, or tells of it, and the one namespace that it works for.
+# Tags of runs: the job of the ledger that started the run, or tells of it, and the one namespace
+# that it works for.
 JOB_TAG = "rag/job_id"
 NAMESPACE_TAG = "rag/namespace"
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
@@ -48,7 +57,9 @@ CODE_VERSION = "dagster/code_version"
 
 
 def strategies_in_use(settings: Settings) -> list[Strategy]:
-    """The strategies that namespaces are ingested with, as their files are now; the default one before the first ingest."""
+    """The strategies that namespaces are ingested with, as their files are now; the default one
+    before the first ingest.
+    """
     path = Store(settings.home).ledger_path
     bound: set[str] = set()
     if path.is_file():
@@ -60,14 +71,23 @@ def strategies_in_use(settings: Settings) -> list[Strategy]:
 
 
 def stage_code_versions(settings: Settings) -> dict[str, str]:
-    """Ingestion stage to code version: its profile; that of `media` covers what models read in images, which it makes too."""
+    """Ingestion stage to code version: its profile; that of `media` covers what models read in
+    images, which it makes too.
+    """
     profiles = [stage_profiles(strategy) for strategy in strategies_in_use(settings)]
-    versions = {stage: _joined(profile[stage] for profile in profiles) for stage in INGESTION_STAGES}
-    return {**versions, "media": _joined(f"{profile['media']}+{profile['media_texts']}" for profile in profiles)}
+    versions = {
+        stage: _joined(profile[stage] for profile in profiles) for stage in INGESTION_STAGES
+    }
+    return {
+        **versions,
+        "media": _joined(f"{profile['media']}+{profile['media_texts']}" for profile in profiles),
+    }
 
 
 def release_code_versions(settings: Settings) -> dict[str, str]:
-    """Release asset to code version: the profile of what each store holds; for the published release that of the whole index."""
+    """Release asset to code version: the profile of what each store holds; for the published
+    release that of the whole index.
+    """
     strategies = strategies_in_use(settings)
     stores = [store_profiles(strategy) for strategy in strategies]
     versions = {store: _joined(profile[store] for profile in stores) for store in stores[0]}
@@ -75,17 +95,30 @@ def release_code_versions(settings: Settings) -> dict[str, str]:
 
 
 def stage_tags(stage: str, version: Version, profile: str, code_version: str) -> dict[str, str]:
-    """The tags of a stage's event: without the code version Dagster would never find it stale, and events of a batch get none by itself."""
-    upstream = INGESTION_STAGES[max(0, INGESTION_STAGES.index(stage) - 1) : INGESTION_STAGES.index(stage)]
+    """The tags of a stage's event: without the code version Dagster would never find it stale, and
+    events of a batch get none by itself.
+    """
+    upstream = INGESTION_STAGES[
+        max(0, INGESTION_STAGES.index(stage) - 1) : INGESTION_STAGES.index(stage)
+    ]
     data_version = f"{version.file_sha256[:12]}-{profile}-r{version.revision}"
-    return {"dagster/data_version": data_version, CODE_VERSION: code_version, **unread_inputs(upstream)}
+    return {
+        "dagster/data_version": data_version,
+        CODE_VERSION: code_version,
+        **unread_inputs(upstream),
+    }
 
 
 def unread_inputs(upstream: Sequence[str]) -> dict[str, str]:
-    """The tags which say of each input that it was there, and that later events of it make nothing stale."""
+    """The tags which say of each input that it was there, and that later events of it make nothing
+    stale.
+    """
     tags: dict[str, str] = {}
     for name in upstream:
-        tags |= {f"dagster/input_data_version/{name}": "by profile", f"dagster/input_event_pointer/{name}": "NULL"}
+        tags |= {
+            f"dagster/input_data_version/{name}": "by profile",
+            f"dagster/input_event_pointer/{name}": "NULL",
+        }
     return tags
 
 

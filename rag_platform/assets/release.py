@@ -1,7 +1,9 @@
-"""The release assets, partitioned by namespace: the candidate's three stores, their checks, and the publication.
+"""The release assets, partitioned by namespace: the candidate's three stores, their checks, and the
+publication.
 
-The candidate is built and checked in one step, because its three stores are one directory; `published_release` flips one pointer, and only
-if every check of the candidate passed (`publish` looks again, so no path around Dagster can publish a failed one).
+The candidate is built and checked in one step, because its three stores are one directory;
+`published_release` flips one pointer, and only if every check of the candidate passed (`publish`
+looks again, so no path around Dagster can publish a failed one).
 """
 
 import warnings
@@ -9,7 +11,12 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from rag_platform.assets.partitions import CODE_VERSION, namespaces, release_code_versions, unread_inputs
+from rag_platform.assets.partitions import (
+    CODE_VERSION,
+    namespaces,
+    release_code_versions,
+    unread_inputs,
+)
 from rag_platform.assets.resources import Platform
 from rag_platform.assets.runs import built_anyway, recorded
 from rag_platform.config.profiles import strategy_config_id
@@ -17,7 +24,12 @@ from rag_platform.config.settings import load_settings
 from rag_platform.observability import tracing
 from rag_platform.releases.checks import CHECKS
 from rag_platform.releases.manifest import read_manifest
-from rag_platform.releases.publishing import build_candidate, newest_candidate, publish_candidate, unchanged
+from rag_platform.releases.publishing import (
+    build_candidate,
+    newest_candidate,
+    publish_candidate,
+    unchanged,
+)
 from rag_platform.releases.release_store import current
 
 _ALL = dg.AllPartitionMapping()
@@ -25,15 +37,28 @@ _CODE_VERSIONS = release_code_versions(load_settings())
 _STORES = {
     "catalog": ("chunks", "Documents, sections and chunks with their provenance, in SQLite."),
     "lexical_index": ("views", "The word index over the sparse views."),
-    "dense_index": ("embeddings", "The vectors: a memory-mapped matrix, and an approximate index where a question may ask one."),
+    "dense_index": (
+        "embeddings",
+        (
+            "The vectors: a memory-mapped matrix, and an approximate index where a question may ask"
+            " one."
+        ),
+    ),
 }
 
 
 def _check_specs() -> list[dg.AssetCheckSpec]:
-    with warnings.catch_warnings():  # partitioned checks are a preview; the pinned minor version is our answer to that
+    # partitioned checks are a preview; the pinned minor version is our answer to that
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.PreviewWarning)
         return [
-            dg.AssetCheckSpec(check, asset="catalog", description=description, blocking=True, partitions_def=namespaces)
+            dg.AssetCheckSpec(
+                check,
+                asset="catalog",
+                description=description,
+                blocking=True,
+                partitions_def=namespaces,
+            )
             for check, description in CHECKS.items()
         ]
 
@@ -54,13 +79,19 @@ def _check_specs() -> list[dg.AssetCheckSpec]:
     ],
     check_specs=_check_specs(),
 )
-def candidate(context: dg.AssetExecutionContext, platform: Platform) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
-    """Build the namespace's next release from its live versions, by delta from the published one, and check it."""
+def candidate(
+    context: dg.AssetExecutionContext, platform: Platform
+) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
+    """Build the namespace's next release from its live versions, by delta from the published one,
+    and check it.
+    """
     namespace = context.partition_key
     strategy = platform.strategy(namespace)
     with (
         recorded(context, platform.ledger, "release", namespace) as record,
-        platform.store.writer(namespace, f"release run {context.run.run_id}", wait=platform.settings.jobs.lock_seconds),
+        platform.store.writer(
+            namespace, f"release run {context.run.run_id}", wait=platform.settings.jobs.lock_seconds
+        ),
         tracing.trace(
             "ingestion",
             logs_dir=platform.store.logs_dir,
@@ -69,7 +100,11 @@ def candidate(context: dg.AssetExecutionContext, platform: Platform) -> Iterator
             job_id=record.job.job_id,
         ),
     ):
-        if same := None if built_anyway(record.job) else unchanged(namespace, strategy, platform.store, platform.ledger):
+        if same := (
+            None
+            if built_anyway(record.job)
+            else unchanged(namespace, strategy, platform.store, platform.ledger)
+        ):
             context.log.info(f"nothing changed: release {same} holds what is live")
             manifest = read_manifest(platform.store.release_dir(namespace, same))
             results = list(manifest.checks)
@@ -81,18 +116,35 @@ def candidate(context: dg.AssetExecutionContext, platform: Platform) -> Iterator
                 store=platform.store,
                 ledger=platform.ledger,
                 full=bool(record.job.args.get("full")),
-                in_place=record.job.kind != "delete",  # what that drops is counted where it is purged
+                # what that drops is counted where it is purged
+                in_place=record.job.kind != "delete",
             )
         record.goes_on = not manifest.failures and _publishes(context)
         if manifest.failures:
             failed = "; ".join(f"{check.name}: {check.details}" for check in manifest.failures)
-            record.state, record.reason = "failed", f"release {manifest.release_id} was not published: {failed}"
-    counts = {key: value for key, value in manifest.counts.items() if isinstance(value, (int, float, str))}
-    shared = {"release_id": manifest.release_id, "parent": manifest.parent or "", "index_profile": manifest.index_profile, **counts}
+            record.state, record.reason = (
+                "failed",
+                f"release {manifest.release_id} was not published: {failed}",
+            )
+    counts = {
+        key: value for key, value in manifest.counts.items() if isinstance(value, (int, float, str))
+    }
+    shared = {
+        "release_id": manifest.release_id,
+        "parent": manifest.parent or "",
+        "index_profile": manifest.index_profile,
+        **counts,
+    }
     now = release_code_versions(platform.settings)
     for name, (upstream, _) in _STORES.items():
-        tags = {CODE_VERSION: now[name], **unread_inputs([upstream])}  # the inputs of one namespace are among those of all
-        yield dg.MaterializeResult(asset_key=name, metadata=shared, data_version=dg.DataVersion(manifest.release_id), tags=tags)
+        # the inputs of one namespace are among those of all
+        tags = {CODE_VERSION: now[name], **unread_inputs([upstream])}
+        yield dg.MaterializeResult(
+            asset_key=name,
+            metadata=shared,
+            data_version=dg.DataVersion(manifest.release_id),
+            tags=tags,
+        )
     for result in results:
         yield dg.AssetCheckResult(
             asset_key="catalog",
@@ -113,24 +165,48 @@ def _publishes(context: dg.AssetExecutionContext) -> bool:
     group_name="release",
     partitions_def=namespaces,
     code_version=_CODE_VERSIONS["published_release"],
-    description="The release that readers see: one atomic pointer. Never moves to a candidate with a failed check.",
+    description=(
+        "The release that readers see: one atomic pointer. Never moves to a candidate with a failed"
+        " check."
+    ),
 )
-def published_release(context: dg.AssetExecutionContext, platform: Platform) -> dg.MaterializeResult[None]:
-    """Publish the namespace's newest candidate; what is published stays where a release of what is live would be the same."""
+def published_release(
+    context: dg.AssetExecutionContext, platform: Platform
+) -> dg.MaterializeResult[None]:
+    """Publish the namespace's newest candidate; what is published stays where a release of what is
+    live would be the same.
+    """
     namespace = context.partition_key
     before = current(platform.store, namespace)
     with (
         recorded(context, platform.ledger, "release", namespace) as record,
-        platform.store.writer(namespace, f"release run {context.run.run_id}", wait=platform.settings.jobs.lock_seconds),
-        tracing.trace("ingestion", logs_dir=platform.store.logs_dir, namespace=namespace, job_id=record.job.job_id),
+        platform.store.writer(
+            namespace, f"release run {context.run.run_id}", wait=platform.settings.jobs.lock_seconds
+        ),
+        tracing.trace(
+            "ingestion",
+            logs_dir=platform.store.logs_dir,
+            namespace=namespace,
+            job_id=record.job.job_id,
+        ),
     ):
         release_id = (
-            None if built_anyway(record.job) else unchanged(namespace, platform.strategy(namespace), platform.store, platform.ledger)
+            None
+            if built_anyway(record.job)
+            else unchanged(namespace, platform.strategy(namespace), platform.store, platform.ledger)
         )
         if release_id is None:
             release_id = newest_candidate(namespace, platform.ledger)
-            publish_candidate(namespace, release_id, settings=platform.settings, store=platform.store, ledger=platform.ledger)
+            publish_candidate(
+                namespace,
+                release_id,
+                settings=platform.settings,
+                store=platform.store,
+                ledger=platform.ledger,
+            )
         manifest = read_manifest(platform.store.release_dir(namespace, release_id))
     metadata = {"release_id": release_id, "previous": before or "", **manifest.counts}
     tags = {CODE_VERSION: release_code_versions(platform.settings)["published_release"]}
-    return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(release_id), tags=tags)
+    return dg.MaterializeResult(
+        metadata=metadata, data_version=dg.DataVersion(release_id), tags=tags
+    )

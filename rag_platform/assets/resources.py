@@ -32,6 +32,8 @@ class Platform(dg.ConfigurableResource[None]):
 
     def strategy(self, namespace: str) -> Strategy:
         """The ingestion strategy of a namespace, or the default one before its first ingest."""
-        strategy = load_strategy(self.settings, self.ledger.namespaces().get(namespace), ingestion=True)
+        strategy = load_strategy(
+            self.settings, self.ledger.namespaces().get(namespace), ingestion=True
+        )
         keep_config(self.store, strategy_config_id(strategy), strategy.model_dump(mode="json"))
         return strategy

@@ -1,4 +1,6 @@
-"""Dagster runs and the jobs of the ledger that tell of them: every run that writes has one, so that a killed run is found and ended."""
+"""Dagster runs and the jobs of the ledger that tell of them: every run that writes has one, so that
+a killed run is found and ended.
+"""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -17,20 +19,25 @@ from rag_platform.ledger.schema import Job, JobItem, now
 from rag_platform.processes import jobs
 
 _UNDER_WAY = [
-    dg.DagsterRunStatus.NOT_STARTED,  # a job killed between the making of its run and its start leaves one
+    # a job killed between the making of its run and its start leaves one
+    dg.DagsterRunStatus.NOT_STARTED,
     dg.DagsterRunStatus.STARTING,
     dg.DagsterRunStatus.STARTED,
     dg.DagsterRunStatus.CANCELING,
 ]
 _BACKFILLING = ("REQUESTED", "CANCELING", "FAILING")
 _BACKFILLS_LOOKED_AT = 100  # the newest
-_BACKFILL_TAG = "dagster/backfill"  # Dagster's own, with the id of the backfill that launched the run
-BACKFILL_SECONDS = 600.0  # an open backfill of whose runs nothing was heard for so long holds no release back any more
+# Dagster's own, with the id of the backfill that launched the run
+_BACKFILL_TAG = "dagster/backfill"
+# an open backfill of whose runs nothing was heard for so long holds no release back any more
+BACKFILL_SECONDS = 600.0
 
 
 @dataclass
 class Record:
-    """The job of a run, and what is written down when the run's part of it ends well; `goes_on` where another step of the run ends it."""
+    """The job of a run, and what is written down when the run's part of it ends well; `goes_on`
+    where another step of the run ends it.
+    """
 
     job: Job
     state: str = "done"
@@ -47,40 +54,64 @@ def recorded(
     args: Json | None = None,
     items: Sequence[JobItem] = (),
 ) -> Iterator[Record]:
-    """The job that started this run; for a run from the UI, a sensor or a schedule one that begins and ends with it.
+    """The job that started this run; for a run from the UI, a sensor or a schedule one that begins
+    and ends with it.
 
-    Such a run is given the job's id as a tag, by which `end_orphans` finds out that its process is gone.
+    Such a run is given the job's id as a tag, by which `end_orphans` finds out that its process is
+    gone.
     """
     run_id = context.run.run_id
-    run = context.instance.get_run_by_id(run_id) or context.run  # an earlier step may have given it the tag
+    # an earlier step may have given it the tag
+    run = context.instance.get_run_by_id(run_id) or context.run
     job = _job(ledger, run.tags.get(JOB_TAG, ""))
-    if job is not None and "run_id" not in job.args and job.state in jobs.OPEN_STATES:  # it ends when its own process says so
+    # it ends when its own process says so
+    if job is not None and "run_id" not in job.args and job.state in jobs.OPEN_STATES:
         yield Record(job)
         return
-    own = job is not None and job.args.get("run_id") == run_id  # a run that is executed again has the tags of the first
+    # a run that is executed again has the tags of the first
+    own = job is not None and job.args.get("run_id") == run_id
     if job is None or not own or job.namespace != namespace or job.state in jobs.FINAL_STATES:
         job = ledger.add_job(kind, namespace, {**(args or {}), "run_id": run_id}, items)
-        ledger.update_job(job.job_id, state="running", started_at=now(), **jobs.of_process(os.getpid()))
+        ledger.update_job(
+            job.job_id, state="running", started_at=now(), **jobs.of_process(os.getpid())
+        )
         context.instance.add_run_tags(run_id, {JOB_TAG: job.job_id})
     record = Record(job)
     try:
         with jobs.beating(job.job_id, ledger):
             yield record
     except Exception as error:
-        message = error.message if isinstance(error, RagError) else error.description if isinstance(error, dg.Failure) else None
+        message = (
+            error.message
+            if isinstance(error, RagError)
+            else error.description
+            if isinstance(error, dg.Failure)
+            else None
+        )
         reason = message or f"{type(error).__name__}: {error}"
-        ledger.update_job(job.job_id, only_from=jobs.OPEN_STATES, state="failed", reason=reason, ended_at=now())
+        ledger.update_job(
+            job.job_id, only_from=jobs.OPEN_STATES, state="failed", reason=reason, ended_at=now()
+        )
         raise
-    except BaseException:  # Dagster's own interrupt, and the end of a generator that nobody reads on
+    # Dagster's own interrupt, and the end of a generator that nobody reads on
+    except BaseException:
         ledger.update_job(job.job_id, only_from=jobs.OPEN_STATES, state="cancelling")
         jobs.record_cancelled(job.job_id, ledger)
         raise
     if not record.goes_on:
-        ledger.update_job(job.job_id, only_from=jobs.OPEN_STATES, state=record.state, reason=record.reason, ended_at=now())
+        ledger.update_job(
+            job.job_id,
+            only_from=jobs.OPEN_STATES,
+            state=record.state,
+            reason=record.reason,
+            ended_at=now(),
+        )
 
 
 def end_orphans(instance: dg.DagsterInstance, ledger: Ledger, policy: JobPolicy) -> None:
-    """End jobs whose process is gone, and close the Dagster runs of what has ended: one left open would hold the daemon's only slot."""
+    """End jobs whose process is gone, and close the Dagster runs of what has ended: one left open
+    would hold the daemon's only slot.
+    """
     jobs.end_orphans(ledger, policy.silent_seconds)
     for found in instance.get_run_records(dg.RunsFilter(statuses=_UNDER_WAY)):
         run, job = found.dagster_run, _job(ledger, found.dagster_run.tags.get(JOB_TAG, ""))
@@ -88,7 +119,11 @@ def end_orphans(instance: dg.DagsterInstance, ledger: Ledger, policy: JobPolicy)
         if job is None or _ended_before(job, created):
             began = found.start_time or created
             if datetime.now(UTC).timestamp() - began > jobs.LAUNCH_SECONDS:
-                instance.report_run_failed(run, f"the process of this run did not begin its work within {jobs.LAUNCH_SECONDS:.0f} s")
+                instance.report_run_failed(
+                    run,
+                    "the process of this run did not begin its work within"
+                    f" {jobs.LAUNCH_SECONDS:.0f} s",
+                )
         elif job.state in jobs.FINAL_STATES and not _goes_on(job, run, policy):
             if job.state == "cancelled" or run.status == dg.DagsterRunStatus.CANCELING:
                 instance.report_run_canceled(run, "the job of this run was cancelled")
@@ -97,18 +132,28 @@ def end_orphans(instance: dg.DagsterInstance, ledger: Ledger, policy: JobPolicy)
 
 
 def _ended_before(job: Job, created: float) -> bool:
-    """True for a job that a run cannot be of: it has the tag from a run that it executes again, and none of its own yet."""
+    """True for a job that a run cannot be of: it has the tag from a run that it executes again, and
+    none of its own yet.
+    """
     return bool(job.ended_at) and datetime.fromisoformat(job.ended_at).timestamp() + 1 < created
 
 
 def _goes_on(job: Job, run: dg.DagsterRun, policy: JobPolicy) -> bool:
-    """True while the process of a run that was given a job lives: between the jobs of two namespaces both have ended, and the run not."""
+    """True while the process of a run that was given a job lives: between the jobs of two
+    namespaces both have ended, and the run not.
+    """
     return job.args.get("run_id") == run.run_id and jobs.at_work(job, policy.silent_seconds)
 
 
 def busy(instance: dg.DagsterInstance, ledger: Ledger, names: Sequence[str]) -> set[str]:
-    """Those of the namespaces for which something runs or waits to run; a run or backfill from the UI may concern any of them."""
-    found = {job.namespace for state in jobs.OPEN_STATES for job in ledger.jobs(state=state, limit=10_000)}
+    """Those of the namespaces for which something runs or waits to run; a run or backfill from the
+    UI may concern any of them.
+    """
+    found = {
+        job.namespace
+        for state in jobs.OPEN_STATES
+        for job in ledger.jobs(state=state, limit=10_000)
+    }
     backfills = instance.get_backfills(limit=_BACKFILLS_LOOKED_AT)
     if any(
         _moves(backfill.backfill_id, backfill.backfill_timestamp, instance)
@@ -125,23 +170,30 @@ def busy(instance: dg.DagsterInstance, ledger: Ledger, names: Sequence[str]) -> 
 
 
 def _moves(backfill_id: str, launched: float, instance: dg.DagsterInstance) -> bool:
-    """True for an open backfill that was launched, or one of whose runs changed, a short while ago; Dagster may keep one open for ever."""
+    """True for an open backfill that was launched, or one of whose runs changed, a short while ago;
+    Dagster may keep one open for ever.
+    """
     newest = instance.get_run_records(dg.RunsFilter(tags={_BACKFILL_TAG: backfill_id}), limit=1)
     heard = max([launched, *(record.update_timestamp.timestamp() for record in newest)])
     return datetime.now(UTC).timestamp() - heard < BACKFILL_SECONDS
 
 
 def concerns(run: dg.DagsterRun, ledger: Ledger) -> str | None:
-    """The namespace that a run works for, empty for one that leaves the work to jobs of its own, None when it may be any."""
+    """The namespace that a run works for, empty for one that leaves the work to jobs of its own,
+    None when it may be any.
+    """
     if run.job_name == "sync":
         return ""
     job = _job(ledger, run.tags.get(JOB_TAG, ""))
-    own = job is not None and job.args.get("run_id") == run.run_id  # it may have more namespaces before it
+    # it may have more namespaces before it
+    own = job is not None and job.args.get("run_id") == run.run_id
     return job.namespace if job is not None and not own else run.tags.get(NAMESPACE_TAG)
 
 
 def built_anyway(job: Job) -> bool:
-    """True for a job whose release is built without a difference too: asked for whole, or so that its files hold nothing deleted."""
+    """True for a job whose release is built without a difference too: asked for whole, or so that
+    its files hold nothing deleted.
+    """
     return bool(job.args.get("full")) or job.kind == "delete"
 
 

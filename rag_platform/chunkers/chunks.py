@@ -1,4 +1,6 @@
-"""Sections to chunks: contiguous spans of the normalised text, each with its way back to the source."""
+"""Sections to chunks: contiguous spans of the normalised text, each with its way back to the
+source.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,12 @@ from typing import Any
 from rag_platform import registry
 from rag_platform.chunkers.sizes import Span
 from rag_platform.chunkers.source_locations import Places, attached_images, media_chunks
-from rag_platform.config.chunk_token_limits import chunk_tokens, chunking_embedder, embedder_window, tokens_seen
+from rag_platform.config.chunk_token_limits import (
+    chunk_tokens,
+    chunking_embedder,
+    embedder_window,
+    tokens_seen,
+)
 from rag_platform.config.settings import Strategy
 from rag_platform.ir import Chunk, Facts, MediaLink, Section, Version
 from rag_platform.normalisation.edits import Normalised, fingerprint_text
@@ -22,8 +29,10 @@ TOO_SHORT = 20
 
 
 def chunker_of(strategy: Strategy) -> Chunker:
-    """The chunker of a strategy: where it asks for an embedder and names none it gets the strategy's, and no chunk of it is made longer
-    than the embedder's window, but for fences and table rows."""
+    """The chunker of a strategy: where it asks for an embedder and names none it gets the
+    strategy's, and no chunk of it is made longer than the embedder's window, but for fences and
+    table rows.
+    """
     provider, options = strategy.chunker.provider, dict(strategy.chunker.options)
     name, chosen = chunking_embedder(strategy)
     if registry.takes("chunker", provider, "embedder"):
@@ -34,7 +43,7 @@ def chunker_of(strategy: Strategy) -> Chunker:
     return chunker
 
 
-# --- chunks -----------------------------------------------------------------------------------------------------------------
+# --- chunks -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +55,33 @@ class BeyondWindow:
 
 
 def beyond_window(chunks: Sequence[Chunk], strategy: Strategy) -> BeyondWindow:
-    """The chunks, by estimate, of which the embedder's window shows it a part only: fences and table rows that were kept whole.
+    """The chunks, by estimate, of which the embedder's window shows it a part only: fences and
+    table rows that were kept whole.
 
-    They are not cut for it: the word index reads all of them, and an embedder that reads all of a text takes the mean over several windows.
+    They are not cut for it: the word index reads all of them, and an embedder that reads all of a
+    text takes the mean over several windows.
     """
-    longest = max((chunk.token_count for chunk in chunks if chunk.chunk_type != "parent"), default=0)
-    if not strategy.builds_dense or longest == 0 or longest <= (window := embedder_window(strategy)):
+    longest = max(
+        (chunk.token_count for chunk in chunks if chunk.chunk_type != "parent"), default=0
+    )
+    if (
+        not strategy.builds_dense
+        or longest == 0
+        or longest <= (window := embedder_window(strategy))
+    ):
         return BeyondWindow(0)
     seen = tokens_seen(strategy)
     lengths = [chunk.token_count for chunk in chunks if chunk.chunk_type != "parent"]
-    count, cut_short = sum(length > window for length in lengths), sum(seen is not None and length > seen for length in lengths)
+    count, cut_short = (
+        sum(length > window for length in lengths),
+        sum(seen is not None and length > seen for length in lengths),
+    )
     if not cut_short:
         return BeyondWindow(count)
-    said = f"{cut_short} chunks are longer than the embedder's {seen} tokens: of code and table rows kept whole, vectors see only a part"
+    said = (
+        f"{cut_short} chunks are longer than the embedder's {seen} tokens: of code and table rows"
+        " kept whole, vectors see only a part"
+    )
     return BeyondWindow(count, (said,))
 
 
@@ -71,9 +94,11 @@ def cut(
     strategy: Strategy,
     links: Sequence[MediaLink],
 ) -> list[Chunk]:
-    """The chunks of a version in order, with pages, lines, bytes and images; pages without text add chunks of their picture.
+    """The chunks of a version in order, with pages, lines, bytes and images; pages without text add
+    chunks of their picture.
 
-    A chunker with `families` gives a parent before its children; parents are not indexed, they are what a child's hit shows.
+    A chunker with `families` gives a parent before its children; parents are not indexed, they are
+    what a child's hit shows.
     """
     places = Places(facts)
     fingerprint = _counted(strategy)
@@ -81,7 +106,9 @@ def cut(
 
     def add(section: Section, span: Span, chunk_type: str = "child", parent_id: str = "") -> str:
         norm = section.norm_start + span[0], section.norm_start + span[1]
-        print_, chunk_id = fingerprint(section.section_id, normalised.text[norm[0] : norm[1]], chunk_type)
+        print_, chunk_id = fingerprint(
+            section.section_id, normalised.text[norm[0] : norm[1]], chunk_type
+        )
         chunks.append(
             Chunk(
                 chunk_id=chunk_id,
@@ -113,7 +140,9 @@ def cut(
 
 
 def slice_fields(normalised: Normalised, places: Places, start: int, end: int) -> dict[str, Any]:
-    """The fields of a chunk that is normalised text[start:end]: its text, what the text says of itself, and where it stands."""
+    """The fields of a chunk that is normalised text[start:end]: its text, what the text says of
+    itself, and where it stands.
+    """
     fact = normalised.span_to_facts(start, end)
     span = {"norm_start": start, "norm_end": end, "fact_start": fact[0], "fact_end": fact[1]}
     return {**text_fields(normalised.text[start:end]), **span, **places.of(*fact)}
@@ -132,29 +161,38 @@ def text_fields(text: str) -> dict[str, Any]:
 
 def _families(chunker: Chunker, text: str) -> list[tuple[Span | None, list[Span]]]:
     """(parent, children) in order; a chunker without parents has one family of all its spans."""
-    families: Callable[[str], list[tuple[Span | None, list[Span]]]] | None = getattr(chunker, "families", None)
+    families: Callable[[str], list[tuple[Span | None, list[Span]]]] | None = getattr(
+        chunker, "families", None
+    )
     return families(text) if families is not None else [(None, chunker.spans(text))]
 
 
 def _with_images(chunks: Sequence[Chunk], links: Sequence[MediaLink], facts: Facts) -> list[Chunk]:
     """The chunks with the images that belong to them; a parent has those of its children."""
-    children = attached_images([chunk for chunk in chunks if chunk.chunk_type != "parent"], links, facts.blocks)
+    children = attached_images(
+        [chunk for chunk in chunks if chunk.chunk_type != "parent"], links, facts.blocks
+    )
     of_parents: dict[str, list[str]] = {}
     for child in children:
         of_parents.setdefault(child.parent_id, []).extend(child.asset_ids)
     by_id = {child.chunk_id: child for child in children}
     return [
-        by_id.get(chunk.chunk_id) or replace(chunk, asset_ids=tuple(dict.fromkeys(of_parents.get(chunk.chunk_id, ())))) for chunk in chunks
+        by_id.get(chunk.chunk_id)
+        or replace(chunk, asset_ids=tuple(dict.fromkeys(of_parents.get(chunk.chunk_id, ()))))
+        for chunk in chunks
     ]
 
 
 def chunk_hash(chunks: Sequence[Chunk]) -> str:
-    """sha256 over ids in order: another one, with an equal section_hash, means that lengths drifted."""
+    """sha256 over ids in order: another one, with an equal section_hash, means that lengths
+    drifted.
+    """
     return hashlib.sha256("\n".join(chunk.chunk_id for chunk in chunks).encode()).hexdigest()
 
 
 def _counted(strategy: Strategy) -> Callable[[str, str, str], tuple[str, str]]:
-    """A function from section, text and chunk type to (fingerprint, chunk_id), which counts equal texts of a section.
+    """A function from section, text and chunk type to (fingerprint, chunk_id), which counts equal
+    texts of a section.
 
     A parent is named apart from its children, so that it may have the text of one of them.
     """

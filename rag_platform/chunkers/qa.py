@@ -9,11 +9,25 @@ from typing import ClassVar
 
 from rag_platform.chunkers.recursive import Recursive
 from rag_platform.chunkers.sizes import Ruler, Span, require_sizes, trimmed
-from rag_platform.text.markdown_blocks import DELIMITER, HEADING, Guarded, cells, heading_text, only_headings, structure
+from rag_platform.text.markdown_blocks import (
+    DELIMITER,
+    HEADING,
+    Guarded,
+    cells,
+    heading_text,
+    only_headings,
+    structure,
+)
 
 _MARK = r"[ \t]*(?:[-*+>][ \t]+|\d{1,3}[.)、][ \t]*)?(?:#{1,6}[ \t]+)?[*_]{0,2}"
-QUESTION = re.compile(rf"{_MARK}(?:Q(?:uestion)?|问题?|問題?|提问)[ \t]*\d{{0,4}}[*_]{{0,2}}[ \t]*[:：.、]", re.IGNORECASE)
-ANSWER = re.compile(rf"{_MARK}(?:A(?:nswer)?|答案?|回答|解答)[ \t]*\d{{0,4}}[*_]{{0,2}}[ \t]*[:：.、]", re.IGNORECASE)
+QUESTION = re.compile(
+    rf"{_MARK}(?:Q(?:uestion)?|问题?|問題?|提问)[ \t]*\d{{0,4}}[*_]{{0,2}}[ \t]*[:：.、]",
+    re.IGNORECASE,
+)
+ANSWER = re.compile(
+    rf"{_MARK}(?:A(?:nswer)?|答案?|回答|解答)[ \t]*\d{{0,4}}[*_]{{0,2}}[ \t]*[:：.、]",
+    re.IGNORECASE,
+)
 ASKED = re.compile(r"[?？][*_”\"')）]*[ \t]*(?:\{[^{}]*\})?$")
 BOLD = re.compile(r"[ \t]*(?:\*\*|__)[^*_\n]*[?？](?:\*\*|__)[ \t]*$")
 ASKING_COLUMN = re.compile(r"^(?:q|questions?|问题?|問題?|提问|常见问题)$", re.IGNORECASE)
@@ -24,8 +38,9 @@ ANSWERING_COLUMN = re.compile(r"^(?:a|answers?|答案?|回答|解答)$", re.IGNO
 class QuestionAnswer:
     """One chunk for each question with its answer; what is none is cut as Recursive does.
 
-    A pair is `Q: ... A: ...` (also 问, 问题 with 答, 答案), a heading or a bold line that asks and the text up to the next one,
-    or a row of a table whose columns are headed question and answer. A pair above `max_chars` or `max_tokens` is cut as Recursive does.
+    A pair is `Q: ... A: ...` (also 问, 问题 with 答, 答案), a heading or a bold line that asks and
+    the text up to the next one, or a row of a table whose columns are headed question and answer. A
+    pair above `max_chars` or `max_tokens` is cut as Recursive does.
     """
 
     max_chars: int = 2000
@@ -45,7 +60,9 @@ class QuestionAnswer:
         if not text.strip():
             return []
         ruler = Ruler(text, self.max_chars, self.max_tokens)
-        rest = Recursive(chunk_size=self.chunk_size, chunk_overlap=self.chunk_overlap, max_tokens=self.max_tokens)
+        rest = Recursive(
+            chunk_size=self.chunk_size, chunk_overlap=self.chunk_overlap, max_tokens=self.max_tokens
+        )
         found: list[Span] = []
         done = 0
         for start, end in [*pairs(text), (len(text), len(text))]:
@@ -89,7 +106,9 @@ def _open_lines(text: str, runs: list[Guarded]) -> Iterator[_Line]:
 
 
 def _marked(lines: list[_Line], stop: int) -> Iterator[Span]:
-    """From each question's mark to the next question or heading, where an answer's mark stands between."""
+    """From each question's mark to the next question or heading, where an answer's mark stands
+    between.
+    """
     start: int | None = None
     answered = False
     for line in [*lines, _Line(stop, "# ")]:
@@ -106,11 +125,16 @@ def _marked(lines: list[_Line], stop: int) -> Iterator[Span]:
 
 
 def _asking_headings(lines: list[_Line], stop: int) -> Iterator[Span]:
-    """From each heading or bold line that asks to the next one, or to the next heading that is not below it; none without an answer."""
+    """From each heading or bold line that asks to the next one, or to the next heading that is not
+    below it; none without an answer.
+    """
     start, level, answered = -1, 0, False
     for line in [*lines, _Line(stop, "# ")]:
         heading = HEADING.match(line.text)
-        asks = bool(heading and ASKED.search(heading_text(line.text))) or BOLD.match(line.text) is not None
+        asks = (
+            bool(heading and ASKED.search(heading_text(line.text)))
+            or BOLD.match(line.text) is not None
+        )
         rank = len(heading[1]) if heading else 7
         if start >= 0 and (asks or (heading is not None and rank <= level)):
             if answered:
@@ -131,7 +155,9 @@ def _rows(text: str, runs: list[Guarded]) -> Iterator[Span]:
         head, rule = (*text[run.start : run.end].split("\n"), "")[:2]
         if DELIMITER.fullmatch(rule):
             names = [cell.strip(" *_`\t>") for cell in cells(head.strip(" \t>"))]
-            pairing = any(map(ASKING_COLUMN.match, names)) and any(map(ANSWERING_COLUMN.match, names))
+            pairing = any(map(ASKING_COLUMN.match, names)) and any(
+                map(ANSWERING_COLUMN.match, names)
+            )
         elif run.start != end:
             pairing = False
         if pairing:

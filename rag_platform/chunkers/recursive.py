@@ -1,6 +1,8 @@
-"""The chunker `parent_child`: small spans to be found, inside large ones to be read (seed 002, knowledge.chunk).
+"""The chunker `parent_child`: small spans to be found, inside large ones to be read (seed 002,
+knowledge.chunk).
 
-Chunkers that cut at the best separator within a size: `recursive`, and `whole_section`, which falls back to it.
+Chunkers that cut at the best separator within a size: `recursive`, and `whole_section`, which falls
+back to it.
 """
 
 from __future__ import annotations
@@ -10,7 +12,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from rag_platform.chunkers.sizes import EXACT_ROUNDS, INK, Ruler, Span, inked, require_sizes, token_counter, trimmed
+from rag_platform.chunkers.sizes import (
+    EXACT_ROUNDS,
+    INK,
+    Ruler,
+    Span,
+    inked,
+    require_sizes,
+    token_counter,
+    trimmed,
+)
 from rag_platform.errors import ConfigError
 from rag_platform.text.cut_points import Boundaries, blank_ends, boundaries, clause_ends
 from rag_platform.text.graphemes import is_grapheme_boundary
@@ -22,10 +33,12 @@ CHILD = {"chunk_size": 400, "chunk_overlap": 60}
 
 @dataclass(frozen=True)
 class ParentChild:
-    """Parents cut as Recursive does, by default 2,000 characters long without overlap, and their children of 400.
+    """Parents cut as Recursive does, by default 2,000 characters long without overlap, and their
+    children of 400.
 
-    `parent` and `child` take the options of Recursive. Only children are indexed; a parent that one child would fill is no parent, and the
-    child stands alone. `max_tokens` bounds children: parents are read, not embedded.
+    `parent` and `child` take the options of Recursive. Only children are indexed; a parent that one
+    child would fill is no parent, and the child stands alone. `max_tokens` bounds children: parents
+    are read, not embedded.
     """
 
     parent: Mapping[str, Any] = field(default_factory=dict)
@@ -40,12 +53,18 @@ class ParentChild:
     def __post_init__(self) -> None:
         parent, child = self._levels()
         if parent.chunk_size <= child.chunk_size:
-            raise ConfigError(f"parent.chunk_size {parent.chunk_size} must be above child.chunk_size {child.chunk_size}")
+            raise ConfigError(
+                f"parent.chunk_size {parent.chunk_size} must be above child.chunk_size"
+                f" {child.chunk_size}"
+            )
 
     @staticmethod
     def needs_embedder(options: Mapping[str, Any]) -> bool:
         """True when a level counts tokens."""
-        return any(options.get(level, {}).get("length_function") == "tokens" for level in ("parent", "child"))
+        return any(
+            options.get(level, {}).get("length_function") == "tokens"
+            for level in ("parent", "child")
+        )
 
     def _levels(self) -> tuple[Recursive, Recursive]:
         counted = {"embedder": self.embedder, "embedder_options": self.embedder_options}
@@ -56,7 +75,9 @@ class ParentChild:
                 Recursive(**{**CHILD, **counted, "max_tokens": self.max_tokens, **self.child}),
             )
         except TypeError as error:
-            raise ConfigError(f"parent and child take the options of the chunker `recursive`: {error}") from error
+            raise ConfigError(
+                f"parent and child take the options of the chunker `recursive`: {error}"
+            ) from error
 
     def families(self, text: str) -> list[tuple[Span | None, list[Span]]]:
         """(parent, its children) in order; None for the parent of a child that stands alone."""
@@ -73,17 +94,21 @@ class ParentChild:
 
 
 SEPARATORS = ("\n\n", "\n", " ", "")
-SOFT = re.compile(r"[/?&=#.,;:_+|\-–—，、]+(?=\w)")  # where a word without end, such as a URL, is best parted
+# where a word without end, such as a URL, is best parted
+SOFT = re.compile(r"[/?&=#.,;:_+|\-–—，、]+(?=\w)")
 
 
 @dataclass(frozen=True)
 class Recursive:
-    """Cuts at the best separator in the second half of the allowed size: before a heading, then the separators in order.
+    """Cuts at the best separator in the second half of the allowed size: before a heading, then the
+    separators in order.
 
-    `chunk_size` counts characters, or tokens: of the embedder's own tokenizer where it has one, estimated ones where not. No chunk costs
-    more than `max_tokens`, so that an embedder of 512 reads all of it. A chunk is longer only where a fence or a table row is, which are
-    kept whole up to 6,400 characters. The next chunk repeats up to `chunk_overlap` of the text before it, from the start of a
-    paragraph, line, sentence or word; nothing is repeated before a heading or out of code.
+    `chunk_size` counts characters, or tokens: of the embedder's own tokenizer where it has one,
+    estimated ones where not. No chunk costs more than `max_tokens`, so that an embedder of 512
+    reads all of it. A chunk is longer only where a fence or a table row is, which are kept whole up
+    to 6,400 characters. The next chunk repeats up to `chunk_overlap` of the text before it, from
+    the start of a paragraph, line, sentence or word; nothing is repeated before a heading or out of
+    code.
     """
 
     chunk_size: int = 800
@@ -99,7 +124,9 @@ class Recursive:
 
     def __post_init__(self) -> None:
         if self.length_function not in ("characters", "tokens"):
-            raise ConfigError(f"length_function is {self.length_function!r}; it must be characters or tokens")
+            raise ConfigError(
+                f"length_function is {self.length_function!r}; it must be characters or tokens"
+            )
         require_sizes(self.chunk_size, self.chunk_overlap, self.max_tokens)
 
     @staticmethod
@@ -112,13 +139,16 @@ class Recursive:
         return self.spans_within(text, 0, len(text)) if text.strip() else []
 
     def spans_within(self, text: str, start: int, end: int) -> list[Span]:
-        """The spans of text[start:end] in offsets of the whole text; its fences and tables count also where they begin before `start`."""
+        """The spans of text[start:end] in offsets of the whole text; its fences and tables count
+        also where they begin before `start`.
+        """
         in_tokens = self.length_function == "tokens"
         counts = token_counter(self.embedder, self.embedder_options) if in_tokens else None
         ruler = Ruler(text, self.chunk_size, self.max_tokens, in_tokens=in_tokens, counts=counts)
         cuts = boundaries(text, self.separators, ruler.fits, ruler.keeps)
         found = best_spans(start, end, ruler, cuts, self.chunk_overlap)
-        for _ in range(EXACT_ROUNDS):  # a tokenizer may count a run of characters higher than its parts
+        # a tokenizer may count a run of characters higher than its parts
+        for _ in range(EXACT_ROUNDS):
             loose = [span for span in found if ruler.fits(*span)]
             if not (most := ruler.exceeded(loose)):
                 break
@@ -147,7 +177,9 @@ def best_spans(start: int, stop: int, ruler: Ruler, cuts: Boundaries, overlap: i
     return found
 
 
-def _end(ruler: Ruler, cuts: Boundaries, start: int, stop: int, floor: int, overlap: int) -> tuple[int, bool]:
+def _end(
+    ruler: Ruler, cuts: Boundaries, start: int, stop: int, floor: int, overlap: int
+) -> tuple[int, bool]:
     """(end of the chunk that starts at `start`, whether the next must start there)."""
     high = ruler.reach(start)
     if high >= stop:
@@ -184,17 +216,20 @@ def _choices(cuts: Boundaries, high_half: Span, low_half: Span) -> Iterator[tupl
 
 
 def forced_end(cuts: Boundaries, start: int, high: int) -> int:
-    """Where nothing separates: the end of a fence or row that is too long, the start of a link, else the least harmful place.
+    """Where nothing separates: the end of a fence or row that is too long, the start of a link,
+    else the least harmful place.
 
     A fence or a row stays with the heading before it.
     """
     run = cuts.inside(high)
     if run is not None:
         alone = run.start <= start or only_headings(cuts.text, start, run.start)
-        return run.end if alone else run.start  # where the overlap ends, the caller starts again without it
+        # where the overlap ends, the caller starts again without it
+        return run.end if alone else run.start
     last = cuts.text.rfind("\n#", start, high) + 1
     if last > start and HEADING.match(cuts.text, last) and only_headings(cuts.text, start, last):
-        return last  # of headings that do not fit together with what they head, the last one stays with it
+        # of headings that do not fit together with what they head, the last one stays with it
+        return last
     unit = cuts.inside_unit(high)
     if unit is not None and unit[0] > start:
         return unit[0]
@@ -204,11 +239,14 @@ def forced_end(cuts: Boundaries, start: int, high: int) -> int:
     end = high
     while end > start and not is_grapheme_boundary(cuts.text, end):
         end -= 1
-    return end if end > start else high  # a cluster longer than a chunk is no writing; the size is kept
+    # a cluster longer than a chunk is no writing; the size is kept
+    return end if end > start else high
 
 
 def _overlap(ruler: Ruler, cuts: Boundaries, end: int, start: int, overlap: int) -> int:
-    """Where the next chunk starts: at most `overlap` before `end`, where a separator ends outside code and tables."""
+    """Where the next chunk starts: at most `overlap` before `end`, where a separator ends outside
+    code and tables.
+    """
     low = max(ruler.back(end, overlap), start + 1)
     if overlap == 0 or low >= end:
         return end
@@ -223,7 +261,9 @@ def _overlap(ruler: Ruler, cuts: Boundaries, end: int, start: int, overlap: int)
 
 @dataclass(frozen=True)
 class WholeSection:
-    """One chunk per section; a section above `max_chars` or `max_tokens` is cut as Recursive does."""
+    """One chunk per section; a section above `max_chars` or `max_tokens` is cut as Recursive
+    does.
+    """
 
     max_chars: int = 2000
     chunk_overlap: int = 120
@@ -235,4 +275,6 @@ class WholeSection:
     def spans(self, text: str) -> list[Span]:
         """One span, or several where the section is too long."""
         overlap = min(self.chunk_overlap, self.max_chars // 2)
-        return Recursive(chunk_size=self.max_chars, chunk_overlap=overlap, max_tokens=self.max_tokens).spans(text)
+        return Recursive(
+            chunk_size=self.max_chars, chunk_overlap=overlap, max_tokens=self.max_tokens
+        ).spans(text)

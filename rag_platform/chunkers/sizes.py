@@ -27,27 +27,40 @@ def require_sizes(chunk_size: int, chunk_overlap: int, max_tokens: int) -> None:
     """Nothing for sizes that can be used. Raises ConfigError naming the values."""
     if chunk_size < 20 or max_tokens < 20 or not 0 <= chunk_overlap <= chunk_size // 2:
         raise ConfigError(
-            f"chunk_size {chunk_size} and max_tokens {max_tokens} must be 20 or more, chunk_overlap {chunk_overlap} at most half of "
-            "chunk_size"
+            f"chunk_size {chunk_size} and max_tokens {max_tokens} must be 20 or more, chunk_overlap"
+            f" {chunk_overlap} at most half of chunk_size"
         )
 
 
 def token_counter(embedder: str, options: Mapping[str, Any]) -> TokenCounts | None:
-    """The embedder's own count of tokens of each text, without prefix and end marks; None where it has no tokenizer of its own."""
+    """The embedder's own count of tokens of each text, without prefix and end marks; None where it
+    has no tokenizer of its own.
+    """
     if not embedder:
         return None
-    found: TokenCounts | None = getattr(registry.build("embedder", embedder, options), "count_tokens", None)
+    found: TokenCounts | None = getattr(
+        registry.build("embedder", embedder, options), "count_tokens", None
+    )
     return found
 
 
 class Ruler:
     """Measures spans of one text.
 
-    `size` counts characters, or tokens where `in_tokens` is set; no span that fits costs more than `max_tokens`. Tokens are those of
-    `counts` where it is given: words are counted whole, and a word's tokens are spread over its characters.
+    `size` counts characters, or tokens where `in_tokens` is set; no span that fits costs more than
+    `max_tokens`. Tokens are those of `counts` where it is given: words are counted whole, and a
+    word's tokens are spread over its characters.
     """
 
-    def __init__(self, text: str, size: int, max_tokens: int, *, in_tokens: bool = False, counts: TokenCounts | None = None) -> None:
+    def __init__(
+        self,
+        text: str,
+        size: int,
+        max_tokens: int,
+        *,
+        in_tokens: bool = False,
+        counts: TokenCounts | None = None,
+    ) -> None:
         self.text = text
         self.size = size
         self.in_tokens = in_tokens
@@ -59,7 +72,9 @@ class Ruler:
 
     def fits(self, start: int, end: int) -> bool:
         """True when the span is within the size."""
-        return end - start <= self.characters and int(self.sums[end] - self.sums[start]) <= self.budget
+        return (
+            end - start <= self.characters and int(self.sums[end] - self.sums[start]) <= self.budget
+        )
 
     def keeps(self, start: int, end: int) -> bool:
         """True when a fence or a table row of that span is kept whole although it may not fit."""
@@ -67,7 +82,9 @@ class Ruler:
 
     def reach(self, start: int) -> int:
         """The furthest end of a span from `start` that fits; at least one character."""
-        by_tokens = int(np.searchsorted(self.sums, self.sums[start] + self.budget, side="right")) - 1
+        by_tokens = (
+            int(np.searchsorted(self.sums, self.sums[start] + self.budget, side="right")) - 1
+        )
         return max(start + 1, min(start + self.characters, by_tokens))
 
     def back(self, end: int, overlap: int) -> int:
@@ -77,7 +94,9 @@ class Ruler:
         return int(np.searchsorted(self.sums, self.sums[end] - 100 * overlap, side="left"))
 
     def exceeded(self, spans: Iterable[Span]) -> int:
-        """The most tokens that one of the spans has by the tokenizer, 0 where none has more than it may or there is no tokenizer."""
+        """The most tokens that one of the spans has by the tokenizer, 0 where none has more than it
+        may or there is no tokenizer.
+        """
         texts = [self.text[start:end] for start, end in spans]
         if self.counts is None or not texts:
             return 0
@@ -86,7 +105,9 @@ class Ruler:
 
 
 def counted_sums(text: str, counts: TokenCounts) -> NDArray[np.int64]:
-    """Running cost in hundredths of a token by a tokenizer: each word with its exact count, spread as the estimate spreads it."""
+    """Running cost in hundredths of a token by a tokenizer: each word with its exact count, spread
+    as the estimate spreads it.
+    """
     sums = token_sums(text)
     words = [(match.start(), match.end()) for match in WORD.finditer(text)]
     distinct = sorted({text[start:end].strip() for start, end in words} - {""})
@@ -96,18 +117,26 @@ def counted_sums(text: str, counts: TokenCounts) -> NDArray[np.int64]:
     for start, end in words:
         cost = 100 * known[text[start:end].strip()]
         estimate = int(sums[end] - sums[start])
-        exact[start + 1 : end + 1] = done + (sums[start + 1 : end + 1] - sums[start]) * cost // max(1, estimate)
+        exact[start + 1 : end + 1] = done + (sums[start + 1 : end + 1] - sums[start]) * cost // max(
+            1, estimate
+        )
         done += cost
         exact[end] = done
     return exact
 
 
 def inked(text: str, start: int) -> int:
-    """The first place from `start` that is not white space; a base character stays with its marks."""
+    """The first place from `start` that is not white space; a base character stays with its
+    marks.
+    """
     found = INK.search(text, start)
     if found is None:
         return start
-    return found.start() if is_grapheme_boundary(text, found.start()) else max(start, found.start() - 1)
+    return (
+        found.start()
+        if is_grapheme_boundary(text, found.start())
+        else max(start, found.start() - 1)
+    )
 
 
 def trimmed(text: str, start: int, end: int) -> Span | None:

@@ -1,4 +1,6 @@
-"""Where chunks lie in their source: pages, lines, bytes or native locators by the loader's blocks, and the images that belong to them."""
+"""Where chunks lie in their source: pages, lines, bytes or native locators by the loader's blocks,
+and the images that belong to them.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +24,28 @@ class Places:
     def __init__(self, facts: Facts) -> None:
         self.blocks = facts.blocks
         self.starts = [block.start for block in facts.blocks]
-        self.bytes_of = byte_map_of_blocks(facts.text, facts.summary.encoding or "utf-8", facts.blocks)
-        self.lines = line_starts(facts.text) if self.bytes_of is not None else []  # the facts are the file, line by line
+        self.bytes_of = byte_map_of_blocks(
+            facts.text, facts.summary.encoding or "utf-8", facts.blocks
+        )
+        # the facts are the file, line by line
+        self.lines = line_starts(facts.text) if self.bytes_of is not None else []
 
     def of(self, start: int, end: int) -> dict[str, Any]:
-        """The fields of a chunk that say where facts text[start:end] stands: pages, lines, bytes, locator; those its format lacks are None
-        or empty."""
+        """The fields of a chunk that say where facts text[start:end] stands: pages, lines, bytes,
+        locator; those its format lacks are None or empty.
+        """
         touched = self.blocks[slice(*block_range(self.blocks, self.starts, start, end))]
         pages = [block.page for block in touched if block.page is not None]
-        first, last = self.bytes_of.span(start, end) if self.bytes_of is not None and end > start else (None, None)
-        lines = (bisect_right(self.lines, start), bisect_right(self.lines, max(start, end - 1))) if self.lines else _lines(touched)
+        first, last = (
+            self.bytes_of.span(start, end)
+            if self.bytes_of is not None and end > start
+            else (None, None)
+        )
+        lines = (
+            (bisect_right(self.lines, start), bisect_right(self.lines, max(start, end - 1)))
+            if self.lines
+            else _lines(touched)
+        )
         return {
             "page_start": min(pages, default=None),
             "page_end": max(pages, default=None),
@@ -39,12 +53,16 @@ class Places:
             "line_end": lines[1],
             "byte_start": first,
             "byte_end": last,
-            "locator": merged_locator([block.locator for block in touched if not block.locator.startswith("bytes=")]),
+            "locator": merged_locator(
+                [block.locator for block in touched if not block.locator.startswith("bytes=")]
+            ),
         }
 
 
 def _lines(blocks: Sequence[Block]) -> tuple[int | None, int | None]:
-    """The first and last line of the file that the blocks were made of; None for formats without lines."""
+    """The first and last line of the file that the blocks were made of; None for formats without
+    lines.
+    """
     first = [block.line_start for block in blocks if block.line_start is not None]
     last = [block.line_end for block in blocks if block.line_end is not None]
     return min(first, default=None), max(last, default=None)
@@ -60,8 +78,9 @@ _MAX_SHEETS = 4
 def merged_locator(locators: Sequence[str]) -> str:
     """One native locator for the blocks of a chunk, in order.
 
-    Rows of one sheet and neighbours in one element become a range, `sheet=Q1;rows=3-20` and `body/tbl[2]/tr[3-9]`; a few sheets are named
-    side by side. Other places are named by the first and the last: `body/p[3] to body/tbl[1]/tr[2]`.
+    Rows of one sheet and neighbours in one element become a range, `sheet=Q1;rows=3-20` and
+    `body/tbl[2]/tr[3-9]`; a few sheets are named side by side. Other places are named by the first
+    and the last: `body/p[3] to body/tbl[1]/tr[2]`.
     """
     found = list(dict.fromkeys(locator for locator in locators if locator))
     named = {locator.partition(";")[0] for locator in found if ";rows=" in locator}
@@ -70,9 +89,18 @@ def merged_locator(locators: Sequence[str]) -> str:
         matches = [match for locator in found if (match := pattern.fullmatch(locator))]
         ranges: dict[tuple[str, str], list[int]] = {}
         for match in matches:
-            ranges.setdefault((match[1], match[4]), []).extend((int(match[2]), int(match[3] or match[2])))
-        if matches and len(matches) == len(found) and len(ranges) <= (_MAX_SHEETS if separator else 1):
-            return separator.join(f"{before}{_range(min(ends), max(ends))}{after}" for (before, after), ends in ranges.items())
+            ranges.setdefault((match[1], match[4]), []).extend(
+                (int(match[2]), int(match[3] or match[2]))
+            )
+        if (
+            matches
+            and len(matches) == len(found)
+            and len(ranges) <= (_MAX_SHEETS if separator else 1)
+        ):
+            return separator.join(
+                f"{before}{_range(min(ends), max(ends))}{after}"
+                for (before, after), ends in ranges.items()
+            )
     return found[0] if len(found) == 1 else f"{found[0]} to {found[-1]}" if found else ""
 
 
@@ -80,48 +108,77 @@ def _range(first: int, last: int) -> str:
     return str(first) if first == last else f"{first}-{last}"
 
 
-def block_range(blocks: Sequence[Block], starts: Sequence[int], start: int, end: int) -> tuple[int, int]:
-    """The half-open range of block numbers that overlap [start, end); `starts` are the blocks' starts."""
+def block_range(
+    blocks: Sequence[Block], starts: Sequence[int], start: int, end: int
+) -> tuple[int, int]:
+    """The half-open range of block numbers that overlap [start, end); `starts` are the blocks'
+    starts.
+    """
     first = max(0, bisect_right(starts, start) - 1)
     if first < len(blocks) and blocks[first].end <= start:
         first += 1
     return first, max(first, bisect_left(starts, end))
 
 
-def attached_images(chunks: Sequence[Chunk], links: Sequence[MediaLink], blocks: Sequence[Block]) -> list[Chunk]:
-    """The chunks with the images that stand in them. An image without a place in the text goes to the chunk of its page that is nearest to
-    its box, else to the first of its page, else to the last chunk of an earlier page (seed 000 §3.6.2)."""
+def attached_images(
+    chunks: Sequence[Chunk], links: Sequence[MediaLink], blocks: Sequence[Block]
+) -> list[Chunk]:
+    """The chunks with the images that stand in them. An image without a place in the text goes to
+    the chunk of its page that is nearest to its box, else to the first of its page, else to the
+    last chunk of an earlier page (seed 000 §3.6.2).
+    """
     owned: dict[int, list[str]] = {}
     starts = [block.start for block in blocks]
     for link in sorted(links, key=lambda link: link.order):
         if not link.asset_id:
             continue
         if link.start is not None and link.end is not None:
-            owners = [i for i, chunk in enumerate(chunks) if chunk.fact_start < link.end and link.start < chunk.fact_end]
+            owners = [
+                i
+                for i, chunk in enumerate(chunks)
+                if chunk.fact_start < link.end and link.start < chunk.fact_end
+            ]
         else:
             owners = _nearest(chunks, link, blocks, starts)
         for index in owners:
             owned.setdefault(index, []).append(link.asset_id)
-    return [replace(chunk, asset_ids=tuple(dict.fromkeys(owned[i]))) if i in owned else chunk for i, chunk in enumerate(chunks)]
+    return [
+        replace(chunk, asset_ids=tuple(dict.fromkeys(owned[i]))) if i in owned else chunk
+        for i, chunk in enumerate(chunks)
+    ]
 
 
-def _nearest(chunks: Sequence[Chunk], link: MediaLink, blocks: Sequence[Block], starts: Sequence[int]) -> list[int]:
+def _nearest(
+    chunks: Sequence[Chunk], link: MediaLink, blocks: Sequence[Block], starts: Sequence[int]
+) -> list[int]:
     if link.page is None:
         return []
     page = link.page
-    same = [i for i, chunk in enumerate(chunks) if chunk.page_start is not None and chunk.page_start <= page <= (chunk.page_end or 0)]
+    same = [
+        i
+        for i, chunk in enumerate(chunks)
+        if chunk.page_start is not None and chunk.page_start <= page <= (chunk.page_end or 0)
+    ]
     if same and link.bbox is not None:
         return [min(same, key=lambda i: (_distance(chunks[i], link, blocks, starts), i))]
     if same:
         return same[:1]
-    earlier = [i for i, chunk in enumerate(chunks) if chunk.page_end is not None and chunk.page_end < page]
+    earlier = [
+        i for i, chunk in enumerate(chunks) if chunk.page_end is not None and chunk.page_end < page
+    ]
     return earlier[-1:]
 
 
-def _distance(chunk: Chunk, link: MediaLink, blocks: Sequence[Block], starts: Sequence[int]) -> float:
+def _distance(
+    chunk: Chunk, link: MediaLink, blocks: Sequence[Block], starts: Sequence[int]
+) -> float:
     """Points between the image and the nearest block of the chunk on its page, up or down."""
     first, last = block_range(blocks, starts, chunk.fact_start, chunk.fact_end)
-    boxes = [block.bbox for block in blocks[first:last] if block.page == link.page and block.bbox is not None]
+    boxes = [
+        block.bbox
+        for block in blocks[first:last]
+        if block.page == link.page and block.bbox is not None
+    ]
     if link.bbox is None or not boxes:
         return float("inf")
     top, bottom = link.bbox[1], link.bbox[3]
@@ -129,31 +186,60 @@ def _distance(chunk: Chunk, link: MediaLink, blocks: Sequence[Block], starts: Se
 
 
 def media_chunks(
-    version: Version, facts: Facts, chunks: Sequence[Chunk], sections: Sequence[Section], links: Sequence[MediaLink]
+    version: Version,
+    facts: Facts,
+    chunks: Sequence[Chunk],
+    sections: Sequence[Section],
+    links: Sequence[MediaLink],
 ) -> list[Chunk]:
-    """One chunk without text for each page without text that has a picture; it is indexed once its view has text."""
+    """One chunk without text for each page without text that has a picture; it is indexed once its
+    view has text.
+    """
     found: list[Chunk] = []
     seen: dict[tuple[str, str], int] = {}
     for page in facts.summary.pages_without_text:
         if any(link.page == page and link.reason == BLANK for link in links):
             continue
         here = [link for link in links if link.page == page and link.asset_id]
-        whole = [link for link in here if is_page_picture(link)]  # it shows all the others, which may be no more than its strips
+        # it shows all the others, which may be no more than its strips
+        whole = [link for link in here if is_page_picture(link)]
         pictures = whole or sorted(here, key=lambda link: (-link.width * link.height, link.order))
         if not pictures:
             continue
         section = _section_before(version.doc_id, page, chunks, sections)
         key = (section.section_id, pictures[0].asset_id)
         seen[key] = seen.get(key, 0) + 1
-        place = next((block.start for block in facts.blocks if block.page is not None and block.page > page), len(facts.text))
-        found.append(media_chunk(version, section, pictures, len(chunks) + len(found), page=page, place=place, nth=seen[key] - 1))
+        place = next(
+            (block.start for block in facts.blocks if block.page is not None and block.page > page),
+            len(facts.text),
+        )
+        found.append(
+            media_chunk(
+                version,
+                section,
+                pictures,
+                len(chunks) + len(found),
+                page=page,
+                place=place,
+                nth=seen[key] - 1,
+            )
+        )
     return found
 
 
 def media_chunk(
-    version: Version, section: Section, pictures: Sequence[MediaLink], index: int, *, page: int | None = None, place: int = 0, nth: int = 0
+    version: Version,
+    section: Section,
+    pictures: Sequence[MediaLink],
+    index: int,
+    *,
+    page: int | None = None,
+    place: int = 0,
+    nth: int = 0,
 ) -> Chunk:
-    """A chunk with empty text that stands for pictures, the first of which names it: id = h(section, asset_id), a repetition counted."""
+    """A chunk with empty text that stands for pictures, the first of which names it: id =
+    h(section, asset_id), a repetition counted.
+    """
     name = "\x1f".join((section.section_id, pictures[0].asset_id, *([str(nth)] if nth else [])))
     return Chunk(
         chunk_id="chk_" + hashlib.sha256(name.encode()).hexdigest()[:20],
@@ -180,10 +266,16 @@ def media_chunk(
     )
 
 
-def _section_before(doc_id: str, page: int, chunks: Sequence[Chunk], sections: Sequence[Section]) -> Section:
+def _section_before(
+    doc_id: str, page: int, chunks: Sequence[Chunk], sections: Sequence[Section]
+) -> Section:
     """The section of the last text before the page, else the first, else a preamble."""
-    before = [chunk.section_id for chunk in chunks if chunk.page_end is not None and chunk.page_end < page]
+    before = [
+        chunk.section_id for chunk in chunks if chunk.page_end is not None and chunk.page_end < page
+    ]
     by_id = {section.section_id: section for section in sections}
     if before:
         return by_id[before[-1]]
-    return sections[0] if sections else Section(section_id(doc_id, PREAMBLE, 0), PREAMBLE, 0, 0, 0, 0)
+    return (
+        sections[0] if sections else Section(section_id(doc_id, PREAMBLE, 0), PREAMBLE, 0, 0, 0, 0)
+    )

@@ -7,16 +7,27 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from rag_platform.chunkers.recursive import forced_end
-from rag_platform.chunkers.sizes import EXACT_ROUNDS, INK, Ruler, Span, inked, require_sizes, token_counter, trimmed
+from rag_platform.chunkers.sizes import (
+    EXACT_ROUNDS,
+    INK,
+    Ruler,
+    Span,
+    inked,
+    require_sizes,
+    token_counter,
+    trimmed,
+)
 from rag_platform.text.cut_points import Boundaries, boundaries, clause_ends
 
 
 @dataclass(frozen=True)
 class Token:
-    """Windows of `chunk_size` tokens that share `chunk_overlap` tokens, each cut at the last word that fits, whatever it says.
+    """Windows of `chunk_size` tokens that share `chunk_overlap` tokens, each cut at the last word
+    that fits, whatever it says.
 
-    Tokens are those of the embedder's own tokenizer where it has one (the strategy's embedder where none is named), else estimated ones. Of
-    the structure only fences and table rows stay whole, up to 6,400 characters; a fence beyond is cut at a line's end.
+    Tokens are those of the embedder's own tokenizer where it has one (the strategy's embedder where
+    none is named), else estimated ones. Of the structure only fences and table rows stay whole, up
+    to 6,400 characters; a fence beyond is cut at a line's end.
     """
 
     chunk_size: int = 256
@@ -37,10 +48,18 @@ class Token:
         return True
 
     def spans(self, text: str) -> list[Span]:
-        """Half-open spans in order, trimmed, none blank; none has more than `chunk_size` tokens, but for fences and table rows."""
+        """Half-open spans in order, trimmed, none blank; none has more than `chunk_size` tokens,
+        but for fences and table rows.
+        """
         if not text.strip():
             return []
-        ruler = Ruler(text, self.chunk_size, self.max_tokens, in_tokens=True, counts=token_counter(self.embedder, self.embedder_options))
+        ruler = Ruler(
+            text,
+            self.chunk_size,
+            self.max_tokens,
+            in_tokens=True,
+            counts=token_counter(self.embedder, self.embedder_options),
+        )
         cuts = boundaries(text, ("\n", " "), ruler.fits, ruler.keeps)
         found = _windows(ruler, cuts, self.chunk_overlap)
         for _ in range(EXACT_ROUNDS):
@@ -70,7 +89,12 @@ def _windows(ruler: Ruler, cuts: Boundaries, overlap: int) -> list[Span]:
         previous = end
         low = max(ruler.back(end, overlap), start + 1)
         start = next(
-            (place for place in _word_cuts(cuts, low, end - 1) if not cuts.inside_opened(place) and not cuts.beside_row(place)), end
+            (
+                place
+                for place in _word_cuts(cuts, low, end - 1)
+                if not cuts.inside_opened(place) and not cuts.beside_row(place)
+            ),
+            end,
         )
 
 
@@ -87,4 +111,8 @@ def _last_cut(cuts: Boundaries, low: int, high: int) -> int | None:
 def _word_cuts(cuts: Boundaries, low: int, high: int) -> list[int]:
     """Legal cuts behind white space, and behind the sentences of scripts that write none."""
     ranks = [rank for rank, ends in enumerate(cuts.separators) if ends is not clause_ends]
-    return sorted({place for rank in ranks for place in cuts.cuts(rank, low, high)}) if low <= high else []
+    return (
+        sorted({place for rank in ranks for place in cuts.cuts(rank, low, high)})
+        if low <= high
+        else []
+    )

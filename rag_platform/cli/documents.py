@@ -28,14 +28,28 @@ def docs() -> None:
 @click.option("--cursor", help="Go on where the last page ended.")
 @click.option("--all", "include_deleted", is_flag=True, help="Retired and deleted ones too.")
 @answers()
-def docs_list(context: Context, namespace: str | None, group_by: str, filters: tuple[str, ...], limit: int, cursor: str | None,
-              include_deleted: bool) -> Json:  # fmt: skip
+def docs_list(
+    context: Context,
+    namespace: str | None,
+    group_by: str,
+    filters: tuple[str, ...],
+    limit: int,
+    cursor: str | None,
+    include_deleted: bool,
+) -> Json:
     """Documents, grouped if asked."""
     from rag_platform.api.documents import list_documents
 
     grouped = None if group_by == "none" else group_by
-    data = list_documents(context.library, context.namespace(namespace), group_by=grouped, filter=pairs(filters, "--filter"), limit=limit,
-                          cursor=cursor, include_deleted=include_deleted)  # fmt: skip
+    data = list_documents(
+        context.library,
+        context.namespace(namespace),
+        group_by=grouped,
+        filter=pairs(filters, "--filter"),
+        limit=limit,
+        cursor=cursor,
+        include_deleted=include_deleted,
+    )
     return envelopes.envelope(data, "")
 
 
@@ -43,20 +57,49 @@ def docs_list(context: Context, namespace: str | None, group_by: str, filters: t
 @click.argument("doc", metavar="DOC")
 @namespace_option
 @click.option("--version", "version_id", help="A version_id, which must be the live one.")
-@click.option("--format", "form", type=click.Choice(["md", "sections", "chunks", "outline"]), default="outline")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["md", "sections", "chunks", "outline"]),
+    default="outline",
+)
 @click.option("--max-chars", type=click.IntRange(1), help="Cut the text after so many characters.")
-@click.option("--dropped", is_flag=True, help="What of its text stands in no chunk, where, and why: repeated headers, hidden text, noise.")
+@click.option(
+    "--dropped",
+    is_flag=True,
+    help=(
+        "What of its text stands in no chunk, where, and why: repeated headers, hidden text, noise."
+    ),
+)
 @answers()
-def docs_show(context: Context, doc: str, namespace: str | None, version_id: str | None, form: str, max_chars: int | None,
-              dropped: bool) -> Json:  # fmt: skip
+def docs_show(
+    context: Context,
+    doc: str,
+    namespace: str | None,
+    version_id: str | None,
+    form: str,
+    max_chars: int | None,
+    dropped: bool,
+) -> Json:
     """One document: its outline, sections, chunks or whole text, or what was dropped of it."""
     from rag_platform.api.documents import get_document, list_dropped
 
     if dropped:
-        given = list_dropped(context.library, context.namespace(namespace), _doc_id(context, namespace, doc), version_id=version_id)
+        given = list_dropped(
+            context.library,
+            context.namespace(namespace),
+            _doc_id(context, namespace, doc),
+            version_id=version_id,
+        )
         return envelopes.envelope(given, "")
-    data = get_document(context.library, context.namespace(namespace), _doc_id(context, namespace, doc), version_id=version_id, format=form,
-                        max_chars=max_chars)  # fmt: skip
+    data = get_document(
+        context.library,
+        context.namespace(namespace),
+        _doc_id(context, namespace, doc),
+        version_id=version_id,
+        format=form,
+        max_chars=max_chars,
+    )
     return envelopes.envelope(data, "", data.pop("warnings", ()))
 
 
@@ -64,14 +107,23 @@ def docs_show(context: Context, doc: str, namespace: str | None, version_id: str
 @click.argument("doc", metavar="DOC")
 @namespace_option
 @click.option("--version", "version_id", help="A version_id, which must be the live one.")
-@click.option("--style", type=click.Choice(["short", "bullet", "detailed"]), default="short", help="How long, and in what form.")
+@click.option(
+    "--style",
+    type=click.Choice(["short", "bullet", "detailed"]),
+    default="short",
+    help="How long, and in what form.",
+)
 @answers()
-def docs_summary(context: Context, doc: str, namespace: str | None, version_id: str | None, style: str) -> Json:
+def docs_summary(
+    context: Context, doc: str, namespace: str | None, version_id: str | None, style: str
+) -> Json:
     """What a document says, in short; without a language model in its own sentences."""
     from rag_platform.api.summaries import summarize_document
 
     name = context.namespace(namespace)
-    data = summarize_document(context.library, name, _doc_id(context, namespace, doc), version_id=version_id, style=style)
+    data = summarize_document(
+        context.library, name, _doc_id(context, namespace, doc), version_id=version_id, style=style
+    )
     return envelopes.envelope(data, "", data.pop("warnings", ()))
 
 
@@ -80,10 +132,14 @@ def docs_summary(context: Context, doc: str, namespace: str | None, version_id: 
 @namespace_option
 @answers()
 def docs_history(context: Context, doc: str, namespace: str | None) -> Json:
-    """Every version of a document: when it came, what became of it, how its chunks drifted, which releases hold it."""
+    """Every version of a document: when it came, what became of it, how its chunks drifted, which
+    releases hold it.
+    """
     from rag_platform.releases.version_history import history
 
-    return envelopes.envelope(history(_named(context, namespace, doc), store=context.store, ledger=context.ledger), "")
+    return envelopes.envelope(
+        history(_named(context, namespace, doc), store=context.store, ledger=context.ledger), ""
+    )
 
 
 @docs.command("diff")
@@ -92,8 +148,12 @@ def docs_history(context: Context, doc: str, namespace: str | None) -> Json:
 @click.argument("after", metavar="[V2]", required=False)
 @namespace_option
 @answers()
-def docs_diff(context: Context, doc: str, before: str | None, after: str | None, namespace: str | None) -> Json:
-    """Sections and chunks added, removed and changed between two versions: the live one and the one before if none is named."""
+def docs_diff(
+    context: Context, doc: str, before: str | None, after: str | None, namespace: str | None
+) -> Json:
+    """Sections and chunks added, removed and changed between two versions: the live one and the one
+    before if none is named.
+    """
     from rag_platform.releases.version_history import difference
 
     document = _named(context, namespace, doc)
@@ -106,25 +166,37 @@ def docs_diff(context: Context, doc: str, before: str | None, after: str | None,
 @click.option("--unpin", is_flag=True, help="Let the document follow its source again.")
 @namespace_option
 @answers(own_trace=True)
-def docs_live(context: Context, doc: str, version: str | None, unpin: bool, namespace: str | None) -> Json:
-    """Make a version live and keep it whatever the source holds, until --unpin; a release follows."""
+def docs_live(
+    context: Context, doc: str, version: str | None, unpin: bool, namespace: str | None
+) -> Json:
+    """Make a version live and keep it whatever the source holds, until --unpin; a release
+    follows.
+    """
     from rag_platform.releases.release_store import current
     from rag_platform.releases.revising import live_data, start_live
 
     if unpin == bool(version):
         raise InputError("name the VERSION to pin, or give --unpin", code="usage")
     document = _named(context, namespace, doc)
-    job = awaited(context, *start_live(document, version, settings=context.settings, **_parts(context, document)))
+    job = awaited(
+        context,
+        *start_live(document, version, settings=context.settings, **_parts(context, document)),
+    )
     held = context.ledger.document(document.namespace, document.doc_id)
     data = live_data(job, held, current(context.store, document.namespace))
     if job.state == "failed":
-        return envelopes.failure(RagError(job.reason, code="live_failed", **data), job.trace_id, local=True)
+        return envelopes.failure(
+            RagError(job.reason, code="live_failed", **data), job.trace_id, local=True
+        )
     return envelopes.envelope(data, job.trace_id, [job.reason] if job.reason else [])
 
 
 @docs.command("edit")
 @click.argument("doc", metavar="DOC")
-@click.option("--title", help="A title that stays when the file changes; an empty one goes back to the file's own.")
+@click.option(
+    "--title",
+    help="A title that stays when the file changes; an empty one goes back to the file's own.",
+)
 @click.option("--tag", "tags", multiple=True, help="Add a tag; repeatable.")
 @click.option("--untag", multiple=True, help="Take a tag away; repeatable.")
 @click.option("--category", "categories", multiple=True, help="Add a category; repeatable.")
@@ -133,35 +205,70 @@ def docs_live(context: Context, doc: str, version: str | None, unpin: bool, name
 @click.option("--unmeta", multiple=True, metavar="K", help="Drop metadata; repeatable.")
 @namespace_option
 @answers(own_trace=True)
-def docs_edit(context: Context, doc: str, namespace: str | None, metadata: tuple[str, ...], **changes: Any) -> Json:
+def docs_edit(
+    context: Context, doc: str, namespace: str | None, metadata: tuple[str, ...], **changes: Any
+) -> Json:
     """Change title, tags, categories and metadata of a document; a release follows."""
     from rag_platform.releases.revising import Edits, edit_data, start_edit
 
     edits = Edits(metadata=pairs(metadata, "--meta"), **changes)
     if edits == Edits():
-        raise InputError("name what to change: --title, --tag, --untag, --category, --uncategory, --meta, --unmeta", code="usage")
+        raise InputError(
+            "name what to change: --title, --tag, --untag, --category, --uncategory, --meta,"
+            " --unmeta",
+            code="usage",
+        )
     document = _named(context, namespace, doc)
     launched = start_edit(document, edits, settings=context.settings, **_parts(context, document))
     job = awaited(context, *launched) if launched else None
     data = edit_data(context.ledger.document(document.namespace, document.doc_id), job)
     if job and job.state == "failed":
-        return envelopes.failure(RagError(job.reason, code="edit_failed", **data), job.trace_id, local=True)
+        return envelopes.failure(
+            RagError(job.reason, code="edit_failed", **data), job.trace_id, local=True
+        )
     return envelopes.envelope(data, job.trace_id if job else "")
 
 
 @docs.command("delete")
 @click.argument("doc", metavar="DOC")
-@click.option("--version", metavar="VERSION", help="One version only; the whole document if not given.")
-@click.option("--mode", type=click.Choice(["soft", "hard"]), default="soft", help="soft keeps data until retention ends, hard purges it.")
-@click.option("--force", is_flag=True, help="With --mode hard: drop pinned releases that hold it, too.")
-@click.option("--yes", is_flag=True, help="Do not ask; needed where there is no terminal, and with --json.")
+@click.option(
+    "--version", metavar="VERSION", help="One version only; the whole document if not given."
+)
+@click.option(
+    "--mode",
+    type=click.Choice(["soft", "hard"]),
+    default="soft",
+    help="soft keeps data until retention ends, hard purges it.",
+)
+@click.option(
+    "--force", is_flag=True, help="With --mode hard: drop pinned releases that hold it, too."
+)
+@click.option(
+    "--yes", is_flag=True, help="Do not ask; needed where there is no terminal, and with --json."
+)
 @namespace_option
 @answers(own_trace=True)
-def docs_delete(context: Context, doc: str, version: str | None, mode: str, force: bool, yes: bool, namespace: str | None) -> Json:
-    """Hide a document or a version from every reader at once, and release without it; what goes is said first, and asked about."""
+def docs_delete(
+    context: Context,
+    doc: str,
+    version: str | None,
+    mode: str,
+    force: bool,
+    yes: bool,
+    namespace: str | None,
+) -> Json:
+    """Hide a document or a version from every reader at once, and release without it; what goes is
+    said first, and asked about.
+    """
     from rag_platform.releases.deletion import delete_data, plan_delete, start_delete
 
-    parts: dict[str, Any] = {"mode": mode, "force": force, "settings": context.settings, "store": context.store, "ledger": context.ledger}
+    parts: dict[str, Any] = {
+        "mode": mode,
+        "force": force,
+        "settings": context.settings,
+        "store": context.store,
+        "ledger": context.ledger,
+    }
     if not yes:
         planned = plan_delete(context.namespace(namespace), doc, version, **parts).data()
         _agree(planned, f"`rag docs delete {doc}` needs --yes", ask=not context.json_output)
@@ -169,21 +276,31 @@ def docs_delete(context: Context, doc: str, version: str | None, mode: str, forc
     job = awaited(context, started.job, started.process)
     data = delete_data(job, store=context.store)
     if job.state == "failed":
-        return envelopes.failure(RagError(job.reason, code="delete_failed", **data), job.trace_id, local=True)
+        return envelopes.failure(
+            RagError(job.reason, code="delete_failed", **data), job.trace_id, local=True
+        )
     return envelopes.envelope(data, job.trace_id, [job.reason] if job.reason else [])
 
 
 def _agree(planned: Json, needs: str, *, ask: bool) -> None:
-    """Say what will be done and ask whether it may. Raises InputError `needs_yes` where nobody can be asked, RagError for a no."""
+    """Say what will be done and ask whether it may. Raises InputError `needs_yes` where nobody can
+    be asked, RagError for a no.
+    """
     if not (ask and sys.stdin.isatty() and sys.stderr.isatty()):
-        raise InputError(f"{planned['markdown']}\nNothing was done: {needs}, for there is nobody to ask", code="needs_yes", plan=planned)
+        raise InputError(
+            f"{planned['markdown']}\nNothing was done: {needs}, for there is nobody to ask",
+            code="needs_yes",
+            plan=planned,
+        )
     click.echo(planned["markdown"], err=True)
     if not click.confirm("Delete it?", err=True):
         raise RagError("nothing was deleted", code="not_confirmed")
 
 
 def _doc_id(context: Context, namespace: str | None, doc: str) -> str:
-    """The doc_id of a document however it is named; what the ledger does not know is asked of the release as it is."""
+    """The doc_id of a document however it is named; what the ledger does not know is asked of the
+    release as it is.
+    """
     if context.store.ledger_path.is_file():
         with suppress(NotFoundError):
             return _named(context, namespace, doc).doc_id

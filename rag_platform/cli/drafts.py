@@ -1,4 +1,6 @@
-"""Commands about drafts: a document's chunks edited by hand, looked at, and published with a release."""
+"""Commands about drafts: a document's chunks edited by hand, looked at, and published with a
+release.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +30,28 @@ def _drafts(context: Context, namespace: str | None) -> Any:
     name = context.namespace(namespace)
     bound = context.ledger.namespaces().get(name)
     if bound is None:
-        raise NotFoundError(f"unknown namespace {name!r}; `rag ingest --namespace {name}` makes it", code="unknown_namespace")
-    return Drafts(name, context.settings, load_strategy(context.settings, bound, ingestion=True), context.store, context.ledger)
+        raise NotFoundError(
+            f"unknown namespace {name!r}; `rag ingest --namespace {name}` makes it",
+            code="unknown_namespace",
+        )
+    return Drafts(
+        name,
+        context.settings,
+        load_strategy(context.settings, bound, ingestion=True),
+        context.store,
+        context.ledger,
+    )
 
 
 def _shown(opened: Any, *, with_chunks: bool = False) -> Json:
     from rag_platform.drafts.reports import show_data
 
     data = show_data(opened, with_chunks=with_chunks)
-    warnings = [f"{len(data['conflicts'])} edits conflict with {data['live_version']}"] if data["conflicts"] and not with_chunks else []
+    warnings = (
+        [f"{len(data['conflicts'])} edits conflict with {data['live_version']}"]
+        if data["conflicts"] and not with_chunks
+        else []
+    )
     return envelopes.envelope(data, "", warnings)
 
 
@@ -45,7 +60,7 @@ def _added(context: Context, namespace: str | None, doc_id: str, **operation: An
     return _shown(_drafts(context, namespace).add(doc_id, operation))
 
 
-# --- looking ---------------------------------------------------------------------------------------------------------------
+# --- looking ------------------------------------------------------------------------------------
 
 
 @drafts.command("list")
@@ -79,18 +94,26 @@ def drafts_preview(context: Context, doc_id: str, namespace: str | None) -> Json
     return envelopes.envelope(data, "", data.pop("warnings"))
 
 
-# --- editing ---------------------------------------------------------------------------------------------------------------
+# --- editing ------------------------------------------------------------------------------------
 
 
 @drafts.command("edit")
 @click.argument("doc_id", metavar="DOC")
 @click.argument("chunk_id", metavar="CHUNK")
-@click.option("--text", required=True, help="What the chunk says instead; `-` reads standard input.")
+@click.option(
+    "--text", required=True, help="What the chunk says instead; `-` reads standard input."
+)
 @namespace_option
 @answers()
-def drafts_edit(context: Context, doc_id: str, chunk_id: str, text: str, namespace: str | None) -> Json:
+def drafts_edit(
+    context: Context, doc_id: str, chunk_id: str, text: str, namespace: str | None
+) -> Json:
     """Give a chunk another text."""
-    said = sys.stdin.buffer.read().decode("utf-8", "surrogateescape").rstrip("\n") if text == "-" else text
+    said = (
+        sys.stdin.buffer.read().decode("utf-8", "surrogateescape").rstrip("\n")
+        if text == "-"
+        else text
+    )
     return _added(context, namespace, doc_id, op="edit_text", chunk_id=chunk_id, text=said)
 
 
@@ -100,7 +123,9 @@ def drafts_edit(context: Context, doc_id: str, chunk_id: str, text: str, namespa
 @click.argument("offset", type=int)
 @namespace_option
 @answers()
-def drafts_split(context: Context, doc_id: str, chunk_id: str, offset: int, namespace: str | None) -> Json:
+def drafts_split(
+    context: Context, doc_id: str, chunk_id: str, offset: int, namespace: str | None
+) -> Json:
     """Make two chunks of one, the second beginning at a character."""
     return _added(context, namespace, doc_id, op="split_at", chunk_id=chunk_id, offset=offset)
 
@@ -122,11 +147,25 @@ def drafts_merge(context: Context, doc_id: str, chunk_id: str, namespace: str | 
 @click.option("--after", metavar="CHUNK", help="The chunk to stand behind.")
 @namespace_option
 @answers()
-def drafts_move(context: Context, doc_id: str, chunk_id: str, before: str | None, after: str | None, namespace: str | None) -> Json:
+def drafts_move(
+    context: Context,
+    doc_id: str,
+    chunk_id: str,
+    before: str | None,
+    after: str | None,
+    namespace: str | None,
+) -> Json:
     """Put a chunk elsewhere in the order of its document; a parent takes its children along."""
     if bool(before) == bool(after):
         raise InputError("give one of --before CHUNK and --after CHUNK", code="usage")
-    return _added(context, namespace, doc_id, op="move_before" if before else "move_after", chunk_id=chunk_id, target=before or after)
+    return _added(
+        context,
+        namespace,
+        doc_id,
+        op="move_before" if before else "move_after",
+        chunk_id=chunk_id,
+        target=before or after,
+    )
 
 
 @drafts.command("reparent")
@@ -135,7 +174,9 @@ def drafts_move(context: Context, doc_id: str, chunk_id: str, before: str | None
 @click.argument("parent_id", metavar="PARENT")
 @namespace_option
 @answers()
-def drafts_reparent(context: Context, doc_id: str, chunk_id: str, parent_id: str, namespace: str | None) -> Json:
+def drafts_reparent(
+    context: Context, doc_id: str, chunk_id: str, parent_id: str, namespace: str | None
+) -> Json:
     """Give a child another parent chunk."""
     return _added(context, namespace, doc_id, op="reparent", chunk_id=chunk_id, parent_id=parent_id)
 
@@ -188,15 +229,21 @@ def drafts_rebase(context: Context, doc_id: str, namespace: str | None) -> Json:
     return _shown(_drafts(context, namespace).rebase(doc_id))
 
 
-# --- publishing ------------------------------------------------------------------------------------------------------------
+# --- publishing ---------------------------------------------------------------------------------
 
 
 @drafts.command("publish")
 @click.argument("doc_id", metavar="DOC")
-@click.option("--drop-conflicts", is_flag=True, help="Leave out the edits that do not apply to the live version.")
+@click.option(
+    "--drop-conflicts",
+    is_flag=True,
+    help="Leave out the edits that do not apply to the live version.",
+)
 @namespace_option
 @answers(own_trace=True)
-def drafts_publish(context: Context, doc_id: str, drop_conflicts: bool, namespace: str | None) -> Json:
+def drafts_publish(
+    context: Context, doc_id: str, drop_conflicts: bool, namespace: str | None
+) -> Json:
     """Publish a release in which the document reads as its draft does."""
     began = time.perf_counter()
     job, process = _drafts(context, namespace).start_publish(doc_id, drop_conflicts=drop_conflicts)
@@ -219,7 +266,11 @@ def _ended(context: Context, job: Job, process: subprocess.Popen[bytes], began: 
     from rag_platform.drafts.reports import published_data
 
     job = awaited(context, job, process)
-    data = published_data(job, store=context.store, ledger=context.ledger, seconds=time.perf_counter() - began)
+    data = published_data(
+        job, store=context.store, ledger=context.ledger, seconds=time.perf_counter() - began
+    )
     if job.state != "done":
-        return envelopes.failure(RagError(job.reason, code="draft_failed", **data), job.trace_id, local=True)
+        return envelopes.failure(
+            RagError(job.reason, code="draft_failed", **data), job.trace_id, local=True
+        )
     return envelopes.envelope(data, job.trace_id, data["warnings"])

@@ -1,7 +1,8 @@
-"""The command line: each command translates its arguments, calls one function, and prints what it returned.
+"""The command line: each command translates its arguments, calls one function, and prints what it
+returned.
 
-With `--json` a command prints the envelope of the public contract and nothing else. Exit codes: 0 done, 1 nothing done, 2 usage, 3 done but
-some documents failed.
+With `--json` a command prints the envelope of the public contract and nothing else. Exit codes: 0
+done, 1 nothing done, 2 usage, 3 done but some documents failed.
 """
 
 from __future__ import annotations
@@ -27,9 +28,22 @@ def main() -> None:
     """Documents in, cited answers out."""
 
 
-for command in (writing.ingest, writing.rebuild, maintenance.jobs, cli_releases.releases, cli_releases.namespaces, documents.docs,
-                reading.sources, maintenance.gc, cli_drafts.drafts, reading.preview, reading.query, reading.verify,
-                reading.status, reading.trace):  # fmt: skip
+for command in (
+    writing.ingest,
+    writing.rebuild,
+    maintenance.jobs,
+    cli_releases.releases,
+    cli_releases.namespaces,
+    documents.docs,
+    reading.sources,
+    maintenance.gc,
+    cli_drafts.drafts,
+    reading.preview,
+    reading.query,
+    reading.verify,
+    reading.status,
+    reading.trace,
+):
     main.add_command(command)
 
 
@@ -50,9 +64,16 @@ def doctor(context: Context) -> Json:
     findings = [to_json(finding) for finding in examine(context.settings)]
     config = context.settings.model_dump(mode="json", exclude={"home", "strategies_dir"})
     lines = [f"{f['level']:<8} {f['subject']}: {f['message']}" for f in findings]
-    data = {"markdown": "\n".join([*lines, "", "effective config:", json.dumps(config, indent=1)]), "findings": findings, "config": config}
+    data = {
+        "markdown": "\n".join([*lines, "", "effective config:", json.dumps(config, indent=1)]),
+        "findings": findings,
+        "config": config,
+    }
     if any(f["level"] == "error" for f in findings):
-        return {**envelopes.failure(RagError(str(data["markdown"]), code="unhealthy"), ""), "data": data}
+        return {
+            **envelopes.failure(RagError(str(data["markdown"]), code="unhealthy"), ""),
+            "data": data,
+        }
     return envelopes.envelope(data, "")
 
 

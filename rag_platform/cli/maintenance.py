@@ -1,4 +1,6 @@
-"""Commands about jobs and about the data that is kept: cancelling, retrying, collecting garbage, proving a deletion."""
+"""Commands about jobs and about the data that is kept: cancelling, retrying, collecting garbage,
+proving a deletion.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ from typing import Any
 import click
 
 from rag_platform.api import envelopes
-from rag_platform.cli.output import Context, answers, awaited, finished, namespace_option, wait_option
+from rag_platform.cli.output import (
+    Context,
+    answers,
+    awaited,
+    finished,
+    namespace_option,
+    wait_option,
+)
 from rag_platform.errors import InputError, RagError, read_only
 from rag_platform.ir import Json
 from rag_platform.processes import jobs as work
@@ -23,29 +32,49 @@ def jobs() -> None:
 
 @jobs.command("list")
 @namespace_option
-@click.option("--all", "everywhere", is_flag=True, help="Jobs of every namespace, not of the one alone.")
-@click.option("--state", type=click.Choice([*work.OPEN_STATES, *work.FINAL_STATES, "dead"]),
-              help="Only jobs in this state; dead: jobs that gave a document up.")  # fmt: skip
+@click.option(
+    "--all", "everywhere", is_flag=True, help="Jobs of every namespace, not of the one alone."
+)
+@click.option(
+    "--state",
+    type=click.Choice([*work.OPEN_STATES, *work.FINAL_STATES, "dead"]),
+    help="Only jobs in this state; dead: jobs that gave a document up.",
+)
 @click.option("--limit", type=click.IntRange(1, 1000), default=20)
 @answers()
-def jobs_list(context: Context, namespace: str | None, everywhere: bool, state: str | None, limit: int) -> Json:
+def jobs_list(
+    context: Context, namespace: str | None, everywhere: bool, state: str | None, limit: int
+) -> Json:
     """Jobs, newest first."""
     work.end_orphans(context.ledger, context.settings.jobs.silent_seconds)
     # jobs over the whole data root have no namespace
     names = [None] if everywhere else [context.namespace(namespace), ""]
     found = [
-        job for name in names for job in context.ledger.jobs(name, limit, state=state if state != "dead" else None, dead=state == "dead")
+        job
+        for name in names
+        for job in context.ledger.jobs(
+            name, limit, state=state if state != "dead" else None, dead=state == "dead"
+        )
     ]
-    rows = [work.summary(job) for job in sorted(found, key=lambda job: job.created_at, reverse=True)[:limit]]
+    rows = [
+        work.summary(job)
+        for job in sorted(found, key=lambda job: job.created_at, reverse=True)[:limit]
+    ]
     lines = [
-        f"{row['job_id']}  {row['kind']:<8} {row['state']:<10} {row['created_at']}  {row['namespace']}  {_going(row)}{row['reason']}"
+        f"{row['job_id']}  {row['kind']:<8} {row['state']:<10} {row['created_at']} "
+        f" {row['namespace']}  {_going(row)}{row['reason']}"
         for row in rows
     ]
     lines = lines or [f"no {'such ' if state else ''}jobs"]
     if not everywhere:
         where = context.namespace(namespace)
-        lines.append(f"Of namespace {where!r} alone; `rag jobs list --all` lists those of every namespace.")
-    return envelopes.envelope({"markdown": "\n".join(lines), "namespace": None if everywhere else names[0], "jobs": rows}, "")
+        lines.append(
+            f"Of namespace {where!r} alone; `rag jobs list --all` lists those of every namespace."
+        )
+    return envelopes.envelope(
+        {"markdown": "\n".join(lines), "namespace": None if everywhere else names[0], "jobs": rows},
+        "",
+    )
 
 
 def _going(row: Json) -> str:
@@ -63,7 +92,9 @@ def _going(row: Json) -> str:
 def jobs_show(context: Context, job_id: str) -> Json:
     """One job: how far it is, its documents and why some failed, its figures, trace and log."""
     work.end_orphans(context.ledger, context.settings.jobs.silent_seconds)
-    return envelopes.envelope(work.report(context.ledger.job(job_id), context.ledger.job_items(job_id), context.store), "")
+    return envelopes.envelope(
+        work.report(context.ledger.job(job_id), context.ledger.job_items(job_id), context.store), ""
+    )
 
 
 @jobs.command("cancel")
@@ -74,28 +105,55 @@ def jobs_cancel(context: Context, job_id: str) -> Json:
     job = work.cancel(job_id, context.ledger, silent=context.settings.jobs.silent_seconds)
     data = work.report(job, context.ledger.job_items(job_id), context.store)
     if job.state == "cancelling":  # of another machine or container
-        data["markdown"] += f"\nIt was told to stop and does so within {2 * work.HEARTBEAT_SECONDS:.0f} s."
+        data["markdown"] += (
+            f"\nIt was told to stop and does so within {2 * work.HEARTBEAT_SECONDS:.0f} s."
+        )
     elif job.state != "cancelled":
-        return envelopes.failure(RagError(f"job {job_id} ended before it could be cancelled: {job.state}", code="ended_first", **data), "",
-                                 local=True)  # fmt: skip
+        return envelopes.failure(
+            RagError(
+                f"job {job_id} ended before it could be cancelled: {job.state}",
+                code="ended_first",
+                **data,
+            ),
+            "",
+            local=True,
+        )
     return envelopes.envelope(data, "")
 
 
 @jobs.command("retry")
 @click.argument("job_id", metavar="[JOB]", required=False)
 @namespace_option
-@click.option("--all", "everything", is_flag=True, help="Every document of the namespace that failed or was given up.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Every document of the namespace that failed or was given up.",
+)
 @wait_option
 @answers(own_trace=True)
-def jobs_retry(context: Context, job_id: str | None, namespace: str | None, everything: bool, wait: float) -> Json:
-    """Do again what a job left undone: its failed, given up, cancelled and unprocessed documents alone."""
+def jobs_retry(
+    context: Context, job_id: str | None, namespace: str | None, everything: bool, wait: float
+) -> Json:
+    """Do again what a job left undone: its failed, given up, cancelled and unprocessed documents
+    alone.
+    """
     from rag_platform.ingestion.job_start import start_retry, start_retry_all
 
     started_at = time.perf_counter()
     if bool(job_id) == everything:
         raise InputError("name one job, or give --all for every document that failed", code="usage")
-    parts: dict[str, Any] = {"settings": context.settings, "store": context.store, "ledger": context.ledger, "wait": wait}
-    started = start_retry(job_id, **parts) if job_id else start_retry_all(context.namespace(namespace), **parts)
+    parts: dict[str, Any] = {
+        "settings": context.settings,
+        "store": context.store,
+        "ledger": context.ledger,
+        "wait": wait,
+    }
+    started = (
+        start_retry(job_id, **parts)
+        if job_id
+        else start_retry_all(context.namespace(namespace), **parts)
+    )
     return finished(context, started, started_at)
 
 
@@ -104,17 +162,28 @@ _log = logging.getLogger(__name__)
 
 @click.command()
 @click.option("--plan", is_flag=True, help="Say what would be removed, and remove nothing.")
-@click.option("--prove", "doc", metavar="DOC", help="Count what every store still holds of a document, and remove nothing.")
+@click.option(
+    "--prove",
+    "doc",
+    metavar="DOC",
+    help="Count what every store still holds of a document, and remove nothing.",
+)
 @click.option("--version", metavar="VERSION", help="With --prove: of one version alone.")
 @namespace_option
 @answers(own_trace=True)
-def gc(context: Context, plan: bool, doc: str | None, version: str | None, namespace: str | None) -> Json:
+def gc(
+    context: Context, plan: bool, doc: str | None, version: str | None, namespace: str | None
+) -> Json:
     """Remove what no document, release or draft needs any more, in all namespaces."""
     from rag_platform.assets.collecting import partition_keys
     from rag_platform.releases.deletion import prove
     from rag_platform.releases.garbage_collection import collect, start_gc
 
-    parts: dict[str, Any] = {"settings": context.settings, "store": context.store, "ledger": context.ledger}
+    parts: dict[str, Any] = {
+        "settings": context.settings,
+        "store": context.store,
+        "ledger": context.ledger,
+    }
     if version and not doc:
         raise InputError("--version goes with --prove DOC", code="usage")
     if doc:
@@ -123,7 +192,9 @@ def gc(context: Context, plan: bool, doc: str | None, version: str | None, names
                 parts["unreached"] = ["Dagster's storage, which is opened by writing it"]
             else:
                 parts |= _recorded(context, opened)
-            return envelopes.envelope(prove(context.namespace(namespace), doc, version, **parts).data(), "")
+            return envelopes.envelope(
+                prove(context.namespace(namespace), doc, version, **parts).data(), ""
+            )
     if context.ledger.read_only:
         raise read_only(context.store.home)
     if plan:
@@ -131,8 +202,12 @@ def gc(context: Context, plan: bool, doc: str | None, version: str | None, names
             return envelopes.envelope(collect(partitions=keys, plan=True, **parts).data(), "")
     job = awaited(context, *start_gc(**parts))
     if job.state == "failed":
-        return envelopes.failure(RagError(job.reason, code="gc_failed", job_id=job.job_id), job.trace_id, local=True)
-    return envelopes.envelope({**job.result, "job_id": job.job_id}, job.trace_id, [job.reason] if job.reason else [])
+        return envelopes.failure(
+            RagError(job.reason, code="gc_failed", job_id=job.job_id), job.trace_id, local=True
+        )
+    return envelopes.envelope(
+        {**job.result, "job_id": job.job_id}, job.trace_id, [job.reason] if job.reason else []
+    )
 
 
 def _recorded(context: Context, opened: ExitStack) -> dict[str, Any]:
@@ -144,4 +219,9 @@ def _recorded(context: Context, opened: ExitStack) -> dict[str, Any]:
         return {"partitions": keys.keys(), "recorded": keys.recorded}
     except Exception as error:  # noqa: BLE001 (each storage driver fails in its own way, and the proof names what it could not ask)
         _log.warning("Dagster's storage cannot be opened", exc_info=True)
-        return {"unreached": [f"Dagster's storage cannot be opened ({type(error).__name__}: {str(error).splitlines()[0][:200]})"]}
+        return {
+            "unreached": [
+                f"Dagster's storage cannot be opened ({type(error).__name__}:"
+                f" {str(error).splitlines()[0][:200]})"
+            ]
+        }

@@ -1,4 +1,6 @@
-"""What every command shares: settings and stores built when first needed, the envelope it prints, its exit code, the progress bar."""
+"""What every command shares: settings and stores built when first needed, the envelope it prints,
+its exit code, the progress bar.
+"""
 
 from __future__ import annotations
 
@@ -63,10 +65,17 @@ _SHOWN_WARNINGS = 8
 
 
 def answers(own_trace: bool = False) -> Callable[[Command], Callable[..., None]]:
-    """A command whose function returns an envelope: trace it, unless it does so itself, print the envelope, exit with its code."""
+    """A command whose function returns an envelope: trace it, unless it does so itself, print the
+    envelope, exit with its code.
+    """
 
     def decorate(function: Command) -> Callable[..., None]:
-        @click.option("--json", "json_output", is_flag=True, help="Print the machine-readable envelope and nothing else.")
+        @click.option(
+            "--json",
+            "json_output",
+            is_flag=True,
+            help="Print the machine-readable envelope and nothing else.",
+        )
         @wraps(function)
         def command(*args: Any, json_output: bool = False, **kwargs: Any) -> None:
             envelope = _enveloped(function, Context(json_output), own_trace, args, kwargs)
@@ -78,16 +87,23 @@ def answers(own_trace: bool = False) -> Callable[[Command], Callable[..., None]]
     return decorate
 
 
-def _enveloped(function: Command, context: Context, own_trace: bool, args: Any, kwargs: Any) -> Json:
+def _enveloped(
+    function: Command, context: Context, own_trace: bool, args: Any, kwargs: Any
+) -> Json:
     trace_id = ""
     try:
         if own_trace:
             return function(context, *args, **kwargs)
-        with tracing.trace("command", logs_dir=context.store.logs_dir) as trace, tracing.span(f"command.{function.__name__}"):
+        with (
+            tracing.trace("command", logs_dir=context.store.logs_dir) as trace,
+            tracing.span(f"command.{function.__name__}"),
+        ):
             trace_id = trace.trace_id
             return {**function(context, *args, **kwargs), "trace_id": trace_id}
     except RagError as error:
-        return envelopes.failure(error, str(error.details.pop("trace_id", "")) or trace_id, local=True)
+        return envelopes.failure(
+            error, str(error.details.pop("trace_id", "")) or trace_id, local=True
+        )
     except Exception as error:  # noqa: BLE001 (a program that reads the envelope finds one, a person the stack trace on stderr)
         if full := disk_full(error, context.store.home):
             return envelopes.failure(full, trace_id, local=True)
@@ -105,15 +121,23 @@ def _show(envelope: Json, json_output: bool) -> None:
         return
     click.echo(envelope["data"]["markdown"])
     # what a command says in its text already is not said again
-    warnings = [warning for warning in envelope.get("warnings") or [] if warning not in envelope["data"]["markdown"]]
+    warnings = [
+        warning
+        for warning in envelope.get("warnings") or []
+        if warning not in envelope["data"]["markdown"]
+    ]
     for warning in warnings[:_SHOWN_WARNINGS]:
         click.echo(f"warning: {warning}", err=True)
     if len(warnings) > _SHOWN_WARNINGS:
-        click.echo(f"warning: and {len(warnings) - _SHOWN_WARNINGS} more; --json lists them all", err=True)
+        click.echo(
+            f"warning: and {len(warnings) - _SHOWN_WARNINGS} more; --json lists them all", err=True
+        )
 
 
 def pairs(values: tuple[str, ...], option: str) -> dict[str, Any]:
-    """`k=v` options as a mapping; a key given twice becomes a list, JSON values are read as such."""
+    """`k=v` options as a mapping; a key given twice becomes a list, JSON values are read as
+    such.
+    """
     found: dict[str, Any] = {}
     for item in values:
         key, sign, text = item.partition("=")
@@ -124,17 +148,29 @@ def pairs(values: tuple[str, ...], option: str) -> dict[str, Any]:
         except ValueError:
             value = text
         earlier = found.get(key)
-        found[key] = value if key not in found else [*(earlier if isinstance(earlier, list) else [earlier]), value]
+        found[key] = (
+            value
+            if key not in found
+            else [*(earlier if isinstance(earlier, list) else [earlier]), value]
+        )
     return found
 
 
-namespace_option = click.option("--namespace", metavar="NAME", help="The library; the default one of settings.yaml if not given.")
+namespace_option = click.option(
+    "--namespace",
+    metavar="NAME",
+    help="The library; the default one of settings.yaml if not given.",
+)
 wait_option = click.option(
-    "--wait", type=click.FloatRange(0), default=0.0, metavar="SECONDS", help="How long to wait while another job writes the namespace."
+    "--wait",
+    type=click.FloatRange(0),
+    default=0.0,
+    metavar="SECONDS",
+    help="How long to wait while another job writes the namespace.",
 )
 
 
-# --- progress ----------------------------------------------------------------------------------------------------------
+# --- progress -----------------------------------------------------------------------------------
 
 
 Advance = Callable[[str, int, int], None]
@@ -142,15 +178,30 @@ Advance = Callable[[str, int, int], None]
 
 @contextmanager
 def progress_bar(quiet: bool) -> Iterator[Advance]:
-    """A progress bar on stderr, called with (stage, done, total); each stage has its own rate and time left. Nothing off a terminal."""
+    """A progress bar on stderr, called with (stage, done, total); each stage has its own rate and
+    time left. Nothing off a terminal.
+    """
     if quiet or not sys.stderr.isatty():
         yield lambda stage, done, total: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"),
-               TimeElapsedColumn(), TimeRemainingColumn())  # fmt: skip
+    columns = (
+        TextColumn("{task.description:<10}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         tasks: dict[str, Any] = {}
 
@@ -165,7 +216,8 @@ def progress_bar(quiet: bool) -> Iterator[Advance]:
 
 
 def awaited(context: Context, job: Job, process: Any) -> Job:
-    """A launched job in its final state, its progress shown until then; `process` is None for one that had nothing to do.
+    """A launched job in its final state, its progress shown until then; `process` is None for one
+    that had nothing to do.
 
     Whoever interrupts the waiting is told that the job goes on.
     """
@@ -184,7 +236,10 @@ def awaited(context: Context, job: Job, process: Any) -> Job:
         with progress_bar(context.json_output) as advance:
             return jobs.wait(job.job_id, process, context.ledger, context.store, show)
     except KeyboardInterrupt:
-        told = f"job {job.job_id} goes on; `rag jobs show {job.job_id}` tells how far it is, `rag jobs cancel {job.job_id}` ends it"
+        told = (
+            f"job {job.job_id} goes on; `rag jobs show {job.job_id}` tells how far it is, `rag jobs"
+            f" cancel {job.job_id}` ends it"
+        )
         raise RagError(told, code="interrupted", job_id=job.job_id) from None
 
 
@@ -195,9 +250,16 @@ def finished(context: Context, started: Any, started_at: float) -> Json:
 
     job = awaited(context, started.job, started.process)
     if job.kind in DOCUMENT_JOBS:
-        data = ingest_data(job, store=context.store, ledger=context.ledger, seconds=time.perf_counter() - started_at)
+        data = ingest_data(
+            job,
+            store=context.store,
+            ledger=context.ledger,
+            seconds=time.perf_counter() - started_at,
+        )
     else:
         data = jobs.report(job, context.ledger.job_items(job.job_id), context.store)
     if job.state in ("failed", "cancelled"):
-        return envelopes.failure(RagError(job.reason, code=f"{job.kind}_{job.state}", **data), job.trace_id, local=True)
+        return envelopes.failure(
+            RagError(job.reason, code=f"{job.kind}_{job.state}", **data), job.trace_id, local=True
+        )
     return envelopes.envelope(data, job.trace_id, data.get("warnings", ()))

@@ -16,25 +16,81 @@ from rag_platform.ir import Json
 
 @click.command()
 @click.argument("text")
-@click.option("--namespace", "namespaces", multiple=True, metavar="NAME", help="The library; of several each is asked. Repeatable.")
+@click.option(
+    "--namespace",
+    "namespaces",
+    multiple=True,
+    metavar="NAME",
+    help="The library; of several each is asked. Repeatable.",
+)
 @click.option("--top-k", type=click.IntRange(1, 100), help="How many results.")
-@click.option("--mode", type=click.Choice(["dense", "sparse", "hybrid"]), help="Which legs are asked.")
-@click.option("--filter", "filters", multiple=True, metavar="K=V", help="Only chunks whose field has the value; repeatable.")
-@click.option("--tag", "tags", multiple=True, help="Only documents with the tag; of several one suffices.")
-@click.option("--doc", "documents", multiple=True, metavar="DOC", help="Only this document; of several each is asked.")
-@click.option("--release", "release_id", metavar="ID", help="Ask a retained release instead of the published one.")
-@click.option("--strategy", metavar="NAME", help="Ask as this strategy does; also by the strategy_config_id of a trace.")
+@click.option(
+    "--mode", type=click.Choice(["dense", "sparse", "hybrid"]), help="Which legs are asked."
+)
+@click.option(
+    "--filter",
+    "filters",
+    multiple=True,
+    metavar="K=V",
+    help="Only chunks whose field has the value; repeatable.",
+)
+@click.option(
+    "--tag", "tags", multiple=True, help="Only documents with the tag; of several one suffices."
+)
+@click.option(
+    "--doc",
+    "documents",
+    multiple=True,
+    metavar="DOC",
+    help="Only this document; of several each is asked.",
+)
+@click.option(
+    "--release",
+    "release_id",
+    metavar="ID",
+    help="Ask a retained release instead of the published one.",
+)
+@click.option(
+    "--strategy",
+    metavar="NAME",
+    help="Ask as this strategy does; also by the strategy_config_id of a trace.",
+)
 @click.option("--no-rerank", is_flag=True, help="Leave the hits in the order of the search.")
-@click.option("--max-per-document", type=click.IntRange(0), metavar="N", help="How many results of one document; 0: no limit.")
-@click.option("--score-threshold", type=float, metavar="X", help="Only results with this score, as the fusion gives it.")
+@click.option(
+    "--max-per-document",
+    type=click.IntRange(0),
+    metavar="N",
+    help="How many results of one document; 0: no limit.",
+)
+@click.option(
+    "--score-threshold",
+    type=float,
+    metavar="X",
+    help="Only results with this score, as the fusion gives it.",
+)
 @click.option("--no-answer", is_flag=True, help="Only find; write no answer.")
 @click.option("--no-infer", is_flag=True, help="Take no filters from the words of the question.")
-@click.option("--stream", is_flag=True, help="Show the answer as it is written, then as it was checked, with its sources.")
+@click.option(
+    "--stream",
+    is_flag=True,
+    help="Show the answer as it is written, then as it was checked, with its sources.",
+)
 @click.option("--full", is_flag=True, help="Show the results too, not only the answer.")
 @answers(own_trace=True)
-def query(context: Context, text: str, namespaces: tuple[str, ...], filters: tuple[str, ...], tags: tuple[str, ...],
-          documents: tuple[str, ...], no_rerank: bool, no_answer: bool, no_infer: bool, stream: bool, full: bool,
-          **asked: Any) -> Json:  # fmt: skip
+def query(
+    context: Context,
+    text: str,
+    namespaces: tuple[str, ...],
+    filters: tuple[str, ...],
+    tags: tuple[str, ...],
+    documents: tuple[str, ...],
+    no_rerank: bool,
+    no_answer: bool,
+    no_infer: bool,
+    stream: bool,
+    full: bool,
+    **asked: Any,
+) -> Json:
     """Ask a question; the answer names its sources."""
     from rag_platform.answering.engine import answer
     from rag_platform.documents.lookup import named_document
@@ -43,18 +99,36 @@ def query(context: Context, text: str, namespaces: tuple[str, ...], filters: tup
 
     names = tuple(dict.fromkeys(namespaces)) or (context.namespace(None),)
     if documents and len(names) > 1:
-        raise InputError("--doc names a document of one library; name one --namespace", code="usage")
-    scope = Scope(names, tuple(named_document(context.ledger, names[0], document).doc_id for document in documents), tags)
+        raise InputError(
+            "--doc names a document of one library; name one --namespace", code="usage"
+        )
+    scope = Scope(
+        names,
+        tuple(named_document(context.ledger, names[0], document).doc_id for document in documents),
+        tags,
+    )
     request = QueryRequest(
-        text, names[0], namespaces=names if len(names) > 1 else (), filters=scope.filters(pairs(filters, "--filter")), rerank=not no_rerank,
-        answer=not no_answer, infer=False if no_infer else None, **asked,
-    )  # fmt: skip
+        text,
+        names[0],
+        namespaces=names if len(names) > 1 else (),
+        filters=scope.filters(pairs(filters, "--filter")),
+        rerank=not no_rerank,
+        answer=not no_answer,
+        infer=False if no_infer else None,
+        **asked,
+    )
     live = stream and not context.json_output
-    result = answer(context.library, request, on_text=(lambda part: click.echo(part, nl=False)) if live else None)
+    result = answer(
+        context.library,
+        request,
+        on_text=(lambda part: click.echo(part, nl=False)) if live else None,
+    )
     if live:
         click.echo("\n")
     detail = "full" if full or context.json_output else "brief"
-    data, warnings = envelopes.fit_query(result, detail=detail, max_tokens=context.settings.server.result_tokens)
+    data, warnings = envelopes.fit_query(
+        result, detail=detail, max_tokens=context.settings.server.result_tokens
+    )
     return envelopes.envelope(data, result.trace_id, warnings)
 
 
@@ -79,13 +153,24 @@ def sources_list(context: Context, namespace: str | None) -> Json:
     """Sources with their documents counted."""
     name = context.namespace(namespace)
     rows: list[Json] = [
-        {"name": s.name, "kind": s.kind, "include": list(s.include), "exclude": list(s.exclude), "on_gone": s.on_gone,
-         "documents": len(context.ledger.documents(name, source=s.name, status="active"))}
+        {
+            "name": s.name,
+            "kind": s.kind,
+            "include": list(s.include),
+            "exclude": list(s.exclude),
+            "on_gone": s.on_gone,
+            "documents": len(context.ledger.documents(name, source=s.name, status="active")),
+        }
         for s in context.ledger.sources(name)
-    ]  # fmt: skip
+    ]
     keeps = {"keep": ", keeps what is gone", "retire": ""}
-    lines = [f"{row['name']}  {row['kind']}, {row['documents']} documents{keeps[row['on_gone']]}" for row in rows]
-    return envelopes.envelope({"markdown": "\n".join(lines) or f"no sources in namespace {name!r}", "sources": rows}, "")
+    lines = [
+        f"{row['name']}  {row['kind']}, {row['documents']} documents{keeps[row['on_gone']]}"
+        for row in rows
+    ]
+    return envelopes.envelope(
+        {"markdown": "\n".join(lines) or f"no sources in namespace {name!r}", "sources": rows}, ""
+    )
 
 
 @click.command()
@@ -109,7 +194,10 @@ def verify(context: Context, chunk_id: str | None, everything: bool, namespace: 
         )
     data = result.data()
     if result.failures:
-        return {**envelopes.failure(RagError(data["markdown"], code="unproved_chunks"), ""), "data": data}
+        return {
+            **envelopes.failure(RagError(data["markdown"], code="unproved_chunks"), ""),
+            "data": data,
+        }
     return envelopes.envelope(data, "")
 
 
@@ -120,14 +208,23 @@ def trace() -> None:
 
 @trace.command("list")
 @click.option("--limit", type=click.IntRange(1, 1000), default=20)
-@click.option("--type", "trace_type", type=click.Choice(["query", "ingestion", "command", "tool"]), help="Only traces of that type.")
+@click.option(
+    "--type",
+    "trace_type",
+    type=click.Choice(["query", "ingestion", "command", "tool"]),
+    help="Only traces of that type.",
+)
 @answers()
 def trace_list(context: Context, limit: int, trace_type: str | None) -> Json:
     """Traces, newest first."""
     from rag_platform.observability.trace_reader import list_traces
 
     rows = list_traces(context.store.logs_dir, limit, trace_type)
-    lines = [f"{r['trace_id']}  {r['started_at']}  {r['trace_type']:<9} {r['status']:<6} {r.get('latency_ms') or 0:.0f} ms" for r in rows]
+    lines = [
+        f"{r['trace_id']}  {r['started_at']}  {r['trace_type']:<9} {r['status']:<6}"
+        f" {r.get('latency_ms') or 0:.0f} ms"
+        for r in rows
+    ]
     return envelopes.envelope({"markdown": "\n".join(lines) or "no traces", "traces": rows}, "")
 
 
@@ -139,13 +236,20 @@ def trace_show(context: Context, trace_id: str) -> Json:
     from rag_platform.observability.trace_reader import show, waterfall
 
     envelope = show(context.store.logs_dir, trace_id)
-    return envelopes.envelope({"markdown": waterfall(envelope), "trace": envelope}, str(envelope["trace_id"]))
+    return envelopes.envelope(
+        {"markdown": waterfall(envelope), "trace": envelope}, str(envelope["trace_id"])
+    )
 
 
 @click.command()
 @click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
 @click.option("--strategy", metavar="NAME", help="How to cut; the default strategy if not given.")
-@click.option("--chunks", type=click.IntRange(0), metavar="N", help="How many chunks to list: 10 if not given, all with --json.")
+@click.option(
+    "--chunks",
+    type=click.IntRange(0),
+    metavar="N",
+    help="How many chunks to list: 10 if not given, all with --json.",
+)
 @answers(own_trace=True)  # a trace would be kept
 def preview(context: Context, path: Path, strategy: str | None, chunks: int | None) -> Json:
     """Show how a file would be read and cut, without storing anything."""

@@ -1,4 +1,6 @@
-"""Commands about releases: what was published, what is kept, going back and forward; and about the namespaces that have them."""
+"""Commands about releases: what was published, what is kept, going back and forward; and about the
+namespaces that have them.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,24 @@ def releases_list(context: Context, namespace: str | None) -> Json:
     from rag_platform.releases.publishing import history
 
     rows = history(context.namespace(namespace), store=context.store, ledger=context.ledger)
-    return envelopes.envelope({"markdown": "\n".join(map(_line, rows)) or "no releases", "releases": rows}, "")
+    return envelopes.envelope(
+        {"markdown": "\n".join(map(_line, rows)) or "no releases", "releases": rows}, ""
+    )
 
 
 def _line(row: Json) -> str:
     delta = row["delta"]
-    change = f"+{delta['chunks_added']} -{delta['chunks_removed']} chunks{', built whole' if delta['full_build'] else ''}" if delta else ""
-    told = [f"{row['documents']} documents, {row['chunks']} chunks", f"{row['bytes'] / 1e6:.1f} MB" if row["bytes"] else "", change]
+    change = (
+        f"+{delta['chunks_added']} -{delta['chunks_removed']}"
+        f" chunks{', built whole' if delta['full_build'] else ''}"
+        if delta
+        else ""
+    )
+    told = [
+        f"{row['documents']} documents, {row['chunks']} chunks",
+        f"{row['bytes'] / 1e6:.1f} MB" if row["bytes"] else "",
+        change,
+    ]
     when = f"published {row['published_at']}" if row["published_at"] else ""
     reason = row["reason"] if row["state"] == "rejected" else ""
     shown = "; ".join(filter(None, [*told, when, reason]))
@@ -48,18 +61,31 @@ def releases_show(context: Context, release_id: str | None, namespace: str | Non
     from rag_platform.releases.release_store import manifest_of, require_current
 
     name = context.namespace(namespace)
-    manifest = to_json(manifest_of(context.store, name, release_id or require_current(context.store, name)))
-    return envelopes.envelope({"markdown": json.dumps(manifest, ensure_ascii=False, indent=1), "manifest": manifest}, "")
+    manifest = to_json(
+        manifest_of(context.store, name, release_id or require_current(context.store, name))
+    )
+    return envelopes.envelope(
+        {"markdown": json.dumps(manifest, ensure_ascii=False, indent=1), "manifest": manifest}, ""
+    )
 
 
 @releases.command("diff")
 @click.argument("before", required=False)
 @click.argument("after", required=False)
-@click.option("--queries", type=click.IntRange(0, 1000), default=20, help="How many of the questions asked lately are put to both.")
+@click.option(
+    "--queries",
+    type=click.IntRange(0, 1000),
+    default=20,
+    help="How many of the questions asked lately are put to both.",
+)
 @namespace_option
 @answers()
-def releases_diff(context: Context, before: str | None, after: str | None, queries: int, namespace: str | None) -> Json:
-    """Documents, chunks and answers that differ; of the published release against its parent if none is named."""
+def releases_diff(
+    context: Context, before: str | None, after: str | None, queries: int, namespace: str | None
+) -> Json:
+    """Documents, chunks and answers that differ; of the published release against its parent if
+    none is named.
+    """
     from rag_platform.api.release_diff import compare
 
     found = compare(context.library, context.namespace(namespace), before, after, queries=queries)
@@ -74,7 +100,11 @@ def releases_rollback(context: Context, release_id: str | None, namespace: str |
     """Publish another kept release: the one before the current if none is named."""
     from rag_platform.releases.publishing import roll_back
 
-    return _published(roll_back(context.namespace(namespace), release_id, store=context.store, ledger=context.ledger))
+    return _published(
+        roll_back(
+            context.namespace(namespace), release_id, store=context.store, ledger=context.ledger
+        )
+    )
 
 
 @releases.command("forward")
@@ -84,11 +114,15 @@ def releases_forward(context: Context, namespace: str | None) -> Json:
     """Publish the newest release again, after a rollback."""
     from rag_platform.releases.publishing import go_forward
 
-    return _published(go_forward(context.namespace(namespace), store=context.store, ledger=context.ledger))
+    return _published(
+        go_forward(context.namespace(namespace), store=context.store, ledger=context.ledger)
+    )
 
 
 def _published(row: Any) -> Json:
-    return envelopes.envelope({"markdown": f"{row.release_id} is published", "release": to_json(row)}, "")
+    return envelopes.envelope(
+        {"markdown": f"{row.release_id} is published", "release": to_json(row)}, ""
+    )
 
 
 @releases.command("pin")
@@ -112,7 +146,9 @@ def releases_unpin(context: Context, release_id: str, namespace: str | None) -> 
 def _pinned(context: Context, namespace: str | None, release_id: str, pinned: bool) -> Json:
     from rag_platform.releases.publishing import pin_release
 
-    row = pin_release(context.namespace(namespace), release_id, pinned, store=context.store, ledger=context.ledger)
+    row = pin_release(
+        context.namespace(namespace), release_id, pinned, store=context.store, ledger=context.ledger
+    )
     said = "is kept until it is let go" if pinned else "is kept as long as retention says"
     return envelopes.envelope({"markdown": f"{row.release_id} {said}", "release": to_json(row)}, "")
 
@@ -130,8 +166,11 @@ def namespaces_list(context: Context) -> Json:
 
     rows = status(context.library)["namespaces"]
     lines = [
-        f"{row['namespace']}  {row['documents']} documents, {row['chunks']} chunks, release {row['release_id'] or 'none'}, "
-        f"strategy {row['strategy'] or 'none'}{': ' + row['problem'] if row['problem'] else ''}"
+        f"{row['namespace']}  {row['documents']} documents, {row['chunks']} chunks, release"
+        f" {row['release_id'] or 'none'}, strategy"
+        f" {row['strategy'] or 'none'}{': ' + row['problem'] if row['problem'] else ''}"
         for row in rows
     ]
-    return envelopes.envelope({"markdown": "\n".join(lines) or "no namespaces", "namespaces": rows}, "")
+    return envelopes.envelope(
+        {"markdown": "\n".join(lines) or "no namespaces", "namespaces": rows}, ""
+    )

@@ -21,21 +21,77 @@ _LONG_SECONDS = 15.0
 @click.command()
 @click.argument("inputs", nargs=-1, metavar="[FILE|FOLDER|URL|-]...")
 @namespace_option
-@click.option("--source", metavar="NAME", help="Name of the source; a folder's own name, or `urls`, if not given.")
-@click.option("--name", "filename", metavar="FILE", default="stdin.md", help="File name of what comes on standard input (`-`).")
+@click.option(
+    "--source",
+    metavar="NAME",
+    help="Name of the source; a folder's own name, or `urls`, if not given.",
+)
+@click.option(
+    "--name",
+    "filename",
+    metavar="FILE",
+    default="stdin.md",
+    help="File name of what comes on standard input (`-`).",
+)
 @click.option("--tag", "tags", multiple=True, help="Tag for the documents; repeatable.")
-@click.option("--meta", "metadata", multiple=True, metavar="K=V", help="Metadata for the documents; repeatable.")
-@click.option("--strategy", metavar="NAME", help="Ingestion strategy, at a namespace's first ingest.")
-@click.option("--policy", type=click.Choice(["skip", "new_version"]), default="skip", help="What to do with bytes that are live already.")
-@click.option("--sync", is_flag=True, help="Retire documents whose file or page is gone; without inputs, sync known folders and URLs.")
-@click.option("--on-gone", type=click.Choice(["retire", "keep"]), help="What syncs of this source do with documents whose file is gone.")
-@click.option("--include", multiple=True, metavar="GLOB", help="Only files of the folder that match; repeatable.")
-@click.option("--exclude", multiple=True, metavar="GLOB", help="Not the files of the folder that match; repeatable.")
+@click.option(
+    "--meta",
+    "metadata",
+    multiple=True,
+    metavar="K=V",
+    help="Metadata for the documents; repeatable.",
+)
+@click.option(
+    "--strategy", metavar="NAME", help="Ingestion strategy, at a namespace's first ingest."
+)
+@click.option(
+    "--policy",
+    type=click.Choice(["skip", "new_version"]),
+    default="skip",
+    help="What to do with bytes that are live already.",
+)
+@click.option(
+    "--sync",
+    is_flag=True,
+    help=(
+        "Retire documents whose file or page is gone; without inputs, sync known folders and URLs."
+    ),
+)
+@click.option(
+    "--on-gone",
+    type=click.Choice(["retire", "keep"]),
+    help="What syncs of this source do with documents whose file is gone.",
+)
+@click.option(
+    "--include",
+    multiple=True,
+    metavar="GLOB",
+    help="Only files of the folder that match; repeatable.",
+)
+@click.option(
+    "--exclude",
+    multiple=True,
+    metavar="GLOB",
+    help="Not the files of the folder that match; repeatable.",
+)
 @wait_option
 @answers(own_trace=True)
-def ingest(context: Context, inputs: tuple[str, ...], namespace: str | None, source: str | None, filename: str, tags: tuple[str, ...],
-           metadata: tuple[str, ...], strategy: str | None, policy: str, sync: bool, on_gone: str | None,
-           include: tuple[str, ...], exclude: tuple[str, ...], wait: float) -> Json:  # fmt: skip
+def ingest(
+    context: Context,
+    inputs: tuple[str, ...],
+    namespace: str | None,
+    source: str | None,
+    filename: str,
+    tags: tuple[str, ...],
+    metadata: tuple[str, ...],
+    strategy: str | None,
+    policy: str,
+    sync: bool,
+    on_gone: str | None,
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    wait: float,
+) -> Json:
     """Take files, folders and URLs in, and publish a release that holds them."""
     from rag_platform.ingestion.job_start import start_ingest
     from rag_platform.intake.discovery import Content, synced_inputs
@@ -45,12 +101,27 @@ def ingest(context: Context, inputs: tuple[str, ...], namespace: str | None, sou
     started_at = time.perf_counter()
     name = context.namespace(namespace)
     check_namespace(name)
-    chosen = load_strategy(context.settings, strategy or context.ledger.namespaces().get(name), ingestion=True)
-    options = ReceiveOptions(source, tags, pairs(metadata, "--meta"), policy, sync, include, exclude, on_gone)
+    chosen = load_strategy(
+        context.settings, strategy or context.ledger.namespaces().get(name), ingestion=True
+    )
+    options = ReceiveOptions(
+        source, tags, pairs(metadata, "--meta"), policy, sync, include, exclude, on_gone
+    )
     if not inputs and not sync:
-        raise InputError("name files, folders or URLs, `-` for standard input, or --sync for what is known already", code="usage")
+        raise InputError(
+            "name files, folders or URLs, `-` for standard input, or --sync for what is known"
+            " already",
+            code="usage",
+        )
     given = [
-        Content(filename, sys.stdin.buffer.read()) if item == "-" else item.strip() if is_url(item) else Path(item) for item in inputs
+        (
+            Content(filename, sys.stdin.buffer.read())
+            if item == "-"
+            else item.strip()
+            if is_url(item)
+            else Path(item)
+        )
+        for item in inputs
     ] or synced_inputs(context.ledger, name, source)
     started = start_ingest(
         given,
@@ -70,29 +141,63 @@ def ingest(context: Context, inputs: tuple[str, ...], namespace: str | None, sou
 @namespace_option
 @click.option("--strategy", metavar="NAME", help="Move the namespace to this strategy.")
 @click.option("--plan", "only_plan", is_flag=True, help="Say what would be done, and do nothing.")
-@click.option("--full", is_flag=True, help="Build the release whole, also where its parent and the difference would do.")
+@click.option(
+    "--full",
+    is_flag=True,
+    help="Build the release whole, also where its parent and the difference would do.",
+)
 @wait_option
 @answers(own_trace=True)
-def rebuild(context: Context, namespace: str | None, strategy: str | None, only_plan: bool, full: bool, wait: float) -> Json:
-    """Rebuild what a change of config left stale, and the release; the published one serves meanwhile."""
+def rebuild(
+    context: Context,
+    namespace: str | None,
+    strategy: str | None,
+    only_plan: bool,
+    full: bool,
+    wait: float,
+) -> Json:
+    """Rebuild what a change of config left stale, and the release; the published one serves
+    meanwhile.
+    """
     from rag_platform.ingestion.job_start import start_rebuild
     from rag_platform.ingestion.rebuild_plan import plan
 
     started_at = time.perf_counter()
     name = context.namespace(namespace)
-    chosen = load_strategy(context.settings, strategy or context.ledger.namespaces().get(name), ingestion=True)
-    planned = plan(name, settings=context.settings, strategy=chosen, store=context.store, ledger=context.ledger, full=full)
+    chosen = load_strategy(
+        context.settings, strategy or context.ledger.namespaces().get(name), ingestion=True
+    )
+    planned = plan(
+        name,
+        settings=context.settings,
+        strategy=chosen,
+        store=context.store,
+        ledger=context.ledger,
+        full=full,
+    )
     if only_plan or planned.empty:
         return envelopes.envelope(planned.data(), "")
-    started = start_rebuild(name, settings=context.settings, strategy=chosen, store=context.store, ledger=context.ledger, full=full,
-                            wait=wait)  # fmt: skip
+    started = start_rebuild(
+        name,
+        settings=context.settings,
+        strategy=chosen,
+        store=context.store,
+        ledger=context.ledger,
+        full=full,
+        wait=wait,
+    )
     if planned.seconds >= _LONG_SECONDS and not context.json_output:
-        told = f"{len(planned.version_ids)} documents, {'at least ' if planned.uncut else ''}{planned.embeddings} embeddings"
-        click.echo(f"{told}, release: {planned.release}; about {_duration(planned.seconds)}", err=True)
+        told = (
+            f"{len(planned.version_ids)} documents,"
+            f" {'at least ' if planned.uncut else ''}{planned.embeddings} embeddings"
+        )
+        click.echo(
+            f"{told}, release: {planned.release}; about {_duration(planned.seconds)}", err=True
+        )
     return finished(context, started, started_at)
 
 
-# --- progress ----------------------------------------------------------------------------------------------------------
+# --- progress -----------------------------------------------------------------------------------
 
 
 def _announce(context: Context, strategy: str, started: Any) -> None:
@@ -101,11 +206,30 @@ def _announce(context: Context, strategy: str, started: Any) -> None:
 
     if context.json_output or started.process is None:
         return
-    expected = expected_seconds(started.job.args["version_ids"], settings=context.settings, store=context.store, ledger=context.ledger)
+    expected = expected_seconds(
+        started.job.args["version_ids"],
+        settings=context.settings,
+        store=context.store,
+        ledger=context.ledger,
+    )
     if expected.get(strategy, 0.0) >= _LONG_SECONDS:
-        others = ", ".join(f"{name!r} about {_duration(seconds)}" for name, seconds in expected.items() if name != strategy)
-        click.echo(f"embedding with strategy {strategy!r} takes about {_duration(expected[strategy])} here ({others})", err=True)
+        others = ", ".join(
+            f"{name!r} about {_duration(seconds)}"
+            for name, seconds in expected.items()
+            if name != strategy
+        )
+        click.echo(
+            f"embedding with strategy {strategy!r} takes about {_duration(expected[strategy])} here"
+            f" ({others})",
+            err=True,
+        )
 
 
 def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 90
+        else f"{seconds / 60:.0f} min"
+        if seconds < 5400
+        else f"{seconds / 3600:.1f} h"
+    )

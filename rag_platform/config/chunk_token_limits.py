@@ -1,4 +1,6 @@
-"""What chunks owe to embedders: how long one may be, and whose tokens or vectors decide where it ends."""
+"""What chunks owe to embedders: how long one may be, and whose tokens or vectors decide where it
+ends.
+"""
 
 from __future__ import annotations
 
@@ -11,31 +13,49 @@ if TYPE_CHECKING:
 
 
 def chunk_tokens(strategy: Strategy) -> int | None:
-    """The most tokens that a chunk may cost: the chunker's `max_tokens`, within nine tenths of the embedder's window, which leaves room for
-    marks, prefixes and errors of the estimate. None for a chunker without the option."""
+    """The most tokens that a chunk may cost: the chunker's `max_tokens`, within nine tenths of the
+    embedder's window, which leaves room for marks, prefixes and errors of the estimate. None for a
+    chunker without the option.
+    """
     wanted = _wanted_tokens(strategy)
-    return wanted if wanted is None or not strategy.builds_dense else min(wanted, embedder_window(strategy) * 9 // 10)
+    return (
+        wanted
+        if wanted is None or not strategy.builds_dense
+        else min(wanted, embedder_window(strategy) * 9 // 10)
+    )
 
 
 def embedder_window(strategy: Strategy) -> int:
-    """How many tokens of a text the embedder reads at once; from the model's files where its class does not declare it."""
+    """How many tokens of a text the embedder reads at once; from the model's files where its class
+    does not declare it.
+    """
     windows = [window for window, _ in _declared(strategy)]
     if None not in windows:
         return min(window for window in windows if window is not None)
-    return int(build("embedder", strategy.embedding.provider, strategy.embedding.options).info().max_tokens)
+    return int(
+        build("embedder", strategy.embedding.provider, strategy.embedding.options).info().max_tokens
+    )
 
 
 def tokens_seen(strategy: Strategy) -> int | None:
-    """How many tokens of a longer text move its vector, None where all do, as several windows of one text."""
+    """How many tokens of a longer text move its vector, None where all do, as several windows of
+    one text.
+    """
     parts = _declared(strategy)
     if all(reads_all for _, reads_all in parts):
         return None
     windows = [window for window, reads_all in parts if not reads_all]
-    return embedder_window(strategy) if None in windows else min(window for window in windows if window is not None)
+    return (
+        embedder_window(strategy)
+        if None in windows
+        else min(window for window in windows if window is not None)
+    )
 
 
 def _declared(strategy: Strategy) -> list[tuple[int | None, bool]]:
-    """(window, whether it reads beyond it) as the embedder's class declares them; of a joined embedder, those of each part's class."""
+    """(window, whether it reads beyond it) as the embedder's class declares them; of a joined
+    embedder, those of each part's class.
+    """
     name, options = strategy.embedding.provider, strategy.embedding.options
     parts_of = getattr(provider_class("embedder", name), "parts_of", None)
     names = [name] if parts_of is None else [part for part, _ in parts_of(options)]
@@ -49,16 +69,22 @@ def _wanted_tokens(strategy: Strategy) -> int | None:
 
 
 def chunking_embedder(strategy: Strategy) -> tuple[str, dict[str, Any]]:
-    """(name, options) of the embedder that a chunker uses: the one its options name, else the one its class names, else the strategy's."""
+    """(name, options) of the embedder that a chunker uses: the one its options name, else the one
+    its class names, else the strategy's.
+    """
     options = strategy.chunker.options
-    if name := options.get("embedder") or defaults("chunker", strategy.chunker.provider).get("embedder"):
+    if name := options.get("embedder") or defaults("chunker", strategy.chunker.provider).get(
+        "embedder"
+    ):
         return str(name), dict(options.get("embedder_options", {}))
     return strategy.embedding.provider, strategy.embedding.options
 
 
 def owed_to_embedders(strategy: Strategy) -> list[Any]:
-    """What the chunks owe to an embedder: the strategy's where its window cuts them shorter, or may do so because only its files tell the
-    window; and the one whose tokenizer or vectors decide where to cut."""
+    """What the chunks owe to an embedder: the strategy's where its window cuts them shorter, or may
+    do so because only its files tell the window; and the one whose tokenizer or vectors decide
+    where to cut.
+    """
     options, wanted = strategy.chunker.options, _wanted_tokens(strategy)
     embedding = strategy.embedding.provider, strategy.embedding.options
     owed: list[Any] = []

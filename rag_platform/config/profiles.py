@@ -1,4 +1,6 @@
-"""Profiles: what decides each stage's output and each store of a release, as fingerprints that paths, caches and Dagster carry."""
+"""Profiles: what decides each stage's output and each store of a release, as fingerprints that
+paths, caches and Dagster carry.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,28 @@ from typing import Any
 
 from rag_platform.config import prompts
 from rag_platform.config.chunk_token_limits import owed_to_embedders
-from rag_platform.config.settings import DESCRIBE_FIELDS, CleaningConfig, Strategy, ViewConfig, config_dir, fingerprint
+from rag_platform.config.settings import (
+    DESCRIBE_FIELDS,
+    CleaningConfig,
+    Strategy,
+    ViewConfig,
+    config_dir,
+    fingerprint,
+)
 from rag_platform.registry import provider_class, provider_version
 
 INGESTION_STAGES = ("raw_document", "facts", "media", "sections", "chunks", "views", "embeddings")
 
 # A stage's code version changes when the same input and config would give another output.
-STAGE_CODE_VERSIONS = {"raw_document": "1", "facts": "2", "media": "3", "sections": "3", "chunks": "3", "views": "4", "embeddings": "1"}
+STAGE_CODE_VERSIONS = {
+    "raw_document": "1",
+    "facts": "2",
+    "media": "3",
+    "sections": "3",
+    "chunks": "3",
+    "views": "4",
+    "embeddings": "1",
+}
 
 
 def strategy_config_id(strategy: Strategy) -> str:
@@ -23,27 +40,51 @@ def strategy_config_id(strategy: Strategy) -> str:
 
 
 def text_norm_profile_id(cleaning: CleaningConfig) -> str:
-    """The version of `canonical()`: part of every fingerprint and cache key (seed 000 §3.1.6.2.2)."""
-    return fingerprint({"unicode_form": cleaning.unicode_form, "max_blank_lines": cleaning.max_blank_lines, "allowed_ctl": ["\n", "\t"]})
+    """The version of `canonical()`: part of every fingerprint and cache key (seed 000
+    §3.1.6.2.2).
+    """
+    return fingerprint(
+        {
+            "unicode_form": cleaning.unicode_form,
+            "max_blank_lines": cleaning.max_blank_lines,
+            "allowed_ctl": ["\n", "\t"],
+        }
+    )
 
 
 def stage_profiles(strategy: Strategy) -> dict[str, str]:
-    """Stage name to profile: h(own config section, code version, upstream profile), for the seven ingestion stages.
+    """Stage name to profile: h(own config section, code version, upstream profile), for the seven
+    ingestion stages.
 
-    `media_texts` is there too: what models read in images is made in the stage `media` but changes only the views, so sections and chunks
-    do not hang on it.
+    `media_texts` is there too: what models read in images is made in the stage `media` but changes
+    only the views, so sections and chunks do not hang on it.
     """
     dump = strategy.model_dump(mode="json")
     own: dict[str, Any] = {
         "raw_document": "sha256",
-        "facts": [[item, provider_version("loader", item["provider"])] for item in dump["loading"]["loaders"]],
+        "facts": [
+            [item, provider_version("loader", item["provider"])]
+            for item in dump["loading"]["loaders"]
+        ],
         "media": dump["media"],
-        "sections": [dump["cleaning"], dump["sectioner"], provider_version("sectioner", strategy.sectioner.provider)],
-        "chunks": [dump["chunker"], provider_version("chunker", strategy.chunker.provider), *owed_to_embedders(strategy)],
+        "sections": [
+            dump["cleaning"],
+            dump["sectioner"],
+            provider_version("sectioner", strategy.sectioner.provider),
+        ],
+        "chunks": [
+            dump["chunker"],
+            provider_version("chunker", strategy.chunker.provider),
+            *owed_to_embedders(strategy),
+        ],
         "views": [dump["views"], *_outside_views(strategy.views)],
-        "embeddings": [dump["embedding"]["provider"], dump["embedding"]["options"], strategy.builds_dense,
-                       provider_version("embedder", strategy.embedding.provider)],
-    }  # fmt: skip
+        "embeddings": [
+            dump["embedding"]["provider"],
+            dump["embedding"]["options"],
+            strategy.builds_dense,
+            provider_version("embedder", strategy.embedding.provider),
+        ],
+    }
     profiles: dict[str, str] = {}
     upstream = ""
     for stage in INGESTION_STAGES:
@@ -52,53 +93,83 @@ def stage_profiles(strategy: Strategy) -> dict[str, str]:
         upstream = fingerprint(own[stage], STAGE_CODE_VERSIONS[stage], upstream, length=12)
         profiles[stage] = upstream
         if stage == "media":
-            profiles["media_texts"] = fingerprint(*_media_texts_parts(strategy), STAGE_CODE_VERSIONS["media"], upstream, length=12)
+            profiles["media_texts"] = fingerprint(
+                *_media_texts_parts(strategy), STAGE_CODE_VERSIONS["media"], upstream, length=12
+            )
     return profiles
 
 
 def _outside_views(views: ViewConfig) -> list[str]:
-    """What views hang on beside their config: the words of the list of stop words, the prompt and the version of the describing model."""
+    """What views hang on beside their config: the words of the list of stop words, the prompt and
+    the version of the describing model.
+    """
     found: list[str] = []
     if path := views.keyphrases.stopwords.path:
         file = config_dir() / path
         found.append(hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else "")
     if views.describe.provider != "none":
-        found += [provider_version("llm", views.describe.provider), prompts.load("describe/chunk", DESCRIBE_FIELDS).profile_id]
+        found += [
+            provider_version("llm", views.describe.provider),
+            prompts.load("describe/chunk", DESCRIBE_FIELDS).profile_id,
+        ]
     return found
 
 
 def _media_texts_parts(strategy: Strategy) -> list[Any]:
-    """What decides the texts of images: options, code versions, and the wording of the prompts where captions are on."""
+    """What decides the texts of images: options, code versions, and the wording of the prompts
+    where captions are on.
+    """
     config = strategy.media_texts
-    parts: list[Any] = [config.model_dump(mode="json"), provider_version("ocr", config.ocr.provider)]
+    parts: list[Any] = [
+        config.model_dump(mode="json"),
+        provider_version("ocr", config.ocr.provider),
+    ]
     if config.captions.provider != "none" or config.captions.preset:
         parts += [provider_version("llm", config.captions.provider), prompts.wording("caption")]
     return parts
 
 
 def index_profile(strategy: Strategy) -> str:
-    """The identity of what a release holds: stage profiles, encoding and index providers. Another one forces a full build."""
+    """The identity of what a release holds: stage profiles, encoding and index providers. Another
+    one forces a full build.
+    """
     dump = strategy.model_dump(mode="json", include={"encoding", "lexical", "dense"})
-    return fingerprint(dump, *_outside_lexical(strategy), provider_version("lexical_index", strategy.lexical.provider),
-                       provider_version("dense_index", strategy.dense.provider), stage_profiles(strategy)["embeddings"])  # fmt: skip
+    return fingerprint(
+        dump,
+        *_outside_lexical(strategy),
+        provider_version("lexical_index", strategy.lexical.provider),
+        provider_version("dense_index", strategy.dense.provider),
+        stage_profiles(strategy)["embeddings"],
+    )
 
 
 def _outside_lexical(strategy: Strategy) -> list[str]:
     """What the word index hangs on beside its config, such as the words of a dictionary file."""
-    outside: Callable[[dict[str, Any]], str] | None = getattr(provider_class("lexical_index", strategy.lexical.provider), "outside", None)
+    outside: Callable[[dict[str, Any]], str] | None = getattr(
+        provider_class("lexical_index", strategy.lexical.provider), "outside", None
+    )
     found = outside(strategy.lexical.options) if outside is not None else ""
     return [found] if found else []
 
 
 def store_profiles(strategy: Strategy) -> dict[str, str]:
-    """Store of a release to the identity of what it holds: `catalog`, `lexical_index`, `dense_index`.
+    """Store of a release to the identity of what it holds: `catalog`, `lexical_index`,
+    `dense_index`.
 
-    Another index profile builds all three anew, for they are one directory; these tell which of them would hold something else.
+    Another index profile builds all three anew, for they are one directory; these tell which of
+    them would hold something else.
     """
-    stages, dump = stage_profiles(strategy), strategy.model_dump(mode="json", include={"lexical", "dense"})
+    stages, dump = (
+        stage_profiles(strategy),
+        strategy.model_dump(mode="json", include={"lexical", "dense"}),
+    )
     version = provider_version("lexical_index", strategy.lexical.provider)
     lexical = [dump["lexical"], *_outside_lexical(strategy), version, stages["views"]]
-    dense = [dump["dense"], provider_version("dense_index", strategy.dense.provider), stages["embeddings"]]
+    dense = [
+        dump["dense"],
+        provider_version("dense_index", strategy.dense.provider),
+        stages["embeddings"],
+    ]
     return {
         "catalog": fingerprint(stages["embeddings"], strategy.encoding, length=12),
         "lexical_index": fingerprint(*(lexical if strategy.builds_lexical else ()), length=12),

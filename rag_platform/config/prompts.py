@@ -1,7 +1,8 @@
 """Prompt files: loaded, their placeholders checked, each with its profile id.
 
-A prompt is `config/prompts/<purpose>/<name>.yaml` with `system`, `user_template` and, if wanted, `description`. Only the user template
-has placeholders, written `{name}`; `{{` and `}}` stand for braces. The system text is sent as it is written.
+A prompt is `config/prompts/<purpose>/<name>.yaml` with `system`, `user_template` and, if wanted,
+`description`. Only the user template has placeholders, written `{name}`; `{{` and `}}` stand for
+braces. The system text is sent as it is written.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ _KEYS = ("system", "user_template")
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A checked prompt; `profile_id` is its name and the fingerprint of its texts: another wording is another profile."""
+    """A checked prompt; `profile_id` is its name and the fingerprint of its texts: another wording
+    is another profile.
+    """
 
     name: str
     profile_id: str
@@ -33,33 +36,50 @@ class Prompt:
     user_template: str
 
     def user(self, **values: str) -> str:
-        """The user message with its placeholders filled. Raises InputError naming a placeholder without a value."""
+        """The user message with its placeholders filled. Raises InputError naming a placeholder
+        without a value.
+        """
         try:
             return self.user_template.format_map(values)
         except KeyError as error:
-            raise InputError(f"prompt {self.name!r} needs a value for {error.args[0]!r}; given: {', '.join(sorted(values))}") from None
+            raise InputError(
+                f"prompt {self.name!r} needs a value for {error.args[0]!r}; given:"
+                f" {', '.join(sorted(values))}"
+            ) from None
 
-    def messages(self, pictures: tuple[Picture, ...] = (), **values: str) -> tuple[Message, Message]:
-        """The system and the user message of a call, which name this prompt in the trace. Raises as `user` does."""
+    def messages(
+        self, pictures: tuple[Picture, ...] = (), **values: str
+    ) -> tuple[Message, Message]:
+        """The system and the user message of a call, which name this prompt in the trace. Raises as
+        `user` does.
+        """
         from rag_platform.protocols import Message
 
-        return Message("system", self.system, prompt=self.profile_id), Message("user", self.user(**values), pictures, self.profile_id)
+        return Message("system", self.system, prompt=self.profile_id), Message(
+            "user", self.user(**values), pictures, self.profile_id
+        )
 
 
 def load(name: str, fields: Collection[str]) -> Prompt:
-    """The prompt `<purpose>/<name>`; its placeholders must be exactly `fields`. Raises ConfigError naming the file and what is wrong.
+    """The prompt `<purpose>/<name>`; its placeholders must be exactly `fields`. Raises ConfigError
+    naming the file and what is wrong.
 
-    A config folder without the file falls back on the prompts of the checkout that this package lies in.
+    A config folder without the file falls back on the prompts of the checkout that this package
+    lies in.
     """
     path = _path(name)
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"cannot read the prompt {path}: {error}") from error
-    if not isinstance(values, dict) or not all(isinstance(values.get(key), str) and values[key].strip() for key in _KEYS):
+    if not isinstance(values, dict) or not all(
+        isinstance(values.get(key), str) and values[key].strip() for key in _KEYS
+    ):
         raise ConfigError(f"{path} must hold the texts {' and '.join(_KEYS)}")
     if unknown := sorted(set(values) - {*_KEYS, "description"}):
-        raise ConfigError(f"{path}: unknown key {unknown[0]!r}; known: {', '.join(_KEYS)}, description")
+        raise ConfigError(
+            f"{path}: unknown key {unknown[0]!r}; known: {', '.join(_KEYS)}, description"
+        )
     system, template = values["system"].strip(), values["user_template"].strip()
     _check(path, template, set(fields))
     profile_id = f"{name.replace('/', '.')}-{fingerprint(name, system, template, length=10)}"
@@ -67,13 +87,21 @@ def load(name: str, fields: Collection[str]) -> Prompt:
 
 
 def names(purpose: str = "") -> list[str]:
-    """The names of the prompts in force, `<purpose>/<name>`, sorted; of one purpose when it is named."""
-    found = {path.relative_to(folder).with_suffix("").as_posix() for folder in _folders() for path in folder.rglob("*.yaml")}
+    """The names of the prompts in force, `<purpose>/<name>`, sorted; of one purpose when it is
+    named.
+    """
+    found = {
+        path.relative_to(folder).with_suffix("").as_posix()
+        for folder in _folders()
+        for path in folder.rglob("*.yaml")
+    }
     return sorted(name for name in found if not purpose or name.startswith(f"{purpose}/"))
 
 
 def wording(purpose: str = "") -> str:
-    """A fingerprint over the files of all prompts in force, or of those of a purpose; what cannot be read is for `load` to say."""
+    """A fingerprint over the files of all prompts in force, or of those of a purpose; what cannot
+    be read is for `load` to say.
+    """
     return fingerprint([[name, _text(_path(name))] for name in names(purpose)])
 
 
@@ -85,7 +113,7 @@ def _text(path: Path) -> str:
 
 
 def _folders() -> list[Path]:
-    return [config_dir() / "prompts", Path(__file__).resolve().parent.parent / "config" / "prompts"]
+    return [config_dir() / "prompts", Path(__file__).resolve().parents[2] / "config" / "prompts"]
 
 
 def _path(name: str) -> Path:
@@ -95,19 +123,27 @@ def _path(name: str) -> Path:
         path = folder / f"{name}.yaml"
         if path.is_file():
             return path
-    raise ConfigError(f"there is no prompt {name!r} in {_folders()[0]}; known: {', '.join(names()) or 'none'}")
+    raise ConfigError(
+        f"there is no prompt {name!r} in {_folders()[0]}; known: {', '.join(names()) or 'none'}"
+    )
 
 
 def _check(path: Path, template: str, fields: set[str]) -> None:
-    """Raises ConfigError for a placeholder that nobody fills, and for an input that the template leaves out."""
+    """Raises ConfigError for a placeholder that nobody fills, and for an input that the template
+    leaves out.
+    """
     try:
         parts = list(Formatter().parse(template))
     except ValueError as error:
-        raise ConfigError(f"{path}: user_template is not well formed: {error}; write a brace as {{{{ or }}}}") from error
+        raise ConfigError(
+            f"{path}: user_template is not well formed: {error}; write a brace as {{{{ or }}}}"
+        ) from error
     used = {field for _, field, _, _ in parts if field is not None}
     if any(spec or conversion for _, field, spec, conversion in parts if field is not None):
         raise ConfigError(f"{path}: placeholders are plain names, without `:` and `!`")
     if unknown := sorted(used - fields):
-        raise ConfigError(f"{path}: user_template names {{{unknown[0]}}}; known: {', '.join(sorted(fields))}")
+        raise ConfigError(
+            f"{path}: user_template names {{{unknown[0]}}}; known: {', '.join(sorted(fields))}"
+        )
     if missing := sorted(fields - used):
         raise ConfigError(f"{path}: user_template leaves out {{{missing[0]}}}")

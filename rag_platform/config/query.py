@@ -1,4 +1,5 @@
-"""The sections of a strategy that decide how a question is answered; none of them changes what an index holds.
+"""The sections of a strategy that decide how a question is answered; none of them changes what an
+index holds.
 
 Each may name a language model of its own; where its `llm` is absent the strategy's counts.
 """
@@ -15,7 +16,8 @@ class Section(BaseModel):
     """A part of the configuration: unknown keys are refused, values never change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    RETIRED: ClassVar[Mapping[str, str]] = {}  # keys that files of older versions hold, and why they mean nothing any more
+    # keys that files of older versions hold, and why they mean nothing any more
+    RETIRED: ClassVar[Mapping[str, str]] = {}
 
     @model_validator(mode="before")
     @classmethod
@@ -32,7 +34,7 @@ class ProviderConfig(Section):
     options: dict[str, Any] = Field(default_factory=dict)
 
 
-# --- the question --------------------------------------------------------------------------------------------------------
+# --- the question -------------------------------------------------------------------------------
 
 
 class RewriteConfig(Section):
@@ -40,57 +42,84 @@ class RewriteConfig(Section):
 
     enabled: bool = False
     llm: ProviderConfig | None = None
-    queries: int = Field(default=0, ge=0, le=3)  # further questions that are searched beside the own one
+    # further questions that are searched beside the own one
+    queries: int = Field(default=0, ge=0, le=3)
     timeout_ms: int = Field(default=3_000, ge=1)
 
 
 class InferenceConfig(Section):
-    """Filters told from the words of a question (seed 004, WhereBuilder): only these fields, nothing relaxed."""
+    """Filters told from the words of a question (seed 004, WhereBuilder): only these fields,
+    nothing relaxed.
+    """
 
     enabled: bool = True
     fields: tuple[str, ...] = (
-        "lang", "media_type", "content_type", "created_at", "doc_date", "quality_score", "tags", "keyphrases", "source",
-    )  # fmt: skip
-    language_aliases: dict[str, str] = Field(default_factory=dict)  # "中文,简体中文,zh": zh; beside the built-in ones
+        "lang",
+        "media_type",
+        "content_type",
+        "created_at",
+        "doc_date",
+        "quality_score",
+        "tags",
+        "keyphrases",
+        "source",
+    )
+    # "中文,简体中文,zh": zh; beside the built-in ones
+    language_aliases: dict[str, str] = Field(default_factory=dict)
     media_type_by_keyword: dict[str, str] = Field(default_factory=dict)
-    relax_once: bool = False  # a question whose inferred filter matches nothing is asked again without it
+    # a question whose inferred filter matches nothing is asked again without it
+    relax_once: bool = False
     sample_rate: float = Field(default=0.01, ge=0, le=1)  # share of such misses that are logged
 
 
 class QueryConfig(Section):
     """How a question is prepared for the legs."""
 
-    synonyms: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # word to what it may be called as well
+    # word to what it may be called as well
+    synonyms: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     synonyms_path: str = ""  # a YAML file of the same form, relative to the config folder
-    expansion_weight: float = Field(default=0.4, ge=0, le=1)  # of a synonym, the question's own words weighing 1
+    # of a synonym, the question's own words weighing 1
+    expansion_weight: float = Field(default=0.4, ge=0, le=1)
     max_expansions: int = Field(default=12, ge=0, le=100)
-    drop_function_words: bool = True  # which, how, 什么 and the like are not looked for in the word index
+    # which, how, 什么 and the like are not looked for in the word index
+    drop_function_words: bool = True
     function_words: tuple[str, ...] = ()  # further ones
     rewrite: RewriteConfig = RewriteConfig()
     inference: InferenceConfig = InferenceConfig()
 
 
-# --- candidates and hits -------------------------------------------------------------------------------------------------
+# --- candidates and hits ------------------------------------------------------------------------
 
 
 class RetrievalConfig(Section):
     """How many candidates flow through the query path (names and meaning of seed 002)."""
 
     mode: Literal["dense", "sparse", "hybrid"] = "hybrid"
-    top_k: int = Field(default=8, ge=1, le=100)  # results at most, after reranking, grouping and de-duplication
+    # results at most, after reranking, grouping and de-duplication
+    top_k: int = Field(default=8, ge=1, le=100)
     pool_k: int = Field(default=50, ge=1, le=1000)  # candidates of each leg
     rerank_k: int = Field(default=0, ge=0, le=1000)  # candidates that go on after reranking; 0: all
-    score_threshold: float | None = Field(default=None, ge=0, le=1)  # of the dense leg's score, mapped to 0..1; None: no threshold
-    exact_scan_rows: int | None = None  # up to so many vectors are scanned, above the ANN index is asked; None: by cost and measured recall
-    ann_recall: float = Field(default=0.95, ge=0, le=1)  # recall@10 against the scan below which a release's ANN index is not asked
+    # of the dense leg's score, mapped to 0..1; None: no threshold
+    score_threshold: float | None = Field(default=None, ge=0, le=1)
+    # up to so many vectors are scanned, above the ANN index is asked; None: by cost and measured
+    # recall
+    exact_scan_rows: int | None = None
+    # recall@10 against the scan below which a release's ANN index is not asked
+    ann_recall: float = Field(default=0.95, ge=0, le=1)
     max_per_document: int = Field(default=0, ge=0)  # 0: no limit
     dedupe: bool = True  # of hits with equal text only the best one is shown
-    dedupe_threshold: float = Field(default=0.0, ge=0, le=1)  # hits as similar as this are one too; 0: only equal ones
-    mmr_lambda: float = Field(default=1.0, ge=0, le=1)  # weight of relevance against novelty; 1: relevance alone
-    named_documents: float = Field(default=0.5, ge=0, le=2)  # of the scores' range is what a document gains that the question names; 0: off
-    feedback_hits: int = Field(default=0, ge=0, le=20)  # the best hits of the fusion, by whose vectors the dense leg is asked again; 0: not
-    feedback_weight: float = Field(default=0.5, ge=0, le=2)  # of their mean vector beside the question's
-    feedback_scope: Literal["all", "pool"] = "all"  # search everything again, or score what was found again, which costs next to nothing
+    # hits as similar as this are one too; 0: only equal ones
+    dedupe_threshold: float = Field(default=0.0, ge=0, le=1)
+    # weight of relevance against novelty; 1: relevance alone
+    mmr_lambda: float = Field(default=1.0, ge=0, le=1)
+    # of the scores' range is what a document gains that the question names; 0: off
+    named_documents: float = Field(default=0.5, ge=0, le=2)
+    # the best hits of the fusion, by whose vectors the dense leg is asked again; 0: not
+    feedback_hits: int = Field(default=0, ge=0, le=20)
+    # of their mean vector beside the question's
+    feedback_weight: float = Field(default=0.5, ge=0, le=2)
+    # search everything again, or score what was found again, which costs next to nothing
+    feedback_scope: Literal["all", "pool"] = "all"
     stage_seconds: float = Field(default=10.0, gt=0)
     query_seconds: float = Field(default=60.0, gt=0)
 
@@ -99,17 +128,20 @@ class RerankConfig(ProviderConfig):
     """Which reranker, what it sees and how its scores are shown (seeds 002 and 004)."""
 
     provider: str = "none"
-    top_n: int = Field(default=20, ge=1, le=1000)  # candidates that it reads; the others follow in their former order
+    # candidates that it reads; the others follow in their former order
+    top_n: int = Field(default=20, ge=1, le=1000)
     timeout_ms: int = Field(default=800, ge=1)
     batch_size: int = Field(default=16, ge=1)
     score_mode: Literal["rank", "normalize", "raw"] = "raw"
     normalize: Literal["min_max", "sigmoid", "softmax", "zscore"] = "min_max"
     score_threshold: float | None = None  # hits below it, after normalisation, are dropped
-    only_below_confidence: float | None = Field(default=None, ge=0, le=1)  # reranks only when the fusion is less sure than that
-    preference_weight: float = Field(default=0.1, ge=0, le=1)  # of each soft preference, as a share of the score range
+    # reranks only when the fusion is less sure than that
+    only_below_confidence: float | None = Field(default=None, ge=0, le=1)
+    # of each soft preference, as a share of the score range
+    preference_weight: float = Field(default=0.1, ge=0, le=1)
 
 
-# --- evidence and answer -------------------------------------------------------------------------------------------------
+# --- evidence and answer ------------------------------------------------------------------------
 
 
 class ContextConfig(Section):
@@ -117,13 +149,18 @@ class ContextConfig(Section):
 
     max_tokens: int = Field(default=3000, ge=1)
     max_chunks: int = Field(default=8, ge=1)
-    mode: Literal["chunk", "parent", "neighbours"] = "parent"  # parent: a child hit brings the text of its parent where it has one
-    neighbours: int = Field(default=1, ge=0, le=5)  # chunks before and after, in the mode neighbours
+    # parent: a child hit brings the text of its parent where it has one
+    mode: Literal["chunk", "parent", "neighbours"] = "parent"
+    # chunks before and after, in the mode neighbours
+    neighbours: int = Field(default=1, ge=0, le=5)
     order: Literal["rank", "document"] = "rank"
     group_by: Literal["none", "document", "section"] = "none"
-    dedupe_threshold: float = Field(default=0.9, ge=0, le=1)  # share of a text's word pairs that a better one has; 0: equal texts only
-    dedupe_cosine: float = Field(default=0.97, ge=0, le=1)  # the same by vectors, where the caller has them
-    mmr_lambda: float = Field(default=1.0, ge=0, le=1)  # weight of relevance against novelty; 1: relevance alone
+    # share of a text's word pairs that a better one has; 0: equal texts only
+    dedupe_threshold: float = Field(default=0.9, ge=0, le=1)
+    # the same by vectors, where the caller has them
+    dedupe_cosine: float = Field(default=0.97, ge=0, le=1)
+    # weight of relevance against novelty; 1: relevance alone
+    mmr_lambda: float = Field(default=1.0, ge=0, le=1)
     max_per_document: int = Field(default=0, ge=0)
     format: Literal["markdown", "xml", "plain"] = "markdown"
     tokenizer: str = "estimate"  # estimate, or a tokenizer that the module of tokens knows
@@ -135,7 +172,8 @@ class AnswererConfig(ProviderConfig):
     provider: str = "extractive"
     llm: ProviderConfig | None = None
     prompt: str = "retrieval/answer"
-    min_confidence: float = Field(default=0.3, ge=0, le=1)  # below it the library says that it does not know, with the nearest evidence
+    # below it the library says that it does not know, with the nearest evidence
+    min_confidence: float = Field(default=0.3, ge=0, le=1)
     timeout_ms: int = Field(default=30_000, ge=1)
     flag_unsupported: bool = True
 
@@ -143,7 +181,8 @@ class AnswererConfig(ProviderConfig):
 class SummaryConfig(Section):
     """How documents are summarised."""
 
-    method: Literal["auto", "llm", "textrank"] = "auto"  # auto: a model where one is configured; llm: raises without
+    # auto: a model where one is configured; llm: raises without
+    method: Literal["auto", "llm", "textrank"] = "auto"
     llm: ProviderConfig | None = None
     timeout_ms: int = Field(default=120_000, ge=1)
     max_sections: int = Field(default=200, ge=1)

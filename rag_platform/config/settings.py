@@ -1,10 +1,11 @@
 """Typed settings and strategies, and the order in which sources of settings win.
 
-Command line > environment (`RAG_...`) > `settings.yaml` > defaults. Keys of vendors are read from the environment by the provider
-that needs them and never stand here.
+Command line > environment (`RAG_...`) > `settings.yaml` > defaults. Keys of vendors are read from
+the environment by the provider that needs them and never stand here.
 
 
-Are the options of a strategy's providers known? Asked when the strategy is loaded, before anything is built with it.
+Are the options of a strategy's providers known? Asked when the strategy is loaded, before anything
+is built with it.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ class FetchLimits(Section):
     seconds: float = Field(default=30.0, gt=0)  # from the first look-up to the last byte
     max_bytes: int = 100 * 1024 * 1024  # after decompression
     redirects: int = Field(default=5, ge=0)
-    allow: tuple[str, ...] = ()  # host:port that may be private or on another port than 80 and 443; never link-local or metadata
+    # host:port that may be private or on another port than 80 and 443; never link-local or metadata
+    allow: tuple[str, ...] = ()
 
 
 class ReleasePolicy(Section):
@@ -84,14 +86,20 @@ class ReleasePolicy(Section):
 class JobPolicy(Section):
     """How often work is tried again, and how long a job waits for another one."""
 
-    max_attempts: int = Field(default=3, ge=1)  # failed runs after which a version is dead until somebody asks for it
-    backoff_seconds: float = Field(default=1.0, ge=0)  # before the first retry of a transient failure in a job, doubled each time
-    lock_seconds: float = Field(default=30.0, ge=0)  # a launched job waits so long for the one that writes its namespace
-    silent_seconds: float = Field(default=120.0, ge=30)  # a job of another machine or container without a sign of life is over
+    # failed runs after which a version is dead until somebody asks for it
+    max_attempts: int = Field(default=3, ge=1)
+    # before the first retry of a transient failure in a job, doubled each time
+    backoff_seconds: float = Field(default=1.0, ge=0)
+    # a launched job waits so long for the one that writes its namespace
+    lock_seconds: float = Field(default=30.0, ge=0)
+    # a job of another machine or container without a sign of life is over
+    silent_seconds: float = Field(default=120.0, ge=30)
 
 
 class TextKept(Section):
-    """From which share of a file's words in its chunks a document is warned about, and below which its check fails."""
+    """From which share of a file's words in its chunks a document is warned about, and below which
+    its check fails.
+    """
 
     warn_below: float = Field(default=0.95, ge=0, le=1)
     fail_below: float = Field(default=0.5, ge=0, le=1)
@@ -101,11 +109,14 @@ class Retention(Section):
     """What `gc` keeps of documents beside what is live or held by a kept release."""
 
     versions: int = Field(default=3, ge=0)  # of each document, newest first
-    days: float = Field(default=30.0, ge=0)  # since a version was received, a document was deleted softly or retired
+    # since a version was received, a document was deleted softly or retired
+    days: float = Field(default=30.0, ge=0)
 
 
 class CacheSettings(Section):
-    """What the read side remembers; keys hold the release and the strategy, so a publication makes old entries unreachable."""
+    """What the read side remembers; keys hold the release and the strategy, so a publication makes
+    old entries unreachable.
+    """
 
     query_vectors: int = Field(default=512, ge=0)
     retrievals: int = Field(default=256, ge=0)
@@ -114,13 +125,16 @@ class CacheSettings(Section):
 
 
 class LoadSettings(Section):
-    """What is given up first when too many questions run at once, in this order; each switches at its number of running questions."""
+    """What is given up first when too many questions run at once, in this order; each switches at
+    its number of running questions.
+    """
 
     skip_rerank_at: int = Field(default=16, ge=1)
     smaller_pool_at: int = Field(default=32, ge=1)
     extractive_at: int = Field(default=48, ge=1)
     refuse_at: int = Field(default=128, ge=1)
-    provider_calls: int = Field(default=4, ge=1)  # calls of one outside provider at once; the others wait within their deadline
+    # calls of one outside provider at once; the others wait within their deadline
+    provider_calls: int = Field(default=4, ge=1)
 
 
 class ServerSettings(Section):
@@ -129,7 +143,8 @@ class ServerSettings(Section):
     name: str = "rag-platform"
     underscore_tool_names: bool = False
     result_tokens: int = 8000
-    processes: int = Field(default=0, ge=0)  # that answer when many questions come at once; 0: one a core, at most 4; 1: the server alone
+    # that answer when many questions come at once; 0: one a core, at most 4; 1: the server alone
+    processes: int = Field(default=0, ge=0)
 
 
 class Settings(Section):
@@ -150,8 +165,10 @@ class Settings(Section):
     caches: CacheSettings = CacheSettings()
     load: LoadSettings = LoadSettings()
     nightly_cron: str = "0 3 * * *"
-    inbox_settle_seconds: float = Field(default=5.0, ge=0)  # a file of the inbox that changed within this time may still be written
-    embedding_processes: int = 0  # that embed, build many small documents and prove releases; 0: one per core
+    # a file of the inbox that changed within this time may still be written
+    inbox_settle_seconds: float = Field(default=5.0, ge=0)
+    # that embed, build many small documents and prove releases; 0: one per core
+    embedding_processes: int = 0
 
 
 class LoadingConfig(Section):
@@ -161,7 +178,9 @@ class LoadingConfig(Section):
 
 
 class MediaConfig(Section):
-    """Which images are kept; another value builds the links anew, and all that follows from them."""
+    """Which images are kept; another value builds the links anew, and all that follows from
+    them.
+    """
 
     fetch_remote: bool = False
     max_pixels: int = 50_000_000
@@ -175,7 +194,8 @@ class CaptionConfig(Section):
 
     provider: str = "none"  # a provider of the kind `llm`
     options: dict[str, Any] = Field(default_factory=dict)
-    preset: Literal["", "abroad", "abroad_batch", "china", "china_batch"] = ""  # models by place and load; options win
+    # models by place and load; options win
+    preset: Literal["", "abroad", "abroad_batch", "china", "china_batch"] = ""
     lang: Literal["zh", "en", "auto"] = "auto"
     context_scope: Literal["local", "none"] = "local"
     context_chars: int = Field(default=1200, ge=800, le=1500)
@@ -197,11 +217,14 @@ class MediaTextConfig(Section):
 
 
 class NoiseRule(Section):
-    """Text that says nothing: what matches reads `replacement` in the normalised text, never in the facts."""
+    """Text that says nothing: what matches reads `replacement` in the normalised text, never in the
+    facts.
+    """
 
     pattern: str  # `^` and `$` are the ends of lines
     replacement: str = Field(default="", max_length=200)  # taken word for word
-    scope: Literal["text", "lines", "everywhere"] = "text"  # outside code; lines that match as a whole, outside code; code too
+    # outside code; lines that match as a whole, outside code; code too
+    scope: Literal["text", "lines", "everywhere"] = "text"
 
     @field_validator("pattern")
     @classmethod
@@ -216,7 +239,8 @@ class NoiseRule(Section):
 class CleaningConfig(Section):
     """Normalisation before cutting, and the canonical form behind fingerprints.
 
-    Every rule is an edit of the normalised text, so chunks read without what it removes, facts keep it, and citations map back to it.
+    Every rule is an edit of the normalised text, so chunks read without what it removes, facts keep
+    it, and citations map back to it.
     """
 
     unicode_form: Literal["NFC", "NFKC"] = "NFKC"
@@ -235,7 +259,9 @@ class Stopwords(Section):
 
 
 class KeyphraseConfig(Section):
-    """How the keyphrases of chunks and questions are found; keybert asks the strategy's embedder once a chunk, which is slow."""
+    """How the keyphrases of chunks and questions are found; keybert asks the strategy's embedder
+    once a chunk, which is slow.
+    """
 
     method: Literal["textrank", "light", "keybert", "none"] = "textrank"
     topk: int = Field(default=10, ge=1, le=50)
@@ -257,8 +283,10 @@ class QualityObservability(Section):
 
     enabled: bool = True
     threshold: float = Field(default=0.6, ge=0, le=1)
-    alert_ratio: float = Field(default=0.2, ge=0, le=1)  # a document with a larger share of low chunks is warned about as a whole
-    sample_rate: float = Field(default=0.01, ge=0, le=1)  # share of the low chunks that are logged one by one
+    # a document with a larger share of low chunks is warned about as a whole
+    alert_ratio: float = Field(default=0.2, ge=0, le=1)
+    # share of the low chunks that are logged one by one
+    sample_rate: float = Field(default=0.01, ge=0, le=1)
 
 
 class QualityConfig(Section):
@@ -281,10 +309,13 @@ class DescribeConfig(Section):
 class ViewConfig(Section):
     """Templates of the retrieval texts, and what is found out about each chunk.
 
-    Known fields: `{text}`, `{headings}`, `{terms}`, `{keyphrases}`, and `{title}`, `{summary}`, `{tags}` where `describe` names a model.
+    Known fields: `{text}`, `{headings}`, `{terms}`, `{keyphrases}`, and `{title}`, `{summary}`,
+    `{tags}` where `describe` names a model.
     """
 
-    RETIRED: ClassVar[Mapping[str, str]] = {"enricher": "no enricher ever added a word; `describe` lets a model add some"}
+    RETIRED: ClassVar[Mapping[str, str]] = {
+        "enricher": "no enricher ever added a word; `describe` lets a model add some"
+    }
 
     dense_template: str = "{text}"
     sparse_template: str = "{text}\n{terms}"
@@ -299,12 +330,17 @@ class EmbeddingConfig(Section):
     provider: str
     options: dict[str, Any] = Field(default_factory=dict)
     batch_size: int = Field(default=64, ge=1)
-    price_per_million_tokens: float | None = None  # for the estimated cost; None where embedding costs nothing
+    # for the estimated cost; None where embedding costs nothing
+    price_per_million_tokens: float | None = None
 
     @property
     def call_options(self) -> dict[str, Any]:
-        """The options with the price, which each call then tells; without it where the provider knows none, so profiles go by `options`."""
-        if self.price_per_million_tokens is None or not registry.takes("embedder", self.provider, "price_input"):
+        """The options with the price, which each call then tells; without it where the provider
+        knows none, so profiles go by `options`.
+        """
+        if self.price_per_million_tokens is None or not registry.takes(
+            "embedder", self.provider, "price_input"
+        ):
             return self.options
         return {"price_input": self.price_per_million_tokens, **self.options}
 
@@ -312,7 +348,9 @@ class EmbeddingConfig(Section):
 class Strategy(Section):
     """One way to ingest and to query; its canonical JSON is its identity."""
 
-    RETIRED: ClassVar[Mapping[str, str]] = {"filters": "its `rules` had no effect; the rules of filters are those of the program"}
+    RETIRED: ClassVar[Mapping[str, str]] = {
+        "filters": "its `rules` had no effect; the rules of filters are those of the program"
+    }
 
     name: str
     description: str = ""
@@ -334,7 +372,8 @@ class Strategy(Section):
     context: ContextConfig = ContextConfig()
     answerer: AnswererConfig = AnswererConfig()
     summary: SummaryConfig = SummaryConfig()
-    llm: ProviderConfig = ProviderConfig(provider="none")  # of every part of the query path that names none of its own
+    # of every part of the query path that names none of its own
+    llm: ProviderConfig = ProviderConfig(provider="none")
 
     @property
     def builds_dense(self) -> bool:
@@ -358,19 +397,27 @@ def fingerprint(*parts: Any, length: int = 16) -> str:
 
 
 def config_dir() -> Path:
-    """`RAG_CONFIG`, else `./config` where it exists, else the `config` folder of the checkout this package lies in."""
+    """`RAG_CONFIG`, else `./config` where it exists, else the `config` folder of the checkout this
+    package lies in.
+    """
     if explicit := os.environ.get("RAG_CONFIG"):
         return Path(explicit)
     local = Path("config")
-    return local if (local / "settings.yaml").is_file() else Path(__file__).resolve().parent.parent / "config"
+    return (
+        local
+        if (local / "settings.yaml").is_file()
+        else Path(__file__).resolve().parents[2] / "config"
+    )
 
 
 def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
-    """Settings from defaults, `settings.yaml`, the environment and `overrides`, the later winning; `home` made absolute.
+    """Settings from defaults, `settings.yaml`, the environment and `overrides`, the later winning;
+    `home` made absolute.
 
-    Environment: `RAG_` and the key in capitals, two underscores between a section and its key (`RAG_SERVER__PROCESSES=2`,
-    `RAG_FETCHING__ALLOW='["intranet:8080"]'`), values as YAML; `RAG_STRATEGY` and `RAG_NAMESPACE` are short for the default ones. Raises
-    ConfigError naming the file or the variable, and the key.
+    Environment: `RAG_` and the key in capitals, two underscores between a section and its key
+    (`RAG_SERVER__PROCESSES=2`, `RAG_FETCHING__ALLOW='["intranet:8080"]'`), values as YAML;
+    `RAG_STRATEGY` and `RAG_NAMESPACE` are short for the default ones. Raises ConfigError naming the
+    file or the variable, and the key.
     """
     path = config_dir() / "settings.yaml"
     values: dict[str, Any] = _read_yaml(path) if path.is_file() else {}
@@ -378,13 +425,20 @@ def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
     values.update({key: value for key, value in (overrides or {}).items() if value is not None})
     settings = _validated(Settings, values, path, told)
     strategies = settings.strategies_dir or path.parent / "strategies"
-    return settings.model_copy(update={"home": settings.home.expanduser().resolve(), "strategies_dir": strategies.resolve()})
+    return settings.model_copy(
+        update={
+            "home": settings.home.expanduser().resolve(),
+            "strategies_dir": strategies.resolve(),
+        }
+    )
 
 
 _SHORT = {"default_strategy": "RAG_STRATEGY", "default_namespace": "RAG_NAMESPACE"}
 
 
-def variables(model: type[Section] = Settings, above: tuple[str, ...] = ()) -> dict[tuple[str, ...], str]:
+def variables(
+    model: type[Section] = Settings, above: tuple[str, ...] = ()
+) -> dict[tuple[str, ...], str]:
     """The environment variable of every key of the settings."""
     found: dict[tuple[str, ...], str] = {}
     for name, info in model.model_fields.items():
@@ -397,7 +451,9 @@ def variables(model: type[Section] = Settings, above: tuple[str, ...] = ()) -> d
 
 
 def _told_by_environment(values: dict[str, Any]) -> dict[str, str]:
-    """Put what the environment says into the values; the keys that it gave, each with its variable. Raises ConfigError for no YAML."""
+    """Put what the environment says into the values; the keys that it gave, each with its variable.
+    Raises ConfigError for no YAML.
+    """
     told: dict[str, str] = {}
     for key, variable in variables().items():
         variable = variable if variable in os.environ else _SHORT.get(key[-1], variable)
@@ -419,20 +475,28 @@ def _told_by_environment(values: dict[str, Any]) -> dict[str, str]:
         try:
             section[key[-1]] = text if is_text else yaml.safe_load(text)
         except yaml.YAMLError as error:
-            raise ConfigError(f"the environment variable {variable} = {text!r} is no YAML: {error}") from error
+            raise ConfigError(
+                f"the environment variable {variable} = {text!r} is no YAML: {error}"
+            ) from error
         told[".".join(key)] = variable
     return told
 
 
-def load_strategy(settings: Settings, name: str | None = None, *, ingestion: bool = False) -> Strategy:
-    """The strategy of that name, or the default one. Raises NotFoundError listing the known ones, ConfigError for a bad file.
+def load_strategy(
+    settings: Settings, name: str | None = None, *, ingestion: bool = False
+) -> Strategy:
+    """The strategy of that name, or the default one. Raises NotFoundError listing the known ones,
+    ConfigError for a bad file.
 
-    With `ingestion` the options that only ingestion uses are checked as well, which loads the modules of its providers.
+    With `ingestion` the options that only ingestion uses are checked as well, which loads the
+    modules of its providers.
     """
     name = name or settings.default_strategy
     known = strategy_names(settings)
     if name not in known:
-        raise NotFoundError(f"unknown strategy {name!r}; known: {', '.join(known)}", code="unknown_strategy")
+        raise NotFoundError(
+            f"unknown strategy {name!r}; known: {', '.join(known)}", code="unknown_strategy"
+        )
     path = _strategies_dir(settings) / f"{name}.yaml"
     strategy = _validated(Strategy, {"name": name, **_read_yaml(path)}, path)
     check(strategy, path, ingestion=ingestion)
@@ -453,7 +517,8 @@ def _strategies_dir(settings: Settings) -> Path:
     return settings.strategies_dir or config_dir() / "strategies"
 
 
-_YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same values, read in a tenth of the time
+# the same values, read in a tenth of the time
+_YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
@@ -468,7 +533,9 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     return loaded
 
 
-def retired(model: type[Section], values: Mapping[str, Any], where: str = "") -> Iterator[tuple[str, str]]:
+def retired(
+    model: type[Section], values: Mapping[str, Any], where: str = ""
+) -> Iterator[tuple[str, str]]:
     """(key, why it means nothing any more) of what a file of an older version holds."""
     for key, value in values.items():
         if key in model.RETIRED:
@@ -478,7 +545,12 @@ def retired(model: type[Section], values: Mapping[str, Any], where: str = "") ->
             yield from retired(kind, value, f"{where}{key}.")
 
 
-def _validated(model: type[ModelT], values: Mapping[str, Any], path: Path, told: Mapping[str, str] | None = None) -> ModelT:
+def _validated(
+    model: type[ModelT],
+    values: Mapping[str, Any],
+    path: Path,
+    told: Mapping[str, str] | None = None,
+) -> ModelT:
     for key, why in retired(model, values):
         log.warning("%s: %s is ignored (%s); remove it", path, key, why)
     try:
@@ -486,18 +558,30 @@ def _validated(model: type[ModelT], values: Mapping[str, Any], path: Path, told:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "(top)"
-        place = next((f"the environment variable {name}" for key, name in (told or {}).items() if f"{where}.".startswith(f"{key}.")), path)
-        raise ConfigError(f"{place}: {where}: {first['msg']} (value: {first.get('input')!r})") from error
+        place = next(
+            (
+                f"the environment variable {name}"
+                for key, name in (told or {}).items()
+                if f"{where}.".startswith(f"{key}.")
+            ),
+            path,
+        )
+        raise ConfigError(
+            f"{place}: {where}: {first['msg']} (value: {first.get('input')!r})"
+        ) from error
 
 
 # What only ingestion uses: loading the modules of its engines would cost a question half a second.
 _INGESTION = frozenset({"loader", "ocr", "sectioner", "chunker", "lexical_index", "dense_index"})
-_PLAIN = _INGESTION - {"ocr"} | {"fusion"}  # can be made without a model and without a package that may be missing
+# can be made without a model and without a package that may be missing
+_PLAIN = _INGESTION - {"ocr"} | {"fusion"}
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A provider as a strategy names it: where in the file, of which kind, by which name, with which options."""
+    """A provider as a strategy names it: where in the file, of which kind, by which name, with
+    which options.
+    """
 
     key: str
     kind: str
@@ -506,9 +590,11 @@ class Named:
 
 
 def check(strategy: Strategy, path: Path, *, ingestion: bool = False) -> None:
-    """Raise ConfigError naming the file, the key and the known ones for a provider or an option that does not exist.
+    """Raise ConfigError naming the file, the key and the known ones for a provider or an option
+    that does not exist.
 
-    With `ingestion` also the options that only ingestion uses, and whether their values are accepted.
+    With `ingestion` also the options that only ingestion uses, and whether their values are
+    accepted.
     """
     for named in providers(strategy):
         if named.kind in _INGESTION and not ingestion:
@@ -528,7 +614,8 @@ def _check(named: Named) -> None:
     try:
         cls = registry.provider_class(named.kind, named.name)
     except ConfigError as error:
-        if isinstance(error.__cause__, ImportError):  # a package that is not installed: who builds the provider says how to get it
+        # a package that is not installed: who builds the provider says how to get it
+        if isinstance(error.__cause__, ImportError):
             return
         raise
     registry.require_options(named.kind, named.name, cls, named.options)
@@ -539,22 +626,52 @@ def providers(strategy: Strategy) -> Iterator[Named]:
     for number, loader in enumerate(strategy.loading.loaders):
         yield Named(f"loading.loaders.{number}.options", "loader", loader.provider, loader.options)
     captions = strategy.media_texts.captions
-    yield Named("media_texts.ocr.options", "ocr", strategy.media_texts.ocr.provider, strategy.media_texts.ocr.options)
-    yield Named("media_texts.captions.options", "llm", _captioning(captions.provider, captions.preset), captions.options)
-    yield Named("views.describe.options", "llm", strategy.views.describe.provider, strategy.views.describe.options)
-    for key, kind in (("sectioner", "sectioner"), ("chunker", "chunker"), ("lexical", "lexical_index"), ("dense", "dense_index"),
-                      ("fusion", "fusion"), ("reranker", "reranker"), ("answerer", "answerer"), ("llm", "llm")):  # fmt: skip
+    yield Named(
+        "media_texts.ocr.options",
+        "ocr",
+        strategy.media_texts.ocr.provider,
+        strategy.media_texts.ocr.options,
+    )
+    yield Named(
+        "media_texts.captions.options",
+        "llm",
+        _captioning(captions.provider, captions.preset),
+        captions.options,
+    )
+    yield Named(
+        "views.describe.options",
+        "llm",
+        strategy.views.describe.provider,
+        strategy.views.describe.options,
+    )
+    for key, kind in (
+        ("sectioner", "sectioner"),
+        ("chunker", "chunker"),
+        ("lexical", "lexical_index"),
+        ("dense", "dense_index"),
+        ("fusion", "fusion"),
+        ("reranker", "reranker"),
+        ("answerer", "answerer"),
+        ("llm", "llm"),
+    ):
         config = getattr(strategy, key)
         yield Named(f"{key}.options", kind, config.provider, config.options)
-    for key, own in (("query.rewrite.llm", strategy.query.rewrite.llm), ("answerer.llm", strategy.answerer.llm),
-                     ("summary.llm", strategy.summary.llm)):  # fmt: skip
+    for key, own in (
+        ("query.rewrite.llm", strategy.query.rewrite.llm),
+        ("answerer.llm", strategy.answerer.llm),
+        ("summary.llm", strategy.summary.llm),
+    ):
         if own is not None:
             yield Named(f"{key}.options", "llm", own.provider, own.options)
     yield from _nested("reranker.options.llm", "llm", strategy.reranker.options.get("llm"))
     yield from _embedders("embedding", strategy.embedding.provider, strategy.embedding.options)
     chosen = strategy.chunker.options
     if chosen.get("embedder"):
-        yield from _embedders("chunker.options.embedder", str(chosen["embedder"]), chosen.get("embedder_options") or {})
+        yield from _embedders(
+            "chunker.options.embedder",
+            str(chosen["embedder"]),
+            chosen.get("embedder_options") or {},
+        )
 
 
 def _captioning(provider: str, preset: str) -> str:

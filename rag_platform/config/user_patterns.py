@@ -1,4 +1,6 @@
-"""Patterns that users write: compiled under rules, and searched under a time limit, so that none can hang a run."""
+"""Patterns that users write: compiled under rules, and searched under a time limit, so that none
+can hang a run.
+"""
 
 from __future__ import annotations
 
@@ -34,28 +36,38 @@ class Found(Protocol):
 
 @functools.lru_cache(maxsize=256)
 def compiled(pattern: str) -> Any:
-    """The pattern, compiled with `^` and `$` at lines. Raises ConfigError: too long, not well formed, or matching the empty text."""
+    """The pattern, compiled with `^` and `$` at lines. Raises ConfigError: too long, not well
+    formed, or matching the empty text.
+    """
     import regex
 
     if len(pattern) > MAX_PATTERN:
-        raise ConfigError(f"a pattern has {len(pattern)} characters, at most {MAX_PATTERN} are allowed: {pattern[:60]!r}...")
+        raise ConfigError(
+            f"a pattern has {len(pattern)} characters, at most {MAX_PATTERN} are allowed:"
+            f" {pattern[:60]!r}..."
+        )
     try:
         found = regex.compile(pattern, regex.MULTILINE | regex.VERSION0)
     except regex.error as error:
         raise ConfigError(f"the pattern {pattern!r} is not well formed: {error}") from error
     if found.match("") is not None:
-        raise ConfigError(f"the pattern {pattern!r} matches the empty text; make it ask for something")
+        raise ConfigError(
+            f"the pattern {pattern!r} matches the empty text; make it ask for something"
+        )
     return found
 
 
 def matches(pattern: str, text: str) -> Iterator[Found]:
-    """The matches in order, none empty. Raises DocumentError `pattern_timeout` when the search takes longer than it may."""
+    """The matches in order, none empty. Raises DocumentError `pattern_timeout` when the search
+    takes longer than it may.
+    """
     try:
         for match in compiled(pattern).finditer(text, timeout=SECONDS):
             if match.end() > match.start():
                 yield match
     except TimeoutError as error:
         raise DocumentError(
-            f"the pattern {pattern!r} took more than {SECONDS:.0f} s on {len(text)} characters; write it without nested repetitions",
+            f"the pattern {pattern!r} took more than {SECONDS:.0f} s on {len(text)} characters;"
+            " write it without nested repetitions",
             code="pattern_timeout",
         ) from error

@@ -5,15 +5,27 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from rag_platform.contract.schema import ChunkPart, DocumentPart, DocumentsData, DroppedData, ListedDocument, SectionPart, StatusData
+from rag_platform.contract.schema import (
+    ChunkPart,
+    DocumentPart,
+    DocumentsData,
+    DroppedData,
+    ListedDocument,
+    SectionPart,
+    StatusData,
+)
 from rag_platform.ir import Hit
 from rag_platform.observability import faults
 
 _SAID_CHARS = 500  # of what users and the file say of a document
 
 
-def format_place(page_range: Sequence[int] | None, line_range: Sequence[int] | None, locator: str = "") -> str:
-    """Where a span lies, for people: `page 3`, `pages 3-4`, `lines 10-24`, the format's own locator, or nothing."""
+def format_place(
+    page_range: Sequence[int] | None, line_range: Sequence[int] | None, locator: str = ""
+) -> str:
+    """Where a span lies, for people: `page 3`, `pages 3-4`, `lines 10-24`, the format's own
+    locator, or nothing.
+    """
     for name, bounds in (("page", page_range), ("line", line_range)):
         if bounds is not None:
             first, last = bounds
@@ -27,7 +39,9 @@ def edited(edited_from: Sequence[str]) -> str:
 
 
 def shown_text(hit: Hit) -> str:
-    """The hit's own text or, where it is a picture, its URI and what a model read in it, said to be that."""
+    """The hit's own text or, where it is a picture, its URI and what a model read in it, said to be
+    that.
+    """
     if hit.chunk_text:
         return hit.chunk_text
     picture = f"(picture asset://{hit.asset_ids[0]})" if hit.asset_ids else "(picture)"
@@ -44,7 +58,9 @@ def counted(number: int, noun: str) -> str:
 
 
 def listed_line(listed: ListedDocument, grouping: str | None = None) -> str:
-    """One document of a list: title, where it comes from, its tags where it does not stand under them, its id."""
+    """One document of a list: title, where it comes from, its tags where it does not stand under
+    them, its id.
+    """
     title = listed["title"] or listed["filename"]
     marks = [listed["source_uri"], counted(listed["chunks"], "chunk")]
     if listed["status"] != "active":
@@ -60,7 +76,9 @@ def documents_markdown(data: DocumentsData) -> str:
     """The page as a list under its groups."""
     if not data["groups"]:
         return (
-            f"No documents in namespace {data['namespace']} match." if data["total"] else f"No documents in namespace {data['namespace']}."
+            f"No documents in namespace {data['namespace']} match."
+            if data["total"]
+            else f"No documents in namespace {data['namespace']}."
         )
     lines = [f"{counted(data['total'], 'document')} in namespace {data['namespace']}"]
     for group in data["groups"]:
@@ -79,9 +97,15 @@ def _singular(grouping: str) -> str:
 
 def document_heading(part: DocumentPart) -> str:
     """The line above a document's sections or chunks."""
-    heading = f"**{' '.join((part['title'] or part['filename']).split())}** ({part['source_uri']}, version `{part['version_id']}`)"
+    heading = (
+        f"**{' '.join((part['title'] or part['filename']).split())}** ({part['source_uri']},"
+        f" version `{part['version_id']}`)"
+    )
     said = {**({"tags": part["tags"]} if part["tags"] else {}), **part["metadata"]}
-    told = "; ".join(f"{key}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}" for key, value in said.items())
+    told = "; ".join(
+        f"{key}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+        for key, value in said.items()
+    )
     return heading + (f"\n\n{told[:_SAID_CHARS]}" if told else "")
 
 
@@ -92,7 +116,10 @@ def sections_markdown(part: DocumentPart, rows: Sequence[SectionPart]) -> str:
         if "text" in row:
             lines += [f"[{row['section_path']}]", "", row["text"].strip("\n"), ""]
         else:
-            lines.append(f"{'  ' * max(0, row['level'] - 1)}- {row['title'] or row['section_path']} ({counted(row['chunks'], 'chunk')})")
+            lines.append(
+                f"{'  ' * max(0, row['level'] - 1)}- {row['title'] or row['section_path']}"
+                f" ({counted(row['chunks'], 'chunk')})"
+            )
     return "\n".join(lines).rstrip()
 
 
@@ -100,7 +127,10 @@ def chunks_markdown(part: DocumentPart, rows: Sequence[ChunkPart]) -> str:
     """Chunk by chunk: id, section, place and text."""
     lines = [document_heading(part), ""]
     for row in rows:
-        where = [row["section_path"], format_place(row.get("page_range"), row.get("line_range"), row.get("locator", ""))]
+        where = [
+            row["section_path"],
+            format_place(row.get("page_range"), row.get("line_range"), row.get("locator", "")),
+        ]
         where = [part for part in (*where, edited(row.get("edited_from", ()))) if part]
         lines += [f"`{row['chunk_id']}` {', '.join(where)}", "", row["text"], ""]
     return "\n".join(lines).rstrip()
@@ -111,23 +141,36 @@ def dropped_markdown(data: DroppedData) -> str:
     kept = data["text_kept"]
     lines = []
     if kept:
-        lines.append(f"{kept['found']} of {counted(kept['words'], 'word')} that a second reader finds stand in chunks or in this list")
+        lines.append(
+            f"{kept['found']} of {counted(kept['words'], 'word')} that a second reader finds stand"
+            " in chunks or in this list"
+        )
         if short := kept["short_pages"]:
-            lines.append("not all of them: " + ", ".join(f"page {page} {share:.1%}" for page, share in short.items()))
+            lines.append(
+                "not all of them: "
+                + ", ".join(f"page {page} {share:.1%}" for page, share in short.items())
+            )
     if not data["dropped"]:
         return "\n".join([*lines, "Nothing was dropped."])
-    lines.append("dropped: " + ", ".join(f"{reason} {counted(words, 'word')}" for reason, words in data["words"].items()))
+    lines.append(
+        "dropped: "
+        + ", ".join(f"{reason} {counted(words, 'word')}" for reason, words in data["words"].items())
+    )
     for row in data["dropped"]:
         page, line = row.get("page"), row.get("line")
         where = format_place([page, page] if page else None, [line, line] if line else None)
-        lines.append(f"- {where + ': ' if where else ''}{row['reason']}: {' '.join(row['text'].split())}")
+        lines.append(
+            f"- {where + ': ' if where else ''}{row['reason']}: {' '.join(row['text'].split())}"
+        )
     return "\n".join(lines)
 
 
 def status_markdown(data: StatusData) -> str:
     """One paragraph a namespace, after one about the installation."""
     up = f", up {data['uptime_seconds']:.0f} s" if "running_queries" in data else ""
-    lines = [f"rag_platform {data['app_version']}{up}, default namespace {data['default_namespace']}"]
+    lines = [
+        f"rag_platform {data['app_version']}{up}, default namespace {data['default_namespace']}"
+    ]
     for row in data["namespaces"]:
         name = f"**{row['namespace']}**"
         if row["problem"]:
@@ -136,16 +179,24 @@ def status_markdown(data: StatusData) -> str:
             lines.append(f"- {name}: nothing published yet; run `rag ingest`")
         else:
             lines.append(
-                f"- {name}: {counted(row['documents'], 'document')}, {counted(row['chunks'], 'chunk')}, release {row['release_id']}, "
-                f"strategy {row['strategy']}, embedder {row['embedder']}"
+                f"- {name}: {counted(row['documents'], 'document')},"
+                f" {counted(row['chunks'], 'chunk')}, release {row['release_id']}, strategy"
+                f" {row['strategy']}, embedder {row['embedder']}"
             )
         if row["pending"] or row["failed"]:
             lines.append(f"  {row['pending']} not yet published, {row['failed']} failed")
     if not data["namespaces"]:
         lines.append("- nothing ingested yet; run `rag ingest PATH`")
-    used = [(name, cache) for name, cache in data.get("caches", {}).items() if cache["hits"] + cache["misses"]]
+    used = [
+        (name, cache)
+        for name, cache in data.get("caches", {}).items()
+        if cache["hits"] + cache["misses"]
+    ]
     if used:
-        shares = [f"{name.replace('_', ' ')} {cache['hit_rate']:.0%} of {cache['hits'] + cache['misses']}" for name, cache in used]
+        shares = [
+            f"{name.replace('_', ' ')} {cache['hit_rate']:.0%} of {cache['hits'] + cache['misses']}"
+            for name, cache in used
+        ]
         lines.append(f"- answered from memory: {', '.join(shares)}")
     if found := data.get("unexpected_errors"):
         lines.append(f"- {faults.sentence(found)}")

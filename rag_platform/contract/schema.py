@@ -1,7 +1,9 @@
-"""The public contract: the shape of every answer that MCP tools and `--json` give (seed 000 §3.3.2-3.3.4).
+"""The public contract: the shape of every answer that MCP tools and `--json` give (seed 000
+§3.3.2-3.3.4).
 
-One envelope around one kind of data per call. `responses` builds them, the server derives its output schemas from them, and a snapshot
-test guards them: a field may be added, none may change its meaning or disappear.
+One envelope around one kind of data per call. `responses` builds them, the server derives its
+output schemas from them, and a snapshot test guards them: a field may be added, none may change its
+meaning or disappear.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from typing_extensions import TypedDict
 class ErrorPart(TypedDict):
     """Why a call failed: a code for programs, a message with the value and the remedy for people.
 
-    `details.kind` says what to do: `usage` correct the argument, `not_found` name something that exists, `failed` look at the trace.
+    `details.kind` says what to do: `usage` correct the argument, `not_found` name something that
+    exists, `failed` look at the trace.
     """
 
     code: str
@@ -24,7 +27,9 @@ class ErrorPart(TypedDict):
 
 
 class Envelope(TypedDict):
-    """What every call returns; `error` is there when `ok` is false, `data` when it is true or a failed call has something to show."""
+    """What every call returns; `error` is there when `ok` is false, `data` when it is true or a
+    failed call has something to show.
+    """
 
     ok: bool
     trace_id: str
@@ -44,12 +49,15 @@ class CitationPart(TypedDict):
     section_path: str
     page_range: NotRequired[list[int]]
     line_range: NotRequired[list[int]]
-    locator: NotRequired[str]  # native place in formats without pages and lines, e.g. sheet=Q1;rows=3-9
-    edited_from: NotRequired[list[str]]  # the text was edited by hand and is no quote; ids of the file's own chunks it came from
+    # native place in formats without pages and lines, e.g. sheet=Q1;rows=3-9
+    locator: NotRequired[str]
+    # the text was edited by hand and is no quote; ids of the file's own chunks it came from
+    edited_from: NotRequired[list[str]]
     text: str
     score: float
     namespace: NotRequired[str]  # the collection it stands in, where several were asked
-    spans: NotRequired[list[list[int]]]  # [start, end) of what in `text` the answer rests on; absent: all of it
+    # [start, end) of what in `text` the answer rests on; absent: all of it
+    spans: NotRequired[list[list[int]]]
 
 
 class ResultPart(TypedDict):
@@ -77,10 +85,13 @@ class QueryData(TypedDict):
     applied_filters: dict[str, Any]
     matched_count: int | None
     release_id: str
-    answered: NotRequired[bool]  # false: the answer says that the library does not know, and names what is nearest
+    # false: the answer says that the library does not know, and names what is nearest
+    answered: NotRequired[bool]
     releases: NotRequired[dict[str, str]]  # collection to its release, where several were asked
-    unsupported: NotRequired[list[dict[str, str]]]  # sentence and reason of what the cited passages do not bear out
-    usage: NotRequired[dict[str, Any]]  # of model calls: calls, of these failed, input_tokens, output_tokens, cost
+    # sentence and reason of what the cited passages do not bear out
+    unsupported: NotRequired[list[dict[str, str]]]
+    # of model calls: calls, of these failed, input_tokens, output_tokens, cost
+    usage: NotRequired[dict[str, Any]]
 
 
 class ListedDocument(TypedDict):
@@ -95,12 +106,15 @@ class ListedDocument(TypedDict):
     version_id: str
     chunks: int
     status: str  # active | pending | failed | retired | deleted
-    problem: str  # why its newest version failed, also while an earlier one is still read; empty when all is well
+    # why its newest version failed, also while an earlier one is still read; empty when all is well
+    problem: str
     updated_at: str
 
 
 class DocumentGroup(TypedDict):
-    """Documents of one tag, category or source; `count` counts the whole group, also beyond this page."""
+    """Documents of one tag, category or source; `count` counts the whole group, also beyond this
+    page.
+    """
 
     key: str
     count: int
@@ -167,7 +181,9 @@ class DocumentPart(TypedDict):
 
 
 class DocumentData(TypedDict):
-    """One document, readable alone in `markdown`; for the format md that is the document's own text and nothing else."""
+    """One document, readable alone in `markdown`; for the format md that is the document's own text
+    and nothing else.
+    """
 
     markdown: str
     document: DocumentPart
@@ -191,7 +207,9 @@ class DroppedData(TypedDict):
     version_id: str
     dropped: list[DroppedText]
     words: dict[str, int]  # by reason
-    text_kept: dict[str, Any]  # what the check of that name found; empty for a format without pages, and where nothing was measured
+    # what the check of that name found; empty for a format without pages, and where nothing was
+    # measured
+    text_kept: dict[str, Any]
 
 
 class SummaryData(TypedDict):
@@ -228,7 +246,9 @@ class NamespaceStatus(TypedDict):
 
 
 class CacheStatus(TypedDict):
-    """How full a cache is, and how often it helped in the processes that answer now, since each began."""
+    """How full a cache is, and how often it helped in the processes that answer now, since each
+    began.
+    """
 
     size: int  # entries at most; 0: off
     entries: int
@@ -238,7 +258,9 @@ class CacheStatus(TypedDict):
 
 
 class FaultPart(TypedDict):
-    """An unexpected error: when, in which stage, of which type, and in which trace, whose log has the stack trace."""
+    """An unexpected error: when, in which stage, of which type, and in which trace, whose log has
+    the stack trace.
+    """
 
     ts: str
     stage: str

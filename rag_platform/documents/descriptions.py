@@ -1,4 +1,6 @@
-"""Title, summary and tags of chunks, written by a language model once and kept by what was asked; never part of chunk_text."""
+"""Title, summary and tags of chunks, written by a language model once and kept by what was asked;
+never part of chunk_text.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,11 @@ GIVE_UP = 3  # failures in a row after which nothing more is asked for this docu
 
 SCHEMA: Json = {
     "type": "object",
-    "properties": {"title": {"type": "string"}, "summary": {"type": "string"}, "tags": {"type": "array", "items": {"type": "string"}}},
+    "properties": {
+        "title": {"type": "string"},
+        "summary": {"type": "string"},
+        "tags": {"type": "array", "items": {"type": "string"}},
+    },
     "required": ["title", "summary", "tags"],
     "additionalProperties": False,
 }
@@ -52,7 +58,9 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Descriptions:
-    """Descriptions by chunk_id, and what they took; a chunk that failed has none, and `failed` says why."""
+    """Descriptions by chunk_id, and what they took; a chunk that failed has none, and `failed` says
+    why.
+    """
 
     found: dict[str, Description] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
@@ -63,8 +71,13 @@ class Descriptions:
     @property
     def counts(self) -> Json:
         """The figures of the stage."""
-        return {"described": len(self.found), "described_reused": self.reused, "describe_calls": self.asked,
-                "describe_failed": len(self.failed), "describe_cost": self.cost}  # fmt: skip
+        return {
+            "described": len(self.found),
+            "described_reused": self.reused,
+            "describe_calls": self.asked,
+            "describe_failed": len(self.failed),
+            "describe_cost": self.cost,
+        }
 
     @property
     def warnings(self) -> list[str]:
@@ -72,15 +85,20 @@ class Descriptions:
         if not self.failed:
             return []
         reason = next(iter(self.failed.values()))
-        return [f"{len(self.failed)} of {len(self.failed) + len(self.found)} chunks have no title, summary and tags; the first: {reason}"]
+        return [
+            f"{len(self.failed)} of {len(self.failed) + len(self.found)} chunks have no title,"
+            f" summary and tags; the first: {reason}"
+        ]
 
 
 def describe(chunks: Sequence[Chunk], config: DescribeConfig, cache: Path) -> Descriptions:
-    """The descriptions of every chunk with text, parents left out; nothing where no model is configured.
+    """The descriptions of every chunk with text, parents left out; nothing where no model is
+    configured.
 
-    What was asked before, word for word, of the same model with the same prompt comes from `cache`; the rest is asked in offline mode,
-    several at once. A failure costs its chunk alone; after three in a row that are no fault of the text nothing more is asked. Raises
-    ConfigError when the model cannot be built or the prompt does not load.
+    What was asked before, word for word, of the same model with the same prompt comes from `cache`;
+    the rest is asked in offline mode, several at once. A failure costs its chunk alone; after three
+    in a row that are no fault of the text nothing more is asked. Raises ConfigError when the model
+    cannot be built or the prompt does not load.
     """
     if config.provider == "none":
         return Descriptions()
@@ -92,16 +110,27 @@ def describe(chunks: Sequence[Chunk], config: DescribeConfig, cache: Path) -> De
         run = _Run(build("llm", config.provider, config.options), questions, known)
         if wanted:
             with ThreadPoolExecutor(config.parallel, thread_name_prefix="describe") as pool:
-                answers = {key: pool.submit(tracing.carry(run.ask), key, text) for key, text in wanted.items()}
-            held |= {key: said for key, answer in answers.items() if (said := answer.result()) is not None}
+                answers = {
+                    key: pool.submit(tracing.carry(run.ask), key, text)
+                    for key, text in wanted.items()
+                }
+            held |= {
+                key: said
+                for key, answer in answers.items()
+                if (said := answer.result()) is not None
+            }
     found = {chunk_id: held[key] for chunk_id, key in keys.items() if key in held}
     failed = {chunk_id: run.failed[key] for chunk_id, key in keys.items() if key in run.failed}
-    return Descriptions(found, failed, len(found) - sum(keys[i] in wanted for i in found), run.asked, run.cost)
+    return Descriptions(
+        found, failed, len(found) - sum(keys[i] in wanted for i in found), run.asked, run.cost
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """What a model is asked about chunks, by chunk_id, and the key under which each answer is kept."""
+    """What a model is asked about chunks, by chunk_id, and the key under which each answer is
+    kept.
+    """
 
     prompt: prompts.Prompt
     texts: dict[str, str]
@@ -109,27 +138,56 @@ class Questions:
 
 
 def asked(chunks: Sequence[Chunk], config: DescribeConfig) -> Questions:
-    """The questions about every chunk with text, parents left out. Raises ConfigError when the prompt does not load."""
+    """The questions about every chunk with text, parents left out. Raises ConfigError when the
+    prompt does not load.
+    """
     prompt = prompts.load("describe/chunk", DESCRIBE_FIELDS)
     options = {key: value for key, value in config.options.items() if key not in _TRANSPORT}
-    profile = fingerprint(config.provider, provider_version("llm", config.provider), options, prompt.profile_id, SCHEMA)
-    passages = [chunk for chunk in chunks if chunk.chunk_text.strip() and chunk.chunk_type != "parent"]
-    texts = {chunk.chunk_id: prompt.user(section_path=_path(chunk), text=chunk.chunk_text[:MAX_CHARS]) for chunk in passages}
-    return Questions(prompt, texts, {chunk_id: fingerprint(profile, text, length=64) for chunk_id, text in texts.items()})
+    profile = fingerprint(
+        config.provider,
+        provider_version("llm", config.provider),
+        options,
+        prompt.profile_id,
+        SCHEMA,
+    )
+    passages = [
+        chunk for chunk in chunks if chunk.chunk_text.strip() and chunk.chunk_type != "parent"
+    ]
+    texts = {
+        chunk.chunk_id: prompt.user(section_path=_path(chunk), text=chunk.chunk_text[:MAX_CHARS])
+        for chunk in passages
+    }
+    return Questions(
+        prompt,
+        texts,
+        {chunk_id: fingerprint(profile, text, length=64) for chunk_id, text in texts.items()},
+    )
 
 
 def parsed(text: str) -> Description:
-    """The description in a model's answer, its parts cut to their limits. Raises ProviderError `broken_reply` when it is not the JSON
-    that was asked for."""
+    """The description in a model's answer, its parts cut to their limits. Raises ProviderError
+    `broken_reply` when it is not the JSON that was asked for.
+    """
     try:
         value = json.loads(_FENCE.sub("", text.strip()))
     except ValueError as error:
-        raise ProviderError(f"the model did not answer with JSON: {text[:120]!r}", code="broken_reply") from error
-    if not isinstance(value, dict) or not isinstance(value.get("title"), str) or not isinstance(value.get("summary"), str):
-        raise ProviderError(f"the model's JSON lacks the texts title and summary: {text[:120]!r}", code="broken_reply")
+        raise ProviderError(
+            f"the model did not answer with JSON: {text[:120]!r}", code="broken_reply"
+        ) from error
+    if (
+        not isinstance(value, dict)
+        or not isinstance(value.get("title"), str)
+        or not isinstance(value.get("summary"), str)
+    ):
+        raise ProviderError(
+            f"the model's JSON lacks the texts title and summary: {text[:120]!r}",
+            code="broken_reply",
+        )
     tags = value.get("tags")
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-        raise ProviderError(f"the model's JSON has no list of tags: {text[:120]!r}", code="broken_reply")
+        raise ProviderError(
+            f"the model's JSON has no list of tags: {text[:120]!r}", code="broken_reply"
+        )
     lines = (" ".join(tag.split())[:MAX_TAG].lower() for tag in tags)
     return Description(
         " ".join(value["title"].split())[:MAX_TITLE],
@@ -161,8 +219,13 @@ class _Run:
                 return None
             self.asked += 1
         try:
-            messages = [Message("system", self.prompt.system, prompt=self.prompt.profile_id), Message("user", text)]
-            answer = self.model.generate(messages, mode="offline", max_tokens=MAX_TOKENS, json_schema=SCHEMA)
+            messages = [
+                Message("system", self.prompt.system, prompt=self.prompt.profile_id),
+                Message("user", text),
+            ]
+            answer = self.model.generate(
+                messages, mode="offline", max_tokens=MAX_TOKENS, json_schema=SCHEMA
+            )
             found = parsed(answer.text)
         except RagError as error:
             with self._lock:
@@ -193,7 +256,9 @@ def forget(path: Path, keys: Sequence[str]) -> None:
 
 
 class _Cache:
-    """Checked answers by the fingerprint of everything that was asked; safe between threads and processes."""
+    """Checked answers by the fingerprint of everything that was asked; safe between threads and
+    processes.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -202,10 +267,16 @@ class _Cache:
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
         if version not in (0, SCHEMA_VERSION):
             self._db.close()
-            raise SchemaVersionError(f"{path} has schema {version}, this program reads {SCHEMA_VERSION}; upgrade, or delete the cache")
+            raise SchemaVersionError(
+                f"{path} has schema {version}, this program reads {SCHEMA_VERSION}; upgrade, or"
+                " delete the cache"
+            )
         if version == SCHEMA_VERSION and not writable(path):
             return
-        self._db.execute("CREATE TABLE IF NOT EXISTS descriptions (key TEXT PRIMARY KEY, answer TEXT NOT NULL, model TEXT NOT NULL)")
+        self._db.execute(
+            "CREATE TABLE IF NOT EXISTS descriptions (key TEXT PRIMARY KEY, answer TEXT NOT NULL,"
+            " model TEXT NOT NULL)"
+        )
         self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
     def get(self, keys: Iterable[str]) -> dict[str, str]:
@@ -217,7 +288,9 @@ class _Cache:
     def put(self, key: str, answer: str, model: str) -> None:
         with self._lock:
             sys.audit("rag_platform.commit", str(self._path))
-            self._db.execute("INSERT OR REPLACE INTO descriptions VALUES (?, ?, ?)", (key, answer, model))
+            self._db.execute(
+                "INSERT OR REPLACE INTO descriptions VALUES (?, ?, ?)", (key, answer, model)
+            )
 
     def sizes(self) -> dict[str, int]:
         with self._lock:
@@ -227,7 +300,10 @@ class _Cache:
         with self._lock:
             self._db.execute("PRAGMA secure_delete=ON")
             sys.audit("rag_platform.commit", str(self._path))
-            self._db.execute("DELETE FROM descriptions WHERE key IN (SELECT value FROM json_each(?))", (json.dumps(keys),))
+            self._db.execute(
+                "DELETE FROM descriptions WHERE key IN (SELECT value FROM json_each(?))",
+                (json.dumps(keys),),
+            )
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:

@@ -1,11 +1,14 @@
-"""Drift: whether chunks moved because the text changed, or under a text that did not (seed 000 §3.1.5).
+"""Drift: whether chunks moved because the text changed, or under a text that did not (seed 000
+§3.1.5).
 
-With equal facts, another section_hash is structure drift (look at the loader and the sectioner), and another chunk_hash alone is length
-drift (look at the chunker). The hashes only say that something differs; `rag docs diff` shows what. Edits by hand are no drift: it is told
-of chunks as they were cut.
+With equal facts, another section_hash is structure drift (look at the loader and the sectioner),
+and another chunk_hash alone is length drift (look at the chunker). The hashes only say that
+something differs; `rag docs diff` shows what. Edits by hand are no drift: it is told of chunks as
+they were cut.
 
 
-How well a document was cut: coverage, overlap, duplication and lengths of its chunks (seed 002, measures of chunking).
+How well a document was cut: coverage, overlap, duplication and lengths of its chunks (seed 002,
+measures of chunking).
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ from rag_platform.ir import Chunk, Json, StageOutcome, Version
 from rag_platform.storage.records import from_json, to_json
 
 Kind = Literal["none", "content", "structure", "length"]
-MOVED: tuple[Kind, ...] = ("structure", "length")  # chunks moved although nobody changed what they say
+# chunks moved although nobody changed what they say
+MOVED: tuple[Kind, ...] = ("structure", "length")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +55,19 @@ class Drift:
         """What moved, with both profiles named."""
         one, two = self.before, self.after
         text = "the text changed" if self.kind == "content" else "the text is the same"
-        return "; ".join((
-            text,
-            f"sections {_moved(self.sections_moved)}: {one.section_count} under {one.sections}, {two.section_count} under {two.sections}",
-            f"chunks {_moved(self.chunks_moved)}: {one.chunk_count} under {one.chunks}, {two.chunk_count} under {two.chunks}",
-        ))  # fmt: skip
+        return "; ".join(
+            (
+                text,
+                (
+                    f"sections {_moved(self.sections_moved)}: {one.section_count} under"
+                    f" {one.sections}, {two.section_count} under {two.sections}"
+                ),
+                (
+                    f"chunks {_moved(self.chunks_moved)}: {one.chunk_count} under {one.chunks},"
+                    f" {two.chunk_count} under {two.chunks}"
+                ),
+            )
+        )
 
 
 def _moved(moved: bool) -> str:
@@ -69,25 +81,40 @@ def compare(before: Build, after: Build, against: str) -> Drift:
     >>> compare(one, Build("text", "f1", "s1", "aa", 2, "c2", "cc", 7), "v").kind
     'length'
     """
-    sections_moved, chunks_moved = before.section_hash != after.section_hash, before.chunk_hash != after.chunk_hash
+    sections_moved, chunks_moved = (
+        before.section_hash != after.section_hash,
+        before.chunk_hash != after.chunk_hash,
+    )
     kind: Kind = "structure" if sections_moved else "length" if chunks_moved else "none"
     if before.md_sha256 != after.md_sha256:
         kind = "content"
     return Drift(kind, against, sections_moved, chunks_moved, before, after)
 
 
-def drifted(version: Version, replaced: Version | None, outcomes: Sequence[StageOutcome]) -> tuple[list[StageOutcome], Json]:
-    """(outcomes, figures for the ledger): how a version's chunks drifted from its former build, else from the version that was live.
+def drifted(
+    version: Version, replaced: Version | None, outcomes: Sequence[StageOutcome]
+) -> tuple[list[StageOutcome], Json]:
+    """(outcomes, figures for the ledger): how a version's chunks drifted from its former build,
+    else from the version that was live.
 
-    The outcome of the chunks gets `drift` and `drift_details` where there is something to compare with. `figures` hold what the build came
-    to (`built`) and its `drift`; the same build once more keeps the drift that is known of it.
+    The outcome of the chunks gets `drift` and `drift_details` where there is something to compare
+    with. `figures` hold what the build came to (`built`) and its `drift`; the same build once more
+    keeps the drift that is known of it.
     """
     stages = {outcome.stage: outcome for outcome in outcomes}
     if not {"facts", "sections", "chunks"} <= stages.keys():
         return list(outcomes), {}
     facts, sections, chunks = stages["facts"], stages["sections"], stages["chunks"]
-    built = Build(facts.sha256, facts.profile, sections.profile, sections.counts["section_hash"],
-                  sections.counts["section_count"], chunks.profile, chunks.counts["chunk_hash"], chunks.counts["chunk_count"])  # fmt: skip
+    built = Build(
+        facts.sha256,
+        facts.profile,
+        sections.profile,
+        sections.counts["section_hash"],
+        sections.counts["section_count"],
+        chunks.profile,
+        chunks.counts["chunk_hash"],
+        chunks.counts["chunk_count"],
+    )
     figures: Json = {"built": to_json(built)}
     origin = version if "built" in version.counts else replaced
     if origin is None or "built" not in origin.counts:
@@ -97,7 +124,9 @@ def drifted(version: Version, replaced: Version | None, outcomes: Sequence[Stage
         known = version.counts.get("drift")
         return list(outcomes), {**figures, **({"drift": known} if known else {})}
     drift = compare(before, built, origin.version_id)
-    told = replace(chunks, counts={**chunks.counts, "drift": drift.kind, "drift_details": drift.sentence()})
+    told = replace(
+        chunks, counts={**chunks.counts, "drift": drift.kind, "drift_details": drift.sentence()}
+    )
     figures["drift"] = {
         "kind": drift.kind,
         "against": drift.against,
@@ -112,10 +141,13 @@ def drifted(version: Version, replaced: Version | None, outcomes: Sequence[Stage
 
 @dataclass(frozen=True, slots=True)
 class ChunkQuality:
-    """Measures over the chunks that are indexed and hold text; shares are 0 to 1, lengths are characters.
+    """Measures over the chunks that are indexed and hold text; shares are 0 to 1, lengths are
+    characters.
 
-    coverage     characters of the text, white space aside, that lie in some chunk, over all of them; None for a text without any
-    overlap      characters that stand in more than one chunk, each repetition counted, over the sum of the chunks' lengths
+    coverage     characters of the text, white space aside, that lie in some chunk, over all of
+                 them; None for a text without any
+    overlap      characters that stand in more than one chunk, each repetition counted, over the sum
+                 of the chunks' lengths
     duplication  chunks whose fingerprint another chunk before them has, over all chunks
     """
 
@@ -132,13 +164,22 @@ class ChunkQuality:
     def counts(self) -> Json:
         """The measures by name, shares rounded to four places and means to one."""
         places = {"mean_chars": 1, "std_chars": 1}
-        return {name: round(value, places.get(name, 4)) if isinstance(value, float) else value for name, value in asdict(self).items()}
+        return {
+            name: round(value, places.get(name, 4)) if isinstance(value, float) else value
+            for name, value in asdict(self).items()
+        }
 
 
 def chunk_quality(text: str, chunks: Sequence[Chunk]) -> ChunkQuality:
-    """The measures of the chunks of a normalised text; parents, and chunks of pictures, do not count."""
+    """The measures of the chunks of a normalised text; parents, and chunks of pictures, do not
+    count.
+    """
     held = sorted(
-        (chunk for chunk in chunks if chunk.chunk_type != "parent" and chunk.norm_end > chunk.norm_start),
+        (
+            chunk
+            for chunk in chunks
+            if chunk.chunk_type != "parent" and chunk.norm_end > chunk.norm_start
+        ),
         key=lambda chunk: chunk.norm_start,
     )
     lengths = [chunk.norm_end - chunk.norm_start for chunk in held]
@@ -154,7 +195,9 @@ def chunk_quality(text: str, chunks: Sequence[Chunk]) -> ChunkQuality:
         chunks=len(held),
         coverage=covered / ink if ink else None,
         overlap=1 - total / sum(lengths) if lengths else 0.0,
-        duplication=1 - len({chunk.chunk_fingerprint for chunk in held}) / len(held) if held else 0.0,
+        duplication=(
+            1 - len({chunk.chunk_fingerprint for chunk in held}) / len(held) if held else 0.0
+        ),
         min_chars=min(lengths, default=0),
         max_chars=max(lengths, default=0),
         mean_chars=statistics.fmean(lengths) if lengths else 0.0,

@@ -1,6 +1,8 @@
-"""What of a document's text no chunk holds, and why: read from its facts, edits and chunks as they are stored.
+"""What of a document's text no chunk holds, and why: read from its facts, edits and chunks as they
+are stored.
 
-Whether the words of a file arrived in its chunks: a second reader reads the file, and its words are looked for page by page.
+Whether the words of a file arrived in its chunks: a second reader reads the file, and its words are
+looked for page by page.
 """
 
 from __future__ import annotations
@@ -25,36 +27,56 @@ _REWRITING = frozenset(("asset", "newline", "control", "trailing_space", "cjk_jo
 
 
 class Dropped(NamedTuple):
-    """Words that stand in the file and in no chunk. `page` and `line` are 0 where the format has none."""
+    """Words that stand in the file and in no chunk. `page` and `line` are 0 where the format has
+    none.
+    """
 
     page: int
     line: int
-    reason: str  # hidden_text: WHY, repeated_header, repeated_footer, front_matter, url, email, noise:N, data_uri, not_chunked
+    # hidden_text: WHY, repeated_header, repeated_footer, front_matter, url, email, noise:N,
+    # data_uri, not_chunked
+    reason: str
     text: str
 
 
 def dropped_text(facts: Facts, normalised: Normalised, chunks: Sequence[Chunk]) -> list[Dropped]:
-    """What loading set aside as hidden, what the edits removed, and what no chunk covers, each in the order of the text."""
-    hidden = [Dropped(item.page, 0, f"hidden_text: {item.reason}", item.text) for item in facts.summary.hidden]
-    lost = [(normalised.to_facts(start), NOT_CHUNKED, normalised.text[start:end].strip())
-            for start, end in _gaps(chunk_spans(chunks), len(normalised.text))]  # fmt: skip
+    """What loading set aside as hidden, what the edits removed, and what no chunk covers, each in
+    the order of the text.
+    """
+    hidden = [
+        Dropped(item.page, 0, f"hidden_text: {item.reason}", item.text)
+        for item in facts.summary.hidden
+    ]
+    lost = [
+        (normalised.to_facts(start), NOT_CHUNKED, normalised.text[start:end].strip())
+        for start, end in _gaps(chunk_spans(chunks), len(normalised.text))
+    ]
     return [*hidden, *removed_text(facts, normalised), *_placed(facts, lost)]
 
 
 def removed_text(facts: Facts, normalised: Normalised) -> list[Dropped]:
     """What the edits removed, in the order of the text; edits that only rewrite are no loss."""
     edits = (edit for edit in normalised.edits if edit.rule not in _REWRITING)
-    return _placed(facts, ((edit.start, edit.rule, facts.text[edit.start : edit.end].strip()) for edit in edits))
+    return _placed(
+        facts,
+        ((edit.start, edit.rule, facts.text[edit.start : edit.end].strip()) for edit in edits),
+    )
 
 
 def _placed(facts: Facts, found: Iterable[tuple[int, str, str]]) -> list[Dropped]:
-    """Facts offset, reason and text of each find with a word in it, as page or line, reason and text."""
+    """Facts offset, reason and text of each find with a word in it, as page or line, reason and
+    text.
+    """
     starts = [block.start for block in facts.blocks]
     placed = []
     for start, reason, text in found:
         if any(map(str.isalnum, text)):
             block = facts.blocks[at] if (at := bisect_right(starts, start) - 1) >= 0 else None
-            line = 0 if block is None or block.line_start is None else block.line_start + facts.text.count("\n", block.start, start)
+            line = (
+                0
+                if block is None or block.line_start is None
+                else block.line_start + facts.text.count("\n", block.start, start)
+            )
             placed.append(Dropped((block.page if block else 0) or 0, line, reason, text))
     return placed
 
@@ -106,15 +128,25 @@ _IDEOGRAPHS = rf"{HAN}{KANA}\u2e80-\u303f"  # with radicals and punctuation
 _RUN = re.compile(r"[^\W_]+")
 _WORD = re.compile(rf"[{_IDEOGRAPHS}]|[^\W_{_IDEOGRAPHS}]+")
 _TOKEN = re.compile(rf"[{_IDEOGRAPHS}]|[^{_IDEOGRAPHS}]+")
-_CUT_WORD = re.compile("[\x02\xad\ufffe]\\s*")  # a hyphen that the reader takes for the end of a line
+# a hyphen that the reader takes for the end of a line
+_CUT_WORD = re.compile("[\x02\xad\ufffe]\\s*")
 _SHOWN = 20
 _FEW = 3  # words that two readers may cut apart differently
 
 
-def measure(path: Path, loader: str, facts: Facts, normalised: Normalised, chunks: Sequence[Chunk], limits: Limits) -> list[PageKept]:
-    """Words of each page by the second reader, and how many of them stand in chunks or are listed as dropped on purpose.
+def measure(
+    path: Path,
+    loader: str,
+    facts: Facts,
+    normalised: Normalised,
+    chunks: Sequence[Chunk],
+    limits: Limits,
+) -> list[PageKept]:
+    """Words of each page by the second reader, and how many of them stand in chunks or are listed
+    as dropped on purpose.
 
-    A format without pages has one row, for page 0; one without a second reader has none. Raises DocumentError when the reader fails.
+    A format without pages has one row, for page 0; one without a second reader has none. Raises
+    DocumentError when the reader fails.
     """
     engine = _OTHER_ENGINE.get(traits("loader", loader).engine)
     if engine is not None:
@@ -124,7 +156,8 @@ def measure(path: Path, loader: str, facts: Facts, normalised: Normalised, chunk
     else:
         return []
     dropped = dropped_text(facts, normalised, chunks)
-    if engine is None and read[0] == facts.text and not dropped:  # every word stands in a chunk, so none need be looked for
+    # every word stands in a chunk, so none need be looked for
+    if engine is None and read[0] == facts.text and not dropped:
         count = len(_WORD.findall(facts.text))
         return [PageKept(0, count, count, 0)]
     spans = chunk_spans(chunks)
@@ -137,7 +170,9 @@ def measure(path: Path, loader: str, facts: Facts, normalised: Normalised, chunk
             aside.setdefault(item.page, []).append(item.text)
     if engine is None:  # text between blocks belongs to none; addresses of pictures were rewritten
         kept = {0: [normalised.text[start:end] for start, end in spans]}
-        aside.setdefault(0, []).extend(facts.text[edit.start : edit.end] for edit in normalised.edits if edit.rule == "asset")
+        aside.setdefault(0, []).extend(
+            facts.text[edit.start : edit.end] for edit in normalised.edits if edit.rule == "asset"
+        )
     rows = []
     for page, text in sorted(read.items()):
         words = list(tokens(text))
@@ -157,7 +192,8 @@ def tokens(text: str) -> Iterator[str]:
 def found_words(words: Sequence[str], text: str) -> int:
     """How many of the words stand in the text, each as often as it is there.
 
-    Readers cut words apart differently: words that are missing in a row are looked for as one run of letters, then each inside others.
+    Readers cut words apart differently: words that are missing in a row are looked for as one run
+    of letters, then each inside others.
     """
     here = list(tokens(text))
     left = Counter(here)
@@ -181,26 +217,39 @@ def found_words(words: Sequence[str], text: str) -> int:
 
 
 def verdict(rows: Sequence[PageKept], policy: TextKept) -> Json:
-    """Counts of the stage: words, found, share, state (kept, warned or failed) and details that name the pages with their share.
+    """Counts of the stage: words, found, share, state (kept, warned or failed) and details that
+    name the pages with their share.
 
-    Empty for no rows. A document is warned about as well when one page of it lost more than a document may.
+    Empty for no rows. A document is warned about as well when one page of it lost more than a
+    document may.
     """
     if not rows:
         return {}
-    words, found, aside = (sum(getattr(row, name) for row in rows) for name in ("words", "found", "set_aside"))
+    words, found, aside = (
+        sum(getattr(row, name) for row in rows) for name in ("words", "found", "set_aside")
+    )
     share = found / words if words else 1.0
-    short = sorted((row for row in rows if row.words - row.found >= _FEW and row.share < policy.warn_below), key=lambda row: row.share)
+    short = sorted(
+        (row for row in rows if row.words - row.found >= _FEW and row.share < policy.warn_below),
+        key=lambda row: row.share,
+    )
     state = "kept"
     if words and share < policy.fail_below:
         state = "failed"
-    elif (words - found >= _FEW and share < policy.warn_below) or any(row.share < policy.fail_below for row in short):
+    elif (words - found >= _FEW and share < policy.warn_below) or any(
+        row.share < policy.fail_below for row in short
+    ):
         state = "warned"
     details = f"{share:.1%} of {words} words that a second reader finds stand in the chunks"
     if aside:
         details += f", {aside} of them were set aside on purpose (`rag docs show DOC --dropped`)"
     if short and rows[0].page:
-        named = ", ".join(f"page {row.page}: {row.share:.0%} of {row.words}" for row in short[:_SHOWN])
-        details += f"; {named}" + (f" and {len(short) - _SHOWN} more" if len(short) > _SHOWN else "")
+        named = ", ".join(
+            f"page {row.page}: {row.share:.0%} of {row.words}" for row in short[:_SHOWN]
+        )
+        details += f"; {named}" + (
+            f" and {len(short) - _SHOWN} more" if len(short) > _SHOWN else ""
+        )
     return {
         "text_pages": sum(row.page > 0 for row in rows),
         "text_words": words,

@@ -14,45 +14,73 @@ _SHOWN = 5
 
 
 def named_document(ledger: Ledger, namespace: str, name: str) -> Document:
-    """The document of that doc_id or source_uri, or the only one whose id begins with the name or whose source_uri ends with it.
+    """The document of that doc_id or source_uri, or the only one whose id begins with the name or
+    whose source_uri ends with it.
 
     A file may be named without its suffix.
 
-    Retired and deleted ones are found too. Raises NotFoundError `unknown_document` naming near ones, InputError `ambiguous` listing those
-    that may be meant.
+    Retired and deleted ones are found too. Raises NotFoundError `unknown_document` naming near
+    ones, InputError `ambiguous` listing those that may be meant.
     """
     documents = ledger.documents(namespace)
     exact = [document for document in documents if name in (document.doc_id, document.source_uri)]
-    meant = exact or [d for d in documents if name and (d.doc_id.startswith(name) or _ends(d.source_uri, name))]
+    meant = exact or [
+        d for d in documents if name and (d.doc_id.startswith(name) or _ends(d.source_uri, name))
+    ]
     if len(meant) == 1:
         return meant[0]
     if meant:
-        listed = ", ".join(f"{document.doc_id} ({document.source_uri})" for document in meant[:_SHOWN])
-        raise InputError(f"{name!r} may be any of {len(meant)} documents: {listed}; name one by its doc_id", code="ambiguous")
-    near = difflib.get_close_matches(name, [d.doc_id for d in documents] + [d.source_uri for d in documents], n=3, cutoff=0.5)
-    hint = f"did you mean {', '.join(near)}?" if near else f"`rag docs list --namespace {namespace}` shows them"
-    raise NotFoundError(f"no document {name!r} in namespace {namespace!r}; {hint}", code="unknown_document", near=near)
+        listed = ", ".join(
+            f"{document.doc_id} ({document.source_uri})" for document in meant[:_SHOWN]
+        )
+        raise InputError(
+            f"{name!r} may be any of {len(meant)} documents: {listed}; name one by its doc_id",
+            code="ambiguous",
+        )
+    near = difflib.get_close_matches(
+        name, [d.doc_id for d in documents] + [d.source_uri for d in documents], n=3, cutoff=0.5
+    )
+    hint = (
+        f"did you mean {', '.join(near)}?"
+        if near
+        else f"`rag docs list --namespace {namespace}` shows them"
+    )
+    raise NotFoundError(
+        f"no document {name!r} in namespace {namespace!r}; {hint}",
+        code="unknown_document",
+        near=near,
+    )
 
 
 def _ends(source_uri: str, name: str) -> bool:
     """True when whole parts at the end of a path are the name, with or without its suffix."""
     tail = "/" + name.lstrip("/")
-    return any(f"/{form}".endswith(tail) for form in (source_uri, source_uri.removesuffix(PurePosixPath(source_uri).suffix)))
+    return any(
+        f"/{form}".endswith(tail)
+        for form in (source_uri, source_uri.removesuffix(PurePosixPath(source_uri).suffix))
+    )
 
 
 def named_version(document: Document, versions: Sequence[Version], name: str) -> Version:
-    """The version of a document by its version_id, by the beginning of the hash that ends it, or `live`, `wanted`.
+    """The version of a document by its version_id, by the beginning of the hash that ends it, or
+    `live`, `wanted`.
 
     Raises NotFoundError `unknown_version` listing the versions, InputError `ambiguous`.
     """
     wanted = {"live": document.live_version, "wanted": document.wanted_version}.get(name) or name
-    meant = [v for v in versions if v.version_id == wanted] or [v for v in versions if wanted and v.file_sha256.startswith(wanted)]
+    meant = [v for v in versions if v.version_id == wanted] or [
+        v for v in versions if wanted and v.file_sha256.startswith(wanted)
+    ]
     if len(meant) == 1:
         return meant[0]
     listed = ", ".join(v.file_sha256[:12] for v in versions[::-1][:_SHOWN]) or "none"
     if meant:
-        raise InputError(f"{name!r} may be any of {len(meant)} versions of {document.doc_id}: {listed}", code="ambiguous")
+        raise InputError(
+            f"{name!r} may be any of {len(meant)} versions of {document.doc_id}: {listed}",
+            code="ambiguous",
+        )
     raise NotFoundError(
-        f"{document.doc_id} has no version {name!r}; it has {listed}, newest first: `rag docs history {document.doc_id}`",
+        f"{document.doc_id} has no version {name!r}; it has {listed}, newest first: `rag docs"
+        f" history {document.doc_id}`",
         code="unknown_version",
     )

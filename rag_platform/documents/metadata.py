@@ -28,26 +28,50 @@ _MARKS = (
 
 _TAGS = ("tags", "tag", "keywords", "keyword")
 _CATEGORIES = ("categories", "category")
-_CREATED = ("created", "created_at", "date_created", "creationdate", "published", "publish_date", "pubdate", "date")
-_MODIFIED = ("modified", "modified_at", "updated", "updated_at", "lastmod", "last_modified", "date_modified", "moddate", "ms.date")
+_CREATED = (
+    "created",
+    "created_at",
+    "date_created",
+    "creationdate",
+    "published",
+    "publish_date",
+    "pubdate",
+    "date",
+)
+_MODIFIED = (
+    "modified",
+    "modified_at",
+    "updated",
+    "updated_at",
+    "lastmod",
+    "last_modified",
+    "date_modified",
+    "moddate",
+    "ms.date",
+)
 _MONTH_FIRST = frozenset({"ms.date"})  # fields whose 5/1/2024 is known to be the first of May
 
 _ISO = re.compile(
-    r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[T ](\d{1,2}):(\d{2})(?::(\d{2})(?:\.\d+)?)?\s*(Z|UTC|[+-]\d{2}:?\d{2})?)?)?)?", re.I
+    r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[T"
+    r" ](\d{1,2}):(\d{2})(?::(\d{2})(?:\.\d+)?)?\s*(Z|UTC|[+-]\d{2}:?\d{2})?)?)?)?",
+    re.I,
 )
-_PDF = re.compile(r"(?:D:)?(\d{4})(\d{2})(\d{2})(?:(\d{2})(\d{2})(\d{2})?)?\s*(Z|[+-]\d{2}'?(?:\d{2})?'?)?(?:00'00'?)?")
+_PDF = re.compile(
+    r"(?:D:)?(\d{4})(\d{2})(\d{2})(?:(\d{2})(\d{2})(\d{2})?)?\s*(Z|[+-]\d{2}'?(?:\d{2})?'?)?(?:00'00'?)?"
+)
 _YEAR_FIRST = re.compile(r"(\d{4})\s*[/.年]\s*(\d{1,2})\s*[/.月]\s*(\d{1,2})\s*日?")
 _YEAR_LAST = re.compile(r"(\d{1,2})[/.-](\d{1,2})[/.-](\d{4})")
 _WRITTEN = ("%B %d, %Y", "%b %d, %Y", "%d %B %Y", "%d %b %Y", "%B %d %Y", "%b %d %Y")
 
 
 def file_metadata(found: Mapping[str, Any], file_modified: float | None = None) -> Json:
-    """The metadata of a file as its document shows it: the loader's values, `tags` and `categories` as lists, and the ISO dates `created`
-    and `modified`.
+    """The metadata of a file as its document shows it: the loader's values, `tags` and `categories`
+    as lists, and the ISO dates `created` and `modified`.
 
-    Dates come from the first known field that holds one; a time is given in UTC, a day stays a day, and what could be two different
-    days is none. `file_modified`, the time stamp of the file, stands in where nothing says when it was modified. Values beyond
-    MAX_METADATA_CHARS of JSON are left out.
+    Dates come from the first known field that holds one; a time is given in UTC, a day stays a day,
+    and what could be two different days is none. `file_modified`, the time stamp of the file,
+    stands in where nothing says when it was modified. Values beyond MAX_METADATA_CHARS of JSON are
+    left out.
     """
     known = {str(key).lower(): value for key, value in found.items()}
     tags = _words(known.get(key) for key in (*_TAGS, *_CATEGORIES))
@@ -60,17 +84,31 @@ def file_metadata(found: Mapping[str, Any], file_modified: float | None = None) 
     room = MAX_METADATA_CHARS
     for key, value in found.items():
         size = len(json.dumps([key, value], ensure_ascii=False, default=str))
-        if str(key).lower() not in (*named, *_TAGS, *_CATEGORIES) and value not in ("", None, [], {}) and size <= room:
+        if (
+            str(key).lower() not in (*named, *_TAGS, *_CATEGORIES)
+            and value not in ("", None, [], {})
+            and size <= room
+        ):
             kept[str(key)] = value
             room -= size
     return kept
 
 
 def document_title(facts: Facts, filename: str) -> str:
-    """The title the loader found, else the first heading, else the first line of a paragraph, else the file's name; the first of them that
-    reads as one, without the marks of Markdown, at most MAX_TITLE_CHARS characters."""
-    headings = (block.title or facts.text[block.start : block.end] for block in facts.blocks if block.kind == "heading")
-    paragraphs = (facts.text[block.start : block.end].strip() for block in facts.blocks if block.kind in ("paragraph", "list"))
+    """The title the loader found, else the first heading, else the first line of a paragraph, else
+    the file's name; the first of them that reads as one, without the marks of Markdown, at most
+    MAX_TITLE_CHARS characters.
+    """
+    headings = (
+        block.title or facts.text[block.start : block.end]
+        for block in facts.blocks
+        if block.kind == "heading"
+    )
+    paragraphs = (
+        facts.text[block.start : block.end].strip()
+        for block in facts.blocks
+        if block.kind in ("paragraph", "list")
+    )
     for text in (facts.summary.title, *headings, *paragraphs):
         lines = (_plain(line) for line in text.splitlines())
         if reads_as_title(title := next((line for line in lines if line), "")):
@@ -85,7 +123,9 @@ def _plain(line: str) -> str:
 
 
 def effective(document: Document, version: Version) -> Document:
-    """The document as readers see it: the tags, categories and metadata of its live version's file behind those that users gave it."""
+    """The document as readers see it: the tags, categories and metadata of its live version's file
+    behind those that users gave it.
+    """
     said = version.counts.get("metadata") or {}
     if not said:
         return document
@@ -99,14 +139,19 @@ def effective(document: Document, version: Version) -> Document:
 
 
 def iso_date(value: object, *, month_first: bool = False) -> str:
-    """`2024`, `2024-05`, `2024-05-01` or `2024-05-01T10:00:00Z` for a date as files write it; empty where it is none, or two.
+    """`2024`, `2024-05`, `2024-05-01` or `2024-05-01T10:00:00Z` for a date as files write it; empty
+    where it is none, or two.
 
     >>> iso_date("D:20240501103000+02'00'")
     '2024-05-01T08:30:00Z'
     >>> iso_date("May 1, 2024"), iso_date("13/5/2024"), iso_date("3/5/2024")
     ('2024-05-01', '2024-05-13', '')
     """
-    text = " ".join(str(value).split()) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    text = (
+        " ".join(str(value).split())
+        if isinstance(value, str | int) and not isinstance(value, bool)
+        else ""
+    )
     try:
         if found := _ISO.fullmatch(text) or (_PDF.fullmatch(text) if len(text) >= 8 else None):
             return _composed(*found.groups())
@@ -123,13 +168,28 @@ def iso_date(value: object, *, month_first: bool = False) -> str:
 
 
 def _composed(
-    year: str, month: str | None = None, day: str | None = None, hour: str | None = None, minute: str | None = None,
-    second: str | None = None, zone: str | None = None,
-) -> str:  # fmt: skip
-    """The ISO form of what is given, a time moved to UTC. Raises ValueError for a date that does not exist."""
+    year: str,
+    month: str | None = None,
+    day: str | None = None,
+    hour: str | None = None,
+    minute: str | None = None,
+    second: str | None = None,
+    zone: str | None = None,
+) -> str:
+    """The ISO form of what is given, a time moved to UTC. Raises ValueError for a date that does
+    not exist.
+    """
     if not month:
         return year if 1000 <= int(year) <= 2999 else ""
-    moment = datetime(int(year), int(month), int(day or 1), int(hour or 0), int(minute or 0), min(int(second or 0), 59), tzinfo=UTC)
+    moment = datetime(
+        int(year),
+        int(month),
+        int(day or 1),
+        int(hour or 0),
+        int(minute or 0),
+        min(int(second or 0), 59),
+        tzinfo=UTC,
+    )
     if not day:
         return moment.strftime("%Y-%m")
     if hour is None:
@@ -137,7 +197,9 @@ def _composed(
     digits = re.sub(r"\D", "", zone or "")
     if digits:
         minutes = int(digits[:2]) * 60 + int(digits[2:4] or 0)
-        moment = datetime.fromtimestamp(moment.timestamp() - (minutes if (zone or "")[0] == "+" else -minutes) * 60, UTC)
+        moment = datetime.fromtimestamp(
+            moment.timestamp() - (minutes if (zone or "")[0] == "+" else -minutes) * 60, UTC
+        )
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -159,9 +221,21 @@ def _first_date(known: Mapping[str, Any], keys: Iterable[str]) -> str:
 
 
 def _words(values: Iterable[Any]) -> list[str]:
-    """The words of lists, or of texts with commas or semicolons, each once and short enough to be a tag."""
+    """The words of lists, or of texts with commas or semicolons, each once and short enough to be a
+    tag.
+    """
     found: list[str] = []
     for value in values:
-        parts = value if isinstance(value, list | tuple) else re.split(r"[,;，；、]", value) if isinstance(value, str) else ()
-        found += [word for part in parts if isinstance(part, str | int) and (word := " ".join(str(part).split()))]
+        parts = (
+            value
+            if isinstance(value, list | tuple)
+            else re.split(r"[,;，；、]", value)
+            if isinstance(value, str)
+            else ()
+        )
+        found += [
+            word
+            for part in parts
+            if isinstance(part, str | int) and (word := " ".join(str(part).split()))
+        ]
     return [word for word in dict.fromkeys(found) if len(word) <= MAX_TAG_CHARS][:MAX_TAGS]

@@ -24,7 +24,9 @@ _EDGE = 72  # columns of a chunk's text that are shown of each end
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A file as it would be ingested: its parts with their places, and what there is to say about them."""
+    """A file as it would be ingested: its parts with their places, and what there is to say about
+    them.
+    """
 
     filename: str
     mime: str
@@ -41,11 +43,17 @@ class Preview:
     seconds: dict[str, float]  # by stage
 
 
-def preview(path: Path, strategy: Strategy, settings: Settings, on_page: Callable[[int, int], None] | None = None) -> Preview:
-    """The preview of a file of any format that the strategy reads, up to its chunks; no model reads its images.
+def preview(
+    path: Path,
+    strategy: Strategy,
+    settings: Settings,
+    on_page: Callable[[int, int], None] | None = None,
+) -> Preview:
+    """The preview of a file of any format that the strategy reads, up to its chunks; no model reads
+    its images.
 
-    The stages are those of an ingest, run over a temporary folder: nothing under the data root is read or written. Raises InputError for
-    what is no file, DocumentError as an ingest would.
+    The stages are those of an ingest, run over a temporary folder: nothing under the data root is
+    read or written. Raises InputError for what is no file, DocumentError as an ingest would.
     """
     path = path.expanduser().resolve()
     if not path.is_file():
@@ -56,13 +64,26 @@ def preview(path: Path, strategy: Strategy, settings: Settings, on_page: Callabl
         opened.seek(0)
         loader = loading.choose(path.name, head, strategy, path)
         store = Store(Path(folder))
-        sha256, size = store.spool(opened, settings.limits.read_chunk_size_bytes, settings.limits.max_bytes)
+        sha256, size = store.spool(
+            opened, settings.limits.read_chunk_size_bytes, settings.limits.max_bytes
+        )
         doc_id = "preview-" + hashlib.sha256(path.name.encode()).hexdigest()[:10]
         mime = loading.sniff(path.name, head, path)
         version = Version(
-            f"preview.{doc_id}@{sha256[:12]}", "preview", doc_id, f"files/{path.name}", path.name, sha256, size, mime, loader, strategy.name
+            f"preview.{doc_id}@{sha256[:12]}",
+            "preview",
+            doc_id,
+            f"files/{path.name}",
+            path.name,
+            sha256,
+            size,
+            mime,
+            loader,
+            strategy.name,
         )
-        work = VersionBuild(version, strategy, settings, store, origin=path, root=path.parent, on_page=on_page)
+        work = VersionBuild(
+            version, strategy, settings, store, origin=path, root=path.parent, on_page=on_page
+        )
         outcomes = [build_stage(stage, work) for stage in STAGES]
         return Preview(
             filename=path.name,
@@ -82,7 +103,9 @@ def preview(path: Path, strategy: Strategy, settings: Settings, on_page: Callabl
 
 
 def preview_data(found: Preview, chunks: int | None = None) -> Json:
-    """The preview as JSON values, with the readable text as `markdown`; at most `chunks` chunks are listed, None lists all."""
+    """The preview as JSON values, with the readable text as `markdown`; at most `chunks` chunks are
+    listed, None lists all.
+    """
     shown = found.chunks[:chunks]
     own = ("doc_id", "version_id", "chunk_fingerprint", "title", "h1_title", "h2_title")
     return {
@@ -97,7 +120,10 @@ def preview_data(found: Preview, chunks: int | None = None) -> Json:
         "title": found.summary.title,
         "metadata": found.summary.metadata,
         "sections": [asdict(section) for section in found.sections],
-        "chunks": [{name: value for name, value in asdict(chunk).items() if name not in own} for chunk in shown],
+        "chunks": [
+            {name: value for name, value in asdict(chunk).items() if name not in own}
+            for chunk in shown
+        ],
         "chunks_total": len(found.chunks),
         "media": [asdict(link) for link in found.media],
         "edits": found.edits,
@@ -107,18 +133,29 @@ def preview_data(found: Preview, chunks: int | None = None) -> Json:
 
 
 def readable(found: Preview, chunks: int | None = None) -> str:
-    """The preview for a terminal: a head, the measures, sections, chunks with the two ends of their text, and images."""
+    """The preview for a terminal: a head, the measures, sections, chunks with the two ends of their
+    text, and images.
+    """
     quality = found.quality
     pages = f"{found.summary.pages} pages, " if found.summary.pages else ""
     coverage = "none" if quality.coverage is None else f"{quality.coverage:.1%}"
     lines = [
-        f"{found.filename}: {found.loader}, {pages}{found.text_chars:,} characters, {len(found.sections)} sections, "
-        f"{len(found.chunks)} chunks, {len(found.media)} images (strategy {found.strategy})",
-        f"coverage {coverage}, overlap {quality.overlap:.1%}, duplication {quality.duplication:.1%}; characters of a chunk "
-        f"{quality.min_chars}-{quality.max_chars}, mean {quality.mean_chars:.0f} ± {quality.std_chars:.0f}",
+        (
+            f"{found.filename}: {found.loader}, {pages}{found.text_chars:,} characters,"
+            f" {len(found.sections)} sections, {len(found.chunks)} chunks, {len(found.media)}"
+            f" images (strategy {found.strategy})"
+        ),
+        (
+            f"coverage {coverage}, overlap {quality.overlap:.1%}, duplication"
+            f" {quality.duplication:.1%}; characters of a chunk"
+            f" {quality.min_chars}-{quality.max_chars}, mean {quality.mean_chars:.0f} ±"
+            f" {quality.std_chars:.0f}"
+        ),
     ]
     if found.edits:
-        lines.append("edits: " + ", ".join(f"{rule} {count}" for rule, count in sorted(found.edits.items())))
+        lines.append(
+            "edits: " + ", ".join(f"{rule} {count}" for rule, count in sorted(found.edits.items()))
+        )
     lines += ["", "SECTIONS (characters, chunks, path)"]
     counts = Counter(chunk.section_id for chunk in found.chunks)
     for section in found.sections:
@@ -128,15 +165,24 @@ def readable(found: Preview, chunks: int | None = None) -> str:
     for chunk in found.chunks[:chunks]:
         lines += [_headline(chunk), *(f"        {line}" for line in _ends(chunk.chunk_text))]
     if chunks is not None and chunks < len(found.chunks):
-        lines.append(f"  ... and {len(found.chunks) - chunks} more (--chunks {len(found.chunks)} shows all)")
+        lines.append(
+            f"  ... and {len(found.chunks) - chunks} more (--chunks {len(found.chunks)} shows all)"
+        )
     if found.media:
         lines += ["", "IMAGES", *(f"  {_image(link)}" for link in found.media)]
     return "\n".join(lines)
 
 
 def _headline(chunk: Chunk) -> str:
-    where = [f"{chunk.norm_start}-{chunk.norm_end}", f"{chunk.text_len} characters", f"about {chunk.token_count} tokens"]
-    for name, first, last in (("page", chunk.page_start, chunk.page_end), ("line", chunk.line_start, chunk.line_end)):
+    where = [
+        f"{chunk.norm_start}-{chunk.norm_end}",
+        f"{chunk.text_len} characters",
+        f"about {chunk.token_count} tokens",
+    ]
+    for name, first, last in (
+        ("page", chunk.page_start, chunk.page_end),
+        ("line", chunk.line_start, chunk.line_end),
+    ):
         if first is not None:
             where.append(f"{name} {first}" if first == last else f"{name}s {first}-{last}")
     marks = [
@@ -170,5 +216,10 @@ def _clipped(line: str) -> str:
 
 def _image(link: MediaLink) -> str:
     place = f"page {link.page}: " if link.page else ""
-    kept = f"{link.mime} {link.width}x{link.height}, {link.size:,} bytes, asset://{link.asset_id[:12]}..." if link.asset_id else link.reason
+    kept = (
+        f"{link.mime} {link.width}x{link.height}, {link.size:,} bytes,"
+        f" asset://{link.asset_id[:12]}..."
+        if link.asset_id
+        else link.reason
+    )
     return f"{place}{link.origin_ref[:80]}: {kept}"

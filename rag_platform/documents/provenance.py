@@ -1,6 +1,8 @@
-"""Proof that a quote stands in the file: chunk, edits, facts and raw bytes are compared again, each once per version.
+"""Proof that a quote stands in the file: chunk, edits, facts and raw bytes are compared again, each
+once per version.
 
-What a citation shows of a chunk is computed anew and compared: text, pages, lines, bytes, locator, section and ids.
+What a citation shows of a chunk is computed anew and compared: text, pages, lines, bytes, locator,
+section and ids.
 """
 
 from __future__ import annotations
@@ -21,14 +23,26 @@ from rag_platform.errors import DocumentError
 from rag_platform.intake import second_readers
 from rag_platform.intake.isolation import reread_in_child, verify_in_child
 from rag_platform.intake.loading import of_encoding
-from rag_platform.ir import Block, Chunk, Edit, Facts, MediaLink, MediaRef, ParseSummary, Section, VerifyFailure, Version
+from rag_platform.ir import (
+    Block,
+    Chunk,
+    Edit,
+    Facts,
+    MediaLink,
+    MediaRef,
+    ParseSummary,
+    Section,
+    VerifyFailure,
+    Version,
+)
 from rag_platform.normalisation.edits import Normalised, apply_edits, fingerprint_text, normalise
 from rag_platform.registry import PROVIDERS, build, provider_class, traits_of
 from rag_platform.sectioners.sections import PREAMBLE, headings_of, section_id
 from rag_platform.storage.records import from_json
 from rag_platform.storage.store import Store, read_json, read_records, read_text, sha256_file
 
-_REPEATS = 1000  # times that one text may stand in a section, where a part of the chunks is proved only
+# times that one text may stand in a section, where a part of the chunks is proved only
+_REPEATS = 1000
 
 
 def verify_version(
@@ -40,21 +54,29 @@ def verify_version(
     strategy: Strategy | None = None,
     alone: list[str] | None = None,
 ) -> list[VerifyFailure]:
-    """The chunks whose text could not be proved to stand in the stored file, each with the first reason; empty when all are proved.
+    """The chunks whose text could not be proved to stand in the stored file, each with the first
+    reason; empty when all are proved.
 
-    A chunk edited by hand is no quote: what is proved are the version's own chunks that it was edited from. `profiles` maps stage to
-    profile. Reasons start with a code: raw_missing, raw_changed, facts_missing, facts_changed, edits_missing, edits_changed,
-    sections_changed, chunk_text, fact_span, block_bytes, block_lines, chunk_bytes, chunk_lines, chunk_place, chunk_owner, chunk_section,
-    chunk_id, block_boxes, block_locator, second_reader, no_block, uncovered, origin_missing, origin_span.
+    A chunk edited by hand is no quote: what is proved are the version's own chunks that it was
+    edited from. `profiles` maps stage to profile. Reasons start with a code: raw_missing,
+    raw_changed, facts_missing, facts_changed, edits_missing, edits_changed, sections_changed,
+    chunk_text, fact_span, block_bytes, block_lines, chunk_bytes, chunk_lines, chunk_place,
+    chunk_owner, chunk_section, chunk_id, block_boxes, block_locator, second_reader, no_block,
+    uncovered, origin_missing, origin_span.
 
-    Formats without bytes are read again by their loader, in a child process under `limits` where parsing them is. The `strategy` that made
-    the chunks tells their ids. With a list `alone` the proof is as deep as it can be: edits and sections are made anew, unless this program
-    would make others of the strategy, and what has no bytes is read by a reader of another kind too, its words compared in their order;
-    the list is told what that one cannot read.
+    Formats without bytes are read again by their loader, in a child process under `limits` where
+    parsing them is. The `strategy` that made the chunks tells their ids. With a list `alone` the
+    proof is as deep as it can be: edits and sections are made anew, unless this program would make
+    others of the strategy, and what has no bytes is read by a reader of another kind too, its words
+    compared in their order; the list is told what that one cannot read.
     """
 
     def failed(pairs: Mapping[str, str]) -> list[VerifyFailure]:
-        return [VerifyFailure(x.chunk_id, version.version_id, version.source_uri, pairs[x.chunk_id]) for x in chunks if x.chunk_id in pairs]
+        return [
+            VerifyFailure(x.chunk_id, version.version_id, version.source_uri, pairs[x.chunk_id])
+            for x in chunks
+            if x.chunk_id in pairs
+        ]
 
     reason, found = _read(store, version, profiles, strategy if alone is not None else None)
     if found is None:
@@ -66,17 +88,25 @@ def verify_version(
     touched = _touched(found, quotes)
     bad_blocks = _bad_blocks(found, version.loader, touched, limits or Limits())
     if alone is not None:
-        bad_blocks = _read_otherwise(found, version, touched, limits or Limits(), alone) | bad_blocks
+        bad_blocks = (
+            _read_otherwise(found, version, touched, limits or Limits(), alone) | bad_blocks
+        )
     names = _Names(version, strategy, max(len(chunks), _REPEATS))
     for chunk in chunks:
-        problem = _edited_problem(found, chunk, origins, bad_blocks) if chunk.edited_from else _problem(found, chunk, bad_blocks)
+        problem = (
+            _edited_problem(found, chunk, origins, bad_blocks)
+            if chunk.edited_from
+            else _problem(found, chunk, bad_blocks)
+        )
         if problem := problem or names.problem(found, chunk):
             reasons.setdefault(chunk.chunk_id, problem)
     return failed(reasons)
 
 
 def edited_count(chunks: Sequence[Chunk]) -> int:
-    """How many of the chunks say something else than their source, because they were edited by hand."""
+    """How many of the chunks say something else than their source, because they were edited by
+    hand.
+    """
     return sum(bool(chunk.edited_from) for chunk in chunks)
 
 
@@ -96,55 +126,118 @@ class _Stored:
     sections: Mapping[str, Section]
 
 
-def _read(store: Store, version: Version, profiles: Mapping[str, str], strategy: Strategy | None) -> tuple[str, _Stored | None]:
+def _read(
+    store: Store, version: Version, profiles: Mapping[str, str], strategy: Strategy | None
+) -> tuple[str, _Stored | None]:
     """(reason, None) when something stored is missing or changed, else ("", what was stored)."""
     raw_path = store.raw_path(version.file_sha256)
     if not raw_path.is_file():
         return "raw_missing: the stored bytes are gone; ingest the file again", None
     folder = store.facts_dir(version, profiles["facts"])
-    if not (folder / "summary.json").is_file() or not (folder / "facts.md").is_file() or not (folder / "blocks.parquet").is_file():
-        return f"facts_missing: no facts with profile {profiles['facts']}; run the stage `facts`", None
+    if (
+        not (folder / "summary.json").is_file()
+        or not (folder / "facts.md").is_file()
+        or not (folder / "blocks.parquet").is_file()
+    ):
+        return (
+            f"facts_missing: no facts with profile {profiles['facts']}; run the stage `facts`",
+            None,
+        )
     edits_path = store.version_path(version, "edits", profiles["sections"])
     if not edits_path.is_file():
-        return f"edits_missing: no edits with profile {profiles['sections']}; run the stage `sections`", None
+        return (
+            (
+                f"edits_missing: no edits with profile {profiles['sections']}; run the stage"
+                " `sections`"
+            ),
+            None,
+        )
     summary = from_json(ParseSummary, read_json(folder / "summary.json"))
     text = read_text(folder / "facts.md")
     if (found := hashlib.sha256(text.encode()).hexdigest()) != summary.md_sha256:
-        return f"facts_changed: facts.md has hash {found[:12]}, recorded {summary.md_sha256[:12]}; parse the file again", None
+        return (
+            (
+                f"facts_changed: facts.md has hash {found[:12]}, recorded {summary.md_sha256[:12]};"
+                " parse the file again"
+            ),
+            None,
+        )
     blocks = read_records(folder / "blocks.parquet", Block)
     raw = raw_path.read_bytes() if any(block.byte_start is not None for block in blocks) else None
     found = hashlib.sha256(raw).hexdigest() if raw is not None else sha256_file(raw_path)
     if found != version.file_sha256:
-        return f"raw_changed: the stored bytes have hash {found[:12]}, recorded {version.file_sha256[:12]}; ingest the file again", None
+        return (
+            (
+                f"raw_changed: the stored bytes have hash {found[:12]}, recorded"
+                f" {version.file_sha256[:12]}; ingest the file again"
+            ),
+            None,
+        )
     media = folder / "media.parquet"
-    facts = Facts(text, tuple(blocks), tuple(read_records(media, MediaRef)) if strategy is not None and media.is_file() else (), summary)
+    facts = Facts(
+        text,
+        tuple(blocks),
+        tuple(read_records(media, MediaRef)) if strategy is not None and media.is_file() else (),
+        summary,
+    )
     normalised = apply_edits(text, read_records(edits_path, Edit))
     reason, sections = _sections(store, version, profiles, strategy, facts, normalised)
     if reason:
         return reason, None
     places = Places(facts)
     lines = _raw_lines(raw, summary.encoding) if raw is not None else []
-    return "", _Stored(raw_path, raw, lines, text, blocks, places.starts, summary, normalised, places, {s.section_id: s for s in sections})
+    return "", _Stored(
+        raw_path,
+        raw,
+        lines,
+        text,
+        blocks,
+        places.starts,
+        summary,
+        normalised,
+        places,
+        {s.section_id: s for s in sections},
+    )
 
 
 def _sections(
-    store: Store, version: Version, profiles: Mapping[str, str], strategy: Strategy | None, facts: Facts, normalised: Normalised
+    store: Store,
+    version: Version,
+    profiles: Mapping[str, str],
+    strategy: Strategy | None,
+    facts: Facts,
+    normalised: Normalised,
 ) -> tuple[str, Sequence[Section]]:
-    """(reason, sections of the version): made anew where this program makes them as the one did that stored them."""
+    """(reason, sections of the version): made anew where this program makes them as the one did
+    that stored them.
+    """
     path = store.version_path(version, "sections", profiles["sections"])
     stored = read_records(path, Section) if path.is_file() else None
     if strategy is None or stage_profiles(strategy)["sections"] != profiles["sections"]:
         return "", stored or ()
     media = store.version_path(version, "media", profiles["media"])
-    again = normalise(facts, read_records(media, MediaLink) if media.is_file() else (), strategy.cleaning)
+    again = normalise(
+        facts, read_records(media, MediaLink) if media.is_file() else (), strategy.cleaning
+    )
     if again.edits != normalised.edits:
         edit = next((edit for edit in {*normalised.edits} ^ {*again.edits}), None)
-        return f"edits_changed: cleaning the facts again makes other edits, e.g. {edit}; run `rag rebuild`", ()
+        return (
+            (
+                f"edits_changed: cleaning the facts again makes other edits, e.g. {edit}; run `rag"
+                " rebuild`"
+            ),
+            (),
+        )
     sectioner = build("sectioner", strategy.sectioner.provider, strategy.sectioner.options)
-    sections: list[Section] = list(sectioner.sections(normalised.text, headings_of(facts, normalised), version.doc_id))
+    sections: list[Section] = list(
+        sectioner.sections(normalised.text, headings_of(facts, normalised), version.doc_id)
+    )
     if stored is not None and stored != sections:
         other = next((section for section in {*stored} ^ {*sections}), None)
-        return f"sections_changed: the headings make other sections, e.g. {other}; run `rag rebuild`", ()
+        return (
+            f"sections_changed: the headings make other sections, e.g. {other}; run `rag rebuild`",
+            (),
+        )
     return "", sections
 
 
@@ -156,7 +249,11 @@ def _raw_lines(raw: bytes, encoding: str) -> list[int]:
     units = array("H" if width == 2 else "I", raw[: len(raw) // width * width])
     if encoding.endswith("be"):
         units.byteswap()
-    ends = (i + 1 for i, unit in enumerate(units) if unit == 10 or (unit == 13 and units[i + 1 : i + 2] != array(units.typecode, [10])))
+    ends = (
+        i + 1
+        for i, unit in enumerate(units)
+        if unit == 10 or (unit == 13 and units[i + 1 : i + 2] != array(units.typecode, [10]))
+    )
     return [0, *(end * width for end in ends)]
 
 
@@ -164,21 +261,34 @@ def _touched(found: _Stored, chunks: Sequence[Chunk]) -> list[Block]:
     """The blocks under any of the chunks."""
     numbers: set[int] = set()
     for chunk in chunks:
-        numbers.update(range(*block_range(found.blocks, found.starts, chunk.fact_start, chunk.fact_end)))
+        numbers.update(
+            range(*block_range(found.blocks, found.starts, chunk.fact_start, chunk.fact_end))
+        )
     return [found.blocks[number] for number in sorted(numbers)]
 
 
-def _bad_blocks(found: _Stored, loader_name: str, touched: Sequence[Block], limits: Limits) -> dict[int, str]:
+def _bad_blocks(
+    found: _Stored, loader_name: str, touched: Sequence[Block], limits: Limits
+) -> dict[int, str]:
     """Block ordinal to the reason why its source does not say what the facts say."""
     bad: dict[int, str] = {}
     for block in touched:
         if block.byte_start is None or block.byte_end is None:
             continue
         if _decoded(found, block.byte_start, block.byte_end) != found.text[block.start : block.end]:
-            bad[block.ordinal] = f"block_bytes: bytes {block.byte_start}-{block.byte_end} do not read as the facts of block {block.ordinal}"
-        elif (lines := _lines_of(found, block.byte_start, block.byte_end)) != (block.line_start, block.line_end):
+            bad[block.ordinal] = (
+                f"block_bytes: bytes {block.byte_start}-{block.byte_end} do not read as the facts"
+                f" of block {block.ordinal}"
+            )
+        elif (lines := _lines_of(found, block.byte_start, block.byte_end)) != (
+            block.line_start,
+            block.line_end,
+        ):
             said = f"{block.line_start}-{block.line_end}"
-            bad[block.ordinal] = f"block_lines: bytes {block.byte_start}-{block.byte_end} are lines {lines[0]}-{lines[1]}, not {said}"
+            bad[block.ordinal] = (
+                f"block_lines: bytes {block.byte_start}-{block.byte_end} are lines"
+                f" {lines[0]}-{lines[1]}, not {said}"
+            )
     paged, placed = _without_bytes(found, touched)
     for code, group in (("block_boxes", paged), ("block_locator", placed)):
         if group:
@@ -190,16 +300,25 @@ def _bad_blocks(found: _Stored, loader_name: str, touched: Sequence[Block], limi
 def _without_bytes(found: _Stored, touched: Sequence[Block]) -> tuple[list[Block], list[Block]]:
     """(all blocks of the pages, blocks with another place) of what has no byte range."""
     pages = {block.page for block in touched if block.page is not None and block.byte_start is None}
-    paged = [block for block in found.blocks if block.page in pages]  # a character may belong to a block beside the touched one
+    # a character may belong to a block beside the touched one
+    paged = [block for block in found.blocks if block.page in pages]
     return paged, [block for block in touched if block.page is None and block.byte_start is None]
 
 
 def _loader_of(found: _Stored, loader_name: str) -> str:
-    return found.summary.loader_name if found.summary.loader_name in PROVIDERS["loader"] else loader_name
+    return (
+        found.summary.loader_name
+        if found.summary.loader_name in PROVIDERS["loader"]
+        else loader_name
+    )
 
 
-def _read_otherwise(found: _Stored, version: Version, touched: Sequence[Block], limits: Limits, alone: list[str]) -> dict[int, str]:
-    """Ordinal to reason of the blocks that a second reader reads otherwise; `alone` is told what it cannot read."""
+def _read_otherwise(
+    found: _Stored, version: Version, touched: Sequence[Block], limits: Limits, alone: list[str]
+) -> dict[int, str]:
+    """Ordinal to reason of the blocks that a second reader reads otherwise; `alone` is told what it
+    cannot read.
+    """
     paged, placed = _without_bytes(found, touched)
     if not (blocks := [*paged, *placed]):
         return {}
@@ -214,25 +333,37 @@ def _read_otherwise(found: _Stored, version: Version, touched: Sequence[Block], 
     return {number: f"second_reader: {reason}" for number, reason in otherwise.items()}
 
 
-def _replayed(found: _Stored, loader_name: str, blocks: Sequence[Block], limits: Limits) -> dict[int, str]:
+def _replayed(
+    found: _Stored, loader_name: str, blocks: Sequence[Block], limits: Limits
+) -> dict[int, str]:
     """What the loader says of blocks that only it can find again: ordinal to reason."""
     cls = provider_class("loader", loader_name)
     if not hasattr(cls, "verify_blocks"):
-        return {block.ordinal: f"loader {loader_name!r} cannot read the place of a block again" for block in blocks}
+        return {
+            block.ordinal: f"loader {loader_name!r} cannot read the place of a block again"
+            for block in blocks
+        }
     options = of_encoding(loader_name, found.summary.encoding)
     try:
         if traits_of(cls).isolated or traits_of(cls).engine:
             return verify_in_child(found.raw_path, loader_name, options, found.text, blocks, limits)
-        return dict(build("loader", loader_name, options).verify_blocks(found.raw_path, found.text, blocks))
+        return dict(
+            build("loader", loader_name, options).verify_blocks(found.raw_path, found.text, blocks)
+        )
     except DocumentError as error:
-        return {block.ordinal: f"the file cannot be read again ({error.code}: {error.message})" for block in blocks}
+        return {
+            block.ordinal: f"the file cannot be read again ({error.code}: {error.message})"
+            for block in blocks
+        }
 
 
 def _decoded(found: _Stored, start: int, end: int) -> str | None:
     if found.raw is None:
         return None
     try:
-        return found.raw[start:end].decode(found.summary.encoding, "replace" if found.summary.lossy else "strict")
+        return found.raw[start:end].decode(
+            found.summary.encoding, "replace" if found.summary.lossy else "strict"
+        )
     except UnicodeDecodeError:
         return None
 
@@ -243,7 +374,9 @@ def _lines_of(found: _Stored, start: int, end: int) -> tuple[int, int]:
 
 
 def _uncovered(found: _Stored, start: int, end: int, blocks: Sequence[Block]) -> str:
-    """The first text of facts [start, end) that stands in none of the blocks; white space needs none."""
+    """The first text of facts [start, end) that stands in none of the blocks; white space needs
+    none.
+    """
     at = start
     for block in blocks:
         if gap := found.text[at : max(at, block.start)].strip():
@@ -252,25 +385,42 @@ def _uncovered(found: _Stored, start: int, end: int, blocks: Sequence[Block]) ->
     return found.text[at:end].strip()
 
 
-def _origins(store: Store, version: Version, profiles: Mapping[str, str], edited: Sequence[Chunk]) -> dict[str, Chunk]:
+def _origins(
+    store: Store, version: Version, profiles: Mapping[str, str], edited: Sequence[Chunk]
+) -> dict[str, Chunk]:
     """The version's own chunks that the edited ones came from, by id."""
     wanted = {chunk_id for chunk in edited for chunk_id in chunk.edited_from}
     path = store.version_path(version, "chunks", profiles["chunks"]) if wanted else None
-    return {chunk.chunk_id: chunk for chunk in read_records(path, Chunk) if chunk.chunk_id in wanted} if path and path.is_file() else {}
+    return (
+        {chunk.chunk_id: chunk for chunk in read_records(path, Chunk) if chunk.chunk_id in wanted}
+        if path and path.is_file()
+        else {}
+    )
 
 
-def _edited_problem(found: _Stored, chunk: Chunk, origins: Mapping[str, Chunk], bad_blocks: Mapping[int, str]) -> str:
+def _edited_problem(
+    found: _Stored, chunk: Chunk, origins: Mapping[str, Chunk], bad_blocks: Mapping[int, str]
+) -> str:
     """Why the chunks that an edited one came from are not proved, or an empty string."""
     known = [origins[chunk_id] for chunk_id in chunk.edited_from if chunk_id in origins]
     if len(known) < len(chunk.edited_from):
         lost = next(chunk_id for chunk_id in chunk.edited_from if chunk_id not in origins)
-        return f"origin_missing: chunk {lost}, which it was edited from, is none of the version's own; run `rag rebuild`"
+        return (
+            f"origin_missing: chunk {lost}, which it was edited from, is none of the version's own;"
+            " run `rag rebuild`"
+        )
     for origin in known:
         if reason := _problem(found, origin, bad_blocks):
             return f"{reason} (of {origin.chunk_id}, which it was edited from)"
-    start, end = min(origin.norm_start for origin in known), max(origin.norm_end for origin in known)
+    start, end = (
+        min(origin.norm_start for origin in known),
+        max(origin.norm_end for origin in known),
+    )
     if not start <= chunk.norm_start <= chunk.norm_end <= end:
-        return f"origin_span: it claims characters {chunk.norm_start}-{chunk.norm_end}, what it was edited from are {start}-{end}"
+        return (
+            f"origin_span: it claims characters {chunk.norm_start}-{chunk.norm_end}, what it was"
+            f" edited from are {start}-{end}"
+        )
     return _span_problem(found, chunk) or _place_problem(found, chunk)
 
 
@@ -279,30 +429,60 @@ def _problem(found: _Stored, chunk: Chunk, bad_blocks: Mapping[int, str]) -> str
     if not chunk.chunk_text:  # a picture: its bytes are proved by their own hash
         return ""
     if found.normalised.text[chunk.norm_start : chunk.norm_end] != chunk.chunk_text:
-        return f"chunk_text: characters {chunk.norm_start}-{chunk.norm_end} of the normalised text are not the chunk's text"
+        return (
+            f"chunk_text: characters {chunk.norm_start}-{chunk.norm_end} of the normalised text are"
+            " not the chunk's text"
+        )
     if reason := _span_problem(found, chunk):
         return reason
     first, last = block_range(found.blocks, found.starts, chunk.fact_start, chunk.fact_end)
     if first == last:
         return f"no_block: no block covers facts {chunk.fact_start}-{chunk.fact_end}"
-    if reason := next((bad_blocks[block.ordinal] for block in found.blocks[first:last] if block.ordinal in bad_blocks), ""):
+    if reason := next(
+        (
+            bad_blocks[block.ordinal]
+            for block in found.blocks[first:last]
+            if block.ordinal in bad_blocks
+        ),
+        "",
+    ):
         return reason
     if gap := _uncovered(found, chunk.fact_start, chunk.fact_end, found.blocks[first:last]):
-        return f"uncovered: no block holds {gap[:60]!r} of facts {chunk.fact_start}-{chunk.fact_end}"
+        return (
+            f"uncovered: no block holds {gap[:60]!r} of facts {chunk.fact_start}-{chunk.fact_end}"
+        )
     if found.raw is not None:
         if chunk.byte_start is None or chunk.byte_end is None:
             return "chunk_bytes: the chunk has no byte range"
-        if _decoded(found, chunk.byte_start, chunk.byte_end) != found.text[chunk.fact_start : chunk.fact_end]:
-            return f"chunk_bytes: bytes {chunk.byte_start}-{chunk.byte_end} do not read as the chunk's facts"
-        if (lines := _lines_of(found, chunk.byte_start, chunk.byte_end)) != (chunk.line_start, chunk.line_end):
-            return f"chunk_lines: the bytes are lines {lines[0]}-{lines[1]}, the chunk says {chunk.line_start}-{chunk.line_end}"
+        if (
+            _decoded(found, chunk.byte_start, chunk.byte_end)
+            != found.text[chunk.fact_start : chunk.fact_end]
+        ):
+            return (
+                f"chunk_bytes: bytes {chunk.byte_start}-{chunk.byte_end} do not read as the chunk's"
+                " facts"
+            )
+        if (lines := _lines_of(found, chunk.byte_start, chunk.byte_end)) != (
+            chunk.line_start,
+            chunk.line_end,
+        ):
+            return (
+                f"chunk_lines: the bytes are lines {lines[0]}-{lines[1]}, the chunk says"
+                f" {chunk.line_start}-{chunk.line_end}"
+            )
     return _place_problem(found, chunk)
 
 
 def _span_problem(found: _Stored, chunk: Chunk) -> str:
     """Why the edits put the chunk elsewhere in the facts than it says, or an empty string."""
-    if found.normalised.span_to_facts(chunk.norm_start, chunk.norm_end) != (chunk.fact_start, chunk.fact_end):
-        return f"fact_span: the edits do not map the chunk to facts {chunk.fact_start}-{chunk.fact_end}"
+    if found.normalised.span_to_facts(chunk.norm_start, chunk.norm_end) != (
+        chunk.fact_start,
+        chunk.fact_end,
+    ):
+        return (
+            "fact_span: the edits do not map the chunk to facts"
+            f" {chunk.fact_start}-{chunk.fact_end}"
+        )
     return ""
 
 
@@ -323,7 +503,9 @@ class _Names:
     chunks: int  # how many there are, which bounds how often a text can repeat
 
     def problem(self, found: _Stored, chunk: Chunk) -> str:
-        """Why a chunk is not what its owner, its section and its text make it, or an empty string."""
+        """Why a chunk is not what its owner, its section and its text make it, or an empty
+        string.
+        """
         for name in ("doc_id", "version_id"):
             if (said := getattr(chunk, name)) != (own := getattr(self.version, name)):
                 return f"chunk_owner: {name} is {said!r}, the chunk is one of {own!r}"
@@ -334,7 +516,8 @@ class _Names:
         if not found.sections and self.strategy is None:  # an older caller, who has none
             return ""
         if section is None:
-            if not chunk.chunk_text and chunk.section_id == section_id(chunk.doc_id, PREAMBLE, 0):  # a picture of a document without text
+            # a picture of a document without text
+            if not chunk.chunk_text and chunk.section_id == section_id(chunk.doc_id, PREAMBLE, 0):
                 section = Section(chunk.section_id, PREAMBLE, 0, 0, 0, 0)
             else:
                 return f"chunk_section: the headings make no section {chunk.section_id}"
@@ -342,8 +525,14 @@ class _Names:
             if (said := getattr(chunk, name)) != (value := getattr(section, name)):
                 return f"chunk_section: {name} is {said!r}, the headings say {value!r}"
         whole = not self.version.edition and chunk.chunk_text
-        if whole and not section.norm_start <= chunk.norm_start <= chunk.norm_end <= section.norm_end:
-            return f"chunk_section: characters {chunk.norm_start}-{chunk.norm_end} are not in section {section.section_path!r}"
+        if (
+            whole
+            and not section.norm_start <= chunk.norm_start <= chunk.norm_end <= section.norm_end
+        ):
+            return (
+                f"chunk_section: characters {chunk.norm_start}-{chunk.norm_end} are not in section"
+                f" {section.section_path!r}"
+            )
         return ""
 
     def _id_problem(self, chunk: Chunk) -> str:
@@ -351,6 +540,16 @@ class _Names:
             return ""
         mark = fingerprint_text(chunk.chunk_text, self.strategy.cleaning)
         if chunk.chunk_fingerprint != mark:
-            return f"chunk_id: the text has fingerprint {mark[:12]}, recorded {chunk.chunk_fingerprint[:12]}"
-        names = (chunk_name(chunk.section_id, mark, nth, chunk.chunk_type) for nth in range(self.chunks + 1))
-        return "" if chunk.chunk_id in names else f"chunk_id: section and text of the chunk make another id than {chunk.chunk_id}"
+            return (
+                f"chunk_id: the text has fingerprint {mark[:12]}, recorded"
+                f" {chunk.chunk_fingerprint[:12]}"
+            )
+        names = (
+            chunk_name(chunk.section_id, mark, nth, chunk.chunk_type)
+            for nth in range(self.chunks + 1)
+        )
+        return (
+            ""
+            if chunk.chunk_id in names
+            else f"chunk_id: section and text of the chunk make another id than {chunk.chunk_id}"
+        )

@@ -1,8 +1,9 @@
 """Builds each stage's output for one version, from raw bytes to views, and reads it back.
 
-Every output's path holds its profile, so a stage whose output exists is reused, and switching a config back costs nothing. The last file
-a stage writes marks it complete; a crash before leaves nothing that a later run would take for finished. What a stage built is handed to
-the next one in memory and read back only where it is reused.
+Every output's path holds its profile, so a stage whose output exists is reused, and switching a
+config back costs nothing. The last file a stage writes marks it complete; a crash before leaves
+nothing that a later run would take for finished. What a stage built is handed to the next one in
+memory and read back only where it is reused.
 """
 
 from __future__ import annotations
@@ -63,9 +64,11 @@ _LONG_SECONDS = 1.0  # what took longer is made safe at once, whatever comes aft
 
 @dataclass(eq=False)
 class VersionBuild:
-    """Everything the stages of one version need and what they built; `origin` is the file's place on disk, for pictures beside it.
+    """Everything the stages of one version need and what they built; `origin` is the file's place
+    on disk, for pictures beside it.
 
-    With `deferred`, outputs become visible when the caller commits `writes`, otherwise at the end of each stage.
+    With `deferred`, outputs become visible when the caller commits `writes`, otherwise at the end
+    of each stage.
     """
 
     version: Version
@@ -79,8 +82,10 @@ class VersionBuild:
     on_image: Callable[[str, int, int], None] | None = None
     deferred: bool = False
     base_url: str = ""  # where a URL led in the end
-    reading: Future[Facts] | None = None  # the facts when another thread reads them ahead of this build
-    built: Future[Any] | None = None  # the `Built` of a child process that takes the version through all stages
+    # the facts when another thread reads them ahead of this build
+    reading: Future[Facts] | None = None
+    # the `Built` of a child process that takes the version through all stages
+    built: Future[Any] | None = None
     writes: Writes = field(default_factory=Writes)
 
     @cached_property
@@ -121,7 +126,9 @@ class VersionBuild:
     @cached_property
     def normalised(self) -> cleaning.Normalised:
         """The facts after the recorded edits."""
-        return cleaning.apply_edits(self.facts.text, read_records(self.path("edits", "sections"), Edit))
+        return cleaning.apply_edits(
+            self.facts.text, read_records(self.path("edits", "sections"), Edit)
+        )
 
     @cached_property
     def sections(self) -> list[Section]:
@@ -140,7 +147,9 @@ class VersionBuild:
 
 
 def load_facts(store: Store, version: Version, profile: str) -> Facts:
-    """The stored facts of a version's bytes. Raises IntegrityError when the text does not have its recorded hash."""
+    """The stored facts of a version's bytes. Raises IntegrityError when the text does not have its
+    recorded hash.
+    """
     folder = store.facts_dir(version, profile)
     text = (folder / "facts.md").read_bytes()
     facts = Facts(
@@ -151,28 +160,47 @@ def load_facts(store: Store, version: Version, profile: str) -> Facts:
     )
     if (found := hashlib.sha256(text).hexdigest()) != facts.summary.md_sha256:
         raise IntegrityError(
-            f"facts of {version.version_id} have hash {found[:12]}, recorded {facts.summary.md_sha256[:12]}; parse the file again"
+            f"facts of {version.version_id} have hash {found[:12]}, recorded"
+            f" {facts.summary.md_sha256[:12]}; parse the file again"
         )
     return facts
 
 
-# --- the stages, in order ----------------------------------------------------------------------------------------------
+# --- the stages, in order -----------------------------------------------------------------------
 
 
 def build_raw_document(work: VersionBuild) -> Done:
     """The stored bytes, hashed again."""
     path = work.store.raw_path(work.version.file_sha256)
     if not path.is_file():
-        raise IntegrityError(f"the bytes of {work.version.version_id} are gone from the store; ingest the file again", code="raw_missing")
+        raise IntegrityError(
+            f"the bytes of {work.version.version_id} are gone from the store; ingest the file"
+            " again",
+            code="raw_missing",
+        )
     if (found := sha256_file(path)) != work.version.file_sha256:
         raise IntegrityError(
-            f"the stored bytes of {work.version.version_id} have hash {found[:12]}; ingest the file again", code="raw_changed"
+            f"the stored bytes of {work.version.version_id} have hash {found[:12]}; ingest the file"
+            " again",
+            code="raw_changed",
         )
-    tracing.event("ingest.dedup_decision", {"doc_id": work.version.doc_id, "version_id": work.version.version_id, "decision": "continue"})
+    tracing.event(
+        "ingest.dedup_decision",
+        {
+            "doc_id": work.version.doc_id,
+            "version_id": work.version.version_id,
+            "decision": "continue",
+        },
+    )
     return (
         path,
         work.version.file_sha256,
-        {"bytes": work.version.size, "mime": work.version.mime, "hash_alg_id": "sha256", "revision": work.version.revision},
+        {
+            "bytes": work.version.size,
+            "mime": work.version.mime,
+            "hash_alg_id": "sha256",
+            "revision": work.version.revision,
+        },
         (),
     )
 
@@ -200,28 +228,50 @@ def build_facts(work: VersionBuild) -> Done:
         "pages_without_text": len(summary.pages_without_text),
         "pages_failed": len(summary.errors),
         "hidden_words": sum(len(item.text.split()) for item in summary.hidden),
-        "pages_out": len({*summary.pages_without_text, *(block.page for block in work.facts.blocks if block.page is not None)}),
+        "pages_out": len(
+            {
+                *summary.pages_without_text,
+                *(block.page for block in work.facts.blocks if block.page is not None),
+            }
+        ),
     }
-    tracing.event("ingest.parse_summary", {"version_id": version.version_id, **counts, "warnings": list(summary.warnings)})
+    tracing.event(
+        "ingest.parse_summary",
+        {"version_id": version.version_id, **counts, "warnings": list(summary.warnings)},
+    )
     return folder, summary.md_sha256, counts, summary.warnings
 
 
 def read_facts(work: VersionBuild) -> Facts:
-    """The facts that the version's loader makes of the stored bytes, nothing written. Raises DocumentError with the reason."""
+    """The facts that the version's loader makes of the stored bytes, nothing written. Raises
+    DocumentError with the reason.
+    """
     version = work.version
     path = work.store.raw_path(version.file_sha256)
     limits = work.settings.limits
     with faults.about(version.version_id):
-        return loading.load(path, version.filename, version.loader, work.strategy, limits, work.on_page, charset=version.charset)
+        return loading.load(
+            path,
+            version.filename,
+            version.loader,
+            work.strategy,
+            limits,
+            work.on_page,
+            charset=version.charset,
+        )
 
 
 def read_in_child(version: Version) -> bool:
-    """True when the version's format is read in a child process, so that several documents can be read at once."""
+    """True when the version's format is read in a child process, so that several documents can be
+    read at once.
+    """
     return traits("loader", version.loader).isolated
 
 
 def build_media(work: VersionBuild) -> Done:
-    """Images resolved to stored bytes, a missing one a row with its reason, and what models read in them where the strategy asks."""
+    """Images resolved to stored bytes, a missing one a row with its reason, and what models read in
+    them where the strategy asks.
+    """
     path = work.path("media")
     if fresh := work.force or not path.is_file():
         work.links = media.resolve(
@@ -235,14 +285,24 @@ def build_media(work: VersionBuild) -> Done:
         )
     texts_path, config = work.path("media_texts"), work.strategy.media_texts
     if image_reading.wanted(config) and (work.force or not texts_path.is_file()):
-        work.media_texts = image_reading.read_images(work.facts, work.links, work.store, config, work.on_image)
+        work.media_texts = image_reading.read_images(
+            work.facts, work.links, work.store, config, work.on_image
+        )
         work.writes.records(texts_path, MediaText, work.media_texts)
     _require_picture(work)
     sha256 = work.writes.records(path, MediaLink, work.links) if fresh else sha256_file(path)
     failed = [link for link in work.links if not link.asset_id and link.reason != media.BLANK]
-    counts = {"assets_total": len(work.links), "assets_failed": len(failed), "assets": len({x.asset_id for x in work.links if x.asset_id})}
+    counts = {
+        "assets_total": len(work.links),
+        "assets_failed": len(failed),
+        "assets": len({x.asset_id for x in work.links if x.asset_id}),
+    }
     found = sorted({link.asset_id for link in work.links if link.asset_id})[:50]
-    payload = {"version_id": work.version.version_id, "asset_ids": found, "failed": [link.origin_ref[:200] for link in failed][:50]}
+    payload = {
+        "version_id": work.version.version_id,
+        "asset_ids": found,
+        "failed": [link.origin_ref[:200] for link in failed][:50],
+    }
     tracing.event("ingest.assets_manifest", payload)
     warnings = tuple(f"image {link.origin_ref[:200]}: {link.reason}" for link in failed)
     if image_reading.wanted(config):
@@ -252,14 +312,25 @@ def build_media(work: VersionBuild) -> Done:
 
 
 def _require_picture(work: VersionBuild) -> None:
-    """Nothing where there is something to index. Raises DocumentError for an image file whose picture cannot be had."""
-    if work.facts.text.strip() or not work.links or any(link.asset_id or link.origin_ref != "file:" for link in work.links):
+    """Nothing where there is something to index. Raises DocumentError for an image file whose
+    picture cannot be had.
+    """
+    if (
+        work.facts.text.strip()
+        or not work.links
+        or any(link.asset_id or link.origin_ref != "file:" for link in work.links)
+    ):
         return
     code, _, why = work.links[0].reason.partition(": ")
     config = work.strategy.media
     said = {
-        "too_many_pixels": f"it has more than media.max_pixels = {config.max_pixels} pixels; make it smaller, or raise that",
-        "too_large": f"it is above media.max_bytes = {config.max_bytes}; make it smaller, or raise that",
+        "too_many_pixels": (
+            f"it has more than media.max_pixels = {config.max_pixels} pixels; make it smaller, or"
+            " raise that"
+        ),
+        "too_large": (
+            f"it is above media.max_bytes = {config.max_bytes}; make it smaller, or raise that"
+        ),
         "type_not_read": f"images of type {why} are not read; save it as PNG",
     }.get(code, f"{why or 'its content is damaged'}; save it again")
     known = "too_large" if code.startswith("too_") else "broken_file"
@@ -269,7 +340,10 @@ def _require_picture(work: VersionBuild) -> None:
 def _whereabouts(work: VersionBuild) -> dict[str, Any]:
     """Where relative references of the document lead: a folder and its root, or a URL."""
     if work.version.source_uri.lower().startswith(("http://", "https://")):
-        base_url = urljoin(work.base_url or work.version.source_uri, str(work.facts.summary.metadata.get("base_url", "")))
+        base_url = urljoin(
+            work.base_url or work.version.source_uri,
+            str(work.facts.summary.metadata.get("base_url", "")),
+        )
         return {"base_dir": None, "root": None, "base_url": base_url}
     base = work.origin.parent if work.origin else None
     return {"base_dir": base, "root": work.root or base}
@@ -280,13 +354,22 @@ def build_sections(work: VersionBuild) -> Done:
     path, edits_path = work.path("sections"), work.path("edits", "sections")
     config = work.strategy.sectioner
     if work.force or not path.is_file():
-        with tracing.span("stage.transform_pre", provider_type="transformer", provider_id="edits",
-                          profile_id=text_norm_profile_id(work.strategy.cleaning)) as span:  # fmt: skip
+        with tracing.span(
+            "stage.transform_pre",
+            provider_type="transformer",
+            provider_id="edits",
+            profile_id=text_norm_profile_id(work.strategy.cleaning),
+        ) as span:
             work.normalised = cleaning.normalise(work.facts, work.links, work.strategy.cleaning)
-            span.set(edits=len(work.normalised.edits), removed_chars=len(work.facts.text) - len(work.normalised.text))
+            span.set(
+                edits=len(work.normalised.edits),
+                removed_chars=len(work.facts.text) - len(work.normalised.text),
+            )
         headings = sections.headings_of(work.facts, work.normalised)
         sectioner = build("sectioner", config.provider, config.options)
-        work.sections = list(sectioner.sections(work.normalised.text, headings, work.version.doc_id))
+        work.sections = list(
+            sectioner.sections(work.normalised.text, headings, work.version.doc_id)
+        )
         work.writes.records(edits_path, Edit, work.normalised.edits)
         sha256 = work.writes.records(path, Section, work.sections)
     else:
@@ -296,7 +379,10 @@ def build_sections(work: VersionBuild) -> Done:
         "section_hash": sections.section_hash(work.sections, work.normalised.text),
         "edits": len(work.normalised.edits),
         "removed_chars": len(work.facts.text) - len(work.normalised.text),
-        **{f"dropped_{reason}": words for reason, words in word_counts(removed_text(work.facts, work.normalised)).items()},
+        **{
+            f"dropped_{reason}": words
+            for reason, words in word_counts(removed_text(work.facts, work.normalised)).items()
+        },
     }
     tracing.event("ingest.section_stats", counts)
     return path, sha256, counts, ()
@@ -307,7 +393,15 @@ def build_chunks(work: VersionBuild) -> Done:
     path = work.path("chunks")
     if fresh := work.force or not path.is_file():
         chunker = chunking.chunker_of(work.strategy)
-        work.chunks = chunking.cut(work.version, work.facts, work.normalised, work.sections, chunker, work.strategy, work.links)
+        work.chunks = chunking.cut(
+            work.version,
+            work.facts,
+            work.normalised,
+            work.sections,
+            chunker,
+            work.strategy,
+            work.links,
+        )
         sha256 = work.writes.records(path, Chunk, work.chunks)
     else:
         sha256 = sha256_file(path)
@@ -330,15 +424,27 @@ def build_chunks(work: VersionBuild) -> Done:
 
 
 def _kept_pages(work: VersionBuild, fresh: bool) -> list[PageKept]:
-    """How much of each page stands in the chunks, as measured when they were cut; texts, which are read in no time, are measured again."""
+    """How much of each page stands in the chunks, as measured when they were cut; texts, which are
+    read in no time, are measured again.
+    """
     path, paged = work.path("kept", "chunks"), work.facts.summary.pages > 0
     if paged and not fresh:
         return read_records(path, PageKept) if path.is_file() else []
-    raw, loader, limits = work.store.raw_path(work.version.file_sha256), work.version.loader, work.settings.limits
+    raw, loader, limits = (
+        work.store.raw_path(work.version.file_sha256),
+        work.version.loader,
+        work.settings.limits,
+    )
     try:
         rows = kept_text.measure(raw, loader, work.facts, work.normalised, work.chunks, limits)
-    except DocumentError as error:  # the document was read: that the second reader cannot is no fault of its chunks
-        logging.getLogger(__name__).warning("%s: text_kept was not measured: [%s] %s", work.version.version_id, error.code, error.message)
+    # the document was read: that the second reader cannot is no fault of its chunks
+    except DocumentError as error:
+        logging.getLogger(__name__).warning(
+            "%s: text_kept was not measured: [%s] %s",
+            work.version.version_id,
+            error.code,
+            error.message,
+        )
         return []
     if paged:
         work.writes.records(path, PageKept, rows)
@@ -360,10 +466,17 @@ def build_views(work: VersionBuild) -> Done:
         "with_text": sum(bool(view.dense_text.strip()) for view in work.views),
         **(said.counts if config.describe.provider != "none" else {}),
     }
-    return path, sha256, counts, (*enrichment.low_quality(work.chunks, work.views, config.quality), *said.warnings)
+    return (
+        path,
+        sha256,
+        counts,
+        (*enrichment.low_quality(work.chunks, work.views, config.quality), *said.warnings),
+    )
 
 
-def views_of(work: VersionBuild, chunks: Sequence[Chunk], said: describing.Descriptions) -> list[View]:
+def views_of(
+    work: VersionBuild, chunks: Sequence[Chunk], said: describing.Descriptions
+) -> list[View]:
     """The retrieval texts of chunks of this version; `said` is what a model wrote about them."""
     config = work.strategy.views
     return enrichment.views(
@@ -388,14 +501,21 @@ STAGES: dict[str, tuple[str, str, Callable[[VersionBuild], Done]]] = {
 
 
 def build_stage(stage: str, work: VersionBuild) -> StageOutcome:
-    """The outcome of one stage, its span traced; an output that exists is reused. Raises RagError with the reason."""
+    """The outcome of one stage, its span traced; an output that exists is reused. Raises RagError
+    with the reason.
+    """
     span_name, _, function = STAGES[stage]
     started = time.perf_counter()
     reused = not work.force and marker(stage, work).is_file()
     version_id = work.version.version_id
     with (
         faults.about(version_id),
-        tracing.span(span_name, **_provider(stage, work), profile_id=work.profiles[stage], version_id=version_id) as span,
+        tracing.span(
+            span_name,
+            **_provider(stage, work),
+            profile_id=work.profiles[stage],
+            version_id=version_id,
+        ) as span,
     ):
         complete = len(work.writes)
         try:
@@ -407,12 +527,24 @@ def build_stage(stage: str, work: VersionBuild) -> StageOutcome:
             work.writes.commit()
         span.set(reused=reused, **counts)
     relative = path.relative_to(work.store.home).as_posix()
-    return StageOutcome(stage, work.profiles[stage], reused, time.perf_counter() - started, relative, sha256, counts, tuple(warnings))
+    return StageOutcome(
+        stage,
+        work.profiles[stage],
+        reused,
+        time.perf_counter() - started,
+        relative,
+        sha256,
+        counts,
+        tuple(warnings),
+    )
 
 
-def build_stages(stages: Sequence[str], work: VersionBuild) -> tuple[list[StageOutcome], Failure | None]:
-    """The outcomes of those of the stages that lead to the views, in order, and in which one the version failed: one document's failure is
-    no other's."""
+def build_stages(
+    stages: Sequence[str], work: VersionBuild
+) -> tuple[list[StageOutcome], Failure | None]:
+    """The outcomes of those of the stages that lead to the views, in order, and in which one the
+    version failed: one document's failure is no other's.
+    """
     outcomes: list[StageOutcome] = []
     for stage in (stage for stage in stages if stage in STAGES):
         with faults.Attempt(f"stage.{stage}") as attempt:
@@ -428,7 +560,11 @@ def marker(stage: str, work: VersionBuild) -> Path:
         return work.store.raw_path(work.version.file_sha256)
     if stage == "facts":
         return work.store.facts_dir(work.version, work.profiles["facts"]) / "summary.json"
-    if stage == "media" and image_reading.wanted(work.strategy.media_texts) and not work.path("media_texts").is_file():
+    if (
+        stage == "media"
+        and image_reading.wanted(work.strategy.media_texts)
+        and not work.path("media_texts").is_file()
+    ):
         return work.path("media_texts")
     return work.path(stage)
 
@@ -442,6 +578,15 @@ def _provider(stage: str, work: VersionBuild) -> dict[str, str]:
         "sectioner": strategy.sectioner.provider,
         "chunker": strategy.chunker.provider,
     }
-    if kind not in names:  # the store and the images have one way of working, versioned with their stage
-        return {"provider_type": kind, "provider_id": "sha256", "provider_version": STAGE_CODE_VERSIONS[stage]}
-    return {"provider_type": kind, "provider_id": names[kind], "provider_version": provider_version(kind, names[kind])}
+    # the store and the images have one way of working, versioned with their stage
+    if kind not in names:
+        return {
+            "provider_type": kind,
+            "provider_id": "sha256",
+            "provider_version": STAGE_CODE_VERSIONS[stage],
+        }
+    return {
+        "provider_type": kind,
+        "provider_id": names[kind],
+        "provider_version": provider_version(kind, names[kind]),
+    }

@@ -1,8 +1,10 @@
 """Retrieval texts: what the embedder and the word index read of a chunk; citations never show them.
 
-How readable a chunk is, as one figure from 0 to 1 made of what is measured without a model (seed 004, quality_score).
+How readable a chunk is, as one figure from 0 to 1 made of what is measured without a model (seed
+004, quality_score).
 
-The texts of images in the views of chunks: what OCR read and what captions say, each bound to its asset_id.
+The texts of images in the views of chunks: what OCR read and what captions say, each bound to its
+asset_id.
 """
 
 from __future__ import annotations
@@ -16,7 +18,13 @@ from dataclasses import dataclass
 from string import Formatter
 from typing import ClassVar
 
-from rag_platform.config.settings import CleaningConfig, QualityConfig, Strategy, ViewConfig, canonical_json
+from rag_platform.config.settings import (
+    CleaningConfig,
+    QualityConfig,
+    Strategy,
+    ViewConfig,
+    canonical_json,
+)
 from rag_platform.documents.descriptions import Description
 from rag_platform.errors import ConfigError
 from rag_platform.ir import Chunk, MediaText, View
@@ -41,14 +49,18 @@ def views(
     descriptions: Mapping[str, Description] | None = None,
     embedder: Embedder | None = None,
 ) -> list[View]:
-    """One view per chunk, in order; a chunk without text, terms and texts of its images has empty texts and is not to be indexed.
+    """One view per chunk, in order; a chunk without text, terms and texts of its images has empty
+    texts and is not to be indexed.
 
-    A chunk that is nothing but pictures is read as the texts of its pictures. Others have them among their terms, as a chunk that goes on
-    with a table has the table's head, so that its rows are found by their columns. `content_hash` is the sha256 of the canonical dense
-    text: the embedding cache key. Raises ConfigError for an unknown template field; keyphrases by keybert need the embedder.
+    A chunk that is nothing but pictures is read as the texts of its pictures. Others have them
+    among their terms, as a chunk that goes on with a table has the table's head, so that its rows
+    are found by their columns. `content_hash` is the sha256 of the canonical dense text: the
+    embedding cache key. Raises ConfigError for an unknown template field; keyphrases by keybert
+    need the embedder.
     """
     dense, sparse = template_parts(config.dense_template), template_parts(config.sparse_template)
-    indexed = [chunk for chunk in chunks if chunk.chunk_type != "parent"]  # parents are read through their children
+    # parents are read through their children
+    indexed = [chunk for chunk in chunks if chunk.chunk_type != "parent"]
     heads = table_heads(indexed) if any(field == "terms" for _, field in (*dense, *sparse)) else {}
     texts = media_texts or {}
     found: list[View] = []
@@ -74,9 +86,27 @@ def views(
         dense_text, sparse_text = filled(dense, values), filled(sparse, values)
         if not text and not values["terms"]:
             dense_text = sparse_text = ""
-        score = quality_score(text, config.quality, None if chunk.chunk_text else _confidence(chunk, texts)) if text else None
+        score = (
+            quality_score(
+                text, config.quality, None if chunk.chunk_text else _confidence(chunk, texts)
+            )
+            if text
+            else None
+        )
         content_hash = fingerprint_text(dense_text, cleaning)
-        found.append(View(chunk.chunk_id, dense_text, sparse_text, content_hash, keys, score, said.title, said.summary, said.tags))
+        found.append(
+            View(
+                chunk.chunk_id,
+                dense_text,
+                sparse_text,
+                content_hash,
+                keys,
+                score,
+                said.title,
+                said.summary,
+                said.tags,
+            )
+        )
     return found
 
 
@@ -101,27 +131,56 @@ def _confidence(chunk: Chunk, texts: Mapping[str, MediaText]) -> float | None:
 
 
 def low_quality(chunks: Sequence[Chunk], found: Sequence[View], config: QualityConfig) -> list[str]:
-    """Warnings about the chunks of a document that score below the threshold; a fixed sample of them goes to the log as events."""
+    """Warnings about the chunks of a document that score below the threshold; a fixed sample of
+    them goes to the log as events.
+    """
     rules = config.observability
     if not rules.enabled:
         return []
-    scored = [(view.quality_score, chunk) for view, chunk in zip(found, chunks, strict=True) if view.quality_score is not None]
-    low = sorted(((score, chunk) for score, chunk in scored if score < rules.threshold), key=lambda item: (item[0], item[1].chunk_index))
+    scored = [
+        (view.quality_score, chunk)
+        for view, chunk in zip(found, chunks, strict=True)
+        if view.quality_score is not None
+    ]
+    low = sorted(
+        ((score, chunk) for score, chunk in scored if score < rules.threshold),
+        key=lambda item: (item[0], item[1].chunk_index),
+    )
     if not low:
         return []
     for score, chunk in low:
-        if int(chunk.chunk_fingerprint[:8] or "0", 16) < rules.sample_rate * 0x1_0000_0000:  # the same chunks every time
-            payload = {"chunk_id": chunk.chunk_id, "version_id": chunk.version_id, "quality_score": score, "text": chunk.chunk_text[:200]}
+        # the same chunks every time
+        if int(chunk.chunk_fingerprint[:8] or "0", 16) < rules.sample_rate * 0x1_0000_0000:
+            payload = {
+                "chunk_id": chunk.chunk_id,
+                "version_id": chunk.version_id,
+                "quality_score": score,
+                "text": chunk.chunk_text[:200],
+            }
             tracing.event("ingest.low_quality", payload)
     worst, chunk = low[0]
-    place = f" (page {chunk.page_start})" if chunk.page_start else f" (line {chunk.line_start})" if chunk.line_start else ""
-    many = "; the text may be garbled or badly recognised" if len(low) > rules.alert_ratio * len(scored) else ""
-    return [f"{len(low)} of {len(scored)} chunks have a quality below {rules.threshold}, the lowest {worst} in chunk "
-            f"{chunk.chunk_index}{place}{many}"]  # fmt: skip
+    place = (
+        f" (page {chunk.page_start})"
+        if chunk.page_start
+        else f" (line {chunk.line_start})"
+        if chunk.line_start
+        else ""
+    )
+    many = (
+        "; the text may be garbled or badly recognised"
+        if len(low) > rules.alert_ratio * len(scored)
+        else ""
+    )
+    return [
+        f"{len(low)} of {len(scored)} chunks have a quality below {rules.threshold}, the lowest"
+        f" {worst} in chunk {chunk.chunk_index}{place}{many}"
+    ]
 
 
 def table_heads(chunks: Sequence[Chunk]) -> dict[str, tuple[str, ...]]:
-    """The head row of the table, by chunk_id, for every chunk that starts inside one begun in a chunk before it."""
+    """The head row of the table, by chunk_id, for every chunk that starts inside one begun in a
+    chunk before it.
+    """
     found: dict[str, tuple[str, ...]] = {}
     head: tuple[str, ...] = ()
     section_id = ""
@@ -136,51 +195,74 @@ def table_heads(chunks: Sequence[Chunk]) -> dict[str, tuple[str, ...]]:
 
 
 def _open_head(lines: Sequence[str], before: tuple[str, ...]) -> tuple[str, ...]:
-    """The cells of the head of the table in which the lines end; that of the table before them when they hold nothing but rows."""
+    """The cells of the head of the table in which the lines end; that of the table before them when
+    they hold nothing but rows.
+    """
     for index in range(len(lines) - 1, -1, -1):
         if "|" not in lines[index]:
             return ()
         if index and DELIMITER.fullmatch(lines[index]):
-            return tuple(cell.strip() for cell in lines[index - 1].strip().strip("|").split("|") if cell.strip())
+            return tuple(
+                cell.strip()
+                for cell in lines[index - 1].strip().strip("|").split("|")
+                if cell.strip()
+            )
     return before
 
 
 def template_parts(template: str) -> list[tuple[str, str | None]]:
     """(literal, field) pairs of a template. Raises ConfigError naming a field that is not known."""
     try:
-        parts = [(literal, field) for literal, field, spec, conversion in Formatter().parse(template)]
+        parts = [
+            (literal, field) for literal, field, spec, conversion in Formatter().parse(template)
+        ]
     except ValueError as error:
         raise ConfigError(f"view template {template!r} is not well formed: {error}") from error
     for _, field in parts:
         if field is not None and field not in FIELDS:
-            raise ConfigError(f"view template {template!r} names {field!r}; known fields: {', '.join(FIELDS)}")
+            raise ConfigError(
+                f"view template {template!r} names {field!r}; known fields: {', '.join(FIELDS)}"
+            )
     return parts
 
 
 def filled(parts: Iterable[tuple[str, str | None]], values: dict[str, str]) -> str:
-    """The template with its fields, trimmed at the end, without the blank lines that empty fields leave at its start."""
-    text = "".join(literal + (values[field] if field is not None else "") for literal, field in parts)
+    """The template with its fields, trimmed at the end, without the blank lines that empty fields
+    leave at its start.
+    """
+    text = "".join(
+        literal + (values[field] if field is not None else "") for literal, field in parts
+    )
     return text.lstrip("\n").rstrip()
 
 
 _GARBLED_LIMIT = 0.2  # a text a fifth of which is unprintable reads as nothing
-_PLAIN = re.compile(r"""[\w!"#$%&'()*+,\-./:;<=>?@[\\\]^`{|}~]+""")  # letters, digits, and the punctuation of ASCII
+# letters, digits, and the punctuation of ASCII
+_PLAIN = re.compile(r"""[\w!"#$%&'()*+,\-./:;<=>?@[\\\]^`{|}~]+""")
 
 
 def quality_score(text: str, config: QualityConfig, ocr_confidence: float | None = None) -> float:
     """The weighted mean, rounded to 4 places, of up to four figures between 0 (bad) and 1 (good):
 
-    garbled   1 - u / 0.2, at least 0; u is the share of control, private, unassigned and replacement characters among all
-    valid     the share of letters, marks, digits and punctuation among the characters that are not white space
-    length    0 below `min_len` characters, 1 from `sat_len` on, (length - min_len) / (sat_len - min_len) between
-    ocr       the mean confidence of the recognised lines; without it the other weights are divided by their sum
+    garbled   1 - u / 0.2, at least 0; u is the share of control, private, unassigned and
+              replacement characters among all
+    valid     the share of letters, marks, digits and punctuation among the characters that are not
+              white space
+    length    0 below `min_len` characters, 1 from `sat_len` on, (length - min_len) / (sat_len -
+              min_len) between
+    ocr       the mean confidence of the recognised lines; without it the other weights are divided
+              by their sum
 
     A blank text has 0.
     """
     stripped = text.strip()
     if not stripped:
         return 0.0
-    figures = {"garbled": _garbled(stripped), "valid": _valid(stripped), "length": _length(len(stripped), config)}
+    figures = {
+        "garbled": _garbled(stripped),
+        "valid": _valid(stripped),
+        "length": _length(len(stripped), config),
+    }
     if ocr_confidence is not None:
         figures["ocr"] = min(1.0, max(0.0, ocr_confidence))
     weighted = [(getattr(config.weights, name), figure) for name, figure in figures.items()]
@@ -191,18 +273,24 @@ def quality_score(text: str, config: QualityConfig, ocr_confidence: float | None
 def _garbled(text: str) -> float:
     if " ".join(text.split()).isprintable() and "\ufffd" not in text:
         return 1.0
-    unreadable = sum(char == "\ufffd" or (not char.isprintable() and not char.isspace() and not _is_format(char)) for char in text)
+    unreadable = sum(
+        char == "\ufffd" or (not char.isprintable() and not char.isspace() and not _is_format(char))
+        for char in text
+    )
     return max(0.0, 1.0 - unreadable / len(text) / _GARBLED_LIMIT)
 
 
 def _is_format(char: str) -> bool:
-    """Joiners, soft hyphens and direction marks are invisible, but they belong to well-written text."""
+    """Joiners, soft hyphens and direction marks are invisible, but they belong to well-written
+    text.
+    """
     return unicodedata.category(char) == "Cf"
 
 
 def _valid(text: str) -> float:
     inked = "".join(text.split())
-    rest = _PLAIN.sub("", inked)  # in most texts a handful of characters, which are looked up one by one
+    # in most texts a handful of characters, which are looked up one by one
+    rest = _PLAIN.sub("", inked)
     good = len(inked) - len(rest) + sum(unicodedata.category(char)[0] in "PM" for char in rest)
     return good / len(inked)
 
@@ -231,13 +319,20 @@ class NoOcr:
 def terms_of(chunk: Chunk, texts: Mapping[str, MediaText]) -> str:
     """The texts of the chunk's images, captions first; empty when none of them has one.
 
-    Each stands behind a marker that names its image (seed 000 §3.6.4), `[image_caption asset_id=...]` or `[image_ocr asset_id=...]`.
-    The OCR text of a chunk that is nothing but a picture has no marker: it is the text of the page.
+    Each stands behind a marker that names its image (seed 000 §3.6.4), `[image_caption
+    asset_id=...]` or `[image_ocr asset_id=...]`. The OCR text of a chunk that is nothing but a
+    picture has no marker: it is the text of the page.
     """
     found = [texts[asset_id] for asset_id in chunk.asset_ids if asset_id in texts]
-    captions = [f"[image_caption asset_id={text.asset_id}] {text.caption}" for text in found if text.caption]
+    captions = [
+        f"[image_caption asset_id={text.asset_id}] {text.caption}" for text in found if text.caption
+    ]
     if chunk.chunk_text:
-        read = [f"[image_ocr asset_id={text.asset_id}] {text.ocr_text}" for text in found if text.ocr_text]
+        read = [
+            f"[image_ocr asset_id={text.asset_id}] {text.ocr_text}"
+            for text in found
+            if text.ocr_text
+        ]
     else:
         read = [text.ocr_text for text in found if text.ocr_text]
     return "\n".join([*captions, *read] if chunk.chunk_text else [*read, *captions])

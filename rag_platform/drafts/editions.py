@@ -1,7 +1,9 @@
-"""Editions: the chunks and views of a version as a published draft makes them, stored beside the version's own, which stay as they are.
+"""Editions: the chunks and views of a version as a published draft makes them, stored beside the
+version's own, which stay as they are.
 
-The edits of a document go along with it: when a version is built anew (another config) or a newer one comes, the operations of the
-published draft are applied to its chunks. Those whose chunks are gone become conflicts of the draft, told and kept.
+The edits of a document go along with it: when a version is built anew (another config) or a newer
+one comes, the operations of the published draft are applied to its chunks. Those whose chunks are
+gone become conflicts of the draft, told and kept.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ CODE_VERSION = "1"  # of what operations do; another one makes other editions
 
 @dataclass(frozen=True, slots=True)
 class Edition:
-    """A version with operations applied: what it is called, what was given, and what the document's readers had before."""
+    """A version with operations applied: what it is called, what was given, and what the document's
+    readers had before.
+    """
 
     version: Version
     name: str  # empty for the version as it was cut
@@ -37,18 +41,31 @@ class Edition:
 
 def base_of(work: VersionBuild) -> Base:
     """What a draft of this version is made over; its stages up to chunks must be there."""
-    return Base(work.version.doc_id, work.chunks, work.normalised, Places(work.facts), work.links, work.strategy.cleaning)
+    return Base(
+        work.version.doc_id,
+        work.chunks,
+        work.normalised,
+        Places(work.facts),
+        work.links,
+        work.strategy.cleaning,
+    )
 
 
 def edition_name(operations: Sequence[Json], chunks_profile: str) -> str:
     """The fingerprint of operations over the chunks of a profile, empty without operations."""
-    return fingerprint(list(operations), chunks_profile, CODE_VERSION, length=12) if operations else ""
+    return (
+        fingerprint(list(operations), chunks_profile, CODE_VERSION, length=12) if operations else ""
+    )
 
 
-def build_edition(work: VersionBuild, given: Sequence[Json], before: Sequence[Json] = ()) -> Edition:
-    """The edition that the operations make of a version, its chunks and views stored; from now on the build has these.
+def build_edition(
+    work: VersionBuild, given: Sequence[Json], before: Sequence[Json] = ()
+) -> Edition:
+    """The edition that the operations make of a version, its chunks and views stored; from now on
+    the build has these.
 
-    With `work.deferred` the files become visible when the caller commits `work.writes`. Operations that do not apply are its problems.
+    With `work.deferred` the files become visible when the caller commits `work.writes`. Operations
+    that do not apply are its problems.
     """
     edited = apply(base_of(work), given)
     name = edition_name(edited.operations, work.profiles["chunks"])
@@ -57,7 +74,9 @@ def build_edition(work: VersionBuild, given: Sequence[Json], before: Sequence[Js
         chunks = edited.chunks
         path = work.path("views", edition=name)
         if work.force or not path.is_file():
-            said = descriptions.describe(chunks, work.strategy.views.describe, work.store.descriptions_path)
+            said = descriptions.describe(
+                chunks, work.strategy.views.describe, work.store.descriptions_path
+            )
             views = views_of(work, chunks, said)
             work.writes.records(work.path("chunks", edition=name), Chunk, chunks)
             work.writes.records(path, View, views)
@@ -68,14 +87,19 @@ def build_edition(work: VersionBuild, given: Sequence[Json], before: Sequence[Js
             views = read_records(path, View)
         work.chunks, work.views = chunks, views
         warnings += chunking.beyond_window(chunks, work.strategy).warnings
-        warnings += [] if chunks else ["every chunk is disabled: nothing of the document can be found"]
+        warnings += (
+            [] if chunks else ["every chunk is disabled: nothing of the document can be found"]
+        )
     if edited.problems:
         count = f"{len(edited.problems)} of {len(given)} edits by hand"
-        warnings.append(f"{count} name chunks that this version no longer has; `rag drafts show {work.version.doc_id}` lists them")
+        warnings.append(
+            f"{count} name chunks that this version no longer has; `rag drafts show"
+            f" {work.version.doc_id}` lists them"
+        )
     return Edition(work.version, name, tuple(given), edited, tuple(before), tuple(warnings))
 
 
-# --- the ledger ----------------------------------------------------------------------------------------------------------
+# --- the ledger ---------------------------------------------------------------------------------
 
 
 def draft_of(ledger: Ledger, namespace: str, doc_id: str) -> Draft | None:
@@ -84,7 +108,9 @@ def draft_of(ledger: Ledger, namespace: str, doc_id: str) -> Draft | None:
 
 
 def published_operations(ledger: Ledger, document: Document) -> tuple[Json, ...]:
-    """The operations in which a document is read now or, where nothing of it is live, was when it was edited last."""
+    """The operations in which a document is read now or, where nothing of it is live, was when it
+    was edited last.
+    """
     draft = draft_of(ledger, document.namespace, document.doc_id)
     version_id = document.live_version or (draft.version_id if draft else None)
     edition = ledger.version(version_id).edition if version_id else ""
@@ -92,7 +118,9 @@ def published_operations(ledger: Ledger, document: Document) -> tuple[Json, ...]
 
 
 def to_carry(ledger: Ledger, document: Document) -> tuple[Json, ...]:
-    """The operations that another build of the document gets: the published ones, and those that conflicted with an earlier build."""
+    """The operations that another build of the document gets: the published ones, and those that
+    conflicted with an earlier build.
+    """
     published = published_operations(ledger, document)
     draft = draft_of(ledger, document.namespace, document.doc_id)
     return whole(draft) if draft is not None and draft.operations == published else published
@@ -108,19 +136,28 @@ def whole(draft: Draft) -> tuple[Json, ...]:
 
 def conflicts_of(problems: Sequence[Problem]) -> tuple[Json, ...]:
     """Problems as a draft keeps them."""
-    return tuple({"index": p.index, "operation": p.operation, "code": p.code, "reason": p.reason} for p in problems)
+    return tuple(
+        {"index": p.index, "operation": p.operation, "code": p.code, "reason": p.reason}
+        for p in problems
+    )
 
 
 def record(edition: Edition, *, store: Store, ledger: Ledger) -> None:
-    """Record a version's edition and, where the version is or goes live, that its draft is published, with what could not be carried over.
+    """Record a version's edition and, where the version is or goes live, that its draft is
+    published, with what could not be carried over.
 
-    A draft with edits beyond the published ones is left as it is. To be called before the version is completed: a crash between repeats it.
+    A draft with edits beyond the published ones is left as it is. To be called before the version
+    is completed: a crash between repeats it.
     """
     version, edited = edition.version, edition.edited
     with store.drafting(version.namespace):
         ledger.put_edition(version.version_id, edition.name, edited.operations)
         document = ledger.document(version.namespace, version.doc_id)
-        follows = not document.pinned and document.status != "deleted" and document.wanted_version == version.version_id
+        follows = (
+            not document.pinned
+            and document.status != "deleted"
+            and document.wanted_version == version.version_id
+        )
         if document.live_version != version.version_id and not follows:
             return
         draft = draft_of(ledger, version.namespace, version.doc_id)
@@ -132,4 +169,12 @@ def record(edition: Edition, *, store: Store, ledger: Ledger) -> None:
         settled = draft or Draft(version.namespace, version.doc_id, version.version_id)
         conflicts = conflicts_of(edited.problems)
         state = "open" if conflicts else "published"
-        ledger.put_draft(replace(settled, version_id=version.version_id, operations=edited.operations, conflicts=conflicts, state=state))
+        ledger.put_draft(
+            replace(
+                settled,
+                version_id=version.version_id,
+                operations=edited.operations,
+                conflicts=conflicts,
+                state=state,
+            )
+        )

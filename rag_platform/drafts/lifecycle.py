@@ -1,7 +1,9 @@
-"""Drafts of a namespace: opened over the live version of a document, changed one operation at a time, published by a job.
+"""Drafts of a namespace: opened over the live version of a document, changed one operation at a
+time, published by a job.
 
-A document has one draft. Publishing makes an edition of the live version and releases it; the draft stays, as what is published, and is
-what the next edits go on from. A draft made over an older version says which of its edits the newer one no longer takes.
+A document has one draft. Publishing makes an edition of the live version and releases it; the draft
+stays, as what is published, and is what the next edits go on from. A draft made over an older
+version says which of its edits the newer one no longer takes.
 """
 
 from __future__ import annotations
@@ -14,7 +16,14 @@ from rag_platform.config.profiles import stage_profiles
 from rag_platform.config.settings import Settings, Strategy
 from rag_platform.documents.lookup import named_document
 from rag_platform.documents.versions import VersionBuild
-from rag_platform.drafts.editions import base_of, conflicts_of, draft_of, edition_name, published_operations, whole
+from rag_platform.drafts.editions import (
+    base_of,
+    conflicts_of,
+    draft_of,
+    edition_name,
+    published_operations,
+    whole,
+)
 from rag_platform.drafts.operations import Base, Edited, apply, extended
 from rag_platform.errors import InputError, NotFoundError, ReleaseError
 from rag_platform.ir import Document, Json, Version
@@ -28,7 +37,8 @@ from rag_platform.storage.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A draft over the live version of its document: what its operations make of the chunks, and what readers have now.
+    """A draft over the live version of its document: what its operations make of the chunks, and
+    what readers have now.
 
     `edited.problems` are its conflicts. `work` reads the stage outputs of the version.
     """
@@ -64,113 +74,194 @@ class Drafts:
     ledger: Ledger
 
     def open(self, doc_id: str) -> Opened:
-        """The draft of a document, or a new one that is not stored; what names one document may stand for its id.
+        """The draft of a document, or a new one that is not stored; what names one document may
+        stand for its id.
 
         Raises NotFoundError, InputError `ambiguous`, ReleaseError `stale_versions`.
         """
         document = named_document(self.ledger, self.namespace, doc_id)
         doc_id = document.doc_id
         if document.live_version is None:
-            raise NotFoundError(f"document {doc_id} has no live version ({document.status}); ingest it first", code="not_live")
+            raise NotFoundError(
+                f"document {doc_id} has no live version ({document.status}); ingest it first",
+                code="not_live",
+            )
         version = self.ledger.version(document.live_version)
         work = VersionBuild(version, self.strategy, self.settings, self.store)
-        if version.counts.get("profile") != stage_profiles(self.strategy)["embeddings"] or not work.path("chunks").is_file():
-            raise ReleaseError(f"{version.version_id} was built under another config; run `rag rebuild` first", code="stale_versions")
+        if (
+            version.counts.get("profile") != stage_profiles(self.strategy)["embeddings"]
+            or not work.path("chunks").is_file()
+        ):
+            raise ReleaseError(
+                f"{version.version_id} was built under another config; run `rag rebuild` first",
+                code="stale_versions",
+            )
         published = published_operations(self.ledger, document)
         stored = draft_of(self.ledger, self.namespace, doc_id)
         draft = stored or Draft(self.namespace, doc_id, version.version_id, published)
         base = base_of(work)
-        return Opened(document, version, draft, work, base, apply(base, whole(draft)), published, stored is not None)
+        return Opened(
+            document,
+            version,
+            draft,
+            work,
+            base,
+            apply(base, whole(draft)),
+            published,
+            stored is not None,
+        )
 
     def add(self, doc_id: str, operation: Json) -> Opened:
-        """The draft with one more operation. Raises InputError when it cannot be applied, or when the draft is of an older version."""
+        """The draft with one more operation. Raises InputError when it cannot be applied, or when
+        the draft is of an older version.
+        """
         with self.store.drafting(self.namespace):
             opened = self._open_current(doc_id)
-            return self._keep(replace(opened, edited=extended(opened.base, opened.edited, operation)))
+            return self._keep(
+                replace(opened, edited=extended(opened.base, opened.edited, operation))
+            )
 
     def undo(self, doc_id: str) -> tuple[Opened, Json]:
-        """The draft without its last operation, and that operation. Raises InputError when there is none."""
+        """The draft without its last operation, and that operation. Raises InputError when there is
+        none.
+        """
         with self.store.drafting(self.namespace):
             opened = self._open_current(doc_id)
             operations = whole(opened.draft)
             if not operations:
-                raise InputError(f"the draft of {doc_id} has no operation to undo", code="nothing_to_undo")
-            return self._keep(replace(opened, edited=apply(opened.base, operations[:-1]))), operations[-1]
+                raise InputError(
+                    f"the draft of {doc_id} has no operation to undo", code="nothing_to_undo"
+                )
+            return (
+                self._keep(replace(opened, edited=apply(opened.base, operations[:-1]))),
+                operations[-1],
+            )
 
     def discard(self, doc_id: str) -> Opened:
-        """The draft as it was published, its later edits and its conflicts forgotten. Raises InputError without a draft."""
+        """The draft as it was published, its later edits and its conflicts forgotten. Raises
+        InputError without a draft.
+        """
         with self.store.drafting(self.namespace):
             opened = self._open_stored(doc_id)
             return self._keep(replace(opened, edited=apply(opened.base, opened.published)))
 
     def rebase(self, doc_id: str, *, drop_conflicts: bool = False) -> Opened:
-        """The draft over the live version, what cannot be applied kept as conflicts or dropped. Raises InputError without a draft."""
+        """The draft over the live version, what cannot be applied kept as conflicts or dropped.
+        Raises InputError without a draft.
+        """
         with self.store.drafting(self.namespace):
             opened = self._open_stored(doc_id)
             edited = replace(opened.edited, problems=()) if drop_conflicts else opened.edited
             return self._keep(replace(opened, edited=edited))
 
-    def start_publish(self, doc_id: str, *, drop_conflicts: bool = False) -> tuple[Job, subprocess.Popen[bytes]]:
+    def start_publish(
+        self, doc_id: str, *, drop_conflicts: bool = False
+    ) -> tuple[Job, subprocess.Popen[bytes]]:
         """The launched job that makes the draft an edition of the live version and releases it.
 
-        Raises InputError: `conflicts` with them in the details unless `drop_conflicts`, `nothing_to_publish`.
+        Raises InputError: `conflicts` with them in the details unless `drop_conflicts`,
+        `nothing_to_publish`.
         """
         opened = self._open_stored(doc_id)
         if opened.edited.problems and not drop_conflicts:
-            listed = "; ".join(f"{p.operation['op']} {p.operation['chunk_id']}: {p.reason}" for p in opened.edited.problems[:5])
+            listed = "; ".join(
+                f"{p.operation['op']} {p.operation['chunk_id']}: {p.reason}"
+                for p in opened.edited.problems[:5]
+            )
             raise InputError(
-                f"{len(opened.edited.problems)} edits of {doc_id} do not apply to {opened.version.version_id} ({listed}). Make them anew "
-                "in another way, or leave them out with --drop-conflicts",
-                code="conflicts", conflicts=list(conflicts_of(opened.edited.problems)),
-            )  # fmt: skip
+                f"{len(opened.edited.problems)} edits of {doc_id} do not apply to"
+                f" {opened.version.version_id} ({listed}). Make them anew in another way, or leave"
+                " them out with --drop-conflicts",
+                code="conflicts",
+                conflicts=list(conflicts_of(opened.edited.problems)),
+            )
         opened = self.rebase(doc_id, drop_conflicts=drop_conflicts)
         operations = opened.edited.operations
-        if not opened.changes and self._released(opened.version) == edition_name(operations, opened.work.profiles["chunks"]):
-            raise InputError(f"the draft of {doc_id} is published as it is; edit it first", code="nothing_to_publish")
+        if not opened.changes and self._released(opened.version) == edition_name(
+            operations, opened.work.profiles["chunks"]
+        ):
+            raise InputError(
+                f"the draft of {doc_id} is published as it is; edit it first",
+                code="nothing_to_publish",
+            )
         return self._launch(opened, operations)
 
     def start_revert(self, doc_id: str) -> tuple[Job, subprocess.Popen[bytes]]:
-        """The launched job that publishes the document as it was cut. Raises InputError when no edit of it is published."""
+        """The launched job that publishes the document as it was cut. Raises InputError when no
+        edit of it is published.
+        """
         opened = self.open(doc_id)
         if not opened.published and not self._released(opened.version):
-            raise InputError(f"no edit of {doc_id} is published; `rag drafts discard {doc_id}` forgets a draft", code="nothing_to_revert")
+            raise InputError(
+                f"no edit of {doc_id} is published; `rag drafts discard {doc_id}` forgets a draft",
+                code="nothing_to_revert",
+            )
         return self._launch(opened, ())
 
     def _open_current(self, doc_id: str) -> Opened:
         opened = self.open(doc_id)
         if opened.outdated:
-            raise InputError(f"the draft of {doc_id} was made over {opened.draft.version_id}, live is {opened.version.version_id}; "
-                             f"run `rag drafts rebase {doc_id}` first", code="outdated_draft")  # fmt: skip
+            raise InputError(
+                f"the draft of {doc_id} was made over {opened.draft.version_id}, live is"
+                f" {opened.version.version_id}; run `rag drafts rebase {doc_id}` first",
+                code="outdated_draft",
+            )
         return opened
 
     def _open_stored(self, doc_id: str) -> Opened:
         opened = self.open(doc_id)
         if not opened.stored:
-            raise InputError(f"document {doc_id} has no draft; `rag drafts edit {doc_id} CHUNK --text TEXT` begins one", code="no_draft")
+            raise InputError(
+                f"document {doc_id} has no draft; `rag drafts edit {doc_id} CHUNK --text TEXT`"
+                " begins one",
+                code="no_draft",
+            )
         return opened
 
     def _keep(self, opened: Opened) -> Opened:
-        """Store the draft as it was made, as published where that is what it says; one that says nothing is dropped."""
+        """Store the draft as it was made, as published where that is what it says; one that says
+        nothing is dropped.
+        """
         edited = opened.edited
         if not edited.operations and not edited.problems and not opened.published:
             self.ledger.drop_draft(self.namespace, opened.document.doc_id)
             return replace(opened, stored=False)
         state = "open" if edited.problems or opened.changes else "published"
-        draft = replace(opened.draft, version_id=opened.version.version_id, operations=edited.operations,
-                        conflicts=conflicts_of(edited.problems), state=state)  # fmt: skip
+        draft = replace(
+            opened.draft,
+            version_id=opened.version.version_id,
+            operations=edited.operations,
+            conflicts=conflicts_of(edited.problems),
+            state=state,
+        )
         self.ledger.put_draft(draft)
         return replace(opened, draft=draft, stored=True)
 
     def _released(self, version: Version) -> str | None:
         """The edition in which the published release holds a version, None when it does not."""
         published = releases.current(self.store, self.namespace)
-        return read_manifest(self.store.release_dir(self.namespace, published)).contents.get(version.version_id) if published else None
+        return (
+            read_manifest(self.store.release_dir(self.namespace, published)).contents.get(
+                version.version_id
+            )
+            if published
+            else None
+        )
 
-    def _launch(self, opened: Opened, operations: Sequence[Json]) -> tuple[Job, subprocess.Popen[bytes]]:
+    def _launch(
+        self, opened: Opened, operations: Sequence[Json]
+    ) -> tuple[Job, subprocess.Popen[bytes]]:
         version = opened.version
-        args = {"version_ids": [version.version_id], "drafted": {version.version_id: list(operations)}, "release": True}
+        args = {
+            "version_ids": [version.version_id],
+            "drafted": {version.version_id: list(operations)},
+            "release": True,
+        }
         job = self.ledger.add_job(
-            "draft", self.namespace, args, [JobItem(version.source_uri, version.doc_id, version.version_id, "continue")]
+            "draft",
+            self.namespace,
+            args,
+            [JobItem(version.source_uri, version.doc_id, version.version_id, "continue")],
         )
         return job, jobs.launch(job, self.settings, self.store)
 
@@ -181,5 +272,8 @@ def no_longer_live(job: Job, ledger: Ledger) -> str:
         version = ledger.version(version_id)
         live = ledger.document(version.namespace, version.doc_id).live_version
         if live != version_id:
-            return f"{version_id} is no longer live ({live or 'nothing'} is); look at `rag drafts show {version.doc_id}` and publish again"
+            return (
+                f"{version_id} is no longer live ({live or 'nothing'} is); look at `rag drafts show"
+                f" {version.doc_id}` and publish again"
+            )
     return ""

@@ -1,18 +1,22 @@
-"""Edits of a document's chunks by hand: operations applied one after the other to the chunks a version was cut into (seed 002, ChunkOp).
+"""Edits of a document's chunks by hand: operations applied one after the other to the chunks a
+version was cut into (seed 002, ChunkOp).
 
 An operation is a JSON object with `op`, `chunk_id` and, by kind:
 
     edit_text        text                the chunk says this instead
-    split_at         offset              two chunks, the second beginning at this character of chunk_text
-    merge_with_next  (next)              one chunk of this and the next of its type; `next`, its id, is written down when it is made
-    move_before      target              the order changes, inside one document; a parent takes its children along
+    split_at         offset two chunks, the second beginning at this character of chunk_text
+    merge_with_next  (next) one chunk of this and the next of its type; `next`, its id, is written
+                     down when it is made
+    move_before      target the order changes, inside one document; a parent takes its children
+                     along
     move_after       target
     reparent         parent_id           a child goes to another parent
     disable, enable                      the chunk stays in the draft and is left out of the release
 
-Ids are those after the operations before. What an operation leaves alone keeps its id. A chunk made by cutting or joining unedited text is
-again a slice of the normalised text with its own lines, pages and bytes, so it is proved like any other. Any other text is edited: it has
-`edited_from`, the ids of the version's own chunks it came from, and stands where they stand.
+Ids are those after the operations before. What an operation leaves alone keeps its id. A chunk made
+by cutting or joining unedited text is again a slice of the normalised text with its own lines,
+pages and bytes, so it is proved like any other. Any other text is edited: it has `edited_from`, the
+ids of the version's own chunks it came from, and stands where they stand.
 """
 
 from __future__ import annotations
@@ -77,17 +81,25 @@ class Edited:
 
     @property
     def chunks(self) -> list[Chunk]:
-        """What a release holds: the enabled chunks, numbered in their order; the child of a disabled parent stands alone."""
+        """What a release holds: the enabled chunks, numbered in their order; the child of a
+        disabled parent stands alone.
+        """
         shown = [piece.chunk for piece in self.pieces if piece.enabled]
         parents = {chunk.chunk_id for chunk in shown if chunk.chunk_type == "parent"}
         return [
-            replace(chunk, chunk_index=index, parent_id=chunk.parent_id if chunk.parent_id in parents else "")
+            replace(
+                chunk,
+                chunk_index=index,
+                parent_id=chunk.parent_id if chunk.parent_id in parents else "",
+            )
             for index, chunk in enumerate(shown)
         ]
 
 
 def apply(base: Base, operations: Sequence[Json]) -> Edited:
-    """The chunks after the operations that can be applied, in their order, and the others with the reason why not."""
+    """The chunks after the operations that can be applied, in their order, and the others with the
+    reason why not.
+    """
     pieces = [Piece(chunk, (chunk.chunk_id,)) for chunk in base.chunks]
     applied: list[Json] = []
     problems: list[Problem] = []
@@ -101,7 +113,9 @@ def apply(base: Base, operations: Sequence[Json]) -> Edited:
 
 
 def extended(base: Base, edited: Edited, operation: Json) -> Edited:
-    """The chunks after one more operation. Raises InputError with the value and the remedy when it cannot be applied."""
+    """The chunks after one more operation. Raises InputError with the value and the remedy when it
+    cannot be applied.
+    """
     pieces, made = _applied(base, list(edited.pieces), operation)
     return Edited(tuple(pieces), (*edited.operations, made), edited.problems)
 
@@ -110,88 +124,161 @@ def _applied(base: Base, pieces: list[Piece], operation: Json) -> tuple[list[Pie
     """The pieces after one operation, and the operation with what it settled."""
     name = str(operation.get("op"))
     if name not in OPERATIONS:
-        raise InputError(f"unknown operation {name!r}; known: {', '.join(OPERATIONS)}", code="unknown_operation")
+        raise InputError(
+            f"unknown operation {name!r}; known: {', '.join(OPERATIONS)}", code="unknown_operation"
+        )
     wanted, function = OPERATIONS[name]
     wanted = {"chunk_id": str, **wanted}
     written_down = {"next"} if name == "merge_with_next" else set()
     for key, kind in wanted.items():
         if not isinstance(operation.get(key), kind) or isinstance(operation.get(key), bool):
-            raise InputError(f"{name} needs {key} ({kind.__name__}), not {operation.get(key)!r}", code="bad_operation")
+            raise InputError(
+                f"{name} needs {key} ({kind.__name__}), not {operation.get(key)!r}",
+                code="bad_operation",
+            )
     if extra := operation.keys() - {"op", *wanted, *written_down}:
-        raise InputError(f"{name} takes {', '.join(wanted)}, not {', '.join(sorted(extra))}", code="bad_operation")
+        raise InputError(
+            f"{name} takes {', '.join(wanted)}, not {', '.join(sorted(extra))}",
+            code="bad_operation",
+        )
     return function(base, pieces, _position(base, pieces, operation["chunk_id"]), operation)
 
 
-# --- the operations ------------------------------------------------------------------------------------------------------
+# --- the operations -----------------------------------------------------------------------------
 
 
-def _edit_text(base: Base, pieces: list[Piece], at: int, operation: Json) -> tuple[list[Piece], Json]:
+def _edit_text(
+    base: Base, pieces: list[Piece], at: int, operation: Json
+) -> tuple[list[Piece], Json]:
     piece, text = pieces[at], operation["text"].replace("\r\n", "\n").replace("\r", "\n")
     if not text.strip():
-        raise InputError(f"a chunk without text cannot be found; leave {piece.chunk.chunk_id} out with disable instead", code="blank_text")
-    if bad := next((letter for letter in text if letter == "\x00" or "\ud800" <= letter <= "\udfff"), None):
-        raise InputError(f"the text holds {bad!r}, which no file can store; leave it out", code="bad_text")
+        raise InputError(
+            f"a chunk without text cannot be found; leave {piece.chunk.chunk_id} out with disable"
+            " instead",
+            code="blank_text",
+        )
+    if bad := next(
+        (letter for letter in text if letter == "\x00" or "\ud800" <= letter <= "\udfff"), None
+    ):
+        raise InputError(
+            f"the text holds {bad!r}, which no file can store; leave it out", code="bad_text"
+        )
     if len(text) > MAX_CHARS:
-        raise InputError(f"the text has {len(text)} characters, above {MAX_CHARS}; ingest what is a document as one", code="text_too_long")
+        raise InputError(
+            f"the text has {len(text)} characters, above {MAX_CHARS}; ingest what is a document"
+            " as one",
+            code="text_too_long",
+        )
     return _replaced(base, pieces, {at: [_said(base, piece, text)]}), {**operation, "text": text}
 
 
-def _split_at(base: Base, pieces: list[Piece], at: int, operation: Json) -> tuple[list[Piece], Json]:
+def _split_at(
+    base: Base, pieces: list[Piece], at: int, operation: Json
+) -> tuple[list[Piece], Json]:
     piece, offset = pieces[at], operation["offset"]
     text = piece.chunk.chunk_text
     left, right = text[: max(0, offset)].rstrip(), text[max(0, offset) :].lstrip()
     if not left or not right:
-        raise InputError(f"offset {offset} leaves a part of {piece.chunk.chunk_id} blank; give one inside its {len(text)} characters",
-                         code="bad_offset")  # fmt: skip
+        raise InputError(
+            f"offset {offset} leaves a part of {piece.chunk.chunk_id} blank; give one inside its"
+            f" {len(text)} characters",
+            code="bad_offset",
+        )
     if piece.chunk.edited_from:
         halves = [_said(base, piece, left), _said(base, piece, right)]
     else:
         start, end = piece.chunk.norm_start, piece.chunk.norm_end
-        halves = [_part(base, piece, start, start + len(left)), _part(base, piece, end - len(right), end)]
+        halves = [
+            _part(base, piece, start, start + len(left)),
+            _part(base, piece, end - len(right), end),
+        ]
         halves = _with_own_images(base, piece, halves)
     return _replaced(base, pieces, {at: halves}), operation
 
 
-def _merge_with_next(base: Base, pieces: list[Piece], at: int, operation: Json) -> tuple[list[Piece], Json]:
+def _merge_with_next(
+    base: Base, pieces: list[Piece], at: int, operation: Json
+) -> tuple[list[Piece], Json]:
     first = pieces[at]
     name = first.chunk.chunk_id
-    then = next((i for i in range(at + 1, len(pieces)) if pieces[i].chunk.chunk_type == first.chunk.chunk_type), None)
+    then = next(
+        (
+            i
+            for i in range(at + 1, len(pieces))
+            if pieces[i].chunk.chunk_type == first.chunk.chunk_type
+        ),
+        None,
+    )
     if then is None:
         raise InputError(
-            f"{name} is the last {first.chunk.chunk_type} of the document; there is no next one to merge it with", code="no_next"
+            f"{name} is the last {first.chunk.chunk_type} of the document; there is no next one to"
+            " merge it with",
+            code="no_next",
         )
     second = pieces[then]
     if operation.get("next", second.chunk.chunk_id) != second.chunk.chunk_id:
         raise InputError(
-            f"{name} was to be merged with {operation['next']}, but the next chunk is {second.chunk.chunk_id}; move that one behind it",
+            f"{name} was to be merged with {operation['next']}, but the next chunk is"
+            f" {second.chunk.chunk_id}; move that one behind it",
             code="other_next",
         )
     for piece in (first, second):
         if not piece.enabled:
-            raise InputError(f"{piece.chunk.chunk_id} is disabled; enable it before it is merged", code="disabled_chunk")
-    return _replaced(base, pieces, {at: [_joined(base, first, second)], then: []}), {**operation, "next": second.chunk.chunk_id}
+            raise InputError(
+                f"{piece.chunk.chunk_id} is disabled; enable it before it is merged",
+                code="disabled_chunk",
+            )
+    return _replaced(base, pieces, {at: [_joined(base, first, second)], then: []}), {
+        **operation,
+        "next": second.chunk.chunk_id,
+    }
 
 
 def _move(base: Base, pieces: list[Piece], at: int, operation: Json) -> tuple[list[Piece], Json]:
     chunk, target = pieces[at].chunk, operation["target"]
-    moving = {at, *(i for i, piece in enumerate(pieces) if chunk.chunk_type == "parent" and piece.chunk.parent_id == chunk.chunk_id)}
+    moving = {
+        at,
+        *(
+            i
+            for i, piece in enumerate(pieces)
+            if chunk.chunk_type == "parent" and piece.chunk.parent_id == chunk.chunk_id
+        ),
+    }
     beside = _position(base, pieces, target)
     if beside in moving:
-        raise InputError(f"{chunk.chunk_id} cannot be moved beside {target}, which moves with it; name another chunk", code="own_family")
+        raise InputError(
+            f"{chunk.chunk_id} cannot be moved beside {target}, which moves with it; name another"
+            " chunk",
+            code="own_family",
+        )
     rest = [piece for i, piece in enumerate(pieces) if i not in moving]
     place = rest.index(pieces[beside]) + (operation["op"] == "move_after")
     return [*rest[:place], *(pieces[i] for i in sorted(moving)), *rest[place:]], operation
 
 
-def _reparent(base: Base, pieces: list[Piece], at: int, operation: Json) -> tuple[list[Piece], Json]:
+def _reparent(
+    base: Base, pieces: list[Piece], at: int, operation: Json
+) -> tuple[list[Piece], Json]:
     piece, parent_id = pieces[at], operation["parent_id"]
     if piece.chunk.chunk_type == "parent":
-        raise InputError(f"{piece.chunk.chunk_id} is a parent; only a child can be given another one", code="not_a_child")
+        raise InputError(
+            f"{piece.chunk.chunk_id} is a parent; only a child can be given another one",
+            code="not_a_child",
+        )
     if pieces[_position(base, pieces, parent_id)].chunk.chunk_type != "parent":
         parents = [p.chunk.chunk_id for p in pieces if p.chunk.chunk_type == "parent"]
-        known = f"it has {', '.join(parents[:_SHOWN])}" if parents else "it has none, for its strategy cuts no parents"
-        raise InputError(f"{parent_id} is no parent of document {base.doc_id}; {known}", code="not_a_parent")
-    return _with(pieces, at, replace(piece, chunk=replace(piece.chunk, parent_id=parent_id))), operation
+        known = (
+            f"it has {', '.join(parents[:_SHOWN])}"
+            if parents
+            else "it has none, for its strategy cuts no parents"
+        )
+        raise InputError(
+            f"{parent_id} is no parent of document {base.doc_id}; {known}", code="not_a_parent"
+        )
+    return (
+        _with(pieces, at, replace(piece, chunk=replace(piece.chunk, parent_id=parent_id))),
+        operation,
+    )
 
 
 def _enable(base: Base, pieces: list[Piece], at: int, operation: Json) -> tuple[list[Piece], Json]:
@@ -211,15 +298,20 @@ OPERATIONS: Mapping[str, tuple[dict[str, type], _Operation]] = {
 }
 
 
-# --- pieces --------------------------------------------------------------------------------------------------------------
+# --- pieces -------------------------------------------------------------------------------------
 
 
 def _position(base: Base, pieces: Sequence[Piece], chunk_id: str) -> int:
     found = next((i for i, piece in enumerate(pieces) if piece.chunk.chunk_id == chunk_id), None)
     if found is None:
-        gone = "an earlier operation changed it" if base.chunk(chunk_id) else "it is none of this version"
+        gone = (
+            "an earlier operation changed it"
+            if base.chunk(chunk_id)
+            else "it is none of this version"
+        )
         raise InputError(
-            f"document {base.doc_id} has no chunk {chunk_id!r} here ({gone}); `rag drafts show {base.doc_id}` lists those it has",
+            f"document {base.doc_id} has no chunk {chunk_id!r} here ({gone}); `rag drafts show"
+            f" {base.doc_id}` lists those it has",
             code="unknown_chunk",
         )
     return found
@@ -231,18 +323,29 @@ def _with(pieces: Sequence[Piece], at: int, piece: Piece) -> list[Piece]:
 
 def _slice(base: Base, piece: Piece, start: int, end: int) -> Piece:
     """The piece as normalised text[start:end], which nobody edited."""
-    return replace(piece, chunk=replace(piece.chunk, edited_from=(), **slice_fields(base.normalised, base.places, start, end)))
+    return replace(
+        piece,
+        chunk=replace(
+            piece.chunk, edited_from=(), **slice_fields(base.normalised, base.places, start, end)
+        ),
+    )
 
 
 def _part(base: Base, piece: Piece, start: int, end: int) -> Piece:
     """A slice of the piece, which comes only from those of its origins that reach into it."""
     own = [base.chunk(origin) for origin in piece.origins]
-    reaching = tuple(chunk.chunk_id for chunk in own if chunk is not None and chunk.norm_start < end and start < chunk.norm_end)
+    reaching = tuple(
+        chunk.chunk_id
+        for chunk in own
+        if chunk is not None and chunk.norm_start < end and start < chunk.norm_end
+    )
     return replace(_slice(base, piece, start, end), origins=reaching)
 
 
 def _said(base: Base, piece: Piece, text: str) -> Piece:
-    """The piece with this text: its slice of the document where that is what the text says, edited otherwise."""
+    """The piece with this text: its slice of the document where that is what the text says, edited
+    otherwise.
+    """
     chunk = piece.chunk
     if text == base.normalised.text[chunk.norm_start : chunk.norm_end]:
         return _slice(base, piece, chunk.norm_start, chunk.norm_end)
@@ -250,37 +353,61 @@ def _said(base: Base, piece: Piece, text: str) -> Piece:
 
 
 def _joined(base: Base, first: Piece, second: Piece) -> Piece:
-    """Both as one: a slice where they overlap or one follows the other in the document, else their texts with a blank line between."""
+    """Both as one: a slice where they overlap or one follows the other in the document, else their
+    texts with a blank line between.
+    """
     left, right = first.chunk, second.chunk
     images = tuple(dict.fromkeys((*left.asset_ids, *right.asset_ids)))
     origins = tuple(dict.fromkeys((*first.origins, *second.origins)))
     if not left.chunk_text or not right.chunk_text:  # a picture, which has no text of its own
-        told = first if left.chunk_text or not right.chunk_text else replace(second, chunk=replace(right, parent_id=left.parent_id))
+        told = (
+            first
+            if left.chunk_text or not right.chunk_text
+            else replace(second, chunk=replace(right, parent_id=left.parent_id))
+        )
         return replace(told, chunk=replace(told.chunk, asset_ids=images), origins=origins)
     piece = replace(first, chunk=replace(left, asset_ids=images), origins=origins)
     start, end = min(left.norm_start, right.norm_start), max(left.norm_end, right.norm_end)
     overlapping = max(left.norm_start, right.norm_start) < min(left.norm_end, right.norm_end)
-    beside = left.norm_end <= right.norm_start and not base.normalised.text[left.norm_end : right.norm_start].strip()
+    beside = (
+        left.norm_end <= right.norm_start
+        and not base.normalised.text[left.norm_end : right.norm_start].strip()
+    )
     if (beside or overlapping) and not left.edited_from and not right.edited_from:
         return _slice(base, piece, start, end)
     spanning = _slice(base, piece, start, end)
     return replace(
-        spanning, chunk=replace(spanning.chunk, edited_from=origins, **text_fields(left.chunk_text + BETWEEN + right.chunk_text))
+        spanning,
+        chunk=replace(
+            spanning.chunk,
+            edited_from=origins,
+            **text_fields(left.chunk_text + BETWEEN + right.chunk_text),
+        ),
     )
 
 
 def _with_own_images(base: Base, piece: Piece, halves: Sequence[Piece]) -> list[Piece]:
-    """The halves with those images of the whole that stand in each; one without a place goes to the first."""
+    """The halves with those images of the whole that stand in each; one without a place goes to the
+    first.
+    """
     own = piece.chunk.asset_ids
     bare = [replace(half.chunk, asset_ids=()) for half in halves]
-    placed = attached_images(bare, [link for link in base.links if link.asset_id in own], base.places.blocks)
-    homeless = tuple(image for image in own if not any(image in chunk.asset_ids for chunk in placed))
+    placed = attached_images(
+        bare, [link for link in base.links if link.asset_id in own], base.places.blocks
+    )
+    homeless = tuple(
+        image for image in own if not any(image in chunk.asset_ids for chunk in placed)
+    )
     placed[0] = replace(placed[0], asset_ids=(*placed[0].asset_ids, *homeless))
     return [replace(half, chunk=chunk) for half, chunk in zip(halves, placed, strict=True)]
 
 
-def _replaced(base: Base, pieces: Sequence[Piece], changes: Mapping[int, Sequence[Piece]]) -> list[Piece]:
-    """The pieces with others at some positions: those get their ids, and the children of a parent follow it."""
+def _replaced(
+    base: Base, pieces: Sequence[Piece], changes: Mapping[int, Sequence[Piece]]
+) -> list[Piece]:
+    """The pieces with others at some positions: those get their ids, and the children of a parent
+    follow it.
+    """
     taken = {piece.chunk.chunk_id for i, piece in enumerate(pieces) if i not in changes}
     found: list[Piece] = []
     made: list[Piece] = []
@@ -292,17 +419,25 @@ def _replaced(base: Base, pieces: Sequence[Piece], changes: Mapping[int, Sequenc
                 made.append(new)
             found.append(new)
     gone = {pieces[i].chunk.chunk_id for i in changes if pieces[i].chunk.chunk_type == "parent"}
-    return [_adopted(piece, made) if piece.chunk.parent_id in gone else piece for piece in found] if gone else found
+    return (
+        [_adopted(piece, made) if piece.chunk.parent_id in gone else piece for piece in found]
+        if gone
+        else found
+    )
 
 
 def _adopted(child: Piece, parents: Sequence[Piece]) -> Piece:
     """The child under the parent in which it stands, of those that took the place of its own."""
     inside = [p for p in parents if p.chunk.norm_start <= child.chunk.norm_start < p.chunk.norm_end]
-    return replace(child, chunk=replace(child.chunk, parent_id=(inside or list(parents))[0].chunk.chunk_id))
+    return replace(
+        child, chunk=replace(child.chunk, parent_id=(inside or list(parents))[0].chunk.chunk_id)
+    )
 
 
 def _named(base: Base, piece: Piece, taken: Collection[str]) -> Piece:
-    """The piece with the first free id of its section and text; the version's own chunk where it is that again."""
+    """The piece with the first free id of its section and text; the version's own chunk where it is
+    that again.
+    """
     chunk = piece.chunk
     if not chunk.chunk_text:
         return piece  # a picture keeps the name of its image
@@ -311,6 +446,10 @@ def _named(base: Base, piece: Piece, taken: Collection[str]) -> Piece:
         nth += 1
     own = base.chunk(chunk_id)
     same = own is not None and not chunk.edited_from and {*own.asset_ids} == {*chunk.asset_ids}
-    if own is not None and same and (own.norm_start, own.norm_end) == (chunk.norm_start, chunk.norm_end):
+    if (
+        own is not None
+        and same
+        and (own.norm_start, own.norm_end) == (chunk.norm_start, chunk.norm_end)
+    ):
         return replace(piece, chunk=replace(own, parent_id=chunk.parent_id), origins=(chunk_id,))
     return replace(piece, chunk=replace(chunk, chunk_id=chunk_id, chunk_fingerprint=mark))

@@ -1,4 +1,6 @@
-"""What the command line says of drafts: lists, one draft with its chunks, the preview of a publication, and what one came to."""
+"""What the command line says of drafts: lists, one draft with its chunks, the preview of a
+publication, and what one came to.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ _SNIPPET = 70
 
 def list_data(drafts: Drafts) -> Json:
     """The drafts of a namespace, each with what stands between it and its publication."""
-    live = {document.doc_id: document.live_version for document in drafts.ledger.documents(drafts.namespace)}
+    live = {
+        document.doc_id: document.live_version
+        for document in drafts.ledger.documents(drafts.namespace)
+    }
     rows: list[Json] = [
         {
             "doc_id": draft.doc_id,
@@ -45,17 +50,27 @@ def list_data(drafts: Drafts) -> Json:
         + (", made over an older version" if row["outdated"] else "")
         for row in rows
     ]
-    return {"markdown": "\n".join(lines) or f"no drafts in namespace {drafts.namespace!r}", "drafts": rows}
+    return {
+        "markdown": "\n".join(lines) or f"no drafts in namespace {drafts.namespace!r}",
+        "drafts": rows,
+    }
 
 
 def show_data(opened: Opened, *, with_chunks: bool = True) -> Json:
-    """One draft: its operations, its conflicts with the live version, and the chunks it has now, the disabled ones too."""
+    """One draft: its operations, its conflicts with the live version, and the chunks it has now,
+    the disabled ones too.
+    """
     edited, name = opened.edited, opened.document.doc_id
     chunks = [_piece(piece) for piece in edited.pieces] if with_chunks else []
-    conflicts: list[Json] = [{"operation": p.operation, "code": p.code, "reason": p.reason} for p in edited.problems]
+    conflicts: list[Json] = [
+        {"operation": p.operation, "code": p.code, "reason": p.reason} for p in edited.problems
+    ]
     state = opened.draft.state if opened.stored else "none"
     lines = [f"{name}: {_state(opened)}"]
-    lines += [f"{number}. {operation_line(operation)}" for number, operation in enumerate(edited.operations, 1)]
+    lines += [
+        f"{number}. {operation_line(operation)}"
+        for number, operation in enumerate(edited.operations, 1)
+    ]
     lines += [f"conflict: {operation_line(c['operation'])}: {c['reason']}" for c in conflicts]
     lines += ["", *map(chunk_line, chunks)] if chunks else []
     return {
@@ -71,7 +86,9 @@ def show_data(opened: Opened, *, with_chunks: bool = True) -> Json:
 
 
 def preview_data(opened: Opened) -> Json:
-    """What publishing a draft would change, against the chunks as they were cut and against what readers have; nothing is stored."""
+    """What publishing a draft would change, against the chunks as they were cut and against what
+    readers have; nothing is stored.
+    """
     base, edited = opened.base, opened.edited
     own = [chunk.chunk_id for chunk in base.chunks]
     after = [piece.chunk.chunk_id for piece in edited.pieces]
@@ -81,7 +98,8 @@ def preview_data(opened: Opened) -> Json:
     warnings = [*chunking.beyond_window(shown, opened.work.strategy).warnings]
     lines = [f"{opened.document.doc_id}: {_state(opened)}", "", *_diff(base.chunks, edited), ""]
     lines.append(
-        f"publishing adds {len(added)} chunks, removes {len(removed)}, keeps {len(shown) - len(added)}; {embeddings} embeddings to compute"
+        f"publishing adds {len(added)} chunks, removes {len(removed)}, keeps"
+        f" {len(shown) - len(added)}; {embeddings} embeddings to compute"
     )
     lines += [f"conflict: {operation_line(p.operation)}: {p.reason}" for p in edited.problems]
     return {
@@ -106,7 +124,11 @@ def published_data(job: Job, *, store: Store, ledger: Ledger, seconds: float) ->
     """What the job of a publication came to, once it has ended."""
     version = ledger.version(job.args["version_ids"][0])
     release_id = releases.current(store, job.namespace)
-    delta = read_manifest(store.release_dir(job.namespace, release_id)).delta if release_id and job.state == "done" else {}
+    delta = (
+        read_manifest(store.release_dir(job.namespace, release_id)).delta
+        if release_id and job.state == "done"
+        else {}
+    )
     data: Json = {
         "job_id": job.job_id,
         "state": job.state,
@@ -121,20 +143,33 @@ def published_data(job: Job, *, store: Store, ledger: Ledger, seconds: float) ->
         "warnings": job.result.get("warnings", []),
         "seconds": round(seconds, 3),
     }
-    what = f"edition {version.edition} of {version.doc_id}" if version.edition else f"{version.doc_id} as it was cut"
-    told = f"{data['chunks_added']} chunks added, {data['chunks_removed']} removed, {data['embeddings_computed']} embeddings computed"
-    data["markdown"] = f"{what} is published in release {release_id}: {told}, in {data['seconds']:.1f} s."
+    what = (
+        f"edition {version.edition} of {version.doc_id}"
+        if version.edition
+        else f"{version.doc_id} as it was cut"
+    )
+    told = (
+        f"{data['chunks_added']} chunks added, {data['chunks_removed']} removed,"
+        f" {data['embeddings_computed']} embeddings computed"
+    )
+    data["markdown"] = (
+        f"{what} is published in release {release_id}: {told}, in {data['seconds']:.1f} s."
+    )
     if job.state not in jobs.FINAL_STATES:
         data["markdown"] = f"job {job.job_id} is {job.state}"
     return data
 
 
-# --- lines ---------------------------------------------------------------------------------------------------------------
+# --- lines --------------------------------------------------------------------------------------
 
 
 def operation_line(operation: Json) -> str:
     """An operation in one line."""
-    rest = [f"{key} {_short(str(value))}" for key, value in operation.items() if key not in ("op", "chunk_id")]
+    rest = [
+        f"{key} {_short(str(value))}"
+        for key, value in operation.items()
+        if key not in ("op", "chunk_id")
+    ]
     return " ".join([str(operation.get("op")), str(operation.get("chunk_id")), *rest])
 
 
@@ -167,7 +202,11 @@ def _state(opened: Opened) -> str:
     told += f", {len(edited.operations)} operations over {opened.draft.version_id}"
     if edited.problems:
         told += f", {len(edited.problems)} conflicts"
-    return told + (f"; live is {opened.version.version_id}: `rag drafts rebase {opened.document.doc_id}`" if opened.outdated else "")
+    return told + (
+        f"; live is {opened.version.version_id}: `rag drafts rebase {opened.document.doc_id}`"
+        if opened.outdated
+        else ""
+    )
 
 
 def _short(text: str) -> str:
@@ -176,7 +215,9 @@ def _short(text: str) -> str:
 
 
 def _diff(own: Sequence[Chunk], edited: Edited) -> list[str]:
-    """The chunks of a draft against those that were cut: `-` gone, `+` new, what stays in its place counted."""
+    """The chunks of a draft against those that were cut: `-` gone, `+` new, what stays in its place
+    counted.
+    """
     left = [chunk_line(_piece(Piece(chunk, (chunk.chunk_id,)))) for chunk in own]
     right = [chunk_line(_piece(piece)) for piece in edited.pieces]
     lines: list[str] = []
@@ -192,7 +233,11 @@ def _moved(own: Sequence[str], after: Sequence[str]) -> list[str]:
     """Ids of the chunks that stand elsewhere among those that stayed."""
     stayed = set(own) & set(after)
     before, then = [i for i in own if i in stayed], [i for i in after if i in stayed]
-    kept = {i for a, _, size in SequenceMatcher(None, before, then, autojunk=False).get_matching_blocks() for i in before[a : a + size]}
+    kept = {
+        i
+        for a, _, size in SequenceMatcher(None, before, then, autojunk=False).get_matching_blocks()
+        for i in before[a : a + size]
+    }
     return [i for i in then if i not in kept]
 
 
@@ -202,7 +247,9 @@ def _difference(chunks: Sequence[Chunk], others: Sequence[Chunk]) -> list[str]:
 
 
 def _embeddings(opened: Opened, chunks: Sequence[Chunk]) -> int:
-    """How many texts of the chunks have no vector yet; nothing a model would write about new ones is asked for."""
+    """How many texts of the chunks have no vector yet; nothing a model would write about new ones
+    is asked for.
+    """
     strategy = opened.work.strategy
     info = embedder_info(strategy)
     if info is None:

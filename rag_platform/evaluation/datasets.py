@@ -25,7 +25,8 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class RetrievalSet:
-    """A set in the layout of BEIR (Thakur et al., NeurIPS 2021): `qrels[query_id][passage_id]` is the grade, 0 for a known miss.
+    """A set in the layout of BEIR (Thakur et al., NeurIPS 2021): `qrels[query_id][passage_id]` is
+    the grade, 0 for a known miss.
 
     `queries` holds only what has a grade above 0: a question that nothing answers cannot be scored.
     """
@@ -42,25 +43,41 @@ def is_retrieval_set(folder: Path) -> bool:
 
 
 def read_retrieval_set(folder: Path, *, corpus: Path | None = None) -> RetrievalSet:
-    """The set in a folder; its texts from another folder with the same ids where `corpus` names one (questions in another language).
+    """The set in a folder; its texts from another folder with the same ids where `corpus` names one
+    (questions in another language).
 
-    `qrels` may lie in `qrels/test.tsv` as well, as BEIR's own archives have it. Raises NotFoundError naming a missing file, InputError
-    naming the line that cannot be read and every grade that points at no text.
+    `qrels` may lie in `qrels/test.tsv` as well, as BEIR's own archives have it. Raises
+    NotFoundError naming a missing file, InputError naming the line that cannot be read and every
+    grade that points at no text.
     """
     passages = tuple(
         Passage(str(row["_id"]), str(row.get("title") or ""), str(row.get("text") or ""))
         for row in _rows(_file(corpus or folder, FILES[0]), ("_id", "text"))
     )
-    texts = {str(row["_id"]): str(row["text"]) for row in _rows(_file(folder, FILES[1]), ("_id", "text"))}
+    texts = {
+        str(row["_id"]): str(row["text"]) for row in _rows(_file(folder, FILES[1]), ("_id", "text"))
+    }
     known = {passage.passage_id for passage in passages}
     qrels = _qrels(_file(folder, FILES[2]))
     if stray := sorted({passage_id for grades in qrels.values() for passage_id in grades} - known):
-        raise InputError(f"{folder.name}/{FILES[2]} names {len(stray)} texts that are not in the corpus, first {stray[0]!r}")
+        raise InputError(
+            f"{folder.name}/{FILES[2]} names {len(stray)} texts that are not in the corpus, first"
+            f" {stray[0]!r}"
+        )
     if unasked := sorted(set(qrels) - set(texts)):
-        raise InputError(f"{folder.name}/{FILES[2]} grades {len(unasked)} questions that do not exist, first {unasked[0]!r}")
+        raise InputError(
+            f"{folder.name}/{FILES[2]} grades {len(unasked)} questions that do not exist, first"
+            f" {unasked[0]!r}"
+        )
     name = folder.name if corpus is None else f"{folder.name}>{corpus.name}"
-    answered = {query_id: text for query_id, text in texts.items() if any(grade > 0 for grade in qrels.get(query_id, {}).values())}
-    return RetrievalSet(name, passages, answered, {query_id: qrels[query_id] for query_id in answered})
+    answered = {
+        query_id: text
+        for query_id, text in texts.items()
+        if any(grade > 0 for grade in qrels.get(query_id, {}).values())
+    }
+    return RetrievalSet(
+        name, passages, answered, {query_id: qrels[query_id] for query_id in answered}
+    )
 
 
 def _file(folder: Path, name: str) -> Path:
@@ -70,7 +87,10 @@ def _file(folder: Path, name: str) -> Path:
 
 def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[Json]:
     if not path.is_file():
-        raise NotFoundError(f"{path.parent.name} has no {path.name}; a set holds {', '.join(FILES)}", code="no_dataset")
+        raise NotFoundError(
+            f"{path.parent.name} has no {path.name}; a set holds {', '.join(FILES)}",
+            code="no_dataset",
+        )
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
@@ -78,15 +98,25 @@ def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[Json]:
             try:
                 row = json.loads(line)
             except ValueError as error:
-                raise InputError(f"{path.parent.name}/{path.name}, line {number} is not JSON: {error}") from error
-            if not isinstance(row, dict) or (missing := [name for name in needed if name not in row]):
-                raise InputError(f"{path.parent.name}/{path.name}, line {number} lacks {needed if not isinstance(row, dict) else missing}")
+                raise InputError(
+                    f"{path.parent.name}/{path.name}, line {number} is not JSON: {error}"
+                ) from error
+            if not isinstance(row, dict) or (
+                missing := [name for name in needed if name not in row]
+            ):
+                raise InputError(
+                    f"{path.parent.name}/{path.name}, line {number} lacks"
+                    f" {needed if not isinstance(row, dict) else missing}"
+                )
             yield row
 
 
 def _qrels(path: Path) -> dict[str, dict[str, int]]:
     if not path.is_file():
-        raise NotFoundError(f"{path.parent.name} has no {path.name}; a set holds {', '.join(FILES)}", code="no_dataset")
+        raise NotFoundError(
+            f"{path.parent.name} has no {path.name}; a set holds {', '.join(FILES)}",
+            code="no_dataset",
+        )
     grades: dict[str, dict[str, int]] = {}
     with path.open(encoding="utf-8", newline="") as lines:
         for number, row in enumerate(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE), 1):
@@ -94,18 +124,23 @@ def _qrels(path: Path) -> dict[str, dict[str, int]]:
                 continue
             # query-id, corpus-id, score; TREC's own files have a column without meaning between
             if len(row) not in (3, 4) or not row[-1].lstrip("-").isdigit():
-                raise InputError(f"{path.parent.name}/{path.name}, line {number}: {row!r} is not query-id, corpus-id, score")
+                raise InputError(
+                    f"{path.parent.name}/{path.name}, line {number}: {row!r} is not query-id,"
+                    " corpus-id, score"
+                )
             grades.setdefault(row[0], {})[row[-2]] = int(row[-1])
     return grades
 
 
-# --- documents of a set --------------------------------------------------------------------------------------------------
+# --- documents of a set -------------------------------------------------------------------------
 
 
 def write_documents(data: RetrievalSet, folder: Path) -> dict[str, str]:
-    """Write each text as a Markdown file under its title; file name to passage_id. A text that is empty becomes no file.
+    """Write each text as a Markdown file under its title; file name to passage_id. A text that is
+    empty becomes no file.
 
-    A title that the text repeats as its own beginning stands once, as in a document that people write.
+    A title that the text repeats as its own beginning stands once, as in a document that people
+    write.
     """
     folder.mkdir(parents=True, exist_ok=True)
     named: dict[str, str] = {}
@@ -117,19 +152,23 @@ def write_documents(data: RetrievalSet, folder: Path) -> dict[str, str]:
         if not text and not title:
             continue
         name = f"{number:0{width}d}.md"
-        (folder / name).write_text((f"# {title}\n\n" if title else "") + f"{text}\n", encoding="utf-8")
+        (folder / name).write_text(
+            (f"# {title}\n\n" if title else "") + f"{text}\n", encoding="utf-8"
+        )
         named[name] = passage.passage_id
     return named
 
 
-# --- questions about pages -----------------------------------------------------------------------------------------------
+# --- questions about pages ----------------------------------------------------------------------
 
 _PAGE_FILES = ("questions.jsonl", "qrels_pages.tsv")
 
 
 @dataclass(frozen=True, slots=True)
 class PageSet:
-    """Questions about PDF files and the pages that hold their evidence, as `name#pN`, N from 1; `name` is a file's without its suffix."""
+    """Questions about PDF files and the pages that hold their evidence, as `name#pN`, N from 1;
+    `name` is a file's without its suffix.
+    """
 
     name: str
     files: tuple[Path, ...]
@@ -143,12 +182,33 @@ def is_page_set(folder: Path) -> bool:
 
 
 def read_page_set(folder: Path) -> PageSet:
-    """The questions about the PDF files of a folder. Raises NotFoundError for a missing file, InputError for a line that cannot be read."""
-    questions = {str(row["id"]): str(row["question"]) for row in _rows(folder / _PAGE_FILES[0], ("id", "question"))}
+    """The questions about the PDF files of a folder. Raises NotFoundError for a missing file,
+    InputError for a line that cannot be read.
+    """
+    questions = {
+        str(row["id"]): str(row["question"])
+        for row in _rows(folder / _PAGE_FILES[0], ("id", "question"))
+    }
     qrels = _qrels(folder / _PAGE_FILES[1])
-    answered = {query_id: text for query_id, text in questions.items() if any(grade > 0 for grade in qrels.get(query_id, {}).values())}
+    answered = {
+        query_id: text
+        for query_id, text in questions.items()
+        if any(grade > 0 for grade in qrels.get(query_id, {}).values())
+    }
     files = tuple(sorted(folder.glob("*.pdf")))
     held = {path.stem for path in files}
-    if stray := sorted({page for grades in qrels.values() for page in grades if page.partition("#p")[0] not in held}):
-        raise InputError(f"{folder.name}/{_PAGE_FILES[1]} names pages of {len(stray)} files that are not there, first {stray[0]!r}")
-    return PageSet(folder.name, files, answered, {query_id: qrels[query_id] for query_id in answered})
+    if stray := sorted(
+        {
+            page
+            for grades in qrels.values()
+            for page in grades
+            if page.partition("#p")[0] not in held
+        }
+    ):
+        raise InputError(
+            f"{folder.name}/{_PAGE_FILES[1]} names pages of {len(stray)} files that are not there,"
+            f" first {stray[0]!r}"
+        )
+    return PageSet(
+        folder.name, files, answered, {query_id: qrels[query_id] for query_id in answered}
+    )

@@ -1,6 +1,7 @@
 """How good a ranking is: values per question first, then their mean, and how sure a difference is.
 
-The measures are those of ir-measures (MacAvaney et al., ECIR 2022) under its canonical names: `nDCG@10`, `RR@10`, `R@50`, `Success@10`.
+The measures are those of ir-measures (MacAvaney et al., ECIR 2022) under its canonical names:
+`nDCG@10`, `RR@10`, `R@50`, `Success@10`.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ Values = dict[str, float]  # question to the value of one measure
 NAMES = {"HitRate": "Success", "MRR": "RR", "Recall": "R", "nDCG": "nDCG"}
 
 
-def per_query(run: Run, qrels: Mapping[str, Mapping[str, int]], measures: Sequence[str]) -> dict[str, Values]:
+def per_query(
+    run: Run, qrels: Mapping[str, Mapping[str, int]], measures: Sequence[str]
+) -> dict[str, Values]:
     """Measure to the value of every question that has qrels; a question without results counts 0.
 
-    An id that stands twice in a ranking counts where it stands first. Raises InputError for a measure that does not exist.
+    An id that stands twice in a ranking counts where it stands first. Raises InputError for a
+    measure that does not exist.
     """
     import ir_measures
 
@@ -30,12 +34,24 @@ def per_query(run: Run, qrels: Mapping[str, Mapping[str, int]], measures: Sequen
     for name in measures:
         head, _, cut = name.partition("@")
         try:
-            parsed[ir_measures.parse_measure(f"{NAMES.get(head, head)}@{cut}" if cut else NAMES.get(head, head))] = name
+            parsed[
+                ir_measures.parse_measure(
+                    f"{NAMES.get(head, head)}@{cut}" if cut else NAMES.get(head, head)
+                )
+            ] = name
         except (NameError, ValueError, SyntaxError) as error:
-            raise InputError(f"unknown measure {name!r}; known for example nDCG@10, MRR@10, Recall@50, HitRate@10") from error
-    grades = [ir_measures.Qrel(query, doc, grade) for query, found in qrels.items() for doc, grade in found.items()]
+            raise InputError(
+                f"unknown measure {name!r}; known for example nDCG@10, MRR@10, Recall@50,"
+                " HitRate@10"
+            ) from error
+    grades = [
+        ir_measures.Qrel(query, doc, grade)
+        for query, found in qrels.items()
+        for doc, grade in found.items()
+    ]
     scored = [
-        ir_measures.ScoredDoc(query, doc, float(-place))  # places, not scores: equal scores would be ordered by the library
+        # places, not scores: equal scores would be ordered by the library
+        ir_measures.ScoredDoc(query, doc, float(-place))
         for query in qrels
         for place, doc in enumerate(dict.fromkeys(run.get(query, ())))
     ]
@@ -60,24 +76,42 @@ class Interval:
 
 
 def bootstrap(values: Mapping[str, float], *, resamples: int = 2_000, seed: int = 7) -> Interval:
-    """The mean with its 95 % percentile bootstrap interval over the questions (Efron & Tibshirani 1993)."""
+    """The mean with its 95 % percentile bootstrap interval over the questions (Efron & Tibshirani
+    1993).
+    """
     return _interval(np.array(list(values.values()), dtype=float), resamples, seed)
 
 
-def paired_bootstrap(values: Mapping[str, float], baseline: Mapping[str, float], *, resamples: int = 2_000, seed: int = 7) -> Interval:
-    """The mean difference to the baseline over the same questions, with its 95 % interval (Sakai, SIGIR 2006).
+def paired_bootstrap(
+    values: Mapping[str, float],
+    baseline: Mapping[str, float],
+    *,
+    resamples: int = 2_000,
+    seed: int = 7,
+) -> Interval:
+    """The mean difference to the baseline over the same questions, with its 95 % interval (Sakai,
+    SIGIR 2006).
 
     Raises InputError when the two were measured on other questions.
     """
     if values.keys() != baseline.keys():
-        raise InputError(f"a paired comparison needs the same questions; {len(values.keys() ^ baseline.keys())} stand on one side alone")
-    return _interval(np.array([values[query] - baseline[query] for query in values], dtype=float), resamples, seed)
+        raise InputError(
+            f"a paired comparison needs the same questions; {len(values.keys() ^ baseline.keys())}"
+            " stand on one side alone"
+        )
+    return _interval(
+        np.array([values[query] - baseline[query] for query in values], dtype=float),
+        resamples,
+        seed,
+    )
 
 
 def _interval(sample: np.ndarray, resamples: int, seed: int) -> Interval:
     if not len(sample):
         return Interval(0.0, 0.0, 0.0)
     chance = np.random.default_rng(seed)
-    means = np.array([sample[chance.integers(0, len(sample), len(sample))].mean() for _ in range(resamples)])
+    means = np.array(
+        [sample[chance.integers(0, len(sample), len(sample))].mean() for _ in range(resamples)]
+    )
     low, high = np.percentile(means, [2.5, 97.5])
     return Interval(float(sample.mean()), float(low), float(high))

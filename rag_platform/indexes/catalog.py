@@ -1,7 +1,9 @@
-"""The relational half of a release: every document, version, section, chunk and image of the library, in one SQLite file.
+"""The relational half of a release: every document, version, section, chunk and image of the
+library, in one SQLite file.
 
-The vector store and the word index hold only chunk ids; whatever a filter, a citation or a page wants to know stands here. Tables derive
-from the records of `ir`; a release is immutable once built, so readers open it with `immutable=1` and need no locks.
+The vector store and the word index hold only chunk ids; whatever a filter, a citation or a page
+wants to know stands here. Tables derive from the records of `ir`; a release is immutable once
+built, so readers open it with `immutable=1` and need no locks.
 """
 
 from __future__ import annotations
@@ -33,22 +35,28 @@ _IN_CLAUSE = 500
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FilterField:
-    """A field that a filter may name: an SQL expression over `c` (chunks), `d` (documents) and `v` (versions), and how to compare it."""
+    """A field that a filter may name: an SQL expression over `c` (chunks), `d` (documents) and `v`
+    (versions), and how to compare it.
+    """
 
     sql: str
-    kind: str  # text | number | flag | list | span; the members of a list are those of json_each(sql)
+    # text | number | flag | list | span; the members of a list are those of json_each(sql)
+    kind: str
     end: str = ""  # the last number of a span, `sql` being its first
 
 
 def _of_images(column: str) -> str:
-    """What stands in a column of `media_texts` for the images of a chunk, one after the other; NULL where there is nothing."""
+    """What stands in a column of `media_texts` for the images of a chunk, one after the other; NULL
+    where there is nothing.
+    """
     return (
-        f"(SELECT group_concat(m.{column}, ' ') FROM json_each(c.asset_ids) j JOIN media_texts m ON m.version_id = c.version_id"
-        f" AND m.asset_id = j.value WHERE m.{column} != '')"
+        f"(SELECT group_concat(m.{column}, ' ') FROM json_each(c.asset_ids) j JOIN media_texts m ON"
+        f" m.version_id = c.version_id AND m.asset_id = j.value WHERE m.{column} != '')"
     )
 
 
-# The whitelist of filter fields; retrieval.filters compiles conditions from it and `select_ids` runs them.
+# The whitelist of filter fields; retrieval.filters compiles conditions from it and `select_ids`
+# runs them.
 FILTERABLE: Mapping[str, FilterField] = {
     "chunk_id": FilterField("c.chunk_id", "text"),
     "doc_id": FilterField("d.doc_id", "text"),
@@ -95,7 +103,10 @@ FILTERABLE: Mapping[str, FilterField] = {
     "modified": FilterField("json_extract(d.metadata, '$.modified')", "text"),
     "created_at": FilterField("v.received_at", "text"),
     "updated_at": FilterField("d.updated_at", "text"),
-    "doc_date": FilterField("coalesce(json_extract(d.metadata, '$.created'), v.received_at)", "text"),  # its own date where it has one
+    # its own date where it has one
+    "doc_date": FilterField(
+        "coalesce(json_extract(d.metadata, '$.created'), v.received_at)", "text"
+    ),
 }
 
 
@@ -114,21 +125,28 @@ class ChunkRow:
     status: str
 
 
-# --- reading -------------------------------------------------------------------------------------------------------------
+# --- reading ------------------------------------------------------------------------------------
 
 
 class CatalogReader:
-    """Read access to a finished catalog from any number of threads, also after the release was removed."""
+    """Read access to a finished catalog from any number of threads, also after the release was
+    removed.
+    """
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
-            raise NotFoundError(f"no catalog at {path.name}; rebuild the release with `rag rebuild`", code="no_catalog")
+            raise NotFoundError(
+                f"no catalog at {path.name}; rebuild the release with `rag rebuild`",
+                code="no_catalog",
+            )
         self._path = path
         try:
             self._file = LastingFile(path, self._checked)
-        except sqlite3.OperationalError as error:  # it may have gone with its release since it was looked for
+        # it may have gone with its release since it was looked for
+        except sqlite3.OperationalError as error:
             raise NotFoundError(
-                f"{path.name} cannot be opened ({error}); rebuild the release with `rag rebuild`", code="no_catalog"
+                f"{path.name} cannot be opened ({error}); rebuild the release with `rag rebuild`",
+                code="no_catalog",
             ) from error
 
     def close(self) -> None:
@@ -147,7 +165,9 @@ class CatalogReader:
         items = list(values)
         for start in range(0, len(items), _IN_CLAUSE):
             part = items[start : start + _IN_CLAUSE]
-            yield from self._db().execute(sql.replace("(?)", f"({','.join('?' * len(part))})"), part)
+            yield from self._db().execute(
+                sql.replace("(?)", f"({','.join('?' * len(part))})"), part
+            )
 
     # chunks
 
@@ -157,27 +177,45 @@ class CatalogReader:
         return {chunk.chunk_id: chunk for chunk in (restored(Chunk, row) for row in found)}
 
     def rows(self, chunk_ids: Iterable[str]) -> dict[str, ChunkRow]:
-        """Chunks joined with document and version, by id; ids that are not in the release are absent."""
-        found = self._in(f"SELECT {columns(Chunk)}, status FROM chunks WHERE chunk_id IN (?)", chunk_ids)
+        """Chunks joined with document and version, by id; ids that are not in the release are
+        absent.
+        """
+        found = self._in(
+            f"SELECT {columns(Chunk)}, status FROM chunks WHERE chunk_id IN (?)", chunk_ids
+        )
         chunks = [(restored(Chunk, row), row[-1]) for row in found]
         # not joined: what many chunks share would be read and made once for each of them
         sql = (
-            "SELECT v.version_id, d.title, d.source, d.source_uri, d.filename, d.tags, v.mime, v.received_at"
-            " FROM versions v JOIN documents d ON d.doc_id = v.doc_id WHERE v.version_id IN (?)"
+            "SELECT v.version_id, d.title, d.source, d.source_uri, d.filename, d.tags, v.mime,"
+            " v.received_at FROM versions v JOIN documents d ON d.doc_id = v.doc_id WHERE"
+            " v.version_id IN (?)"
         )
         owners = {
-            version_id: (title, source, source_uri, filename, _names(tags), mime.split(";")[0], created_at)
+            version_id: (
+                title,
+                source,
+                source_uri,
+                filename,
+                _names(tags),
+                mime.split(";")[0],
+                created_at,
+            )
             for version_id, title, source, source_uri, filename, tags, mime, created_at in self._in(
                 sql, {chunk.version_id for chunk, _ in chunks}
             )
         }
         return {
-            chunk.chunk_id: ChunkRow(chunk, *owners[chunk.version_id], status) for chunk, status in chunks if chunk.version_id in owners
+            chunk.chunk_id: ChunkRow(chunk, *owners[chunk.version_id], status)
+            for chunk, status in chunks
+            if chunk.version_id in owners
         }
 
     def chunks_of_version(self, version_id: str) -> list[Chunk]:
         """The chunks of a version in reading order."""
-        rows = self._db().execute(f"SELECT {columns(Chunk)} FROM chunks WHERE version_id = ? ORDER BY chunk_index, rowid", (version_id,))
+        rows = self._db().execute(
+            f"SELECT {columns(Chunk)} FROM chunks WHERE version_id = ? ORDER BY chunk_index, rowid",
+            (version_id,),
+        )
         return [restored(Chunk, row) for row in rows]
 
     def entries_of_version(self, version_id: str) -> list[Entry]:
@@ -188,23 +226,45 @@ class CatalogReader:
         )
         found: list[Entry] = []
         for row in self._db().execute(sql, (version_id,)):
-            dense, sparse, status, keyphrases, score, title, summary, tags = row[len(FIELDS[Chunk]) :]
-            found.append(Entry(restored(Chunk, row), dense, sparse, status, _names(keyphrases), score, title, summary, _names(tags)))
+            dense, sparse, status, keyphrases, score, title, summary, tags = row[
+                len(FIELDS[Chunk]) :
+            ]
+            found.append(
+                Entry(
+                    restored(Chunk, row),
+                    dense,
+                    sparse,
+                    status,
+                    _names(keyphrases),
+                    score,
+                    title,
+                    summary,
+                    _names(tags),
+                )
+            )
         return found
 
     def neighbours(self, chunk_id: str, before: int = 1, after: int = 1) -> list[Chunk]:
-        """The chunk with those around it in its version, in reading order. Raises NotFoundError for an unknown id."""
+        """The chunk with those around it in its version, in reading order. Raises NotFoundError for
+        an unknown id.
+        """
         chunk = self.chunks([chunk_id]).get(chunk_id)
         if chunk is None:
             raise NotFoundError(f"unknown chunk {chunk_id!r} in this release", code="unknown_chunk")
-        sql = f"SELECT {columns(Chunk)} FROM chunks WHERE version_id = ? AND chunk_index BETWEEN ? AND ? ORDER BY chunk_index, rowid"
+        sql = (
+            f"SELECT {columns(Chunk)} FROM chunks WHERE version_id = ? AND chunk_index BETWEEN ?"
+            " AND ? ORDER BY chunk_index, rowid"
+        )
         bounds = (chunk.version_id, chunk.chunk_index - before, chunk.chunk_index + after)
         return [restored(Chunk, row) for row in self._db().execute(sql, bounds)]
 
     def select_ids(self, where: str, params: Sequence[Any] = ()) -> set[str]:
-        """Ids of the chunks that satisfy an SQL condition over `c`, `d` and `v` (see FILTERABLE)."""
-        # CROSS JOIN fixes the loop order: conditions on documents are tested once per document, not once per chunk. A release holds one
-        # version of a document, so chunks are joined by doc_id, for which an index alone answers.
+        """Ids of the chunks that satisfy an SQL condition over `c`, `d` and `v` (see
+        FILTERABLE).
+        """
+        # CROSS JOIN fixes the loop order: conditions on documents are tested once per document, not
+        # once per chunk. A release holds one version of a document, so chunks are joined by doc_id,
+        # for which an index alone answers.
         sql = (
             "SELECT c.chunk_id FROM documents d CROSS JOIN versions v ON v.doc_id = d.doc_id"
             f" CROSS JOIN chunks c ON c.doc_id = d.doc_id WHERE {where}"
@@ -212,26 +272,46 @@ class CatalogReader:
         return {row[0] for row in self._db().execute(sql, params)}
 
     def chunk_ids(self, where: str = "1", params: Sequence[Any] = ()) -> list[str]:
-        """Ids of chunks in ascending order, restricted by an SQL condition on the table of chunks alone."""
-        return [row[0] for row in self._db().execute(f"SELECT chunk_id FROM chunks WHERE {where} ORDER BY chunk_id", params)]
+        """Ids of chunks in ascending order, restricted by an SQL condition on the table of chunks
+        alone.
+        """
+        return [
+            row[0]
+            for row in self._db().execute(
+                f"SELECT chunk_id FROM chunks WHERE {where} ORDER BY chunk_id", params
+            )
+        ]
 
     def indexed_ids(self) -> tuple[set[str], set[str]]:
         """Ids of the chunks that the word index and the vectors must hold."""
         sql = "SELECT chunk_id FROM main.chunks INDEXED BY chunks_state WHERE "
-        one, other = (self._db().execute(f"{sql} in_lexical = {n} AND in_dense = {1 - n}").fetchall() for n in (1, 0))
-        both = {row[0] for row in self._db().execute(f"{sql} in_lexical AND in_dense")}  # most often all of them
+        one, other = (
+            self._db().execute(f"{sql} in_lexical = {n} AND in_dense = {1 - n}").fetchall()
+            for n in (1, 0)
+        )
+        # most often all of them
+        both = {row[0] for row in self._db().execute(f"{sql} in_lexical AND in_dense")}
         return both.union(row[0] for row in one), both.union(row[0] for row in other)
 
     # documents, versions, sections, images
 
     def document(self, doc_id: str) -> Document | None:
         """A document by id, None when it is not in the release."""
-        row = self._db().execute(f"SELECT {columns(Document)} FROM documents WHERE doc_id = ?", (doc_id,)).fetchone()
+        row = (
+            self._db()
+            .execute(f"SELECT {columns(Document)} FROM documents WHERE doc_id = ?", (doc_id,))
+            .fetchone()
+        )
         return None if row is None else restored(Document, row)
 
     def documents(
-        self, *, source: str | None = None, tag: str | None = None, after: str = "", limit: int | None = None
-    ) -> list[Document]:  # fmt: skip
+        self,
+        *,
+        source: str | None = None,
+        tag: str | None = None,
+        after: str = "",
+        limit: int | None = None,
+    ) -> list[Document]:
         """Documents ordered by id, those above the id `after` (the cursor), at most `limit`."""
         where, params = ["doc_id > ?"], [after]
         if source is not None:
@@ -240,22 +320,32 @@ class CatalogReader:
         if tag is not None:
             where.append("EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ?)")
             params.append(tag)
-        sql = f"SELECT {columns(Document)} FROM documents WHERE {' AND '.join(where)} ORDER BY doc_id LIMIT ?"
-        return [restored(Document, row) for row in self._db().execute(sql, [*params, -1 if limit is None else limit])]
+        sql = (
+            f"SELECT {columns(Document)} FROM documents WHERE {' AND '.join(where)} ORDER BY doc_id"
+            " LIMIT ?"
+        )
+        return [
+            restored(Document, row)
+            for row in self._db().execute(sql, [*params, -1 if limit is None else limit])
+        ]
 
     def names(self) -> list[tuple[str, str, str, int]]:
         """(doc_id, filename, title, number of chunks) of every document, by doc_id."""
         sql = (
-            "SELECT d.doc_id, d.filename, d.title, (SELECT count(*) FROM main.chunks c WHERE c.doc_id = d.doc_id)"
-            " FROM documents d ORDER BY d.doc_id"
+            "SELECT d.doc_id, d.filename, d.title, (SELECT count(*) FROM main.chunks c WHERE"
+            " c.doc_id = d.doc_id) FROM documents d ORDER BY d.doc_id"
         )
         return [tuple(row) for row in self._db().execute(sql)]
 
     def languages(self, sample: int = 500) -> dict[str, float]:
-        """The share of the chunks in each language, told from about `sample` of them; `""` where an older catalog does not say it."""
+        """The share of the chunks in each language, told from about `sample` of them; `""` where an
+        older catalog does not say it.
+        """
         (rows,) = self._db().execute("SELECT coalesce(max(rowid), 0) FROM chunks").fetchone()
         numbers = map(str, range(1, rows + 1, max(1, rows // sample)))
-        found = Counter(lang for (lang,) in self._in("SELECT lang FROM chunks WHERE rowid IN (?)", numbers))
+        found = Counter(
+            lang for (lang,) in self._in("SELECT lang FROM chunks WHERE rowid IN (?)", numbers)
+        )
         return {lang: count / found.total() for lang, count in found.items()}
 
     def versions(self, version_ids: Iterable[str] | None = None) -> dict[str, Version]:
@@ -269,58 +359,89 @@ class CatalogReader:
         return {version.version_id: version for version in (restored(Version, row) for row in rows)}
 
     def version_ids(self) -> tuple[set[str], set[str]]:
-        """Ids of the versions held, and of those that the documents name as live; the same in a whole release."""
-        held, named = (self._db().execute(sql) for sql in ("SELECT version_id FROM versions", "SELECT live_version FROM documents"))
+        """Ids of the versions held, and of those that the documents name as live; the same in a
+        whole release.
+        """
+        held, named = (
+            self._db().execute(sql)
+            for sql in ("SELECT version_id FROM versions", "SELECT live_version FROM documents")
+        )
         return {row[0] for row in held}, {str(row[0]) for row in named}
 
     def versions_with(self, status: str) -> set[str]:
         """Ids of the versions that have a chunk of this status."""
-        return {row[0] for row in self._db().execute("SELECT DISTINCT version_id FROM chunks WHERE status = ?", (status,))}
+        return {
+            row[0]
+            for row in self._db().execute(
+                "SELECT DISTINCT version_id FROM chunks WHERE status = ?", (status,)
+            )
+        }
 
     def version(self, version_id: str) -> Version | None:
         """A version by id, None when it is not in the release."""
-        row = self._db().execute(f"SELECT {columns(Version)} FROM versions WHERE version_id = ?", (version_id,)).fetchone()
+        row = (
+            self._db()
+            .execute(f"SELECT {columns(Version)} FROM versions WHERE version_id = ?", (version_id,))
+            .fetchone()
+        )
         return None if row is None else restored(Version, row)
 
     def sections(self, doc_id: str) -> list[Section]:
         """The sections of a document's live version in order."""
         rows = self._db().execute(
-            f"SELECT {columns(Section)} FROM sections WHERE version_id IN (SELECT version_id FROM versions WHERE doc_id = ?)"
-            " ORDER BY position", (doc_id,)
-        )  # fmt: skip
+            f"SELECT {columns(Section)} FROM sections WHERE version_id IN (SELECT version_id FROM"
+            " versions WHERE doc_id = ?) ORDER BY position",
+            (doc_id,),
+        )
         return [restored(Section, row) for row in rows]
 
     def media(self, doc_id: str) -> list[MediaLink]:
         """The images of a document's live version in order, missing ones included."""
         rows = self._db().execute(
-            f"SELECT {columns(MediaLink)} FROM asset_anchor WHERE version_id IN (SELECT version_id FROM versions WHERE doc_id = ?)"
-            ' ORDER BY "order", rowid', (doc_id,)
-        )  # fmt: skip
+            f"SELECT {columns(MediaLink)} FROM asset_anchor WHERE version_id IN (SELECT version_id"
+            ' FROM versions WHERE doc_id = ?) ORDER BY "order", rowid',
+            (doc_id,),
+        )
         return [restored(MediaLink, row) for row in rows]
 
     def media_texts(self, version_id: str) -> list[MediaText]:
         """What models read in the images of a live version, by asset_id."""
-        rows = self._db().execute(f"SELECT {columns(MediaText)} FROM media_texts WHERE version_id = ? ORDER BY asset_id", (version_id,))
+        rows = self._db().execute(
+            f"SELECT {columns(MediaText)} FROM media_texts WHERE version_id = ? ORDER BY asset_id",
+            (version_id,),
+        )
         return [restored(MediaText, row) for row in rows]
 
     # counts
 
     def counts(self) -> dict[str, int]:
-        """Rows by table, and chunks by what the indexes must hold of them: `lexical`, `dense`, `failed_embed`, `no_text`."""
+        """Rows by table, and chunks by what the indexes must hold of them: `lexical`, `dense`,
+        `failed_embed`, `no_text`.
+        """
         tables = ("documents", "versions", "sections", "chunks", "asset")
-        found = {table: int(self._db().execute(f"SELECT count(*) FROM {table}").fetchone()[0]) for table in tables}
+        found = {
+            table: int(self._db().execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+            for table in tables
+        }
         sql = (
-            "SELECT coalesce(sum(in_lexical), 0), coalesce(sum(in_dense), 0),"
-            " count(*) FILTER (WHERE status = 'failed_embed'), count(*) FILTER (WHERE status = 'no_text') FROM chunks"
+            "SELECT coalesce(sum(in_lexical), 0), coalesce(sum(in_dense), 0), count(*) FILTER"
+            " (WHERE status = 'failed_embed'), count(*) FILTER (WHERE status = 'no_text') FROM"
+            " chunks"
         )
         names = ("lexical", "dense", "failed_embed", "no_text")
         return found | dict(zip(names, self._db().execute(sql).fetchone(), strict=True))
 
     def chunk_counts(self) -> dict[str, int]:
         """Number of chunks of every live version, zero included."""
-        held = self._db().execute("SELECT version_id, 0 FROM versions ORDER BY version_id").fetchall()
+        held = (
+            self._db().execute("SELECT version_id, 0 FROM versions ORDER BY version_id").fetchall()
+        )
         # main.: an index alone answers, also where an older catalog is shown through a view
-        counted = self._db().execute("SELECT version_id, count(*) FROM main.chunks GROUP BY version_id").fetchall()
+        counted = (
+            self._db()
+            .execute("SELECT version_id, count(*) FROM main.chunks GROUP BY version_id")
+            .fetchall()
+        )
         return {**dict(held), **dict(counted)}
 
 

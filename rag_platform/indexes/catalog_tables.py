@@ -17,7 +17,8 @@ from rag_platform.errors import IntegrityError, SchemaVersionError
 from rag_platform.ir import Chunk, Document, MediaLink, MediaText, Section, Version
 from rag_platform.storage.records import parse_json
 
-# 2 added what is said in views and images, 3 editions and drafts; readers show an older catalog with the defaults of what it lacks
+# 2 added what is said in views and images, 3 editions and drafts; readers show an older catalog
+# with the defaults of what it lacks
 SCHEMA_VERSION = 3
 READABLE = (1, 2, 3)
 RecordT = TypeVar("RecordT")
@@ -43,34 +44,47 @@ class Entry:
         return bool(self.sparse_hash), self.status == "ready" and bool(self.content_hash)
 
 
-_PAGE_BYTES = 16_384  # a chunk takes 2 kB: pages of 4 would hold one and stay half empty, and every release copies and hashes them
-_CACHE_KIB = 65_536  # the keys of chunks come in no order, so the pages of their index should stay in memory
+# a chunk takes 2 kB: pages of 4 would hold one and stay half empty, and every release copies and
+# hashes them
+_PAGE_BYTES = 16_384
+# the keys of chunks come in no order, so the pages of their index should stay in memory
+_CACHE_KIB = 65_536
 VIEW_COLUMNS = ("keyphrases", "quality_score", "view_title", "view_summary", "view_tags")
 
-# --- tables from records -----------------------------------------------------------------------------------------------
+# --- tables from records -------------------------------------------------------------------------
 
 _EXTRA_COLUMNS: dict[str, str] = {
-    "chunks": ", content_hash TEXT NOT NULL, sparse_hash TEXT NOT NULL, status TEXT NOT NULL,"
-    " keyphrases TEXT NOT NULL DEFAULT '[]', quality_score REAL, view_title TEXT NOT NULL DEFAULT '',"
-    " view_summary TEXT NOT NULL DEFAULT '', view_tags TEXT NOT NULL DEFAULT '[]', in_lexical INTEGER NOT NULL, in_dense INTEGER NOT NULL",
+    "chunks": (
+        ", content_hash TEXT NOT NULL, sparse_hash TEXT NOT NULL, status TEXT NOT NULL, keyphrases"
+        " TEXT NOT NULL DEFAULT '[]', quality_score REAL, view_title TEXT NOT NULL DEFAULT '',"
+        " view_summary TEXT NOT NULL DEFAULT '', view_tags TEXT NOT NULL DEFAULT '[]', in_lexical"
+        " INTEGER NOT NULL, in_dense INTEGER NOT NULL"
+    ),
     "sections": ", doc_id TEXT NOT NULL, version_id TEXT NOT NULL, position INTEGER NOT NULL",
     "asset_anchor": ", doc_id TEXT NOT NULL, version_id TEXT NOT NULL",
     "media_texts": ", version_id TEXT NOT NULL",
 }
 _RECORDS: dict[str, type[Any]] = {
-    "documents": Document, "versions": Version, "sections": Section, "chunks": Chunk, "asset_anchor": MediaLink, "media_texts": MediaText,
-}  # fmt: skip
+    "documents": Document,
+    "versions": Version,
+    "sections": Section,
+    "chunks": Chunk,
+    "asset_anchor": MediaLink,
+    "media_texts": MediaText,
+}
 _UNIQUE = (
     "CREATE UNIQUE INDEX documents_id ON documents(doc_id)",
     "CREATE UNIQUE INDEX versions_id ON versions(version_id)",
     "CREATE UNIQUE INDEX chunks_id ON chunks(chunk_id)",
 )
-_INDEXES = (  # of a new catalog made when it is full: sorting rows once is faster than finding the place of each
+# of a new catalog made when it is full: sorting rows once is faster than finding the place of each
+_INDEXES = (
     "CREATE INDEX versions_document ON versions(doc_id)",
     "CREATE INDEX sections_version ON sections(version_id, position)",
     "CREATE INDEX chunks_document ON chunks(doc_id, chunk_id)",
     "CREATE INDEX chunks_version ON chunks(version_id, chunk_index)",
-    "CREATE INDEX chunks_state ON chunks(status, in_lexical, in_dense, chunk_id)",  # counts and checks read nothing else
+    # counts and checks read nothing else
+    "CREATE INDEX chunks_state ON chunks(status, in_lexical, in_dense, chunk_id)",
     "CREATE INDEX anchors_version ON asset_anchor(version_id)",
     "CREATE INDEX anchors_asset ON asset_anchor(asset_id)",
     "CREATE INDEX media_texts_of ON media_texts(version_id, asset_id)",
@@ -83,13 +97,21 @@ def _types(record: type[Any]) -> dict[str, Any]:
 
 
 def _decoders(types: Mapping[str, Any]) -> list[tuple[int, str]]:
-    """Positions whose stored form differs from the field: tuples and mappings are JSON text, flags are integers."""
+    """Positions whose stored form differs from the field: tuples and mappings are JSON text, flags
+    are integers.
+    """
     kinds: list[tuple[int, str]] = []
     for position, hint in enumerate(types.values()):
-        options = [item for item in typing.get_args(hint) if item is not type(None)] if type(None) in typing.get_args(hint) else [hint]
+        options = (
+            [item for item in typing.get_args(hint) if item is not type(None)]
+            if type(None) in typing.get_args(hint)
+            else [hint]
+        )
         origin = typing.get_origin(options[0])
         if origin in (tuple, dict) or hint is bool:
-            kinds.append((position, "flag" if hint is bool else "tuple" if origin is tuple else "mapping"))
+            kinds.append(
+                (position, "flag" if hint is bool else "tuple" if origin is tuple else "mapping")
+            )
     return kinds
 
 
@@ -116,7 +138,13 @@ def restored(record: type[RecordT], row: Sequence[Any]) -> RecordT:
         if kind == "flag":
             values[position] = bool(value)
         else:
-            values[position] = () if value == "[]" else tuple(parse_json(value)) if kind == "tuple" else parse_json(value)
+            values[position] = (
+                ()
+                if value == "[]"
+                else tuple(parse_json(value))
+                if kind == "tuple"
+                else parse_json(value)
+            )
     return record(*values)
 
 
@@ -147,20 +175,24 @@ def _values(record: Any) -> list[Any]:
     return values
 
 
-# --- writing -------------------------------------------------------------------------------------------------------------
+# --- writing ------------------------------------------------------------------------------------
 
 
 class CatalogWriter:
-    """One transaction over a catalog that is being built; leaving the block well commits it, leaving it with an error does not."""
+    """One transaction over a catalog that is being built; leaving the block well commits it,
+    leaving it with an error does not.
+    """
 
     def __init__(self, path: Path) -> None:
         fresh = not path.exists()
         self._path = path
         self._db = sqlite3.connect(path, isolation_level=None)
         self._db.execute(f"PRAGMA page_size={_PAGE_BYTES}")  # of a new file
-        self._db.execute("PRAGMA journal_mode=MEMORY")  # a crash discards the whole candidate, so no journal file may stay behind
+        # a crash discards the whole candidate, so no journal file may stay behind
+        self._db.execute("PRAGMA journal_mode=MEMORY")
         self._db.execute("PRAGMA synchronous=OFF")  # the builder syncs the finished file once
-        self._db.execute("PRAGMA secure_delete=ON")  # what a release drops must not linger in the copy of its parent's file
+        # what a release drops must not linger in the copy of its parent's file
+        self._db.execute("PRAGMA secure_delete=ON")
         self._db.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
         self._fresh = fresh
         if not fresh:
@@ -172,7 +204,12 @@ class CatalogWriter:
     def __enter__(self) -> CatalogWriter:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         try:
             if kind is None:
                 if self._fresh:
@@ -186,17 +223,24 @@ class CatalogWriter:
         self._db.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
         self._db.execute("INSERT INTO meta VALUES ('schema_version', ?)", (str(SCHEMA_VERSION),))
         for table, record in _RECORDS.items():
-            self._db.execute(f"CREATE TABLE {table} ({columns(record)}{_EXTRA_COLUMNS.get(table, '')})")
-        self._db.execute("CREATE TABLE asset (asset_id TEXT PRIMARY KEY, mime TEXT, width INTEGER, height INTEGER, size INTEGER)")
+            self._db.execute(
+                f"CREATE TABLE {table} ({columns(record)}{_EXTRA_COLUMNS.get(table, '')})"
+            )
+        self._db.execute(
+            "CREATE TABLE asset (asset_id TEXT PRIMARY KEY, mime TEXT, width INTEGER, height"
+            " INTEGER, size INTEGER)"
+        )
         self._index(_UNIQUE)
 
     def _index(self, statements: Iterable[str]) -> None:
         for statement in statements:
             self._db.execute(statement)
 
-    def replace_documents(self, documents: Iterable[Document], kept: Collection[str] = ()) -> list[str]:
-        """Make the table of documents hold exactly these and those whose live version is `kept`; returns the doc_ids of the rows that
-        changed, came or went.
+    def replace_documents(
+        self, documents: Iterable[Document], kept: Collection[str] = ()
+    ) -> list[str]:
+        """Make the table of documents hold exactly these and those whose live version is `kept`;
+        returns the doc_ids of the rows that changed, came or went.
 
         A changed title or tag reaches filters without touching a chunk.
         """
@@ -204,17 +248,31 @@ class CatalogWriter:
         owners = self._db.execute("SELECT doc_id, live_version FROM documents").fetchall()
         asked = wanted.keys() | {doc_id for doc_id, version_id in owners if version_id not in kept}
         sql = f"SELECT {columns(Document)} FROM documents WHERE doc_id = ?"
-        held = {doc_id: list(row) for doc_id in asked if (row := self._db.execute(sql, (doc_id,)).fetchone())}
+        held = {
+            doc_id: list(row)
+            for doc_id in asked
+            if (row := self._db.execute(sql, (doc_id,)).fetchone())
+        }
         changed = sorted(doc_id for doc_id in asked if held.get(doc_id) != wanted.get(doc_id))
-        self._db.executemany("DELETE FROM documents WHERE doc_id = ?", ((doc_id,) for doc_id in changed))
-        self._db.executemany(_insert("documents"), (wanted[doc_id] for doc_id in changed if doc_id in wanted))
+        self._db.executemany(
+            "DELETE FROM documents WHERE doc_id = ?", ((doc_id,) for doc_id in changed)
+        )
+        self._db.executemany(
+            _insert("documents"), (wanted[doc_id] for doc_id in changed if doc_id in wanted)
+        )
         return changed
 
     def drop_versions(self, version_ids: Collection[str]) -> None:
-        """Remove the rows of these versions from every table; images that no version shows any more go with them."""
+        """Remove the rows of these versions from every table; images that no version shows any more
+        go with them.
+        """
         for table in ("versions", "sections", "chunks", "asset_anchor", "media_texts"):
-            self._db.executemany(f"DELETE FROM {table} WHERE version_id = ?", ((item,) for item in version_ids))
-        self._db.execute("DELETE FROM asset WHERE asset_id NOT IN (SELECT asset_id FROM asset_anchor)")
+            self._db.executemany(
+                f"DELETE FROM {table} WHERE version_id = ?", ((item,) for item in version_ids)
+            )
+        self._db.execute(
+            "DELETE FROM asset WHERE asset_id NOT IN (SELECT asset_id FROM asset_anchor)"
+        )
 
     def add_version(
         self,
@@ -224,28 +282,44 @@ class CatalogWriter:
         links: Sequence[MediaLink],
         texts: Sequence[MediaText] = (),
     ) -> None:
-        """Add one live version with its sections, chunks, images and their texts. Raises IntegrityError when a chunk id is taken."""
+        """Add one live version with its sections, chunks, images and their texts. Raises
+        IntegrityError when a chunk id is taken.
+        """
         rows = rows_of_version(version, sections, entries, links, texts)
         try:
             for table in ("versions", "sections", "chunks", "media_texts", "asset_anchor"):
                 self._db.executemany(_insert(table), rows[table])
         except sqlite3.IntegrityError as error:
             raise IntegrityError(
-                f"version {version.version_id} brings a chunk id that is already in the catalog ({error}); "
-                "its chunks were cut from another document or twice: rebuild its stages with `rag ingest --policy new_version`"
+                f"version {version.version_id} brings a chunk id that is already in the catalog"
+                f" ({error}); its chunks were cut from another document or twice: rebuild its"
+                " stages with `rag ingest --policy new_version`"
             ) from error
         self._db.executemany("INSERT OR IGNORE INTO asset VALUES (?, ?, ?, ?, ?)", rows["asset"])
 
 
 def rows_of_version(
-    version: Version, sections: Sequence[Section], entries: Sequence[Entry], links: Sequence[MediaLink], texts: Sequence[MediaText] = ()
+    version: Version,
+    sections: Sequence[Section],
+    entries: Sequence[Entry],
+    links: Sequence[MediaLink],
+    texts: Sequence[MediaText] = (),
 ) -> dict[str, list[tuple[Any, ...]]]:
-    """Table to the rows that a version has in it, in the order of `column_names`; `asset` holds those of all its images, each once."""
+    """Table to the rows that a version has in it, in the order of `column_names`; `asset` holds
+    those of all its images, each once.
+    """
     version_id, doc_id = version.version_id, version.doc_id
-    assets = {link.asset_id: (link.asset_id, link.mime, link.width, link.height, link.size) for link in reversed(links) if link.asset_id}
+    assets = {
+        link.asset_id: (link.asset_id, link.mime, link.width, link.height, link.size)
+        for link in reversed(links)
+        if link.asset_id
+    }
     return {
         "versions": [tuple(_values(version))],
-        "sections": [(*_values(section), doc_id, version_id, number) for number, section in enumerate(sections)],
+        "sections": [
+            (*_values(section), doc_id, version_id, number)
+            for number, section in enumerate(sections)
+        ],
         "chunks": [tuple(_entry_values(entry)) for entry in entries],
         "media_texts": [(*_values(text), version_id) for text in texts],
         "asset_anchor": [(*_values(link), doc_id, version_id) for link in links],
@@ -260,44 +334,79 @@ def row_of_document(document: Document) -> tuple[Any, ...]:
 
 def _entry_values(entry: Entry) -> list[Any]:
     said = [_stored(getattr(entry, name)) for name in VIEW_COLUMNS]
-    return [*_values(entry.chunk), entry.content_hash, entry.sparse_hash, entry.status, *said, *entry.indexed]
+    return [
+        *_values(entry.chunk),
+        entry.content_hash,
+        entry.sparse_hash,
+        entry.status,
+        *said,
+        *entry.indexed,
+    ]
 
 
 def check_schema(db: sqlite3.Connection, path: Path, known: Collection[int] = READABLE) -> int:
-    """The schema version of an open catalog. Raises SchemaVersionError when it is none or not one of those known."""
+    """The schema version of an open catalog. Raises SchemaVersionError when it is none or not one
+    of those known.
+    """
     try:
         row = db.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
     except sqlite3.DatabaseError as error:
-        raise SchemaVersionError(f"{path.name} is not a catalog ({error}); rebuild the release with `rag rebuild`") from error
+        raise SchemaVersionError(
+            f"{path.name} is not a catalog ({error}); rebuild the release with `rag rebuild`"
+        ) from error
     if row is None or row[0] not in map(str, known):
         raise SchemaVersionError(
-            f"{path.name} has schema {row[0] if row else 'none'}, this program reads {', '.join(map(str, known))}; "
-            "upgrade rag-platform, or rebuild the release with `rag rebuild`"
+            f"{path.name} has schema {row[0] if row else 'none'}, this program reads"
+            f" {', '.join(map(str, known))}; upgrade rag-platform, or rebuild the release with `rag"
+            " rebuild`"
         )
     return int(row[0])
 
 
 def show_as_current(db: sqlite3.Connection) -> None:
-    """Give this connection tables with every column of today over an older catalog, what it lacks being the default of its record.
+    """Give this connection tables with every column of today over an older catalog, what it lacks
+    being the default of its record.
 
-    They are temporary views under the tables' names, so that the file stays as it is and every query reads as it is written.
+    They are temporary views under the tables' names, so that the file stays as it is and every
+    query reads as it is written.
     """
     for table, record in _RECORDS.items():
         present = {row[1] for row in db.execute(f"PRAGMA main.table_info({table})")}
         defaults = _defaults(record, table)
-        missing = ", ".join(f'{value} AS "{name}"' for name, value in defaults.items() if name not in present)
+        missing = ", ".join(
+            f'{value} AS "{name}"' for name, value in defaults.items() if name not in present
+        )
         if present and missing:
-            db.execute(f"CREATE TEMP VIEW {table} AS SELECT rowid AS rowid, *, {missing} FROM main.{table}")
+            db.execute(
+                f"CREATE TEMP VIEW {table} AS SELECT rowid AS rowid, *, {missing} FROM main.{table}"
+            )
         elif missing:
             db.execute(f"CREATE TEMP VIEW {table} AS SELECT 0 AS rowid, {missing} WHERE 0")
 
 
 def _defaults(record: type[Any], table: str) -> dict[str, str]:
-    """SQL literals by column: the default of a record's field, `''` where it has none; those of the extra columns."""
+    """SQL literals by column: the default of a record's field, `''` where it has none; those of the
+    extra columns.
+    """
     found: dict[str, str] = {}
-    fields = [*dataclasses.fields(record), *(f for f in dataclasses.fields(Entry) if table == "chunks" and f.name in VIEW_COLUMNS)]
+    fields = [
+        *dataclasses.fields(record),
+        *(f for f in dataclasses.fields(Entry) if table == "chunks" and f.name in VIEW_COLUMNS),
+    ]
     for item in fields:
-        value = item.default if item.default is not dataclasses.MISSING else {} if item.default_factory is not dataclasses.MISSING else ""
+        value = (
+            item.default
+            if item.default is not dataclasses.MISSING
+            else {}
+            if item.default_factory is not dataclasses.MISSING
+            else ""
+        )
         stored = _stored(value)
-        found[item.name] = "NULL" if stored is None else str(stored) if isinstance(stored, int | float) else f"'{stored}'"
+        found[item.name] = (
+            "NULL"
+            if stored is None
+            else str(stored)
+            if isinstance(stored, int | float)
+            else f"'{stored}'"
+        )
     return found | ({"version_id": "''"} if table == "media_texts" else {})

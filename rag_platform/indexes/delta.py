@@ -1,4 +1,6 @@
-"""What the next release changes against its parent, by chunk id, and the copy of the parent that the change is applied to."""
+"""What the next release changes against its parent, by chunk id, and the copy of the parent that
+the change is applied to.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,16 @@ from rag_platform.errors import IntegrityError
 from rag_platform.indexes import lexical
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import Entry
-from rag_platform.ir import Chunk, Document, LexicalRow, MediaLink, MediaText, Section, Version, View
+from rag_platform.ir import (
+    Chunk,
+    Document,
+    LexicalRow,
+    MediaLink,
+    MediaText,
+    Section,
+    Version,
+    View,
+)
 from rag_platform.storage.store import Store, copy_file, files_below, link_or_copy, read_records
 
 
@@ -30,7 +41,10 @@ class VersionRows:
 
     def entries(self, failed: Mapping[str, str]) -> list[Entry]:
         """Catalog entries in reading order; `failed` holds the content hashes without a vector."""
-        return [_entry(chunk, self.views[chunk.chunk_id], self.version.filename, failed) for chunk in self.chunks]
+        return [
+            _entry(chunk, self.views[chunk.chunk_id], self.version.filename, failed)
+            for chunk in self.chunks
+        ]
 
     def lexical_rows(self) -> Iterator[LexicalRow]:
         """What the word index holds of the version."""
@@ -42,7 +56,9 @@ class VersionRows:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """Live versions that were compared and stand in the parent as they are, those it lacks or holds otherwise, and what it must lose."""
+    """Live versions that were compared and stand in the parent as they are, those it lacks or holds
+    otherwise, and what it must lose.
+    """
 
     unchanged: list[Version] = field(default_factory=list)
     changed: list[Version] = field(default_factory=list)
@@ -51,13 +67,18 @@ class Delta:
 
 
 def load_version(store: Store, version: Version, profiles: Mapping[str, str]) -> VersionRows:
-    """The stage outputs of a version. Raises IntegrityError when one is missing or a chunk has no view."""
+    """The stage outputs of a version. Raises IntegrityError when one is missing or a chunk has no
+    view.
+    """
 
     def path(kind: str) -> Path:
-        found = store.version_path(version, kind, profiles[kind], version.edition if kind in ("chunks", "views") else "")
+        found = store.version_path(
+            version, kind, profiles[kind], version.edition if kind in ("chunks", "views") else ""
+        )
         if not found.is_file():
             raise IntegrityError(
-                f"{version.version_id} has no {kind} for this strategy; ingest it again with `rag ingest`, or run `rag rebuild`",
+                f"{version.version_id} has no {kind} for this strategy; ingest it again with `rag"
+                " ingest`, or run `rag rebuild`",
                 code="stage_missing",
             )
         return found
@@ -65,8 +86,12 @@ def load_version(store: Store, version: Version, profiles: Mapping[str, str]) ->
     chunks = read_records(path("chunks"), Chunk)
     views = {view.chunk_id: view for view in read_records(path("views"), View)}
     if lost := [chunk.chunk_id for chunk in chunks if chunk.chunk_id not in views]:
-        raise IntegrityError(f"{version.version_id}: {len(lost)} chunks without a view, e.g. {lost[0]}; rebuild its stages")
-    texts = store.version_path(version, "media_texts", profiles["media_texts"])  # there where the strategy has images read
+        raise IntegrityError(
+            f"{version.version_id}: {len(lost)} chunks without a view, e.g. {lost[0]}; rebuild its"
+            " stages"
+        )
+    # there where the strategy has images read
+    texts = store.version_path(version, "media_texts", profiles["media_texts"])
     return VersionRows(
         version,
         read_records(path("sections"), Section),
@@ -77,37 +102,63 @@ def load_version(store: Store, version: Version, profiles: Mapping[str, str]) ->
     )
 
 
-def compare(live: Sequence[tuple[Document, Version]], parent: CatalogReader | None, kept: Collection[str] = ()) -> Delta:
-    """The difference between the live versions and a parent's catalog; without a parent every version is changed.
+def compare(
+    live: Sequence[tuple[Document, Version]],
+    parent: CatalogReader | None,
+    kept: Collection[str] = (),
+) -> Delta:
+    """The difference between the live versions and a parent's catalog; without a parent every
+    version is changed.
 
     Versions that are `kept` are live and stand in the parent as they are; they need no comparison.
     """
     if parent is None:
         return Delta(changed=[version for _, version in live])
     asked = [version for _, version in live if version.version_id not in kept]
-    held, retry = parent.versions(version.version_id for version in asked), parent.versions_with("failed_embed")
+    held, retry = (
+        parent.versions(version.version_id for version in asked),
+        parent.versions_with("failed_embed"),
+    )
     unchanged = [v for v in asked if held.get(v.version_id) == v and v.version_id not in retry]
     same = {version.version_id for version in unchanged}
-    dropped = sorted(version_id for version_id in parent.version_ids()[0] if version_id not in same and version_id not in kept)
-    old = {entry.chunk.chunk_id: entry for version_id in dropped for entry in parent.entries_of_version(version_id)}
+    dropped = sorted(
+        version_id
+        for version_id in parent.version_ids()[0]
+        if version_id not in same and version_id not in kept
+    )
+    old = {
+        entry.chunk.chunk_id: entry
+        for version_id in dropped
+        for entry in parent.entries_of_version(version_id)
+    }
     return Delta(unchanged, [v for v in asked if v.version_id not in same], dropped, old)
 
 
 def lexical_change(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> tuple[set[str], set[str]]:
-    """(removed, added) chunk ids of the word index; a chunk whose sparse text changed is in both."""
-    return _change({i: e.sparse_hash for i, e in old.items()}, {i: e.sparse_hash for i, e in new.items()})
+    """(removed, added) chunk ids of the word index; a chunk whose sparse text changed is in
+    both.
+    """
+    return _change(
+        {i: e.sparse_hash for i, e in old.items()}, {i: e.sparse_hash for i, e in new.items()}
+    )
 
 
 def dense_change(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> tuple[set[str], set[str]]:
     """(removed, added) chunk ids of the vectors; a chunk whose dense text changed is in both."""
-    return _change({i: _vector_hash(e) for i, e in old.items()}, {i: _vector_hash(e) for i, e in new.items()})
+    return _change(
+        {i: _vector_hash(e) for i, e in old.items()}, {i: _vector_hash(e) for i, e in new.items()}
+    )
 
 
-def link_parent(parent: Path, directory: Path, rewritten: Collection[str], without: Collection[str] = ()) -> list[tuple[Path, Path]]:
-    """Take over a release's files so that changing the new one cannot change it; (source, target) of those that `copy_files` must copy.
+def link_parent(
+    parent: Path, directory: Path, rewritten: Collection[str], without: Collection[str] = ()
+) -> list[tuple[Path, Path]]:
+    """Take over a release's files so that changing the new one cannot change it; (source, target)
+    of those that `copy_files` must copy.
 
-    Files are linked, for whoever changes one gives it bytes of its own first; those named `rewritten`, which even readers write, and the
-    catalog, of which every release changes something, are to be copied. The folders named in `without` are left behind.
+    Files are linked, for whoever changes one gives it bytes of its own first; those named
+    `rewritten`, which even readers write, and the catalog, of which every release changes
+    something, are to be copied. The folders named in `without` are left behind.
     """
     left: list[tuple[Path, Path]] = []
     for name in files_below(parent):
@@ -131,9 +182,19 @@ def copy_files(files: Iterable[tuple[Path, Path]]) -> None:
 def _entry(chunk: Chunk, view: View, filename: str, failed: Mapping[str, str]) -> Entry:
     row = lexical.row_of(chunk, view, filename)
     content_hash = view.content_hash if view.dense_text.strip() else ""
-    status = "failed_embed" if content_hash in failed else "ready" if content_hash or row else "no_text"
+    status = (
+        "failed_embed" if content_hash in failed else "ready" if content_hash or row else "no_text"
+    )
     return Entry(
-        chunk, content_hash, lexical.row_hash(row), status, view.keyphrases, view.quality_score, view.title, view.summary, view.tags
+        chunk,
+        content_hash,
+        lexical.row_hash(row),
+        status,
+        view.keyphrases,
+        view.quality_score,
+        view.title,
+        view.summary,
+        view.tags,
     )
 
 
@@ -142,8 +203,12 @@ def _vector_hash(entry: Entry) -> str:
 
 
 def _change(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[set[str], set[str]]:
-    removed = {chunk_id for chunk_id, value in old.items() if value and new.get(chunk_id, "") != value}
-    added = {chunk_id for chunk_id, value in new.items() if value and old.get(chunk_id, "") != value}
+    removed = {
+        chunk_id for chunk_id, value in old.items() if value and new.get(chunk_id, "") != value
+    }
+    added = {
+        chunk_id for chunk_id, value in new.items() if value and old.get(chunk_id, "") != value
+    }
     return removed, added
 
 
@@ -151,5 +216,8 @@ def _copy_database(source: Path, target: Path) -> None:
     """A consistent copy, even while a reader's engine writes its bookkeeping into the original."""
     target.parent.mkdir(parents=True, exist_ok=True)
     uri = f"file:{quote(str(source.resolve()))}?mode=ro"
-    with closing(sqlite3.connect(uri, uri=True, timeout=30)) as original, closing(sqlite3.connect(target)) as copy:
+    with (
+        closing(sqlite3.connect(uri, uri=True, timeout=30)) as original,
+        closing(sqlite3.connect(target)) as copy,
+    ):
         original.backup(copy)

@@ -1,25 +1,34 @@
-"""The vectors of a release: matrices that are scanned exactly, and an approximate index beside them where a question may ask it.
+"""The vectors of a release: matrices that are scanned exactly, and an approximate index beside them
+where a question may ask it.
 
-dense/vectors.npy   the base: float32 [n, dim], unit rows in ascending order of chunk id, memory-mapped by readers
+dense/vectors.npy   the base: float32 [n, dim], unit rows in ascending order of chunk id,
+                    memory-mapped by readers
 dense/ids.txt       the chunk ids of its rows
-dense/ann/          the approximate index over the base, of the strategy's dense provider; only where `needs_ann` says so
-dense/gone.txt      ids of the base that no longer hold; absent while the release is one base, as every full build is
-dense/fresh.npy     rows that came since the base was written, in ascending order of chunk id; absent likewise
+dense/ann/          the approximate index over the base, of the strategy's dense provider; only
+                    where `needs_ann` says so
+dense/gone.txt      ids of the base that no longer hold; absent while the release is one base, as
+                    every full build is
+dense/fresh.npy     rows that came since the base was written, in ascending order of chunk id;
+                    absent likewise
 dense/fresh.txt     the chunk ids of its rows
 
-A small change writes the last three files and leaves the base as it is, so that releases share it on disk. When fresh and gone rows
-outgrow FRESH_ROWS and FRESH_SHARE, a new base is written and the approximate index brought up to it, built or dropped.
+A small change writes the last three files and leaves the base as it is, so that releases share it
+on disk. When fresh and gone rows outgrow FRESH_ROWS and FRESH_SHARE, a new base is written and the
+approximate index brought up to it, built or dropped.
 
 
-Which rows of a matrix may be among the best for a query, told from a quarter of their bytes, and none of them missed.
+Which rows of a matrix may be among the best for a query, told from a quarter of their bytes, and
+none of them missed.
 
-Every row is kept once more with its numbers rounded to 8 bits, and with the length of what the rounding left out. For rounded vectors r'
-and q' with row = r' + e and query = q' + d, the Cauchy-Schwarz inequality gives
+Every row is kept once more with its numbers rounded to 8 bits, and with the length of what the
+rounding left out. For rounded vectors r' and q' with row = r' + e and query = q' + d, the
+Cauchy-Schwarz inequality gives
 
     row . query  =  r' . q'  +  r' . d  +  e . query  <=  r' . q'  +  |r'| |d|  +  |e| |query|
 
-so a row whose right side lies below the k-th best product known so far cannot be one of the k best. The others, some hundred of 100,000,
-are multiplied in full: the answer is that of a scan over everything. Products of 8-bit numbers are exact, whatever kernel computes them.
+so a row whose right side lies below the k-th best product known so far cannot be one of the k best.
+The others, some hundred of 100,000, are multiplied in full: the answer is that of a scan over
+everything. Products of 8-bit numbers are exact, whatever kernel computes them.
 """
 
 from __future__ import annotations
@@ -48,9 +57,11 @@ from rag_platform.registry import build, provider_class, traits_of
 from rag_platform.storage.store import atomic_path, own_copies, write_text
 
 ANN_DIRECTORY = "ann"
-FRESH_ROWS = 1_000  # so many fresh and gone rows are always scanned beside the base; above, this share of it
+# so many fresh and gone rows are always scanned beside the base; above, this share of it
+FRESH_ROWS = 1_000
 FRESH_SHARE = 0.05
-MEASURED_ROWS = 50_000  # below so many vectors a scan is fast, and nobody needs to know what the approximate index misses
+# below so many vectors a scan is fast, and nobody needs to know what the approximate index misses
+MEASURED_ROWS = 50_000
 SCAN_MS = 7.5e-8  # for each number of each row
 SLOW_SCAN_MS = 10.0  # a scan that misses nothing is preferred up to this
 STALE_SHARE = 0.3  # an approximate index with so many deleted rows is built anew, for its recall
@@ -66,11 +77,13 @@ _ASKED_ALWAYS = RetrievalConfig(exact_scan_rows=0)
 _log = logging.getLogger(__name__)
 
 
-# --- writing -------------------------------------------------------------------------------------------------------------
+# --- writing ------------------------------------------------------------------------------------
 
 
 def needs_ann(rows: int, dim: int, retrieval: RetrievalConfig) -> bool:
-    """True when a question to so many vectors may ask the approximate index: where a scan is slow, or the config says from when on."""
+    """True when a question to so many vectors may ask the approximate index: where a scan is slow,
+    or the config says from when on.
+    """
     if retrieval.exact_scan_rows is not None:
         return rows > retrieval.exact_scan_rows
     return rows >= MEASURED_ROWS and rows * dim * SCAN_MS > SLOW_SCAN_MS
@@ -91,9 +104,11 @@ def update(
     stale: int = 0,
     retrieval: RetrievalConfig = _ASKED_ALWAYS,
 ) -> int:
-    """Delete `removed`, then add `added`; returns how many deleted rows the approximate index carries, `stale` before the change.
+    """Delete `removed`, then add `added`; returns how many deleted rows the approximate index
+    carries, `stale` before the change.
 
-    There is an approximate index afterwards where `retrieval` may ask one, or a small change left that of a base as it is.
+    There is an approximate index afterwards where `retrieval` may ask one, or a small change left
+    that of a base as it is.
     """
     first = not (directory / BASE_IDS).is_file()
     parts = _empty(dim) if first else read_parts(directory)
@@ -101,10 +116,16 @@ def update(
     _require_fitting(parts, removed, ids, vectors)
     gone = frozenset(removed)
     left_out = gone.intersection(parts.ids) | parts.gone
-    kept = {chunk_id: row for chunk_id, row in zip(parts.fresh_ids, parts.fresh, strict=True) if chunk_id not in gone}
+    kept = {
+        chunk_id: row
+        for chunk_id, row in zip(parts.fresh_ids, parts.fresh, strict=True)
+        if chunk_id not in gone
+    }
     fresh = kept | dict(zip(ids, vectors, strict=True))
     if not first and len(fresh) + len(left_out) <= max(FRESH_ROWS, FRESH_SHARE * len(parts.ids)):
-        _write_matrix(directory, _FRESH, _FRESH_IDS, [(sorted(fresh), stacked(fresh, dim), frozenset())], dim)
+        _write_matrix(
+            directory, _FRESH, _FRESH_IDS, [(sorted(fresh), stacked(fresh, dim), frozenset())], dim
+        )
         write_text(directory / _GONE, "".join(f"{chunk_id}\n" for chunk_id in sorted(left_out)))
         return stale
     stale += len(left_out)
@@ -113,7 +134,13 @@ def update(
     anew = needed and (not held or stale > STALE_SHARE * rows)
     grown = needed and not anew
     with ThreadPoolExecutor(max_workers=1) as pool:  # the engine works outside the interpreter lock
-        growing = None if not grown else pool.submit(_grow_ann, config, directory, sorted(left_out), sorted(fresh), stacked(fresh, dim))
+        growing = (
+            None
+            if not grown
+            else pool.submit(
+                _grow_ann, config, directory, sorted(left_out), sorted(fresh), stacked(fresh, dim)
+            )
+        )
         write_matrix(directory, dim=dim, removed=removed, ids=ids, vectors=vectors)
         if growing is not None:
             growing.result()
@@ -127,15 +154,27 @@ def update(
 
 def stacked(vectors: Mapping[str, Vectors], dim: int) -> Vectors:
     """float32 [n, dim], one row for each id in ascending order."""
-    return np.stack([vectors[chunk_id] for chunk_id in sorted(vectors)]) if vectors else np.zeros((0, dim), dtype=np.float32)
+    return (
+        np.stack([vectors[chunk_id] for chunk_id in sorted(vectors)])
+        if vectors
+        else np.zeros((0, dim), dtype=np.float32)
+    )
 
 
-def write_matrix(directory: Path, *, dim: int, removed: Collection[str], ids: Sequence[str], vectors: Vectors) -> None:
-    """Make one base of all rows in `directory` without the removed ones and of sorted new rows; its bytes do not depend on the history."""
+def write_matrix(
+    directory: Path, *, dim: int, removed: Collection[str], ids: Sequence[str], vectors: Vectors
+) -> None:
+    """Make one base of all rows in `directory` without the removed ones and of sorted new rows; its
+    bytes do not depend on the history.
+    """
     parts = read_parts(directory) if (directory / BASE_IDS).is_file() else _empty(dim)
     _require_fitting(parts, removed, ids, vectors)
     gone = frozenset(removed)
-    sources = [(parts.ids, parts.base, parts.gone | gone), (parts.fresh_ids, parts.fresh, gone), (ids, vectors, frozenset[str]())]
+    sources = [
+        (parts.ids, parts.base, parts.gone | gone),
+        (parts.fresh_ids, parts.fresh, gone),
+        (ids, vectors, frozenset[str]()),
+    ]
     _write_matrix(directory, BASE, BASE_IDS, sources, dim)
     del parts, sources
     for name in (_FRESH, _FRESH_IDS, _GONE):
@@ -143,45 +182,68 @@ def write_matrix(directory: Path, *, dim: int, removed: Collection[str], ids: Se
 
 
 def _write_matrix(
-    directory: Path, name: str, ids_name: str, sources: Sequence[tuple[Sequence[str], Vectors, Collection[str]]], dim: int
+    directory: Path,
+    name: str,
+    ids_name: str,
+    sources: Sequence[tuple[Sequence[str], Vectors, Collection[str]]],
+    dim: int,
 ) -> None:
     """Write the rows of (ids, rows, ids that are left out), merged by id."""
     merged = sorted(
-        (chunk_id, source, row) for source, (ids, _, out) in enumerate(sources) for row, chunk_id in enumerate(ids) if chunk_id not in out
+        (chunk_id, source, row)
+        for source, (ids, _, out) in enumerate(sources)
+        for row, chunk_id in enumerate(ids)
+        if chunk_id not in out
     )
     with atomic_path(directory / name) as temporary, open(temporary, "wb") as target:
         header = {"descr": "<f4", "fortran_order": False, "shape": (len(merged), dim)}
         np.lib.format.write_array_header_1_0(target, header)
         # Rows that stand together in their source are written together, straight from it.
-        for _, run in itertools.groupby(enumerate(merged), key=lambda item: (item[1][1], item[1][2] - item[0])):
+        for _, run in itertools.groupby(
+            enumerate(merged), key=lambda item: (item[1][1], item[1][2] - item[0])
+        ):
             rows = [(source, row) for _, (_, source, row) in run]
             (source, start), (_, end) = rows[0], rows[-1]
-            target.write(np.ascontiguousarray(sources[source][1][start : end + 1], dtype="<f4").data)
+            target.write(
+                np.ascontiguousarray(sources[source][1][start : end + 1], dtype="<f4").data
+            )
     write_text(directory / ids_name, "".join(f"{chunk_id}\n" for chunk_id, _, _ in merged))
 
 
 def rewritten_on_open(config: ProviderConfig) -> frozenset[str]:
-    """Names of the files that readers of the approximate index write; they are never shared, and their hashes prove nothing."""
+    """Names of the files that readers of the approximate index write; they are never shared, and
+    their hashes prove nothing.
+    """
     return frozenset(traits_of(provider_class("dense_index", config.provider)).rewritten_on_open)
 
 
-def _grow_ann(config: ProviderConfig, directory: Path, removed: Sequence[str], ids: Sequence[str], vectors: Vectors) -> None:
+def _grow_ann(
+    config: ProviderConfig,
+    directory: Path,
+    removed: Sequence[str],
+    ids: Sequence[str],
+    vectors: Vectors,
+) -> None:
     index: DenseIndex = build("dense_index", config.provider, config.options)
     if not traits_of(index).replaces_files:
         own_copies(directory / ANN_DIRECTORY)
     index.update(directory / ANN_DIRECTORY, removed=removed, ids=ids, vectors=vectors)
 
 
-def _require_fitting(parts: Parts, removed: Collection[str], ids: Sequence[str], vectors: Vectors) -> None:
+def _require_fitting(
+    parts: Parts, removed: Collection[str], ids: Sequence[str], vectors: Vectors
+) -> None:
     dim = parts.base.shape[1]
     if vectors.shape != (len(ids), dim):
-        raise IntegrityError(f"vectors {vectors.shape} do not fit {len(ids)} ids and a matrix {parts.base.shape}")
+        raise IntegrityError(
+            f"vectors {vectors.shape} do not fit {len(ids)} ids and a matrix {parts.base.shape}"
+        )
     held = (set(parts.ids) - parts.gone) | set(parts.fresh_ids)
     if twice := (held - set(removed)).intersection(ids):
         raise IntegrityError(f"chunk {min(twice)} would have two vectors")
 
 
-# --- reading -------------------------------------------------------------------------------------------------------------
+# --- reading ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,14 +267,19 @@ def _empty(dim: int) -> Parts:
 
 
 def read_parts(directory: Path) -> Parts:
-    """The base, what of it no longer holds, and what is fresh. Raises IntegrityError when ids and rows do not belong together."""
+    """The base, what of it no longer holds, and what is fresh. Raises IntegrityError when ids and
+    rows do not belong together.
+    """
     ids, base = _read(directory / BASE_IDS, directory / BASE)
     if not (directory / _GONE).is_file():
         return Parts(ids, base, frozenset(), [], base[:0])
     fresh_ids, fresh = _read(directory / _FRESH_IDS, directory / _FRESH)
     gone = frozenset((directory / _GONE).read_text(encoding="utf-8").split())
     if fresh.shape[1] != base.shape[1] or not gone.issubset(ids):
-        raise IntegrityError(f"fresh vectors {fresh.shape} or {len(gone)} ids do not belong to a matrix {base.shape}; {_REBUILD}")
+        raise IntegrityError(
+            f"fresh vectors {fresh.shape} or {len(gone)} ids do not belong to a matrix"
+            f" {base.shape}; {_REBUILD}"
+        )
     return Parts(ids, base, gone, fresh_ids, fresh)
 
 
@@ -229,7 +296,9 @@ def _read(ids_path: Path, path: Path) -> tuple[list[str], Vectors]:
 
 
 def read_matrix(directory: Path) -> tuple[list[str], Vectors]:
-    """The ids in ascending order and their float32 rows [n, dim], memory-mapped where they are one base."""
+    """The ids in ascending order and their float32 rows [n, dim], memory-mapped where they are one
+    base.
+    """
     parts = read_parts(directory)
     if not parts.gone and not parts.fresh_ids:
         return parts.ids, parts.base
@@ -248,8 +317,9 @@ def stored_ids(directory: Path) -> set[str]:
 class DenseVectors:
     """Nearest neighbours in two ways; safe between threads.
 
-    The exact one scans the matrix, from 4,000 rows on narrowed by the bounds of `indexes.bounds` once these are computed, beside the first
-    questions: its hits are those of a scan over everything. Otherwise the approximate index proposes and the matrix scores. The approximate
+    The exact one scans the matrix, from 4,000 rows on narrowed by the bounds of `indexes.bounds`
+    once these are computed, beside the first questions: its hits are those of a scan over
+    everything. Otherwise the approximate index proposes and the matrix scores. The approximate
     engine is not even imported before it is asked.
     """
 
@@ -259,7 +329,10 @@ class DenseVectors:
         self._base, self._fresh = parts.base, parts.fresh
         self._holding: Rows | None = None  # the rows that hold, None where all do
         if parts.gone:
-            self._holding = np.array([n for n, i in enumerate(self._ids) if n >= len(parts.ids) or i not in parts.gone], dtype=np.int64)
+            self._holding = np.array(
+                [n for n, i in enumerate(self._ids) if n >= len(parts.ids) or i not in parts.gone],
+                dtype=np.int64,
+            )
         self._count = parts.count()
         self._directory = directory
         self._config = config
@@ -285,18 +358,28 @@ class DenseVectors:
         return sorted(self._row_of())
 
     def search(
-        self, vector: Vectors, k: int, *, chunk_ids: Collection[str] | None = None, approximate: bool = False
+        self,
+        vector: Vectors,
+        k: int,
+        *,
+        chunk_ids: Collection[str] | None = None,
+        approximate: bool = False,
     ) -> tuple[list[Candidate], str]:
-        """At most k candidates by cosine similarity, equal ones by chunk_id, and the way: `exact`, `ann` or `exact_after_ann_error`.
+        """At most k candidates by cosine similarity, equal ones by chunk_id, and the way: `exact`,
+        `ann` or `exact_after_ann_error`.
 
         `approximate` asks the approximate index where the release has one.
 
-        `vector` is a unit vector of the release's embedder. `chunk_ids` restricts what may match, exactly always; unknown ids in it are
-        ignored, and the rows of a frozenset are looked up once.
+        `vector` is a unit vector of the release's embedder. `chunk_ids` restricts what may match,
+        exactly always; unknown ids in it are ignored, and the rows of a frozenset are looked up
+        once.
         """
         query = np.asarray(vector, dtype=np.float32).reshape(-1)
         if query.shape[0] != self.dim or not np.isfinite(query).all():
-            raise ProviderError(f"the query vector has {query.shape[0]} numbers, the index {self.dim}; or it is not finite")
+            raise ProviderError(
+                f"the query vector has {query.shape[0]} numbers, the index {self.dim}; or it is not"
+                " finite"
+            )
         if k <= 0 or not self._count:
             return [], "exact"
         if chunk_ids is not None:
@@ -306,13 +389,19 @@ class DenseVectors:
         try:
             proposed = self._proposed(query, k * _MORE)
         except RagError as error:
-            _log.warning("the approximate index failed, scanning all %d vectors instead: %s", self._count, error.message)
+            _log.warning(
+                "the approximate index failed, scanning all %d vectors instead: %s",
+                self._count,
+                error.message,
+            )
             return self._scan(query, k, self._holding), "exact_after_ann_error"
         fresh = range(len(self._base), len(self._ids))
         return self._scan(query, k, np.array(sorted({*proposed, *fresh}), dtype=np.int64)), "ann"
 
     def prepare(self) -> None:
-        """Compute what narrows exact scans, a fifth of a second for 100,000 rows; without this call the first scan begins it."""
+        """Compute what narrows exact scans, a fifth of a second for 100,000 rows; without this call
+        the first scan begins it.
+        """
         with self._lock:
             if self._preparing:
                 return
@@ -320,12 +409,16 @@ class DenseVectors:
         self._prepare()
 
     def held(self, chunk_ids: Iterable[str]) -> list[str]:
-        """Those of the chunks that have a vector, in their order; one that only pictures speak for has none."""
+        """Those of the chunks that have a vector, in their order; one that only pictures speak for
+        has none.
+        """
         known = self._row_of()
         return [chunk_id for chunk_id in chunk_ids if chunk_id in known]
 
     def vectors_of(self, chunk_ids: Sequence[str]) -> Vectors:
-        """float32 [n, dim], the stored row of each id. Raises ProviderError for a chunk without a vector."""
+        """float32 [n, dim], the stored row of each id. Raises ProviderError for a chunk without a
+        vector.
+        """
         known = self._row_of()
         if unknown := [chunk_id for chunk_id in chunk_ids if chunk_id not in known]:
             raise ProviderError(f"chunk {unknown[0]} has no vector in this release")
@@ -341,7 +434,9 @@ class DenseVectors:
             reader.close()
 
     def _proposed(self, query: Vectors, wanted: int) -> list[int]:
-        """Rows that hold near the query, by the approximate index; it is asked for more where it proposes gone ones."""
+        """Rows that hold near the query, by the approximate index; it is asked for more where it
+        proposes gone ones.
+        """
         known, asked = self._row_of(), wanted
         while True:
             hits = self._open_ann().search(query, asked)
@@ -364,12 +459,16 @@ class DenseVectors:
         scores = np.round(self._scores(query, rows), _SCORE_DIGITS)
         if len(scores) > k:
             floor = np.partition(scores, len(scores) - k)[len(scores) - k]
-            best = np.flatnonzero(scores >= floor)  # ties with the k-th included, so that the cut does not depend on the partition
+            # ties with the k-th included, so that the cut does not depend on the partition
+            best = np.flatnonzero(scores >= floor)
         else:
             best = np.arange(len(scores))
         numbers = best if rows is None else rows[best]
-        shown = np.round(scores[best].astype(np.float64), _SCORE_DIGITS)  # a 32-bit number has more digits when it is written out
-        found = sorted(zip((-shown).tolist(), [self._ids[row] for row in numbers.tolist()], strict=True))
+        # a 32-bit number has more digits when it is written out
+        shown = np.round(scores[best].astype(np.float64), _SCORE_DIGITS)
+        found = sorted(
+            zip((-shown).tolist(), [self._ids[row] for row in numbers.tolist()], strict=True)
+        )
         return [Candidate(chunk_id, -negative, "dense") for negative, chunk_id in found[:k]]
 
     def _scores(self, query: Vectors, rows: Rows | None) -> Vectors:
@@ -378,10 +477,14 @@ class DenseVectors:
         if rows is not None:
             cut = int(np.searchsorted(rows, len(self._base)))
             base, fresh = rows[:cut], rows[cut:] - len(self._base)
-        return np.concatenate([products(self._base, query, base), products(self._fresh, query, fresh)])
+        return np.concatenate(
+            [products(self._base, query, base), products(self._fresh, query, fresh)]
+        )
 
     def _narrowed(self, query: Vectors, k: int, rows: Rows | None) -> Rows | None:
-        """Those of the rows that may be among the best; the rows themselves where that cannot be told cheaply."""
+        """Those of the rows that may be among the best; the rows themselves where that cannot be
+        told cheaply.
+        """
         count = len(self._ids) if rows is None else len(rows)
         if count < _NARROWED:
             return rows
@@ -390,10 +493,18 @@ class DenseVectors:
             return rows
         base = len(self._base)
         cut = base if rows is None else int(np.searchsorted(rows, base))
-        kept = survivors(self._rounded, query, k, lambda some: products(self._base, query, some), None if rows is None else rows[:cut])
+        kept = survivors(
+            self._rounded,
+            query,
+            k,
+            lambda some: products(self._base, query, some),
+            None if rows is None else rows[:cut],
+        )
         if len(kept) > count // 4:  # gathering so many would take longer than reading them all
             return rows
-        return np.concatenate([kept, np.arange(base, len(self._ids)) if rows is None else rows[cut:]])
+        return np.concatenate(
+            [kept, np.arange(base, len(self._ids)) if rows is None else rows[cut:]]
+        )
 
     def _begin_to_prepare(self) -> None:
         with self._lock:
@@ -407,7 +518,9 @@ class DenseVectors:
         if remembered := self._restricted.get(key):
             return remembered[1]
         known = self._row_of()
-        rows = np.array(sorted(known[chunk_id] for chunk_id in chunk_ids if chunk_id in known), dtype=np.int64)
+        rows = np.array(
+            sorted(known[chunk_id] for chunk_id in chunk_ids if chunk_id in known), dtype=np.int64
+        )
         if isinstance(chunk_ids, frozenset):
             self._restricted.put(key, (chunk_ids, rows))
         return rows
@@ -421,15 +534,21 @@ class DenseVectors:
     def _open_ann(self) -> DenseReader:
         with self._lock:
             if self._ann is None:
-                index: DenseIndex = build("dense_index", self._config.provider, self._config.options)
+                index: DenseIndex = build(
+                    "dense_index", self._config.provider, self._config.options
+                )
                 self._ann = index.open(self._directory / ANN_DIRECTORY)
             return self._ann
 
 
-def measured_recall(config: ProviderConfig, directory: Path, *, sample: int = 50, k: int = 10) -> float | None:
-    """The share of the k best of a scan that the approximate index finds too, over stored vectors but without themselves.
+def measured_recall(
+    config: ProviderConfig, directory: Path, *, sample: int = 50, k: int = 10
+) -> float | None:
+    """The share of the k best of a scan that the approximate index finds too, over stored vectors
+    but without themselves.
 
-    None where there is no such index, or fewer than MEASURED_ROWS vectors. A hit that ties with the k-th best counts.
+    None where there is no such index, or fewer than MEASURED_ROWS vectors. A hit that ties with the
+    k-th best counts.
     """
     reader = DenseVectors(directory, config)
     if not reader.has_ann or reader.count() < MEASURED_ROWS:
@@ -441,7 +560,11 @@ def measured_recall(config: ProviderConfig, directory: Path, *, sample: int = 50
         for chunk_id in ids[:: len(ids) // sample][:sample]:
             (vector,) = reader.vectors_of([chunk_id])
             best, near = (
-                [hit.score for hit in reader.search(vector, k + 1, approximate=way)[0] if hit.chunk_id != chunk_id][:k]
+                [
+                    hit.score
+                    for hit in reader.search(vector, k + 1, approximate=way)[0]
+                    if hit.chunk_id != chunk_id
+                ][:k]
                 for way in (False, True)
             )
             found += sum(score >= best[-1] for score in near)
@@ -452,11 +575,14 @@ def measured_recall(config: ProviderConfig, directory: Path, *, sample: int = 50
 
 Rows = NDArray[np.int64]
 
-_SLACK = 1e-5  # sums of 32-bit products are rounded, and scores that round to the same six digits tie
+# sums of 32-bit products are rounded, and scores that round to the same six digits tie
+_SLACK = 1e-5
 _LONGER = 1.00001  # lengths are never told too short
 _LARGEST = 127
-_SCANNED, _SCANNED_BYTES = 4, 20  # from this part of the rows on reading all of them is faster than gathering some
-_GATHERED = 1_024  # rows that are copied side by side at a time, which stay in the processor's cache
+# from this part of the rows on reading all of them is faster than gathering some
+_SCANNED, _SCANNED_BYTES = 4, 20
+# rows that are copied side by side at a time, which stay in the processor's cache
+_GATHERED = 1_024
 _BLOCK = 64  # the best rows of blocks of that many rows are multiplied first
 _ROWS_AT_ONCE = 16_384
 
@@ -468,13 +594,16 @@ class Rounded:
     rows: NDArray[np.int8]  # [n, dim]
     steps: Vectors  # [n]
     rests: Vectors  # [n], the lengths of what is left out, at least
-    longest: np.float32  # the length of the longest rounded row, at least; unit rows hardly differ in it
+    # the length of the longest rounded row, at least; unit rows hardly differ in it
+    longest: np.float32
     most: np.float32  # the largest of the rests
 
 
 @cache
 def kernel() -> Callable[..., Any]:
-    """What multiplies 8-bit rows without the interpreter's lock. Raises ImportError where its package cannot be loaded."""
+    """What multiplies 8-bit rows without the interpreter's lock. Raises ImportError where its
+    package cannot be loaded.
+    """
     from simsimd import cdist  # not to be paid for by a command that asks nothing
 
     found: Callable[..., Any] = cdist
@@ -484,12 +613,17 @@ def kernel() -> Callable[..., Any]:
 def rounded(matrix: Vectors) -> Rounded:
     """The rows [n, dim] in 8 bits; a fifth of a second for 100,000 rows of 384."""
     count, dim = matrix.shape
-    rows, steps, rests = np.empty((count, dim), dtype=np.int8), *(np.empty(count, dtype=np.float32) for _ in range(2))
+    rows, steps, rests = (
+        np.empty((count, dim), dtype=np.int8),
+        *(np.empty(count, dtype=np.float32) for _ in range(2)),
+    )
     longest = np.float32(0.0)
     for start in range(0, count, _ROWS_AT_ONCE):
         part = slice(start, start + _ROWS_AT_ONCE)
         block = np.asarray(matrix[part], dtype=np.float32)
-        steps[part] = np.maximum(np.abs(block).max(axis=1, initial=0.0), np.float32(1e-30)) / np.float32(_LARGEST)
+        steps[part] = np.maximum(
+            np.abs(block).max(axis=1, initial=0.0), np.float32(1e-30)
+        ) / np.float32(_LARGEST)
         whole = np.rint(block / steps[part, None])
         rows[part] = whole
         whole *= steps[part, None]
@@ -499,8 +633,15 @@ def rounded(matrix: Vectors) -> Rounded:
     return Rounded(rows, steps, rests, longest, rests.max(initial=0.0))
 
 
-def survivors(matrix: Rounded, query: Vectors, k: int, product: Callable[[Rows], Vectors], rows: Rows | None = None) -> Rows:
-    """Ascending rows among which are the k best and all that tie with the k-th; of `rows`, which ascend, where given.
+def survivors(
+    matrix: Rounded,
+    query: Vectors,
+    k: int,
+    product: Callable[[Rows], Vectors],
+    rows: Rows | None = None,
+) -> Rows:
+    """Ascending rows among which are the k best and all that tie with the k-th; of `rows`, which
+    ascend, where given.
 
     `product` gives the exact products of some rows with the query.
     """
@@ -514,18 +655,24 @@ def survivors(matrix: Rounded, query: Vectors, k: int, product: Callable[[Rows],
         return np.arange(len(guess), dtype=np.int64) if rows is None else rows
     known = product(first if rows is None else rows[first])
     floor = np.partition(known, len(known) - k)[len(known) - k]
-    least, length = floor - _SLACK - matrix.longest * asked.rests[0], np.float32(np.linalg.norm(query) * _LONGER)
-    near = np.flatnonzero(guess >= least - matrix.most * length)  # the worst bound of all rows leaves few to look at
+    least, length = (
+        floor - _SLACK - matrix.longest * asked.rests[0],
+        np.float32(np.linalg.norm(query) * _LONGER),
+    )
+    # the worst bound of all rows leaves few to look at
+    near = np.flatnonzero(guess >= least - matrix.most * length)
     near_rows = near if rows is None else rows[near]
     kept: Rows = near_rows[guess[near] + matrix.rests[near_rows] * length >= least]
     return kept
 
 
 def products(matrix: Vectors, query: Vectors, rows: Rows | None = None) -> Vectors:
-    """The inner products of the rows with the query, float32 [n]; of some rows where given, to the last bit those of `matrix[rows]`.
+    """The inner products of the rows with the query, float32 [n]; of some rows where given, to the
+    last bit those of `matrix[rows]`.
 
-    Not `matrix @ query`: BLAS splits even small products over all cores, and waits for threads that a busy machine does not run (2,000
-    rows beside an ingest: p95 28 ms against 0.3 ms; the fastest calls: 0.03 ms against 0.11, over 20,000 rows 1.5 ms against 1.2).
+    Not `matrix @ query`: BLAS splits even small products over all cores, and waits for threads that
+    a busy machine does not run (2,000 rows beside an ingest: p95 28 ms against 0.3 ms; the fastest
+    calls: 0.03 ms against 0.11, over 20,000 rows 1.5 ms against 1.2).
     """
     if rows is None or len(rows) > len(matrix) // _SCANNED:
         whole: Vectors = np.einsum("ij,j->i", matrix, query)
@@ -541,7 +688,9 @@ def products(matrix: Vectors, query: Vectors, rows: Rows | None = None) -> Vecto
 
 
 def _dots(matrix: NDArray[np.int8], query: NDArray[np.int8], rows: Rows | None) -> Vectors:
-    """The products of 8-bit rows with the 8-bit query [1, dim], float32 [n]: whole numbers below 2**24 up to a dim of 1,040."""
+    """The products of 8-bit rows with the 8-bit query [1, dim], float32 [n]: whole numbers below
+    2**24 up to a dim of 1,040.
+    """
     cdist = kernel()
     if rows is None or len(rows) > len(matrix) // _SCANNED_BYTES:
         whole: Vectors = np.asarray(cdist(query, matrix, "dot", out_dtype="float32"))[0]
@@ -551,7 +700,9 @@ def _dots(matrix: NDArray[np.int8], query: NDArray[np.int8], rows: Rows | None) 
 
 
 def _promising(guess: Vectors, k: int) -> Rows:
-    """Numbers of the best of the blocks whose best is highest, twice k of them where there are as many blocks."""
+    """Numbers of the best of the blocks whose best is highest, twice k of them where there are as
+    many blocks.
+    """
     blocks = len(guess) // _BLOCK
     if not blocks:
         return np.zeros(0, dtype=np.int64)

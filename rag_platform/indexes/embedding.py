@@ -1,7 +1,8 @@
-"""Text to vectors at most once: a content-addressed cache in front of a pool of embedding processes.
+"""Text to vectors at most once: a content-addressed cache in front of a pool of embedding
+processes.
 
-A vector is found again by what was embedded, by which embedder and under which normalisation, so equal text in another document,
-version, namespace or release costs nothing.
+A vector is found again by what was embedded, by which embedder and under which normalisation, so
+equal text in another document, version, namespace or release costs nothing.
 
 
 Child processes that embed, so that a crash costs one batch and all processors work.
@@ -49,7 +50,9 @@ Call = Callable[[Sequence[str]], Vectors]
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingReport:
-    """What one run of `embed_texts` did; every figure is a count of what happened, not of what was planned."""
+    """What one run of `embed_texts` did; every figure is a count of what happened, not of what was
+    planned.
+    """
 
     hits: int = 0
     misses: int = 0
@@ -58,7 +61,8 @@ class EmbeddingReport:
     rate_limited: int = 0  # calls that the endpoint refused for being too many
     failed: Mapping[str, str] = field(default_factory=dict)  # content_hash: reason
     passing: frozenset[str] = frozenset()  # content_hashes of those that may succeed later
-    error_types: Mapping[str, int] = field(default_factory=dict)  # error code: texts that failed with it
+    # error code: texts that failed with it
+    error_types: Mapping[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     processes: int = 0
     batch_seconds_p50: float = 0.0
@@ -76,7 +80,9 @@ class EmbeddingReport:
             "embed_failures": len(self.failed),
             "retries": self.retries,
             "rate_limited": self.rate_limited,
-            "error_type": ", ".join(f"{code} {count}" for code, count in sorted(self.error_types.items())),
+            "error_type": ", ".join(
+                f"{code} {count}" for code, count in sorted(self.error_types.items())
+            ),
             "throughput": round(self.texts_per_second, 3),
             "p50_ms": round(1000 * self.batch_seconds_p50, 3),
             "p95_ms": round(1000 * self.batch_seconds_p95, 3),
@@ -105,7 +111,8 @@ class _Run:
     failed: dict[str, str] = field(default_factory=dict)
     passing: set[str] = field(default_factory=set)
     latencies: list[float] = field(default_factory=list)
-    measured: list[tuple[int, float]] = field(default_factory=list)  # bytes and seconds of calls to a loaded embedder
+    # bytes and seconds of calls to a loaded embedder
+    measured: list[tuple[int, float]] = field(default_factory=list)
     error: BaseException | None = None
     stopped: bool = False
 
@@ -125,13 +132,15 @@ def embed_texts(
     expected: int = 0,
     on_progress: OnProgress | None = None,
 ) -> EmbeddingReport:
-    """The report of a run after which every text (content_hash: canonical text) has its vector in the cache or its reason in `failed`.
+    """The report of a run after which every text (content_hash: canonical text) has its vector in
+    the cache or its reason in `failed`.
 
-    Misses are computed in batches, in `processes` child processes (0: one per core) where that is faster than their start costs, and are
-    committed batch by batch. A `pool` keeps its processes for the next run, and runs that overlap share them; `expected` is how many
-    bytes later runs will bring, so that a small first run may start them. A failing batch is halved until the bad text stands alone;
-    timeouts and rate limits are retried with back-off. Raises ProviderError when the embedder stays away, ConfigError when it cannot be
-    built.
+    Misses are computed in batches, in `processes` child processes (0: one per core) where that is
+    faster than their start costs, and are committed batch by batch. A `pool` keeps its processes
+    for the next run, and runs that overlap share them; `expected` is how many bytes later runs will
+    bring, so that a small first run may start them. A failing batch is halved until the bad text
+    stands alone; timeouts and rate limits are retried with back-off. Raises ProviderError when the
+    embedder stays away, ConfigError when it cannot be built.
     """
     started = time.perf_counter()
     embedder: Embedder = build("embedder", embedding.provider, embedding.call_options)
@@ -150,18 +159,32 @@ def embed_texts(
     workers = min(pool.size, len(missing)) if pool and pool.size else 0
     workers = workers or _workers((size + expected) / rate, embedding, processes, len(missing))
     run = _Run(info, cache, text_norm_profile, len(missing), on_progress)
-    batches = _batches(missing, size, rate, embedding.batch_size, max(1, workers), whole=traits_of(embedder).remote)
+    batches = _batches(
+        missing, size, rate, embedding.batch_size, max(1, workers), whole=traits_of(embedder).remote
+    )
     computing = time.perf_counter()
     if workers:
-        with nullcontext(pool) if pool is not None else EmbeddingPool(embedding.provider, embedding.options) as shared:
+        with (
+            nullcontext(pool)
+            if pool is not None
+            else EmbeddingPool(embedding.provider, embedding.options)
+        ) as shared:
             shared.grow(workers)
             _in_processes(batches, run, shared, workers, rate)
     else:
         for number, batch in enumerate(batches):
             began = time.perf_counter()
-            _embed_batch(batch, run, lambda texts: guarded(embedding.provider, lambda: embedder.embed(texts)))
-            if number:  # the first call may have loaded the model, which of few texts is nearly all the time
-                run.measured.append((sum(len(text.encode("utf-8", "replace")) for _, text in batch), time.perf_counter() - began))
+            _embed_batch(
+                batch, run, lambda texts: guarded(embedding.provider, lambda: embedder.embed(texts))
+            )
+            # the first call may have loaded the model, which of few texts is nearly all the time
+            if number:
+                run.measured.append(
+                    (
+                        sum(len(text.encode("utf-8", "replace")) for _, text in batch),
+                        time.perf_counter() - began,
+                    )
+                )
     busy = time.perf_counter() - computing
     computed = len(missing) - len(run.failed)
     measured = sum(seconds for _, seconds in run.measured)
@@ -169,7 +192,9 @@ def embed_texts(
         cache.set_rate(info, text_norm_profile, sum(count for count, _ in run.measured) / measured)
     price = embedding.price_per_million_tokens
     tokens = sum(estimate_tokens(text) for _, text in missing)
-    p50, p95 = (float(x) for x in np.percentile(run.latencies, (50, 95))) if run.latencies else (0.0, 0.0)
+    p50, p95 = (
+        (float(x) for x in np.percentile(run.latencies, (50, 95))) if run.latencies else (0.0, 0.0)
+    )
     return EmbeddingReport(
         hits=len(known),
         misses=len(missing),
@@ -198,26 +223,40 @@ def estimate(
     texts: Mapping[str, str] | None = None,
     text_norm_profile: str = "",
 ) -> float:
-    """Seconds that embedding `size` UTF-8 bytes of text will take, from the last measured rate, else from the provider's declared one.
+    """Seconds that embedding `size` UTF-8 bytes of text will take, from the last measured rate,
+    else from the provider's declared one.
 
-    Those of `texts` (content_hash: canonical text) that lack a vector come on top; of a joined embedder, every part counts its own.
+    Those of `texts` (content_hash: canonical text) that lack a vector come on top; of a joined
+    embedder, every part counts its own.
     """
     found = 0.0
-    infos = embedding_cache.parts_of(build("embedder", embedding.provider, embedding.options).info())
+    infos = embedding_cache.parts_of(
+        build("embedder", embedding.provider, embedding.options).info()
+    )
     for part, info in zip(_parts(embedding), infos, strict=True):
-        known = cache.known(texts, info, text_norm_profile) if cache is not None and texts else set()
-        part_size = size + sum(len(text.encode("utf-8", "replace")) for key, text in (texts or {}).items() if key not in known)
+        known = (
+            cache.known(texts, info, text_norm_profile) if cache is not None and texts else set()
+        )
+        part_size = size + sum(
+            len(text.encode("utf-8", "replace"))
+            for key, text in (texts or {}).items()
+            if key not in known
+        )
         if part_size:
             alone = part_size / _rate(part, cache, info)
             workers = _workers(alone, part, processes, part_size)
-            found += alone / workers + _start_seconds(part) if workers else alone + _load_seconds(part)
+            found += (
+                alone / workers + _start_seconds(part) if workers else alone + _load_seconds(part)
+            )
     return found
 
 
 def check_weights(embedder: Embedder, marker: Path) -> None:
-    """Raise IntegrityError unless the embedder's weight files have their known sha256; each file is hashed once per machine.
+    """Raise IntegrityError unless the embedder's weight files have their known sha256; each file is
+    hashed once per machine.
 
-    `marker` remembers what was checked by path, size and time of change, so that later calls cost a stat.
+    `marker` remembers what was checked by path, size and time of change, so that later calls cost a
+    stat.
     """
     listed: Callable[[], list[tuple[Path, str]]] | None = getattr(embedder, "weights", None)
     if listed is None:
@@ -233,8 +272,9 @@ def check_weights(embedder: Embedder, marker: Path) -> None:
         found = checked.get(key) or sha256_file(path)
         if found != expected:
             raise IntegrityError(
-                f"{path.name} has sha256 {found[:16]}, expected {expected[:16]}: another version of the package, or a damaged one; "
-                "reinstall rag-platform's dependencies with the pinned versions",
+                f"{path.name} has sha256 {found[:16]}, expected {expected[:16]}: another version of"
+                " the package, or a damaged one; reinstall rag-platform's dependencies with the"
+                " pinned versions",
                 code="weights_changed",
             )
         fresh[key] = found
@@ -242,7 +282,7 @@ def check_weights(embedder: Embedder, marker: Path) -> None:
         write_json(marker, fresh)
 
 
-# --- joined embedders ----------------------------------------------------------------------------------------------------
+# --- joined embedders ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,19 +301,30 @@ def _parts(embedding: EmbeddingConfig) -> list[EmbeddingConfig]:
     parts_of = getattr(provider_class("embedder", embedding.provider), "parts_of", None)
     if parts_of is None:
         return [embedding]
-    return [embedding.model_copy(update={"provider": name, "options": options}) for name, options in parts_of(embedding.options)]
+    return [
+        embedding.model_copy(update={"provider": name, "options": options})
+        for name, options in parts_of(embedding.options)
+    ]
 
 
 def _embed_by_part(
-    items: Mapping[str, str], info: EmbedderInfo, embedding: EmbeddingConfig, call: _PartCall, on_progress: OnProgress | None
+    items: Mapping[str, str],
+    info: EmbedderInfo,
+    embedding: EmbeddingConfig,
+    call: _PartCall,
+    on_progress: OnProgress | None,
 ) -> EmbeddingReport:
-    """The report over the parts of a joined embedder, one after the other; only what a part lacks is computed.
+    """The report over the parts of a joined embedder, one after the other; only what a part lacks
+    is computed.
 
-    A hit is a text that every part knew. A text that fails with one part is not given to the next. The figures of batches are those of
-    the slowest part.
+    A hit is a text that every part knew. A text that fails with one part is not given to the next.
+    The figures of batches are those of the slowest part.
     """
     started = time.perf_counter()
-    lacking = [set(items) - call.cache.known(items, part, call.profile) for part in embedding_cache.parts_of(info)]
+    lacking = [
+        set(items) - call.cache.known(items, part, call.profile)
+        for part in embedding_cache.parts_of(info)
+    ]
     missing, total, done = set().union(*lacking), sum(map(len, lacking)), 0
     failed: dict[str, str] = {}
     reports: list[EmbeddingReport] = []
@@ -287,7 +338,11 @@ def _embed_by_part(
             processes=call.processes,
             pool=None if call.pool is None else call.pool.part(part.provider, part.options),
             expected=call.expected,
-            on_progress=None if on_progress is None else functools.partial(_told_by_part, on_progress, before, total),
+            on_progress=(
+                None
+                if on_progress is None
+                else functools.partial(_told_by_part, on_progress, before, total)
+            ),
         )
         reports.append(report)
         failed.update(report.failed)
@@ -317,7 +372,7 @@ def _told_by_part(on_progress: OnProgress, before: int, total: int, done: int, _
     on_progress(before + done, total)
 
 
-# --- how the work is divided ---------------------------------------------------------------------------------------------
+# --- how the work is divided --------------------------------------------------------------------
 
 
 def _rate(embedding: EmbeddingConfig, cache: EmbeddingCache | None, info: EmbedderInfo) -> float:
@@ -334,45 +389,68 @@ def _start_seconds(embedding: EmbeddingConfig) -> float:
 
 
 def _workers(alone: float, embedding: EmbeddingConfig, processes: int, texts: int) -> int:
-    """Number of child processes, 0 when this process is faster: what parallel work saves must pay for starting it."""
+    """Number of child processes, 0 when this process is faster: what parallel work saves must pay
+    for starting it.
+    """
     count = min(processes or os.cpu_count() or 1, texts)
     saved = alone - alone / count
     return count if count > 1 and saved > _start_seconds(embedding) else 0
 
 
 def _batches(
-    items: list[tuple[str, str]], size: int, rate: float, largest: int, workers: int, *, whole: bool = False
+    items: list[tuple[str, str]],
+    size: int,
+    rate: float,
+    largest: int,
+    workers: int,
+    *,
+    whole: bool = False,
 ) -> list[list[tuple[str, str]]]:
     """Batches of texts of similar length, longest first, so that the last ones to finish are short.
 
-    `whole` ones hold as many texts as they may, but for the share of each worker: where every batch is a request, requests cost, and limits
-    are of requests.
+    `whole` ones hold as many texts as they may, but for the share of each worker: where every batch
+    is a request, requests cost, and limits are of requests.
     """
     by_length = sorted(items, key=lambda item: (-len(item[1]), item[0]))
     seconds_each = size / len(items) / rate
-    count = max(1, min(largest, int(_BATCH_SECONDS / max(seconds_each, 1e-9)), math.ceil(len(items) / (4 * workers))))
+    count = max(
+        1,
+        min(
+            largest,
+            int(_BATCH_SECONDS / max(seconds_each, 1e-9)),
+            math.ceil(len(items) / (4 * workers)),
+        ),
+    )
     if whole:
         count = min(largest, math.ceil(len(items) / workers))
     return [by_length[start : start + count] for start in range(0, len(by_length), count)]
 
 
-def _in_processes(batches: list[list[tuple[str, str]]], run: _Run, pool: EmbeddingPool, count: int, rate: float) -> None:
+def _in_processes(
+    batches: list[list[tuple[str, str]]], run: _Run, pool: EmbeddingPool, count: int, rate: float
+) -> None:
     waiting: queue.SimpleQueue[list[tuple[str, str]]] = queue.SimpleQueue()
     for batch in batches:
         waiting.put(batch)
-    threads = [threading.Thread(target=tracing.carry(_drain), args=(waiting, run, pool, rate), daemon=True) for _ in range(count)]
+    threads = [
+        threading.Thread(target=tracing.carry(_drain), args=(waiting, run, pool, rate), daemon=True)
+        for _ in range(count)
+    ]
     try:
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
     finally:
-        run.stopped = True  # after an interrupt, threads still waiting for their child must not start another
+        # after an interrupt, threads still waiting for their child must not start another
+        run.stopped = True
     if run.error is not None:
         raise run.error
 
 
-def _drain(waiting: queue.SimpleQueue[list[tuple[str, str]]], run: _Run, pool: EmbeddingPool, rate: float) -> None:
+def _drain(
+    waiting: queue.SimpleQueue[list[tuple[str, str]]], run: _Run, pool: EmbeddingPool, rate: float
+) -> None:
     try:
         while run.error is None:
             with pool.worker() as worker:
@@ -409,8 +487,11 @@ def _embed_batch(batch: list[tuple[str, str]], run: _Run, call: Call) -> None:
                 run.down += 1
                 run.passing.update(key for key, _ in batch)
             if run.down >= 3:
-                raise ProviderError(f"the embedder stays away: {error.message}; embedded texts are kept, run again later",
-                                    retryable=True) from error  # fmt: skip
+                raise ProviderError(
+                    f"the embedder stays away: {error.message}; embedded texts are kept, run again"
+                    " later",
+                    retryable=True,
+                ) from error
         elif len(batch) > 1:
             for part in _halves(batch, error):
                 _embed_batch(part, run, call)
@@ -432,7 +513,9 @@ def _embed_batch(batch: list[tuple[str, str]], run: _Run, call: Call) -> None:
 def _halves(batch: list[tuple[str, str]], error: RagError) -> list[list[tuple[str, str]]]:
     position = error.details.get("position")
     if isinstance(position, int) and 0 <= position < len(batch):
-        return [part for part in ([batch[position]], batch[:position] + batch[position + 1 :]) if part]
+        return [
+            part for part in ([batch[position]], batch[:position] + batch[position + 1 :]) if part
+        ]
     middle = len(batch) // 2
     return [batch[:middle], batch[middle:]]
 
@@ -455,16 +538,27 @@ def _with_retries(texts: list[str], run: _Run, call: Call) -> Vectors:
                 run.retries += 1
             # an endpoint that says how long it wants to rest is believed, within reason
             asked = error.details.get("wait")
-            time.sleep(pause(attempt, BACK_OFF_SECONDS, asked=float(asked) if isinstance(asked, (int, float)) else None))
+            time.sleep(
+                pause(
+                    attempt,
+                    BACK_OFF_SECONDS,
+                    asked=float(asked) if isinstance(asked, (int, float)) else None,
+                )
+            )
             continue
         run.latencies.append(time.perf_counter() - started)
         if vectors.shape != (len(texts), run.info.dim):
-            raise ProviderError(f"the embedder returned an array {vectors.shape} for {len(texts)} texts of dimension {run.info.dim}")
+            raise ProviderError(
+                f"the embedder returned an array {vectors.shape} for {len(texts)} texts of"
+                f" dimension {run.info.dim}"
+            )
         return np.asarray(vectors, dtype=np.float32)
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def _settle(run: _Run, good: Mapping[str, Vectors], bad: Mapping[str, str], code: str = "bad_vector") -> None:
+def _settle(
+    run: _Run, good: Mapping[str, Vectors], bad: Mapping[str, str], code: str = "bad_vector"
+) -> None:
     if good:
         run.cache.put(good, run.info, run.profile)
     with run.lock:
@@ -476,7 +570,9 @@ def _settle(run: _Run, good: Mapping[str, Vectors], bad: Mapping[str, str], code
 
 
 class EmbeddingWorker:
-    """One child process with its embedder; started at the first batch, started again after it died."""
+    """One child process with its embedder; started at the first batch, started again after it
+    died.
+    """
 
     def __init__(self, provider: str, options: Mapping[str, Any]) -> None:
         self._provider = provider
@@ -485,7 +581,9 @@ class EmbeddingWorker:
         self.loaded = False  # it has answered, so the next call is computing alone
 
     def embed(self, texts: Sequence[str], seconds: float) -> Vectors:
-        """Vectors of the texts. Raises what the embedder raised; ProviderError `embedder_died` when the child died or was late."""
+        """Vectors of the texts. Raises what the embedder raised; ProviderError `embedder_died` when
+        the child died or was late.
+        """
         child = self._started()
         timer = threading.Timer(seconds, child.process.kill)
         timer.start()
@@ -495,7 +593,10 @@ class EmbeddingWorker:
             late = not timer.is_alive()
             self.close()
             reason = f"took more than {seconds:.0f} s" if late else str(error)
-            raise ProviderError(f"the embedder {self._provider!r} {reason} on {len(texts)} texts", code="embedder_died") from error
+            raise ProviderError(
+                f"the embedder {self._provider!r} {reason} on {len(texts)} texts",
+                code="embedder_died",
+            ) from error
         finally:
             timer.cancel()
         self.loaded = True
@@ -515,7 +616,9 @@ class EmbeddingWorker:
 
 
 class EmbeddingPool:
-    """Child processes that runs share; each call borrows one, so that runs which overlap keep all of them busy."""
+    """Child processes that runs share; each call borrows one, so that runs which overlap keep all
+    of them busy.
+    """
 
     def __init__(self, provider: str, options: Mapping[str, Any]) -> None:
         self._provider = provider
@@ -529,7 +632,9 @@ class EmbeddingPool:
     def part(self, provider: str, options: Mapping[str, Any]) -> EmbeddingPool:
         """The pool of one part of a joined embedder, which closes with this one."""
         with self._lock:
-            return self._parts.setdefault(canonical_json([provider, options]), EmbeddingPool(provider, options))
+            return self._parts.setdefault(
+                canonical_json([provider, options]), EmbeddingPool(provider, options)
+            )
 
     @property
     def size(self) -> int:
@@ -582,11 +687,15 @@ def _embedding(named: tuple[str, Mapping[str, Any]]) -> Callable[[list[str]], Ve
 
 
 def guarded(provider: str, embed: Callable[[], Vectors]) -> Vectors:
-    """What the embedder returns; an error that it does not foresee becomes ProviderError, so that it costs only the texts at fault."""
+    """What the embedder returns; an error that it does not foresee becomes ProviderError, so that
+    it costs only the texts at fault.
+    """
     try:
         return embed()
     except RagError:
         raise
     except Exception as error:
         faults.seen(error, "model.embed")
-        raise ProviderError(f"the embedder {provider!r} failed: {type(error).__name__}: {error}") from error
+        raise ProviderError(
+            f"the embedder {provider!r} failed: {type(error).__name__}: {error}"
+        ) from error

@@ -24,12 +24,16 @@ _EMPTY_SHARE = 0.25  # of the pages, above which the file is written anew
 
 
 def parts_of(info: EmbedderInfo) -> list[EmbedderInfo]:
-    """The embedders whose vectors are stored for an embedder: its parts where it is joined, else itself."""
+    """The embedders whose vectors are stored for an embedder: its parts where it is joined, else
+    itself.
+    """
     return [EmbedderInfo(part.embedder_id, part.version, part.dim) for part in info.parts] or [info]
 
 
 class EmbeddingCache:
-    """Vectors by (content_hash, embedder id, embedder version, text_norm_profile_id); safe between threads and processes."""
+    """Vectors by (content_hash, embedder id, embedder version, text_norm_profile_id); safe between
+    threads and processes.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -39,23 +43,29 @@ class EmbeddingCache:
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
         if version not in (0, SCHEMA_VERSION):
             self._db.close()
-            raise SchemaVersionError(f"{path} has schema {version}, this program reads {SCHEMA_VERSION}; upgrade, or delete the cache")
+            raise SchemaVersionError(
+                f"{path} has schema {version}, this program reads {SCHEMA_VERSION}; upgrade, or"
+                " delete the cache"
+            )
         self._read_only = version == SCHEMA_VERSION and not writable(path)
         if self._read_only:
             return
         self._db.execute(
-            "CREATE TABLE IF NOT EXISTS spaces (space_id INTEGER PRIMARY KEY, embedder_id TEXT NOT NULL, embedder_version TEXT NOT NULL,"
-            " text_norm_profile_id TEXT NOT NULL, dim INTEGER NOT NULL, bytes_per_second REAL,"
-            " UNIQUE (embedder_id, embedder_version, text_norm_profile_id))"
+            "CREATE TABLE IF NOT EXISTS spaces (space_id INTEGER PRIMARY KEY, embedder_id TEXT NOT"
+            " NULL, embedder_version TEXT NOT NULL, text_norm_profile_id TEXT NOT NULL, dim INTEGER"
+            " NOT NULL, bytes_per_second REAL, UNIQUE (embedder_id, embedder_version,"
+            " text_norm_profile_id))"
         )
         self._db.execute(
-            "CREATE TABLE IF NOT EXISTS embeddings (space_id INTEGER NOT NULL, content_hash TEXT NOT NULL, vector BLOB NOT NULL,"
-            " PRIMARY KEY (space_id, content_hash))"
+            "CREATE TABLE IF NOT EXISTS embeddings (space_id INTEGER NOT NULL, content_hash TEXT"
+            " NOT NULL, vector BLOB NOT NULL, PRIMARY KEY (space_id, content_hash))"
         )
         self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
     def close(self) -> None:
-        """Close the database after the statement that runs; later ones raise sqlite3.ProgrammingError."""
+        """Close the database after the statement that runs; later ones raise
+        sqlite3.ProgrammingError.
+        """
         with self._lock:  # a connection closed under another thread ends the process
             self._db.close()
 
@@ -66,14 +76,19 @@ class EmbeddingCache:
         self.close()
 
     def known(self, hashes: Iterable[str], info: EmbedderInfo, text_norm_profile: str) -> set[str]:
-        """Those of the hashes that have a vector; of a joined embedder, those that have one of every part."""
+        """Those of the hashes that have a vector; of a joined embedder, those that have one of
+        every part.
+        """
         found = set(hashes)
         for part in parts_of(info):
             found &= {row[0] for row in self._rows("content_hash", found, part, text_norm_profile)}
         return found
 
-    def get(self, hashes: Iterable[str], info: EmbedderInfo, text_norm_profile: str) -> dict[str, Vectors]:
-        """float32 vectors [dim] by hash; absent where there is none. Raises IntegrityError for a vector of another length.
+    def get(
+        self, hashes: Iterable[str], info: EmbedderInfo, text_norm_profile: str
+    ) -> dict[str, Vectors]:
+        """float32 vectors [dim] by hash; absent where there is none. Raises IntegrityError for a
+        vector of another length.
 
         Those of a joined embedder are made of its parts' own, and never stored.
         """
@@ -83,25 +98,38 @@ class EmbeddingCache:
             shared = [key for key in found[0] if all(key in vectors for vectors in found)]
             if not shared:
                 return {}
-            whole = joined([np.stack([vectors[key] for key in shared]) for vectors in found], [part.weight for part in info.parts])
+            whole = joined(
+                [np.stack([vectors[key] for key in shared]) for vectors in found],
+                [part.weight for part in info.parts],
+            )
             return dict(zip(shared, whole, strict=True))
         return self._vectors(hashes, info, text_norm_profile)
 
-    def _vectors(self, hashes: Iterable[str], info: EmbedderInfo, text_norm_profile: str) -> dict[str, Vectors]:
+    def _vectors(
+        self, hashes: Iterable[str], info: EmbedderInfo, text_norm_profile: str
+    ) -> dict[str, Vectors]:
         found: dict[str, Vectors] = {}
-        for content_hash, blob in self._rows("content_hash, vector", hashes, info, text_norm_profile):
+        for content_hash, blob in self._rows(
+            "content_hash, vector", hashes, info, text_norm_profile
+        ):
             vector = np.frombuffer(blob, dtype=np.float32)
             if vector.shape != (info.dim,):
                 raise IntegrityError(
-                    f"{self.path} holds a vector of {vector.size} numbers for {content_hash[:12]}, expected {info.dim}; delete the cache"
+                    f"{self.path} holds a vector of {vector.size} numbers for {content_hash[:12]},"
+                    f" expected {info.dim}; delete the cache"
                 )
             found[content_hash] = vector
         return found
 
-    def put(self, vectors: Mapping[str, Vectors], info: EmbedderInfo, text_norm_profile: str) -> None:
+    def put(
+        self, vectors: Mapping[str, Vectors], info: EmbedderInfo, text_norm_profile: str
+    ) -> None:
         """Store vectors in one commit."""
         space = self._space(info, text_norm_profile)
-        rows = [(space, key, np.ascontiguousarray(vector, dtype=np.float32).tobytes()) for key, vector in vectors.items()]
+        rows = [
+            (space, key, np.ascontiguousarray(vector, dtype=np.float32).tobytes())
+            for key, vector in vectors.items()
+        ]
         with self._lock, self._transaction():
             self._db.executemany("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?)", rows)
 
@@ -109,43 +137,58 @@ class EmbeddingCache:
         """(space, content_hash, bytes) of every vector."""
         with self._lock:
             rows = self._db.execute(
-                "SELECT embedder_id, embedder_version, text_norm_profile_id, content_hash, length(vector) FROM embeddings JOIN spaces"
-                " USING (space_id)"
+                "SELECT embedder_id, embedder_version, text_norm_profile_id, content_hash,"
+                " length(vector) FROM embeddings JOIN spaces USING (space_id)"
             ).fetchall()
         return (((row[0], row[1], row[2]), row[3], row[4]) for row in rows)
 
     def remove(self, entries: Iterable[tuple[Space, str]]) -> None:
-        """Forget vectors in one commit, overwritten on disk; the file shrinks when much of it is empty."""
+        """Forget vectors in one commit, overwritten on disk; the file shrinks when much of it is
+        empty.
+        """
         rows = [(*space, content_hash) for space, content_hash in entries]
         with self._lock:
             self._db.execute("PRAGMA secure_delete=ON")
             with self._transaction():
                 self._db.executemany(
-                    "DELETE FROM embeddings WHERE space_id = (SELECT space_id FROM spaces WHERE embedder_id = ? AND embedder_version = ?"
-                    " AND text_norm_profile_id = ?) AND content_hash = ?", rows,
-                )  # fmt: skip
-            empty, pages = (self._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_count"))
+                    "DELETE FROM embeddings WHERE space_id = (SELECT space_id FROM spaces WHERE"
+                    " embedder_id = ? AND embedder_version = ? AND text_norm_profile_id = ?) AND"
+                    " content_hash = ?",
+                    rows,
+                )
+            empty, pages = (
+                self._db.execute(f"PRAGMA {name}").fetchone()[0]
+                for name in ("freelist_count", "page_count")
+            )
             if empty > _EMPTY_SHARE * pages:
                 sys.audit("rag_platform.commit", str(self.path))
                 self._db.execute("VACUUM")
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def rate(self, info: EmbedderInfo) -> float | None:
-        """UTF-8 bytes per second and process as last measured on this machine, None before the first measurement."""
+        """UTF-8 bytes per second and process as last measured on this machine, None before the
+        first measurement.
+        """
         with self._lock:
             row = self._db.execute(
-                "SELECT bytes_per_second FROM spaces WHERE embedder_id = ? AND embedder_version = ? AND bytes_per_second IS NOT NULL"
-                " ORDER BY space_id DESC", (info.embedder_id, info.version),
-            ).fetchone()  # fmt: skip
+                "SELECT bytes_per_second FROM spaces WHERE embedder_id = ? AND embedder_version = ?"
+                " AND bytes_per_second IS NOT NULL ORDER BY space_id DESC",
+                (info.embedder_id, info.version),
+            ).fetchone()
         return None if row is None else float(row[0])
 
     def set_rate(self, info: EmbedderInfo, text_norm_profile: str, bytes_per_second: float) -> None:
         """Remember a measured rate for the next estimate."""
         space = self._space(info, text_norm_profile)
         with self._lock, self._transaction():
-            self._db.execute("UPDATE spaces SET bytes_per_second = ? WHERE space_id = ?", (bytes_per_second, space))
+            self._db.execute(
+                "UPDATE spaces SET bytes_per_second = ? WHERE space_id = ?",
+                (bytes_per_second, space),
+            )
 
-    def _rows(self, columns: str, hashes: Iterable[str], info: EmbedderInfo, profile: str) -> Iterator[tuple[Any, ...]]:
+    def _rows(
+        self, columns: str, hashes: Iterable[str], info: EmbedderInfo, profile: str
+    ) -> Iterator[tuple[Any, ...]]:
         space = self._space(info, profile)
         wanted = list(dict.fromkeys(hashes))
         for start in range(0, len(wanted), _IN_CLAUSE):
@@ -153,13 +196,18 @@ class EmbeddingCache:
             marks = ",".join("?" * len(part))
             with self._lock:
                 rows = self._db.execute(
-                    f"SELECT {columns} FROM embeddings WHERE space_id = ? AND content_hash IN ({marks})", [space, *part]
+                    f"SELECT {columns} FROM embeddings WHERE space_id = ? AND content_hash IN"
+                    f" ({marks})",
+                    [space, *part],
                 ).fetchall()
             yield from rows
 
     def _space(self, info: EmbedderInfo, profile: str) -> int:
         key = (info.embedder_id, info.version, profile)
-        sql = "SELECT space_id FROM spaces WHERE embedder_id = ? AND embedder_version = ? AND text_norm_profile_id = ?"
+        sql = (
+            "SELECT space_id FROM spaces WHERE embedder_id = ? AND embedder_version = ? AND"
+            " text_norm_profile_id = ?"
+        )
         with self._lock:
             row = self._db.execute(sql, key).fetchone()
             if row is None and self._read_only:
@@ -167,7 +215,8 @@ class EmbeddingCache:
             if row is None:
                 sys.audit("rag_platform.commit", str(self.path))
                 self._db.execute(
-                    "INSERT OR IGNORE INTO spaces (embedder_id, embedder_version, text_norm_profile_id, dim) VALUES (?, ?, ?, ?)",
+                    "INSERT OR IGNORE INTO spaces (embedder_id, embedder_version,"
+                    " text_norm_profile_id, dim) VALUES (?, ?, ?, ?)",
                     (*key, info.dim),
                 )
                 row = self._db.execute(sql, key).fetchone()

@@ -19,22 +19,35 @@ _NAME_PARTS = re.compile(r"[\s_.\-]+")
 def row_of(chunk: Chunk, view: View, filename: str = "") -> LexicalRow | None:
     """What the word index holds of a chunk, None when its sparse text is blank.
 
-    The name of the file stands with the headings: people ask for "the Adobe report", and few of its chunks say whose it is. It belongs to
-    the identity of the document, so it never changes under a chunk.
+    The name of the file stands with the headings: people ask for "the Adobe report", and few of its
+    chunks say whose it is. It belongs to the identity of the document, so it never changes under a
+    chunk.
     """
     if not view.sparse_text.strip():
         return None
     name = " ".join(_NAME_PARTS.split(PurePosixPath(filename).stem)).strip()
-    return LexicalRow(chunk.chunk_id, chunk.doc_id, view.sparse_text, f"{chunk.section_path}\n{name}".strip())
+    return LexicalRow(
+        chunk.chunk_id, chunk.doc_id, view.sparse_text, f"{chunk.section_path}\n{name}".strip()
+    )
 
 
 def row_hash(row: LexicalRow | None) -> str:
-    """A fingerprint of what is indexed, empty for a chunk that is not; equal hashes need no update."""
+    """A fingerprint of what is indexed, empty for a chunk that is not; equal hashes need no
+    update.
+    """
     return "" if row is None else fingerprint(row.text, row.headings)
 
 
-def update(config: ProviderConfig, directory: Path, *, removed: Mapping[str, str], rows: Iterable[LexicalRow]) -> None:
-    """Bring the index in `directory` up to date: delete `removed` (chunk id: doc id), then add `rows`."""
+def update(
+    config: ProviderConfig,
+    directory: Path,
+    *,
+    removed: Mapping[str, str],
+    rows: Iterable[LexicalRow],
+) -> None:
+    """Bring the index in `directory` up to date: delete `removed` (chunk id: doc id), then add
+    `rows`.
+    """
     index: LexicalIndex = build("lexical_index", config.provider, config.options)
     if not traits_of(index).replaces_files:
         own_copies(directory)

@@ -1,8 +1,9 @@
 """Takes versions through the seven ingestion stages, in batches that share one embedding run.
 
-The caller hears of every outcome through callbacks: Dagster assets log them as materialisations, benchmarks only count them. One document's
-failure is recorded and the batch goes on; what was live stays live. What may pass (a network, a killed child) is tried again when the other
-documents are done; a full disk ends the run at once.
+The caller hears of every outcome through callbacks: Dagster assets log them as materialisations,
+benchmarks only count them. One document's failure is recorded and the batch goes on; what was live
+stays live. What may pass (a network, a killed child) is tried again when the other documents are
+done; a full disk ends the run at once.
 """
 
 from __future__ import annotations
@@ -20,7 +21,13 @@ from rag_platform.config.profiles import INGESTION_STAGES, stage_profiles, text_
 from rag_platform.config.settings import CleaningConfig, Settings, Strategy
 from rag_platform.documents.drift import drifted
 from rag_platform.documents.metadata import file_metadata
-from rag_platform.documents.versions import Failure, VersionBuild, build_stages, read_facts, read_in_child
+from rag_platform.documents.versions import (
+    Failure,
+    VersionBuild,
+    build_stages,
+    read_facts,
+    read_in_child,
+)
 from rag_platform.drafts import editions
 from rag_platform.errors import DocumentError, ProviderError, RagError, disk_full
 from rag_platform.indexes.embedding import EmbeddingPool, EmbeddingReport, embed_texts
@@ -42,7 +49,8 @@ _BATCHES_AT_ONCE = 2  # no process waits for the slowest one of its batch
 
 OnOutcome = Callable[[Version, StageOutcome], None]
 OnFailure = Callable[[Version, str, str, str], None]  # version, stage, code, reason
-OnEmbedded = Callable[[Sequence[Version]], None]  # all their outcomes were told; next the ledger calls them ready
+# all their outcomes were told; next the ledger calls them ready
+OnEmbedded = Callable[[Sequence[Version]], None]
 OnProgress = Callable[[str, int, int, str], None]  # stage, done, total, message
 
 
@@ -73,7 +81,9 @@ class _Batch:
         return sum(len(work.views) for work in self.works)
 
     def texts(self, cleaning: CleaningConfig) -> dict[str, str]:
-        """content_hash to the canonical text it is the hash of: what the cache is keyed by is what is embedded."""
+        """content_hash to the canonical text it is the hash of: what the cache is keyed by is what
+        is embedded.
+        """
         views = (view for work in self.works for view in work.views if view.dense_text.strip())
         return {view.content_hash: canonical(view.dense_text, cleaning) for view in views}
 
@@ -93,20 +103,39 @@ def ingest_versions(
     on_embedded: OnEmbedded = lambda versions: None,
     on_progress: OnProgress = lambda stage, done, total, message: None,
 ) -> IngestionTotals:
-    """Totals after every version went through `stages` (a prefix of the seven); ready versions are live, failed ones have their reason.
+    """Totals after every version went through `stages` (a prefix of the seven); ready versions are
+    live, failed ones have their reason.
 
-    `drafted` maps version_ids to the operations of a draft that is being published; other versions carry the published ones on.
+    `drafted` maps version_ids to the operations of a draft that is being published; other versions
+    carry the published ones on.
 
-    Documents of formats that are read in child processes are read ahead, one a core. While a batch is embedded the next one is read, and
-    while a document's outputs are flushed to disk the next document is built. Every callback but `on_progress` comes from the calling
-    thread. Documents that failed for a reason that may pass are tried again, settings.jobs.max_attempts times in all; only their last
-    failure is told. Raises StorageError when the disk is full, ProviderError when the embedder stays away.
+    Documents of formats that are read in child processes are read ahead, one a core. While a batch
+    is embedded the next one is read, and while a document's outputs are flushed to disk the next
+    document is built. Every callback but `on_progress` comes from the calling thread. Documents
+    that failed for a reason that may pass are tried again, settings.jobs.max_attempts times in all;
+    only their last failure is told. Raises StorageError when the disk is full, ProviderError when
+    the embedder stays away.
     """
     totals = IngestionTotals()
     waiting, policy = list(versions), settings.jobs
     for attempt in range(1, policy.max_attempts + 1):
-        run = _Run(waiting, settings, strategy, store, ledger, set(forced), drafted or {}, stages, on_outcome, on_failure, on_embedded,
-                   on_progress, totals=totals, before=len(versions) - len(waiting), last=attempt == policy.max_attempts)  # fmt: skip
+        run = _Run(
+            waiting,
+            settings,
+            strategy,
+            store,
+            ledger,
+            set(forced),
+            drafted or {},
+            stages,
+            on_outcome,
+            on_failure,
+            on_embedded,
+            on_progress,
+            totals=totals,
+            before=len(versions) - len(waiting),
+            last=attempt == policy.max_attempts,
+        )
         try:
             run.carry_out()
         except ProviderError as error:
@@ -117,17 +146,31 @@ def ingest_versions(
             break
         seconds = pause(attempt - 1, policy.backoff_seconds, longest=math.inf)
         on_progress(
-            "documents", len(versions) - len(waiting), len(versions), f"{len(waiting)} documents are tried again in {seconds:.2g} s"
+            "documents",
+            len(versions) - len(waiting),
+            len(versions),
+            f"{len(waiting)} documents are tried again in {seconds:.2g} s",
         )
         time.sleep(seconds)
-    tracing.count(documents=totals.documents, documents_failed=len(totals.failures), chunks=totals.chunks,
-                  embeddings_computed=totals.embeddings_computed, embeddings_reused=totals.embeddings_reused)  # fmt: skip
+    tracing.count(
+        documents=totals.documents,
+        documents_failed=len(totals.failures),
+        chunks=totals.chunks,
+        embeddings_computed=totals.embeddings_computed,
+        embeddings_reused=totals.embeddings_reused,
+    )
     return totals
 
 
 def transient(error: Exception) -> bool:
-    """True for a failure that may be gone when the document is tried again: our errors say so themselves, others by their kind."""
-    return bool(error.details.get("retryable")) if isinstance(error, RagError) else isinstance(error, (OSError, MemoryError))
+    """True for a failure that may be gone when the document is tried again: our errors say so
+    themselves, others by their kind.
+    """
+    return (
+        bool(error.details.get("retryable"))
+        if isinstance(error, RagError)
+        else isinstance(error, (OSError, MemoryError))
+    )
 
 
 class _Run:
@@ -152,22 +195,40 @@ class _Run:
         before: int,
         last: bool,
     ) -> None:
-        self.versions, self.settings, self.strategy, self.store, self.ledger = versions, settings, strategy, store, ledger
+        self.versions, self.settings, self.strategy, self.store, self.ledger = (
+            versions,
+            settings,
+            strategy,
+            store,
+            ledger,
+        )
         self.forced, self.drafted, self.stages = forced, drafted, stages
-        self.on_outcome, self.on_failure, self.on_embedded, self.on_progress = on_outcome, on_failure, on_embedded, on_progress
+        self.on_outcome, self.on_failure, self.on_embedded, self.on_progress = (
+            on_outcome,
+            on_failure,
+            on_embedded,
+            on_progress,
+        )
         self.totals, self._last = totals, last
         self._settled: set[str] = set()  # version_ids that are done, or failed for good
         self._built, self._count = before, before + len(versions)  # of all rounds
-        self._with_drafts = {draft.doc_id for name in {v.namespace for v in versions} for draft in ledger.drafts(name)}
+        self._with_drafts = {
+            draft.doc_id
+            for name in {v.namespace for v in versions}
+            for draft in ledger.drafts(name)
+        }
         self._editions: dict[str, editions.Edition] = {}
         self._roots: dict[str, dict[str, str]] = {}
         self._profiles = stage_profiles(strategy)
         self._profile = self._profiles["embeddings"]
-        self._replaced: dict[str, Version] = {}  # version_id: the version that was live when its build began
-        self._builds: dict[str, Json] = {}  # version_id: what its build came to, and how that differs from the one before
+        # version_id: the version that was live when its build began
+        self._replaced: dict[str, Version] = {}
+        # version_id: what its build came to, and how that differs from the one before
+        self._builds: dict[str, Json] = {}
         self._works: dict[int, VersionBuild] = {}  # of the versions whose facts are being read
         self._over = threading.Event()
-        self._waiting: tuple[VersionBuild, list[StageOutcome], Future[None]] | None = None  # the document that is being flushed
+        # the document that is being flushed
+        self._waiting: tuple[VersionBuild, list[StageOutcome], Future[None]] | None = None
         self._batch = _Batch()
         self._embedding: deque[_Batch] = deque()
         self._unembedded: dict[str, str] = {}  # content_hash: reason
@@ -179,7 +240,9 @@ class _Run:
         self._workers = Workers(settings.embedding_processes)
         self._plan: bytes | None = None  # for child processes, where they are worth their start
         if self._workers.count > 1 and version_workers.may_go(strategy, versions):
-            self._plan = version_workers.Plan(store, settings, strategy, self._profiles, stages).packed()
+            self._plan = version_workers.Plan(
+                store, settings, strategy, self._profiles, stages
+            ).packed()
         self._flusher = ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._readers = ThreadPoolExecutor(pool().size, thread_name_prefix="read")
         self._embedder = ThreadPoolExecutor(_BATCHES_AT_ONCE, thread_name_prefix="embed")
@@ -206,7 +269,9 @@ class _Run:
         return [version for version in self.versions if version.version_id not in self._settled]
 
     def _close(self) -> None:
-        self._over.set()  # first: a run that is given up must not wait for what its processes are reading and computing
+        # first: a run that is given up must not wait for what its processes are reading and
+        # computing
+        self._over.set()
         self._pool.close()
         self._workers.close()
         self._readers.shutdown(cancel_futures=True)
@@ -215,12 +280,16 @@ class _Run:
         self._cache.close()
 
     def build(self, number: int) -> None:
-        """Take one version through the stages before embedding; its outputs are flushed while the next one is built."""
+        """Take one version through the stages before embedding; its outputs are flushed while the
+        next one is built.
+        """
         version = self.versions[number]
         if self._waiting and self._waiting[0].version.file_sha256 == version.file_sha256:
             self.settle()  # equal bytes share their facts
         work = self._begun(number)
-        outcomes, failure = self._built_apart(work) if work.built is not None else self._built_here(work)
+        outcomes, failure = (
+            self._built_apart(work) if work.built is not None else self._built_here(work)
+        )
         if failure:
             self._raise_full(failure[1])
         self._ahead -= text_bytes(version)
@@ -237,7 +306,8 @@ class _Run:
         """The outcomes of the stages up to the views, and in which one the version failed."""
         outcomes, failure = build_stages(self.stages, work)
         if failure is None and outcomes and outcomes[-1].stage == "views":
-            with faults.about(work.version.version_id), faults.Attempt("stage.views") as attempt:  # one document must never cost the batch
+            # one document must never cost the batch
+            with faults.about(work.version.version_id), faults.Attempt("stage.views") as attempt:
                 self._edit(work)
             if attempt.error is not None:
                 failure = "views", attempt.error
@@ -253,24 +323,36 @@ class _Run:
         return built.outcomes, built.failure
 
     def _raise_full(self, error: Exception) -> None:
-        """Raise StorageError when the disk is full: every other document would fail with the same."""
+        """Raise StorageError when the disk is full: every other document would fail with the
+        same.
+        """
         if full := disk_full(error, self.store.home):
             raise full from error
 
     def _edit(self, work: VersionBuild) -> None:
-        """Apply what was edited by hand: the draft that is being published, else the published one of the document."""
+        """Apply what was edited by hand: the draft that is being published, else the published one
+        of the document.
+        """
         version = work.version
-        if version.version_id not in self.drafted and version.doc_id not in self._with_drafts and not version.edition:
+        if (
+            version.version_id not in self.drafted
+            and version.doc_id not in self._with_drafts
+            and not version.edition
+        ):
             return
         document = self.ledger.document(version.namespace, version.doc_id)
         given = self.drafted.get(version.version_id)
         carried = editions.to_carry(self.ledger, document) if given is None else given
-        edition = editions.build_edition(work, carried, editions.published_operations(self.ledger, document))
+        edition = editions.build_edition(
+            work, carried, editions.published_operations(self.ledger, document)
+        )
         self._editions[version.version_id] = edition
         self.totals.warnings += [f"{version.source_uri}: {warning}" for warning in edition.warnings]
 
     def settle(self, failure: Failure | None = None) -> None:
-        """Report the document whose outputs were flushed last, and put it into the batch unless it failed."""
+        """Report the document whose outputs were flushed last, and put it into the batch unless it
+        failed.
+        """
         if self._waiting is None:
             return
         (work, outcomes, flushed), self._waiting = self._waiting, None
@@ -280,9 +362,13 @@ class _Run:
             self._raise_full(error)
             outcomes, failure = [], ("raw_document", error)
         version_id = work.version.version_id
-        outcomes, self._builds[version_id] = drifted(work.version, self._replaced.pop(version_id, None), outcomes)
+        outcomes, self._builds[version_id] = drifted(
+            work.version, self._replaced.pop(version_id, None), outcomes
+        )
         for outcome in outcomes:
-            self.totals.warnings += [f"{work.version.source_uri}: {warning}" for warning in outcome.warnings]
+            self.totals.warnings += [
+                f"{work.version.source_uri}: {warning}" for warning in outcome.warnings
+            ]
             self.on_outcome(work.version, outcome)
         if failure:
             self._failed(work.version, *failure)
@@ -292,20 +378,27 @@ class _Run:
             self._settled.add(version_id)
 
     def spare(self) -> None:
-        """End the children that have nothing left to read when much is still to embed: one that has read PDFs holds 150 MB."""
+        """End the children that have nothing left to read when much is still to embed: one that has
+        read PDFs holds 150 MB.
+        """
         if self._batch.size + sum(batch.size for batch in self._embedding) > _FIRST_BATCH:
             pool().end_waiting()
 
     def embed(self, last: bool = False) -> None:
-        """Start embedding a batch that is full, and complete those that are embedded; with `last` all of them, in order."""
+        """Start embedding a batch that is full, and complete those that are embedded; with `last`
+        all of them, in order.
+        """
         if self._batch.works and (last or self._batch.size >= self._largest):
             batch, self._batch = self._batch, _Batch()
             batch.started = time.perf_counter()
             texts = batch.texts(self.strategy.cleaning) if self.strategy.builds_dense else {}
-            batch.hashes = texts.keys() - set().union(*(other.hashes for other in self._embedding))  # never computed twice side by side
+            # never computed twice side by side
+            batch.hashes = texts.keys() - set().union(*(other.hashes for other in self._embedding))
             self.totals.embeddings_reused += len(texts) - len(batch.hashes)
             missing = {key: text for key, text in texts.items() if key in batch.hashes}
-            batch.report = self._embedder.submit(tracing.carry(self._embedded), missing, 0 if last else max(0, self._ahead))
+            batch.report = self._embedder.submit(
+                tracing.carry(self._embedded), missing, 0 if last else max(0, self._ahead)
+            )
             self._embedding.append(batch)
             self._largest = min(2 * self._largest, _BATCH_TEXTS)
         while self._embedding:
@@ -316,17 +409,35 @@ class _Run:
             self._complete(self._embedding.popleft(), report.result())
 
     def _begun(self, number: int) -> VersionBuild:
-        """The build of one version, which was begun ahead where that is safe and of use, as that of the next ones is.
+        """The build of one version, which was begun ahead where that is safe and of use, as that of
+        the next ones is.
 
         Other threads have the facts read by child processes, or whole versions built by them.
         """
-        for later in range(number, min(number + 2 * self._workers.count + 1, len(self.versions)) if "facts" in self.stages else number):
+        for later in range(
+            number,
+            (
+                min(number + 2 * self._workers.count + 1, len(self.versions))
+                if "facts" in self.stages
+                else number
+            ),
+        ):
             version = self.versions[later]
-            if later in self._works or any(version.file_sha256 == work.version.file_sha256 for work in self._works.values()):
+            if later in self._works or any(
+                version.file_sha256 == work.version.file_sha256 for work in self._works.values()
+            ):
                 continue
             if self._plan is not None and self._goes_apart(version):
                 work = self._works[later] = self._work(version)
-                task = version_workers.Task(self._plan, version, work.origin, work.root, work.force, work.base_url, tracing.link())
+                task = version_workers.Task(
+                    self._plan,
+                    version,
+                    work.origin,
+                    work.root,
+                    work.force,
+                    work.base_url,
+                    tracing.link(),
+                )
                 work.built = self._workers.submit(version_workers.build_apart, task)
             elif later <= number + pool().size and self._is_read_ahead(version):
                 work = self._works[later] = self._work(version)
@@ -334,8 +445,14 @@ class _Run:
         return self._works.pop(number, None) or self._work(self.versions[number])
 
     def _goes_apart(self, version: Version) -> bool:
-        """True for a version that nothing ties to this process: child processes of its format, edits by hand."""
-        edited = version.edition or version.version_id in self.drafted or version.doc_id in self._with_drafts
+        """True for a version that nothing ties to this process: child processes of its format,
+        edits by hand.
+        """
+        edited = (
+            version.edition
+            or version.version_id in self.drafted
+            or version.doc_id in self._with_drafts
+        )
         return not edited and not read_in_child(version)
 
     def _is_read_ahead(self, version: Version) -> bool:
@@ -347,13 +464,18 @@ class _Run:
         if document.live_version not in (None, version.version_id):
             self._replaced[version.version_id] = self.ledger.version(document.live_version)
         if version.namespace not in self._roots:
-            self._roots[version.namespace] = {source.name: source.root for source in self.ledger.sources(version.namespace)}
+            self._roots[version.namespace] = {
+                source.name: source.root for source in self.ledger.sources(version.namespace)
+            }
         root = self._roots[version.namespace].get(document.source)
         on_web = document.origin.startswith(("http:", "https:"))
 
         def say(what: str) -> None:
             if self._over.is_set():
-                raise DocumentError("the run was ended before the document was read; ingest it again", code="cancelled")
+                raise DocumentError(
+                    "the run was ended before the document was read; ingest it again",
+                    code="cancelled",
+                )
             self.on_progress("documents", self._built, self._count, f"{version.source_uri}: {what}")
 
         work = VersionBuild(
@@ -394,12 +516,19 @@ class _Run:
                     on_progress=self._counted(),
                 )
             span.set(**report.figures())
-            batch = {"batches": report.calls, "hit": report.hits, "miss": report.misses, "failed": list(report.failed)[:50]}
+            batch = {
+                "batches": report.calls,
+                "hit": report.hits,
+                "miss": report.misses,
+                "failed": list(report.failed)[:50],
+            }
             tracing.event("ingest.embedding_batch", batch)
         return report
 
     def _counted(self) -> Callable[[int, int], None]:
-        """Tells how far embedding is over all batches of the round, of which two may be under way."""
+        """Tells how far embedding is over all batches of the round, of which two may be under
+        way.
+        """
         known = 0
 
         def tell(done: int, total: int) -> None:
@@ -413,7 +542,9 @@ class _Run:
         return tell
 
     def _complete(self, batch: _Batch, report: EmbeddingReport) -> None:
-        """Make the versions of an embedded batch live, but for those with a text that could not be embedded."""
+        """Make the versions of an embedded batch live, but for those with a text that could not be
+        embedded.
+        """
         self.totals.embeddings_computed += report.misses - len(report.failed)
         self.totals.embeddings_reused += report.hits
         self._unembedded.update(report.failed)
@@ -432,14 +563,20 @@ class _Run:
                 )
                 self._failed(work.version, "embeddings", error)
                 continue
-            embedded = sum(bool(view.dense_text.strip()) for view in views) if self.strategy.builds_dense else 0
+            embedded = (
+                sum(bool(view.dense_text.strip()) for view in views)
+                if self.strategy.builds_dense
+                else 0
+            )
             counts: Json = {
                 "chunks": len(views),
                 "embedded": embedded,
                 "batch_computed": report.misses,
                 "batch_reused": report.hits,
             }
-            outcome = StageOutcome("embeddings", self._profile, report.misses == 0, seconds, path, "", counts)
+            outcome = StageOutcome(
+                "embeddings", self._profile, report.misses == 0, seconds, path, "", counts
+            )
             ready.append((work, outcome))
         for work, outcome in ready:
             self.on_outcome(work.version, outcome)
@@ -448,9 +585,18 @@ class _Run:
             if edition := self._editions.pop(work.version.version_id, None):
                 editions.record(edition, store=self.store, ledger=self.ledger)
             summary = work.summary
-            figures = {"profile": self._profile, "chunks": len(work.views), "pages": summary.pages, "text_chars": summary.text_chars}
+            figures = {
+                "profile": self._profile,
+                "chunks": len(work.views),
+                "pages": summary.pages,
+                "text_chars": summary.text_chars,
+            }
             figures |= self._builds.pop(work.version.version_id, {})
-            led_to = {"final_url": work.base_url} if work.base_url not in ("", work.version.source_uri) else {}
+            led_to = (
+                {"final_url": work.base_url}
+                if work.base_url not in ("", work.version.source_uri)
+                else {}
+            )
             metadata = file_metadata({**led_to, **summary.metadata}, _modified(work.origin))
             self.ledger.complete(
                 work.version.version_id,
@@ -463,16 +609,31 @@ class _Run:
 
     def _failed(self, version: Version, stage: str, error: Exception) -> None:
         code = error.code if isinstance(error, RagError) else "internal_error"
-        reason = error.message if isinstance(error, RagError) else f"{type(error).__name__}: {error}"
+        reason = (
+            error.message if isinstance(error, RagError) else f"{type(error).__name__}: {error}"
+        )
         with faults.about(version.version_id):
             faults.seen(error, f"stage.{stage}")
         again = transient(error) and not self._last
-        payload = {"version_id": version.version_id, "stage": stage, "code": code, "reason": reason, "tried_again": again}
+        payload = {
+            "version_id": version.version_id,
+            "stage": stage,
+            "code": code,
+            "reason": reason,
+            "tried_again": again,
+        }
         tracing.event("ingest.document_failed", payload)
         if again:
             return
-        if version.version_id not in self.drafted:  # what is published of it stays good when a draft of it fails
-            self.ledger.fail(version.version_id, code, reason, max_attempts=self.settings.jobs.max_attempts, profile=self._profile)
+        # what is published of it stays good when a draft of it fails
+        if version.version_id not in self.drafted:
+            self.ledger.fail(
+                version.version_id,
+                code,
+                reason,
+                max_attempts=self.settings.jobs.max_attempts,
+                profile=self._profile,
+            )
         self._settled.add(version.version_id)
         self.totals.failures.append((version.source_uri, code, reason))
         self.on_failure(version, stage, code, reason)
@@ -487,7 +648,9 @@ def _modified(origin: Path | None) -> float | None:
 
 
 def stale_versions(ledger: Ledger, namespace: str, profile: str) -> Iterator[Version]:
-    """Live versions whose outputs were built under another config; an ingest run takes them along."""
+    """Live versions whose outputs were built under another config; an ingest run takes them
+    along.
+    """
     for _, version in ledger.live(namespace):
         if version.counts.get("profile") != profile:
             yield version

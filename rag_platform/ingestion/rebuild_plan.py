@@ -1,5 +1,6 @@
-"""What a rebuild would do before it is done: which outputs exist under the config as it is now, what must be built, and what kind of
-release follows. Looking changes nothing."""
+"""What a rebuild would do before it is done: which outputs exist under the config as it is now,
+what must be built, and what kind of release follows. Looking changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +24,13 @@ from rag_platform.releases.publishing import unchanged
 from rag_platform.storage.records import to_json
 from rag_platform.storage.store import Store, read_records
 
-# Text in a file that is no text, as a share of its bytes: rough figures, files full of pictures have less.
+# Text in a file that is no text, as a share of its bytes: rough figures, files full of pictures
+# have less.
 _TEXT_SHARES = {"application/pdf": 0.03, "image": 0.0, "application": 0.1}
 _TEXT_TYPES = ("application/json", "application/xhtml+xml", "application/xml")
 
-# Rough costs on two slow cores beside the embedding, as measured with bench/ingest.py; a plan says "about".
+# Rough costs on two slow cores beside the embedding, as measured with bench/ingest.py; a plan says
+# "about".
 _START_SECONDS = 5.0  # a process with Dagster in it
 _DOCUMENT_SECONDS = 0.05
 _PAGE_SECONDS = 0.7  # reading a page of a PDF on one core
@@ -48,7 +51,9 @@ class StagePlan:
 
 @dataclass(frozen=True, slots=True)
 class RebuildPlan:
-    """The least that brings a namespace to its config: what a rebuild processes, computes and releases."""
+    """The least that brings a namespace to its config: what a rebuild processes, computes and
+    releases.
+    """
 
     namespace: str
     strategy: str
@@ -56,9 +61,11 @@ class RebuildPlan:
     documents: int  # live ones
     stages: tuple[StagePlan, ...]
     version_ids: tuple[str, ...]  # live versions that a job must take through the stages
-    given_up: tuple[str, ...]  # source_uris of live documents that failed too often under this config: they stop the release
+    # source_uris of live documents that failed too often under this config: they stop the release
+    given_up: tuple[str, ...]
     embeddings: int  # texts without a vector, among those that are known
-    uncut: int  # versions whose texts are known only when they are cut: their embeddings come on top
+    # versions whose texts are known only when they are cut: their embeddings come on top
+    uncut: int
     release: str  # nothing | delta | full
     reason: str  # why that kind
     seconds: float  # about
@@ -74,16 +81,26 @@ class RebuildPlan:
 
 
 def plan(
-    namespace: str, *, settings: Settings, strategy: Strategy, store: Store, ledger: Ledger, full: bool = False
-) -> RebuildPlan:  # fmt: skip
-    """What `rag rebuild` would do with this strategy; `full` builds the release whole whatever its parent is.
+    namespace: str,
+    *,
+    settings: Settings,
+    strategy: Strategy,
+    store: Store,
+    ledger: Ledger,
+    full: bool = False,
+) -> RebuildPlan:
+    """What `rag rebuild` would do with this strategy; `full` builds the release whole whatever its
+    parent is.
 
-    Embeddings are counted exactly where the texts are known; a version that must be cut anew brings `uncut`. Raises NotFoundError
-    `unknown_namespace`.
+    Embeddings are counted exactly where the texts are known; a version that must be cut anew brings
+    `uncut`. Raises NotFoundError `unknown_namespace`.
     """
     bound = ledger.namespaces().get(namespace)
     if bound is None:
-        raise NotFoundError(f"unknown namespace {namespace!r}; `rag ingest --namespace {namespace}` makes it", code="unknown_namespace")
+        raise NotFoundError(
+            f"unknown namespace {namespace!r}; `rag ingest --namespace {namespace}` makes it",
+            code="unknown_namespace",
+        )
     live = ledger.live(namespace)
     profiles = stage_profiles(strategy)
     works = {v.version_id: VersionBuild(v, strategy, settings, store) for _, v in live}
@@ -92,16 +109,23 @@ def plan(
     stale = [v for _, v in live if v.counts.get("profile") != profiles["embeddings"]]
     dead = [v for v in stale if given_up(v, profiles["embeddings"])]
     due = [v for v in stale if v not in dead]
-    there = {stage: {key for key, work in works.items() if marker(stage, work).is_file()} for stage in STAGES}
+    there = {
+        stage: {key for key, work in works.items() if marker(stage, work).is_file()}
+        for stage in STAGES
+    }
     release, reason = _release(namespace, live, due, strategy, bound, store, ledger, full)
     asked = [v for _, v in live] if release == "full" else due  # a whole build needs every vector
     asked = asked if strategy.builds_dense else []
-    views = {v.version_id: _views(works[v.version_id]) for v in asked if v.version_id in there["views"]}
+    views = {
+        v.version_id: _views(works[v.version_id]) for v in asked if v.version_id in there["views"]
+    }
     uncut = [v for v in asked if v.version_id not in views]
     with EmbeddingCache(store.embeddings_path) as cache:
         missing = _missing(views, strategy, cache)
         embedding = _embedding_seconds(missing, uncut, strategy, settings, cache)
-    lacking = {v.version_id for v in uncut} | {key for key, found in views.items() if any(view.content_hash in missing for view in found)}
+    lacking = {v.version_id for v in uncut} | {
+        key for key, found in views.items() if any(view.content_hash in missing for view in found)
+    }
     embedded = there["views"] - lacking
     unread = [v for v in due if v.version_id not in there["facts"]]
     stages = [*((stage, there[stage]) for stage in STAGES), ("embeddings", embedded)]
@@ -110,7 +134,10 @@ def plan(
         strategy=strategy.name,
         moves_from=bound if bound != strategy.name else "",
         documents=len(live),
-        stages=tuple(StagePlan(stage, profiles[stage], len(found), len(live) - len(found)) for stage, found in stages),
+        stages=tuple(
+            StagePlan(stage, profiles[stage], len(found), len(live) - len(found))
+            for stage, found in stages
+        ),
         version_ids=tuple(v.version_id for v in due),
         given_up=tuple(v.source_uri for v in dead),
         embeddings=len(missing),
@@ -121,14 +148,22 @@ def plan(
     )
 
 
-def expected_seconds(version_ids: Sequence[str], *, settings: Settings, store: Store, ledger: Ledger) -> dict[str, float]:
-    """Strategy to a rough number of seconds that embedding these versions takes, from measured rates; texts with a vector cost nothing.
+def expected_seconds(
+    version_ids: Sequence[str], *, settings: Settings, store: Store, ledger: Ledger
+) -> dict[str, float]:
+    """Strategy to a rough number of seconds that embedding these versions takes, from measured
+    rates; texts with a vector cost nothing.
 
     A version whose bytes a strategy has not cut yet, in no namespace, counts with its size.
     """
     versions = [ledger.version(version_id) for version_id in version_ids]
     twins: dict[str, list[Version]] = {version.file_sha256: [version] for version in versions}
-    for version in (v for namespace in ledger.namespaces() for v in ledger.versions(namespace) if v.file_sha256 in twins):
+    for version in (
+        v
+        for namespace in ledger.namespaces()
+        for v in ledger.versions(namespace)
+        if v.file_sha256 in twins
+    ):
         twins[version.file_sha256].append(version)
     expected = {}
     with EmbeddingCache(store.embeddings_path) as cache:
@@ -142,16 +177,29 @@ def expected_seconds(version_ids: Sequence[str], *, settings: Settings, store: S
                 if version.file_sha256 not in views and marker("views", work).is_file():
                     views[version.file_sha256] = _views(work)
             uncut = [version for version in versions if version.file_sha256 not in views]
-            expected[strategy.name] = _embedding_seconds(_missing(views, strategy, cache), uncut, strategy, settings, cache)
+            expected[strategy.name] = _embedding_seconds(
+                _missing(views, strategy, cache), uncut, strategy, settings, cache
+            )
     return expected
 
 
 def _embedding_seconds(
-    missing: Mapping[str, str], uncut: Iterable[Version], strategy: Strategy, settings: Settings, cache: EmbeddingCache
+    missing: Mapping[str, str],
+    uncut: Iterable[Version],
+    strategy: Strategy,
+    settings: Settings,
+    cache: EmbeddingCache,
 ) -> float:
     """Seconds that embedding these texts takes, and those that the uncut versions will bring."""
     profile, size = text_norm_profile_id(strategy.cleaning), sum(map(text_bytes, uncut))
-    return estimate(size, strategy.embedding, cache, processes=settings.embedding_processes, texts=missing, text_norm_profile=profile)
+    return estimate(
+        size,
+        strategy.embedding,
+        cache,
+        processes=settings.embedding_processes,
+        texts=missing,
+        text_norm_profile=profile,
+    )
 
 
 def _release(
@@ -172,8 +220,18 @@ def _release(
         return "full", "asked for"
     wanted = {version.version_id: version.edition for _, version in live}
     once_public = {row.release_id for row in ledger.releases(namespace) if row.published_at}
-    if not due and bound == strategy.name and (newer := _left_behind(namespace, wanted, once_public, strategy, store)):
-        return "nothing", f"release {newer} holds it, and somebody went back from it: `rag releases forward` publishes it again"
+    if (
+        not due
+        and bound == strategy.name
+        and (newer := _left_behind(namespace, wanted, once_public, strategy, store))
+    ):
+        return (
+            "nothing",
+            (
+                f"release {newer} holds it, and somebody went back from it: `rag releases forward`"
+                " publishes it again"
+            ),
+        )
     if reason := releases.why_full(store, namespace, strategy, published):
         return "full", reason
     assert published is not None
@@ -189,9 +247,15 @@ def _release(
 
 
 def _left_behind(
-    namespace: str, wanted: Mapping[str, str], once_public: Collection[str], strategy: Strategy, store: Store
-) -> str:  # fmt: skip
-    """The newest release that was public after the published one was built and holds what is wanted as the config asks, empty without."""
+    namespace: str,
+    wanted: Mapping[str, str],
+    once_public: Collection[str],
+    strategy: Strategy,
+    store: Store,
+) -> str:
+    """The newest release that was public after the published one was built and holds what is wanted
+    as the config asks, empty without.
+    """
     for manifest in releases.list_releases(store, namespace):
         if manifest.release_id == releases.current(store, namespace):
             break
@@ -208,7 +272,9 @@ def _views(work: VersionBuild) -> list[View]:
     return [*views, *read_records(path, View)] if work.version.edition and path.is_file() else views
 
 
-def _missing(views: Mapping[str, Iterable[View]], strategy: Strategy, cache: EmbeddingCache) -> dict[str, str]:
+def _missing(
+    views: Mapping[str, Iterable[View]], strategy: Strategy, cache: EmbeddingCache
+) -> dict[str, str]:
     """content_hash to text of what has no vector of the strategy's embedder."""
     info = embedder_info(strategy)
     if info is None:
@@ -220,8 +286,12 @@ def _missing(views: Mapping[str, Iterable[View]], strategy: Strategy, cache: Emb
 
 
 def _seconds(
-    due: Sequence[Version], unread: Sequence[Version], live: Sequence[tuple[Document, Version]], release: str, embedding: float
-) -> float:  # fmt: skip
+    due: Sequence[Version],
+    unread: Sequence[Version],
+    live: Sequence[tuple[Document, Version]],
+    release: str,
+    embedding: float,
+) -> float:
     if release == "nothing" and not due:
         return 0.0
     pages = sum(int(version.counts.get("pages", 0)) for version in unread)
@@ -232,7 +302,10 @@ def _seconds(
 
 
 def _markdown(found: RebuildPlan) -> str:
-    lines = [f"Namespace {found.namespace!r}, strategy {found.strategy!r}, {found.documents} live documents."]
+    lines = [
+        f"Namespace {found.namespace!r}, strategy {found.strategy!r}, {found.documents} live"
+        " documents."
+    ]
     if found.moves_from:
         lines[0] += f" It moves from strategy {found.moves_from!r}."
     if found.empty:
@@ -244,14 +317,18 @@ def _markdown(found: RebuildPlan) -> str:
         "",
         f"Through the stages: {len(found.version_ids)} documents.",
         f"Embeddings to compute: {'at least ' if found.uncut else ''}{found.embeddings}{more}.",
-        f"Release: {found.release} ({found.reason}). The published one serves until the new one passed its checks.",
+        (
+            f"Release: {found.release} ({found.reason}). The published one serves until the new one"
+            " passed its checks."
+        ),
         f"About {found.seconds:.0f} s.",
     ]
     if found.given_up:
         shown = ", ".join(found.given_up[:_SHOWN]) + (", …" if len(found.given_up) > _SHOWN else "")
         lines.append(
-            f"Failed too often under this config and left alone: {len(found.given_up)} ({shown}). They stop the release: put the config "
-            "back, delete them with `rag docs delete DOC`, or try them again with `rag jobs retry --all`."
+            f"Failed too often under this config and left alone: {len(found.given_up)} ({shown})."
+            " They stop the release: put the config back, delete them with `rag docs delete DOC`,"
+            " or try them again with `rag jobs retry --all`."
         )
     return "\n".join(lines)
 
@@ -262,4 +339,7 @@ def text_bytes(version: Version) -> int:
         return version.size
     if (known := version.counts.get("text_chars")) is not None:
         return int(known)
-    return int(version.size * _TEXT_SHARES.get(version.mime, _TEXT_SHARES.get(version.mime.partition("/")[0], 1.0)))
+    return int(
+        version.size
+        * _TEXT_SHARES.get(version.mime, _TEXT_SHARES.get(version.mime.partition("/")[0], 1.0))
+    )

@@ -1,6 +1,8 @@
-"""Builds whole versions in child processes, so that many small documents use every core; what a child built is stored like any other.
+"""Builds whole versions in child processes, so that many small documents use every core; what a
+child built is stored like any other.
 
-Only what needs nothing but processor time goes there: no format that has child processes of its own, no model, no edits by hand.
+Only what needs nothing but processor time goes there: no format that has child processes of its
+own, no model, no edits by hand.
 """
 
 from __future__ import annotations
@@ -13,7 +15,13 @@ from pathlib import Path
 
 from rag_platform.config.chunk_token_limits import owed_to_embedders
 from rag_platform.config.settings import Settings, Strategy
-from rag_platform.documents.versions import STAGES, Failure, VersionBuild, build_stages, read_in_child
+from rag_platform.documents.versions import (
+    STAGES,
+    Failure,
+    VersionBuild,
+    build_stages,
+    read_in_child,
+)
 from rag_platform.errors import DocumentError
 from rag_platform.ir import ParseSummary, StageOutcome, Version, View
 from rag_platform.media import image_reading
@@ -53,7 +61,9 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What a version came to, its files flushed and in place; after a `failure` only the outcomes before it count."""
+    """What a version came to, its files flushed and in place; after a `failure` only the outcomes
+    before it count.
+    """
 
     outcomes: list[StageOutcome]
     failure: Failure | None
@@ -64,9 +74,15 @@ class Built:
 
 
 def may_go(strategy: Strategy, versions: Sequence[Version]) -> bool:
-    """True when so many of the versions can be built by processor time alone that children are worth their start."""
+    """True when so many of the versions can be built by processor time alone that children are
+    worth their start.
+    """
     views = strategy.views
-    alone = views.keyphrases.method != "keybert" and views.describe.provider == "none" and not image_reading.wanted(strategy.media_texts)
+    alone = (
+        views.keyphrases.method != "keybert"
+        and views.describe.provider == "none"
+        and not image_reading.wanted(strategy.media_texts)
+    )
     if not alone or any(owed[0] in ("embedder", "window") for owed in owed_to_embedders(strategy)):
         return False
     return sum(not read_in_child(version) for version in versions) >= _WORTH
@@ -76,7 +92,15 @@ def build_apart(task: Task) -> Built:
     """Take one version through its stages up to the views; a task for `children.Workers`."""
     plan = _plan(task.plan)
     work = VersionBuild(
-        task.version, plan.strategy, plan.settings, plan.store, task.origin, task.root, task.force, deferred=True, base_url=task.base_url
+        task.version,
+        plan.strategy,
+        plan.settings,
+        plan.store,
+        task.origin,
+        task.root,
+        task.force,
+        deferred=True,
+        base_url=task.base_url,
     )
     work.profiles = plan.profiles
     with tracing.joined(task.trace) as joined:
@@ -94,7 +118,9 @@ def build_apart(task: Task) -> Built:
 
 
 def _sendable(error: Exception) -> Exception:
-    """The error, which was logged here; one of a library may not survive the way to the parent, and is told by an error of ours."""
+    """The error, which was logged here; one of a library may not survive the way to the parent, and
+    is told by an error of ours.
+    """
     if faults.is_expected(error):
         return error
     message = f"{type(error).__name__}: {error}"

@@ -1,4 +1,6 @@
-"""URLs as input: what lies at an address is stored like a file; a server that says "unchanged" is believed, its bytes are here."""
+"""URLs as input: what lies at an address is stored like a file; a server that says "unchanged" is
+believed, its bytes are here.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from rag_platform.loaders.markup.html import START, SUFFIXES
 from rag_platform.storage.records import SCHEMA_VERSION, from_json, to_json
 from rag_platform.storage.store import Store, read_json, write_json
 
-# Declared type to the suffixes that a file of it may have; the first is given to a name with another one.
+# Declared type to the suffixes that a file of it may have; the first is given to a name with
+# another one.
 _SUFFIXES: dict[str, tuple[str, ...]] = {
     "text/html": tuple(sorted(SUFFIXES)),
     "application/xhtml+xml": (".xhtml", ".html", ".xht"),
@@ -49,31 +52,54 @@ def is_url(text: str) -> bool:
 
 
 def normal_url(url: str, settings: Settings) -> str:
-    """The one spelling under which a URL is known: without fragment, its host in lower-case ASCII. Raises FetchError."""
+    """The one spelling under which a URL is known: without fragment, its host in lower-case ASCII.
+    Raises FetchError.
+    """
     return str(fetching.checked_url(url, settings.fetching))
 
 
 def download(url: str, settings: Settings, store: Store) -> Downloaded:
-    """What lies at the URL now, stored under its hash. Raises FetchError as `fetching.fetch`; IntegrityError above limits.max_bytes.
+    """What lies at the URL now, stored under its hash. Raises FetchError as `fetching.fetch`;
+    IntegrityError above limits.max_bytes.
 
-    The server is asked with the ETag and date of the last time, as long as those bytes are still here.
+    The server is asked with the ETag and date of the last time, as long as those bytes are still
+    here.
     """
     earlier = _earlier(url, store)
     etag, last_modified = (earlier.etag, earlier.last_modified) if earlier else ("", "")
-    with fetching.download(url, settings.fetching, etag=etag, last_modified=last_modified, max_bytes=settings.limits.max_bytes) as opened:
+    with fetching.download(
+        url,
+        settings.fetching,
+        etag=etag,
+        last_modified=last_modified,
+        max_bytes=settings.limits.max_bytes,
+    ) as opened:
         if earlier and opened.head.unchanged:
             return earlier
-        file_sha256, size = store.spool(opened, settings.limits.read_chunk_size_bytes, settings.limits.max_bytes)
+        file_sha256, size = store.spool(
+            opened, settings.limits.read_chunk_size_bytes, settings.limits.max_bytes
+        )
         head = opened.head
     with open(store.raw_path(file_sha256), "rb") as stored:
         filename = named(head.filename, head.content_type, stored.read(4096))
-    found = Downloaded(url, head.final_url, filename, file_sha256, size, head.etag, head.last_modified, head.charset)
+    found = Downloaded(
+        url,
+        head.final_url,
+        filename,
+        file_sha256,
+        size,
+        head.etag,
+        head.last_modified,
+        head.charset,
+    )
     write_json(store.download_path(url), {"schema_version": SCHEMA_VERSION, **to_json(found)})
     return found
 
 
 def _earlier(url: str, store: Store) -> Downloaded | None:
-    """What was fetched from the URL last, as long as its bytes are in the store; a record of another program version counts as none."""
+    """What was fetched from the URL last, as long as its bytes are in the store; a record of
+    another program version counts as none.
+    """
     path = store.download_path(url)
     data = read_json(path) if path.is_file() else {}
     if data.pop("schema_version", None) != SCHEMA_VERSION:
@@ -83,10 +109,18 @@ def _earlier(url: str, store: Store) -> Downloaded | None:
 
 
 def named(filename: str, declared: str, head: bytes) -> str:
-    """A file name that tells the loaders what it is: by content for HTML and PDF, else by the type that the server declared."""
+    """A file name that tells the loaders what it is: by content for HTML and PDF, else by the type
+    that the server declared.
+    """
     filename = filename or "index"
     suffix = PurePosixPath(filename).suffix.lower()
-    kind = "application/pdf" if b"%PDF-" in head[:1024] else "text/html" if START.match(head) else declared
+    kind = (
+        "application/pdf"
+        if b"%PDF-" in head[:1024]
+        else "text/html"
+        if START.match(head)
+        else declared
+    )
     known = _SUFFIXES.get(kind, ())
     if kind == "text/html" and suffix not in SUFFIXES:
         return filename + ".html"

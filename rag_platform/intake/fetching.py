@@ -1,8 +1,9 @@
 """Downloads under limits: the one way in which anything is fetched from the network.
 
-A host is resolved once, every address it has is judged, and the connection goes to the judged address: a name that answers differently
-a second time is never asked again. A redirect is judged like a new URL. There are no cookies, no proxies of the environment, and no
-credentials. Seed 000 §3.6.7, design of remote images.
+A host is resolved once, every address it has is judged, and the connection goes to the judged
+address: a name that answers differently a second time is never asked again. A redirect is judged
+like a new URL. There are no cookies, no proxies of the environment, and no credentials. Seed 000
+§3.6.7, design of remote images.
 """
 
 from __future__ import annotations
@@ -36,22 +37,33 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 _READ_BYTES = 1 << 16
 _MAX_URL = 8192
 _HOST = re.compile(rb"[\w.-]+|[0-9A-Fa-f:.]+")
-# Addresses behind which clouds answer with credentials; those of the others are link-local or private.
-_METADATA = frozenset(map(ipaddress.ip_address, ("169.254.169.254", "168.63.129.16", "100.100.100.200", "192.0.0.192", "fd00:ec2::254")))
+# Addresses behind which clouds answer with credentials; those of the others are link-local or
+# private.
+_METADATA = frozenset(
+    map(
+        ipaddress.ip_address,
+        ("169.254.169.254", "168.63.129.16", "100.100.100.200", "192.0.0.192", "fd00:ec2::254"),
+    )
+)
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-_NEVER = tuple(map(ipaddress.ip_network, ("64:ff9b:1::/48", "100::/64", "fec0::/10", "::/96")))  # local translation, discard, obsolete
+# local translation, discard, obsolete
+_NEVER = tuple(map(ipaddress.ip_network, ("64:ff9b:1::/48", "100::/64", "fec0::/10", "::/96")))
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A downloaded body and what the server said of it; the content type is the server's claim, callers judge by content."""
+    """A downloaded body and what the server said of it; the content type is the server's claim,
+    callers judge by content.
+    """
 
     url: str
     final_url: str
     data: bytes
     content_type: str = ""  # lower case, without parameters
     charset: str = ""  # of the content type, lower case
-    filename: str = ""  # from Content-Disposition, else the last part of the final URL; may be empty, never holds a slash
+    # from Content-Disposition, else the last part of the final URL; may be empty, never holds a
+    # slash
+    filename: str = ""
     etag: str = ""
     last_modified: str = ""
     unchanged: bool = False  # the server answered 304 to the given etag or date: there is no body
@@ -66,7 +78,9 @@ class Download:
     _rest: bytes = b""
 
     def read(self, size: int) -> bytes:
-        """Up to `size` decoded bytes, empty at the end. Raises FetchError `too_large`, `timeout`, `broken_response`."""
+        """Up to `size` decoded bytes, empty at the end. Raises FetchError `too_large`, `timeout`,
+        `broken_response`.
+        """
         while not self._rest:
             if (block := next(self._blocks, None)) is None:
                 return b""
@@ -76,14 +90,24 @@ class Download:
 
 
 def fetch(
-    url: str, limits: FetchLimits, *, etag: str = "", last_modified: str = "", resolve: Resolver | None = None, max_bytes: int | None = None
+    url: str,
+    limits: FetchLimits,
+    *,
+    etag: str = "",
+    last_modified: str = "",
+    resolve: Resolver | None = None,
+    max_bytes: int | None = None,
 ) -> Fetched:
-    """The body at the URL, redirects followed; empty and `unchanged` where the server still has what `etag` or `last_modified` name.
+    """The body at the URL, redirects followed; empty and `unchanged` where the server still has
+    what `etag` or `last_modified` name.
 
-    Raises FetchError: `bad_url`, `scheme_not_allowed`, `credentials_in_url`, `port_not_allowed`, `address_refused`, `unresolved`,
-    `connect_failed`, `timeout`, `too_large`, `too_many_redirects`, `http_status` (details: status), `broken_response`.
+    Raises FetchError: `bad_url`, `scheme_not_allowed`, `credentials_in_url`, `port_not_allowed`,
+    `address_refused`, `unresolved`, `connect_failed`, `timeout`, `too_large`, `too_many_redirects`,
+    `http_status` (details: status), `broken_response`.
     """
-    with download(url, limits, etag=etag, last_modified=last_modified, resolve=resolve, max_bytes=max_bytes) as opened:
+    with download(
+        url, limits, etag=etag, last_modified=last_modified, resolve=resolve, max_bytes=max_bytes
+    ) as opened:
         data = b"".join(iter(lambda: opened.read(_READ_BYTES), b""))
         head = opened.head
     return replace(head, data=data)
@@ -91,9 +115,17 @@ def fetch(
 
 @contextmanager
 def download(
-    url: str, limits: FetchLimits, *, etag: str = "", last_modified: str = "", resolve: Resolver | None = None, max_bytes: int | None = None
+    url: str,
+    limits: FetchLimits,
+    *,
+    etag: str = "",
+    last_modified: str = "",
+    resolve: Resolver | None = None,
+    max_bytes: int | None = None,
 ) -> Generator[Download, None, None]:
-    """The open response of `fetch`, for bodies that go to disk: pass it where a stream with `read` is wanted."""
+    """The open response of `fetch`, for bodies that go to disk: pass it where a stream with `read`
+    is wanted.
+    """
     import httpcore
 
     deadline = time.monotonic() + limits.seconds
@@ -104,24 +136,48 @@ def download(
         asked["If-Modified-Since"] = last_modified
     backend = _Judged(limits, resolve or addresses, deadline)
     target = checked_url(url, limits)
-    with httpcore.ConnectionPool(network_backend=cast(Any, backend), max_keepalive_connections=0) as pool, _structured(url, limits):
+    with (
+        httpcore.ConnectionPool(
+            network_backend=cast(Any, backend), max_keepalive_connections=0
+        ) as pool,
+        _structured(url, limits),
+    ):
         for _ in range(limits.redirects + 1):
-            with pool.stream("GET", str(target), headers=[("Host", target.netloc.decode("ascii")), *asked.items()]) as response:
-                headers = {key.decode("latin-1").lower(): value.decode("latin-1") for key, value in response.headers}
+            with pool.stream(
+                "GET",
+                str(target),
+                headers=[("Host", target.netloc.decode("ascii")), *asked.items()],
+            ) as response:
+                headers = {
+                    key.decode("latin-1").lower(): value.decode("latin-1")
+                    for key, value in response.headers
+                }
                 if response.status in _REDIRECTS and "location" in headers:
                     target = _next(target, headers["location"], limits)
                     continue
-                head = _head(url, str(target), headers, unchanged=response.status == 304 and bool(etag or last_modified))
+                head = _head(
+                    url,
+                    str(target),
+                    headers,
+                    unchanged=response.status == 304 and bool(etag or last_modified),
+                )
                 if response.status != 200 and not head.unchanged:
                     raise _status_error(url, response.status)
                 limit = limits.max_bytes if max_bytes is None else min(max_bytes, limits.max_bytes)
-                yield Download(head, iter(()) if head.unchanged else _body(response, headers, limit))
+                yield Download(
+                    head, iter(()) if head.unchanged else _body(response, headers, limit)
+                )
                 return
-    raise FetchError(f"{url}: more than {limits.redirects} redirects; give the final address", code="too_many_redirects")
+    raise FetchError(
+        f"{url}: more than {limits.redirects} redirects; give the final address",
+        code="too_many_redirects",
+    )
 
 
 def checked_url(url: str, limits: FetchLimits) -> httpx.URL:
-    """The parsed URL, its host in ASCII. Raises FetchError for what is refused before anything is resolved."""
+    """The parsed URL, its host in ASCII. Raises FetchError for what is refused before anything is
+    resolved.
+    """
     import httpx
 
     try:
@@ -129,16 +185,25 @@ def checked_url(url: str, limits: FetchLimits) -> httpx.URL:
     except (httpx.InvalidURL, UnicodeError, ValueError) as error:
         raise FetchError(f"{shown(url)!r} is no URL", code="bad_url") from error
     if parsed.scheme not in PORTS:
-        raise FetchError(f"{shown(url)}: only http and https are fetched, not {parsed.scheme or 'a relative address'!r}",
-                         code="scheme_not_allowed")  # fmt: skip
+        raise FetchError(
+            f"{shown(url)}: only http and https are fetched, not"
+            f" {parsed.scheme or 'a relative address'!r}",
+            code="scheme_not_allowed",
+        )
     if not _HOST.fullmatch(parsed.raw_host) or len(str(parsed)) > _MAX_URL:
-        raise FetchError(f"{shown(url)!r} has no proper host, or more than {_MAX_URL} characters", code="bad_url")
+        raise FetchError(
+            f"{shown(url)!r} has no proper host, or more than {_MAX_URL} characters", code="bad_url"
+        )
     if parsed.userinfo:
-        raise FetchError(f"a URL of host {parsed.host} holds a user name or password; these are never sent", code="credentials_in_url")
+        raise FetchError(
+            f"a URL of host {parsed.host} holds a user name or password; these are never sent",
+            code="credentials_in_url",
+        )
     port = parsed.port or PORTS[parsed.scheme]
     if port not in PORTS.values() and not _allowed(parsed.host, port, limits):
         raise FetchError(
-            f"{shown(url)}: port {port} is not fetched from; to allow it, add '{parsed.host}:{port}' to fetching.allow in settings.yaml",
+            f"{shown(url)}: port {port} is not fetched from; to allow it, add"
+            f" '{parsed.host}:{port}' to fetching.allow in settings.yaml",
             code="port_not_allowed",
         )
     return parsed
@@ -150,7 +215,8 @@ def shown(url: str) -> str:
 
 
 def refusal(address: Address, *, private_allowed: bool = False) -> str:
-    """Why nothing is fetched from this address, or an empty string; `private_allowed` lets private and loopback ones pass.
+    """Why nothing is fetched from this address, or an empty string; `private_allowed` lets private
+    and loopback ones pass.
 
     An IPv6 address that carries an IPv4 one (mapped, NAT64, 6to4, Teredo) is judged by both.
     """
@@ -167,18 +233,30 @@ def refusal(address: Address, *, private_allowed: bool = False) -> str:
         return ""
     if any(address.version == network.version and address in network for network in _NEVER):
         return "it is reserved"
-    return "" if address.is_global and not address.is_reserved else "it is private, loopback or reserved"
+    return (
+        ""
+        if address.is_global and not address.is_reserved
+        else "it is private, loopback or reserved"
+    )
 
 
 def _carried(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
     if address in _NAT64:
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
+    return (
+        address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
+    )
 
 
 def addresses(host: str, port: int) -> list[str]:
-    """The addresses of a host as the system resolves it, in the order to try them; numeric hosts in any notation included."""
-    return list(dict.fromkeys(str(item[4][0]) for item in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)))
+    """The addresses of a host as the system resolves it, in the order to try them; numeric hosts in
+    any notation included.
+    """
+    return list(
+        dict.fromkeys(
+            str(item[4][0]) for item in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        )
+    )
 
 
 def _allowed(host: str, port: int, limits: FetchLimits) -> bool:
@@ -191,41 +269,67 @@ def _next(target: httpx.URL, location: str, limits: FetchLimits) -> httpx.URL:
     try:
         joined = target.join(location)
     except (httpx.InvalidURL, UnicodeError, ValueError) as error:
-        raise FetchError(f"{target} redirects to {shown(location)!r}, which is no URL", code="bad_url") from error
+        raise FetchError(
+            f"{target} redirects to {shown(location)!r}, which is no URL", code="bad_url"
+        ) from error
     return checked_url(str(joined), limits)
 
 
 def _status_error(url: str, status: int) -> FetchError:
     retryable = status in (408, 425, 429) or status >= 500
     remedy = "try again later" if retryable else "check the address, and whether it needs a login"
-    return FetchError(f"{url}: the server answered {status}; {remedy}", code="http_status", status=status, retryable=retryable)
+    return FetchError(
+        f"{url}: the server answered {status}; {remedy}",
+        code="http_status",
+        status=status,
+        retryable=retryable,
+    )
 
 
 def _head(url: str, final_url: str, headers: Mapping[str, str], *, unchanged: bool) -> Fetched:
     said = Message()
     said["Content-Type"] = headers.get("content-type", "")
     said["Content-Disposition"] = headers.get("content-disposition", "")
-    name = said.get_filename() or unquote(final_url.split("?")[0].split("#")[0].split("://", 1)[1].partition("/")[2])
-    name = "".join(char for char in PurePosixPath(name.replace("\\", "/")).name if char.isprintable())[:200]
+    name = said.get_filename() or unquote(
+        final_url.split("?")[0].split("#")[0].split("://", 1)[1].partition("/")[2]
+    )
+    name = "".join(
+        char for char in PurePosixPath(name.replace("\\", "/")).name if char.isprintable()
+    )[:200]
     declared = headers.get("content-type", "").split(";")[0].strip().lower()
     return Fetched(
-        url, final_url, b"", declared, said.get_content_charset("")[:40], name, headers.get("etag", ""), headers.get("last-modified", ""),
+        url,
+        final_url,
+        b"",
+        declared,
+        said.get_content_charset("")[:40],
+        name,
+        headers.get("etag", ""),
+        headers.get("last-modified", ""),
         unchanged=unchanged,
-    )  # fmt: skip
+    )
 
 
-# --- the body ----------------------------------------------------------------------------------------------------------
+# --- the body -----------------------------------------------------------------------------------
 
 
 def _body(response: httpcore.Response, headers: Mapping[str, str], limit: int) -> Iterator[bytes]:
-    """Decoded blocks; what leaves the decoder is counted, so a bomb ends at the limit and never lies in memory whole."""
+    """Decoded blocks; what leaves the decoder is counted, so a bomb ends at the limit and never
+    lies in memory whole.
+    """
     length = headers.get("content-length", "")
     encoding = headers.get("content-encoding", "").strip().lower()
-    too_large = FetchError(f"the body is larger than {limit} bytes; raise fetching.max_bytes in settings.yaml", code="too_large")
+    too_large = FetchError(
+        f"the body is larger than {limit} bytes; raise fetching.max_bytes in settings.yaml",
+        code="too_large",
+    )
     if not encoding and length.isdecimal() and int(length) > limit:
         raise too_large
     if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
-        raise FetchError(f"the server sent the encoding {encoding!r} that nobody asked for", code="broken_response")
+        raise FetchError(
+            f"the server sent the encoding {encoding!r} that nobody asked for",
+            code="broken_response",
+        )
     received: Iterator[bytes] = response.iter_stream()
     count = 0
     for block in received if encoding in ("", "identity") else _inflated(received, encoding):
@@ -257,38 +361,54 @@ def _inflated(received: Iterator[bytes], encoding: str) -> Iterator[bytes]:
         while block := decoder.decompress(decoder.unconsumed_tail, _READ_BYTES):
             yield block
     except zlib.error as error:
-        raise FetchError(f"the compressed body is damaged: {error}", code="broken_response", retryable=True) from error
+        raise FetchError(
+            f"the compressed body is damaged: {error}", code="broken_response", retryable=True
+        ) from error
     if not (complete or decoder.eof):
-        raise FetchError("the compressed body ends too early", code="broken_response", retryable=True)
+        raise FetchError(
+            "the compressed body ends too early", code="broken_response", retryable=True
+        )
 
 
-# --- the connection ----------------------------------------------------------------------------------------------------
+# --- the connection -----------------------------------------------------------------------------
 
 
 class _Judged:
-    """A network backend of httpcore whose connections go only to judged addresses, and end at the deadline."""
+    """A network backend of httpcore whose connections go only to judged addresses, and end at the
+    deadline.
+    """
 
     def __init__(self, limits: FetchLimits, resolve: Resolver, deadline: float) -> None:
         self.limits, self.resolve, self.deadline = limits, resolve, deadline
 
     def connect_tcp(self, host: str, port: int, **options: Any) -> _Line:
-        """A line to the first address that answers. Raises FetchError when any address of the host is refused."""
+        """A line to the first address that answers. Raises FetchError when any address of the host
+        is refused.
+        """
         import httpcore
 
         private = _allowed(host, port, self.limits)
-        judged = [_parsed(found, host) for found in _within(self.deadline, self.resolve, host, port)]
+        judged = [
+            _parsed(found, host) for found in _within(self.deadline, self.resolve, host, port)
+        ]
         if not judged:
             raise FetchError(f"{host} has no address", code="unresolved", retryable=True)
         for address in judged:
             if why := refusal(address, private_allowed=private):
-                remedy = f"; for a server of your own network add '{host}:{port}' to fetching.allow in settings.yaml"
+                remedy = (
+                    f"; for a server of your own network add '{host}:{port}' to fetching.allow in"
+                    " settings.yaml"
+                )
                 raise FetchError(
-                    f"{host} is not fetched from: {address} is refused, {why}{'' if refusal(address, private_allowed=True) else remedy}",
+                    f"{host} is not fetched from: {address} is refused,"
+                    f" {why}{'' if refusal(address, private_allowed=True) else remedy}",
                     code="address_refused",
                 )
         for position, address in enumerate(judged):
             try:
-                line = httpcore.SyncBackend().connect_tcp(str(address), port, **{**options, "timeout": _left(self.deadline)})
+                line = httpcore.SyncBackend().connect_tcp(
+                    str(address), port, **{**options, "timeout": _left(self.deadline)}
+                )
                 return _Line(line, self.deadline)
             except (httpcore.ConnectError, httpcore.ConnectTimeout):
                 if position == len(judged) - 1:
@@ -310,9 +430,14 @@ class _Line:
         """Send all of the buffer."""
         self._line.write(buffer, _left(self._deadline))
 
-    def start_tls(self, ssl_context: Any, server_hostname: str | None = None, timeout: float | None = None) -> _Line:
+    def start_tls(
+        self, ssl_context: Any, server_hostname: str | None = None, timeout: float | None = None
+    ) -> _Line:
         """The same line, encrypted; the certificate must be that of the host's name."""
-        return _Line(self._line.start_tls(ssl_context, server_hostname, _left(self._deadline)), self._deadline)
+        return _Line(
+            self._line.start_tls(ssl_context, server_hostname, _left(self._deadline)),
+            self._deadline,
+        )
 
     def close(self) -> None:
         """End the connection."""
@@ -327,11 +452,15 @@ def _parsed(found: str, host: str) -> Address:
     try:
         return ipaddress.ip_address(found)
     except ValueError as error:
-        raise FetchError(f"{host} resolves to {found!r}, which is no address", code="unresolved") from error
+        raise FetchError(
+            f"{host} resolves to {found!r}, which is no address", code="unresolved"
+        ) from error
 
 
 def _left(deadline: float) -> float:
-    """Seconds until the deadline. Raises what httpcore raises for a time-out when there are none."""
+    """Seconds until the deadline. Raises what httpcore raises for a time-out when there are
+    none.
+    """
     import httpcore
 
     if (left := deadline - time.monotonic()) <= 0:
@@ -340,7 +469,9 @@ def _left(deadline: float) -> float:
 
 
 def _within(deadline: float, resolve: Resolver, host: str, port: int) -> Sequence[str]:
-    """What the resolver says; it runs in a thread, because a resolver of the system has no time limit."""
+    """What the resolver says; it runs in a thread, because a resolver of the system has no time
+    limit.
+    """
     answers: list[Sequence[str] | Exception] = []
 
     def ask() -> None:
@@ -355,7 +486,9 @@ def _within(deadline: float, resolve: Resolver, host: str, port: int) -> Sequenc
     if not answers:
         raise FetchError(f"{host} was not resolved in time", code="timeout", retryable=True)
     if isinstance(answers[0], Exception):
-        raise FetchError(f"{host} is not known: {answers[0]}", code="unresolved", retryable=True) from answers[0]
+        raise FetchError(
+            f"{host} is not known: {answers[0]}", code="unresolved", retryable=True
+        ) from answers[0]
     return answers[0]
 
 
@@ -367,9 +500,17 @@ def _structured(url: str, limits: FetchLimits) -> Iterator[None]:
     try:
         yield
     except (httpcore.TimeoutException, TimeoutError) as error:
-        raise FetchError(f"{url}: not done within {limits.seconds:g} seconds; raise fetching.seconds in settings.yaml",
-                         code="timeout", retryable=True) from error  # fmt: skip
+        raise FetchError(
+            f"{url}: not done within {limits.seconds:g} seconds; raise fetching.seconds in"
+            " settings.yaml",
+            code="timeout",
+            retryable=True,
+        ) from error
     except httpcore.ConnectError as error:
-        raise FetchError(f"{url}: no connection: {error}", code="connect_failed", retryable=True) from error
+        raise FetchError(
+            f"{url}: no connection: {error}", code="connect_failed", retryable=True
+        ) from error
     except (httpcore.NetworkError, httpcore.ProtocolError) as error:
-        raise FetchError(f"{url}: the answer broke off: {error}", code="broken_response", retryable=True) from error
+        raise FetchError(
+            f"{url}: the answer broke off: {error}", code="broken_response", retryable=True
+        ) from error

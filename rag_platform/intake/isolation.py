@@ -1,9 +1,12 @@
-"""Reads files in warm child processes under limits of time and memory; a page that kills its child costs that page its layout, no more.
+"""Reads files in warm child processes under limits of time and memory; a page that kills its child
+costs that page its layout, no more.
 
-Warm child processes that read files for this one: at most one at work for each core, each ended once it failed, hung or grew.
+Warm child processes that read files for this one: at most one at work for each core, each ended
+once it failed, hung or grew.
 
-The children live as long as this process and are shared by its documents and threads. A child speaks for one engine, so that a file is
-never read in a process that holds another engine's library.
+The children live as long as this process and are shared by its documents and threads. A child
+speaks for one engine, so that a file is never read in a process that holds another engine's
+library.
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ from rag_platform.storage.records import from_json
 
 log = logging.getLogger(__name__)
 
-MAX_LAYOUT_FAILURES = 3  # children lost to one document before its remaining pages are read as raw text
+# children lost to one document before its remaining pages are read as raw text
+MAX_LAYOUT_FAILURES = 3
 MIN_WINDOW_PAGES = 4
 
 OnPage = Callable[[int, int], None]
@@ -51,14 +55,18 @@ def running() -> list[int]:
     return sorted(child.process.pid for child in list(pool().all) if child.alive())
 
 
-# --- formats without pages -----------------------------------------------------------------------------------------------
+# --- formats without pages ----------------------------------------------------------------------
 
 
-def load_in_child(path: Path, filename: str, provider: str, options: Mapping[str, Any], limits: Limits) -> Facts:
-    """The facts that the named loader makes of a file, read in a child within limits.parse_seconds and limits.parse_memory_mb.
+def load_in_child(
+    path: Path, filename: str, provider: str, options: Mapping[str, Any], limits: Limits
+) -> Facts:
+    """The facts that the named loader makes of a file, read in a child within limits.parse_seconds
+    and limits.parse_memory_mb.
 
-    `provider` is a registry name or a dotted path. Raises the loader's own DocumentError, `timeout`, `out_of_memory`, `parser_failed` when
-    the child died or the loader raised anything else; ConfigError when the loader cannot be built. The next file gets a fresh child then.
+    `provider` is a registry name or a dotted path. Raises the loader's own DocumentError,
+    `timeout`, `out_of_memory`, `parser_failed` when the child died or the loader raised anything
+    else; ConfigError when the loader cannot be built. The next file gets a fresh child then.
     """
     text: list[str] = []
     blocks: list[Block] = []
@@ -76,44 +84,66 @@ def load_in_child(path: Path, filename: str, provider: str, options: Mapping[str
             summary = from_json(ParseSummary, message["summary"])
     whole = "".join(text)
     if summary is None or hashlib.sha256(whole.encode()).hexdigest() != summary.md_sha256:
-        raise DocumentError(f"the parsing process handed over only a part of {filename}; ingest the file again", code="parser_failed")
+        raise DocumentError(
+            f"the parsing process handed over only a part of {filename}; ingest the file again",
+            code="parser_failed",
+        )
     return Facts(whole, tuple(blocks), tuple(media), summary)
 
 
 def verify_in_child(
-    path: Path, provider: str, options: Mapping[str, Any], facts_text: str, blocks: Sequence[Block], limits: Limits
+    path: Path,
+    provider: str,
+    options: Mapping[str, Any],
+    facts_text: str,
+    blocks: Sequence[Block],
+    limits: Limits,
 ) -> dict[int, str]:
-    """What the `verify_blocks` of the named loader says of these blocks, asked of children under the limits of `load_in_child`.
+    """What the `verify_blocks` of the named loader says of these blocks, asked of children under
+    the limits of `load_in_child`.
 
-    Blocks with pages go in windows of limits.pdf_window_pages; give all blocks of a page together, because a character belongs to the
-    smallest rectangle around it. Raises as `load_in_child` does.
+    Blocks with pages go in windows of limits.pdf_window_pages; give all blocks of a page together,
+    because a character belongs to the smallest rectangle around it. Raises as `load_in_child` does.
     """
     return {
-        number: reason for part in _by_windows("verify", path, provider, options, facts_text, blocks, limits) for number, reason in part[0]
+        number: reason
+        for part in _by_windows("verify", path, provider, options, facts_text, blocks, limits)
+        for number, reason in part[0]
     }
 
 
 def reread_in_child(
     path: Path, provider: str, facts_text: str, blocks: Sequence[Block], limits: Limits
 ) -> tuple[dict[int, str], dict[int, str]]:
-    """(ordinal to reason of the blocks that a second reader reads otherwise than the named loader, of those that it cannot read).
+    """(ordinal to reason of the blocks that a second reader reads otherwise than the named loader,
+    of those that it cannot read).
 
     As `verify_in_child`; what ends the reading of a whole window leaves its blocks unread.
     """
     parts = list(_by_windows("reread", path, provider, {}, facts_text, blocks, limits))
-    return {n: reason for part in parts for n, reason in part[0]}, {n: reason for part in parts for n, reason in part[1]}
+    return {n: reason for part in parts for n, reason in part[0]}, {
+        n: reason for part in parts for n, reason in part[1]
+    }
 
 
 _Reasons = list[tuple[int, str]]
 
 
 def _by_windows(
-    task: str, path: Path, provider: str, options: Mapping[str, Any], text: str, blocks: Sequence[Block], limits: Limits
+    task: str,
+    path: Path,
+    provider: str,
+    options: Mapping[str, Any],
+    text: str,
+    blocks: Sequence[Block],
+    limits: Limits,
 ) -> Iterator[tuple[_Reasons, _Reasons]]:
     """(failures, unread) of each window of pages, and of the blocks without pages."""
     windows: dict[int, list[Block]] = {}
     for block in blocks:
-        windows.setdefault(-1 if block.page is None else (block.page - 1) // limits.pdf_window_pages, []).append(block)
+        windows.setdefault(
+            -1 if block.page is None else (block.page - 1) // limits.pdf_window_pages, []
+        ).append(block)
 
     def answer(group: Sequence[Block]) -> tuple[_Reasons, _Reasons]:
         return _answered(task, path, provider, options, text, group, limits)
@@ -123,21 +153,42 @@ def _by_windows(
 
 
 def _answered(
-    name: str, path: Path, provider: str, options: Mapping[str, Any], facts_text: str, blocks: Sequence[Block], limits: Limits
+    name: str,
+    path: Path,
+    provider: str,
+    options: Mapping[str, Any],
+    facts_text: str,
+    blocks: Sequence[Block],
+    limits: Limits,
 ) -> tuple[_Reasons, _Reasons]:
     text, moved = facts_text, list(blocks)
-    if blocks[0].page is not None:  # a window of pages needs no more than its own part of a long text
+    # a window of pages needs no more than its own part of a long text
+    if blocks[0].page is not None:
         start, text = blocks[0].start, facts_text[blocks[0].start : blocks[-1].end]
-        moved = [dataclasses.replace(block, start=block.start - start, end=block.end - start) for block in blocks]
-    task = {"task": name, "provider": provider, "options": dict(options), "text": text,
-            "blocks": [dataclasses.asdict(block) for block in moved]}  # fmt: skip
+        moved = [
+            dataclasses.replace(block, start=block.start - start, end=block.end - start)
+            for block in blocks
+        ]
+    task = {
+        "task": name,
+        "provider": provider,
+        "options": dict(options),
+        "text": text,
+        "blocks": [dataclasses.asdict(block) for block in moved],
+    }
     failures: _Reasons = []
     unread: _Reasons = []
-    engine = second_readers.ENGINES.get(provider, "other") if name == "reread" else _engine(provider)
+    engine = (
+        second_readers.ENGINES.get(provider, "other") if name == "reread" else _engine(provider)
+    )
     try:
         for message in _asked(path, task, engine, limits):
-            failures += [(int(number), str(reason)) for number, reason in message.get("failures", {}).items()]
-            unread += [(int(number), str(reason)) for number, reason in message.get("unread", {}).items()]
+            failures += [
+                (int(number), str(reason)) for number, reason in message.get("failures", {}).items()
+            ]
+            unread += [
+                (int(number), str(reason)) for number, reason in message.get("unread", {}).items()
+            ]
     except DocumentError as error:
         if name != "reread":
             raise
@@ -145,10 +196,17 @@ def _answered(
     return failures, unread
 
 
-def _asked(path: Path, task: dict[str, Any], engine: str, limits: Limits) -> Generator[dict[str, Any], None, None]:
+def _asked(
+    path: Path, task: dict[str, Any], engine: str, limits: Limits
+) -> Generator[dict[str, Any], None, None]:
     """The messages of a child for one task about a whole file."""
     seconds = min(limits.parse_seconds, limits.file_seconds)
-    task = {**task, "path": str(path.absolute()), "memory_mb": limits.parse_memory_mb, "seconds": seconds}
+    task = {
+        **task,
+        "path": str(path.absolute()),
+        "memory_mb": limits.parse_memory_mb,
+        "seconds": seconds,
+    }
     try:
         with pool().child(engine) as child:
             deadline = time.monotonic() + seconds + (0.0 if child.ready else START_SECONDS)
@@ -158,12 +216,14 @@ def _asked(path: Path, task: dict[str, Any], engine: str, limits: Limits) -> Gen
     except ChildLost as error:
         if error.hung:
             raise DocumentError(
-                f"stopped after {seconds:g} seconds; raise limits.parse_seconds in settings.yaml, or split the file",
+                f"stopped after {seconds:g} seconds; raise limits.parse_seconds in settings.yaml,"
+                " or split the file",
                 code="timeout",
                 retryable=True,
             ) from error
         raise DocumentError(
-            f"the parser failed: {error}; the file may be damaged, or need more than limits.parse_memory_mb = {limits.parse_memory_mb}",
+            f"the parser failed: {error}; the file may be damaged, or need more than"
+            f" limits.parse_memory_mb = {limits.parse_memory_mb}",
             code="parser_failed",
             retryable=True,
         ) from error
@@ -181,17 +241,24 @@ def _raise_for(message: Mapping[str, Any], memory_mb: int) -> None:
         if code == "invalid_config":
             raise ConfigError(said)
         if code == "out_of_memory":
-            said = f"reading it needs more than {memory_mb} MB; raise the memory limit in settings.yaml, or split the file"
+            said = (
+                f"reading it needs more than {memory_mb} MB; raise the memory limit in"
+                " settings.yaml, or split the file"
+            )
         raise DocumentError(said, code=code)
 
 
-# --- PDFs, over windows of pages -------------------------------------------------------------------------------------------
+# --- PDFs, over windows of pages ----------------------------------------------------------------
 
 
-def load_isolated(path: Path, loader: PagedLoader, limits: Limits, on_page: OnPage | None = None) -> Facts:
-    """The facts of a PDF read by children over windows of pages; `on_page(done, total)` follows the progress.
+def load_isolated(
+    path: Path, loader: PagedLoader, limits: Limits, on_page: OnPage | None = None
+) -> Facts:
+    """The facts of a PDF read by children over windows of pages; `on_page(done, total)` follows the
+    progress.
 
-    Raises DocumentError: as `loaders.pdf.describe`, `timeout` after limits.file_seconds, `parser_failed` when not even opening works.
+    Raises DocumentError: as `loaders.pdf.describe`, `timeout` after limits.file_seconds,
+    `parser_failed` when not even opening works.
     """
     deadline = time.monotonic() + limits.file_seconds
     reading = _Reading(path, loader.traits.engine, loader.profile, limits, deadline, on_page)
@@ -201,20 +268,30 @@ def load_isolated(path: Path, loader: PagedLoader, limits: Limits, on_page: OnPa
         if len(windows := _windows(info.pages, limits.pdf_window_pages)) == 1:
             reading.window(*windows[0])
         else:
-            with ThreadPoolExecutor(min(pool().size, len(windows)), thread_name_prefix="pdf") as threads:
+            with ThreadPoolExecutor(
+                min(pool().size, len(windows)), thread_name_prefix="pdf"
+            ) as threads:
                 try:
-                    reads = [functools.partial(tracing.carry(reading.window), *window) for window in windows]
+                    reads = [
+                        functools.partial(tracing.carry(reading.window), *window)
+                        for window in windows
+                    ]
                     list(threads.map(lambda read: read(), reads))
                 except BaseException:
                     reading.stopped.set()
                     raise
     finally:
         reading.stopped.set()
-    return loader.assemble([reading.pages[number] for number in sorted(reading.pages)], info, sorted(reading.warnings))
+    return loader.assemble(
+        [reading.pages[number] for number in sorted(reading.pages)], info, sorted(reading.warnings)
+    )
 
 
-def extract_images(path: Path, targets: Sequence[str], folder: Path, limits: Limits, *, engine: str = "pymupdf") -> dict[str, Path | str]:
-    """Target (`pdf:xref=N`) to the file in `folder` that holds its encoded bytes, or to the reason why there is none.
+def extract_images(
+    path: Path, targets: Sequence[str], folder: Path, limits: Limits, *, engine: str = "pymupdf"
+) -> dict[str, Path | str]:
+    """Target (`pdf:xref=N`) to the file in `folder` that holds its encoded bytes, or to the reason
+    why there is none.
 
     `engine` is the one whose loader named the targets, pymupdf or pdfium.
     """
@@ -224,9 +301,13 @@ def extract_images(path: Path, targets: Sequence[str], folder: Path, limits: Lim
         place = folder / str(len(found))
         place.mkdir()
         try:
-            for message in reading.ask({"task": "images", "targets": remaining, "folder": str(place.absolute())}):
+            for message in reading.ask(
+                {"task": "images", "targets": remaining, "folder": str(place.absolute())}
+            ):
                 if "image" in message:
-                    found[str(message["image"])] = place / message["file"] if "file" in message else str(message["reason"])
+                    found[str(message["image"])] = (
+                        place / message["file"] if "file" in message else str(message["reason"])
+                    )
         except ChildLost:
             lost = next((target for target in remaining if target not in found), None)
             if lost is not None:
@@ -239,11 +320,14 @@ def extract_images(path: Path, targets: Sequence[str], folder: Path, limits: Lim
 
 
 def page_texts_in_child(path: Path, engine: str, pages: int, limits: Limits) -> dict[int, str]:
-    """Page to its raw text by an engine, pymupdf or pdfium; a page on which the engine dies or hangs is left out.
+    """Page to its raw text by an engine, pymupdf or pdfium; a page on which the engine dies or
+    hangs is left out.
 
     Raises DocumentError as `loaders.pdf.describe` does, and `timeout` after limits.file_seconds.
     """
-    reading = _Reading(path, engine, "fast", limits, time.monotonic() + limits.file_seconds, None, pages)
+    reading = _Reading(
+        path, engine, "fast", limits, time.monotonic() + limits.file_seconds, None, pages
+    )
     found: dict[int, str] = {}
     first = 0
     while first < pages:
@@ -287,12 +371,16 @@ class _Reading:
             messages = list(self.ask({"task": "describe", "max_pages": self.limits.max_pages}))
         except ChildLost as error:
             raise DocumentError(
-                f"the PDF cannot be opened: {error}; repair it or export it again", code="parser_failed", retryable=True
+                f"the PDF cannot be opened: {error}; repair it or export it again",
+                code="parser_failed",
+                retryable=True,
             ) from error
         return info_from_json(messages[-1]["info"])
 
     def window(self, first: int, last: int) -> None:
-        """Read the pages [first, last); a page that loses its child is read again as raw text, then given up with a warning."""
+        """Read the pages [first, last); a page that loses its child is read again as raw text, then
+        given up with a warning.
+        """
         while first < last:
             raw = self.failures >= MAX_LAYOUT_FAILURES
             try:
@@ -313,11 +401,20 @@ class _Reading:
         try:
             self._some(number, number + 1, True)
         except ChildLost as error:
-            self._keep(PageFacts(number + 1, (), (), "failed", (f"page {number + 1}: raw reading failed too ({error})",)))
+            self._keep(
+                PageFacts(
+                    number + 1,
+                    (),
+                    (),
+                    "failed",
+                    (f"page {number + 1}: raw reading failed too ({error})",),
+                )
+            )
 
     def _some(self, first: int, last: int, raw: bool) -> int:
         task = {"task": "window", "first": first, "last": last, "profile": self.profile, "raw": raw}
-        with contextlib.closing(self.ask(task)) as messages:  # a callback that raises must not leave its child at work
+        # a callback that raises must not leave its child at work
+        with contextlib.closing(self.ask(task)) as messages:
             for message in messages:
                 if "page" in message:
                     self._keep(page_from_json(message["page"]))
@@ -331,27 +428,38 @@ class _Reading:
             self.on_page(done, self.total)
 
     def ask(self, task: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
-        """The messages of a child for one task. Raises DocumentError for what the file is, ChildLost for what the child did."""
+        """The messages of a child for one task. Raises DocumentError for what the file is,
+        ChildLost for what the child did.
+        """
         limits = self.limits
-        task = {**task, "path": str(self.path.absolute()), "memory_mb": limits.pdf_memory_mb, "seconds": limits.page_seconds}
+        task = {
+            **task,
+            "path": str(self.path.absolute()),
+            "memory_mb": limits.pdf_memory_mb,
+            "seconds": limits.page_seconds,
+        }
         with pool().child(self.engine) as child:
             for message in child.ask(task, self._patience):
                 _raise_for(message, limits.pdf_memory_mb)
                 yield message
 
     def _patience(self) -> float:
-        """Seconds the next message may take. Raises DocumentError `timeout` when the file's time is over or its reading was stopped."""
+        """Seconds the next message may take. Raises DocumentError `timeout` when the file's time is
+        over or its reading was stopped.
+        """
         left = self.deadline - time.monotonic()
         if left <= 0 or self.stopped.is_set():
             raise DocumentError(
-                f"stopped after {len(self.pages)} of {self.total} pages, file_seconds = {self.limits.file_seconds:g} are over; "
-                "raise limits.file_seconds in settings.yaml, or use the pdf loader's profile `fast`",
+                f"stopped after {len(self.pages)} of {self.total} pages, file_seconds ="
+                f" {self.limits.file_seconds:g} are over; raise limits.file_seconds in"
+                " settings.yaml, or use the pdf loader's profile `fast`",
                 code="timeout",
             )
         return min(left, self.limits.page_seconds)
 
 
-START_SECONDS = 60.0  # allowed for importing the engine and for loading the models, on a busy machine
+# allowed for importing the engine and for loading the models, on a busy machine
+START_SECONDS = 60.0
 _UNHEALTHY = ("timeout", "parser_failed", "out_of_memory")
 
 
@@ -376,7 +484,8 @@ class Child:
             env={
                 **os.environ,
                 "MALLOC_ARENA_MAX": "2",
-                "PYTHONHASHSEED": "0",  # equal input gives equal output, also where a parser walks through a set
+                # equal input gives equal output, also where a parser walks through a set
+                "PYTHONHASHSEED": "0",
                 "PYTHONPATH": os.pathsep.join(item for item in sys.path if item),
                 "PYTHONWARNINGS": "ignore",
             },
@@ -394,14 +503,20 @@ class Child:
         self.messages.put("")
 
     def ask(self, task: dict[str, Any], patience: Callable[[], float]) -> Iterator[dict[str, Any]]:
-        """Each message up to the last one of the task; `patience` is asked before each how long it may take."""
+        """Each message up to the last one of the task; `patience` is asked before each how long it
+        may take.
+        """
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(json.dumps(task).encode() + b"\n")
             self.process.stdin.flush()
         except OSError as error:
             raise ChildLost("the parsing process had ended") from error
-        needed = {"start", "layout"} if task.get("profile") == "layout" and not task["raw"] else {"start"}
+        needed = (
+            {"start", "layout"}
+            if task.get("profile") == "layout" and not task["raw"]
+            else {"start"}
+        )
         while True:
             message = self._next(patience, 0.0 if needed <= self.ready else START_SECONDS)
             if "ready" in message:
@@ -470,7 +585,9 @@ class Pool:
 
     @contextlib.contextmanager
     def child(self, engine: str) -> Iterator[Child]:
-        """A child of that engine for one task; it goes back to wait when the task ended well, and is ended otherwise."""
+        """A child of that engine for one task; it goes back to wait when the task ended well, and
+        is ended otherwise.
+        """
         with self.places:
             child = self._take(engine)
             healthy = False
@@ -504,7 +621,9 @@ class Pool:
         child.close()
 
     def end_waiting(self) -> None:
-        """End the children that wait, to have their memory for something else; the next task starts a new one."""
+        """End the children that wait, to have their memory for something else; the next task starts
+        a new one.
+        """
         with self.lock:
             for child in self.free:
                 self._end(child)

@@ -1,8 +1,10 @@
-"""The child process that reads files: `python -m rag_platform.intake.loader_child ENGINE`, driven by `documents.isolation`.
+"""The child process that reads files: `python -m rag_platform.intake.loader_child ENGINE`, driven
+by `documents.isolation`.
 
-ENGINE is pymupdf, pdfium, or other for the formats without pages. One JSON object a line: tasks come in on stdin, messages go out on the
-original stdout. Nothing is unpickled, so a file that takes over this process cannot make its parent run code. Imports stay few, because
-every start pays for them.
+ENGINE is pymupdf, pdfium, or other for the formats without pages. One JSON object a line: tasks
+come in on stdin, messages go out on the original stdout. Nothing is unpickled, so a file that takes
+over this process cannot make its parent run code. Imports stay few, because every start pays for
+them.
 """
 
 from __future__ import annotations
@@ -38,14 +40,17 @@ _TEXT_PIECE, _RECORDS_PIECE = 1_000_000, 1_000
 
 def main() -> None:
     """Answer tasks until stdin ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C reaches the whole group; the parent decides
+    # Ctrl+C reaches the whole group; the parent decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
         os.dup2(nowhere.fileno(), 1)
         os.dup2(nowhere.fileno(), 2)
     if hasattr(signal, "SIGALRM"):
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the kernel ends this process, even inside C code and without a parent
-    if sys.argv[1] == "pymupdf":  # before the address space is measured: an engine's libraries are no document's fault
+        # the kernel ends this process, even inside C code and without a parent
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    # before the address space is measured: an engine's libraries are no document's fault
+    if sys.argv[1] == "pymupdf":
         characters.engine()
     elif sys.argv[1] == "pdfium":
         importlib.import_module("rag_platform.loaders.pdf.pdfium")
@@ -67,37 +72,62 @@ def main() -> None:
         for fault in found:
             _send(replies, {"fault": fault})
         allowed = int(task["memory_mb"]) * 2**20 // 2
-        if (provider := task.get("provider")) and provider not in prepared and _address_space() - baseline < allowed:
+        if (
+            (provider := task.get("provider"))
+            and provider not in prepared
+            and _address_space() - baseline < allowed
+        ):
             prepared.add(provider)
-            baseline = _address_space()  # the libraries of a provider are imported with its first file
+            # the libraries of a provider are imported with its first file
+            baseline = _address_space()
         _send(replies, {**answer, "worn": _address_space() - baseline > allowed})
 
 
 def _guarded(task: dict[str, Any], replies: IO[str]) -> dict[str, Any]:
-    """The last message of a task; whatever the parser raises becomes an error of this one document."""
+    """The last message of a task; whatever the parser raises becomes an error of this one
+    document.
+    """
     try:
         return _answer(task, replies)
     except (DocumentError, ConfigError, ProviderError) as error:
-        cause = "".join(traceback.format_exception(error.__cause__))[-4000:] if error.__cause__ else ""
+        cause = (
+            "".join(traceback.format_exception(error.__cause__))[-4000:] if error.__cause__ else ""
+        )
         return {"error": {"code": error.code, "message": error.message, "cause": cause}}
     except MemoryError:
         return {"error": {"code": "out_of_memory", "message": ""}}
     except Exception as error:  # noqa: BLE001 (a parser's process outlives the files that it fails on)
         faults.seen(error, "stage.loader")
-        return {"error": {"code": "parser_failed", "message": f"the parser failed: {damage(error)}; open the file and save it again"}}
+        return {
+            "error": {
+                "code": "parser_failed",
+                "message": f"the parser failed: {damage(error)}; open the file and save it again",
+            }
+        }
 
 
 def _answer(task: dict[str, Any], replies: IO[str]) -> dict[str, Any]:
     path, seconds = Path(task["path"]), float(task["seconds"])
     _alarm(seconds)
     if task["task"] == "load":
-        _send_facts(build("loader", task["provider"], task["options"]).load(path, task["filename"]), replies)
+        _send_facts(
+            build("loader", task["provider"], task["options"]).load(path, task["filename"]), replies
+        )
         return {"done": True}
 
     if task["task"] in ("verify", "reread"):
-        blocks = [Block(**{**item, "bbox": item["bbox"] and tuple(item["bbox"])}) for item in task["blocks"]]
+        blocks = [
+            Block(**{**item, "bbox": item["bbox"] and tuple(item["bbox"])})
+            for item in task["blocks"]
+        ]
         if task["task"] == "verify":
-            return {"failures": build("loader", task["provider"], task["options"]).verify_blocks(path, task["text"], blocks)}
+            return {
+                "failures": (
+                    build("loader", task["provider"], task["options"]).verify_blocks(
+                        path, task["text"], blocks
+                    )
+                )
+            }
         failures, unread = second_readers.reread(path, task["provider"], task["text"], blocks)
         return {"failures": failures, "unread": unread}
 
@@ -105,17 +135,26 @@ def _answer(task: dict[str, Any], replies: IO[str]) -> dict[str, Any]:
         return {"picture": _picture(path, Path(task["folder"]), int(task["max_pixels"]))}
 
     if task["task"] == "ocr":
-        text, confidence = _ocr(task["provider"], json.dumps(task["options"], sort_keys=True)).read(path.read_bytes())
+        text, confidence = _ocr(task["provider"], json.dumps(task["options"], sort_keys=True)).read(
+            path.read_bytes()
+        )
         return {"read": {"text": text, "confidence": confidence}}
 
     if sys.argv[1] == "pdfium":
         from rag_platform.loaders.pdf import pdfium
 
-        describe, read_images, load_window, page_texts = pdfium.describe, pdfium.read_images, pdfium.load_window, pdfium.page_texts
+        describe, read_images, load_window, page_texts = (
+            pdfium.describe,
+            pdfium.read_images,
+            pdfium.load_window,
+            pdfium.page_texts,
+        )
     else:
         describe, read_images, page_texts = mupdf.describe, pdf_images.read_images, mupdf.page_texts
         profile: mupdf.Profile = "layout" if task.get("profile") == "layout" else "fast"
-        load_window = functools.partial(mupdf.load_window, profile=profile, raw=bool(task.get("raw")))
+        load_window = functools.partial(
+            mupdf.load_window, profile=profile, raw=bool(task.get("raw"))
+        )
 
     if task["task"] == "describe":
         return {"info": dataclasses.asdict(describe(path, int(task["max_pages"])))}
@@ -139,7 +178,9 @@ def _answer(task: dict[str, Any], replies: IO[str]) -> dict[str, Any]:
 
 
 def _picture(path: Path, folder: Path, max_pixels: int) -> dict[str, Any]:
-    """What `pictures.shown` says of an image, its files written to the folder; or the reason why it is missing."""
+    """What `pictures.shown` says of an image, its files written to the folder; or the reason why it
+    is missing.
+    """
     from rag_platform.loaders.image_decoding import Missing, shown
 
     try:
@@ -172,12 +213,24 @@ def _send_facts(facts: Facts, replies: IO[str]) -> None:
         _send(replies, {"text": facts.text[start : start + _TEXT_PIECE]})
     for name, records in (("blocks", facts.blocks), ("media", facts.media)):
         for start in range(0, len(records), _RECORDS_PIECE):
-            _send(replies, {name: [dataclasses.asdict(record) for record in records[start : start + _RECORDS_PIECE]]})
+            _send(
+                replies,
+                {
+                    name: [
+                        dataclasses.asdict(record)
+                        for record in records[start : start + _RECORDS_PIECE]
+                    ]
+                },
+            )
     _send(replies, {"summary": dataclasses.asdict(facts.summary)})
 
 
-def _images(images: Iterable[tuple[str, bytes | str]], folder: Path, seconds: float, replies: IO[str]) -> dict[str, Any]:
-    """Write the bytes of each image to a numbered file of the folder; a broken one is told with its reason."""
+def _images(
+    images: Iterable[tuple[str, bytes | str]], folder: Path, seconds: float, replies: IO[str]
+) -> dict[str, Any]:
+    """Write the bytes of each image to a numbered file of the folder; a broken one is told with its
+    reason.
+    """
     for number, (target, found) in enumerate(images):
         if isinstance(found, str):
             _send(replies, {"image": target, "reason": found})
@@ -195,7 +248,9 @@ def _send(replies: IO[str], message: dict[str, Any]) -> None:
 
 
 def _give_back() -> None:
-    """Hand free memory back to the system: one crowded page would otherwise leave its peak to all that follow."""
+    """Hand free memory back to the system: one crowded page would otherwise leave its peak to all
+    that follow.
+    """
     with contextlib.suppress(AttributeError):  # not the GNU C library
         ctypes.CDLL(None).malloc_trim(0)
 
@@ -209,7 +264,9 @@ def _alarm(seconds: float) -> None:
 def _address_space() -> int:
     """Bytes of address space in use; 0 where the system does not say."""
     try:
-        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * os.sysconf(
+            "SC_PAGE_SIZE"
+        )
     except (OSError, ValueError):
         return 0
 
@@ -220,11 +277,19 @@ def _limit_memory(baseline: int, memory_mb: int) -> None:
 
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
         wanted = baseline + memory_mb * 2**20 if memory_mb >= 0 else hard
-        resource.setrlimit(resource.RLIMIT_AS, (wanted if hard == resource.RLIM_INFINITY or wanted == hard else min(wanted, hard), hard))
+        resource.setrlimit(
+            resource.RLIMIT_AS,
+            (
+                wanted if hard == resource.RLIM_INFINITY or wanted == hard else min(wanted, hard),
+                hard,
+            ),
+        )
 
 
 def _prepare_layout() -> None:
-    """Load the layout model with one thread: two children side by side read 1.45 times as many pages as two threads in one."""
+    """Load the layout model with one thread: two children side by side read 1.45 times as many
+    pages as two threads in one.
+    """
     onnxruntime = telemetry.onnxruntime()
 
     class Options(onnxruntime.SessionOptions):  # type: ignore[name-defined,misc]

@@ -45,10 +45,22 @@ _ZIPPED = {
     ".zip": "application/zip",
 }
 _ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")
-_TEXTS = {".md": "text/markdown", ".markdown": "text/markdown", ".html": "text/html", ".htm": "text/html", ".xhtml": "text/html",
-          ".csv": "text/csv", ".tsv": "text/tab-separated-values", ".json": "application/json", ".xml": "text/xml",
-          ".svg": "image/svg+xml", ".ipynb": "application/x-ipynb+json",
-          ".eml": "message/rfc822", ".mhtml": "multipart/related", ".mht": "multipart/related"}  # fmt: skip
+_TEXTS = {
+    ".md": "text/markdown",
+    ".markdown": "text/markdown",
+    ".html": "text/html",
+    ".htm": "text/html",
+    ".xhtml": "text/html",
+    ".csv": "text/csv",
+    ".tsv": "text/tab-separated-values",
+    ".json": "application/json",
+    ".xml": "text/xml",
+    ".svg": "image/svg+xml",
+    ".ipynb": "application/x-ipynb+json",
+    ".eml": "message/rfc822",
+    ".mhtml": "multipart/related",
+    ".mht": "multipart/related",
+}
 _SUFFIXES = {
     "pdf": ".pdf",
     "pdfium": ".pdf",
@@ -65,7 +77,8 @@ _SUFFIXES = {
     "markdown": ".md, .markdown",
     "text": ".txt, .rst, .log and source code",
 }
-# Names that say what a file is meant to be: its loader tells why it cannot be read, when no loader claims the content.
+# Names that say what a file is meant to be: its loader tells why it cannot be read, when no loader
+# claims the content.
 _NAMED = {
     ".pdf": ("pdf", "pdfium"),
     ".docx": ("docx",),
@@ -87,8 +100,16 @@ _NAMED = {
     ".markdown": ("markdown",),
     ".txt": ("text",),
 }
-_MEANT = {".pdf": "PDF", ".docx": "Word document", ".docm": "Word document", ".xlsx": "workbook", ".xlsm": "workbook",
-          ".pptx": "presentation", ".pptm": "presentation", ".epub": "book"}  # fmt: skip
+_MEANT = {
+    ".pdf": "PDF",
+    ".docx": "Word document",
+    ".docm": "Word document",
+    ".xlsx": "workbook",
+    ".xlsm": "workbook",
+    ".pptx": "presentation",
+    ".pptm": "presentation",
+    ".epub": "book",
+}
 _OFFICE = (".docx", ".xlsx", ".pptx", ".epub")  # what an archive may be found to be
 _REMEDIES = {
     ".doc": "save it as .docx or PDF (LibreOffice: `soffice --headless --convert-to docx FILE`)",
@@ -106,11 +127,13 @@ _REMEDIES = {
     ".7z": "unpack it and ingest the folder",
     ".rar": "unpack it and ingest the folder",
 }
-_FROM_LIMITS = ("max_cells", "max_archive_ratio", "max_unpacked_bytes")  # options a loader shares with the limits
+# options a loader shares with the limits
+_FROM_LIMITS = ("max_cells", "max_archive_ratio", "max_unpacked_bytes")
 
 
 def sniff(filename: str, head: bytes, path: Path | None = None) -> str:
-    """The content type: magic bytes decide binary types, among texts the suffix decides. `head` holds the first 4096 bytes.
+    """The content type: magic bytes decide binary types, among texts the suffix decides. `head`
+    holds the first 4096 bytes.
 
     With a path a ZIP is told by all its names, without one by those in its head.
     """
@@ -120,7 +143,11 @@ def sniff(filename: str, head: bytes, path: Path | None = None) -> str:
     if b"%PDF-" in head[:1024]:
         return "application/pdf"
     if head.startswith(_ZIP_MAGIC):
-        return _ZIPPED.get(zip_kind(path), "application/zip") if path is not None else _zipped(suffix, head)
+        return (
+            _ZIPPED.get(zip_kind(path), "application/zip")
+            if path is not None
+            else _zipped(suffix, head)
+        )
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         return "image/webp"
     if head[:2] == b"BM" and len(head) > 14 and b"\x00" in head[:14]:
@@ -142,42 +169,65 @@ def _zipped(suffix: str, head: bytes) -> str:
     for part, kind in ((b"word/", ".docx"), (b"xl/", ".xlsx"), (b"ppt/", ".pptx")):
         if part in head:
             return _ZIPPED[kind]
-    return _ZIPPED[suffix] if suffix in _ZIPPED and (b"[Content_Types]" in head or b"mimetype" in head) else "application/zip"
+    return (
+        _ZIPPED[suffix]
+        if suffix in _ZIPPED and (b"[Content_Types]" in head or b"mimetype" in head)
+        else "application/zip"
+    )
 
 
 def choose(filename: str, head: bytes, strategy: Strategy, path: Path | None = None) -> str:
     """The registry name of the first loader of the strategy that claims the file.
 
-    With a path, an office document is known by its content whatever it is called. Raises DocumentError: `empty_file` for a binary format
-    without a byte, `unsupported_type` naming what the content is and what to do.
+    With a path, an office document is known by its content whatever it is called. Raises
+    DocumentError: `empty_file` for a binary format without a byte, `unsupported_type` naming what
+    the content is and what to do.
     """
     suffix = PurePath(filename).suffix.lower()
     if not head and suffix in _MEANT:
         raise _empty(filename)
     content = zip_kind(path) if path is not None and head.startswith(_ZIP_MAGIC) else ""
-    name = f"{filename}{content}" if content and _MEANT.get(suffix) != _MEANT.get(content) else filename
+    name = (
+        f"{filename}{content}"
+        if content and _MEANT.get(suffix) != _MEANT.get(content)
+        else filename
+    )
     kind = sniff(filename, head, path)
     for item in strategy.loading.loaders:
         loader: Loader = registry.build("loader", item.provider, item.options)
-        # A text under the name of a binary format is an error page or a failed export, whatever it says.
+        # A text under the name of a binary format is an error page or a failed export, whatever it
+        # says.
         if not (suffix in _MEANT and kind.startswith("text/")) and loader.claims(name, head):
             return item.provider
-    known = "; ".join(f"{item.provider}: {_SUFFIXES.get(item.provider, 'see its documentation')}" for item in strategy.loading.loaders)
+    known = "; ".join(
+        f"{item.provider}: {_SUFFIXES.get(item.provider, 'see its documentation')}"
+        for item in strategy.loading.loaders
+    )
     meant = _NAMED.get(content) or _NAMED.get(suffix, ())
-    remedy = _REMEDIES.get(content) or _REMEDIES.get(suffix, "") or (f"add the loader `{meant[0]}` to the strategy" if meant else "")
+    remedy = (
+        _REMEDIES.get(content)
+        or _REMEDIES.get(suffix, "")
+        or (f"add the loader `{meant[0]}` to the strategy" if meant else "")
+    )
     if suffix in _MEANT and content not in _OFFICE and _ZIPPED.get(suffix) != kind:
         remedy = f"it is no {_MEANT[suffix]} whatever its name says; give it its true suffix"
     raise DocumentError(
-        f"no loader of strategy {strategy.name!r} reads {filename} (content: {kind}); {remedy + '; ' if remedy else ''}known are {known}",
+        f"no loader of strategy {strategy.name!r} reads {filename} (content: {kind});"
+        f" {remedy + '; ' if remedy else ''}known are {known}",
         code="unsupported_type",
         mime=kind,
     )
 
 
 def named_loader(filename: str, strategy: Strategy) -> str:
-    """The loader that a file's name asks for, whatever its content is; empty when the strategy has none."""
+    """The loader that a file's name asks for, whatever its content is; empty when the strategy has
+    none.
+    """
     configured = {item.provider for item in strategy.loading.loaders}
-    return next((name for name in _NAMED.get(PurePath(filename).suffix.lower(), ()) if name in configured), "")
+    return next(
+        (name for name in _NAMED.get(PurePath(filename).suffix.lower(), ()) if name in configured),
+        "",
+    )
 
 
 def load(
@@ -190,15 +240,19 @@ def load(
     *,
     charset: str = "",
 ) -> Facts:
-    """The facts of a stored file: texts are read in this process, other formats in children under limits; `on_page(done, total)` tells
-    progress, by page where the format has pages. `charset` is the encoding that a server declared.
+    """The facts of a stored file: texts are read in this process, other formats in children under
+    limits; `on_page(done, total)` tells progress, by page where the format has pages. `charset` is
+    the encoding that a server declared.
 
-    Raises DocumentError with code and reason when there are none; ConfigError when the strategy no longer names the loader.
+    Raises DocumentError with code and reason when there are none; ConfigError when the strategy no
+    longer names the loader.
     """
     item = _configured(loader_name, strategy)
     if (size := path.stat().st_size) > limits.max_bytes:
         raise DocumentError(
-            f"{size} bytes is above max_bytes = {limits.max_bytes}; raise limits.max_bytes in settings.yaml", code="too_large"
+            f"{size} bytes is above max_bytes = {limits.max_bytes}; raise limits.max_bytes in"
+            " settings.yaml",
+            code="too_large",
         )
     if size == 0 and PurePath(filename).suffix.lower() in _MEANT:
         raise _empty(filename)
@@ -223,27 +277,40 @@ def load(
 
 
 def _empty(filename: str) -> DocumentError:
-    return DocumentError(f"{filename} is empty (0 bytes); export it again from its source", code="empty_file")
+    return DocumentError(
+        f"{filename} is empty (0 bytes); export it again from its source", code="empty_file"
+    )
 
 
 def limited_options(item: ProviderConfig, limits: Limits) -> dict[str, Any]:
-    """A loader's options, those that it shares with the limits taken from there unless the strategy sets them."""
+    """A loader's options, those that it shares with the limits taken from there unless the strategy
+    sets them.
+    """
     names = registry.defaults("loader", item.provider)
-    return {**{name: getattr(limits, name) for name in _FROM_LIMITS if name in names}, **item.options}
+    return {
+        **{name: getattr(limits, name) for name in _FROM_LIMITS if name in names},
+        **item.options,
+    }
 
 
 def of_encoding(loader_name: str, charset: str) -> dict[str, str]:
     """The loader option that names an encoding; none for a loader of no text, or without a name."""
-    return {"charset": charset} if charset and registry.takes("loader", loader_name, "charset") else {}
+    return (
+        {"charset": charset} if charset and registry.takes("loader", loader_name, "charset") else {}
+    )
 
 
 def _require_no_other_type(path: Path, filename: str) -> None:
-    """Nothing for what may be a PDF, damaged or not. Raises DocumentError `unsupported_type` for bytes that are plainly something else."""
+    """Nothing for what may be a PDF, damaged or not. Raises DocumentError `unsupported_type` for
+    bytes that are plainly something else.
+    """
     with open(path, "rb") as opened:
         kind = sniff(filename, opened.read(4096), path)
     if kind not in ("application/pdf", "application/octet-stream", "text/plain", "inode/x-empty"):
         raise DocumentError(
-            f"{filename} is {kind}, it is no PDF whatever its name says; give it its true suffix", code="unsupported_type", mime=kind
+            f"{filename} is {kind}, it is no PDF whatever its name says; give it its true suffix",
+            code="unsupported_type",
+            mime=kind,
         )
 
 
@@ -253,5 +320,6 @@ def _configured(loader_name: str, strategy: Strategy) -> ProviderConfig:
             return item
     names = ", ".join(item.provider for item in strategy.loading.loaders)
     raise ConfigError(
-        f"strategy {strategy.name!r} has no loader {loader_name!r}; it has {names}. Rebuild with the strategy it was ingested with."
+        f"strategy {strategy.name!r} has no loader {loader_name!r}; it has {names}. Rebuild with"
+        " the strategy it was ingested with."
     )

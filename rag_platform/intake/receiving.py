@@ -1,7 +1,8 @@
-"""Receiving: what the bytes of files, URLs and contents are, and what has to be done so that a namespace holds them.
+"""Receiving: what the bytes of files, URLs and contents are, and what has to be done so that a
+namespace holds them.
 
-One function, `receive`, spools, hashes, sniffs and decides. It runs in whoever launches a job (command line, server, sensor), before the
-run, so that nothing is started where nothing changed.
+One function, `receive`, spools, hashes, sniffs and decides. It runs in whoever launches a job
+(command line, server, sensor), before the run, so that nothing is started where nothing changed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from pathlib import Path
 
 from rag_platform.config.profiles import stage_profiles, strategy_config_id
 from rag_platform.config.settings import Settings, Strategy
-from rag_platform.errors import NEEDS_ANOTHER_FILE, DocumentError, FetchError, InputError, IntegrityError, disk_full
+from rag_platform.errors import (
+    NEEDS_ANOTHER_FILE,
+    DocumentError,
+    FetchError,
+    InputError,
+    IntegrityError,
+    disk_full,
+)
 from rag_platform.intake.discovery import Asked, Found, Input, find
 from rag_platform.intake.downloading import download, is_url
 from rag_platform.intake.loading import choose, named_loader, sniff
@@ -44,7 +52,9 @@ class _Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Reception:
-    """What receiving decided, file by file; documents whose file is gone have an item `retired` or `kept`."""
+    """What receiving decided, file by file; documents whose file is gone have an item `retired` or
+    `kept`.
+    """
 
     namespace: str
     items: tuple[JobItem, ...]
@@ -69,8 +79,11 @@ class ReceiveOptions:
     sync: bool = False
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
-    on_gone: str | None = None  # retire | keep: what a sync does with documents whose file is gone; None leaves the source's rule
-    settle_seconds: float = 0.0  # files of folders that changed within this time are left for the next look
+    # retire | keep: what a sync does with documents whose file is gone; None leaves the source's
+    # rule
+    on_gone: str | None = None
+    # files of folders that changed within this time are left for the next look
+    settle_seconds: float = 0.0
 
 
 def receive(
@@ -83,22 +96,38 @@ def receive(
     ledger: Ledger,
     options: ReceiveOptions,
 ) -> Reception:
-    """What must be processed so that `namespace` holds the inputs as they are now; their bytes are stored, the ledger knows them.
+    """What must be processed so that `namespace` holds the inputs as they are now; their bytes are
+    stored, the ledger knows them.
 
-    A string that is a URL is fetched under settings.fetching. With options.sync, documents whose file is gone from the folders, or whose
-    page answers 404 or 410, are retired, unless their source keeps such or they are pinned. What a user deleted stays away until its file
-    is named. A file that cannot be received becomes an item with decision `refused` and the reason; the others go on.
+    A string that is a URL is fetched under settings.fetching. With options.sync, documents whose
+    file is gone from the folders, or whose page answers 404 or 410, are retired, unless their
+    source keeps such or they are pinned. What a user deleted stays away until its file is named. A
+    file that cannot be received becomes an item with decision `refused` and the reason; the others
+    go on.
 
-    Raises InputError for a bad namespace, policy, source name or strategy, before anything is stored; BusyError while garbage is collected.
+    Raises InputError for a bad namespace, policy, source name or strategy, before anything is
+    stored; BusyError while garbage is collected.
     """
     check_namespace(namespace)
-    for name, value, known in (("policy", options.policy, ("skip", "new_version")), ("on_gone", options.on_gone, (None, "retire", "keep"))):
+    for name, value, known in (
+        ("policy", options.policy, ("skip", "new_version")),
+        ("on_gone", options.on_gone, (None, "retire", "keep")),
+    ):
         if value not in known:
             raise InputError(f"unknown {name} {value!r}; known: {', '.join(filter(None, known))}")
-    asked = Asked(options.source, options.include, options.exclude, options.on_gone, options.settle_seconds)
+    asked = Asked(
+        options.source, options.include, options.exclude, options.on_gone, options.settle_seconds
+    )
     with store.receiving():
         books = _Books.read(ledger, namespace, stage_profiles(strategy)["embeddings"])
-        finds = find(inputs, namespace, settings, books.sources.values(), list(books.documents.values()), asked)
+        finds = find(
+            inputs,
+            namespace,
+            settings,
+            books.sources.values(),
+            list(books.documents.values()),
+            asked,
+        )
         ledger.bind_strategy(namespace, strategy.name, strategy_config_id(strategy))
         for source in finds.sources.values():
             ledger.put_source(source)
@@ -109,7 +138,12 @@ def receive(
             try:
                 taken.append(_take(file, document, books, strategy, settings, store, options))
             except FetchError as error:
-                if options.sync and document and document.status == "active" and error.details.get("status") in _GONE:
+                if (
+                    options.sync
+                    and document
+                    and document.status == "active"
+                    and error.details.get("status") in _GONE
+                ):
                     gone.append(document)
                 else:
                     taken.append(_Taken(_refusal(file, error)))
@@ -121,10 +155,25 @@ def receive(
         if options.sync:
             gone += finds.missing(books.documents.values())
         sources = books.sources | finds.sources
-        left = [_leave(document, sources[document.source]) for document in gone if document.status == "active"]
+        left = [
+            _leave(document, sources[document.source])
+            for document in gone
+            if document.status == "active"
+        ]
         retired = tuple(item.doc_id for item in left if item.decision == "retired")
-        # a deleted document whose file is gone may come back with the next file there; a pinned one stays live, but nothing is wanted
-        ledger.retire(namespace, [*retired, *(d.doc_id for d in gone if d.status == "deleted" or (d.pinned and d.wanted_version))])
+        # a deleted document whose file is gone may come back with the next file there; a pinned one
+        # stays live, but nothing is wanted
+        ledger.retire(
+            namespace,
+            [
+                *retired,
+                *(
+                    d.doc_id
+                    for d in gone
+                    if d.status == "deleted" or (d.pinned and d.wanted_version)
+                ),
+            ],
+        )
     items = (*finds.refused, *(one.item for one in taken), *left)
     return Reception(
         namespace,
@@ -152,7 +201,10 @@ class _Books:
             {source.name: source for source in ledger.sources(namespace)},
             {document.source_uri: document for document in ledger.documents(namespace)},
             {version.version_id: version for version in ledger.versions(namespace)},
-            {stone.version_id or stone.doc_id: stone.created_at[:10] for stone in ledger.tombstones(namespace)},
+            {
+                stone.version_id or stone.doc_id: stone.created_at[:10]
+                for stone in ledger.tombstones(namespace)
+            },
             profile,
         )
 
@@ -168,53 +220,110 @@ class _Taken:
 
 
 def _take(
-    file: Found, known: Document | None, books: _Books, strategy: Strategy, settings: Settings, store: Store, options: ReceiveOptions
+    file: Found,
+    known: Document | None,
+    books: _Books,
+    strategy: Strategy,
+    settings: Settings,
+    store: Store,
+    options: ReceiveOptions,
 ) -> _Taken:
-    """The decision about one file; its bytes are stored unless it is ignored. Raises what makes it unreceivable."""
+    """The decision about one file; its bytes are stored unless it is ignored. Raises what makes it
+    unreceivable.
+    """
     if file.ignored:
-        return _Taken(JobItem(file.source_uri, "", "", "ignored", "skipped", "arriving" if file.arriving else "ignored", file.ignored))
+        return _Taken(
+            JobItem(
+                file.source_uri,
+                "",
+                "",
+                "ignored",
+                "skipped",
+                "arriving" if file.arriving else "ignored",
+                file.ignored,
+            )
+        )
     if known and known.status == "deleted" and not file.explicit:
-        return _Taken(_stays_deleted(file, known.doc_id, "", books.deleted.get(known.doc_id, "an earlier day")))
+        return _Taken(
+            _stays_deleted(
+                file, known.doc_id, "", books.deleted.get(known.doc_id, "an earlier day")
+            )
+        )
     again = known is not None and known.doc_id in books.deleted
-    document, version = _identify(file, None if again else known, strategy, settings, store, options)
+    document, version = _identify(
+        file, None if again else known, strategy, settings, store, options
+    )
     if version.version_id in books.deleted and not file.explicit:
-        return _Taken(_stays_deleted(file, document.doc_id, version.version_id, books.deleted[version.version_id]))
+        return _Taken(
+            _stays_deleted(
+                file, document.doc_id, version.version_id, books.deleted[version.version_id]
+            )
+        )
     earlier = books.versions.get(version.version_id)
     decision = "new" if again else _decide(known, version, earlier, books.profile, options.policy)
     if earlier:
-        # what the last build came to stays known: the next one is compared with it, and if that fails, what is live is read by it
-        version = replace(version, revision=earlier.revision + (decision == "new_version"), counts=earlier.counts)
-    if decision == "continue" and earlier and not file.explicit and given_up(earlier, books.profile):
+        # what the last build came to stays known: the next one is compared with it, and if that
+        # fails, what is live is read by it
+        version = replace(
+            version, revision=earlier.revision + (decision == "new_version"), counts=earlier.counts
+        )
+    if (
+        decision == "continue"
+        and earlier
+        and not file.explicit
+        and given_up(earlier, books.profile)
+    ):
         return _Taken(left_alone(earlier), (document, earlier))
     reason = ""
     if known and known.pinned and known.live_version != version.version_id:
-        reason = f"pinned to {known.live_version}, this newer file is not live; `rag docs live {known.doc_id} --unpin` lets go"
+        reason = (
+            f"pinned to {known.live_version}, this newer file is not live; `rag docs live"
+            f" {known.doc_id} --unpin` lets go"
+        )
     if decision != "skip":
-        item = JobItem(file.source_uri, document.doc_id, version.version_id, decision, "queued", "", reason)
+        item = JobItem(
+            file.source_uri, document.doc_id, version.version_id, decision, "queued", "", reason
+        )
         return _Taken(item, (document, version), forced=bool(earlier) and decision == "new_version")
     assert known and earlier
     edited = (document.tags, document.metadata) != (known.tags, known.metadata)
     moved_on = edited or known.wanted_version != version.version_id
-    item = JobItem(file.source_uri, document.doc_id, version.version_id, "skip", "skipped", "", reason)
+    item = JobItem(
+        file.source_uri, document.doc_id, version.version_id, "skip", "skipped", "", reason
+    )
     return _Taken(item, (document, earlier) if moved_on else None, edited=edited)
 
 
 def given_up(version: Version, profile: str) -> bool:
-    """True for a version that failed so often under this profile that only a person's word tries it again."""
+    """True for a version that failed so often under this profile that only a person's word tries it
+    again.
+    """
     return version.status == "dead" and version.counts.get("failed_profile", profile) == profile
 
 
 def left_alone(version: Version) -> JobItem:
     """What is told of a version that was given up: why it failed, and how to try it again."""
-    remedy = "mend or replace the file" if version.code in NEEDS_ANOTHER_FILE else "`rag jobs retry --all` tries again"
+    remedy = (
+        "mend or replace the file"
+        if version.code in NEEDS_ANOTHER_FILE
+        else "`rag jobs retry --all` tries again"
+    )
     reason = f"{version.reason} (given up after {version.attempts} failed runs; {remedy})"
-    return JobItem(version.source_uri, version.doc_id, version.version_id, "dead", "dead", version.code, reason)
+    return JobItem(
+        version.source_uri, version.doc_id, version.version_id, "dead", "dead", version.code, reason
+    )
 
 
 def _stays_deleted(file: Found, doc_id: str, version_id: str, day: str) -> JobItem:
     what = "this version was" if version_id else "it was"
     return JobItem(
-        file.source_uri, doc_id, version_id, "ignored", "skipped", "deleted", f"{what} deleted on {day}; name the file to add it"
+        file.source_uri,
+        doc_id,
+        version_id,
+        "ignored",
+        "skipped",
+        "deleted",
+        f"{what} deleted on {day}; name the file to add it",
     )
 
 
@@ -223,22 +332,33 @@ def _leave(document: Document, source: Source) -> JobItem:
     live = document.live_version or ""
     reason = ""
     if document.pinned:
-        reason = f"its file is gone, it is pinned to {live}; `rag docs live {document.doc_id} --unpin` lets go"
+        reason = (
+            f"its file is gone, it is pinned to {live}; `rag docs live {document.doc_id} --unpin`"
+            " lets go"
+        )
     elif source.on_gone == "keep":
         reason = f"its file is gone; source {source.name!r} keeps such documents"
     if reason:
         return JobItem(document.source_uri, document.doc_id, live, "kept", "skipped", "", reason)
-    return JobItem(document.source_uri, document.doc_id, live, "retired", "done", "", "its file is gone")
+    return JobItem(
+        document.source_uri, document.doc_id, live, "retired", "done", "", "its file is gone"
+    )
 
 
 def check_namespace(namespace: str) -> None:
     """Nothing for a well-formed namespace. Raises InputError with the rule otherwise."""
     if not _NAMESPACE.fullmatch(namespace):
-        raise InputError(f"bad namespace {namespace!r}: 1-63 of a-z, 0-9, _ and -, beginning with a letter or digit", code="bad_namespace")
+        raise InputError(
+            f"bad namespace {namespace!r}: 1-63 of a-z, 0-9, _ and -, beginning with a letter or"
+            " digit",
+            code="bad_namespace",
+        )
 
 
 def document_id(namespace: str, source_uri: str) -> str:
-    """A readable slug of the file's name and folder plus 10 hex digits of the identity, e.g. `fastapi-tutorial-3f2a9c1b7d`."""
+    """A readable slug of the file's name and folder plus 10 hex digits of the identity, e.g.
+    `fastapi-tutorial-3f2a9c1b7d`.
+    """
     stem = re.sub(r"\.[A-Za-z0-9]{1,8}$", "", "-".join(source_uri.split("/")[-2:]))
     slug = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:48].strip("-") or "doc"
     digest = hashlib.sha256(f"{namespace}\n{source_uri}".encode()).hexdigest()
@@ -251,7 +371,12 @@ def version_id(namespace: str, doc_id: str, file_sha256: str) -> str:
 
 
 def _identify(
-    file: Found, known: Document | None, strategy: Strategy, settings: Settings, store: Store, options: ReceiveOptions
+    file: Found,
+    known: Document | None,
+    strategy: Strategy,
+    settings: Settings,
+    store: Store,
+    options: ReceiveOptions,
 ) -> tuple[Document, Version]:
     """The document and version records of a file, its bytes stored."""
     arrived = _arrive(file, known, strategy, settings, store)
@@ -287,16 +412,28 @@ def _identify(
     return document, version
 
 
-def _arrive(file: Found, known: Document | None, strategy: Strategy, settings: Settings, store: Store) -> _Arrived:
-    """The bytes of a file, a URL or content, stored. Raises DocumentError where no loader claims them."""
+def _arrive(
+    file: Found, known: Document | None, strategy: Strategy, settings: Settings, store: Store
+) -> _Arrived:
+    """The bytes of a file, a URL or content, stored. Raises DocumentError where no loader claims
+    them.
+    """
     limits, charset = settings.limits, ""
     if is_url(file.source_uri):
         got = download(file.source_uri, settings, store)
-        filename, file_sha256, size, origin, charset = got.filename, got.file_sha256, got.size, got.final_url, got.charset
+        filename, file_sha256, size, origin, charset = (
+            got.filename,
+            got.file_sha256,
+            got.size,
+            got.final_url,
+            got.charset,
+        )
         path = store.raw_path(file_sha256)
     elif file.content is not None:
         filename, origin = file.path.name, ""
-        file_sha256, size = store.spool(io.BytesIO(file.content), limits.read_chunk_size_bytes, limits.max_bytes)
+        file_sha256, size = store.spool(
+            io.BytesIO(file.content), limits.read_chunk_size_bytes, limits.max_bytes
+        )
         path = store.raw_path(file_sha256)
     else:
         filename, path, origin, file_sha256, size = file.path.name, file.path, str(file.path), "", 0
@@ -312,9 +449,11 @@ def _arrive(file: Found, known: Document | None, strategy: Strategy, settings: S
 
 
 def _loader(filename: str, head: bytes, path: Path, strategy: Strategy) -> str:
-    """The loader that claims the file; for content that is not what its name says, the one its name asks for, which tells why it fails.
+    """The loader that claims the file; for content that is not what its name says, the one its name
+    asks for, which tells why it fails.
 
-    Without that a damaged PDF in a folder would pass as a file nobody reads, and never show as a failed partition.
+    Without that a damaged PDF in a folder would pass as a file nobody reads, and never show as a
+    failed partition.
     """
     try:
         return choose(filename, head, strategy, path)
@@ -325,12 +464,16 @@ def _loader(filename: str, head: bytes, path: Path, strategy: Strategy) -> str:
 
 
 def _stored(path: Path, maybe_known: bool, settings: Settings, store: Store) -> tuple[str, int]:
-    """(file_sha256, size) of a file whose bytes now lie under raw/; a file seen before is hashed without being copied again."""
+    """(file_sha256, size) of a file whose bytes now lie under raw/; a file seen before is hashed
+    without being copied again.
+    """
     limits = settings.limits
     size = path.stat().st_size
     if size > limits.max_bytes:
         raise DocumentError(
-            f"{size} bytes is above max_bytes = {limits.max_bytes}; raise limits.max_bytes in settings.yaml", code="too_large"
+            f"{size} bytes is above max_bytes = {limits.max_bytes}; raise limits.max_bytes in"
+            " settings.yaml",
+            code="too_large",
         )
     if maybe_known:
         digest = sha256_file(path, limits.read_chunk_size_bytes)
@@ -340,7 +483,13 @@ def _stored(path: Path, maybe_known: bool, settings: Settings, store: Store) -> 
         return store.spool(source, limits.read_chunk_size_bytes, limits.max_bytes)
 
 
-def _decide(known: Document | None, version: Version, earlier: Version | None, complete_profile: str, policy: str) -> str:
+def _decide(
+    known: Document | None,
+    version: Version,
+    earlier: Version | None,
+    complete_profile: str,
+    policy: str,
+) -> str:
     if known is None:
         return "new"
     if earlier is None:

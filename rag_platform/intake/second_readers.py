@@ -1,9 +1,12 @@
-"""The second reader of each format: another engine, or the plainest way there is to the words of a file, apart from its loader.
+"""The second reader of each format: another engine, or the plainest way there is to the words of a
+file, apart from its loader.
 
-PDFs are read by the other engine; pages by `html.parser`; Word files and workbooks from their XML by ElementTree; CSV as lines of text.
+PDFs are read by the other engine; pages by `html.parser`; Word files and workbooks from their XML
+by ElementTree; CSV as lines of text.
 
 
-Second readers of formats without pages: the words of a file read the plainest way there is, compared with its blocks in their order.
+Second readers of formats without pages: the words of a file read the plainest way there is,
+compared with its blocks in their order.
 """
 
 from __future__ import annotations
@@ -21,8 +24,16 @@ from xml.etree import ElementTree
 from rag_platform.ir import Block
 from rag_platform.loaders.word_comparison import Likeness, Line, cells, likeness, problem
 
-# loader: the child process that reads for the second time; formats with bytes are compared byte by byte and need none
-ENGINES = {"pdf": "pdfium", "pdfium": "pymupdf", "html": "other", "docx": "other", "xlsx": "other", "csv": "other"}
+# loader: the child process that reads for the second time; formats with bytes are compared byte by
+# byte and need none
+ENGINES = {
+    "pdf": "pdfium",
+    "pdfium": "pymupdf",
+    "html": "other",
+    "docx": "other",
+    "xlsx": "other",
+    "csv": "other",
+}
 
 Reasons = dict[int, str]
 
@@ -37,7 +48,8 @@ def missing(loader: str) -> str:
 
 
 def reread(path: Path, loader: str, text: str, blocks: Sequence[Block]) -> tuple[Reasons, Reasons]:
-    """(ordinal to reason of the blocks that the second reader reads otherwise, of those that it cannot read); of PDFs whole pages.
+    """(ordinal to reason of the blocks that the second reader reads otherwise, of those that it
+    cannot read); of PDFs whole pages.
 
     Raises DocumentError, or what the reader raises of a file that it cannot open.
     """
@@ -59,10 +71,13 @@ _TARGET = re.compile(r"\]\(\s*<?[^()\s]*(?:\([^()\s]*\)[^()\s]*)*>?(?:\s+\"[^\"]
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _ITEM = re.compile(r"^\s*(?:>\s*)*(?:[-*+]|\d{1,9}[.)])\s+(?:\[[ xX]\]\s+)?")
 _FENCE = re.compile(r"^\s*(?:`{3,}|~{3,}).*$")
-_INLINE = frozenset("a abbr acronym b bdi bdo big cite code data del dfn em font i ins kbd label mark q rb ruby s samp small span strike "
-                    "strong sub sup time tt u var wbr".split())  # fmt: skip
+_INLINE = frozenset(
+    "a abbr acronym b bdi bdo big cite code data del dfn em font i ins kbd label mark q rb ruby s"
+    " samp small span strike strong sub sup time tt u var wbr".split()
+)
 _UNSHOWN = frozenset(("script", "style", "template", "title"))
-_WINDOW = 400  # words of the file among which those of a piece are looked for, beside four times their number
+# words of the file among which those of a piece are looked for, beside four times their number
+_WINDOW = 400
 
 
 def html(path: Path, text: str, blocks: Sequence[Block]) -> tuple[Reasons, Reasons]:
@@ -106,10 +121,16 @@ def docx(path: Path, text: str, blocks: Sequence[Block]) -> tuple[Reasons, Reaso
         names = [
             name
             for name in package.namelist()
-            if re.fullmatch(r"word/(?:document|header|footer|footnotes|endnotes|comments)\w*\.xml", name)
+            if re.fullmatch(
+                r"word/(?:document|header|footer|footnotes|endnotes|comments)\w*\.xml", name
+            )
         ]
         names.sort(key=lambda name: (not name.endswith("/document.xml"), name))
-        said = [said for name in names for said in _paragraphs(ElementTree.fromstring(package.read(name)))]
+        said = [
+            said
+            for name in names
+            for said in _paragraphs(ElementTree.fromstring(package.read(name)))
+        ]
     return _compared(text, blocks, Line.of(" ".join(said).split()))
 
 
@@ -134,7 +155,9 @@ def _runs(element: ElementTree.Element) -> Iterator[str]:
 
 
 def xlsx(path: Path, text: str, blocks: Sequence[Block]) -> tuple[Reasons, Reasons]:
-    """The texts of a workbook's cells, sheet by sheet; numbers and dates read as their formats say, which the loader alone knows."""
+    """The texts of a workbook's cells, sheet by sheet; numbers and dates read as their formats say,
+    which the loader alone knows.
+    """
     with zipfile.ZipFile(path) as package:
         shared = _strings(package)
         words: list[str] = []
@@ -147,7 +170,9 @@ def _strings(package: zipfile.ZipFile) -> list[str]:
     name = "xl/sharedStrings.xml"
     if name not in package.namelist():
         return []
-    return [_rich(item) for item in ElementTree.fromstring(package.read(name)) if _local(item) == "si"]
+    return [
+        _rich(item) for item in ElementTree.fromstring(package.read(name)) if _local(item) == "si"
+    ]
 
 
 def _rich(item: ElementTree.Element) -> str:
@@ -160,12 +185,21 @@ def _rich(item: ElementTree.Element) -> str:
 def _sheets(package: zipfile.ZipFile) -> Iterator[tuple[str, str]]:
     """(name, part) of each sheet in the order of the workbook."""
     targets = {
-        item.get("Id"): posixpath.normpath(posixpath.join("xl", item.get("Target", ""))).removeprefix("/")
+        item.get("Id"): (
+            posixpath.normpath(posixpath.join("xl", item.get("Target", ""))).removeprefix("/")
+        )
         for item in ElementTree.fromstring(package.read("xl/_rels/workbook.xml.rels"))
     }
     for sheet in ElementTree.fromstring(package.read("xl/workbook.xml")).iter():
         if _local(sheet) == "sheet":
-            target = next((targets.get(value, "") for key, value in sheet.attrib.items() if key.endswith("}id")), "")
+            target = next(
+                (
+                    targets.get(value, "")
+                    for key, value in sheet.attrib.items()
+                    if key.endswith("}id")
+                ),
+                "",
+            )
             if target in package.namelist() and "worksheets" in target:
                 yield sheet.get("name", ""), target
 
@@ -184,7 +218,9 @@ def _cell_texts(part: bytes, shared: Sequence[str]) -> Iterator[str]:
 
 
 def csv(path: Path, text: str, blocks: Sequence[Block]) -> tuple[Reasons, Reasons]:
-    """The lines of the file as they are, quotes and delimiters taken for spaces; the header may stand anywhere above."""
+    """The lines of the file as they are, quotes and delimiters taken for spaces; the header may
+    stand anywhere above.
+    """
     from rag_platform.loaders.decoding import decode
 
     raw = decode(path.read_bytes()).text
@@ -209,11 +245,15 @@ def _local(element: ElementTree.Element) -> str:
     return element.tag.rpartition("}")[2]
 
 
-# --- comparing -------------------------------------------------------------------------------------------------------------
+# --- comparing ----------------------------------------------------------------------------------
 
 
-def _compared(text: str, blocks: Sequence[Block], source: Line, *, numbers: bool = True) -> tuple[Reasons, Reasons]:
-    """The blocks whose words do not stand in the file in their order; each is looked for behind the one before it, then anywhere."""
+def _compared(
+    text: str, blocks: Sequence[Block], source: Line, *, numbers: bool = True
+) -> tuple[Reasons, Reasons]:
+    """The blocks whose words do not stand in the file in their order; each is looked for behind the
+    one before it, then anywhere.
+    """
     otherwise: Reasons = {}
     at = 0
     for block in blocks:
@@ -224,7 +264,9 @@ def _compared(text: str, blocks: Sequence[Block], source: Line, *, numbers: bool
             if found >= 0:
                 alike += likeness(piece, [source.part(found, found + len(piece.letters))])
                 at = found
-            elif numbers or not (any(map(str.isdigit, piece.letters)) or piece.letters in ("true", "false")):
+            elif numbers or not (
+                any(map(str.isdigit, piece.letters)) or piece.letters in ("true", "false")
+            ):
                 alike += likeness(piece, [_near(source, at, len(piece.starts))])
         if reason := problem(block.kind, alike):
             otherwise[block.ordinal] = reason
@@ -239,7 +281,9 @@ def _near(source: Line, at: int, count: int) -> Line:
 
 
 def _pieces(kind: str, text: str) -> list[Line]:
-    """The runs of words of a block without the Markdown around them: cells, lines of code, lines and what stands between pictures."""
+    """The runs of words of a block without the Markdown around them: cells, lines of code, lines
+    and what stands between pictures.
+    """
     if kind == "table":
         parts = cells(text)
     elif kind == "code":
@@ -247,6 +291,10 @@ def _pieces(kind: str, text: str) -> list[Line]:
     else:
         parts = [_ITEM.sub("", line) for line in text.split("\n")]
     if kind != "code":
-        parts = [_TAG.sub(" ", _TARGET.sub("]", piece)) for part in parts for piece in _PICTURE.split(part)]
+        parts = [
+            _TAG.sub(" ", _TARGET.sub("]", piece))
+            for part in parts
+            for piece in _PICTURE.split(part)
+        ]
     found = (Line.of(part.split()) for part in parts)
     return [line for line in found if line.letters]

@@ -1,7 +1,8 @@
-"""The system of record: sources, documents, versions, jobs, releases and deletions, in one SQLite file (WAL).
+"""The system of record: sources, documents, versions, jobs, releases and deletions, in one SQLite
+file (WAL).
 
-Every public method is one transaction. Times are UTC, ISO 8601 with seconds. Opening a ledger of a newer schema raises SchemaVersionError;
-an older one is brought up to date.
+Every public method is one transaction. Times are UTC, ISO 8601 with seconds. Opening a ledger of a
+newer schema raises SchemaVersionError; an older one is brought up to date.
 """
 
 from __future__ import annotations
@@ -17,7 +18,20 @@ from typing import Any
 
 from rag_platform.errors import InputError, IntegrityError, NotFoundError
 from rag_platform.ir import Document, Json, Version
-from rag_platform.ledger.schema import Database, Draft, Job, JobItem, Release, Source, Tombstone, columns, now, put, select_unless, stored
+from rag_platform.ledger.schema import (
+    Database,
+    Draft,
+    Job,
+    JobItem,
+    Release,
+    Source,
+    Tombstone,
+    columns,
+    now,
+    put,
+    select_unless,
+    stored,
+)
 from rag_platform.observability.redaction import ERASED
 
 _BOUND = """
@@ -25,7 +39,8 @@ SELECT EXISTS (SELECT 1 FROM releases WHERE namespace = :namespace AND published
     OR EXISTS (SELECT 1 FROM jobs WHERE namespace = :namespace AND state IN ('queued', 'running', 'cancelling'))
 """
 _LIFT = (
-    "UPDATE deletions SET lifted_at = ? WHERE namespace = ? AND doc_id = ? AND lifted_at = '' AND (version_id IS NULL OR version_id = ?)"
+    "UPDATE deletions SET lifted_at = ? WHERE namespace = ? AND doc_id = ? AND lifted_at = '' AND"
+    " (version_id IS NULL OR version_id = ?)"
 )
 _RETIRE = """
 UPDATE documents SET wanted_version = NULL, updated_at = :now,
@@ -63,38 +78,66 @@ class Ledger(Database):
     """The ledger database; one connection a thread, safe to share."""
 
     def __init__(self, path: Path) -> None:
-        """Open it, or create it for a data root without releases. Raises IntegrityError `no_ledger` beside releases: see `require`."""
+        """Open it, or create it for a data root without releases. Raises IntegrityError `no_ledger`
+        beside releases: see `require`.
+        """
         require(path)
         super().__init__(path)
 
-    # --- namespaces and sources --------------------------------------------------------------------------------------
+    # --- namespaces and sources ------------------------------------------------------------------
 
     def namespaces(self) -> dict[str, str]:
         """Namespace to the name of its ingestion strategy."""
-        return dict(self._db().execute("SELECT namespace, strategy FROM namespaces ORDER BY namespace").fetchall())
+        return dict(
+            self._db()
+            .execute("SELECT namespace, strategy FROM namespaces ORDER BY namespace")
+            .fetchall()
+        )
 
     def bind_strategy(self, namespace: str, strategy: str, config_id: str) -> None:
-        """Record the namespace's ingestion strategy at its first ingest. Raises InputError when it has another one.
+        """Record the namespace's ingestion strategy at its first ingest. Raises InputError when it
+        has another one.
 
-        Until something is published or under way another one may take its place: a first ingest that was cancelled binds nobody.
+        Until something is published or under way another one may take its place: a first ingest
+        that was cancelled binds nobody.
         """
         with self._write() as db:
-            row = db.execute("SELECT strategy FROM namespaces WHERE namespace = ?", (namespace,)).fetchone()
+            row = db.execute(
+                "SELECT strategy FROM namespaces WHERE namespace = ?", (namespace,)
+            ).fetchone()
             if row is None:
-                db.execute("INSERT INTO namespaces VALUES (?, ?, ?, ?)", (namespace, strategy, config_id, now()))
-            elif row[0] != strategy and not db.execute(_BOUND, {"namespace": namespace}).fetchone()[0]:
                 db.execute(
-                    "UPDATE namespaces SET strategy = ?, strategy_config_id = ? WHERE namespace = ?", (strategy, config_id, namespace)
+                    "INSERT INTO namespaces VALUES (?, ?, ?, ?)",
+                    (namespace, strategy, config_id, now()),
+                )
+            elif (
+                row[0] != strategy
+                and not db.execute(_BOUND, {"namespace": namespace}).fetchone()[0]
+            ):
+                db.execute(
+                    "UPDATE namespaces SET strategy = ?, strategy_config_id = ? WHERE"
+                    " namespace = ?",
+                    (strategy, config_id, namespace),
                 )
             elif row[0] != strategy:
-                raise InputError(f"namespace {namespace!r} is ingested with strategy {row[0]!r}, not {strategy!r}; "
-                                 f"use --strategy {row[0]}, another --namespace, or move it with `rag rebuild --strategy {strategy}`",
-                                 code="strategy_mismatch", namespace=namespace, strategy=row[0])  # fmt: skip
+                raise InputError(
+                    f"namespace {namespace!r} is ingested with strategy {row[0]!r}, not"
+                    f" {strategy!r}; use --strategy {row[0]}, another --namespace, or move it with"
+                    f" `rag rebuild --strategy {strategy}`",
+                    code="strategy_mismatch",
+                    namespace=namespace,
+                    strategy=row[0],
+                )
 
     def rebind_strategy(self, namespace: str, strategy: str, config_id: str) -> None:
-        """Give a namespace another ingestion strategy; its versions are stale until they are rebuilt."""
+        """Give a namespace another ingestion strategy; its versions are stale until they are
+        rebuilt.
+        """
         with self._write() as db:
-            db.execute("UPDATE namespaces SET strategy = ?, strategy_config_id = ? WHERE namespace = ?", (strategy, config_id, namespace))
+            db.execute(
+                "UPDATE namespaces SET strategy = ?, strategy_config_id = ? WHERE namespace = ?",
+                (strategy, config_id, namespace),
+            )
 
     def sources(self, namespace: str | None = None) -> list[Source]:
         """Sources by name."""
@@ -102,24 +145,42 @@ class Ledger(Database):
 
     def put_source(self, source: Source) -> None:
         """Add a source, or update the globs of a known one."""
-        self._upsert("sources", dataclasses.replace(source, created_at=source.created_at or now()), ("namespace", "name"))
+        self._upsert(
+            "sources",
+            dataclasses.replace(source, created_at=source.created_at or now()),
+            ("namespace", "name"),
+        )
 
-    # --- documents and versions --------------------------------------------------------------------------------------
+    # --- documents and versions ------------------------------------------------------------------
 
-    def documents(self, namespace: str, *, status: str | None = None, source: str | None = None) -> list[Document]:
+    def documents(
+        self, namespace: str, *, status: str | None = None, source: str | None = None
+    ) -> list[Document]:
         """Documents by source_uri."""
-        return self._select(Document, "documents", {"namespace": namespace, "status": status, "source": source}, "source_uri")
+        return self._select(
+            Document,
+            "documents",
+            {"namespace": namespace, "status": status, "source": source},
+            "source_uri",
+        )
 
     def document(self, namespace: str, doc_id: str) -> Document:
         """One document. Raises NotFoundError."""
-        found = self._select(Document, "documents", {"namespace": namespace, "doc_id": doc_id}, "doc_id")
+        found = self._select(
+            Document, "documents", {"namespace": namespace, "doc_id": doc_id}, "doc_id"
+        )
         if not found:
-            raise NotFoundError(f"no document {doc_id!r} in namespace {namespace!r}; `rag docs list --namespace {namespace}` shows them")
+            raise NotFoundError(
+                f"no document {doc_id!r} in namespace {namespace!r}; `rag docs list --namespace"
+                f" {namespace}` shows them"
+            )
         return found[0]
 
     def versions(self, namespace: str, doc_id: str | None = None) -> list[Version]:
         """Versions, oldest first."""
-        return self._select(Version, "versions", {"namespace": namespace, "doc_id": doc_id}, "received_at, rowid")
+        return self._select(
+            Version, "versions", {"namespace": namespace, "doc_id": doc_id}, "received_at, rowid"
+        )
 
     def version(self, version_id: str) -> Version:
         """One version. Raises NotFoundError."""
@@ -129,157 +190,308 @@ class Ledger(Database):
         return found[0]
 
     def receive(self, pairs: Iterable[tuple[Document, Version]]) -> None:
-        """Record received versions as what their sources hold; a document's live version stays what it was until `complete`.
+        """Record received versions as what their sources hold; a document's live version stays what
+        it was until `complete`.
 
-        Deletions of what is received are lifted: later releases may hold it again, those built before the deletion never do.
+        Deletions of what is received are lifted: later releases may hold it again, those built
+        before the deletion never do.
         """
         with self._write() as db:
             for document, version in pairs:
                 wanted = dataclasses.replace(document, wanted_version=version.version_id)
-                put(db, "documents", wanted, ("namespace", "doc_id"), keep=("live_version", "created_at", "pinned"))
-                put(db, "versions", version, ("version_id",), keep=("received_at", "attempts", "edition"))
+                put(
+                    db,
+                    "documents",
+                    wanted,
+                    ("namespace", "doc_id"),
+                    keep=("live_version", "created_at", "pinned"),
+                )
+                put(
+                    db,
+                    "versions",
+                    version,
+                    ("version_id",),
+                    keep=("received_at", "attempts", "edition"),
+                )
                 db.execute(_LIFT, (now(), version.namespace, version.doc_id, version.version_id))
 
     def complete(self, version_id: str, *, title: str, counts: Json) -> None:
-        """Mark a version ready, and make it live if it is what its document's source held last, unless the document is pinned or deleted.
+        """Mark a version ready, and make it live if it is what its document's source held last,
+        unless the document is pinned or deleted.
 
-        A version that is run again later (a backfill, a retry after a newer one came) brings nothing old back.
+        A version that is run again later (a backfill, a retry after a newer one came) brings
+        nothing old back.
         """
         with self._write() as db:
-            db.execute("UPDATE versions SET status = 'ready', code = '', reason = '', attempts = 0, completed_at = ?, counts = ? "
-                       "WHERE version_id = ?", (now(), stored(counts), version_id))  # fmt: skip
+            db.execute(
+                "UPDATE versions SET status = 'ready', code = '', reason = '', attempts = 0,"
+                " completed_at = ?, counts = ? WHERE version_id = ?",
+                (now(), stored(counts), version_id),
+            )
             db.execute(_GO_LIVE, {"version_id": version_id, "title": title, "now": now()})
 
-    def fail(self, version_id: str, code: str, reason: str, *, max_attempts: int = 0, profile: str = "") -> None:
-        """Mark a version failed, or dead at its `max_attempts`th failure under a profile (0: never); the live version is untouched."""
+    def fail(
+        self, version_id: str, code: str, reason: str, *, max_attempts: int = 0, profile: str = ""
+    ) -> None:
+        """Mark a version failed, or dead at its `max_attempts`th failure under a profile (0:
+        never); the live version is untouched.
+        """
         with self._write() as db:
-            row = db.execute("SELECT attempts, counts FROM versions WHERE version_id = ?", (version_id,)).fetchone()
+            row = db.execute(
+                "SELECT attempts, counts FROM versions WHERE version_id = ?", (version_id,)
+            ).fetchone()
             attempts, counts = (row[0], json.loads(row[1])) if row else (0, {})
             attempts = attempts + 1 if counts.get("failed_profile", profile) == profile else 1
             status = "dead" if 1 <= max_attempts <= attempts else "failed"
-            db.execute("UPDATE versions SET status = ?, attempts = ?, code = ?, reason = ?, completed_at = ?, counts = ? "
-                       "WHERE version_id = ?",
-                       (status, attempts, code, reason, now(), stored({**counts, "failed_profile": profile}), version_id))  # fmt: skip
+            db.execute(
+                "UPDATE versions SET status = ?, attempts = ?, code = ?, reason = ?, completed_at ="
+                " ?, counts = ? WHERE version_id = ?",
+                (
+                    status,
+                    attempts,
+                    code,
+                    reason,
+                    now(),
+                    stored({**counts, "failed_profile": profile}),
+                    version_id,
+                ),
+            )
 
     def revive(self, version_ids: Sequence[str]) -> None:
-        """Dead and failed versions that somebody asks to be tried again: their failures are forgotten."""
+        """Dead and failed versions that somebody asks to be tried again: their failures are
+        forgotten.
+        """
         with self._write() as db:
-            db.executemany("UPDATE versions SET status = 'received', attempts = 0 WHERE version_id = ? AND status IN ('dead', 'failed')",
-                           [(version_id,) for version_id in version_ids])  # fmt: skip
+            db.executemany(
+                "UPDATE versions SET status = 'received', attempts = 0 WHERE version_id = ? AND"
+                " status IN ('dead', 'failed')",
+                [(version_id,) for version_id in version_ids],
+            )
 
     def retire(self, namespace: str, doc_ids: Sequence[str]) -> None:
-        """Documents that are gone from their source: no live version, out of the next release. A pinned one stays until it is let go."""
+        """Documents that are gone from their source: no live version, out of the next release. A
+        pinned one stays until it is let go.
+        """
         with self._write() as db:
-            db.executemany(_RETIRE, [{"now": now(), "namespace": namespace, "doc_id": doc_id} for doc_id in doc_ids])
+            db.executemany(
+                _RETIRE,
+                [{"now": now(), "namespace": namespace, "doc_id": doc_id} for doc_id in doc_ids],
+            )
 
     def pin(self, namespace: str, doc_id: str, version_id: str) -> None:
-        """Make a ready version live whatever its source holds, until `unpin`. Raises NotFoundError for what is not ready or was deleted."""
+        """Make a ready version live whatever its source holds, until `unpin`. Raises NotFoundError
+        for what is not ready or was deleted.
+        """
         with self._write() as db:
-            found = db.execute(_PIN, {"version_id": version_id, "namespace": namespace, "doc_id": doc_id, "now": now()})
+            found = db.execute(
+                _PIN,
+                {"version_id": version_id, "namespace": namespace, "doc_id": doc_id, "now": now()},
+            )
             if not found.rowcount:
-                raise NotFoundError(f"version {version_id!r} of {doc_id!r} cannot be pinned: it is not ready, or it was deleted",
-                                    code="version_not_ready")  # fmt: skip
+                raise NotFoundError(
+                    f"version {version_id!r} of {doc_id!r} cannot be pinned: it is not ready, or it"
+                    " was deleted",
+                    code="version_not_ready",
+                )
 
     def unpin(self, namespace: str, doc_id: str) -> None:
-        """Let a pinned document follow its source again: what the source held last is live if it is ready, nothing if the file is gone."""
+        """Let a pinned document follow its source again: what the source held last is live if it is
+        ready, nothing if the file is gone.
+        """
         with self._write() as db:
             db.execute(_LET_GO, {"now": now(), "namespace": namespace, "doc_id": doc_id})
 
     def put_document(self, document: Document) -> None:
         """Store what users may edit of a known document: title, tags, categories, metadata."""
         with self._write() as db:
-            db.execute("UPDATE documents SET title = ?, tags = ?, categories = ?, metadata = ?, updated_at = ? "
-                       "WHERE namespace = ? AND doc_id = ?",
-                       (document.title, stored(document.tags), stored(document.categories), stored(document.metadata), now(),
-                        document.namespace, document.doc_id))  # fmt: skip
+            db.execute(
+                "UPDATE documents SET title = ?, tags = ?, categories = ?, metadata = ?, updated_at"
+                " = ? WHERE namespace = ? AND doc_id = ?",
+                (
+                    document.title,
+                    stored(document.tags),
+                    stored(document.categories),
+                    stored(document.metadata),
+                    now(),
+                    document.namespace,
+                    document.doc_id,
+                ),
+            )
 
     def live(self, namespace: str) -> list[tuple[Document, Version]]:
         """Active documents with their live version, by doc_id; what the next release holds."""
         return self.live_unless(namespace, {})[0]
 
-    def live_unless(self, namespace: str, known: Mapping[str, str]) -> tuple[list[tuple[Document, Version]], dict[str, str]]:
-        """(those of the live pairs whose rows are not `known`, what all of them would be known by), both of one moment.
+    def live_unless(
+        self, namespace: str, known: Mapping[str, str]
+    ) -> tuple[list[tuple[Document, Version]], dict[str, str]]:
+        """(those of the live pairs whose rows are not `known`, what all of them would be known by),
+        both of one moment.
 
         A live version is known by the fingerprint of its row and its document's.
         """
         return select_unless(self._db(), Document, Version, _LIVE, (namespace, namespace), known)
 
-    # --- deletions ---------------------------------------------------------------------------------------------------
+    # --- deletions -------------------------------------------------------------------------------
 
     def delete(self, namespace: str, doc_id: str, version_id: str | None, mode: str) -> Tombstone:
-        """The tombstone of a document, or of one version; from now on every reader hides what it names."""
+        """The tombstone of a document, or of one version; from now on every reader hides what it
+        names.
+        """
         with self._write() as db:
-            db.execute("INSERT INTO deletions (namespace, doc_id, version_id, mode, created_at, lifted_at) VALUES (?, ?, ?, ?, ?, '')",
-                       (namespace, doc_id, version_id, mode, now()))  # fmt: skip
+            db.execute(
+                "INSERT INTO deletions (namespace, doc_id, version_id, mode, created_at, lifted_at)"
+                " VALUES (?, ?, ?, ?, ?, '')",
+                (namespace, doc_id, version_id, mode, now()),
+            )
             sequence = int(db.execute("SELECT last_insert_rowid()").fetchone()[0])
-            where = {"namespace": namespace, "doc_id": doc_id, "version_id": version_id, "now": now()}
+            where = {
+                "namespace": namespace,
+                "doc_id": doc_id,
+                "version_id": version_id,
+                "now": now(),
+            }
             if version_id is None:
-                db.execute("UPDATE documents SET status = 'deleted', live_version = NULL, wanted_version = NULL, pinned = 0, "
-                           "updated_at = :now WHERE namespace = :namespace AND doc_id = :doc_id", where)  # fmt: skip
+                db.execute(
+                    "UPDATE documents SET status = 'deleted', live_version = NULL, wanted_version ="
+                    " NULL, pinned = 0, updated_at = :now WHERE namespace = :namespace AND doc_id ="
+                    " :doc_id",
+                    where,
+                )
             else:
-                db.execute("UPDATE documents SET live_version = NULL, pinned = 0, status = 'retired', updated_at = :now "
-                           "WHERE namespace = :namespace AND doc_id = :doc_id AND live_version = :version_id", where)  # fmt: skip
-                db.execute("UPDATE documents SET wanted_version = NULL WHERE namespace = :namespace AND doc_id = :doc_id "
-                           "AND wanted_version = :version_id", where)  # fmt: skip
-        return next(t for t in self.tombstones(namespace, since=sequence - 1) if t.sequence == sequence)
+                db.execute(
+                    "UPDATE documents SET live_version = NULL, pinned = 0, status = 'retired',"
+                    " updated_at = :now WHERE namespace = :namespace AND doc_id = :doc_id AND"
+                    " live_version = :version_id",
+                    where,
+                )
+                db.execute(
+                    "UPDATE documents SET wanted_version = NULL WHERE namespace = :namespace AND"
+                    " doc_id = :doc_id AND wanted_version = :version_id",
+                    where,
+                )
+        return next(
+            t for t in self.tombstones(namespace, since=sequence - 1) if t.sequence == sequence
+        )
 
     def tombstones(self, namespace: str, *, since: int | None = None) -> list[Tombstone]:
-        """Deletions in force, oldest first; with `since` those after that sequence, lifted ones too: what a release of then must hide."""
+        """Deletions in force, oldest first; with `since` those after that sequence, lifted ones
+        too: what a release of then must hide.
+        """
         if since is None:
-            return self._select(Tombstone, "deletions", {"namespace": namespace, "lifted_at": ""}, "sequence")
-        return self._select(Tombstone, "deletions", {"namespace": namespace}, "sequence", f"sequence > {int(since)}")
+            return self._select(
+                Tombstone, "deletions", {"namespace": namespace, "lifted_at": ""}, "sequence"
+            )
+        return self._select(
+            Tombstone, "deletions", {"namespace": namespace}, "sequence", f"sequence > {int(since)}"
+        )
 
     def deletion_sequence(self, namespace: str) -> int:
-        """The sequence of the newest deletion, 0 without one; a release records it before it reads what is live."""
-        row = self._db().execute("SELECT COALESCE(MAX(sequence), 0) FROM deletions WHERE namespace = ?", (namespace,)).fetchone()
+        """The sequence of the newest deletion, 0 without one; a release records it before it reads
+        what is live.
+        """
+        row = (
+            self._db()
+            .execute(
+                "SELECT COALESCE(MAX(sequence), 0) FROM deletions WHERE namespace = ?", (namespace,)
+            )
+            .fetchone()
+        )
         return int(row[0])
 
     def purge(self, version_ids: Sequence[str]) -> None:
         """Versions whose data is about to go; their rows stay, as history."""
         with self._write() as db:
-            db.executemany("UPDATE versions SET status = 'purged' WHERE version_id = ?", [(version_id,) for version_id in version_ids])
+            db.executemany(
+                "UPDATE versions SET status = 'purged' WHERE version_id = ?",
+                [(version_id,) for version_id in version_ids],
+            )
 
-    def scrub(self, namespace: str, doc_id: str, version_ids: Sequence[str], *, whole: bool) -> None:
-        """Leave no word of these versions, and with `whole` none of their document: titles, tags, metadata, figures, reasons, edits.
+    def scrub(
+        self, namespace: str, doc_id: str, version_ids: Sequence[str], *, whole: bool
+    ) -> None:
+        """Leave no word of these versions, and with `whole` none of their document: titles, tags,
+        metadata, figures, reasons, edits.
 
-        Ids, hashes and names of files stay. `compact` afterwards leaves nothing of it in the file either.
+        Ids, hashes and names of files stay. `compact` afterwards leaves nothing of it in the file
+        either.
         """
         where = {"namespace": namespace, "doc_id": doc_id}
         with self._write() as db:
             for version_id in version_ids:
-                db.execute("UPDATE versions SET counts = '{}', code = '', reason = '', edition = '' WHERE version_id = ?", (version_id,))
+                db.execute(
+                    "UPDATE versions SET counts = '{}', code = '', reason = '', edition = '' WHERE"
+                    " version_id = ?",
+                    (version_id,),
+                )
                 db.execute("DELETE FROM editions WHERE version_id = ?", (version_id,))
                 db.execute("UPDATE job_items SET reason = '' WHERE version_id = ?", (version_id,))
                 db.execute("DELETE FROM drafts WHERE version_id = ?", (version_id,))
-            db.execute("UPDATE documents SET title = '' WHERE namespace = :namespace AND doc_id = :doc_id AND live_version IS NULL", where)
+            db.execute(
+                "UPDATE documents SET title = '' WHERE namespace = :namespace AND doc_id = :doc_id"
+                " AND live_version IS NULL",
+                where,
+            )
             if whole:
-                db.execute("UPDATE documents SET tags = '[]', categories = '[]', metadata = '{}', origin = '' "
-                           "WHERE namespace = :namespace AND doc_id = :doc_id", where)  # fmt: skip
+                db.execute(
+                    "UPDATE documents SET tags = '[]', categories = '[]', metadata = '{}', origin ="
+                    " '' WHERE namespace = :namespace AND doc_id = :doc_id",
+                    where,
+                )
                 db.execute("UPDATE job_items SET reason = '' WHERE doc_id = :doc_id", where)
-                db.execute("DELETE FROM drafts WHERE namespace = :namespace AND doc_id = :doc_id", where)
-            for job_id, made in _jobs_without_words(db, namespace, doc_id, version_ids, whole=whole):
+                db.execute(
+                    "DELETE FROM drafts WHERE namespace = :namespace AND doc_id = :doc_id", where
+                )
+            for job_id, made in _jobs_without_words(
+                db, namespace, doc_id, version_ids, whole=whole
+            ):
                 assignments = ", ".join(f"{column} = ?" for column in made)
-                db.execute(f"UPDATE jobs SET {assignments} WHERE job_id = ?", (*made.values(), job_id))
+                db.execute(
+                    f"UPDATE jobs SET {assignments} WHERE job_id = ?", (*made.values(), job_id)
+                )
 
-    def words_left(self, namespace: str, doc_id: str, version_ids: Sequence[str], *, whole: bool) -> dict[str, int]:
-        """How many rows of each table hold words of these versions, and with `whole` of their document; what `scrub` would empty."""
+    def words_left(
+        self, namespace: str, doc_id: str, version_ids: Sequence[str], *, whole: bool
+    ) -> dict[str, int]:
+        """How many rows of each table hold words of these versions, and with `whole` of their
+        document; what `scrub` would empty.
+        """
         marks = ", ".join("?" * len(version_ids))
         own, document = f"version_id IN ({marks})", "namespace = ? AND doc_id = ?"
         counted = {
-            "versions": (f"{own} AND (counts != '{{}}' OR reason != '' OR edition != '')", tuple(version_ids)),
+            "versions": (
+                f"{own} AND (counts != '{{}}' OR reason != '' OR edition != '')",
+                tuple(version_ids),
+            ),
             "editions": (own, tuple(version_ids)),
             "drafts": (f"{own} OR (? AND {document})", (*version_ids, whole, namespace, doc_id)),
-            "job_items": (f"reason != '' AND ({own} OR (? AND doc_id = ?))", (*version_ids, whole, doc_id)),
-            "documents": (f"? AND {document} AND (title != '' OR tags != '[]' OR categories != '[]' OR metadata != '{{}}' OR origin != '')",
-                          (whole, namespace, doc_id)),
-        }  # fmt: skip
+            "job_items": (
+                f"reason != '' AND ({own} OR (? AND doc_id = ?))",
+                (*version_ids, whole, doc_id),
+            ),
+            "documents": (
+                (
+                    f"? AND {document} AND (title != '' OR tags != '[]' OR categories != '[]' OR"
+                    " metadata != '{}' OR origin != '')"
+                ),
+                (whole, namespace, doc_id),
+            ),
+        }
         db = self._db()
-        found = {table: int(db.execute(f"SELECT count(*) FROM {table} WHERE {where}", parameters).fetchone()[0])
-                 for table, (where, parameters) in counted.items()}  # fmt: skip
-        return {**found, "jobs": len(_jobs_without_words(db, namespace, doc_id, version_ids, whole=whole))}
+        found = {
+            table: int(
+                db.execute(f"SELECT count(*) FROM {table} WHERE {where}", parameters).fetchone()[0]
+            )
+            for table, (where, parameters) in counted.items()
+        }
+        return {
+            **found,
+            "jobs": len(_jobs_without_words(db, namespace, doc_id, version_ids, whole=whole)),
+        }
 
     def compact(self) -> bool:
-        """Write the file anew, so that nothing that was overwritten or dropped is left in it or beside it.
+        """Write the file anew, so that nothing that was overwritten or dropped is left in it or
+        beside it.
 
         False when another process reads just now, so that what it reads could not be emptied.
         """
@@ -288,7 +500,7 @@ class Ledger(Database):
         db.execute("VACUUM")
         return not db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
 
-    # --- drafts ------------------------------------------------------------------------------------------------------
+    # --- drafts ----------------------------------------------------------------------------------
 
     def drafts(self, namespace: str, doc_id: str | None = None) -> list[Draft]:
         """Drafts by document."""
@@ -296,7 +508,11 @@ class Ledger(Database):
 
     def put_draft(self, draft: Draft) -> None:
         """Add or replace the draft of a document."""
-        self._upsert("drafts", dataclasses.replace(draft, created_at=draft.created_at or now(), updated_at=now()), ("namespace", "doc_id"))
+        self._upsert(
+            "drafts",
+            dataclasses.replace(draft, created_at=draft.created_at or now(), updated_at=now()),
+            ("namespace", "doc_id"),
+        )
 
     def drop_draft(self, namespace: str, doc_id: str) -> None:
         """Forget the draft of a document."""
@@ -304,28 +520,53 @@ class Ledger(Database):
             db.execute("DELETE FROM drafts WHERE namespace = ? AND doc_id = ?", (namespace, doc_id))
 
     def put_edition(self, version_id: str, edition: str, operations: Sequence[Json]) -> None:
-        """Record the operations that make an edition of a version, and that the version is read in it from now on; '' for none."""
+        """Record the operations that make an edition of a version, and that the version is read in
+        it from now on; '' for none.
+        """
         with self._write() as db:
             if edition:
-                db.execute("INSERT OR IGNORE INTO editions VALUES (?, ?, ?, ?)", (edition, version_id, stored(list(operations)), now()))
-            db.execute("UPDATE versions SET edition = ? WHERE version_id = ?", (edition, version_id))
+                db.execute(
+                    "INSERT OR IGNORE INTO editions VALUES (?, ?, ?, ?)",
+                    (edition, version_id, stored(list(operations)), now()),
+                )
+            db.execute(
+                "UPDATE versions SET edition = ? WHERE version_id = ?", (edition, version_id)
+            )
 
     def operations(self, version_id: str, edition: str) -> tuple[Json, ...]:
         """The operations that make an edition of a version. Raises NotFoundError."""
-        row = self._db().execute("SELECT operations FROM editions WHERE version_id = ? AND edition = ?", (version_id, edition)).fetchone()
+        row = (
+            self._db()
+            .execute(
+                "SELECT operations FROM editions WHERE version_id = ? AND edition = ?",
+                (version_id, edition),
+            )
+            .fetchone()
+        )
         if row is None:
             raise NotFoundError(f"version {version_id!r} has no edition {edition!r}")
         return tuple(json.loads(row[0]))
 
-    # --- jobs --------------------------------------------------------------------------------------------------------
+    # --- jobs ------------------------------------------------------------------------------------
 
     def add_job(self, kind: str, namespace: str, args: Json, items: Sequence[JobItem] = ()) -> Job:
         """A new job in state `queued`."""
-        job = Job(job_id="job_" + uuid.uuid4().hex[:16], kind=kind, namespace=namespace, args=args, created_at=now())
+        job = Job(
+            job_id="job_" + uuid.uuid4().hex[:16],
+            kind=kind,
+            namespace=namespace,
+            args=args,
+            created_at=now(),
+        )
         with self._write() as db:
             put(db, "jobs", job, ("job_id",))
             for item in items:
-                put(db, "job_items", dataclasses.replace(item, job_id=job.job_id), ("job_id", "source_uri"))
+                put(
+                    db,
+                    "job_items",
+                    dataclasses.replace(item, job_id=job.job_id),
+                    ("job_id", "source_uri"),
+                )
         return job
 
     def job(self, job_id: str) -> Job:
@@ -335,68 +576,105 @@ class Ledger(Database):
             raise NotFoundError(f"no job {job_id!r}")
         return found[0]
 
-    def jobs(self, namespace: str | None = None, limit: int = 50, *, state: str | None = None, dead: bool = False) -> list[Job]:
+    def jobs(
+        self,
+        namespace: str | None = None,
+        limit: int = 50,
+        *,
+        state: str | None = None,
+        dead: bool = False,
+    ) -> list[Job]:
         """At most `limit` jobs, newest first; with `dead` those that gave a document up."""
         condition = "job_id IN (SELECT job_id FROM job_items WHERE state = 'dead')" if dead else "1"
         newest = f"created_at DESC, rowid DESC LIMIT {limit:d}"
-        return self._select(Job, "jobs", {"namespace": namespace, "state": state}, newest, condition)
+        return self._select(
+            Job, "jobs", {"namespace": namespace, "state": state}, newest, condition
+        )
 
     def job_items(self, job_id: str) -> list[JobItem]:
         """The documents of a job with their states."""
         return self._select(JobItem, "job_items", {"job_id": job_id}, "source_uri")
 
     def update_job(self, job_id: str, *, only_from: Sequence[str] = (), **changes: Any) -> bool:
-        """Set columns of a job: state, progress, result, reason, pid, process, heartbeat_at, trace_id, started_at, ended_at.
+        """Set columns of a job: state, progress, result, reason, pid, process, heartbeat_at,
+        trace_id, started_at, ended_at.
 
         With `only_from` a job in none of those states is left alone, and the answer is False.
         """
-        values = {key: json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value for key, value in changes.items()}
+        values = {
+            key: json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
+            for key, value in changes.items()
+        }
         with self._write() as db:
             assignments = ", ".join(f"{key} = ?" for key in values)
             states = f" AND state IN ({', '.join('?' * len(only_from))})" if only_from else ""
-            found = db.execute(f"UPDATE jobs SET {assignments} WHERE job_id = ?{states}", (*values.values(), job_id, *only_from))
+            found = db.execute(
+                f"UPDATE jobs SET {assignments} WHERE job_id = ?{states}",
+                (*values.values(), job_id, *only_from),
+            )
             return found.rowcount > 0
 
-    def update_job_item(self, job_id: str, version_id: str, state: str, code: str = "", reason: str = "") -> None:
-        """Set the state of one document of a job; a failure counts as an attempt, a reason without a code is a note and stays."""
+    def update_job_item(
+        self, job_id: str, version_id: str, state: str, code: str = "", reason: str = ""
+    ) -> None:
+        """Set the state of one document of a job; a failure counts as an attempt, a reason without
+        a code is a note and stays.
+        """
         with self._write() as db:
-            db.execute("UPDATE job_items SET state = ?, reason = iif(code = '' AND ? = '', reason, ?), code = ?, attempts = attempts + ? "
-                       "WHERE job_id = ? AND version_id = ?",
-                       (state, reason, reason, code, state in ("failed", "dead"), job_id, version_id))  # fmt: skip
+            db.execute(
+                "UPDATE job_items SET state = ?, reason = iif(code = '' AND ? = '', reason, ?),"
+                " code = ?, attempts = attempts + ? WHERE job_id = ? AND version_id = ?",
+                (state, reason, reason, code, state in ("failed", "dead"), job_id, version_id),
+            )
 
     def settle_job_items(self, job_id: str, state: str, code: str, reason: str) -> None:
         """Give the documents of a job that are still queued a final state."""
         with self._write() as db:
-            db.execute("UPDATE job_items SET state = ?, code = ?, reason = ? WHERE job_id = ? AND state = 'queued'",
-                       (state, code, reason, job_id))  # fmt: skip
+            db.execute(
+                "UPDATE job_items SET state = ?, code = ?, reason = ? WHERE job_id = ? AND state ="
+                " 'queued'",
+                (state, code, reason, job_id),
+            )
 
-    # --- releases ----------------------------------------------------------------------------------------------------
+    # --- releases --------------------------------------------------------------------------------
 
     def put_release(self, release: Release) -> None:
         """Add or replace a release row."""
         self._upsert("releases", release, ("namespace", "release_id"))
 
     def update_release(self, namespace: str, release_id: str, **changes: Any) -> None:
-        """Set columns of a release: state, published_at, pinned. Raises NotFoundError for one that the ledger does not know."""
+        """Set columns of a release: state, published_at, pinned. Raises NotFoundError for one that
+        the ledger does not know.
+        """
         with self._write() as db:
             assignments = ", ".join(f"{key} = ?" for key in changes)
-            found = db.execute(f"UPDATE releases SET {assignments} WHERE namespace = ? AND release_id = ?",
-                               (*changes.values(), namespace, release_id))  # fmt: skip
+            found = db.execute(
+                f"UPDATE releases SET {assignments} WHERE namespace = ? AND release_id = ?",
+                (*changes.values(), namespace, release_id),
+            )
             if not found.rowcount:
-                raise NotFoundError(f"no release {release_id!r} of namespace {namespace!r} in the ledger; `rag releases list` shows them",
-                                    code="unknown_release")  # fmt: skip
+                raise NotFoundError(
+                    f"no release {release_id!r} of namespace {namespace!r} in the ledger; `rag"
+                    " releases list` shows them",
+                    code="unknown_release",
+                )
 
     def releases(self, namespace: str) -> list[Release]:
         """Releases, newest first."""
-        return self._select(Release, "releases", {"namespace": namespace}, "created_at DESC, rowid DESC")
+        return self._select(
+            Release, "releases", {"namespace": namespace}, "created_at DESC, rowid DESC"
+        )
 
 
 def require(path: Path) -> None:
-    """Raises IntegrityError `no_ledger` where releases are published and the ledger that knows what was deleted is not there."""
+    """Raises IntegrityError `no_ledger` where releases are published and the ledger that knows what
+    was deleted is not there.
+    """
     if not path.is_file() and any(path.parent.glob("releases/*/CURRENT")):
         raise IntegrityError(
-            f"{path} is gone, and nobody else knows which documents were deleted: nothing is shown of the releases beside it. Put the "
-            "ledger back from a backup, or move the folder releases/ away and ingest the documents anew",
+            f"{path} is gone, and nobody else knows which documents were deleted: nothing is shown"
+            " of the releases beside it. Put the ledger back from a backup, or move the folder"
+            " releases/ away and ingest the documents anew",
             code="no_ledger",
         )
 
@@ -404,16 +682,28 @@ def require(path: Path) -> None:
 def _jobs_without_words(
     db: sqlite3.Connection, namespace: str, doc_id: str, version_ids: Sequence[str], *, whole: bool
 ) -> list[tuple[str, dict[str, str]]]:
-    """(job_id, the columns that change) of the jobs that quote versions, or with `whole` their document, as they are without the quotes.
+    """(job_id, the columns that change) of the jobs that quote versions, or with `whole` their
+    document, as they are without the quotes.
 
-    Quoted are the operations of a draft, what a file was to be taken with, warnings, progress and the reason of the end.
+    Quoted are the operations of a draft, what a file was to be taken with, warnings, progress and
+    the reason of the end.
     """
-    row = db.execute("SELECT source_uri FROM documents WHERE namespace = ? AND doc_id = ?", (namespace, doc_id)).fetchone()
+    row = db.execute(
+        "SELECT source_uri FROM documents WHERE namespace = ? AND doc_id = ?", (namespace, doc_id)
+    ).fetchone()
     uri = row[0] if row else doc_id
     found = []
-    names = {form for name in (uri, *version_ids) for form in (name, json.dumps(name, ensure_ascii=False)[1:-1])}
-    told = " OR ".join(["instr(args || ' ' || result || ' ' || progress || ' ' || reason, ?)"] * len(names))
-    asked = f"SELECT job_id, args, result, progress, reason FROM jobs WHERE namespace = ? AND ({told})"
+    names = {
+        form
+        for name in (uri, *version_ids)
+        for form in (name, json.dumps(name, ensure_ascii=False)[1:-1])
+    }
+    told = " OR ".join(
+        ["instr(args || ' ' || result || ' ' || progress || ' ' || reason, ?)"] * len(names)
+    )
+    asked = (
+        f"SELECT job_id, args, result, progress, reason FROM jobs WHERE namespace = ? AND ({told})"
+    )
     for job_id, *told_by in db.execute(asked, (namespace, *sorted(names))).fetchall():
         before = {
             "args": json.loads(told_by[0]),
@@ -422,23 +712,41 @@ def _jobs_without_words(
             "reason": told_by[3],
         }
         args, result, progress, reason = before.values()
-        after = {"args": _args_without(args, uri, version_ids, whole=whole), "result": result, "progress": progress, "reason": reason}
+        after = {
+            "args": _args_without(args, uri, version_ids, whole=whole),
+            "result": result,
+            "progress": progress,
+            "reason": reason,
+        }
         if "warnings" in result:
-            after["result"] = {**result, "warnings": [told for told in result["warnings"] if not told.startswith(f"{uri}: ")]}
+            after["result"] = {
+                **result,
+                "warnings": [
+                    told for told in result["warnings"] if not told.startswith(f"{uri}: ")
+                ],
+            }
         if str(progress.get("message", "")).startswith(f"{uri}: "):
             after["progress"] = {**progress, "message": ""}
         if any(name in reason for name in (uri, *version_ids)):
             after["reason"] = ERASED
-        if changed := {name: stored(value) for name, value in after.items() if value != before[name]}:
+        if changed := {
+            name: stored(value) for name, value in after.items() if value != before[name]
+        }:
             found.append((job_id, changed))
     return found
 
 
 def _args_without(args: Json, uri: str, version_ids: Sequence[str], *, whole: bool) -> Json:
-    """The arguments of a job without what was written by hand or given along for the versions of a document."""
+    """The arguments of a job without what was written by hand or given along for the versions of a
+    document.
+    """
     made = dict(args)
     if "drafted" in args:
-        made["drafted"] = {version_id: operations for version_id, operations in args["drafted"].items() if version_id not in version_ids}
+        made["drafted"] = {
+            version_id: operations
+            for version_id, operations in args["drafted"].items()
+            if version_id not in version_ids
+        }
     if whole and uri in args.get("places", {}):
         made["places"] = {name: path for name, path in args["places"].items() if name != uri}
         made["options"] = args.get("options") if made["places"] else {}

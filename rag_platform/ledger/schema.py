@@ -1,6 +1,7 @@
 """The tables of the ledger, how an older ledger becomes one of today, and how records become rows.
 
-Rows of the ledger that no stage reads: where documents come from, what was done, published and deleted.
+Rows of the ledger that no stage reads: where documents come from, what was done, published and
+deleted.
 """
 
 from __future__ import annotations
@@ -63,9 +64,11 @@ CREATE TABLE deletions (
     mode TEXT NOT NULL, created_at TEXT NOT NULL, lifted_at TEXT NOT NULL)
 """
 
-# What each version of the schema changed; a new ledger goes through all of them, so that there is one way to today's tables.
+# What each version of the schema changed; a new ledger goes through all of them, so that there is
+# one way to today's tables.
 _CHANGES = {
-    2: """
+    2: (
+        """
 ALTER TABLE sources ADD COLUMN on_gone TEXT NOT NULL DEFAULT 'retire';
 ALTER TABLE documents ADD COLUMN wanted_version TEXT;
 UPDATE documents SET wanted_version = COALESCE((SELECT v.version_id FROM versions v WHERE v.namespace = documents.namespace
@@ -80,11 +83,14 @@ CREATE TABLE drafts (
 CREATE TABLE editions (
     edition TEXT NOT NULL, version_id TEXT NOT NULL, operations TEXT NOT NULL, created_at TEXT NOT NULL,
     PRIMARY KEY (version_id, edition))
-""",
-    3: """
+"""
+    ),
+    3: (
+        """
 ALTER TABLE jobs ADD COLUMN process TEXT NOT NULL DEFAULT '{}';
 ALTER TABLE jobs ADD COLUMN heartbeat_at TEXT NOT NULL DEFAULT ''
-""",
+"""
+    ),
 }
 
 
@@ -97,9 +103,11 @@ class Database:
     """One SQLite file in WAL mode: one connection a thread, every write one transaction."""
 
     def __init__(self, path: Path) -> None:
-        """Open the ledger, create it, or bring an older one up to date; one that cannot be written is opened for reading.
+        """Open the ledger, create it, or bring an older one up to date; one that cannot be written
+        is opened for reading.
 
-        Raises SchemaVersionError when a newer program wrote it, or an older one where it cannot be brought up to date.
+        Raises SchemaVersionError when a newer program wrote it, or an older one where it cannot be
+        brought up to date.
         """
         self.path = path
         self._local = threading.local()
@@ -111,24 +119,37 @@ class Database:
             raise read_only(path.parent)
         path.parent.mkdir(parents=True, exist_ok=True)
         with self._write() as db:
-            db.execute("CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
+            db.execute(
+                "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)"
+            )
             row = db.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
             found = int(row[0]) if row else 0
             if found > SCHEMA_VERSION:
                 raise SchemaVersionError(
-                    f"{path} has ledger schema {found}, this program knows {SCHEMA_VERSION}: use the one that wrote it"
+                    f"{path} has ledger schema {found}, this program knows {SCHEMA_VERSION}: use"
+                    " the one that wrote it"
                 )
             for version in range(found + 1, SCHEMA_VERSION + 1):
                 for statement in filter(str.strip, _CHANGES.get(version, _SCHEMA).split(";")):
                     db.execute(statement)
             if found < SCHEMA_VERSION:
-                db.execute("INSERT OR REPLACE INTO meta VALUES ('schema_version', ?)", (str(SCHEMA_VERSION),))
+                db.execute(
+                    "INSERT OR REPLACE INTO meta VALUES ('schema_version', ?)",
+                    (str(SCHEMA_VERSION),),
+                )
 
     def _require_today(self) -> None:
         row = self._db().execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
         if (found := int(row[0]) if row else 0) != SCHEMA_VERSION:
-            remedy = "use the one that wrote it" if found > SCHEMA_VERSION else "run `rag status` once where it can be written"
-            raise SchemaVersionError(f"{self.path} has ledger schema {found}, this program reads {SCHEMA_VERSION}: {remedy}")
+            remedy = (
+                "use the one that wrote it"
+                if found > SCHEMA_VERSION
+                else "run `rag status` once where it can be written"
+            )
+            raise SchemaVersionError(
+                f"{self.path} has ledger schema {found}, this program reads {SCHEMA_VERSION}:"
+                f" {remedy}"
+            )
 
     def close(self) -> None:
         """Close this thread's connection."""
@@ -150,7 +171,8 @@ class Database:
             db = sqlite3.connect(self.path, timeout=30, isolation_level=None)
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = NORMAL")
-            db.execute("PRAGMA secure_delete = ON")  # what is overwritten is overwritten on disk, whatever SQLite was built with
+            # what is overwritten is overwritten on disk, whatever SQLite was built with
+            db.execute("PRAGMA secure_delete = ON")
             self._local.db = db
         return db
 
@@ -173,55 +195,92 @@ class Database:
         with self._write() as db:
             put(db, table, record, keys)
 
-    def _select(self, record: type[RecordT], table: str, where: dict[str, Any], order: str, condition: str = "1") -> list[RecordT]:
+    def _select(
+        self,
+        record: type[RecordT],
+        table: str,
+        where: dict[str, Any],
+        order: str,
+        condition: str = "1",
+    ) -> list[RecordT]:
         given = {key: value for key, value in where.items() if value is not None}
         clause = " AND ".join([condition, *(f"{key} = ?" for key in given)])
-        rows = self._db().execute(f"SELECT {columns(record)} FROM {table} WHERE {clause} ORDER BY {order}", tuple(given.values()))
+        rows = self._db().execute(
+            f"SELECT {columns(record)} FROM {table} WHERE {clause} ORDER BY {order}",
+            tuple(given.values()),
+        )
         kinds = _kinds(cast(Any, record))
         return [_record(record, kinds, row) for row in rows]
 
 
 def columns(record: type[Any], alias: str = "") -> str:
     """The columns of a record in field order, for a SELECT."""
-    return ", ".join(f"{alias}.{field.name}" if alias else field.name for field in dataclasses.fields(record))
+    return ", ".join(
+        f"{alias}.{field.name}" if alias else field.name for field in dataclasses.fields(record)
+    )
 
 
 def select_unless(
-    db: sqlite3.Connection, one: type[RecordT], other: type[OtherT], sql: str, values: Sequence[Any], known: Mapping[str, str]
+    db: sqlite3.Connection,
+    one: type[RecordT],
+    other: type[OtherT],
+    sql: str,
+    values: Sequence[Any],
+    known: Mapping[str, str],
 ) -> tuple[list[tuple[RecordT, OtherT]], dict[str, str]]:
     """(the pairs of records whose rows are not `known`, the fingerprint of all rows by key).
 
-    The SELECT gives a key and the columns of both records as one JSON array: rows are compared as they are stored, for making records of
-    those that nobody changed would take most of the time.
+    The SELECT gives a key and the columns of both records as one JSON array: rows are compared as
+    they are stored, for making records of those that nobody changed would take most of the time.
     """
-    width, kinds = len(dataclasses.fields(cast(Any, one))), (_kinds(cast(Any, one)), _kinds(cast(Any, other)))
+    width, kinds = (
+        len(dataclasses.fields(cast(Any, one))),
+        (
+            _kinds(cast(Any, one)),
+            _kinds(cast(Any, other)),
+        ),
+    )
     found: list[tuple[RecordT, OtherT]] = []
     marks: dict[str, str] = {}
     for key, stored_row in db.execute(sql, values):
         mark = marks[key] = hashlib.sha256(stored_row.encode()).hexdigest()[:16]
         if known.get(key) != mark:
             row = json.loads(stored_row)
-            found.append((_record(one, kinds[0], row[:width]), _record(other, kinds[1], row[width:])))
+            found.append(
+                (_record(one, kinds[0], row[:width]), _record(other, kinds[1], row[width:]))
+            )
     return found, marks
 
 
-def put(db: sqlite3.Connection, table: str, record: Any, keys: Sequence[str], keep: Sequence[str] = ()) -> None:
+def put(
+    db: sqlite3.Connection, table: str, record: Any, keys: Sequence[str], keep: Sequence[str] = ()
+) -> None:
     """Insert a record, or update the row of equal keys except its `keep` columns."""
     values = {f.name: stored(getattr(record, f.name)) for f in dataclasses.fields(record)}
-    updates = ", ".join(f"{name} = excluded.{name}" for name in values if name not in keys and name not in keep)
-    db.execute(f"INSERT INTO {table} ({', '.join(values)}) VALUES ({', '.join('?' * len(values))}) "
-               f"ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {updates}", tuple(values.values()))  # fmt: skip
+    updates = ", ".join(
+        f"{name} = excluded.{name}" for name in values if name not in keys and name not in keep
+    )
+    db.execute(
+        f"INSERT INTO {table} ({', '.join(values)}) VALUES ({', '.join('?' * len(values))}) "
+        f"ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {updates}",
+        tuple(values.values()),
+    )
 
 
 def stored(value: Any) -> Any:
     """A field's value as a column holds it: JSON text for what is no scalar."""
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, tuple, list)) else value
+    return (
+        json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, tuple, list)) else value
+    )
 
 
 @functools.cache
 def _kinds(record: Any) -> list[tuple[int, str]]:
     """Positions of the fields whose stored form is not their value, and what they are."""
-    kinds = ((position, str(field.type).partition("[")[0]) for position, field in enumerate(dataclasses.fields(record)))
+    kinds = (
+        (position, str(field.type).partition("[")[0])
+        for position, field in enumerate(dataclasses.fields(record))
+    )
     return [(position, kind) for position, kind in kinds if kind in ("tuple", "Json", "bool")]
 
 
@@ -230,7 +289,8 @@ def _record(record: type[RecordT], kinds: Sequence[tuple[int, str]], row: Sequen
     for position, kind in kinds:
         value = values[position]
         if kind == "tuple":
-            values[position] = () if value == "[]" else tuple(parse_json(value))  # most are empty, and a library has thousands
+            # most are empty, and a library has thousands
+            values[position] = () if value == "[]" else tuple(parse_json(value))
         elif kind == "Json":
             values[position] = {} if value == "{}" else parse_json(value)
         else:
@@ -257,7 +317,9 @@ class Job:
     """One piece of writing work, run in a child process."""
 
     job_id: str
-    kind: str  # ingest | rebuild | edit | live | delete | gc | draft; of Dagster's own runs: ingest | release | sync
+    # ingest | rebuild | edit | live | delete | gc | draft; of Dagster's own runs: ingest | release
+    # | sync
+    kind: str
     namespace: str
     state: str = "queued"  # queued | running | cancelling | done | partly | failed | cancelled
     args: Json = field(default_factory=dict)
@@ -269,7 +331,8 @@ class Job:
     created_at: str = ""
     started_at: str = ""
     ended_at: str = ""
-    process: Json = field(default_factory=dict)  # host, boot_id and pid_namespace in which `pid` counts, and when it started
+    # host, boot_id and pid_namespace in which `pid` counts, and when it started
+    process: Json = field(default_factory=dict)
     heartbeat_at: str = ""  # when the process said last that it lives
 
 
@@ -307,7 +370,8 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """A deletion of a document or of one version; every release built before it hides what it names, for good.
+    """A deletion of a document or of one version; every release built before it hides what it
+    names, for good.
 
     `lifted_at` says since when the document may be in later releases again.
     """
@@ -323,13 +387,16 @@ class Tombstone:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Edits of a document's chunks by hand; a document has one, and publishing it makes an edition of the version."""
+    """Edits of a document's chunks by hand; a document has one, and publishing it makes an edition
+    of the version.
+    """
 
     namespace: str
     doc_id: str
     version_id: str  # whose chunks the operations name
     operations: tuple[Json, ...] = ()  # in the order they were made
-    conflicts: tuple[Json, ...] = ()  # operations whose chunks the newest version no longer has, with the reason
+    # operations whose chunks the newest version no longer has, with the reason
+    conflicts: tuple[Json, ...] = ()
     state: str = "open"  # open | published
     created_at: str = ""
     updated_at: str = ""

@@ -1,4 +1,5 @@
-"""ZIP containers: what kind of document lies in one, and refusing bombs before anything is unpacked.
+"""ZIP containers: what kind of document lies in one, and refusing bombs before anything is
+unpacked.
 
 What is wrong with a file, in words of people: parsers raise whatever they raise on damaged files.
 """
@@ -30,7 +31,9 @@ _MIMETYPES = {
 
 
 def zip_kind(path: Path) -> str:
-    """The suffix that fits what lies in a ZIP (.docx, .xlsx, .pptx, .odt, .ods, .odp, .epub): `.zip` for any other, "" for a broken one."""
+    """The suffix that fits what lies in a ZIP (.docx, .xlsx, .pptx, .odt, .ods, .odp, .epub):
+    `.zip` for any other, "" for a broken one.
+    """
     try:
         require_small_directory(path)
         with zipfile.ZipFile(path) as archive:
@@ -42,29 +45,53 @@ def zip_kind(path: Path) -> str:
             if "mimetype" in names and archive.getinfo("mimetype").file_size < 200:
                 return _MIMETYPES.get(archive.read("mimetype").strip(), ".zip")
             return ".zip"
-    except (DocumentError, zipfile.BadZipFile, OSError, ValueError, NotImplementedError, RuntimeError):
+    except (
+        DocumentError,
+        zipfile.BadZipFile,
+        OSError,
+        ValueError,
+        NotImplementedError,
+        RuntimeError,
+    ):
         return ""
 
 
-def require_office(path: Path, suffix: str, *, max_ratio: float = MAX_RATIO, max_unpacked_bytes: int = MAX_UNPACKED_BYTES) -> None:
+def require_office(
+    path: Path,
+    suffix: str,
+    *,
+    max_ratio: float = MAX_RATIO,
+    max_unpacked_bytes: int = MAX_UNPACKED_BYTES,
+) -> None:
     """Nothing for a sane container that holds what the suffix (.docx, .xlsx) says.
 
-    Raises DocumentError as `require_sane`; `unsupported_type` for what is something else, `encrypted` for a document with a password.
+    Raises DocumentError as `require_sane`; `unsupported_type` for what is something else,
+    `encrypted` for a document with a password.
     """
     with open(path, "rb") as opened:
         head = opened.read(8)
         if head == OLE_MAGIC:
-            if "EncryptedPackage".encode("utf-16-le") in opened.read(4 * 1024 * 1024) or _ends_with_directory(path):
-                raise DocumentError("the document is encrypted; save it without a password", code="encrypted")
+            if "EncryptedPackage".encode("utf-16-le") in opened.read(
+                4 * 1024 * 1024
+            ) or _ends_with_directory(path):
+                raise DocumentError(
+                    "the document is encrypted; save it without a password", code="encrypted"
+                )
             raise DocumentError(
-                f"the content is an old Office file (.doc, .xls) under another name; save it as {suffix}", code="unsupported_type"
+                "the content is an old Office file (.doc, .xls) under another name; save it as"
+                f" {suffix}",
+                code="unsupported_type",
             )
     if not head.startswith(b"PK"):
-        raise DocumentError(f"the content is no {suffix} file whatever its name says; give it its true suffix", code="unsupported_type")
+        raise DocumentError(
+            f"the content is no {suffix} file whatever its name says; give it its true suffix",
+            code="unsupported_type",
+        )
     require_sane(path, max_ratio=max_ratio, max_unpacked_bytes=max_unpacked_bytes)
     if (kind := zip_kind(path)) != suffix:
         raise DocumentError(
-            f"the container holds no {suffix} document (it looks like {kind or 'a damaged ZIP'}); export it again as {suffix}",
+            f"the container holds no {suffix} document (it looks like {kind or 'a damaged ZIP'});"
+            f" export it again as {suffix}",
             code="broken_file",
         )
 
@@ -76,44 +103,65 @@ def _ends_with_directory(path: Path) -> bool:
         return "EncryptedPackage".encode("utf-16-le") in opened.read()
 
 
-def require_sane(path: Path, *, max_ratio: float = MAX_RATIO, max_unpacked_bytes: int = MAX_UNPACKED_BYTES) -> None:
+def require_sane(
+    path: Path, *, max_ratio: float = MAX_RATIO, max_unpacked_bytes: int = MAX_UNPACKED_BYTES
+) -> None:
     """Nothing for an archive that is safe to unpack; only its directory is read.
 
-    Raises DocumentError: `broken_file`, `encrypted`, `archive_bomb` for too many entries, too much content, or too high a ratio.
+    Raises DocumentError: `broken_file`, `encrypted`, `archive_bomb` for too many entries, too much
+    content, or too high a ratio.
     """
     require_small_directory(path)
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        raise DocumentError(f"its ZIP container is damaged ({error}); export the document again", code="broken_file") from error
+        raise DocumentError(
+            f"its ZIP container is damaged ({error}); export the document again", code="broken_file"
+        ) from error
     if len(entries) > MAX_ENTRIES:
         raise _bomb(f"{len(entries)} entries, above {MAX_ENTRIES}")
     if any(entry.flag_bits & 1 for entry in entries):
-        raise DocumentError("entries of its ZIP container are encrypted; save it without a password", code="encrypted")
+        raise DocumentError(
+            "entries of its ZIP container are encrypted; save it without a password",
+            code="encrypted",
+        )
     unpacked, packed = sum(entry.file_size for entry in entries), max(1, path.stat().st_size)
     if unpacked > max_unpacked_bytes:
-        raise _bomb(f"{unpacked} bytes unpacked, above limits.max_unpacked_bytes = {max_unpacked_bytes}")
+        raise _bomb(
+            f"{unpacked} bytes unpacked, above limits.max_unpacked_bytes = {max_unpacked_bytes}"
+        )
     if unpacked > RATIO_FROM_BYTES and unpacked / packed > max_ratio:
-        raise _bomb(f"{unpacked / packed:.0f} times its size unpacked, above limits.max_archive_ratio = {max_ratio:g}")
+        raise _bomb(
+            f"{unpacked / packed:.0f} times its size unpacked, above limits.max_archive_ratio ="
+            f" {max_ratio:g}"
+        )
 
 
 def require_small_directory(path: Path) -> None:
-    """Nothing when the archive's directory may be read: a directory of millions of entries costs gigabytes before the first is unpacked."""
+    """Nothing when the archive's directory may be read: a directory of millions of entries costs
+    gigabytes before the first is unpacked.
+    """
     size = path.stat().st_size
     with open(path, "rb") as opened:
         opened.seek(max(0, size - 65_535 - _END.size))
         tail = opened.read()
     at = tail.rfind(b"PK\x05\x06")
     if at < 0 or len(tail) - at < _END.size:
-        raise DocumentError("its ZIP container has no directory: the file is cut off; fetch or export it again", code="broken_file")
+        raise DocumentError(
+            "its ZIP container has no directory: the file is cut off; fetch or export it again",
+            code="broken_file",
+        )
     _, _, _, _, entries, directory_bytes, _, _ = _END.unpack_from(tail, at)
     if entries > MAX_ENTRIES or directory_bytes > MAX_DIRECTORY_BYTES:
         raise _bomb(f"{entries} entries or more in a directory of {directory_bytes} bytes")
 
 
 def _bomb(said: str) -> DocumentError:
-    return DocumentError(f"refused as a decompression bomb: {said}; unpack it yourself if you trust it", code="archive_bomb")
+    return DocumentError(
+        f"refused as a decompression bomb: {said}; unpack it yourself if you trust it",
+        code="archive_bomb",
+    )
 
 
 log = logging.getLogger(__name__)
@@ -140,7 +188,9 @@ _WORDS = (
 
 
 def damage(error: BaseException) -> str:
-    """Why a parser failed, as a clause such as `its archive is damaged`; the exception itself goes to the log."""
+    """Why a parser failed, as a clause such as `its archive is damaged`; the exception itself goes
+    to the log.
+    """
     log.info("a parser failed", exc_info=error)
     if "truncated" in str(error).lower() or "eof" in str(error).lower().split():
         return "it ends too early"
@@ -149,7 +199,9 @@ def damage(error: BaseException) -> str:
 
 
 class Reading(faults.Attempt):
-    """A part of a file that may be damaged: its engine may raise anything, and only what this package itself raised is logged."""
+    """A part of a file that may be damaged: its engine may raise anything, and only what this
+    package itself raised is logged.
+    """
 
     def give_up(self, error: Exception) -> None:
         """Log what is no fault of the file."""

@@ -1,11 +1,13 @@
 """Bytes to text: which encoding a file has.
 
-The order is: byte order mark, strict UTF-8, UTF-16/32 without a mark, a legacy encoding whose reading looks like a language, and last UTF-8
-with U+FFFD for what cannot be read. Short legacy files defeat statistical detectors (a 30-byte Big5 file reads as Japanese), so the usual
-ones are told apart by the share of everyday characters; charset-normalizer is asked for the rest.
+The order is: byte order mark, strict UTF-8, UTF-16/32 without a mark, a legacy encoding whose
+reading looks like a language, and last UTF-8 with U+FFFD for what cannot be read. Short legacy
+files defeat statistical detectors (a 30-byte Big5 file reads as Japanese), so the usual ones are
+told apart by the share of everyday characters; charset-normalizer is asked for the rest.
 
 
-Characters to bytes: which bytes of a file a character of its text came from, exact also for damaged and multi-byte files.
+Characters to bytes: which bytes of a file a character of its text came from, exact also for damaged
+and multi-byte files.
 """
 
 from __future__ import annotations
@@ -50,11 +52,28 @@ MAGIC = {
     b"II*\x00": "TIFF",
     b"MM\x00*": "TIFF",
 }
-# Names by which pages and servers call encodings that are written with a larger one (WHATWG Encoding, labels).
-CODECS = {"gb2312": "gb18030", "gbk": "gb18030", "x-gbk": "gb18030", "iso-8859-1": "cp1252", "latin1": "cp1252", "us-ascii": "cp1252",
-          "ascii": "cp1252", "shift_jis": "cp932", "shift-jis": "cp932", "x-sjis": "cp932", "ks_c_5601-1987": "cp949", "euc-kr": "cp949",
-          "big5": "big5hkscs", "windows-31j": "cp932", "iso-8859-9": "cp1254", "tis-620": "cp874"}  # fmt: skip
-# Encodings that can be declared; Python knows others, such as unicode_escape, which are none of documents.
+# Names by which pages and servers call encodings that are written with a larger one (WHATWG
+# Encoding, labels).
+CODECS = {
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "x-gbk": "gb18030",
+    "iso-8859-1": "cp1252",
+    "latin1": "cp1252",
+    "us-ascii": "cp1252",
+    "ascii": "cp1252",
+    "shift_jis": "cp932",
+    "shift-jis": "cp932",
+    "x-sjis": "cp932",
+    "ks_c_5601-1987": "cp949",
+    "euc-kr": "cp949",
+    "big5": "big5hkscs",
+    "windows-31j": "cp932",
+    "iso-8859-9": "cp1254",
+    "tis-620": "cp874",
+}
+# Encodings that can be declared; Python knows others, such as unicode_escape, which are none of
+# documents.
 DECLARED = re.compile(
     r"(?:x-)?(?:iso[-_]?8859[-_]\d{1,2}|(?:windows-|cp)(?:125\d|874|932|949|950)|koi8[-_][ru]|(?:ibm|cp)866|macintosh|mac-cyrillic|"
     r"gb18030|big5hkscs|big5-hkscs|euc[-_]jp|euc[-_]kr|johab|utf-?8)"
@@ -74,16 +93,23 @@ class Decoded:
 
 
 def decode(raw: bytes, *declared: str) -> Decoded:
-    """The text of the bytes, with a warning where its encoding was guessed or parts are unreadable; what is no UTF-8 is read in the first
-    of the declared encodings that it is.
+    """The text of the bytes, with a warning where its encoding was guessed or parts are unreadable;
+    what is no UTF-8 is read in the first of the declared encodings that it is.
 
-    Raises DocumentError: `empty_file` for nothing but white space, `binary_content` for another type of file.
+    Raises DocumentError: `empty_file` for nothing but white space, `binary_content` for another
+    type of file.
     """
     if kind := binary_kind(raw[:4096]):
-        raise DocumentError(f"the content is {kind}, not text; give the file its right suffix", code="binary_content")
+        raise DocumentError(
+            f"the content is {kind}, not text; give the file its right suffix",
+            code="binary_content",
+        )
     decoded = _decode(raw, *declared)
     if not decoded.text.strip().strip("\ufeff\u200b\x00"):
-        raise DocumentError(f"the file holds no text ({len(raw)} bytes of white space); nothing to index", code="empty_file")
+        raise DocumentError(
+            f"the file holds no text ({len(raw)} bytes of white space); nothing to index",
+            code="empty_file",
+        )
     return decoded
 
 
@@ -126,15 +152,22 @@ def _decode(raw: bytes, *declared: str) -> Decoded:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
         if nul:
-            raise DocumentError(f"{nul} NUL bytes in what is not UTF-8: the content is binary", code="binary_content") from None
+            raise DocumentError(
+                f"{nul} NUL bytes in what is not UTF-8: the content is binary",
+                code="binary_content",
+            ) from None
         return _by_name(raw, declared)
     if nul > max(8, len(raw) // 10):
-        raise DocumentError(f"{nul} of {len(raw)} bytes are NUL: the content is binary", code="binary_content")
+        raise DocumentError(
+            f"{nul} of {len(raw)} bytes are NUL: the content is binary", code="binary_content"
+        )
     return Decoded(text, "utf-8", warnings=(f"{nul} NUL characters in the text",) if nul else ())
 
 
 def _by_name(raw: bytes, declared: Sequence[str]) -> Decoded:
-    """The text in the first of the declared encodings that it is, else in the one that is guessed, each that failed told."""
+    """The text in the first of the declared encodings that it is, else in the one that is guessed,
+    each that failed told.
+    """
     notes: list[str] = []
     for name in filter(None, declared):
         if not (codec := codec_of(name)):
@@ -153,29 +186,45 @@ def _declared(raw: bytes, encoding: str, bom_len: int) -> Decoded:
         return Decoded(raw[bom_len:].decode(encoding), encoding, bom_len)
     except UnicodeDecodeError as error:
         text = raw[bom_len:].decode(encoding, "replace")
-        warning = f"not valid {encoding}, first at byte {error.start + bom_len}; unreadable parts became U+FFFD"
+        warning = (
+            f"not valid {encoding}, first at byte {error.start + bom_len}; unreadable parts became"
+            " U+FFFD"
+        )
         return Decoded(text, encoding, bom_len, lossy=True, warnings=(warning,))
 
 
 def _wide_encoding(raw: bytes) -> str:
-    """UTF-16 or UTF-32 without a mark: it decodes, has no NUL, and nearly all of it are everyday characters."""
+    """UTF-16 or UTF-32 without a mark: it decodes, has no NUL, and nearly all of it are everyday
+    characters.
+    """
     head = raw[:4096]
     nul = head.count(0)
-    # Pairs of ASCII letters read as Han characters: bytes that are UTF-8 must be full of NULs to count as something else, and the NULs of
-    # ASCII characters all stand on the same side.
-    if not nul or (nul < 0.4 * len(head) and _is_utf8(head)) or max(head[::2].count(0), head[1::2].count(0)) < 0.9 * nul:
+    # Pairs of ASCII letters read as Han characters: bytes that are UTF-8 must be full of NULs to
+    # count as something else, and the NULs of ASCII characters all stand on the same side.
+    if (
+        not nul
+        or (nul < 0.4 * len(head) and _is_utf8(head))
+        or max(head[::2].count(0), head[1::2].count(0)) < 0.9 * nul
+    ):
         return _utf32(raw, head)
     return _utf32(raw, head) or _first_plausible(raw, head, ("utf-16-le", "utf-16-be"))
 
 
 def _utf32(raw: bytes, head: bytes) -> str:
-    return _first_plausible(raw, head, ("utf-32-le", "utf-32-be")) if head.count(0) >= len(head) / 4 else ""
+    return (
+        _first_plausible(raw, head, ("utf-32-le", "utf-32-be"))
+        if head.count(0) >= len(head) / 4
+        else ""
+    )
 
 
 def _first_plausible(raw: bytes, head: bytes, encodings: Sequence[str]) -> str:
     for encoding in encodings:
         sample = head.decode(encoding, "ignore")
-        everyday = sum((char.isascii() and char.isprintable()) or char in "\r\n\t" or _common_script(char) for char in sample)
+        everyday = sum(
+            (char.isascii() and char.isprintable()) or char in "\r\n\t" or _common_script(char)
+            for char in sample
+        )
         if sample and everyday >= 0.95 * len(sample) and _decodes(raw, encoding):
             return encoding
     return ""
@@ -199,11 +248,17 @@ def _is_utf8(head: bytes) -> bool:
 
 
 def _common_script(char: str) -> bool:
-    return "\u00a0" <= char <= "\u05ff" or "\u2010" <= char <= "\u2027" or "\u3000" <= char <= "\u30ff" \
-        or "\u4e00" <= char <= "\u9fff" or "\uac00" <= char <= "\ud7a3" or "\uff01" <= char <= "\uffee"  # fmt: skip
+    return (
+        "\u00a0" <= char <= "\u05ff"
+        or "\u2010" <= char <= "\u2027"
+        or "\u3000" <= char <= "\u30ff"
+        or "\u4e00" <= char <= "\u9fff"
+        or "\uac00" <= char <= "\ud7a3"
+        or "\uff01" <= char <= "\uffee"
+    )
 
 
-# --- legacy encodings -----------------------------------------------------------------------------------------------------
+# --- legacy encodings ---------------------------------------------------------------------------
 
 
 def _legacy(raw: bytes) -> Decoded:
@@ -212,13 +267,24 @@ def _legacy(raw: bytes) -> Decoded:
     whole = sum(len(char.encode()) for char in damaged if char > "\x7f" and char != "\ufffd")
     encoding = "" if whole >= 4 * damaged.count("\ufffd") else legacy_encoding(raw)
     if encoding:
-        return Decoded(raw.decode(encoding), encoding, warnings=(f"not UTF-8; read as {encoding}, which is a guess",))
+        return Decoded(
+            raw.decode(encoding),
+            encoding,
+            warnings=(f"not UTF-8; read as {encoding}, which is a guess",),
+        )
     count = damaged.count("\ufffd")
-    return Decoded(damaged, "utf-8", lossy=True, warnings=(f"not valid UTF-8; {count} unreadable parts became U+FFFD",))
+    return Decoded(
+        damaged,
+        "utf-8",
+        lossy=True,
+        warnings=(f"not valid UTF-8; {count} unreadable parts became U+FFFD",),
+    )
 
 
 def legacy_encoding(raw: bytes) -> str:
-    """The legacy encoding whose reading looks most like a language, or an empty string when none does."""
+    """The legacy encoding whose reading looks most like a language, or an empty string when none
+    does.
+    """
     found: list[tuple[float, int, str]] = []
     for rank, (encoding, score) in enumerate(SCORES):
         try:
@@ -245,7 +311,11 @@ def _proposed(raw: bytes) -> str:
         text = raw.decode(best.encoding)
     except (UnicodeDecodeError, LookupError):
         return ""
-    return "" if any(unicodedata.category(char) in ("Co", "Cn") for char in set(text)) else str(best.encoding)
+    return (
+        ""
+        if any(unicodedata.category(char) in ("Co", "Cn") for char in set(text))
+        else str(best.encoding)
+    )
 
 
 def _share(good: int, high: Sequence[str]) -> float:
@@ -292,7 +362,8 @@ def _japanese(text: str, high: Sequence[str]) -> float:
 
 
 def _korean(text: str, high: Sequence[str]) -> float:
-    # Chinese in GB 2312 decodes to Hangul and rare Hanja; Korean is written in short words with ASCII spaces between.
+    # Chinese in GB 2312 decodes to Hangul and rare Hanja; Korean is written in short words with
+    # ASCII spaces between.
     words = re.findall("[\uac00-\ud7a3]+", text)
     letters = sum(map(_hangul, high))
     if letters < 4 or letters < 0.9 * len(high) or letters / len(words) > 7:
@@ -305,15 +376,30 @@ WESTERN = "äöüßéèêëàâáãåæçíìîïñóòôøõúùûýœ"
 
 
 def _western(text: str, high: Sequence[str]) -> float:
-    """The share of non-ASCII characters that are letters of a word of mostly ASCII letters, or everyday typography."""
+    """The share of non-ASCII characters that are letters of a word of mostly ASCII letters, or
+    everyday typography.
+    """
     if any("\x80" <= char <= "\x9f" for char in high):
         return 0.0
-    letters = sum(len(run) for word in re.findall(r"\w+", text) if (run := re.sub("[\x00-\x7f]", "", word)) and len(run) <= len(word) / 2)
-    letters += sum(word in ("à", "é", "ó", "í", "è", "å", "ø", "ö", "À", "É", "ß", "ä", "ü") for word in re.findall(r"\w+", text))
+    letters = sum(
+        len(run)
+        for word in re.findall(r"\w+", text)
+        if (run := re.sub("[\x00-\x7f]", "", word)) and len(run) <= len(word) / 2
+    )
+    letters += sum(
+        word in ("à", "é", "ó", "í", "è", "å", "ø", "ö", "À", "É", "ß", "ä", "ü")
+        for word in re.findall(r"\w+", text)
+    )
     letters -= sum(char in "ªº³²¹¾¼½ÐðÞþ×÷" for char in high)
     usual = sum(char in "€„“”‘’‚«»–—…°§©®·•™£¥±¡¿µ\u00a0ªº²³½" for char in high)
-    umlauts = re.sub("[\x00-\x7f]", "", "".join(w for w in re.findall(r"\w+", text) if re.fullmatch("[äöüßÄÖÜéèàçñáíóúåøæ]+", w)))
-    return min(1.0, _share(letters + usual + len(umlauts) if letters or umlauts else 0, high)) - 0.05
+    umlauts = re.sub(
+        "[\x00-\x7f]",
+        "",
+        "".join(w for w in re.findall(r"\w+", text) if re.fullmatch("[äöüßÄÖÜéèàçñáíóúåøæ]+", w)),
+    )
+    return (
+        min(1.0, _share(letters + usual + len(umlauts) if letters or umlauts else 0, high)) - 0.05
+    )
 
 
 def _central(text: str, high: Sequence[str]) -> float:
@@ -325,12 +411,18 @@ def _central(text: str, high: Sequence[str]) -> float:
 
 
 def _cased(alphabet: str) -> Callable[[str, Sequence[str]], float]:
-    """A score for alphabets with case: the share of characters in words that are wholly of it and cased as words are."""
+    """A score for alphabets with case: the share of characters in words that are wholly of it and
+    cased as words are.
+    """
     lower, upper = alphabet, alphabet.upper()
     word = re.compile(f"[{lower}{upper}][{lower}]*|[{upper}]+")
 
     def score(text: str, high: Sequence[str]) -> float:
-        good = sum(len(run) for run in re.findall(r"[^\W\d_]+", text) if run[0] > "\x7f" and word.fullmatch(run))
+        good = sum(
+            len(run)
+            for run in re.findall(r"[^\W\d_]+", text)
+            if run[0] > "\x7f" and word.fullmatch(run)
+        )
         small = sum(char in lower for char in high)
         return 0.0 if small < 0.5 * len(high) else _share(good, high)
 
@@ -365,19 +457,30 @@ class ByteMap:
     chars: tuple[int, ...]  # anchors, ascending
     bytes: tuple[int, ...]  # raw offset of each anchor
     odd_chars: tuple[int, ...] = ()  # characters whose raw bytes are not their encoding's
-    odd_sums: tuple[int, ...] = ()  # running sum of (raw length - encoded length), one more than odd_chars
+    # running sum of (raw length - encoded length), one more than odd_chars
+    odd_sums: tuple[int, ...] = ()
 
     def at(self, offset: int) -> int:
         """The raw byte at which the character at `offset` starts."""
         index = max(0, bisect_right(self.chars, offset) - 1)
         start = self.chars[index]
-        return self.bytes[index] + encoded_length(self.text, start, offset, self.encoding) + self._odd(start, offset)
+        return (
+            self.bytes[index]
+            + encoded_length(self.text, start, offset, self.encoding)
+            + self._odd(start, offset)
+        )
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """The raw bytes of text[start:end], which must not be empty; the end is measured within the run of its last character."""
+        """The raw bytes of text[start:end], which must not be empty; the end is measured within the
+        run of its last character.
+        """
         index = max(0, bisect_right(self.chars, end - 1) - 1)
         anchor = self.chars[index]
-        last = self.bytes[index] + encoded_length(self.text, anchor, end, self.encoding) + self._odd(anchor, end)
+        last = (
+            self.bytes[index]
+            + encoded_length(self.text, anchor, end, self.encoding)
+            + self._odd(anchor, end)
+        )
         return self.at(start), last
 
     def _odd(self, start: int, end: int) -> int:
@@ -396,7 +499,9 @@ def encoded_length(text: str, start: int, end: int, encoding: str) -> int:
 
 
 def byte_map(raw: bytes, decoded: Decoded) -> ByteMap:
-    """The byte map of a decoded file: one pass over it. Raises DocumentError if a character's bytes cannot be told."""
+    """The byte map of a decoded file: one pass over it. Raises DocumentError if a character's bytes
+    cannot be told.
+    """
     odd = _odd_lengths(raw, decoded)
     chars = list(range(0, len(decoded.text) + 1, STEP))
     sums = _sums(odd)
@@ -408,19 +513,32 @@ def byte_map(raw: bytes, decoded: Decoded) -> ByteMap:
         starts.append(position + sums[bisect_right(odd_chars, char - 1)])
     result = ByteMap(decoded.text, decoded.encoding, tuple(chars), tuple(starts), odd_chars, sums)
     if result.at(len(decoded.text)) != len(raw):
-        raise DocumentError(f"the bytes of its characters cannot be told apart in {decoded.encoding}; convert the file to UTF-8")
+        raise DocumentError(
+            f"the bytes of its characters cannot be told apart in {decoded.encoding}; convert the"
+            " file to UTF-8"
+        )
     return result
 
 
 def odd_lengths(text_map: ByteMap, start: int, end: int) -> str:
-    """The locator of a block whose bytes are not plain: `bytes=12:-2,40:1` (offset in the block: raw minus encoded length), or empty."""
-    first, last = bisect_right(text_map.odd_chars, start - 1), bisect_right(text_map.odd_chars, end - 1)
-    pairs = [f"{text_map.odd_chars[i] - start}:{text_map.odd_sums[i + 1] - text_map.odd_sums[i]}" for i in range(first, last)]
+    """The locator of a block whose bytes are not plain: `bytes=12:-2,40:1` (offset in the block:
+    raw minus encoded length), or empty.
+    """
+    first, last = (
+        bisect_right(text_map.odd_chars, start - 1),
+        bisect_right(text_map.odd_chars, end - 1),
+    )
+    pairs = [
+        f"{text_map.odd_chars[i] - start}:{text_map.odd_sums[i + 1] - text_map.odd_sums[i]}"
+        for i in range(first, last)
+    ]
     return "bytes=" + ",".join(pairs) if pairs else ""
 
 
 def byte_map_of_blocks(text: str, encoding: str, blocks: Sequence[Block]) -> ByteMap | None:
-    """The byte map that the recorded blocks of a text format give back, without the raw bytes; None for other formats."""
+    """The byte map that the recorded blocks of a text format give back, without the raw bytes; None
+    for other formats.
+    """
     chars: list[int] = []
     starts: list[int] = []
     odd: list[tuple[int, int]] = []
@@ -443,7 +561,9 @@ def byte_map_of_blocks(text: str, encoding: str, blocks: Sequence[Block]) -> Byt
             starts.append(position)
     if not chars:
         return None
-    return ByteMap(text, encoding, tuple(chars), tuple(starts), tuple(char for char, _ in odd), _sums(odd))
+    return ByteMap(
+        text, encoding, tuple(chars), tuple(starts), tuple(char for char, _ in odd), _sums(odd)
+    )
 
 
 def _sums(odd: Sequence[tuple[int, int]]) -> tuple[int, ...]:
@@ -454,7 +574,9 @@ def _sums(odd: Sequence[tuple[int, int]]) -> tuple[int, ...]:
 
 
 def _odd_lengths(raw: bytes, decoded: Decoded) -> list[tuple[int, int]]:
-    """(character, raw length - encoded length) of every character whose raw bytes are not as its encoding writes it."""
+    """(character, raw length - encoded length) of every character whose raw bytes are not as its
+    encoding writes it.
+    """
     text, encoding = decoded.text, decoded.encoding
     if not decoded.lossy and text.encode(encoding, "replace") == raw[decoded.bom_len :]:
         return []
@@ -468,11 +590,15 @@ def _odd_lengths(raw: bytes, decoded: Decoded) -> list[tuple[int, int]]:
             continue
         kept = len(decoder.getstate()[0])
         for position, one in enumerate(got):
-            # Bytes that one step turned into several characters: a broken sequence, then the byte that ended it.
+            # Bytes that one step turned into several characters: a broken sequence, then the byte
+            # that ended it.
             taken = pending - kept - (len(got) - 1) if position == 0 else 1
             if delta := taken - encoded_length(one, 0, 1, encoding):
                 odd.append((char + position, delta))
         char, pending = char + len(got), kept
     if char != len(text):
-        raise DocumentError(f"the bytes of its characters cannot be told apart in {encoding}; convert the file to UTF-8")
+        raise DocumentError(
+            f"the bytes of its characters cannot be told apart in {encoding}; convert the file to"
+            " UTF-8"
+        )
     return odd

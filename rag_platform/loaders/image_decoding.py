@@ -1,6 +1,8 @@
-"""What an image file holds, judged before a pixel is decoded, and the smaller or safer forms in which it is shown.
+"""What an image file holds, judged before a pixel is decoded, and the smaller or safer forms in
+which it is shown.
 
-SVG made safe: known drawing elements only, nothing that runs, nothing that is fetched, entities never resolved.
+SVG made safe: known drawing elements only, nothing that runs, nothing that is fetched, entities
+never resolved.
 """
 
 from __future__ import annotations
@@ -20,12 +22,29 @@ THUMB_PIXELS = 320
 DISPLAY_PIXELS = 2000  # longest side of a form made for showing
 SHOWN_EVERYWHERE = ("PNG", "JPEG", "GIF", "WEBP")
 TYPES = {  # Pillow's name: (extension, media type)
-    "PNG": ("png", "image/png"), "JPEG": ("jpg", "image/jpeg"), "GIF": ("gif", "image/gif"), "WEBP": ("webp", "image/webp"),
-    "BMP": ("bmp", "image/bmp"), "TIFF": ("tif", "image/tiff"), "JPEG2000": ("jp2", "image/jp2"), "ICO": ("ico", "image/x-icon"),
-    "AVIF": ("avif", "image/avif"), "PPM": ("ppm", "image/x-portable-pixmap"),
-}  # fmt: skip
-_OTHERS = ((b"DDS ", "dds"), (b"BLP1", "blp"), (b"BLP2", "blp"), (b"\x01\xda", "sgi"), (b"8BPS", "psd"), (b"\xd7\xcd\xc6\x9a", "wmf"),
-           (b"\x01\x00\x00\x00", "emf"), (b"%!PS", "eps"), (b"gimp xcf", "xcf"), (b"\x1f\x8b", "gzip"))  # fmt: skip
+    "PNG": ("png", "image/png"),
+    "JPEG": ("jpg", "image/jpeg"),
+    "GIF": ("gif", "image/gif"),
+    "WEBP": ("webp", "image/webp"),
+    "BMP": ("bmp", "image/bmp"),
+    "TIFF": ("tif", "image/tiff"),
+    "JPEG2000": ("jp2", "image/jp2"),
+    "ICO": ("ico", "image/x-icon"),
+    "AVIF": ("avif", "image/avif"),
+    "PPM": ("ppm", "image/x-portable-pixmap"),
+}
+_OTHERS = (
+    (b"DDS ", "dds"),
+    (b"BLP1", "blp"),
+    (b"BLP2", "blp"),
+    (b"\x01\xda", "sgi"),
+    (b"8BPS", "psd"),
+    (b"\xd7\xcd\xc6\x9a", "wmf"),
+    (b"\x01\x00\x00\x00", "emf"),
+    (b"%!PS", "eps"),
+    (b"gimp xcf", "xcf"),
+    (b"\x1f\x8b", "gzip"),
+)
 _PLAIN = ("1", "L", "P", "LA", "PA")  # drawings and scans: they stay sharp as PNG
 
 
@@ -35,8 +54,10 @@ class Missing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """An image judged and drawn. `variants` are files beside the original: thumb.webp, and display.* where the original is not shown
-    by every client; `original` is given where other bytes than the received ones are to be kept under that name."""
+    """An image judged and drawn. `variants` are files beside the original: thumb.webp, and
+    display.* where the original is not shown by every client; `original` is given where other bytes
+    than the received ones are to be kept under that name.
+    """
 
     extension: str
     mime: str
@@ -47,14 +68,20 @@ class Shown:
 
 
 def simple(data: bytes) -> bool:
-    """True for types whose decoders are small and well worn; the others are better decoded in a child process."""
-    return data.startswith((b"\x89PNG", b"\xff\xd8\xff", b"GIF8")) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP")
+    """True for types whose decoders are small and well worn; the others are better decoded in a
+    child process.
+    """
+    return data.startswith((b"\x89PNG", b"\xff\xd8\xff", b"GIF8")) or (
+        data[:4] == b"RIFF" and data[8:12] == b"WEBP"
+    )
 
 
 def shown(data: bytes, max_pixels: int) -> Shown:
-    """The image of these bytes: its type by content, its size by its header, the first frame of an animation as thumbnail.
+    """The image of these bytes: its type by content, its size by its header, the first frame of an
+    animation as thumbnail.
 
-    Raises Missing: `too_many_pixels`, `not_an_image`, `type_not_read: NAME`, `broken_image: REASON`, `broken_svg`.
+    Raises Missing: `too_many_pixels`, `not_an_image`, `type_not_read: NAME`, `broken_image:
+    REASON`, `broken_svg`.
     """
     if looks_like_svg(data):
         try:
@@ -93,7 +120,8 @@ def _raster(data: bytes, max_pixels: int) -> Shown:
     except UnidentifiedImageError:
         name = next((name for magic, name in _OTHERS if data.startswith(magic)), "")
         raise Missing(f"type_not_read: {name}" if name else "not_an_image") from None
-    except Exception as error:  # Pillow's decoders raise many types on broken files; the document goes on without the image
+    # Pillow's decoders raise many types on broken files; the document goes on without the image
+    except Exception as error:
         faults.seen_ours(error, "stage.asset_normalize")
         raise Missing(f"broken_image: {damage(error)}") from error
 
@@ -118,7 +146,11 @@ def thumbnail(frame: Any) -> bytes:
 def _display(frame: Any) -> dict[str, bytes]:
     """The frame as PNG where it has few colours, else as WebP, at most DISPLAY_PIXELS each way."""
     if frame.mode in _PLAIN:
-        small = frame.convert("L") if frame.mode == "1" and max(frame.size) > DISPLAY_PIXELS else frame.copy()
+        small = (
+            frame.convert("L")
+            if frame.mode == "1" and max(frame.size) > DISPLAY_PIXELS
+            else frame.copy()
+        )
         small.thumbnail((DISPLAY_PIXELS, DISPLAY_PIXELS))
         return {"display.png": _encoded(small, "PNG", optimize=True)}
     small = frame.convert("RGBA" if frame.mode in ("RGBA", "RGBa") else "RGB")
@@ -143,11 +175,16 @@ def _drawn_svg(safe: bytes, max_pixels: int) -> dict[str, bytes]:
         with pymupdf.open(stream=safe, filetype="svg") as document:
             page = document[0]
             width, height = max(1.0, page.rect.width), max(1.0, page.rect.height)
-            zoom = min(2.0, DISPLAY_PIXELS / 2 / max(width, height), (min(max_pixels, 4_000_000) / (width * height)) ** 0.5)
+            zoom = min(
+                2.0,
+                DISPLAY_PIXELS / 2 / max(width, height),
+                (min(max_pixels, 4_000_000) / (width * height)) ** 0.5,
+            )
             drawn = page.get_pixmap(matrix=pymupdf.Matrix(zoom, zoom), alpha=False).tobytes("png")
         with Image.open(io.BytesIO(drawn)) as image:
             return {"display.png": drawn, "thumb.webp": thumbnail(image)}
-    except (RuntimeError, ValueError, TypeError, OSError):  # the safe original is kept without a preview
+    # the safe original is kept without a preview
+    except (RuntimeError, ValueError, TypeError, OSError):
         return {}
 
 
@@ -169,15 +206,28 @@ _ELEMENTS = frozenset(
     feGaussianBlur feMerge feMergeNode feMorphology feOffset fePointLight feSpecularLighting feSpotLight feTile feTurbulence""".split()
 )
 _DATA_PICTURE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]*\Z")
-_UNSAFE_STYLE = re.compile(r"@import|expression|behaviou?r|-moz-binding|javascript:|url\((?!\s*['\"]?#)|\\|<!", re.I)
+_UNSAFE_STYLE = re.compile(
+    r"@import|expression|behaviou?r|-moz-binding|javascript:|url\((?!\s*['\"]?#)|\\|<!", re.I
+)
 _LENGTH = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*(px|pt|pc|mm|cm|in)?\s*\Z", re.I)
-_PIXELS = {"": 1.0, "px": 1.0, "pt": 4 / 3, "pc": 16.0, "mm": 96 / 25.4, "cm": 96 / 2.54, "in": 96.0}
+_PIXELS = {
+    "": 1.0,
+    "px": 1.0,
+    "pt": 4 / 3,
+    "pc": 16.0,
+    "mm": 96 / 25.4,
+    "cm": 96 / 2.54,
+    "in": 96.0,
+}
 
 
 def looks_like_svg(data: bytes) -> bool:
     """True when the text begins as XML with an svg element."""
     start = data[:4096].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    return start.startswith((b"<svg", b"<?xml", b"<!doctype svg", b"<!--")) and b"<svg" in data[:65536].lower()
+    return (
+        start.startswith((b"<svg", b"<?xml", b"<!doctype svg", b"<!--"))
+        and b"<svg" in data[:65536].lower()
+    )
 
 
 def sanitised(data: bytes) -> tuple[bytes, int, int]:
@@ -185,7 +235,12 @@ def sanitised(data: bytes) -> tuple[bytes, int, int]:
     from lxml import etree
 
     parser = etree.XMLParser(
-        resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False, remove_comments=True, remove_pis=True
+        resolve_entities=False,
+        no_network=True,
+        load_dtd=False,
+        huge_tree=False,
+        remove_comments=True,
+        remove_pis=True,
     )
     try:
         root = etree.fromstring(data, parser)
@@ -193,7 +248,9 @@ def sanitised(data: bytes) -> tuple[bytes, int, int]:
         raise ValueError(str(error)[:120]) from None
     if root.tag not in (f"{{{SVG}}}svg", "svg"):
         raise ValueError(f"its root is {str(root.tag)[:60]}")
-    clean = etree.Element(f"{{{SVG}}}svg", nsmap={None: SVG, "xlink": "http://www.w3.org/1999/xlink"})
+    clean = etree.Element(
+        f"{{{SVG}}}svg", nsmap={None: SVG, "xlink": "http://www.w3.org/1999/xlink"}
+    )
     _copy(root, clean, etree)
     width, height = _size(clean)
     return etree.tostring(clean, encoding="utf-8", xml_declaration=True), width, height
@@ -209,7 +266,9 @@ def _copy(source: Any, target: Any, etree: Any) -> None:
     for child in source:
         tail = child.tail or ""
         local = child.tag.removeprefix(f"{{{SVG}}}") if isinstance(child.tag, str) else ""
-        if local in _ELEMENTS and not (local == "style" and _UNSAFE_STYLE.search("".join(child.itertext()))):
+        if local in _ELEMENTS and not (
+            local == "style" and _UNSAFE_STYLE.search("".join(child.itertext()))
+        ):
             last = etree.SubElement(target, f"{{{SVG}}}{local}")
             _copy(child, last, etree)
             last.tail = tail
@@ -233,7 +292,12 @@ def _attribute(element: Any, name: str, value: str) -> str | None:
 
 def _size(root: Any) -> tuple[int, int]:
     """Width and height from its attributes, else from its viewBox, else the 300 x 150 of CSS."""
-    box = [float(part) for part in re.findall(r"[-+]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?", root.get("viewBox", ""))[:4]]
+    box = [
+        float(part)
+        for part in re.findall(
+            r"[-+]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?", root.get("viewBox", "")
+        )[:4]
+    ]
     fallback = (box[2], box[3]) if len(box) == 4 and box[2] > 0 and box[3] > 0 else (300.0, 150.0)
     sizes = []
     for name, other in zip(("width", "height"), fallback, strict=True):

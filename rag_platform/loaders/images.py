@@ -1,4 +1,6 @@
-"""Image files: no text of their own, one picture; what OCR or a caption says of it is found through its media chunk."""
+"""Image files: no text of their own, one picture; what OCR or a caption says of it is found through
+its media chunk.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,9 @@ _MAGIC = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\x00
 
 @dataclass(frozen=True)
 class ImageLoader:
-    """Takes an image file for a document of one page without text. List it only where images are documents: pictures that lie beside
-    Markdown files would become documents too."""
+    """Takes an image file for a document of one page without text. List it only where images are
+    documents: pictures that lie beside Markdown files would become documents too.
+    """
 
     NAME: ClassVar[str] = "image"
     VERSION: ClassVar[str] = "2"
@@ -34,23 +37,36 @@ class ImageLoader:
         return head.startswith(_MAGIC) or (head[:4] == b"RIFF" and head[8:12] == b"WEBP") or bitmap
 
     def load(self, path: Path, filename: str) -> Facts:
-        """Facts without text, with one media reference `file:`. Raises DocumentError when the header cannot be read:
-        `broken_file`, `too_large`."""
+        """Facts without text, with one media reference `file:`. Raises DocumentError when the
+        header cannot be read: `broken_file`, `too_large`.
+        """
         from PIL import Image
 
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of odd metadata; size is judged when the image is decoded
+                # of odd metadata; size is judged when the image is decoded
+                warnings.simplefilter("ignore")
                 with Image.open(path, formats=_KINDS) as opened:
                     frames = int(getattr(opened, "n_frames", 1)) if opened.format == "TIFF" else 1
         except Image.DecompressionBombError as error:
-            raise DocumentError(f"{filename} has more pixels than any image is decoded with; make it smaller", code="too_large") from error
+            raise DocumentError(
+                f"{filename} has more pixels than any image is decoded with; make it smaller",
+                code="too_large",
+            ) from error
         except Exception as error:  # Pillow's readers raise many types on broken files
             faults.seen_ours(error, "stage.loader")
-            raise DocumentError(f"{filename} cannot be read as an image: {damage(error)}; save it again", code="broken_file") from error
-        notes = ["the image holds no text of its own; OCR (media_texts.ocr) or captions (media_texts.captions) make it findable"]
+            raise DocumentError(
+                f"{filename} cannot be read as an image: {damage(error)}; save it again",
+                code="broken_file",
+            ) from error
+        notes = [
+            "the image holds no text of its own; OCR (media_texts.ocr) or captions"
+            " (media_texts.captions) make it findable"
+        ]
         if frames > 1:
-            notes.append(f"only the first of {frames} pages is taken; save the file as PDF to have all")
+            notes.append(
+                f"only the first of {frames} pages is taken; save the file as PDF to have all"
+            )
         summary = ParseSummary(
             loader_name=self.NAME,
             loader_version=self.VERSION,

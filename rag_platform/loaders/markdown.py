@@ -1,4 +1,5 @@
-"""Markdown: the decoded file, word for word, with its blocks, headings and images found by markdown-it-py (CommonMark and tables).
+"""Markdown: the decoded file, word for word, with its blocks, headings and images found by
+markdown-it-py (CommonMark and tables).
 
 The metadata at the top of a Markdown file, read without ever running or expanding anything.
 """
@@ -17,7 +18,15 @@ from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, MediaRef
 from rag_platform.loaders.decoding import byte_map, decode, looks_like_text
 from rag_platform.loaders.markdown_images import find_images, inline_parser
-from rag_platform.loaders.text import LINE_END, facts_of, first_line, line_starts, located, paragraph_blocks, suffix_of
+from rag_platform.loaders.text import (
+    LINE_END,
+    facts_of,
+    first_line,
+    line_starts,
+    located,
+    paragraph_blocks,
+    suffix_of,
+)
 from rag_platform.traits import Traits
 
 if TYPE_CHECKING:
@@ -31,7 +40,8 @@ from typing import Any
 SUFFIXES = {".md", ".markdown", ".mdown", ".mkd", ".mkdn", ".mdx"}
 ATTRIBUTES = re.compile(r"\s*(?<!\{)\{:?\s*(?:[#.][^{}]*|[\w-]+=[^{}]*)\}\s*$")
 MARKDOWN_LINE = re.compile(
-    r"(?m)^(?:#{1,6} \S|```|~~~|---\s*$|\+\+\+\s*$|[-*] \S|\d+\. \S|\|.*\|\s*$|> \S|!?\[[^\]\n]+\]\(\S+\))|^\S[^\n]*\n(?:===+|---+)\s*$"
+    r"(?m)^(?:#{1,6} \S|```|~~~|---\s*$|\+\+\+\s*$|[-*] \S|\d+\. \S|\|.*\|\s*$|>"
+    r" \S|!?\[[^\]\n]+\]\(\S+\))|^\S[^\n]*\n(?:===+|---+)\s*$"
 )
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 # Lines that cost markdown-it more than linear time; real documents stay far below.
@@ -42,7 +52,9 @@ KINDS = {"fence": "code", "code_block": "code", "html_block": "html", "table_ope
 
 @dataclass(frozen=True)
 class MarkdownLoader:
-    """Reads Markdown; never changes a character. `charset` is the encoding that a server declared."""
+    """Reads Markdown; never changes a character. `charset` is the encoding that a server
+    declared.
+    """
 
     charset: str = ""
 
@@ -57,7 +69,11 @@ class MarkdownLoader:
             return False
         if not looks_like_text(head):
             return False
-        return bool(suffix) or MARKDOWN_LINE.search(head.decode("utf-8", "replace").replace("\r\n", "\n")) is not None
+        return (
+            bool(suffix)
+            or MARKDOWN_LINE.search(head.decode("utf-8", "replace").replace("\r\n", "\n"))
+            is not None
+        )
 
     def load(self, path: Path, filename: str) -> Facts:
         """The facts of a Markdown file. Raises DocumentError: `empty_file`, `binary_content`."""
@@ -68,7 +84,9 @@ class MarkdownLoader:
         text, bytes_of = decoded.text, byte_map(raw, decoded)
         head = front_matter(text)
         if not text[head.end :].strip():
-            raise DocumentError("the file holds front matter and no text; nothing to index", code="empty_file")
+            raise DocumentError(
+                "the file holds front matter and no text; nothing to index", code="empty_file"
+            )
         warnings = list(head.warnings)
         starts = line_starts(text)
         try:
@@ -76,50 +94,91 @@ class MarkdownLoader:
             blocks = [located(block, bytes_of, starts) for block in blocks]
             warnings += notes
         except (RecursionError, _TooDeepError) as error:
-            blocks, media = paragraph_blocks(text, bytes_of, head.end, ordinal=1 if head.end else 0), []
-            warnings.append(f"too deeply nested to be parsed as Markdown ({error}); read as plain paragraphs")
+            blocks, media = (
+                paragraph_blocks(text, bytes_of, head.end, ordinal=1 if head.end else 0),
+                [],
+            )
+            warnings.append(
+                f"too deeply nested to be parsed as Markdown ({error}); read as plain paragraphs"
+            )
             if head.end:
                 blocks.insert(0, located(Block(0, "front_matter", 0, head.end), bytes_of, starts))
         if not _visible(text, blocks):
-            raise DocumentError("the file holds comments and no text; nothing to index", code="empty_file")
+            raise DocumentError(
+                "the file holds comments and no text; nothing to index", code="empty_file"
+            )
         if media and not _has_words(text, head.end, media):
             warnings.append("the file holds pictures and no text")
         title = head.metadata.get("title")
         if not isinstance(title, str) or not title.strip():
-            title = next((block.title for block in blocks if block.title), "") or first_line(text[head.end :])
+            title = next((block.title for block in blocks if block.title), "") or first_line(
+                text[head.end :]
+            )
         return facts_of(
-            self.NAME, self.VERSION, "markdown-it-py", engine_version, decoded, blocks, media, plain_line(title), dict(head.metadata),
-            warnings=warnings, profile="commonmark+table",
-        )  # fmt: skip
+            self.NAME,
+            self.VERSION,
+            "markdown-it-py",
+            engine_version,
+            decoded,
+            blocks,
+            media,
+            plain_line(title),
+            dict(head.metadata),
+            warnings=warnings,
+            profile="commonmark+table",
+        )
 
 
 def _visible(text: str, blocks: Sequence[Block]) -> bool:
     """False when nothing but front matter and HTML comments is there."""
     return any(
-        block.kind != "html" or COMMENT.sub("", text[block.start : block.end]).strip() for block in blocks if block.kind != "front_matter"
+        block.kind != "html" or COMMENT.sub("", text[block.start : block.end]).strip()
+        for block in blocks
+        if block.kind != "front_matter"
     )
 
 
 def _has_words(text: str, start: int, media: Sequence[MediaRef]) -> bool:
     """True when a letter or digit stands outside of the pictures."""
-    edges = [start, *(edge for ref in media if ref.start is not None and ref.end is not None for edge in (ref.start, ref.end)), len(text)]
-    return any(re.search(r"\w", text[first:last]) for first, last in zip(edges[::2], edges[1::2], strict=True))
+    edges = [
+        start,
+        *(
+            edge
+            for ref in media
+            if ref.start is not None and ref.end is not None
+            for edge in (ref.start, ref.end)
+        ),
+        len(text),
+    ]
+    return any(
+        re.search(r"\w", text[first:last])
+        for first, last in zip(edges[::2], edges[1::2], strict=True)
+    )
 
 
 class _TooDeepError(Exception):
     """A line is nested so deeply that parsing it would hang."""
 
 
-def parse(text: str, start: int, starts: Sequence[int]) -> tuple[list[Block], list[MediaRef], list[str]]:
-    """(blocks without bytes, images, warnings) of text[start:]; `starts` are the offsets of the lines.
+def parse(
+    text: str, start: int, starts: Sequence[int]
+) -> tuple[list[Block], list[MediaRef], list[str]]:
+    """(blocks without bytes, images, warnings) of text[start:]; `starts` are the offsets of the
+    lines.
 
     Every character that is not white space lies in exactly one block.
     """
     if deepest := max((len(m.group()) for m in re.finditer(r"(?m)^[ \t>]*>", text)), default=0):
-        quotes = max(m.group().count(">") for m in re.finditer(r"(?m)^[ \t>]*>", text)) if deepest > MAX_QUOTES else 0
+        quotes = (
+            max(m.group().count(">") for m in re.finditer(r"(?m)^[ \t>]*>", text))
+            if deepest > MAX_QUOTES
+            else 0
+        )
         if quotes > MAX_QUOTES:
             raise _TooDeepError(f"{quotes} block quotes in one another")
-    first_line_no = next((i for i, offset in enumerate(starts) if offset >= start), len(starts)) if start else 0
+    first_line_no = (
+        next((i for i, offset in enumerate(starts) if offset >= start), len(starts)) if start else 0
+    )
     body_start = starts[first_line_no] if first_line_no < len(starts) else len(text)
     tokens = block_parser().parse(text[body_start:])
     references = tokens.pop().meta if tokens and tokens[-1].type == "references" else {}
@@ -147,14 +206,18 @@ class _Lines:
         return self.starts[index] if index < len(self.starts) else len(self.text)
 
     def span(self, first: int, last: int) -> tuple[int, int] | None:
-        """The span of lines [first, last) without blank lines around it; None when all are blank."""
+        """The span of lines [first, last) without blank lines around it; None when all are
+        blank.
+        """
         part = self.text[self.start(first) : self.start(last)]
         end = self.start(first) + len(part.rstrip())
         # Trailing blanks of the last line belong to it.
         stop = LINE_END.search(self.text, end)
         end = min(stop.start() if stop else len(self.text), self.start(last))
         lead = len(part) - len(part.lstrip())
-        begin = max((match.end() for match in LINE_END.finditer(part, 0, lead)), default=0) + self.start(first)
+        begin = max(
+            (match.end() for match in LINE_END.finditer(part, 0, lead)), default=0
+        ) + self.start(first)
         return (begin, end) if part.strip() else None
 
     def count(self) -> int:
@@ -164,7 +227,9 @@ class _Lines:
 
 @functools.cache
 def block_parser() -> MarkdownIt:
-    """The parser of block structure only, for all texts: inline text is parsed where an image or a heading needs it."""
+    """The parser of block structure only, for all texts: inline text is parsed where an image or a
+    heading needs it.
+    """
     from markdown_it import MarkdownIt
     from markdown_it.rules_core import StateCore
     from markdown_it.token import Token as Leaf
@@ -182,7 +247,9 @@ def block_parser() -> MarkdownIt:
 
 
 def _runs(tokens: Sequence[Token], lines: _Lines) -> list[tuple[str, int, int, int, str]]:
-    """(kind, first line, last line, level, title) in order, the lines between leaves included; items of one list are one run."""
+    """(kind, first line, last line, level, title) in order, the lines between leaves included;
+    items of one list are one run.
+    """
     runs: list[tuple[str, int, int, int, str]] = []
     done, list_open = 0, 0
     for kind, first, last, level, title, group in _leaves(tokens):
@@ -202,7 +269,9 @@ def _runs(tokens: Sequence[Token], lines: _Lines) -> list[tuple[str, int, int, i
 
 
 def _leaves(tokens: Sequence[Token]) -> Iterator[tuple[str, int, int, int, str, int]]:
-    """(kind, first line, last line, level, title, number of the outermost list) of every leaf with lines."""
+    """(kind, first line, last line, level, title, number of the outermost list) of every leaf with
+    lines.
+    """
     inside, group, skip = 0, 0, 0
     for index, token in enumerate(tokens):
         if token.type in ("bullet_list_open", "ordered_list_open"):
@@ -219,13 +288,22 @@ def _leaves(tokens: Sequence[Token]) -> Iterator[tuple[str, int, int, int, str, 
             yield KINDS[token.type], first, last, 0, "", group
             skip += token.type == "table_open"
         elif token.type == "heading_open" and token.level == 0:
-            yield "heading", first, last, int(token.tag[1]), heading_title(tokens[index + 1].content), group
+            yield (
+                "heading",
+                first,
+                last,
+                int(token.tag[1]),
+                heading_title(tokens[index + 1].content),
+                group,
+            )
         elif token.type in ("paragraph_open", "heading_open", "hr"):
             yield ("list" if inside else "paragraph"), first, last, 0, "", group
 
 
 def heading_title(content: str) -> str:
-    """The words of a heading without marks, and without a trailing attribute list such as `{ #anchor }`."""
+    """The words of a heading without marks, and without a trailing attribute list such as `{
+    #anchor }`.
+    """
     content = ATTRIBUTES.sub("", content)
     if re.search(r"[\\`*_\[\]<>&!]", content) and len(content) < MAX_LINE_INLINE:
         children = inline_parser().parseInline(content, {})[0].children or []
@@ -236,7 +314,13 @@ def heading_title(content: str) -> str:
 
 def plain_line(words: str) -> str:
     """The words on one line, without control and invisible characters: what a title may show."""
-    return " ".join("".join(char for char in words if char.isspace() or unicodedata.category(char) not in ("Cc", "Cf", "Co")).split())
+    return " ".join(
+        "".join(
+            char
+            for char in words
+            if char.isspace() or unicodedata.category(char) not in ("Cc", "Cf", "Co")
+        ).split()
+    )
 
 
 def _words(token: Token) -> str:
@@ -254,7 +338,9 @@ FENCE = re.compile(r"(---|\+\+\+)[ \t]*(?:\r\n?|\n)")
 
 @dataclass(frozen=True, slots=True)
 class FrontMatter:
-    """`end` is the offset behind the closing line's text, 0 where there is none; what was wrong stands in `warnings`."""
+    """`end` is the offset behind the closing line's text, 0 where there is none; what was wrong
+    stands in `warnings`.
+    """
 
     end: int = 0
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -262,17 +348,30 @@ class FrontMatter:
 
 
 def front_matter(text: str) -> FrontMatter:
-    """The front matter of the text: a YAML (`---`) or TOML (`+++`) mapping that closes. Values are text, whole numbers, true/false, lists
-    and mappings: dates and version numbers stay as they are written. A broken one is a warning, not a failure."""
+    """The front matter of the text: a YAML (`---`) or TOML (`+++`) mapping that closes. Values are
+    text, whole numbers, true/false, lists and mappings: dates and version numbers stay as they are
+    written. A broken one is a warning, not a failure.
+    """
     opening = FENCE.match(text)
     if opening is None:
         return FrontMatter()
     mark = opening.group(1)
-    closing = re.compile(rf"(?:\A|(?<=[\r\n]))(?:{re.escape(mark)}|\.\.\.)[ \t]*(?=[\r\n]|\Z)").search(text, opening.end(), MAX_CHARS)
+    closing = re.compile(
+        rf"(?:\A|(?<=[\r\n]))(?:{re.escape(mark)}|\.\.\.)[ \t]*(?=[\r\n]|\Z)"
+    ).search(text, opening.end(), MAX_CHARS)
     if closing is None:
-        if mark == "---" and not re.match(r"[^\r\n]*[\w-]+:(?: |\r|\n)", text[opening.end() : opening.end() + 200]):
+        if mark == "---" and not re.match(
+            r"[^\r\n]*[\w-]+:(?: |\r|\n)", text[opening.end() : opening.end() + 200]
+        ):
             return FrontMatter()  # a thematic break
-        return FrontMatter(warnings=(f"front matter opened by {mark} never closes within {MAX_CHARS} characters; read as text",))
+        return FrontMatter(
+            warnings=(
+                (
+                    f"front matter opened by {mark} never closes within {MAX_CHARS} characters;"
+                    " read as text"
+                ),
+            )
+        )
     source = text[opening.end() : closing.start()]
     if not source.strip():
         return FrontMatter()
@@ -280,9 +379,12 @@ def front_matter(text: str) -> FrontMatter:
     try:
         metadata, notes = _toml(source) if mark == "+++" else _yaml(source)
     except _BrokenError as error:
-        # Text between two thematic breaks is text; only what begins as a mapping is broken front matter.
+        # Text between two thematic breaks is text; only what begins as a mapping is broken front
+        # matter.
         if mark == "---" and not re.match(r"\s*(?:#[^\r\n]*\s+)*[\w.\"'-]+[ \t]*:(?:\s|$)", source):
-            return FrontMatter(warnings=(f"the block between --- is not a mapping ({error}); read as text",))
+            return FrontMatter(
+                warnings=(f"the block between --- is not a mapping ({error}); read as text",)
+            )
         return FrontMatter(end, {}, (f"front matter ignored: {error}",))
     return FrontMatter(end, metadata, tuple(notes))
 
@@ -309,7 +411,9 @@ def _plain(value: Any) -> Any:
 
 
 def _yaml(source: str) -> tuple[dict[str, Any], list[str]]:
-    """The mapping built from the parser's events: no aliases, no tags, no types but the harmless ones."""
+    """The mapping built from the parser's events: no aliases, no tags, no types but the harmless
+    ones.
+    """
     import yaml
 
     notes: list[str] = []
@@ -329,7 +433,9 @@ def _yaml(source: str) -> tuple[dict[str, Any], list[str]]:
                 (stack[-2].items if len(stack) > 1 else root).append(stack[-1].closed(notes))
                 stack.pop()
             elif isinstance(event, yaml.ScalarEvent):
-                (stack[-1].items if stack else root).append(_scalar(event.value, plain=event.implicit[0]))
+                (stack[-1].items if stack else root).append(
+                    _scalar(event.value, plain=event.implicit[0])
+                )
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise _BrokenError("not valid YAML: " + " ".join(str(error).split())[:200]) from error
     if root and not isinstance(root[0], dict):
@@ -345,7 +451,9 @@ class _Open:
     mapping: bool
 
     def closed(self, notes: list[str]) -> Any:
-        """The list, or the mapping without the keys that stand in it twice: which value is meant cannot be known."""
+        """The list, or the mapping without the keys that stand in it twice: which value is meant
+        cannot be known.
+        """
         if not self.mapping:
             return self.items
         found: dict[str, Any] = {}

@@ -16,9 +16,13 @@ if TYPE_CHECKING:
     from markdown_it.rules_inline import StateInline
     from markdown_it.token import Token
 
-MAX_INLINE = 50_000  # characters of one paragraph whose images are parsed; real paragraphs are shorter
+# characters of one paragraph whose images are parsed; real paragraphs are shorter
+MAX_INLINE = 50_000
 MAX_BRACKETS = 2_000
-IMG_TAG = re.compile(r"<!--.*?(?:-->|\Z)|<img\b(?:[^<>\"']|\"[^\"]{0,4000}\"|'[^']{0,4000}'){0,4000}>", re.DOTALL | re.IGNORECASE)
+IMG_TAG = re.compile(
+    r"<!--.*?(?:-->|\Z)|<img\b(?:[^<>\"']|\"[^\"]{0,4000}\"|'[^']{0,4000}'){0,4000}>",
+    re.DOTALL | re.IGNORECASE,
+)
 SRC = re.compile(r"""\bsrc\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.IGNORECASE)
 ALT = re.compile(r"""\balt\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.IGNORECASE)
 
@@ -32,9 +36,15 @@ class Lines(Protocol):
 
 
 def find_images(
-    text: str, blocks: Sequence[Block], tokens: Sequence[Token], lines: Lines, references: dict[str, Any]
+    text: str,
+    blocks: Sequence[Block],
+    tokens: Sequence[Token],
+    lines: Lines,
+    references: dict[str, Any],
 ) -> tuple[list[MediaRef], list[str]]:
-    """(images in order, warnings). `start` and `end` span the whole construct; `origin_ref` is the target as written."""
+    """(images in order, warnings). `start` and `end` span the whole construct; `origin_ref` is the
+    target as written.
+    """
     warnings: list[str] = []
     found: list[tuple[int, int, str, str]] = []
     for token in tokens:
@@ -42,10 +52,15 @@ def find_images(
             continue
         if token.type == "html_block":
             begin, end = lines.start(token.map[0]), lines.start(token.map[1])
-            found += [(begin + a, begin + b, src, alt) for a, b, src, alt in html_images(text[begin:end])]
+            found += [
+                (begin + a, begin + b, src, alt) for a, b, src, alt in html_images(text[begin:end])
+            ]
         elif token.type == "inline" and ("![" in token.content or "<img" in token.content.lower()):
             if len(token.content) > MAX_INLINE or token.content.count("[") > MAX_BRACKETS:
-                warnings.append(f"line {token.map[0] + 1}: too long or too many brackets, its images are not read")
+                warnings.append(
+                    f"line {token.map[0] + 1}: too long or too many brackets, its images are not"
+                    " read"
+                )
                 continue
             found += _in_text(text, token, lines, references, found[-1][1] if found else 0)
     found.sort()
@@ -64,7 +79,9 @@ def _value(match: re.Match[str]) -> str:
     return html.unescape(next(group for group in match.groups() if group is not None))
 
 
-def _in_text(text: str, token: Token, lines: Lines, references: dict[str, Any], cursor: int) -> Iterator[tuple[int, int, str, str]]:
+def _in_text(
+    text: str, token: Token, lines: Lines, references: dict[str, Any], cursor: int
+) -> Iterator[tuple[int, int, str, str]]:
     env: dict[str, Any] = {"references": references, "images": []}
     inline_parser().parseInline(token.content, env)
     if not env["images"] or token.map is None:
@@ -87,7 +104,9 @@ def _in_text(text: str, token: Token, lines: Lines, references: dict[str, Any], 
 
 
 def _offsets(text: str, content: str, lines: Lines, first: int, last: int) -> Any:
-    """A function from offsets of the inline content to offsets of the text; None where a line does not end as the content's does."""
+    """A function from offsets of the inline content to offsets of the text; None where a line does
+    not end as the content's does.
+    """
     bases: list[tuple[int, int | None]] = []
     position = 0
     for index, part in enumerate(content.split("\n")):
@@ -106,12 +125,15 @@ def _offsets(text: str, content: str, lines: Lines, first: int, last: int) -> An
 
 @functools.cache
 def inline_parser() -> MarkdownIt:
-    """A parser of inline text that notes where images stand in `env["images"]`: (start, end, target, alternative text)."""
+    """A parser of inline text that notes where images stand in `env["images"]`: (start, end,
+    target, alternative text).
+    """
     from markdown_it import MarkdownIt
     from markdown_it.rules_inline import html_inline, image
 
     parser = MarkdownIt("commonmark")
-    # The target is kept as written, and every scheme is recorded: what may be read is decided where bytes are fetched.
+    # The target is kept as written, and every scheme is recorded: what may be read is decided where
+    # bytes are fetched.
     parser.normalizeLink = lambda url: url  # type: ignore[method-assign]
     parser.validateLink = lambda url: True  # type: ignore[method-assign]
     outer = [0]
@@ -125,14 +147,19 @@ def inline_parser() -> MarkdownIt:
             outer[0] -= 1
         if matched and not silent and outer[0] == 0 and "images" in state.env:
             token = state.tokens[-1]
-            state.env["images"].append((start, state.pos, str(token.attrGet("src") or ""), token.content))
+            state.env["images"].append(
+                (start, state.pos, str(token.attrGet("src") or ""), token.content)
+            )
         return matched
 
     def note_html(state: StateInline, silent: bool) -> bool:
         start = state.pos
         matched = html_inline(state, silent)
         if matched and not silent and outer[0] == 0 and "images" in state.env:
-            state.env["images"].extend((start + a, start + b, src, alt) for a, b, src, alt in html_images(state.src[start : state.pos]))
+            state.env["images"].extend(
+                (start + a, start + b, src, alt)
+                for a, b, src, alt in html_images(state.src[start : state.pos])
+            )
         return matched
 
     parser.inline.ruler.at("image", note_image)
@@ -140,17 +167,32 @@ def inline_parser() -> MarkdownIt:
     return parser
 
 
-def image_refs(found: Sequence[tuple[int, int, str, str]], blocks: Sequence[Block], source_type: str = "markdown") -> Iterator[MediaRef]:
-    """The images, given as (start, end, target, alternative text) in order, with the headings above them."""
+def image_refs(
+    found: Sequence[tuple[int, int, str, str]],
+    blocks: Sequence[Block],
+    source_type: str = "markdown",
+) -> Iterator[MediaRef]:
+    """The images, given as (start, end, target, alternative text) in order, with the headings above
+    them.
+    """
     headings = [block for block in blocks if block.kind == "heading"]
     path: list[tuple[int, str]] = []
     next_heading = 0
     for order, (start, end, target, alt) in enumerate(found):
         while next_heading < len(headings) and headings[next_heading].start <= start:
             level = headings[next_heading].level
-            path = [*(item for item in path if item[0] < level), (level, headings[next_heading].title)]
+            path = [
+                *(item for item in path if item[0] < level),
+                (level, headings[next_heading].title),
+            ]
             next_heading += 1
         yield MediaRef(
-            f"img-{order + 1:04d}", source_type, target, start, end,
-            order=order, heading_path=" / ".join(title for _, title in path), context_hint=" ".join(alt.split())[:200],
-        )  # fmt: skip
+            f"img-{order + 1:04d}",
+            source_type,
+            target,
+            start,
+            end,
+            order=order,
+            heading_path=" / ".join(title for _, title in path),
+            context_hint=" ".join(alt.split())[:200],
+        )

@@ -11,27 +11,85 @@ from pathlib import Path, PurePosixPath
 from typing import ClassVar
 
 from rag_platform.ir import Block, Facts, MediaRef, ParseSummary
-from rag_platform.loaders.decoding import ByteMap, Decoded, byte_map, decode, looks_like_text, odd_lengths
+from rag_platform.loaders.decoding import (
+    ByteMap,
+    Decoded,
+    byte_map,
+    decode,
+    looks_like_text,
+    odd_lengths,
+)
 from rag_platform.traits import Traits
 
 PROSE = {".txt", ".text", ".rst", ".log", ".adoc", ".org", ".tex", ".srt", ".vtt"}
 LANGUAGES = {
-    ".py": "python", ".pyi": "python", ".js": "javascript", ".mjs": "javascript", ".cjs": "javascript", ".jsx": "javascript",
-    ".ts": "typescript", ".tsx": "typescript", ".java": "java", ".kt": "kotlin", ".scala": "scala", ".go": "go", ".rs": "rust", ".c": "c",
-    ".h": "c", ".cpp": "cpp", ".cc": "cpp", ".hpp": "cpp", ".cs": "csharp", ".rb": "ruby", ".php": "php", ".swift": "swift", ".sh": "shell",
-    ".bash": "shell", ".zsh": "shell", ".ps1": "powershell", ".bat": "batch", ".sql": "sql", ".r": "r", ".lua": "lua", ".pl": "perl",
-    ".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".json": "json", ".jsonl": "json", ".ini": "ini", ".cfg": "ini", ".conf": "ini",
-    ".properties": "ini", ".xml": "xml", ".css": "css", ".scss": "css", ".proto": "protobuf", ".graphql": "graphql", ".tf": "terraform",
-    ".dockerfile": "dockerfile", ".mk": "makefile", ".cmake": "cmake", ".vue": "vue",
-}  # fmt: skip
-BARE_NAMES = {"dockerfile": "dockerfile", "makefile": "makefile", "jenkinsfile": "groovy", "rakefile": "ruby", "gemfile": "ruby"}
+    ".py": "python",
+    ".pyi": "python",
+    ".js": "javascript",
+    ".mjs": "javascript",
+    ".cjs": "javascript",
+    ".jsx": "javascript",
+    ".ts": "typescript",
+    ".tsx": "typescript",
+    ".java": "java",
+    ".kt": "kotlin",
+    ".scala": "scala",
+    ".go": "go",
+    ".rs": "rust",
+    ".c": "c",
+    ".h": "c",
+    ".cpp": "cpp",
+    ".cc": "cpp",
+    ".hpp": "cpp",
+    ".cs": "csharp",
+    ".rb": "ruby",
+    ".php": "php",
+    ".swift": "swift",
+    ".sh": "shell",
+    ".bash": "shell",
+    ".zsh": "shell",
+    ".ps1": "powershell",
+    ".bat": "batch",
+    ".sql": "sql",
+    ".r": "r",
+    ".lua": "lua",
+    ".pl": "perl",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+    ".toml": "toml",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ini": "ini",
+    ".cfg": "ini",
+    ".conf": "ini",
+    ".properties": "ini",
+    ".xml": "xml",
+    ".css": "css",
+    ".scss": "css",
+    ".proto": "protobuf",
+    ".graphql": "graphql",
+    ".tf": "terraform",
+    ".dockerfile": "dockerfile",
+    ".mk": "makefile",
+    ".cmake": "cmake",
+    ".vue": "vue",
+}
+BARE_NAMES = {
+    "dockerfile": "dockerfile",
+    "makefile": "makefile",
+    "jenkinsfile": "groovy",
+    "rakefile": "ruby",
+    "gemfile": "ruby",
+}
 LINE_END = re.compile(r"\r\n?|\n")
 BLANK_LINES = re.compile(r"(?:\r\n|\r(?!\n)|\n)(?:[^\S\r\n]*+(?:\r\n|\r(?!\n)|\n))+")
 
 
 @dataclass(frozen=True)
 class TextLoader:
-    """Reads text and source code; never changes a character. `charset` is the encoding that a server declared."""
+    """Reads text and source code; never changes a character. `charset` is the encoding that a
+    server declared.
+    """
 
     charset: str = ""
 
@@ -41,16 +99,34 @@ class TextLoader:
 
     def claims(self, filename: str, head: bytes) -> bool:
         """True for text with a known suffix or with none at all."""
-        return (suffix := suffix_of(filename)) in PROSE | LANGUAGES.keys() | {""} and looks_like_text(head) and bool(head or suffix)
+        return (
+            (suffix := suffix_of(filename)) in PROSE | LANGUAGES.keys() | {""}
+            and looks_like_text(head)
+            and bool(head or suffix)
+        )
 
     def load(self, path: Path, filename: str) -> Facts:
         """The facts of a text file. Raises DocumentError: `empty_file`, `binary_content`."""
         raw = path.read_bytes()
         decoded = decode(raw, self.charset)
-        language = LANGUAGES.get(suffix_of(filename)) or BARE_NAMES.get(PurePosixPath(filename).name.lower(), "")
-        blocks = paragraph_blocks(decoded.text, byte_map(raw, decoded), 0, "code" if language else "paragraph")
+        language = LANGUAGES.get(suffix_of(filename)) or BARE_NAMES.get(
+            PurePosixPath(filename).name.lower(), ""
+        )
+        blocks = paragraph_blocks(
+            decoded.text, byte_map(raw, decoded), 0, "code" if language else "paragraph"
+        )
         title = PurePosixPath(filename).name if language else first_line(decoded.text)
-        return facts_of(self.NAME, self.VERSION, "python", "1", decoded, blocks, (), title, {"language": language} if language else {})
+        return facts_of(
+            self.NAME,
+            self.VERSION,
+            "python",
+            "1",
+            decoded,
+            blocks,
+            (),
+            title,
+            {"language": language} if language else {},
+        )
 
 
 def suffix_of(filename: str) -> str:
@@ -72,18 +148,28 @@ def first_line(text: str, limit: int = 200) -> str:
 
 
 def reads_as_title(line: str) -> bool:
-    """True for words; False for a row of a table, for a line of mostly numbers, and for one of mostly signs."""
+    """True for words; False for a row of a table, for a line of mostly numbers, and for one of
+    mostly signs.
+    """
     shown = [char for char in line if not char.isspace()]
     tokens = line.split()
-    numbers = sum(any(map(str.isdigit, token)) and not any(map(str.isalpha, token)) for token in tokens)
+    numbers = sum(
+        any(map(str.isdigit, token)) and not any(map(str.isalpha, token)) for token in tokens
+    )
     row = line.count("|") >= 2 or (numbers > 3 and 2 * numbers > len(tokens))
     return not row and 2 * sum(map(str.isalnum, shown)) >= len(shown) > 0
 
 
-def paragraph_blocks(text: str, bytes_of: ByteMap, start: int = 0, kind: str = "paragraph", ordinal: int = 0) -> list[Block]:
+def paragraph_blocks(
+    text: str, bytes_of: ByteMap, start: int = 0, kind: str = "paragraph", ordinal: int = 0
+) -> list[Block]:
     """One block per run of non-blank lines of text[start:], with its bytes and lines."""
     starts = line_starts(text)
-    edges = [start, *(edge for match in BLANK_LINES.finditer(text, start) for edge in match.span()), len(text)]
+    edges = [
+        start,
+        *(edge for match in BLANK_LINES.finditer(text, start) for edge in match.span()),
+        len(text),
+    ]
     spans = []
     for begin, end in zip(edges[::2], edges[1::2], strict=True):
         while begin < end and text[begin] in "\r\n":
@@ -92,17 +178,27 @@ def paragraph_blocks(text: str, bytes_of: ByteMap, start: int = 0, kind: str = "
             end -= 1
         if text[begin:end].strip():
             spans.append((begin, end))
-    return [located(Block(ordinal + i, kind, a, b), bytes_of, starts) for i, (a, b) in enumerate(spans)]
+    return [
+        located(Block(ordinal + i, kind, a, b), bytes_of, starts) for i, (a, b) in enumerate(spans)
+    ]
 
 
 def located(block: Block, bytes_of: ByteMap, starts: Sequence[int]) -> Block:
     """The block with the bytes and lines of its span; `starts` are the offsets of the lines."""
     first, last = bytes_of.span(block.start, block.end)
     return Block(
-        block.ordinal, block.kind, block.start, block.end, block.level,
-        first, last, bisect_right(starts, block.start), bisect_right(starts, block.end - 1),
-        locator=odd_lengths(bytes_of, block.start, block.end), title=block.title,
-    )  # fmt: skip
+        block.ordinal,
+        block.kind,
+        block.start,
+        block.end,
+        block.level,
+        first,
+        last,
+        bisect_right(starts, block.start),
+        bisect_right(starts, block.end - 1),
+        locator=odd_lengths(bytes_of, block.start, block.end),
+        title=block.title,
+    )
 
 
 def facts_of(
@@ -129,7 +225,9 @@ def facts_of(
         parse_profile=profile,
         md_sha256=hashlib.sha256(decoded.text.encode()).hexdigest(),
         text_chars=len(decoded.text),
-        paragraphs=sum(block.kind in ("paragraph", "list", "code", "table", "html") for block in blocks),
+        paragraphs=sum(
+            block.kind in ("paragraph", "list", "code", "table", "html") for block in blocks
+        ),
         images=len(media),
         encoding=decoded.encoding,
         lossy=decoded.lossy,

@@ -1,6 +1,8 @@
-"""Words compared in their order with those that another reader finds: torn, reversed, swapped and foreign words show, spelling does not.
+"""Words compared in their order with those that another reader finds: torn, reversed, swapped and
+foreign words show, spelling does not.
 
-Two readers may differ in spaces, hyphens, ligatures and invisible characters, so letters and digits are compared, then where words begin.
+Two readers may differ in spaces, hyphens, ligatures and invisible characters, so letters and digits
+are compared, then where words begin.
 """
 
 from __future__ import annotations
@@ -15,8 +17,11 @@ from itertools import pairwise
 
 from rag_platform.text.scripts import letters
 
-# scripts that set no spaces between words: each of their letters is a word, so that cuts between them are none
-_UNSPACED = re.compile("([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff])")
+# scripts that set no spaces between words: each of their letters is a word, so that cuts between
+# them are none
+_UNSPACED = re.compile(
+    "([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff])"
+)
 _FRAGMENT = 3.2  # letters that the parts of torn words have on the mean, at most
 _PIPE = re.compile(r"(?<!\\)\|")
 _RULE = re.compile(r"^\s*\|?(?:\s*:?-+:?\s*\|)+\s*$", re.MULTILINE)
@@ -24,7 +29,9 @@ _RULE = re.compile(r"^\s*\|?(?:\s*:?-+:?\s*\|)+\s*$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Words in the order of one reader, as one string of letters and digits, and where in it words begin."""
+    """Words in the order of one reader, as one string of letters and digits, and where in it words
+    begin.
+    """
 
     letters: str
     starts: tuple[int, ...]
@@ -32,7 +39,12 @@ class Line:
     @staticmethod
     def of(words: Iterable[str]) -> Line:
         """The line of these words; what holds neither letter nor digit leaves no trace."""
-        parts = [part for word in words for item in _UNSPACED.split(word) if (part := letters(item).casefold())]
+        parts = [
+            part
+            for word in words
+            for item in _UNSPACED.split(word)
+            if (part := letters(item).casefold())
+        ]
         starts, at = [], 0
         for part in parts:
             starts.append(at)
@@ -41,21 +53,32 @@ class Line:
 
     def words(self) -> list[str]:
         """The words again."""
-        return [self.letters[start:end] for start, end in pairwise((*self.starts, len(self.letters)))]
+        return [
+            self.letters[start:end] for start, end in pairwise((*self.starts, len(self.letters)))
+        ]
 
     def part(self, start: int, end: int) -> Line:
         """The line of the letters from `start` to `end`."""
         begins = self.starts[bisect_left(self.starts, start) : bisect_left(self.starts, end)]
-        return Line(self.letters[start:end], tuple(dict.fromkeys((0, *(at - start for at in begins)))))
+        return Line(
+            self.letters[start:end], tuple(dict.fromkeys((0, *(at - start for at in begins))))
+        )
 
     def inner_starts(self, start: int, end: int) -> set[int]:
         """Where words begin behind `start` and before `end`, counted from `start`."""
-        return {at - start for at in self.starts[bisect_left(self.starts, start + 1) : bisect_left(self.starts, end)]}
+        return {
+            at - start
+            for at in self.starts[
+                bisect_left(self.starts, start + 1) : bisect_left(self.starts, end)
+            ]
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """How far a reading agrees with another: words said, cuts where the other has none, words it lacks or has in another order."""
+    """How far a reading agrees with another: words said, cuts where the other has none, words it
+    lacks or has in another order.
+    """
 
     words: int = 0
     torn: int = 0
@@ -79,13 +102,17 @@ def cells(text: str) -> list[str]:
 
 
 def pieces(kind: str, text: str) -> list[Line]:
-    """The runs of words of a block that any reader must find side by side: the cells of a table, else the whole block."""
+    """The runs of words of a block that any reader must find side by side: the cells of a table,
+    else the whole block.
+    """
     found = (Line.of(part.split()) for part in (cells(text) if kind == "table" else [text]))
     return [line for line in found if line.letters]
 
 
 def likeness(said: Line, readings: Sequence[Line], elsewhere: Line | None = None) -> Likeness:
-    """How far one run of words agrees with the nearest of the readings; words that all of them lack may stand `elsewhere`."""
+    """How far one run of words agrees with the nearest of the readings; words that all of them lack
+    may stand `elsewhere`.
+    """
     for reading in [*readings, *([elsewhere] if elsewhere else ())]:
         at = -1
         best: Likeness | None = None
@@ -97,36 +124,59 @@ def likeness(said: Line, readings: Sequence[Line], elsewhere: Line | None = None
                 break
         if best is not None:
             return best
-    found = min((_aligned(said, reading) for reading in readings), key=lambda found: found.missing + found.misplaced)
-    return _aligned(said, elsewhere) if elsewhere and found.missing > max(_FEW_MISSING, _MISSING * found.words) else found
+    found = min(
+        (_aligned(said, reading) for reading in readings),
+        key=lambda found: found.missing + found.misplaced,
+    )
+    return (
+        _aligned(said, elsewhere)
+        if elsewhere and found.missing > max(_FEW_MISSING, _MISSING * found.words)
+        else found
+    )
 
 
 def _torn(said: Line, reading: Line, at: int) -> Likeness:
-    """The cuts between fragments of words: a reader that sets no spaces at all cuts nothing and shows nothing."""
-    own, other = said.inner_starts(0, len(said.letters)), reading.inner_starts(at, at + len(said.letters))
+    """The cuts between fragments of words: a reader that sets no spaces at all cuts nothing and
+    shows nothing.
+    """
+    own, other = (
+        said.inner_starts(0, len(said.letters)),
+        reading.inner_starts(at, at + len(said.letters)),
+    )
     if not (cuts := sorted(own - other)):
         return Likeness(len(said.starts))
-    lengths = {end: (end - start, after - end) for (start, end), (_, after) in pairwise(pairwise((*said.starts, len(said.letters))))}
+    lengths = {
+        end: (end - start, after - end)
+        for (start, end), (_, after) in pairwise(pairwise((*said.starts, len(said.letters))))
+    }
     fragments = [length for cut in cuts for length in lengths[cut]]
     if sum(fragments) > _FRAGMENT * len(fragments):
         return Likeness(len(said.starts))
-    examples = tuple(f"{said.letters[max(0, cut - 8) : cut]} {said.letters[cut : cut + 8]}" for cut in cuts[:2])
+    examples = tuple(
+        f"{said.letters[max(0, cut - 8) : cut]} {said.letters[cut : cut + 8]}" for cut in cuts[:2]
+    )
     return Likeness(len(said.starts), len(cuts), examples=examples)
 
 
 def _aligned(said: Line, reading: Line) -> Likeness:
     """The words that the other lacks, and of those that both have the ones that stand elsewhere.
 
-    Single letters have no place, and of a text that says everything twice only the words that stand there once.
+    Single letters have no place, and of a text that says everything twice only the words that stand
+    there once.
     """
     own, other = said.words(), reading.words()
     lost = Counter(own) - Counter(other)
-    left, right = ([word for word in words if len(word) > 1 or _UNSPACED.match(word)] for words in (own, other))
+    left, right = (
+        [word for word in words if len(word) > 1 or _UNSPACED.match(word)] for words in (own, other)
+    )
     counts = Counter(left)
     if 2 * sum(count == 1 for count in counts.values()) < len(left):
         left, right = ([word for word in words if counts[word] == 1] for words in (left, right))
     there = (Counter(left) & Counter(right)).total()
-    matched = sum(size for _, _, size in SequenceMatcher(None, left, right, autojunk=False).get_matching_blocks())
+    matched = sum(
+        size
+        for _, _, size in SequenceMatcher(None, left, right, autojunk=False).get_matching_blocks()
+    )
     return Likeness(len(own), 0, lost.total(), there - matched, tuple(lost)[:3])
 
 
@@ -135,9 +185,10 @@ def unmapped(text: str) -> bool:
     return any(char == "\ufffd" or "\ue000" <= char <= "\uf8ff" for char in text)
 
 
-# --- judgement -------------------------------------------------------------------------------------------------------------
+# --- judgement ----------------------------------------------------------------------------------
 
-# Chosen on 250 real PDFs. What is printed over pictures has no one order, and of formulas engines read what they like.
+# Chosen on 250 real PDFs. What is printed over pictures has no one order, and of formulas engines
+# read what they like.
 _FREE_ORDER, _FREE = ("picture",), ("formula",)
 _RUNNING = 6  # words of a text that has an order; fewer may be the labels of a chart
 _TORN, _MISSING = 0.1, 0.35
@@ -145,7 +196,9 @@ _FEW_TORN, _FEW_MISSING, _FEW_MISPLACED = 2, 2, 3
 
 
 def problem(kind: str, found: Likeness) -> str:
-    """Why a block is not what the other reader reads, or an empty string for what readers may differ in."""
+    """Why a block is not what the other reader reads, or an empty string for what readers may
+    differ in.
+    """
     shown = ", ".join(map(repr, found.examples))
     if kind in _FREE:
         return ""
@@ -156,5 +209,8 @@ def problem(kind: str, found: Likeness) -> str:
     few = max(_FEW_MISPLACED, _MISSING * found.words) if found.missing else 0
     ordered = kind in ("table", "heading") or (found.words >= _RUNNING and kind not in _FREE_ORDER)
     if found.misplaced > few and ordered:
-        return f"{found.misplaced} of {found.words} words stand in another order than another reader reads"
+        return (
+            f"{found.misplaced} of {found.words} words stand in another order than another reader"
+            " reads"
+        )
     return ""

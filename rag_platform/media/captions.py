@@ -1,8 +1,11 @@
-"""Captions of images by a language model that sees: routing, context, the call, and what happens when it fails (seed 000 §3.6.5-3.6.7).
+"""Captions of images by a language model that sees: routing, context, the call, and what happens
+when it fails (seed 000 §3.6.5-3.6.7).
 
-What a caption must hold: the JSON contract of seed 000 §3.6.6.4-5, its check, and the plain text made of it.
+What a caption must hold: the JSON contract of seed 000 §3.6.6.4-5, its check, and the plain text
+made of it.
 
-Which kind of image a picture is, by the words around it, then by its lines and colours (seed 000 §3.6.6.3).
+Which kind of image a picture is, by the words around it, then by its lines and colours (seed 000
+§3.6.6.3).
 """
 
 from __future__ import annotations
@@ -18,7 +21,14 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from rag_platform.config import prompts
 from rag_platform.config.settings import CaptionConfig, fingerprint
@@ -32,14 +42,22 @@ from rag_platform.storage.records import SCHEMA_VERSION
 from rag_platform.storage.store import Store, read_json, write_json
 
 FIELDS = ("context", "lang")
-_LANGUAGES = {"zh": "Chinese (简体中文)", "en": "English", "auto": "the language of the text in the image, else of the context"}
-_QWEN = {"base_url": "https://dashscope.aliyuncs.com/compatible-mode/v1", "api_key_env": "DASHSCOPE_API_KEY"}
+_LANGUAGES = {
+    "zh": "Chinese (简体中文)",
+    "en": "English",
+    "auto": "the language of the text in the image, else of the context",
+}
+_QWEN = {
+    "base_url": "https://dashscope.aliyuncs.com/compatible-mode/v1",
+    "api_key_env": "DASHSCOPE_API_KEY",
+}
 _GEMINI = {
     "base_url": "https://generativelanguage.googleapis.com/v1beta/openai/",
     "api_key_env": "GEMINI_API_KEY",
     "model": "gemini-2.5-pro",
 }
-PRESETS: dict[str, tuple[Json, ...]] = {  # options of the provider `openai`, the first choice and what stands in for it (seed 000 §3.6.5)
+# options of the provider `openai`, the first choice and what stands in for it (seed 000 §3.6.5)
+PRESETS: dict[str, tuple[Json, ...]] = {
     "abroad": ({"model": "gpt-4o"}, {**_QWEN, "model": "qwen-vl-max"}),
     "abroad_batch": (_GEMINI, {**_QWEN, "model": "qwen-vl-plus"}),
     "china": ({**_QWEN, "model": "qwen-vl-max"}, {"model": "gpt-4o"}),
@@ -47,7 +65,8 @@ PRESETS: dict[str, tuple[Json, ...]] = {  # options of the provider `openai`, th
 }
 _SENT_PIXELS = 1568  # longest side of what a model is sent
 _SENT_BYTES = 1_500_000
-_HOPELESS = ("missing_key", "no_model", "unauthorized", "forbidden", "model_not_found")  # no other image would fare better
+# no other image would fare better
+_HOPELESS = ("missing_key", "no_model", "unauthorized", "forbidden", "model_not_found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,37 +99,63 @@ def captions(
     config: CaptionConfig,
     on_image: Callable[[str, int, int], None] | None = None,
 ) -> dict[str, Captioned]:
-    """asset_id to caption, for the images that are large enough; one that fails is `unknown` with its uncertainties and a warning.
+    """asset_id to caption, for the images that are large enough; one that fails is `unknown` with
+    its uncertainties and a warning.
 
-    A caption is kept beside its image by (profile, model, context, language) and asked for once. Raises ConfigError for a bad prompt file
-    or an unknown provider.
+    A caption is kept beside its image by (profile, model, context, language) and asked for once.
+    Raises ConfigError for a bad prompt file or an unknown provider.
     """
     choices = models(config)
     if not choices:
-        with tracing.span("stage.caption", provider_type="llm", provider_id="none", provider_version=provider_version("llm", "none")):
+        with tracing.span(
+            "stage.caption",
+            provider_type="llm",
+            provider_id="none",
+            provider_version=provider_version("llm", "none"),
+        ):
             return {}
     large = [link for link in images if link.width * link.height >= config.min_pixels]
-    found = {link.asset_id: Captioned(warnings=("not captioned: above media_texts.captions.max_images_per_doc",))
-             for link in large[config.max_images_per_doc :]}  # fmt: skip
-    asked = [item for link in large[: config.max_images_per_doc] if (item := _asked(link, facts, store, config))]
+    found = {
+        link.asset_id: Captioned(
+            warnings=("not captioned: above media_texts.captions.max_images_per_doc",)
+        )
+        for link in large[config.max_images_per_doc :]
+    }
+    asked = [
+        item
+        for link in large[: config.max_images_per_doc]
+        if (item := _asked(link, facts, store, config))
+    ]
     provider = choices[0][0]
     with tracing.span(
-        "stage.caption", provider_type="llm", provider_id=provider, provider_version=provider_version("llm", provider)
+        "stage.caption",
+        provider_type="llm",
+        provider_id=provider,
+        provider_version=provider_version("llm", provider),
     ) as span:
         speakers = [(name, options, build("llm", name, options)) for name, options in choices]
         work = _Captioning(store, config, speakers)
         with ThreadPoolExecutor(config.parallel, thread_name_prefix="caption") as threads:
-            futures = [threads.submit(contextvars.copy_context().run, work.one, item) for item in asked]
+            futures = [
+                threads.submit(contextvars.copy_context().run, work.one, item) for item in asked
+            ]
             for number, (item, future) in enumerate(zip(asked, futures, strict=True)):
                 found[item.link.asset_id] = future.result()
                 if on_image:
                     on_image("describing", number + 1, len(asked))
-        span.set(images=len(asked), reused=work.reused, failed=sum(bool(x.warnings) for x in found.values()), cost=work.cost or None)
+        span.set(
+            images=len(asked),
+            reused=work.reused,
+            failed=sum(bool(x.warnings) for x in found.values()),
+            cost=work.cost or None,
+        )
     return found
 
 
 def models(config: CaptionConfig) -> list[tuple[str, Json]]:
-    """(provider, options) of the model to ask and of those that stand in for it, none when captions are off; the strategy's options win."""
+    """(provider, options) of the model to ask and of those that stand in for it, none when captions
+    are off; the strategy's options win.
+    """
     if config.preset:
         name = "openai" if config.provider == "none" else config.provider
         return [(name, {**options, **config.options}) for options in PRESETS[config.preset]]
@@ -121,30 +166,55 @@ def _asked(link: MediaLink, facts: Facts, store: Store, config: CaptionConfig) -
     picture = display_path(store, link.asset_id)
     if picture is None:
         return None
-    ref = next((ref for ref in facts.media if ref.ref_id == link.ref_id and ref.origin_ref == link.origin_ref), None)
+    ref = next(
+        (
+            ref
+            for ref in facts.media
+            if ref.ref_id == link.ref_id and ref.origin_ref == link.origin_ref
+        ),
+        None,
+    )
     alt_text = ref.context_hint if ref else ""
-    context = local_context(facts, link, config.context_chars) if config.context_scope == "local" else ""
-    name = "" if link.origin_ref.startswith(("pdf:", "data:")) else PurePosixPath(link.origin_ref).stem
+    context = (
+        local_context(facts, link, config.context_chars) if config.context_scope == "local" else ""
+    )
+    name = (
+        "" if link.origin_ref.startswith(("pdf:", "data:")) else PurePosixPath(link.origin_ref).stem
+    )
     kind = by_words(alt_text, name, context)
     if kind == "unknown":
         kind = by_picture(picture)
     prompt = prompts.load(PROFILES[kind], FIELDS)
-    return _Asked(link, picture, alt_text, context, fingerprint(config.context_scope, context), prompt)
+    return _Asked(
+        link, picture, alt_text, context, fingerprint(config.context_scope, context), prompt
+    )
 
 
 def local_context(facts: Facts, link: MediaLink, limit: int) -> str:
-    """The headings above an image and the paragraph that holds it with its neighbours, at most `limit` characters; on a page without a
-    reference the three blocks nearest to the image (seed 000 §3.6.6.2)."""
-    blocks = [block for block in facts.blocks if block.kind not in ("header", "footer", "front_matter")]
+    """The headings above an image and the paragraph that holds it with its neighbours, at most
+    `limit` characters; on a page without a reference the three blocks nearest to the image (seed
+    000 §3.6.6.2).
+    """
+    blocks = [
+        block for block in facts.blocks if block.kind not in ("header", "footer", "front_matter")
+    ]
     if link.start is not None:
-        at = next((i for i, block in enumerate(blocks) if block.start <= (link.start or 0) < block.end), None)
+        at = next(
+            (i for i, block in enumerate(blocks) if block.start <= (link.start or 0) < block.end),
+            None,
+        )
         near = blocks[max(0, at - 1) : at + 2] if at is not None else []
     elif link.bbox is not None:
         here = [block for block in blocks if block.page == link.page and block.bbox is not None]
-        near = sorted(sorted(here, key=lambda block: _distance(block, link))[:3], key=lambda block: block.start)
+        near = sorted(
+            sorted(here, key=lambda block: _distance(block, link))[:3],
+            key=lambda block: block.start,
+        )
     else:
         near = []
-    said = "\n".join([link.heading_path, *(facts.text[block.start : block.end] for block in near)]).strip()
+    said = "\n".join(
+        [link.heading_path, *(facts.text[block.start : block.end] for block in near)]
+    ).strip()
     return said[:limit]
 
 
@@ -173,7 +243,9 @@ class _Captioning:
         path = self.store.media_text_path(item.link.asset_id, f"caption-{key}")
         if path.is_file():
             self._count(reused=1)
-            return self._made(checked(json.dumps(read_json(path)["caption"]), prompt.profile_id), item)
+            return self._made(
+                checked(json.dumps(read_json(path)["caption"]), prompt.profile_id), item
+            )
         try:
             text, name, model = self._answer(item)
             caption = checked(text, prompt.profile_id)
@@ -181,8 +253,22 @@ class _Captioning:
             return self._failed(item, error.code, error.message)
         except ValueError as error:
             return self._failed(item, "invalid_output", str(error))
-        kept = {"model_id": model, "provider_id": name, "context_hash": item.context_hash, "lang": self.config.lang, "caption": caption}
-        write_json(path, {"schema_version": SCHEMA_VERSION, "asset_id": item.link.asset_id, "profile_id": prompt.profile_id, **kept})
+        kept = {
+            "model_id": model,
+            "provider_id": name,
+            "context_hash": item.context_hash,
+            "lang": self.config.lang,
+            "caption": caption,
+        }
+        write_json(
+            path,
+            {
+                "schema_version": SCHEMA_VERSION,
+                "asset_id": item.link.asset_id,
+                "profile_id": prompt.profile_id,
+                **kept,
+            },
+        )
         self._told(item, name, model, "")
         return self._made(caption, item)
 
@@ -192,7 +278,9 @@ class _Captioning:
             self.cost += cost
 
     def _answer(self, item: _Asked) -> tuple[str, str, str]:
-        """(text, provider, model) of the first model that answers. Raises the last ProviderError when none does."""
+        """(text, provider, model) of the first model that answers. Raises the last ProviderError
+        when none does.
+        """
         if self.hopeless is not None:
             raise self.hopeless
         context, lang = item.context or "(none)", _LANGUAGES[self.config.lang]
@@ -212,27 +300,46 @@ class _Captioning:
 
     def _made(self, caption: Json, item: _Asked) -> Captioned:
         text = plain_text(caption, self.config.inject)
-        return Captioned(text, json.dumps(caption, ensure_ascii=False), item.prompt.profile_id, item.context_hash)
+        return Captioned(
+            text, json.dumps(caption, ensure_ascii=False), item.prompt.profile_id, item.context_hash
+        )
 
     def _failed(self, item: _Asked, code: str, message: str) -> Captioned:
         self._told(item, self.speakers[0][0], "", code)
         caption = unknown(item.prompt.profile_id, item.alt_text, f"no caption: {code}")
         said = f"caption failed ({code}): {message[:200]}"
-        return Captioned("", json.dumps(caption, ensure_ascii=False), item.prompt.profile_id, item.context_hash, (said,))
+        return Captioned(
+            "",
+            json.dumps(caption, ensure_ascii=False),
+            item.prompt.profile_id,
+            item.context_hash,
+            (said,),
+        )
 
     def _told(self, item: _Asked, provider: str, model: str, code: str) -> None:
-        said = {"caption_provider_id": provider, "model_id": model, "caption_profile_id": item.prompt.profile_id, "error_code": code}
+        said = {
+            "caption_provider_id": provider,
+            "model_id": model,
+            "caption_profile_id": item.prompt.profile_id,
+            "error_code": code,
+        }
         where = {"context_scope": self.config.context_scope, "context_hash": item.context_hash}
         tracing.event("caption.generated", {"asset_id": item.link.asset_id, **said, **where})
 
 
 def sent_picture(path: Path) -> Picture:
-    """The image as a model is sent it: as it is where it is small, else as a JPEG of at most 1568 pixels each way."""
+    """The image as a model is sent it: as it is where it is small, else as a JPEG of at most 1568
+    pixels each way.
+    """
     from PIL import Image
 
     with Image.open(path) as opened:
         kind = str(opened.format)
-        if max(opened.size) <= _SENT_PIXELS and path.stat().st_size <= _SENT_BYTES and not getattr(opened, "is_animated", False):
+        if (
+            max(opened.size) <= _SENT_PIXELS
+            and path.stat().st_size <= _SENT_BYTES
+            and not getattr(opened, "is_animated", False)
+        ):
             return Picture(path.read_bytes(), Image.MIME[kind])
         flat = Image.new("RGB", opened.size, "white")
         drawn = opened.convert("RGBA")
@@ -243,11 +350,19 @@ def sent_picture(path: Path) -> Picture:
     return Picture(stream.getvalue(), "image/jpeg")
 
 
-ImageType = Literal["table", "chart", "flowchart", "diagram", "screenshot", "photo", "mixed", "unknown"]
+ImageType = Literal[
+    "table", "chart", "flowchart", "diagram", "screenshot", "photo", "mixed", "unknown"
+]
 PROFILES: dict[str, str] = {  # image type to prompt
-    "table": "caption/table_v1", "chart": "caption/chart_v1", "flowchart": "caption/flow_v1", "diagram": "caption/flow_v1",
-    "screenshot": "caption/screenshot_v1", "photo": "caption/photo_v1", "mixed": "caption/generic_v1", "unknown": "caption/generic_v1",
-}  # fmt: skip
+    "table": "caption/table_v1",
+    "chart": "caption/chart_v1",
+    "flowchart": "caption/flow_v1",
+    "diagram": "caption/flow_v1",
+    "screenshot": "caption/screenshot_v1",
+    "photo": "caption/photo_v1",
+    "mixed": "caption/generic_v1",
+    "unknown": "caption/generic_v1",
+}
 MAX_KEY_POINTS = 12
 Said = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=2000)]
 Loose = Annotated[str, StringConstraints(strip_whitespace=True, max_length=2000)]
@@ -316,7 +431,9 @@ class Node(_Part):
 class Edge(_Part):
     """An arrow between boxes."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True, coerce_numbers_to_str=True, populate_by_name=True)
+    model_config = ConfigDict(
+        extra="ignore", frozen=True, coerce_numbers_to_str=True, populate_by_name=True
+    )
 
     from_: Said = Field(alias="from")
     to: Said
@@ -361,7 +478,9 @@ class Caption(_Part):
             "screenshot_v1": ("screenshot", self.ui),
         }.get(self.profile_id.rpartition(".")[2].partition("-")[0])
         if added and self.image_type in added[0].split() and added[1] is None:
-            raise ValueError(f"{self.profile_id} asks for more fields of an image of type {self.image_type}")
+            raise ValueError(
+                f"{self.profile_id} asks for more fields of an image of type {self.image_type}"
+            )
         return self
 
 
@@ -371,7 +490,9 @@ def schema() -> Json:
 
 
 def checked(text: str, profile_id: str) -> Json:
-    """The caption in a model's answer, under the profile that asked for it. Raises ValueError saying what is wrong with it."""
+    """The caption in a model's answer, under the profile that asked for it. Raises ValueError
+    saying what is wrong with it.
+    """
     bare = re.sub(r"\A\s*```[a-z]*\s*|\s*```\s*\Z", "", text)
     try:
         data = json.loads(bare)
@@ -391,18 +512,41 @@ def checked(text: str, profile_id: str) -> Json:
 
 def unknown(profile_id: str, alt_text: str, why: str) -> Json:
     """The caption of an image of which nothing is known but its alternative text."""
-    return {"profile_id": profile_id, "image_type": "unknown", "summary": alt_text, "key_points": [], "entities": [], "numbers": [],
-            "uncertainties": [why]}  # fmt: skip
+    return {
+        "profile_id": profile_id,
+        "image_type": "unknown",
+        "summary": alt_text,
+        "key_points": [],
+        "entities": [],
+        "numbers": [],
+        "uncertainties": [why],
+    }
 
 
 def plain_text(caption: Json, inject: str) -> str:
-    """One line for views: the summary, and with `full` everything else that was seen; what is uncertain stays out."""
+    """One line for views: the summary, and with `full` everything else that was seen; what is
+    uncertain stays out.
+    """
     parts = [caption["summary"]]
     if inject == "full":
-        parts += [*caption["key_points"], *(item for item in caption["entities"] if item not in " ".join(parts + caption["key_points"]))]
-        parts += [" ".join(str(number.get(key) or "") for key in ("name", "value", "unit")).strip() for number in caption["numbers"]]
+        parts += [
+            *caption["key_points"],
+            *(
+                item
+                for item in caption["entities"]
+                if item not in " ".join(parts + caption["key_points"])
+            ),
+        ]
+        parts += [
+            " ".join(str(number.get(key) or "") for key in ("name", "value", "unit")).strip()
+            for number in caption["numbers"]
+        ]
         parts += list(_strings({key: caption.get(key) for key in _ADDED}))
-    return "; ".join(dict.fromkeys(" ".join(str(part).split()).rstrip(";。.；") for part in parts if str(part).strip()))
+    return "; ".join(
+        dict.fromkeys(
+            " ".join(str(part).split()).rstrip(";。.；") for part in parts if str(part).strip()
+        )
+    )
 
 
 _ADDED = ("table", "kv_pairs", "chart", "steps", "nodes", "edges", "ui", "scene_tags")
@@ -422,11 +566,23 @@ def _strings(value: Any, key: str = "") -> list[str]:
 _WORDS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (kind, re.compile(pattern, re.I))
     for kind, pattern in (
-        ("table", r"表格|一览表|(?<![代图列仪手外发])表\s?[\d一二三四五六七八九十]|\btables?\b|\btabular\b"),
-        ("chart", r"趋势|曲线|折线|柱状|饼图|直方|散点|图表|统计图|\bcharts?\b|\bplots?\b|\bgraphs?\b|\btrends?\b|\bcurves?\b|histogram"),
+        (
+            "table",
+            r"表格|一览表|(?<![代图列仪手外发])表\s?[\d一二三四五六七八九十]|\btables?\b|\btabular\b",
+        ),
+        (
+            "chart",
+            r"趋势|曲线|折线|柱状|饼图|直方|散点|图表|统计图|\bcharts?\b|\bplots?\b|\bgraphs?\b|\btrends?\b|\bcurves?\b|histogram",
+        ),
         ("flowchart", r"流程|步骤|flow[ _-]?charts?|\bwork[ _-]?flow\b|\bflow\b"),
-        ("diagram", r"架构|结构图|示意|拓扑|时序图|\bdiagrams?\b|\barchitectures?\b|schematic|topology|pipeline"),
-        ("screenshot", r"截图|截屏|界面|窗口|screen[ _-]?shots?|\bscreen\b|\bdialog\b|\bui\b|\bconsole\b"),
+        (
+            "diagram",
+            r"架构|结构图|示意|拓扑|时序图|\bdiagrams?\b|\barchitectures?\b|schematic|topology|pipeline",
+        ),
+        (
+            "screenshot",
+            r"截图|截屏|界面|窗口|screen[ _-]?shots?|\bscreen\b|\bdialog\b|\bui\b|\bconsole\b",
+        ),
         ("photo", r"照片|实拍|\bphotos?\b|photograph"),
     )
 )
@@ -437,14 +593,18 @@ def by_words(*texts: str) -> str:
     """The kind that the first of the texts with a known word names, `unknown` where none does."""
     for text in texts:
         spaced = re.sub(r"[_./\\-]+", " ", text)
-        places = [(found.start(), kind) for kind, pattern in _WORDS if (found := pattern.search(spaced))]
+        places = [
+            (found.start(), kind) for kind, pattern in _WORDS if (found := pattern.search(spaced))
+        ]
         if places:
             return min(places)[1]
     return "unknown"
 
 
 def by_picture(path: Path) -> str:
-    """The kind by coarse rules: a grid of long lines is a table, two axes a chart, many short lines a flowchart, many colours a photo."""
+    """The kind by coarse rules: a grid of long lines is a table, two axes a chart, many short lines
+    a flowchart, many colours a photo.
+    """
     import numpy as np
     from PIL import Image
 
@@ -467,13 +627,19 @@ def by_picture(path: Path) -> str:
         return "table"
     if 1 <= long_across <= 2 and 1 <= long_down <= 2 and flat > 0.5:
         return "chart"
-    if sum(length < 0.5 for length in across) >= 4 and sum(length < 0.5 for length in down) >= 4 and flat > 0.5:
+    if (
+        sum(length < 0.5 for length in across) >= 4
+        and sum(length < 0.5 for length in down) >= 4
+        and flat > 0.5
+    ):
         return "flowchart"
     return "unknown"
 
 
 def _lines(ink: Any) -> list[float]:
-    """The longest run of ink of each row that holds one above a twelfth of its length, as a share; neighbouring rows are one line."""
+    """The longest run of ink of each row that holds one above a twelfth of its length, as a share;
+    neighbouring rows are one line.
+    """
     import numpy as np
 
     found: list[float] = []

@@ -1,7 +1,9 @@
-"""What models read in the images of one document, by OCR and as captions; only views follow from it (seed 000 §3.6.2, §3.6.7).
+"""What models read in the images of one document, by OCR and as captions; only views follow from it
+(seed 000 §3.6.2, §3.6.7).
 
-Each result is kept beside its image under the profile that made it, so an image is read once, however many documents show it. A failure is
-a warning of that image and is not kept: the next build tries again. OCR that fails does not stop captions.
+Each result is kept beside its image under the profile that made it, so an image is read once,
+however many documents show it. A failure is a warning of that image and is not kept: the next build
+tries again. OCR that fails does not stop captions.
 """
 
 from __future__ import annotations
@@ -26,15 +28,25 @@ OnImage = Callable[[str, int, int], None]
 
 def wanted(config: MediaTextConfig) -> bool:
     """True when the strategy asks for any text of images."""
-    return config.ocr.provider != "none" or config.captions.provider != "none" or bool(config.captions.preset)
+    return (
+        config.ocr.provider != "none"
+        or config.captions.provider != "none"
+        or bool(config.captions.preset)
+    )
 
 
 def read_images(
-    facts: Facts, links: Sequence[MediaLink], store: Store, config: MediaTextConfig, on_image: OnImage | None = None
+    facts: Facts,
+    links: Sequence[MediaLink],
+    store: Store,
+    config: MediaTextConfig,
+    on_image: OnImage | None = None,
 ) -> list[MediaText]:
-    """One row for each image that was looked at, in order, with its warnings; `on_image(what, done, total)` follows the progress.
+    """One row for each image that was looked at, in order, with its warnings; `on_image(what, done,
+    total)` follows the progress.
 
-    The strips of a scanned page are left to the picture of their page. Raises ConfigError when a provider is not installed.
+    The strips of a scanned page are left to the picture of their page. Raises ConfigError when a
+    provider is not installed.
     """
     images = _looked_at(links)
     read = _read(images, store, config, on_image)
@@ -44,7 +56,11 @@ def read_images(
         text, confidence, ocr_warnings = read.get(link.asset_id, ("", None, ()))
         caption = captioned.get(link.asset_id, Captioned())
         if link.asset_id in read or link.asset_id in captioned:
-            lines = text.split("\n")[: config.ocr_max_lines] if config.ocr_max_lines else text.split("\n")
+            lines = (
+                text.split("\n")[: config.ocr_max_lines]
+                if config.ocr_max_lines
+                else text.split("\n")
+            )
             rows.append(
                 MediaText(
                     asset_id=link.asset_id,
@@ -63,8 +79,15 @@ def read_images(
 
 def warnings_of(rows: Sequence[MediaText], links: Sequence[MediaLink]) -> tuple[str, ...]:
     """A line for each image that could not be read, naming its page or place."""
-    places = {link.asset_id: f"page {link.page}" if link.page else link.origin_ref[:200] for link in reversed(links)}
-    return tuple(f"image on {places.get(row.asset_id, row.asset_id)}: {said}" for row in rows for said in row.warnings)
+    places = {
+        link.asset_id: f"page {link.page}" if link.page else link.origin_ref[:200]
+        for link in reversed(links)
+    }
+    return tuple(
+        f"image on {places.get(row.asset_id, row.asset_id)}: {said}"
+        for row in rows
+        for said in row.warnings
+    )
 
 
 def counts_of(rows: Sequence[MediaText]) -> Json:
@@ -78,21 +101,35 @@ def counts_of(rows: Sequence[MediaText]) -> Json:
 
 
 def _looked_at(links: Sequence[MediaLink]) -> list[MediaLink]:
-    """One link for each stored image, the pictures of pages first; what lies on a page that has a picture is left out."""
+    """One link for each stored image, the pictures of pages first; what lies on a page that has a
+    picture is left out.
+    """
     drawn = {link.page for link in links if link.asset_id and is_page_picture(link)}
-    kept = [link for link in links if link.asset_id and (is_page_picture(link) or link.page is None or link.page not in drawn)]
+    kept = [
+        link
+        for link in links
+        if link.asset_id and (is_page_picture(link) or link.page is None or link.page not in drawn)
+    ]
     kept.sort(key=lambda link: (not is_page_picture(link), link.order))
     return list({link.asset_id: link for link in reversed(kept)}.values())[::-1]
 
 
-# --- OCR ---------------------------------------------------------------------------------------------------------------
+# --- OCR ----------------------------------------------------------------------------------------
 
 
 def ocr_profile(config: ProviderConfig) -> str:
-    """What decides what is read: provider, options, and the versions of its code and of its package."""
+    """What decides what is read: provider, options, and the versions of its code and of its
+    package.
+    """
     package = traits("ocr", config.provider).package
     version = importlib.metadata.version(package) if package else ""
-    print_ = fingerprint(config.provider, dict(config.options), provider_version("ocr", config.provider), version, length=10)
+    print_ = fingerprint(
+        config.provider,
+        dict(config.options),
+        provider_version("ocr", config.provider),
+        version,
+        length=10,
+    )
     return f"ocr.{config.provider.rpartition(':')[2]}-{print_}"
 
 
@@ -103,17 +140,27 @@ def _read(
     name = config.ocr.provider
     if not images:
         return {}
-    with tracing.span("stage.ocr", provider_type="ocr", provider_id=name, provider_version=provider_version("ocr", name)) as span:
+    with tracing.span(
+        "stage.ocr",
+        provider_type="ocr",
+        provider_id=name,
+        provider_version=provider_version("ocr", name),
+    ) as span:
         if name == "none":
             return {}
-        build("ocr", name, config.ocr.options)  # says here what is not installed, and not once for each image
+        # says here what is not installed, and not once for each image
+        build("ocr", name, config.ocr.options)
         profile = ocr_profile(config.ocr)
         large = [link for link in images if link.width * link.height >= config.ocr_min_pixels]
         found: dict[str, tuple[str, float | None, tuple[str, ...]]] = {}
         reused = 0
         for number, link in enumerate(large):
             if number >= config.ocr_max_images_per_doc:
-                found[link.asset_id] = ("", None, ("not read: above media_texts.ocr_max_images_per_doc",))
+                found[link.asset_id] = (
+                    "",
+                    None,
+                    ("not read: above media_texts.ocr_max_images_per_doc",),
+                )
                 continue
             if on_image:
                 on_image("reading", number + 1, len(large))
@@ -124,30 +171,52 @@ def _read(
                 reused += 1
                 continue
             found[link.asset_id] = _read_one(link, store, config, profile)
-        failed = [(asset_id, warnings[0]) for asset_id, (_, _, warnings) in found.items() if warnings]
+        failed = [
+            (asset_id, warnings[0]) for asset_id, (_, _, warnings) in found.items() if warnings
+        ]
         span.set(profile_id=profile, images=len(large), reused=reused, failed=len(failed))
-        tracing.event("ocr.generated", {"profile_id": profile, "ocr_success": sum(bool(text) for text, _, _ in found.values()),
-                                        "failed": [{"asset_id": a, "error": said[:200]} for a, said in failed[:50]]})  # fmt: skip
+        tracing.event(
+            "ocr.generated",
+            {
+                "profile_id": profile,
+                "ocr_success": sum(bool(text) for text, _, _ in found.values()),
+                "failed": [{"asset_id": a, "error": said[:200]} for a, said in failed[:50]],
+            },
+        )
     return found
 
 
-def _read_one(link: MediaLink, store: Store, config: MediaTextConfig, profile: str) -> tuple[str, float | None, tuple[str, ...]]:
+def _read_one(
+    link: MediaLink, store: Store, config: MediaTextConfig, profile: str
+) -> tuple[str, float | None, tuple[str, ...]]:
     picture = display_path(store, link.asset_id)
     if picture is None:
         return "", None, ("not read: it cannot be drawn",)
     try:
-        text, confidence = read_apart(picture, config.ocr.provider, config.ocr.options, config.ocr_seconds)
+        text, confidence = read_apart(
+            picture, config.ocr.provider, config.ocr.options, config.ocr_seconds
+        )
     except ProviderError as error:
         return "", None, (f"OCR failed ({error.code}): {error.message[:200]}",)
-    kept = {"schema_version": SCHEMA_VERSION, "profile_id": profile, "asset_id": link.asset_id, "text": text, "confidence": confidence}
+    kept = {
+        "schema_version": SCHEMA_VERSION,
+        "profile_id": profile,
+        "asset_id": link.asset_id,
+        "text": text,
+        "confidence": confidence,
+    }
     write_json(store.media_text_path(link.asset_id, profile), kept)
     return text, confidence, ()
 
 
-# --- captions ----------------------------------------------------------------------------------------------------------
+# --- captions -----------------------------------------------------------------------------------
 
 
 def _captioned(
-    facts: Facts, images: Sequence[MediaLink], store: Store, config: MediaTextConfig, on_image: OnImage | None
+    facts: Facts,
+    images: Sequence[MediaLink],
+    store: Store,
+    config: MediaTextConfig,
+    on_image: OnImage | None,
 ) -> dict[str, Captioned]:
     return captions(facts, images, store, config.captions, on_image) if images else {}

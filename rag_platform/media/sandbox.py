@@ -1,4 +1,6 @@
-"""Images decoded and read in child processes: a decoder that crashes, hangs or grows costs one image its place, no more."""
+"""Images decoded and read in child processes: a decoder that crashes, hangs or grows costs one
+image its place, no more.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +16,36 @@ from rag_platform.intake.isolation import START_SECONDS, ChildLost, pool
 from rag_platform.loaders.image_decoding import Missing, Shown, looks_like_svg
 
 OCR_MEMORY_MB = 4000  # address space; an engine with its models takes 0.7 GB of real memory
-_reading = threading.Lock()  # one image at a time is read, by all cores: two engines side by side would need twice the memory
+# one image at a time is read, by all cores: two engines side by side would need twice the memory
+_reading = threading.Lock()
 
 
 def shown_apart(data: bytes, max_pixels: int, limits: Limits, folder: Path) -> Shown:
-    """As `pictures.shown`, in a child, over files in `folder`. Raises Missing, also where the child was lost."""
+    """As `pictures.shown`, in a child, over files in `folder`. Raises Missing, also where the child
+    was lost.
+    """
     (folder / "source").write_bytes(data)
-    task = {"task": "picture", "path": str(folder / "source"), "folder": str(folder), "max_pixels": max_pixels}
+    task = {
+        "task": "picture",
+        "path": str(folder / "source"),
+        "folder": str(folder),
+        "max_pixels": max_pixels,
+    }
     try:
-        messages = list(_asked(task, "pymupdf" if looks_like_svg(data) else "other", limits.page_seconds, limits.parse_memory_mb))
+        messages = list(
+            _asked(
+                task,
+                "pymupdf" if looks_like_svg(data) else "other",
+                limits.page_seconds,
+                limits.parse_memory_mb,
+            )
+        )
     except ChildLost as error:
-        raise Missing("broken_image: its decoder took too long" if error.hung else "broken_image: its decoder failed") from None
+        raise Missing(
+            "broken_image: its decoder took too long"
+            if error.hung
+            else "broken_image: its decoder failed"
+        ) from None
     except DocumentError as error:
         raise Missing(f"broken_image: {error.code}") from None
     found = next(message["picture"] for message in messages if "picture" in message)
@@ -32,19 +53,32 @@ def shown_apart(data: bytes, max_pixels: int, limits: Limits, folder: Path) -> S
         raise Missing(str(found["reason"]))
     variants = {name: (folder / name).read_bytes() for name in found["variants"]}
     original = (folder / "original").read_bytes() if found["original"] else None
-    return Shown(found["extension"], found["mime"], found["width"], found["height"], variants, original)
+    return Shown(
+        found["extension"], found["mime"], found["width"], found["height"], variants, original
+    )
 
 
-def read_apart(path: Path, provider: str, options: Mapping[str, Any], seconds: float) -> tuple[str, float | None]:
-    """As the `read` of the named OCR provider, in a child. Raises ProviderError with the code of what went wrong."""
-    task = {"task": "ocr", "path": str(path.absolute()), "provider": provider, "options": dict(options)}
+def read_apart(
+    path: Path, provider: str, options: Mapping[str, Any], seconds: float
+) -> tuple[str, float | None]:
+    """As the `read` of the named OCR provider, in a child. Raises ProviderError with the code of
+    what went wrong.
+    """
+    task = {
+        "task": "ocr",
+        "path": str(path.absolute()),
+        "provider": provider,
+        "options": dict(options),
+    }
     try:
         with _reading:
             messages = list(_asked(task, "ocr", seconds, OCR_MEMORY_MB))
     except ChildLost as error:
         if error.hung:
             raise ProviderError(
-                f"{provider} did not read the image within {seconds:g} seconds; raise media_texts.ocr_seconds", code="timeout"
+                f"{provider} did not read the image within {seconds:g} seconds; raise"
+                " media_texts.ocr_seconds",
+                code="timeout",
             ) from None
         raise ProviderError(f"{provider} failed: {error}", code="ocr_failed") from None
     except DocumentError as error:
@@ -53,11 +87,16 @@ def read_apart(path: Path, provider: str, options: Mapping[str, Any], seconds: f
     return str(found["text"]), found["confidence"]
 
 
-def _asked(task: dict[str, Any], engine: str, seconds: float, memory_mb: int) -> Generator[dict[str, Any], None, None]:
+def _asked(
+    task: dict[str, Any], engine: str, seconds: float, memory_mb: int
+) -> Generator[dict[str, Any], None, None]:
     task = {**task, "seconds": seconds, "memory_mb": memory_mb}
     with pool().child(engine) as child:
         deadline = time.monotonic() + seconds + (0.0 if child.ready else START_SECONDS)
         for message in child.ask(task, lambda: max(0.01, deadline - time.monotonic())):
             if error := message.get("error"):
-                raise DocumentError(str(error["message"]) or "it needs more memory than it may have", code=str(error["code"]))
+                raise DocumentError(
+                    str(error["message"]) or "it needs more memory than it may have",
+                    code=str(error["code"]),
+                )
             yield message

@@ -1,10 +1,12 @@
 """Images: references of the facts resolved to bytes, each stored once under its sha256.
 
-A folder of the store holds `original.<ext>`, `thumb.webp`, where the original is not shown by every client `display.png` or `display.webp`,
-and meta.json. An SVG's original is its sanitised form; the bytes as received, which name it, are kept as `source.bin` and shown nowhere.
+A folder of the store holds `original.<ext>`, `thumb.webp`, where the original is not shown by every
+client `display.png` or `display.webp`, and meta.json. An SVG's original is its sanitised form; the
+bytes as received, which name it, are kept as `source.bin` and shown nowhere.
 
 
-Where the bytes of an image are: beside the document, inside it, in the reference itself, or on the network where that is allowed.
+Where the bytes of an image are: beside the document, inside it, in the reference itself, or on the
+network where that is allowed.
 """
 
 from __future__ import annotations
@@ -55,11 +57,12 @@ def resolve(
     base_url: str = "",
     fetching: FetchLimits | None = None,
 ) -> list[MediaLink]:
-    """One link for each reference, in order, and one for the picture of each page without text; equal bytes share one asset_id, and an
-    image that cannot be had carries the reason.
+    """One link for each reference, in order, and one for the picture of each page without text;
+    equal bytes share one asset_id, and an image that cannot be had carries the reason.
 
-    Relative paths are looked up from `base_dir` and must lie inside `root` after links are followed; those of a document from the network
-    from `base_url`. The network is asked only where config.fetch_remote is on. What lies in a PDF is taken out by the parsing children.
+    Relative paths are looked up from `base_dir` and must lie inside `root` after links are
+    followed; those of a document from the network from `base_url`. The network is asked only where
+    config.fetch_remote is on. What lies in a PDF is taken out by the parsing children.
     """
     limits = limits or Limits()
     refs = [*facts.media, *page_pictures(facts)]
@@ -68,7 +71,9 @@ def resolve(
     known: dict[tuple[str, str], Stored | str] = {}
     with store.scratch() as scratch:
         extracted = _extracted(facts.summary.loader_name, refs, raw_path, scratch, config, limits)
-        finder = Finder(raw_path, config, base_dir, root, base_url, fetching or FetchLimits(), extracted)
+        finder = Finder(
+            raw_path, config, base_dir, root, base_url, fetching or FetchLimits(), extracted
+        )
         for ref in refs:
             if (key := (ref.source_type, ref.origin_ref)) not in known:
                 try:
@@ -79,11 +84,19 @@ def resolve(
 
 
 def page_pictures(facts: Facts) -> list[MediaRef]:
-    """References to the drawn pages of a PDF that have no text, so that a scan in strips is seen and read as the page that it is."""
+    """References to the drawn pages of a PDF that have no text, so that a scan in strips is seen
+    and read as the page that it is.
+    """
     if facts.summary.loader_name not in _PDF_ENGINES:
         return []
     return [
-        MediaRef(f"page-{number:04d}", "pdf", page_target(number), page=number, order=len(facts.media) + at)
+        MediaRef(
+            f"page-{number:04d}",
+            "pdf",
+            page_target(number),
+            page=number,
+            order=len(facts.media) + at,
+        )
         for at, number in enumerate(facts.summary.pages_without_text)
     ]
 
@@ -99,17 +112,28 @@ def is_page_picture(link: MediaLink) -> bool:
 
 
 def _extracted(
-    loader: str, refs: list[MediaRef], raw_path: Path, scratch: Path, config: MediaConfig, limits: Limits
+    loader: str,
+    refs: list[MediaRef],
+    raw_path: Path,
+    scratch: Path,
+    config: MediaConfig,
+    limits: Limits,
 ) -> dict[str, Path | str]:
-    """origin_ref of what lies in a PDF to a file in `scratch`, or to the reason why there is none."""
+    """origin_ref of what lies in a PDF to a file in `scratch`, or to the reason why there is
+    none.
+    """
     drawn = f";dpi={config.page_dpi};pixels={min(config.page_pixels, config.max_pixels)}"
     asked = {}
     for ref in refs:
         if ref.source_type == "pdf" and ref.origin_ref.startswith("pdf:"):
-            asked[ref.origin_ref + (drawn if ref.origin_ref.startswith("pdf:page=") else "")] = ref.origin_ref
+            asked[ref.origin_ref + (drawn if ref.origin_ref.startswith("pdf:page=") else "")] = (
+                ref.origin_ref
+            )
     if not asked:
         return {}
-    files = isolation.extract_images(raw_path, list(asked), scratch, limits, engine=_PDF_ENGINES.get(loader, "pymupdf"))
+    files = isolation.extract_images(
+        raw_path, list(asked), scratch, limits, engine=_PDF_ENGINES.get(loader, "pymupdf")
+    )
     return {asked[target]: found for target, found in files.items()}
 
 
@@ -127,14 +151,22 @@ def _link(ref: MediaRef, found: Stored | str) -> MediaLink:
     )
     if isinstance(found, str):
         return replace(link, reason=found)
-    return replace(link, asset_id=found.asset_id, mime=found.mime, width=found.width, height=found.height, size=found.size)
+    return replace(
+        link,
+        asset_id=found.asset_id,
+        mime=found.mime,
+        width=found.width,
+        height=found.height,
+        size=found.size,
+    )
 
 
 def keep(data: bytes, store: Store, config: MediaConfig, limits: Limits | None = None) -> Stored:
     """The stored image of these bytes, under their sha256. Raises Missing with a reason.
 
-    The type comes from the content; size and pixels are judged from the header before a pixel is decoded. Rare types and SVG are decoded in
-    a child process. meta.json is written last, so a folder that has one is complete.
+    The type comes from the content; size and pixels are judged from the header before a pixel is
+    decoded. Rare types and SVG are decoded in a child process. meta.json is written last, so a
+    folder that has one is complete.
     """
     asset_id = hashlib.sha256(data).hexdigest()
     folder = store.media_dir(asset_id)
@@ -157,15 +189,25 @@ def keep(data: bytes, store: Store, config: MediaConfig, limits: Limits | None =
         with atomic_path(folder / name) as temporary:
             temporary.write_bytes(content)
     display = next((name for name in found.variants if name.startswith("display.")), "")
-    meta = {"schema_version": SCHEMA_VERSION, "asset_id": asset_id, "mime": found.mime, "width": found.width, "height": found.height,
-            "size": len(data), "original": original, "thumb": "thumb.webp" if "thumb.webp" in found.variants else "",
-            "display": display or original}  # fmt: skip
+    meta = {
+        "schema_version": SCHEMA_VERSION,
+        "asset_id": asset_id,
+        "mime": found.mime,
+        "width": found.width,
+        "height": found.height,
+        "size": len(data),
+        "original": original,
+        "thumb": "thumb.webp" if "thumb.webp" in found.variants else "",
+        "display": display or original,
+    }
     write_json(meta_path, meta)
     return Stored(asset_id, found.mime, found.width, found.height, len(data))
 
 
 def display_path(store: Store, asset_id: str) -> Path | None:
-    """The file of a stored image that every reader of pictures understands, None for an SVG that could not be drawn."""
+    """The file of a stored image that every reader of pictures understands, None for an SVG that
+    could not be drawn.
+    """
     folder = store.media_dir(asset_id)
     meta = read_json(folder / "meta.json")
     name = str(meta.get("display") or meta["original"])
@@ -179,8 +221,9 @@ _WEB = ("http:", "https:", "//")
 class Finder:
     """How references of one document become bytes.
 
-    Relative paths are looked up from `base_dir` and must lie inside `root` after links are followed; a document that came from a URL has
-    `base_url` instead. `extracted` maps references into a PDF to a file or to the reason why there is none.
+    Relative paths are looked up from `base_dir` and must lie inside `root` after links are
+    followed; a document that came from a URL has `base_url` instead. `extracted` maps references
+    into a PDF to a file or to the reason why there is none.
     """
 
     raw_path: Path
@@ -192,7 +235,9 @@ class Finder:
     extracted: Mapping[str, Path | str] = field(default_factory=dict)
 
     def bytes_of(self, ref: MediaRef) -> bytes:
-        """The bytes behind a reference, at least one and at most config.max_bytes. Raises Missing with the reason."""
+        """The bytes behind a reference, at least one and at most config.max_bytes. Raises Missing
+        with the reason.
+        """
         data = self._found(ref)
         if not data:
             raise Missing("empty_file")
@@ -249,7 +294,14 @@ class Finder:
             raise Missing("not_found") from None
         except DocumentError as error:
             raise Missing(error.code) from error
-        except (zipfile.BadZipFile, OSError, ValueError, RuntimeError, EOFError, NotImplementedError) as error:
+        except (
+            zipfile.BadZipFile,
+            OSError,
+            ValueError,
+            RuntimeError,
+            EOFError,
+            NotImplementedError,
+        ) as error:
             raise Missing(f"broken_archive: {damage(error)}") from error
 
     def _data_uri(self, target: str) -> bytes:
@@ -267,13 +319,22 @@ class Finder:
             raise Missing("broken_data_uri") from None
 
     def _local(self, target: str) -> bytes:
-        """The bytes of a file inside the root; every link is followed before the place is judged."""
+        """The bytes of a file inside the root; every link is followed before the place is
+        judged.
+        """
         if self.base_dir is None or self.root is None:
             raise Missing("no_base_folder")
-        if "\x00" in target or PurePosixPath(target).is_absolute() or "\\" in target[:2] or (len(target) > 1 and target[1] == ":"):
+        if (
+            "\x00" in target
+            or PurePosixPath(target).is_absolute()
+            or "\\" in target[:2]
+            or (len(target) > 1 and target[1] == ":")
+        ):
             raise Missing("outside_root")
         allowed = self.root.resolve()
-        for name in dict.fromkeys((target, unquote(target), unquote(target.split("#")[0].split("?")[0]))):
+        for name in dict.fromkeys(
+            (target, unquote(target), unquote(target.split("#")[0].split("?")[0]))
+        ):
             try:
                 path = (self.base_dir / name).resolve()
                 if not path.is_relative_to(allowed):

@@ -1,6 +1,8 @@
-"""Normalisation before cutting, kept as edits so that every later offset maps back; and the canonical form behind fingerprints.
+"""Normalisation before cutting, kept as edits so that every later offset maps back; and the
+canonical form behind fingerprints.
 
-What is kept on purpose: joiners inside emoji and words of joining scripts, visible format characters, all of code but CR and NUL.
+What is kept on purpose: joiners inside emoji and words of joining scripts, visible format
+characters, all of code but CR and NUL.
 
 
 The target inside an image construct: which characters to replace so that it points elsewhere.
@@ -24,7 +26,8 @@ from rag_platform.loaders.markdown_images import SRC
 from rag_platform.normalisation.noise import noise_edits
 from rag_platform.text.scripts import HAN
 
-# Unicode categories Cc and Cf but LF and TAB, written out so that the profile does not change with Python's Unicode tables.
+# Unicode categories Cc and Cf but LF and TAB, written out so that the profile does not change with
+# Python's Unicode tables.
 INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064"
     "\u2066-\u206f\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
@@ -33,21 +36,25 @@ INVISIBLE = re.compile(
 
 
 def canonical(text: str, cleaning: CleaningConfig) -> str:
-    """The text with its differences of presentation removed; equal for equal meaning, and unchanged when applied again.
+    """The text with its differences of presentation removed; equal for equal meaning, and unchanged
+    when applied again.
 
-    In order (seed 000 §3.1.6.2.2): Unicode form, LF, no BOM, no Cc/Cf but LF and TAB, right-stripped lines, at most `max_blank_lines` blank
-    lines in a row, trimmed. Where an invisible character stood between two that compose, the Unicode form is applied once more.
+    In order (seed 000 §3.1.6.2.2): Unicode form, LF, no BOM, no Cc/Cf but LF and TAB,
+    right-stripped lines, at most `max_blank_lines` blank lines in a row, trimmed. Where an
+    invisible character stood between two that compose, the Unicode form is applied once more.
     """
     return _canonical(text, cleaning.unicode_form, cleaning.max_blank_lines)
 
 
 @functools.lru_cache(maxsize=1024)
 def _canonical(text: str, form: Literal["NFC", "NFKC"], max_blank_lines: int) -> str:
-    # Remembered, for a chunk's text is asked for its fingerprint, as its dense text, and when that is embedded.
+    # Remembered, for a chunk's text is asked for its fingerprint, as its dense text, and when that
+    # is embedded.
     if not text.isascii():
         text = unicodedata.normalize(form, text)
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    printable = text.replace("\n", "").isprintable()  # told sooner than that no character is invisible
+    # told sooner than that no character is invisible
+    printable = text.replace("\n", "").isprintable()
     visible = text if printable else INVISIBLE.sub("", text)
     if visible != text and not visible.isascii():
         visible = unicodedata.normalize(form, visible)
@@ -61,7 +68,7 @@ def fingerprint_text(text: str, cleaning: CleaningConfig) -> str:
     return hashlib.sha256(canonical(text, cleaning).encode()).hexdigest()
 
 
-# --- edits and the maps between facts and normalised text -----------------------------------------------------------------
+# --- edits and the maps between facts and normalised text ---------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +83,9 @@ class Normalised:
     norm_ends: tuple[int, ...]
 
     def to_facts(self, offset: int) -> int:
-        """The facts offset of the normalised character at `offset`; inside a replacement, where the replaced text starts."""
+        """The facts offset of the normalised character at `offset`; inside a replacement, where the
+        replaced text starts.
+        """
         index = bisect_right(self.norm_starts, offset) - 1
         if index < 0:
             return offset
@@ -85,7 +94,9 @@ class Normalised:
         return self.fact_ends[index] + offset - self.norm_ends[index]
 
     def to_norm(self, offset: int) -> int:
-        """The normalised offset of the facts character at `offset`; inside an edit, where its replacement starts."""
+        """The normalised offset of the facts character at `offset`; inside an edit, where its
+        replacement starts.
+        """
         index = bisect_right(self.fact_starts, offset) - 1
         if index < 0:
             return offset
@@ -94,7 +105,9 @@ class Normalised:
         return self.norm_ends[index] + offset - self.fact_ends[index]
 
     def span_to_facts(self, start: int, end: int) -> tuple[int, int]:
-        """The facts span that normalised text[start:end] came from, whole replaced runs included, text removed around it not."""
+        """The facts span that normalised text[start:end] came from, whole replaced runs included,
+        text removed around it not.
+        """
         if end <= start:
             place = self.to_facts(start)
             return place, place
@@ -103,7 +116,9 @@ class Normalised:
         return self.to_facts(start), self.fact_ends[index] if inside else self.to_facts(end - 1) + 1
 
     def span_to_norm(self, start: int, end: int) -> tuple[int, int]:
-        """The normalised span that facts text[start:end] became; empty where all of it was removed."""
+        """The normalised span that facts text[start:end] became; empty where all of it was
+        removed.
+        """
         index = bisect_left(self.fact_ends, end)
         if index < len(self.edits) and self.fact_starts[index] < end <= self.fact_ends[index]:
             stop = self.norm_ends[index]
@@ -128,14 +143,17 @@ def apply_edits(text: str, edits: Sequence[Edit]) -> Normalised:
         done = edit.end
     parts.append(text[done:])
     starts, ends = tuple(edit.start for edit in edits), tuple(edit.end for edit in edits)
-    return Normalised("".join(parts), tuple(edits), starts, ends, tuple(norm_starts), tuple(norm_ends))
+    return Normalised(
+        "".join(parts), tuple(edits), starts, ends, tuple(norm_starts), tuple(norm_ends)
+    )
 
 
-# --- the rules --------------------------------------------------------------------------------------------------------------
+# --- the rules ----------------------------------------------------------------------------------
 
 CR = re.compile(r"\r(\n?)")
 ANSI = r"\x1b\[[0-9;?]*[ -/]*[@-~]"
-# Joiners shape the words of Arabic, Indic and other scripts and glue emoji; tag characters spell flags.
+# Joiners shape the words of Arabic, Indic and other scripts and glue emoji; tag characters spell
+# flags.
 REMOVED = re.compile(
     rf"{ANSI}|[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff"
     r"\ufff9-\ufffb\U000e0001]+|(?<![^\x00-\x7f\s])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f\s])|"
@@ -143,12 +161,14 @@ REMOVED = re.compile(
 )
 _MAY_BE_REMOVED = re.compile(
     "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb"
-    "\U000e0001\U000e0020-\U000e007f]"  # with what every match of REMOVED begins; most texts hold none of them
+    # with what every match of REMOVED begins; most texts hold none of them
+    "\U000e0001\U000e0020-\U000e007f]"
 )
 _LINE_END = re.compile("[\r\n]")
 SPACED = re.compile("[\x0b\x0c\x1c-\x1f\x85]+")  # controls that separate words
 TRAILING = re.compile(r"(?<![^\S\r\n])[^\S\r\n]++(?=[\r\n]|\Z)")
-JOINED = rf"{HAN}\u2e80-\u2fdf\u3001-\u303f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"  # with radicals and wide punctuation
+# with radicals and wide punctuation
+JOINED = rf"{HAN}\u2e80-\u2fdf\u3001-\u303f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"
 CJK_JOIN = re.compile(rf"(?<=[{JOINED}])(?: ?\r?\n ?| )(?=[{JOINED}])")
 PAYLOAD = re.compile(r"(?<=;base64,)[A-Za-z0-9+/=]{64,}")
 TARGET_RULES = ("asset", "data_uri")
@@ -169,8 +189,15 @@ def normalise(facts: Facts, links: Sequence[MediaLink], cleaning: CleaningConfig
     """The facts cleaned for cutting; `edits` says what was changed and by which rule."""
     text = facts.text
     code = _Spans([(block.start, block.end) for block in facts.blocks if block.kind == "code"])
-    found = [*_block_edits(facts.blocks, text, cleaning), *_target_edits(text, links, code), *_character_edits(text, code)]
-    found += [_Candidate(edit.start, edit.end, 1, edit.replacement, edit.rule) for edit in noise_edits(text, facts, cleaning)]
+    found = [
+        *_block_edits(facts.blocks, text, cleaning),
+        *_target_edits(text, links, code),
+        *_character_edits(text, code),
+    ]
+    found += [
+        _Candidate(edit.start, edit.end, 1, edit.replacement, edit.rule)
+        for edit in noise_edits(text, facts, cleaning)
+    ]
     if cleaning.join_cjk_lines:
         found += _cjk_edits(text, facts.blocks)
     first = apply_edits(text, _disjoint(found))
@@ -190,12 +217,19 @@ class _Spans:
         return index >= 0 and offset < self.spans[index][1]
 
 
-def _block_edits(blocks: Iterable[Block], text: str, cleaning: CleaningConfig) -> Iterator[_Candidate]:
+def _block_edits(
+    blocks: Iterable[Block], text: str, cleaning: CleaningConfig
+) -> Iterator[_Candidate]:
     for block in blocks:
         if block.kind == "front_matter":
             yield _Candidate(block.start, block.end, 0, "", "front_matter")
-        elif block.kind in ("header", "footer") and (block.repeated or block.page is None) and cleaning.drop_page_headers:
-            yield _Candidate(block.start, block.end, 0, "", "repeated_" + block.kind)  # those of Word stand on every page
+        elif (
+            block.kind in ("header", "footer")
+            and (block.repeated or block.page is None)
+            and cleaning.drop_page_headers
+        ):
+            # those of Word stand on every page
+            yield _Candidate(block.start, block.end, 0, "", "repeated_" + block.kind)
 
 
 def _target_edits(text: str, links: Sequence[MediaLink], code: _Spans) -> Iterator[_Candidate]:
@@ -211,11 +245,14 @@ def _target_edits(text: str, links: Sequence[MediaLink], code: _Spans) -> Iterat
 
 def _character_edits(text: str, code: _Spans) -> Iterator[_Candidate]:
     for match in CR.finditer(text) if "\r" in text else ():
-        yield _Candidate(match.start(), match.start() + 1, 4, "" if match.group(1) else "\n", "newline")
+        yield _Candidate(
+            match.start(), match.start() + 1, 4, "" if match.group(1) else "\n", "newline"
+        )
     for match in REMOVED.finditer(text) if _MAY_BE_REMOVED.search(text) else ():
         if not code.holds(match.start()) or "\x00" in match.group():
             yield _Candidate(match.start(), match.end(), 5, "", "control")
-    trailing = any(line[-1:].isspace() for line in _LINE_END.split(text))  # most texts have none, and looking at every space costs more
+    # most texts have none, and looking at every space costs more
+    trailing = any(line[-1:].isspace() for line in _LINE_END.split(text))
     for match in TRAILING.finditer(text) if trailing else ():
         if not code.holds(match.start()):
             yield _Candidate(match.start(), match.end(), 6, "", "trailing_space")
@@ -225,7 +262,9 @@ def _character_edits(text: str, code: _Spans) -> Iterator[_Candidate]:
 
 
 def _cjk_edits(text: str, blocks: Iterable[Block]) -> Iterator[_Candidate]:
-    """Line joins inside Chinese paragraphs of paged documents; headings and tables keep their spaces, which mean something there."""
+    """Line joins inside Chinese paragraphs of paged documents; headings and tables keep their
+    spaces, which mean something there.
+    """
     for block in blocks:
         if block.page is not None and block.kind in ("paragraph", "list", "caption"):
             for match in CJK_JOIN.finditer(text, block.start, block.end):
@@ -233,8 +272,13 @@ def _cjk_edits(text: str, blocks: Iterable[Block]) -> Iterator[_Candidate]:
 
 
 def _disjoint(found: list[_Candidate]) -> list[Edit]:
-    """Edits without overlaps: of two that touch the same characters the one of lower rank stays, the other keeps what is left of it."""
-    whole = sorted((item for item in found if item.rank <= LAST_WHOLE), key=lambda item: (item.rank, item.start))
+    """Edits without overlaps: of two that touch the same characters the one of lower rank stays,
+    the other keeps what is left of it.
+    """
+    whole = sorted(
+        (item for item in found if item.rank <= LAST_WHOLE),
+        key=lambda item: (item.rank, item.start),
+    )
     taken: list[_Candidate] = []
     for item in whole:
         if all(item.end <= other.start or other.end <= item.start for other in _near(taken, item)):
@@ -242,12 +286,17 @@ def _disjoint(found: list[_Candidate]) -> list[Edit]:
     kept: list[Edit] = []
     walls = [(item.start, item.end) for item in taken]
     edge = 0
-    for item in sorted((item for item in found if item.rank > LAST_WHOLE), key=lambda item: (item.start, item.rank)):
+    for item in sorted(
+        (item for item in found if item.rank > LAST_WHOLE), key=lambda item: (item.start, item.rank)
+    ):
         start = max(item.start, edge)
         for begin, end in _free(start, item.end, walls):
             kept.append(Edit(begin, end, item.replacement, item.rule))
             edge = end
-    return sorted([*kept, *(Edit(item.start, item.end, item.replacement, item.rule) for item in taken)], key=lambda edit: edit.start)
+    return sorted(
+        [*kept, *(Edit(item.start, item.end, item.replacement, item.rule) for item in taken)],
+        key=lambda edit: edit.start,
+    )
 
 
 def _near(taken: Sequence[_Candidate], item: _Candidate) -> Sequence[_Candidate]:
@@ -279,7 +328,9 @@ def _blank_line_edits(first: Normalised, code: _Spans, most: int) -> Iterator[Ed
 
 
 def _absorbed(edits: Sequence[Edit], extra: Sequence[Edit]) -> list[Edit]:
-    """Both in order; inside a deletion of blank lines what replaces something is part of it, and what removes something keeps its rule."""
+    """Both in order; inside a deletion of blank lines what replaces something is part of it, and
+    what removes something keeps its rule.
+    """
     inside = _Spans([(edit.start, edit.end) for edit in extra])
     removing = deque(edit for edit in edits if inside.holds(edit.start) and not edit.replacement)
     found = [edit for edit in edits if not inside.holds(edit.start)]
@@ -295,9 +346,11 @@ def _absorbed(edits: Sequence[Edit], extra: Sequence[Edit]) -> list[Edit]:
 
 
 def target_edit(text: str, start: int, end: int, target: str) -> tuple[int, int, str] | None:
-    """(start, end, replacement) that makes the image construct text[start:end] point at `target`; None when it has no target.
+    """(start, end, replacement) that makes the image construct text[start:end] point at `target`;
+    None when it has no target.
 
-    `![alt](old "title")` and `<img src="old">` have their target replaced; `![alt][label]` and `![label]` become inline images.
+    `![alt](old "title")` and `<img src="old">` have their target replaced; `![alt][label]` and
+    `![label]` become inline images.
     """
     construct = text[start:end]
     if construct.startswith("<"):
@@ -312,7 +365,11 @@ def target_edit(text: str, start: int, end: int, target: str) -> tuple[int, int,
     label = _label_end(construct)
     if label is None or not construct.endswith("]"):
         return None
-    return (start + label + 1, end, f"({target})") if label + 1 < len(construct) else (end - 1, end, f"]({target})")
+    return (
+        (start + label + 1, end, f"({target})")
+        if label + 1 < len(construct)
+        else (end - 1, end, f"]({target})")
+    )
 
 
 def _inline_target(construct: str) -> tuple[int, int] | None:

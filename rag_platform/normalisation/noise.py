@@ -1,4 +1,6 @@
-"""Edits that take noise out of the normalised text: web and e-mail addresses, and what a strategy's own rules name."""
+"""Edits that take noise out of the normalised text: web and e-mail addresses, and what a strategy's
+own rules name.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +14,39 @@ from rag_platform.ir import Edit, Facts
 
 _ADDRESS = r"(?:https?|ftp)://[^\s<>()\[\]\"'`|，。；、！？）】》」』]{1,2000}"
 LINK = re.compile(
-    rf"(?<!!)\[([^\[\]\n]{{0,500}})\]\(<?{_ADDRESS}(?:\([^\s()]{{0,200}}\))?[^\s()]{{0,500}}>?(?:[ \t]+\"[^\"\n]{{0,200}}\")?\)"
+    rf"(?<!!)\[([^\[\]\n]{{0,500}})\]\(<?{_ADDRESS}(?:\([^\s()]{{0,200}}\))?[^\s()]{{0,500}}>?(?:["
+    r" \t]+\"[^\"\n]{0,200}\")?\)"
 )
-URL = re.compile(rf"<{_ADDRESS}>|{_ADDRESS}(?<![.,;:!?])|(?<![\w./@-])www\.[^\s<>()\[\]\"'`|，。；、！？）】》」』]{{3,2000}}(?<![.,;:!?])")
-EMAIL = re.compile(r"<?(?<![A-Za-z0-9._+-])(?:mailto:)?[A-Za-z0-9][A-Za-z0-9._+-]{0,63}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}>?")
+URL = re.compile(
+    rf"<{_ADDRESS}>|{_ADDRESS}(?<![.,;:!?])|(?<![\w./@-])www\.[^\s<>()\[\]\"'`|，。；、"
+    r"！？）】》」』]{3,2000}(?<![.,;:!?])"
+)
+EMAIL = re.compile(
+    r"<?(?<![A-Za-z0-9._+-])(?:mailto:)?[A-Za-z0-9][A-Za-z0-9._+-]{0,63}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}>?"
+)
 LINE_END = re.compile(r"\r\n?|\n")
 
 
 def noise_edits(text: str, facts: Facts, cleaning: CleaningConfig) -> Iterator[Edit]:
-    """Edits in the order of the rules, which may overlap; none touches part of an image, and none code unless its rule says so.
+    """Edits in the order of the rules, which may overlap; none touches part of an image, and none
+    code unless its rule says so.
 
     Raises DocumentError `pattern_timeout` for a rule that takes too long on this text.
     """
     if not (cleaning.drop_urls or cleaning.drop_emails or cleaning.noise):
         return
     code = _Runs([(block.start, block.end) for block in facts.blocks if block.kind == "code"])
-    images = _Runs(sorted((ref.start, ref.end) for ref in facts.media if ref.start is not None and ref.end is not None))
+    images = _Runs(
+        sorted(
+            (ref.start, ref.end)
+            for ref in facts.media
+            if ref.start is not None and ref.end is not None
+        )
+    )
     for edit, in_code in _found(text, cleaning):
-        if (in_code or not code.touched(edit.start, edit.end)) and not images.torn(edit.start, edit.end):
+        if (in_code or not code.touched(edit.start, edit.end)) and not images.torn(
+            edit.start, edit.end
+        ):
             yield edit
 
 
@@ -61,7 +78,11 @@ def _ruled(text: str, rule: NoiseRule) -> Iterator[tuple[int, int, str]]:
             end += 1
         line_end = LINE_END.match(text, end)
         if (start == 0 or text[start - 1] in "\r\n") and (end == len(text) or line_end is not None):
-            yield start, line_end.end() if line_end and not rule.replacement else end, rule.replacement
+            yield (
+                start,
+                line_end.end() if line_end and not rule.replacement else end,
+                rule.replacement,
+            )
 
 
 class _Runs:

@@ -1,4 +1,6 @@
-"""Which trace and span the work of this thread or task belongs to: what logs and faults need to name them."""
+"""Which trace and span the work of this thread or task belongs to: what logs and faults need to
+name them.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,10 @@ import contextvars
 from pathlib import Path
 from typing import Any
 
-trace: contextvars.ContextVar[Any] = contextvars.ContextVar("rag_trace", default=None)  # a tracing.Trace
-span: contextvars.ContextVar[Any] = contextvars.ContextVar("rag_span", default=None)  # a tracing.Span
+# a tracing.Trace
+trace: contextvars.ContextVar[Any] = contextvars.ContextVar("rag_trace", default=None)
+# a tracing.Span
+span: contextvars.ContextVar[Any] = contextvars.ContextVar("rag_span", default=None)
 
 
 def current_trace_id() -> str:

@@ -1,8 +1,10 @@
-"""Unexpected exceptions: each is logged once with its stack trace, counted, and found again by `rag status` and `rag doctor`.
+"""Unexpected exceptions: each is logged once with its stack trace, counted, and found again by `rag
+status` and `rag doctor`.
 
-Unexpected is what is neither an error of `rag_platform.errors` nor an OSError: a bug of ours or of a library. Whoever goes on without what
-failed calls `seen` first; spans and traces do when an exception leaves them. The stack trace is a line of the program's log, joined to its
-trace; `logs/faults.jsonl` holds a short line for each, without words that a document could have brought.
+Unexpected is what is neither an error of `rag_platform.errors` nor an OSError: a bug of ours or of
+a library. Whoever goes on without what failed calls `seen` first; spans and traces do when an
+exception leaves them. The stack trace is a line of the program's log, joined to its trace;
+`logs/faults.jsonl` holds a short line for each, without words that a document could have brought.
 """
 
 from __future__ import annotations
@@ -38,12 +40,16 @@ _collecting: ContextVar[list[Json] | None] = ContextVar("rag_faults", default=No
 
 
 def is_expected(error: BaseException) -> bool:
-    """True for what the program foresees: its own errors, those of the system, and being told to stop."""
+    """True for what the program foresees: its own errors, those of the system, and being told to
+    stop.
+    """
     return isinstance(error, (RagError, OSError)) or not isinstance(error, Exception)
 
 
 def is_ours(error: BaseException) -> bool:
-    """True when the exception was raised in this package itself, not in a library that choked on what it was given."""
+    """True when the exception was raised in this package itself, not in a library that choked on
+    what it was given.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     return bool(frames) and Path(__file__).parents[1] in Path(frames[-1].filename).parents
 
@@ -52,12 +58,17 @@ def told(error: BaseException) -> str:
     """What a warning says of an exception."""
     if is_expected(error):
         return str(error)
-    return f"internal error: {type(error).__name__}: {str(error)[:_MAX_MESSAGE]}; its stack trace is in the log"
+    return (
+        f"internal error: {type(error).__name__}: {str(error)[:_MAX_MESSAGE]}; its stack trace is"
+        " in the log"
+    )
 
 
 @contextmanager
 def about(version_id: str) -> Iterator[None]:
-    """Lines of faults in the block name this document version, so that deleting its document finds what they quote."""
+    """Lines of faults in the block name this document version, so that deleting its document finds
+    what they quote.
+    """
     token = _version.set(version_id)
     try:
         yield
@@ -72,7 +83,8 @@ def seen(error: BaseException, stage: str, *, logs_dir: Path | None = None) -> N
     """
     if is_expected(error) or getattr(error, _MARK, False):
         return
-    with suppress(AttributeError):  # an exception without a place for the mark is logged again by the next one who sees it
+    # an exception without a place for the mark is logged again by the next one who sees it
+    with suppress(AttributeError):
         setattr(error, _MARK, True)
     fault: Json = {
         "ts": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -85,18 +97,23 @@ def seen(error: BaseException, stage: str, *, logs_dir: Path | None = None) -> N
 
 
 def seen_ours(error: BaseException, stage: str) -> None:
-    """As `seen`, where libraries raise whatever they like on broken files: only what was raised in this package itself."""
+    """As `seen`, where libraries raise whatever they like on broken files: only what was raised in
+    this package itself.
+    """
     if is_ours(error):
         seen(error, stage)
 
 
 class Attempt:
-    """A block that is left where it fails while the program goes on: `error` is then what it raised, logged as `seen` does.
+    """A block that is left where it fails while the program goes on: `error` is then what it
+    raised, logged as `seen` does.
 
     What says that the program shall stop leaves the block, and so does what is `passing`.
     """
 
-    def __init__(self, stage: str, *, passing: tuple[type[Exception], ...] = (), logs_dir: Path | None = None) -> None:
+    def __init__(
+        self, stage: str, *, passing: tuple[type[Exception], ...] = (), logs_dir: Path | None = None
+    ) -> None:
         self.stage, self.error = stage, None
         self._passing, self._logs_dir = passing, logs_dir
 
@@ -106,7 +123,12 @@ class Attempt:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
         if not isinstance(error, Exception) or isinstance(error, self._passing):
             return False
         self.error = error
@@ -119,17 +141,31 @@ class Attempt:
 
 
 def record(fault: Json, logs_dir: Path | None = None) -> None:
-    """Write what `seen` or a child process found, once a trace; to the error output where nobody said where the log is."""
-    fault = {"trace_id": context.current_trace_id(), "span_id": context.current_span_id(), "version_id": _version.get(), **fault}
+    """Write what `seen` or a child process found, once a trace; to the error output where nobody
+    said where the log is.
+    """
+    fault = {
+        "trace_id": context.current_trace_id(),
+        "span_id": context.current_span_id(),
+        "version_id": _version.get(),
+        **fault,
+    }
     place = (fault["trace_id"], fault["type"], _PLACE.findall(fault["exception"])[-1:])
     if fault["trace_id"] and _recent.count(place):
         return  # a batch that is halved until the bad text stands alone fails many times over
     _recent.append(place)
     logs_dir, collected = _place() or logs_dir, _collecting.get()
     if logs_dir is None and collected is not None:
-        collected.append({key: value for key, value in fault.items() if value})  # what is not known here the parent may know
+        # what is not known here the parent may know
+        collected.append({key: value for key, value in fault.items() if value})
         return
-    line = {"schema_version": logs.LOG_SCHEMA_VERSION, "line": "log", "level": "ERROR", "logger": __name__, **fault}
+    line = {
+        "schema_version": logs.LOG_SCHEMA_VERSION,
+        "line": "log",
+        "level": "ERROR",
+        "logger": __name__,
+        **fault,
+    }
     if logs_dir is None or not logs.append(logs_dir, line):
         _log.error("%s\n%s", fault["message"], fault["exception"])
         return
@@ -138,7 +174,9 @@ def record(fault: Json, logs_dir: Path | None = None) -> None:
 
 @contextmanager
 def collected() -> Iterator[list[Json]]:
-    """The faults of the block, where this process has no log; its parent writes them with `record`."""
+    """The faults of the block, where this process has no log; its parent writes them with
+    `record`.
+    """
     found: list[Json] = []
     token = _collecting.set(found)
     try:
@@ -148,7 +186,9 @@ def collected() -> Iterator[list[Json]]:
 
 
 def summary(logs_dir: Path) -> Json:
-    """`count` of unexpected errors, `since` when they are counted, and the `latest` one: ts, stage, type, trace_id; empty without any."""
+    """`count` of unexpected errors, `since` when they are counted, and the `latest` one: ts, stage,
+    type, trace_id; empty without any.
+    """
     path = logs_dir / FILE_NAME
     lines = [line for line in path.read_bytes().split(b"\n") if line] if path.is_file() else []
     found = []
@@ -165,13 +205,16 @@ def sentence(found: Mapping[str, Any]) -> str:
     latest, log = found["latest"], f"logs/{str(found['latest']['ts'])[:10]}-*.jsonl"
     where = f"`rag trace show {latest['trace_id']}` or {log}" if latest["trace_id"] else log
     return (
-        f"{found['count']} unexpected error{'s' if found['count'] > 1 else ''} since {found['since']}, the latest {latest['type']} in "
-        f"{latest['stage']} at {latest['ts']}; stack trace: {where}. Removing logs/{FILE_NAME} counts anew"
+        f"{found['count']} unexpected error{'s' if found['count'] > 1 else ''} since"
+        f" {found['since']}, the latest {latest['type']} in {latest['stage']} at {latest['ts']};"
+        f" stack trace: {where}. Removing logs/{FILE_NAME} counts anew"
     )
 
 
 def _stack(error: BaseException) -> str:
-    """The stack trace with its causes; messages are cut, because an exception may quote what it was given."""
+    """The stack trace with its causes; messages are cut, because an exception may quote what it was
+    given.
+    """
     told = traceback.TracebackException.from_exception(error, max_group_depth=3)
     link: Any = told
     for _ in range(20):
@@ -187,7 +230,9 @@ def _place() -> Path | None:
     if (logs_dir := context.current_logs_dir()) is not None:
         return logs_dir
     handlers = logging.getLogger("rag_platform").handlers
-    return next((handler.logs_dir for handler in handlers if isinstance(handler, logs.JsonlHandler)), None)
+    return next(
+        (handler.logs_dir for handler in handlers if isinstance(handler, logs.JsonlHandler)), None
+    )
 
 
 def _count(logs_dir: Path, line: Json) -> None:

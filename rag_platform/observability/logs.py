@@ -1,7 +1,9 @@
-"""One JSON object a line under `logs/`: traces and the program's own log share the files and the redaction.
+"""One JSON object a line under `logs/`: traces and the program's own log share the files and the
+redaction.
 
-Appending is one write to a file opened for appending, so readers and other processes never see half a line of ours
-between two of theirs. Writing never raises: a failure is counted, and reported once through `logging`.
+Appending is one write to a file opened for appending, so readers and other processes never see half
+a line of ours between two of theirs. Writing never raises: a failure is counted, and reported once
+through `logging`.
 """
 
 from __future__ import annotations
@@ -28,11 +30,28 @@ from rag_platform.observability import context
 LOG_SCHEMA_VERSION = 1
 REDACTED = "[redacted]"
 _OPEN_FILES = 8
-_KEYS = ("api_key", "apikey", "access_key", "secret_key", "private_key", "secret", "password", "passwd", "authorization", "cookie",
-         "token", "credentials")  # fmt: skip
-# what begins with a fixed letter is searched nine times as fast, so there is a pattern for each case
-_PATTERNS = (r"sk-[A-Za-z0-9_-]{16,}", r"Bearer\s+[A-Za-z0-9._~+/=-]{12,}", r"bearer\s+[A-Za-z0-9._~+/=-]{12,}",
-             r'://[^/\s:@"]+:[^/\s:@"]+@')  # fmt: skip
+_KEYS = (
+    "api_key",
+    "apikey",
+    "access_key",
+    "secret_key",
+    "private_key",
+    "secret",
+    "password",
+    "passwd",
+    "authorization",
+    "cookie",
+    "token",
+    "credentials",
+)
+# what begins with a fixed letter is searched nine times as fast, so there is a pattern for each
+# case
+_PATTERNS = (
+    r"sk-[A-Za-z0-9_-]{16,}",
+    r"Bearer\s+[A-Za-z0-9._~+/=-]{12,}",
+    r"bearer\s+[A-Za-z0-9._~+/=-]{12,}",
+    r'://[^/\s:@"]+:[^/\s:@"]+@',
+)
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -50,7 +69,8 @@ class LogConfig:
 
 
 def load_log_config(path: Path | None = None) -> LogConfig:
-    """The logging config of `path`, or of `logging.yaml` beside the settings, or the defaults where there is none.
+    """The logging config of `path`, or of `logging.yaml` beside the settings, or the defaults where
+    there is none.
 
     `RAG_ENV` and `RAG_LOG_LEVEL` win over the file. Raises ConfigError naming the file and the key.
     """
@@ -67,23 +87,33 @@ def load_log_config(path: Path | None = None) -> LogConfig:
             raise ConfigError(f"cannot read {path}: {error}") from error
     known = {"schema_version", "level", "fields", "max_line_bytes", "redact"}
     if not isinstance(values, dict) or (unknown := sorted(set(values) - known)):
-        raise ConfigError(f"{path}: unknown key {unknown[0]!r}; known: {', '.join(sorted(known))}" if isinstance(values, dict)
-                          else f"{path} must hold a mapping")  # fmt: skip
+        raise ConfigError(
+            f"{path}: unknown key {unknown[0]!r}; known: {', '.join(sorted(known))}"
+            if isinstance(values, dict)
+            else f"{path} must hold a mapping"
+        )
     default = LogConfig()
     level = os.environ.get("RAG_LOG_LEVEL", str(values.get("level", default.level))).upper()
     if level not in logging.getLevelNamesMapping():
         raise ConfigError(f"{path}: level {level!r} is unknown; use DEBUG, INFO, WARNING or ERROR")
-    fields, redact = _of(dict, values.get("fields") or {}, f"{path}: fields"), _of(dict, values.get("redact") or {}, f"{path}: redact")
+    fields, redact = (
+        _of(dict, values.get("fields") or {}, f"{path}: fields"),
+        _of(dict, values.get("redact") or {}, f"{path}: redact"),
+    )
     fields = {**default.fields, **fields}
     if env := os.environ.get("RAG_ENV"):
         fields["env"] = env
-    keys, patterns = (_of(list, redact.get(name, list(given)), f"{path}: redact.{name}")
-                      for name, given in (("keys", default.redact_keys), ("patterns", default.redact_patterns)))  # fmt: skip
+    keys, patterns = (
+        _of(list, redact.get(name, list(given)), f"{path}: redact.{name}")
+        for name, given in (("keys", default.redact_keys), ("patterns", default.redact_patterns))
+    )
     for pattern in patterns:
         try:
             re.compile(str(pattern))
         except re.error as error:
-            raise ConfigError(f"{path}: redact.patterns: {pattern!r} is not a regular expression: {error}") from error
+            raise ConfigError(
+                f"{path}: redact.patterns: {pattern!r} is not a regular expression: {error}"
+            ) from error
     most = _of(int, values.get("max_line_bytes", default.max_line_bytes), f"{path}: max_line_bytes")
     return LogConfig(level, fields, most, tuple(map(str, keys)), tuple(map(str, patterns)))
 
@@ -97,7 +127,9 @@ def _of(kind: type[T], value: Any, place: str) -> T:
 
 @cache
 def log_config() -> LogConfig:
-    """The process's logging config, read once; the defaults, with one warning, where the file is broken."""
+    """The process's logging config, read once; the defaults, with one warning, where the file is
+    broken.
+    """
     try:
         return load_log_config()
     except (RagError, OSError) as error:
@@ -105,7 +137,7 @@ def log_config() -> LogConfig:
         return LogConfig()
 
 
-# --- redaction -----------------------------------------------------------------------------------------------------------
+# --- redaction ----------------------------------------------------------------------------------
 
 
 class Redaction:
@@ -114,14 +146,19 @@ class Redaction:
     def __init__(self, config: LogConfig) -> None:
         names = "|".join(re.escape(key) for key in config.redact_keys)
         self._max_bytes = config.max_line_bytes
-        self._key = re.compile(rf"(?:.*[_\-.])?(?:{names})", re.IGNORECASE | re.DOTALL) if names else None
-        # a cheap look at the finished line first: walking every payload would cost more than writing it
-        # (one alternation of all keys or patterns is five times slower than searching each)
+        self._key = (
+            re.compile(rf"(?:.*[_\-.])?(?:{names})", re.IGNORECASE | re.DOTALL) if names else None
+        )
+        # a cheap look at the finished line first: walking every payload would cost more than
+        # writing it (one alternation of all keys or patterns is five times slower than searching
+        # each)
         self._suspects = tuple(f'{key.lower()}":' for key in config.redact_keys)
         self._values = tuple(re.compile(pattern) for pattern in config.redact_patterns)
 
     def line(self, value: Mapping[str, Any]) -> bytes:
-        """One JSON line of `value`, secrets replaced, `payload` and `attrs` cut where the line would be too long."""
+        """One JSON line of `value`, secrets replaced, `payload` and `attrs` cut where the line
+        would be too long.
+        """
         text = self._text(value)
         if len(text) > self._max_bytes:
             short = {k: v for k, v in value.items() if k not in ("payload", "attrs", "message")}
@@ -152,7 +189,14 @@ class Redaction:
 
     def _without_secrets(self, value: Any) -> Any:
         if isinstance(value, dict):
-            return {k: REDACTED if self._key and self._key.fullmatch(k) and v else self._without_secrets(v) for k, v in value.items()}
+            return {
+                k: (
+                    REDACTED
+                    if self._key and self._key.fullmatch(k) and v
+                    else self._without_secrets(v)
+                )
+                for k, v in value.items()
+            }
         return [self._without_secrets(item) for item in value] if isinstance(value, list) else value
 
 
@@ -165,7 +209,8 @@ def _plain(value: Any) -> Any:
 def _encode(value: Any) -> str:
     try:
         return orjson.dumps(value, default=_plain, option=_AS_TEXT).decode()
-    except TypeError:  # half a surrogate pair in a text, a number above 64 bits, a key that is no text
+    # half a surrogate pair in a text, a number above 64 bits, a key that is no text
+    except TypeError:
         return _slowly(value)
 
 
@@ -179,7 +224,7 @@ def redaction() -> Redaction:
     return Redaction(log_config())
 
 
-# --- appending -----------------------------------------------------------------------------------------------------------
+# --- appending ----------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=4)
@@ -188,7 +233,9 @@ def _file_name(day: int, pid: int) -> str:
 
 
 class _Files:
-    """Open descriptors by folder; the name of the file holds the day and the process, so a fork or midnight opens another."""
+    """Open descriptors by folder; the name of the file holds the day and the process, so a fork or
+    midnight opens another.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -199,7 +246,8 @@ class _Files:
     def append(self, logs_dir: Path, line: bytes) -> None:
         with self.lock:
             descriptor = self._descriptor(logs_dir)
-            if descriptor in self.torn:  # the disk was full: start a new line, readers skip the broken one
+            # the disk was full: start a new line, readers skip the broken one
+            if descriptor in self.torn:
                 line = b"\n" + line
             written = os.write(descriptor, line)
             if written < len(line):
@@ -215,7 +263,11 @@ class _Files:
                 return known[1]
             self._close(logs_dir)
         logs_dir.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(logs_dir / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o640)
+        descriptor = os.open(
+            logs_dir / name,
+            os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0),
+            0o640,
+        )
         self.open[logs_dir] = (name, descriptor)
         if len(self.open) > _OPEN_FILES:
             self._close(next(iter(self.open)))
@@ -231,18 +283,25 @@ _files = _Files()
 
 
 def append(logs_dir: Path, *values: Mapping[str, Any]) -> bool:
-    """True when the lines were appended, all in one write; a failure is counted and never raised, whatever it is."""
+    """True when the lines were appended, all in one write; a failure is counted and never raised,
+    whatever it is.
+    """
     try:
         _files.append(logs_dir, redaction().lines(values))
     except Exception as error:  # noqa: BLE001 (what cannot be logged must not stop what it tells of)
         if not _files.failures:
-            _log.warning("observability: lines could not be written to %s (%s); further failures are only counted", logs_dir, error)
+            _log.warning(
+                "observability: lines could not be written to %s (%s); further failures are only"
+                " counted",
+                logs_dir,
+                error,
+            )
         _files.failures += len(values)
         return False
     return True
 
 
-# --- the program's log ---------------------------------------------------------------------------------------------------
+# --- the program's log --------------------------------------------------------------------------
 
 
 class JsonlHandler(logging.Handler):
@@ -253,7 +312,9 @@ class JsonlHandler(logging.Handler):
         self.logs_dir = logs_dir
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Append one record; records of this module are left out, or a full disk would feed itself."""
+        """Append one record; records of this module are left out, or a full disk would feed
+        itself.
+        """
         if record.name == __name__:
             return
         line: dict[str, Any] = {
@@ -272,7 +333,9 @@ class JsonlHandler(logging.Handler):
 
 
 def setup_logging(logs_dir: Path, config: LogConfig | None = None) -> None:
-    """Send the package's log to `logs_dir` at the configured level; a second call replaces the first."""
+    """Send the package's log to `logs_dir` at the configured level; a second call replaces the
+    first.
+    """
     config = config or log_config()
     logger = logging.getLogger("rag_platform")
     for handler in [item for item in logger.handlers if isinstance(item, JsonlHandler)]:

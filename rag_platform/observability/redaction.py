@@ -1,8 +1,10 @@
 """Takes the words of a document out of the logs, in place.
 
-A line names a document by its ids. What stands in such a line under a key of free text is overwritten by as many bytes, so files that
-other processes are appending to keep their lines and their readers keep their places; ids, hashes and figures stay. A question is erased
-when its answer was given from the document: it may quote it. Packed files, which nobody appends to, are written anew.
+A line names a document by its ids. What stands in such a line under a key of free text is
+overwritten by as many bytes, so files that other processes are appending to keep their lines and
+their readers keep their places; ids, hashes and figures stay. A question is erased when its answer
+was given from the document: it may quote it. Packed files, which nobody appends to, are written
+anew.
 """
 
 from __future__ import annotations
@@ -20,59 +22,111 @@ from typing import Any
 ERASED = "[deleted]"
 # Keys whose values may quote a document, whatever line they stand in.
 TEXT_KEYS = frozenset(
-    {"text", "title", "section", "section_path", "heading", "warnings", "failed", "reason", "message", "exception", "preview", "caption",
-     "snippet", "quote", "citations", "details", "error", "query_norm", "words"}
-)  # fmt: skip
-# Errors whose messages hold ids and times and nothing else: what readers of a deleted document are told names it for good.
-_ID_CODES = frozenset({"document_deleted", "already_deleted", "not_live", "not_pinned", "version_not_live", "version_not_ready",
-                       "unknown_version"})  # fmt: skip
+    {
+        "text",
+        "title",
+        "section",
+        "section_path",
+        "heading",
+        "warnings",
+        "failed",
+        "reason",
+        "message",
+        "exception",
+        "preview",
+        "caption",
+        "snippet",
+        "quote",
+        "citations",
+        "details",
+        "error",
+        "query_norm",
+        "words",
+    }
+)
+# Errors whose messages hold ids and times and nothing else: what readers of a deleted document are
+# told names it for good.
+_ID_CODES = frozenset(
+    {
+        "document_deleted",
+        "already_deleted",
+        "not_live",
+        "not_pinned",
+        "version_not_live",
+        "version_not_ready",
+        "unknown_version",
+    }
+)
 _IDS = re.compile(rb"chk_[0-9a-f]{20}|[0-9a-f]{64}")  # of chunks; of images and files
 _TRACE = re.compile(rb'"trace_id": ?"(trc_[0-9a-f]{32})"')
-_ANSWERED = re.compile(rb'"kind": ?"(?:context\.final|generation\.summary)"')  # what a question's answer was made of
+# what a question's answer was made of
+_ANSWERED = re.compile(rb'"kind": ?"(?:context\.final|generation\.summary)"')
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
-_OPAQUE = (b"PAR1", b"PK\x03\x04", b"\xfd7zXZ", b"BZh", b"7z\xbc\xaf", b"\x04\x22\x4d\x18")  # Parquet, zip, xz, bzip2, 7-Zip, lz4
+# Parquet, zip, xz, bzip2, 7-Zip, lz4
+_OPAQUE = (b"PAR1", b"PK\x03\x04", b"\xfd7zXZ", b"BZh", b"7z\xbc\xaf", b"\x04\x22\x4d\x18")
 
 
 class Names:
-    """How lines name a document: `words` (doc_id, source_uri) anywhere, `ids` (of chunks, images, files) as a whole."""
+    """How lines name a document: `words` (doc_id, source_uri) anywhere, `ids` (of chunks, images,
+    files) as a whole.
+    """
 
     def __init__(self, words: Iterable[str], ids: Iterable[str] = ()) -> None:
-        forms = (json.dumps(word, ensure_ascii=ascii_)[1:-1] for word in words if word for ascii_ in (False, True))
+        forms = (
+            json.dumps(word, ensure_ascii=ascii_)[1:-1]
+            for word in words
+            if word
+            for ascii_ in (False, True)
+        )
         self._words = tuple(dict.fromkeys(form.encode("utf-8", "surrogatepass") for form in forms))
         self._ids = frozenset(value.encode() for value in ids)
 
     def stand_in(self, line: bytes) -> bool:
         """True when the line names the document."""
-        return any(word in line for word in self._words) or any(found in self._ids for found in _IDS.findall(line))
+        return any(word in line for word in self._words) or any(
+            found in self._ids for found in _IDS.findall(line)
+        )
 
 
 def quoting(logs_dir: Path, names: Names) -> int:
-    """How many lines of the logs name the document and still hold words under a key of free text."""
+    """How many lines of the logs name the document and still hold words under a key of free
+    text.
+    """
     files = [_File(path) for path in _files(logs_dir)]
     asked = _answered_from(files, names)
     return sum(1 for file in files for _ in file.changes(names, asked))
 
 
 def erase(logs_dir: Path, names: Names) -> int:
-    """How many lines were rewritten; afterwards none of them quotes the document. Safe beside processes that append to the same files."""
+    """How many lines were rewritten; afterwards none of them quotes the document. Safe beside
+    processes that append to the same files.
+    """
     files = [_File(path) for path in _files(logs_dir)]
     asked = _answered_from(files, names)
     return sum(file.rewrite(list(file.changes(names, asked))) for file in files)
 
 
 def without_words(value: Any, keys: Set[str] = TEXT_KEYS) -> Any:
-    """The JSON value with every text under one of the keys replaced, by nothing longer than itself; messages of mere ids stay."""
+    """The JSON value with every text under one of the keys replaced, by nothing longer than itself;
+    messages of mere ids stay.
+    """
     return _without_words(value, keys, False)
 
 
 def opaque(folder: Path) -> list[Path]:
     """The files below a folder that are packed in a way which is not looked into."""
-    return [path for path in _all(folder) if path.suffix != ".sqlite" and any(_head(path).startswith(mark) for mark in _OPAQUE)]
+    return [
+        path
+        for path in _all(folder)
+        if path.suffix != ".sqlite" and any(_head(path).startswith(mark) for mark in _OPAQUE)
+    ]
 
 
 def _files(logs_dir: Path) -> list[Path]:
     """Traces, the program's log and what jobs printed, rotated ones too."""
-    return [path for path in _all(logs_dir) if not any(_head(path).startswith(mark) for mark in _OPAQUE)]
+    return [
+        path for path in _all(logs_dir) if not any(_head(path).startswith(mark) for mark in _OPAQUE)
+    ]
 
 
 def _all(folder: Path) -> list[Path]:
@@ -84,7 +138,7 @@ def _head(path: Path) -> bytes:
         return source.read(8)
 
 
-# --- one file ------------------------------------------------------------------------------------------------------------
+# --- one file -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +148,9 @@ class _File:
     path: Path
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
-        """(offset in the unpacked file, line without its end); the lines of a stack trace come as one."""
+        """(offset in the unpacked file, line without its end); the lines of a stack trace come as
+        one.
+        """
         at, structured = 0, ".jsonl" in self.path.name
         for block in _each_line(self._open()) if structured else _blocks(_each_line(self._open())):
             yield at, block.rstrip(b"\r\n")
@@ -103,7 +159,9 @@ class _File:
     def changes(self, names: Names, asked: Set[bytes]) -> Iterator[tuple[int, bytes]]:
         """(offset, what a line becomes) of each line that holds words of the document."""
         for at, line in self.lines():
-            if names.stand_in(line) or (asked and (trace := _TRACE.search(line)) and trace[1] in asked):
+            if names.stand_in(line) or (
+                asked and (trace := _TRACE.search(line)) and trace[1] in asked
+            ):
                 made = _erased(line, self.path)
                 if made != line:
                     yield at, made
@@ -175,7 +233,9 @@ def _each_line(source: Any) -> Iterator[bytes]:
 
 
 def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Lines with those that go on from them: indented ones, and the last one of a stack trace, which says the message."""
+    """Lines with those that go on from them: indented ones, and the last one of a stack trace,
+    which says the message.
+    """
     block, trace = b"", False
     for line in lines:
         if block and (line[:1] in b" \t" or trace):
@@ -200,13 +260,17 @@ def _answered_from(files: Iterable[_File], names: Names) -> set[bytes]:
     return found
 
 
-# --- one line ------------------------------------------------------------------------------------------------------------
+# --- one line -----------------------------------------------------------------------------------
 
 
 def _erased(line: bytes, path: Path) -> bytes:
     """The line without words, as long as before."""
     if ".jsonl" not in path.name:
-        return line if line.startswith(ERASED.encode()) else _padded(ERASED.encode()[: len(line)], len(line))
+        return (
+            line
+            if line.startswith(ERASED.encode())
+            else _padded(ERASED.encode()[: len(line)], len(line))
+        )
     try:
         value = json.loads(line)
     except ValueError:  # a torn line, of which nothing but its words is left
@@ -216,14 +280,19 @@ def _erased(line: bytes, path: Path) -> bytes:
     made = without_words(value)
     if made == value:
         return line
-    short = json.dumps(made, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+    short = json.dumps(made, ensure_ascii=False, separators=(",", ":")).encode(
+        "utf-8", "backslashreplace"
+    )
     return _padded(short if len(short) <= len(line) else b"{}", len(line))
 
 
 def _without_words(value: Any, keys: Set[str], free: bool) -> Any:
     if isinstance(value, dict):
         ids_only = isinstance(code := value.get("code"), str) and code in _ID_CODES
-        return {key: _without_words(item, keys, key in keys and not (ids_only and key == "message")) for key, item in value.items()}
+        return {
+            key: _without_words(item, keys, key in keys and not (ids_only and key == "message"))
+            for key, item in value.items()
+        }
     if isinstance(value, list):
         return [_without_words(item, keys, free) for item in value]
     if not free or not isinstance(value, str) or value == ERASED:

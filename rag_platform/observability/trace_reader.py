@@ -1,4 +1,6 @@
-"""The read side of traces: summaries, whole envelopes rebuilt from the JSON lines, and a text waterfall."""
+"""The read side of traces: summaries, whole envelopes rebuilt from the JSON lines, and a text
+waterfall.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +16,44 @@ from rag_platform.ir import Json
 from rag_platform.observability.redaction import ERASED
 
 _FILE_NAME = re.compile(r"(\d{4}-\d{2}-\d{2})-(\d+)\.jsonl")
-_HEAD = re.compile(rb'\{"schema_version":\d+,"line":"([a-z.]+)","trace_id":"(trc_[0-9a-f]{32})","trace_type":"([^"]*)","ts":"([^"]*)"')
+_HEAD = re.compile(
+    rb'\{"schema_version":\d+,"line":"([a-z.]+)","trace_id":"(trc_[0-9a-f]{32})","trace_type":"([^"]*)","ts":"([^"]*)"'
+)
 _ID = re.compile(r"(?:trc_)?([0-9a-f]{1,32})")
-_ENVELOPE_KEYS = ("trace_id", "trace_type", "status", "started_at", "ended_at", "strategy_config_id", "namespace", "build", "runtime",
-                  "links", "attrs", "aggregates", "error")  # fmt: skip
+_ENVELOPE_KEYS = (
+    "trace_id",
+    "trace_type",
+    "status",
+    "started_at",
+    "ended_at",
+    "strategy_config_id",
+    "namespace",
+    "build",
+    "runtime",
+    "links",
+    "attrs",
+    "aggregates",
+    "error",
+)
 _BAR = 32
 
 
 def list_traces(logs_dir: Path, limit: int = 20, trace_type: str | None = None) -> list[Json]:
-    """At most `limit` summaries, newest first: trace_id, trace_type, status, started_at, latency_ms, namespace, stages, error.
+    """At most `limit` summaries, newest first: trace_id, trace_type, status, started_at,
+    latency_ms, namespace, stages, error.
 
-    A trace without its last line is `running` while its process lives, else `unfinished`. An absent folder holds no traces.
+    A trace without its last line is `running` while its process lives, else `unfinished`. An absent
+    folder holds no traces.
     """
     found: dict[str, Json] = {}
     day = ""
     for path, date, pid in _files(logs_dir):
-        if day and date != day and sum(item["status"] not in ("running", "unfinished") for item in found.values()) >= limit:
+        if (
+            day
+            and date != day
+            and sum(item["status"] not in ("running", "unfinished") for item in found.values())
+            >= limit
+        ):
             break
         day = date
         for line in _lines(path):
@@ -41,13 +65,20 @@ def list_traces(logs_dir: Path, limit: int = 20, trace_type: str | None = None) 
                 if (record := _parsed(line)) is not None:
                     found[trace_id] = _summary(record)
             elif trace_id not in found:
-                started = {"trace_id": trace_id, "trace_type": head[3].decode(), "started_at": head[4].decode()}
+                started = {
+                    "trace_id": trace_id,
+                    "trace_type": head[3].decode(),
+                    "started_at": head[4].decode(),
+                }
                 found[trace_id] = _summary({**started, "status": _open_status(pid)})
-    return sorted(found.values(), key=lambda item: (item["started_at"], item["trace_id"]), reverse=True)[: max(limit, 0)]
+    return sorted(
+        found.values(), key=lambda item: (item["started_at"], item["trace_id"]), reverse=True
+    )[: max(limit, 0)]
 
 
 def asked_questions(logs_dir: Path, namespace: str, limit: int) -> tuple[list[Json], int]:
-    """(the requests of at most `limit` different questions to what a namespace had published, newest first; traces without their words).
+    """(the requests of at most `limit` different questions to what a namespace had published,
+    newest first; traces without their words).
 
     Questions that differ in filters or mode are different ones.
     """
@@ -59,70 +90,128 @@ def asked_questions(logs_dir: Path, namespace: str, limit: int) -> tuple[list[Js
         day = date
         for line in _lines(path, b'"line":"trace.end"'):
             record = _parsed(line)
-            if record is None or record.get("trace_type") != "query" or record.get("namespace") != namespace:
+            if (
+                record is None
+                or record.get("trace_type") != "query"
+                or record.get("namespace") != namespace
+            ):
                 continue
             request = record.get("attrs", {}).get("request") or {}
             if not request.get("text") or request["text"].startswith(ERASED):
                 wordless += 1
             elif request.get("release_id") is None:
-                key = json.dumps([" ".join(request["text"].split()).lower(), request.get("filters"), request.get("mode")], sort_keys=True)
+                key = json.dumps(
+                    [
+                        " ".join(request["text"].split()).lower(),
+                        request.get("filters"),
+                        request.get("mode"),
+                    ],
+                    sort_keys=True,
+                )
                 found[key] = max(
-                    found.get(key, {}), {"asked_at": record["started_at"], **request}, key=lambda item: item.get("asked_at", "")
+                    found.get(key, {}),
+                    {"asked_at": record["started_at"], **request},
+                    key=lambda item: item.get("asked_at", ""),
                 )
     newest = sorted(found.values(), key=lambda item: str(item["asked_at"]), reverse=True)
     return newest[: max(limit, 0)], wordless
 
 
 def show(logs_dir: Path, trace_id: str) -> Json:
-    """The envelope of a trace: header, spans by start, events by time, aggregates, and its program log.
+    """The envelope of a trace: header, spans by start, events by time, aggregates, and its program
+    log.
 
-    The id may be cut short, with or without `trc_`. Raises NotFoundError when nothing matches, InputError when it is no id or
-    when several traces match.
+    The id may be cut short, with or without `trc_`. Raises NotFoundError when nothing matches,
+    InputError when it is no id or when several traces match.
     """
     wanted = _ID.fullmatch(trace_id.strip().lower())
     if wanted is None:
-        raise InputError(f"{trace_id!r} is no trace id; it looks like trc_ and 32 hex digits, of which the first few suffice")
+        raise InputError(
+            f"{trace_id!r} is no trace id; it looks like trc_ and 32 hex digits, of which the first"
+            " few suffice"
+        )
     needle = f'"trace_id":"trc_{wanted[1]}'.encode()
     records: dict[str, list[Json]] = {}
     pids: dict[str, int] = {}
     for path, _, pid in _files(logs_dir):
         for line in _lines(path, needle):
-            if (record := _parsed(line)) is not None and str(record.get("trace_id", "")).startswith(f"trc_{wanted[1]}"):
+            if (record := _parsed(line)) is not None and str(record.get("trace_id", "")).startswith(
+                f"trc_{wanted[1]}"
+            ):
                 records.setdefault(record["trace_id"], []).append(record)
                 pids[record["trace_id"]] = pid
     if not records:
-        raise NotFoundError(f"no trace {trace_id!r} in {logs_dir}; `rag trace list` shows the known ones", code="unknown_trace")
+        raise NotFoundError(
+            f"no trace {trace_id!r} in {logs_dir}; `rag trace list` shows the known ones",
+            code="unknown_trace",
+        )
     if len(records) > 1:
-        raise InputError(f"{trace_id!r} matches {len(records)} traces: {', '.join(sorted(records)[:5])}; give more digits",
-                         code="ambiguous_trace")  # fmt: skip
+        raise InputError(
+            f"{trace_id!r} matches {len(records)} traces: {', '.join(sorted(records)[:5])}; give"
+            " more digits",
+            code="ambiguous_trace",
+        )
     ((full_id, lines),) = records.items()
     return _envelope(full_id, lines, pids[full_id])
 
 
 def waterfall(envelope: Json) -> str:
-    """The envelope as text: one line a span with its bar, time, provider and error, then the events of each."""
-    total = envelope["aggregates"].get("latency_ms") or max((item["end_ms"] for item in envelope["spans"]), default=0) or 1
+    """The envelope as text: one line a span with its bar, time, provider and error, then the events
+    of each.
+    """
+    total = (
+        envelope["aggregates"].get("latency_ms")
+        or max((item["end_ms"] for item in envelope["spans"]), default=0)
+        or 1
+    )
     attrs = envelope.get("attrs", {})
-    pinned = [f"{key}={attrs[key]}" for key in ("release_id", "effective_mode", "query_hash") if attrs.get(key)]
-    pinned = [f"namespace={envelope.get('namespace') or '-'}", f"strategy={envelope.get('strategy_config_id') or '-'}", *pinned]
+    pinned = [
+        f"{key}={attrs[key]}"
+        for key in ("release_id", "effective_mode", "query_hash")
+        if attrs.get(key)
+    ]
+    pinned = [
+        f"namespace={envelope.get('namespace') or '-'}",
+        f"strategy={envelope.get('strategy_config_id') or '-'}",
+        *pinned,
+    ]
     lines = [
-        f"{envelope['trace_id']}  {envelope['trace_type']}  {envelope['status']}  {total:.1f} ms  {envelope.get('started_at') or ''}",
+        (
+            f"{envelope['trace_id']}  {envelope['trace_type']}  {envelope['status']}  {total:.1f}"
+            f" ms  {envelope.get('started_at') or ''}"
+        ),
         "  ".join(pinned),
     ]
     depth = _depths(envelope["spans"])
-    width = max((len(item["name"]) + 2 * depth[item["span_id"]] for item in envelope["spans"]), default=0)
+    width = max(
+        (len(item["name"]) + 2 * depth[item["span_id"]] for item in envelope["spans"]), default=0
+    )
     for item in envelope["spans"]:
         start, end = (round(item[key] / total * _BAR) for key in ("start_ms", "end_ms"))
         bar = " " * min(start, _BAR - 1) + "█" * max(1, end - start)
         provider = item["provider"].get("provider_id", "")
-        error = f"  {item['error']['code']}: {item['error']['message']}" if item.get("error") else ""
+        error = (
+            f"  {item['error']['code']}: {item['error']['message']}" if item.get("error") else ""
+        )
         name = "  " * depth[item["span_id"]] + item["name"]
-        lines.append(f"{name:<{width}} |{bar:<{_BAR}.{_BAR}}| {item['duration_ms']:>9.1f} ms  {provider}{error}".rstrip())
-        lines += [f"{'':<{width}}   · {event['kind']} {_short(event['payload'])}" for event in envelope["events"]
-                  if event["span_id"] == item["span_id"]]  # fmt: skip
-    lines += [f"· {event['kind']} {_short(event['payload'])}" for event in envelope["events"] if event["span_id"] is None]
+        lines.append(
+            f"{name:<{width}} |{bar:<{_BAR}.{_BAR}}| {item['duration_ms']:>9.1f} ms "
+            f" {provider}{error}".rstrip()
+        )
+        lines += [
+            f"{'':<{width}}   · {event['kind']} {_short(event['payload'])}"
+            for event in envelope["events"]
+            if event["span_id"] == item["span_id"]
+        ]
+    lines += [
+        f"· {event['kind']} {_short(event['payload'])}"
+        for event in envelope["events"]
+        if event["span_id"] is None
+    ]
     if counters := envelope["aggregates"].get("counters"):
-        lines.append("counters: " + ", ".join(f"{key}={value:g}" for key, value in sorted(counters.items())))
+        lines.append(
+            "counters: " + ", ".join(f"{key}={value:g}" for key, value in sorted(counters.items()))
+        )
     return "\n".join(lines)
 
 
@@ -130,12 +219,20 @@ def _files(logs_dir: Path) -> list[tuple[Path, str, int]]:
     """(path, date, pid) of the log files, newest day first."""
     if not logs_dir.is_dir():
         return []
-    named = [(path, match) for path in logs_dir.iterdir() if (match := _FILE_NAME.fullmatch(path.name))]
-    return sorted(((path, match[1], int(match[2])) for path, match in named), key=lambda item: (item[1], item[0].name), reverse=True)
+    named = [
+        (path, match) for path in logs_dir.iterdir() if (match := _FILE_NAME.fullmatch(path.name))
+    ]
+    return sorted(
+        ((path, match[1], int(match[2])) for path, match in named),
+        key=lambda item: (item[1], item[0].name),
+        reverse=True,
+    )
 
 
 def _lines(path: Path, needle: bytes = b"") -> Iterator[bytes]:
-    """The complete lines that hold `needle`; a last line without its newline is still being written."""
+    """The complete lines that hold `needle`; a last line without its newline is still being
+    written.
+    """
     data = path.read_bytes()
     if needle not in data:
         return
@@ -174,10 +271,20 @@ def _envelope(trace_id: str, lines: Sequence[Json], pid: int) -> Json:
     if ends:
         envelope: Json = {key: ends[-1][key] for key in _ENVELOPE_KEYS if key in ends[-1]}
     else:
-        envelope = {"trace_id": trace_id, "trace_type": next((item["trace_type"] for item in lines if "trace_type" in item), ""),
-                    "status": _open_status(pid), "started_at": min(item["ts"] for item in lines), "ended_at": None,
-                    "strategy_config_id": "", "namespace": "", "build": {}, "runtime": {"pid": pid}, "links": {}, "attrs": {},
-                    "aggregates": _aggregates(spans)}  # fmt: skip
+        envelope = {
+            "trace_id": trace_id,
+            "trace_type": next((item["trace_type"] for item in lines if "trace_type" in item), ""),
+            "status": _open_status(pid),
+            "started_at": min(item["ts"] for item in lines),
+            "ended_at": None,
+            "strategy_config_id": "",
+            "namespace": "",
+            "build": {},
+            "runtime": {"pid": pid},
+            "links": {},
+            "attrs": {},
+            "aggregates": _aggregates(spans),
+        }
     envelope["spans"] = sorted(spans, key=lambda item: (item["start_ms"], -item["end_ms"]))
     envelope["events"] = sorted(events, key=lambda item: item["ts_ms"])
     envelope["logs"] = [_part(item) for item in lines if item["line"] == "log"]
@@ -185,8 +292,14 @@ def _envelope(trace_id: str, lines: Sequence[Json], pid: int) -> Json:
 
 
 def _part(record: Json) -> Json:
-    """A span, event or log without what the envelope already says; a line cut for its length keeps its preview."""
-    part = {key: value for key, value in record.items() if key not in ("schema_version", "line", "trace_id", "trace_type")}
+    """A span, event or log without what the envelope already says; a line cut for its length keeps
+    its preview.
+    """
+    part = {
+        key: value
+        for key, value in record.items()
+        if key not in ("schema_version", "line", "trace_id", "trace_type")
+    }
     if record["line"] == "span.end":
         part.setdefault("attrs", {"truncated": record.get("preview", "")})
     elif record["line"] == "event":
@@ -199,8 +312,13 @@ def _aggregates(spans: Sequence[Json]) -> Json:
     for item in spans:
         stages[item["name"]] = round(stages.get(item["name"], 0.0) + item["duration_ms"], 3)
     errors = [{"stage": item["name"], **item["error"]} for item in spans if item.get("error")]
-    return {"latency_ms": max((item["end_ms"] for item in spans), default=0.0), "stage_latency_ms": stages, "counters": {},
-            "errors": errors, "error_count": len(errors)}  # fmt: skip
+    return {
+        "latency_ms": max((item["end_ms"] for item in spans), default=0.0),
+        "stage_latency_ms": stages,
+        "counters": {},
+        "errors": errors,
+        "error_count": len(errors),
+    }
 
 
 def _depths(spans: Sequence[Json]) -> dict[str, int]:

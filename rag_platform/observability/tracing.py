@@ -1,14 +1,15 @@
 """Traces, spans and events: one JSON line for each span.end, event and trace.end.
 
-    with tracing.trace("query", logs_dir=store.logs_dir, strategy_config_id=scfg, namespace="default") as t:
-        with tracing.span("stage.fusion", provider_type="fusion", provider_id="min_max") as s:
-            s.set(k_out=3)
-            tracing.event("fusion.ranked", {"ranked": [...]})
+    with tracing.trace("query", logs_dir=store.logs_dir, strategy_config_id=scfg,
+            namespace="default") as t: with tracing.span("stage.fusion", provider_type="fusion",
+            provider_id="min_max") as s: s.set(k_out=3) tracing.event("fusion.ranked", {"ranked":
+            [...]})
 
-Ids: `trc_` + 32 hex digits, `spn_` + 16, `evt_` + 16, all random; those of traces and spans are of OpenTelemetry's length.
-Outside a trace all calls do nothing. The current trace follows `contextvars`: it is seen in the same thread and in asyncio tasks;
-hand `carry(fn)` instead of `fn` to a thread pool. Nothing is registered globally and nothing leaves the machine. Failing to write never
-fails the work.
+Ids: `trc_` + 32 hex digits, `spn_` + 16, `evt_` + 16, all random; those of traces and spans are of
+OpenTelemetry's length. Outside a trace all calls do nothing. The current trace follows
+`contextvars`: it is seen in the same thread and in asyncio tasks; hand `carry(fn)` instead of `fn`
+to a thread pool. Nothing is registered globally and nothing leaves the machine. Failing to write
+never fails the work.
 """
 
 from __future__ import annotations
@@ -34,23 +35,49 @@ R = TypeVar("R")
 
 EVENT_KINDS = frozenset(
     {
-        "ingest.dedup_decision", "ingest.parse_summary", "ingest.assets_manifest", "ingest.section_stats", "ingest.chunk_stats",
-        "ocr.generated", "caption.generated", "ingest.embedding_batch", "ingest.upsert_result", "ingest.document_failed",
-        "ingest.low_quality", "query.normalized", "retrieval.plan", "retrieval.named", "retrieval.candidates", "fusion.ranked",
-        "filter.applied", "rerank.ranked", "context.final", "generation.prompt", "generation.summary", "response.envelope",
-        "query.fallback", "summary.written", "summary.fallback",
-        "release.published", "release.rolled_back", "release.opened",
-        "document.deleted", "garbage.collected", "model.call",
+        "ingest.dedup_decision",
+        "ingest.parse_summary",
+        "ingest.assets_manifest",
+        "ingest.section_stats",
+        "ingest.chunk_stats",
+        "ocr.generated",
+        "caption.generated",
+        "ingest.embedding_batch",
+        "ingest.upsert_result",
+        "ingest.document_failed",
+        "ingest.low_quality",
+        "query.normalized",
+        "retrieval.plan",
+        "retrieval.named",
+        "retrieval.candidates",
+        "fusion.ranked",
+        "filter.applied",
+        "rerank.ranked",
+        "context.final",
+        "generation.prompt",
+        "generation.summary",
+        "response.envelope",
+        "query.fallback",
+        "summary.written",
+        "summary.fallback",
+        "release.published",
+        "release.rolled_back",
+        "release.opened",
+        "document.deleted",
+        "garbage.collected",
+        "model.call",
         "stage.error",
     }
-)  # fmt: skip
+)
 UNKNOWN_EVENT = "event.unknown"
 _MAX_ERRORS = 50
 _MAX_MESSAGE = 500
-_GATHERED = frozenset({"query", "tool"})  # traces whose lines are written together, which costs a third of writing each
+# traces whose lines are written together, which costs a third of writing each
+_GATHERED = frozenset({"query", "tool"})
 _GATHERED_SECONDS = 0.5  # but for one that takes longer
 
-# Ids tell records apart and keep no secret: asking the system for each of the twenty of a question took 0.7 ms of a virtual machine.
+# Ids tell records apart and keep no secret: asking the system for each of the twenty of a question
+# took 0.7 ms of a virtual machine.
 _ids = random.Random()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_ids.seed)
@@ -129,7 +156,9 @@ class Trace:
     def figures(self) -> Figures:
         """What the spans and counts so far come to."""
         with self._lock:
-            return Figures(dict(self._stage_ms), dict(self._counters), list(self._errors), self._error_count)
+            return Figures(
+                dict(self._stage_ms), dict(self._counters), list(self._errors), self._error_count
+            )
 
     def add(self, figures: Figures) -> None:
         """Add what another process did for this trace; its lines it wrote itself."""
@@ -143,24 +172,41 @@ class Trace:
     def _write(self, line: str, fields: Mapping[str, Any]) -> None:
         if self.logs_dir is None:
             return
-        value = {"schema_version": logs.LOG_SCHEMA_VERSION, "line": line, "trace_id": self.trace_id, "trace_type": self.trace_type,
-                 "ts": _now(), **fields}  # fmt: skip
+        value = {
+            "schema_version": logs.LOG_SCHEMA_VERSION,
+            "line": line,
+            "trace_id": self.trace_id,
+            "trace_type": self.trace_type,
+            "ts": _now(),
+            **fields,
+        }
         with self._lock:
             if self._lines is not None:
                 self._lines.append(value)
                 if line != "trace.end" and time.perf_counter() - self.started < _GATHERED_SECONDS:
                     return
-                values, self._lines = self._lines, None  # what a leg that nobody waits for any more writes later is written at once
+                # what a leg that nobody waits for any more writes later is written at once
+                values, self._lines = self._lines, None
             else:
                 values = [value]
         logs.append(self.logs_dir, *values)
 
     def _end(self, error: dict[str, str] | None) -> None:
         with self._lock:
-            aggregates = {"latency_ms": self.elapsed_ms(), "stage_latency_ms": self._stage_ms, "counters": self._counters,
-                          "errors": self._errors, "error_count": self._error_count}  # fmt: skip
-            fields = {**self.header, "status": "error" if error else "ok", "ended_at": _now(), "attrs": self._attrs,
-                      "aggregates": aggregates}  # fmt: skip
+            aggregates = {
+                "latency_ms": self.elapsed_ms(),
+                "stage_latency_ms": self._stage_ms,
+                "counters": self._counters,
+                "errors": self._errors,
+                "error_count": self._error_count,
+            }
+            fields = {
+                **self.header,
+                "status": "error" if error else "ok",
+                "ended_at": _now(),
+                "attrs": self._attrs,
+                "aggregates": aggregates,
+            }
         if error:
             fields["error"] = error
         self._write("trace.end", fields)
@@ -169,7 +215,9 @@ class Trace:
 class Span:
     """A running stage; what `span()` yields."""
 
-    def __init__(self, name: str, trace_: Trace | None, parent: Span | None, provider: dict[str, str]) -> None:
+    def __init__(
+        self, name: str, trace_: Trace | None, parent: Span | None, provider: dict[str, str]
+    ) -> None:
         self.name = name
         self.span_id = f"spn_{_ids.getrandbits(64) or 1:016x}" if trace_ is not None else ""
         self.parent_span_id = parent.span_id if parent is not None else None
@@ -189,11 +237,17 @@ class Span:
             faults.seen(error, self.name)
         if self.error is not None:
             return
-        self.error = error_fields(error) if isinstance(error, BaseException) else {"code": code or "error", "message": error[:_MAX_MESSAGE]}
+        self.error = (
+            error_fields(error)
+            if isinstance(error, BaseException)
+            else {"code": code or "error", "message": error[:_MAX_MESSAGE]}
+        )
         event("stage.error", {"stage": self.name, **self._subject(), **self.error})
 
     def _subject(self) -> dict[str, Any]:
-        """The version that the stage is about, so that what an error quotes can be found when its document is deleted."""
+        """The version that the stage is about, so that what an error quotes can be found when its
+        document is deleted.
+        """
         return {key: value for key, value in self.attrs.items() if key == "version_id"}
 
     def _end(self) -> None:
@@ -202,24 +256,41 @@ class Span:
         end_ms = self._trace.elapsed_ms()
         duration = round(end_ms - self._start_ms, 3)
         status = "error" if self.error else "ok"
-        if self.provider["provider_type"]:  # a stage without a provider of its own is ours, and goes by the whole strategy
-            self.provider["provider_version"] = self.provider["provider_version"] or _build()["app_version"]
-            self.provider["profile_id"] = self.provider["profile_id"] or self._trace.header["strategy_config_id"]
-        fields = {"span_id": self.span_id, "parent_span_id": self.parent_span_id, "name": self.name, "status": status,
-                  "start_ms": self._start_ms, "end_ms": end_ms, "duration_ms": duration, "provider": self.provider,
-                  "attrs": self.attrs}  # fmt: skip
+        # a stage without a provider of its own is ours, and goes by the whole strategy
+        if self.provider["provider_type"]:
+            self.provider["provider_version"] = (
+                self.provider["provider_version"] or _build()["app_version"]
+            )
+            self.provider["profile_id"] = (
+                self.provider["profile_id"] or self._trace.header["strategy_config_id"]
+            )
+        fields = {
+            "span_id": self.span_id,
+            "parent_span_id": self.parent_span_id,
+            "name": self.name,
+            "status": status,
+            "start_ms": self._start_ms,
+            "end_ms": end_ms,
+            "duration_ms": duration,
+            "provider": self.provider,
+            "attrs": self.attrs,
+        }
         if self.error:
             fields["error"] = self.error
-        self._trace._add_span(self.name, duration, {**self._subject(), **self.error} if self.error else None)
+        self._trace._add_span(
+            self.name, duration, {**self._subject(), **self.error} if self.error else None
+        )
         self._trace._write("span.end", fields)
 
 
-# --- the three verbs -----------------------------------------------------------------------------------------------------
+# --- the three verbs ----------------------------------------------------------------------------
 
 
 @contextmanager
 def requested(request_id: str | None) -> Iterator[None]:
-    """Traces that begin in the block, or in calls that it carries elsewhere, are of this request of a client."""
+    """Traces that begin in the block, or in calls that it carries elsewhere, are of this request of
+    a client.
+    """
     token = _request.set(request_id)
     try:
         yield
@@ -242,9 +313,11 @@ def trace(
     job_id: str | None = None,
     request_id: str | None = None,
 ) -> Iterator[Trace]:
-    """A new trace, current inside the block; a trace already running becomes its `links.parent_trace_id`.
+    """A new trace, current inside the block; a trace already running becomes its
+    `links.parent_trace_id`.
 
-    An exception that leaves the block makes the status `error` and is raised on. `logs_dir=None` writes nothing.
+    An exception that leaves the block makes the status `error` and is raised on. `logs_dir=None`
+    writes nothing.
     """
     outer = _current.get()
     header = {
@@ -255,7 +328,11 @@ def trace(
         "namespace": namespace,
         "build": _build(),
         "runtime": {**logs.log_config().fields, "host": platform.node(), "pid": os.getpid()},
-        "links": {"parent_trace_id": outer.trace_id if outer else None, "job_id": job_id, "request_id": request_id or _request.get()},
+        "links": {
+            "parent_trace_id": outer.trace_id if outer else None,
+            "job_id": job_id,
+            "request_id": request_id or _request.get(),
+        },
     }
     running = Trace(trace_type, logs_dir, header)
     trace_token, span_token = _current.set(running), _current_span.set(None)
@@ -274,15 +351,27 @@ def trace(
 
 @contextmanager
 def span(
-    name: str, *, provider_type: str = "", provider_id: str = "", provider_version: str = "", profile_id: str = "", **attrs: Any
+    name: str,
+    *,
+    provider_type: str = "",
+    provider_id: str = "",
+    provider_version: str = "",
+    profile_id: str = "",
+    **attrs: Any,
 ) -> Iterator[Span]:
-    """A stage of the current trace, nested in the current span; its line is written when the block ends.
+    """A stage of the current trace, nested in the current span; its line is written when the block
+    ends.
 
-    An exception that leaves the block makes its status `error`, leaves a `stage.error` event and is raised on.
+    An exception that leaves the block makes its status `error`, leaves a `stage.error` event and is
+    raised on.
     """
     running = _current.get()
-    provider = {"provider_type": provider_type, "provider_id": provider_id, "provider_version": provider_version,
-                "profile_id": profile_id}  # fmt: skip
+    provider = {
+        "provider_type": provider_type,
+        "provider_id": provider_id,
+        "provider_version": provider_version,
+        "profile_id": profile_id,
+    }
     if running is None:
         yield Span(name, None, None, provider)
         return
@@ -301,7 +390,9 @@ def span(
 
 
 def event(kind: str, payload: Mapping[str, Any] | None = None) -> None:
-    """Write one event of the current trace and span; a kind outside EVENT_KINDS becomes `event.unknown`."""
+    """Write one event of the current trace and span; a kind outside EVENT_KINDS becomes
+    `event.unknown`.
+    """
     running = _current.get()
     if running is None:
         return
@@ -309,8 +400,16 @@ def event(kind: str, payload: Mapping[str, Any] | None = None) -> None:
     if kind not in EVENT_KINDS:
         data, kind = {"original_kind": kind, **data}, UNKNOWN_EVENT
     current = _current_span.get()
-    running._write("event", {"event_id": f"evt_{_ids.getrandbits(64):016x}", "ts_ms": running.elapsed_ms(),
-                             "span_id": current.span_id if current else None, "kind": kind, "payload": data})  # fmt: skip
+    running._write(
+        "event",
+        {
+            "event_id": f"evt_{_ids.getrandbits(64):016x}",
+            "ts_ms": running.elapsed_ms(),
+            "span_id": current.span_id if current else None,
+            "kind": kind,
+            "payload": data,
+        },
+    )
 
 
 def count(**counters: float) -> None:
@@ -324,12 +423,19 @@ def link() -> Link | None:
     running = _current.get()
     if running is None:
         return None
-    return Link(running.trace_type, running.logs_dir, running.header, running.started, context.current_span_id())
+    return Link(
+        running.trace_type,
+        running.logs_dir,
+        running.header,
+        running.started,
+        context.current_span_id(),
+    )
 
 
 @contextmanager
 def joined(link: Link | None) -> Iterator[Trace | None]:
-    """The trace of another process, current inside the block: lines are written to it from here, and it ends there.
+    """The trace of another process, current inside the block: lines are written to it from here,
+    and it ends there.
 
     The other process calls `add` with the `figures` of what this yields.
     """
@@ -340,7 +446,10 @@ def joined(link: Link | None) -> Iterator[Trace | None]:
     running.started = link.started
     parent = Span("", None, None, {})
     parent.span_id = link.parent_span_id
-    trace_token, span_token = _current.set(running), _current_span.set(parent if link.parent_span_id else None)
+    trace_token, span_token = (
+        _current.set(running),
+        _current_span.set(parent if link.parent_span_id else None),
+    )
     try:
         yield running
     finally:
@@ -367,10 +476,13 @@ def carry(function: Callable[P, R]) -> Callable[P, R]:
 def error_fields(error: BaseException) -> dict[str, str]:
     """Code and message of an exception: a RagError's own code, else the class name."""
     code = getattr(error, "code", None)
-    return {"code": code if isinstance(code, str) and code else type(error).__name__, "message": str(error)[:_MAX_MESSAGE]}
+    return {
+        "code": code if isinstance(code, str) and code else type(error).__name__,
+        "message": str(error)[:_MAX_MESSAGE],
+    }
 
 
-# --- what every trace says of the program -------------------------------------------------------------------------------
+# --- what every trace says of the program -------------------------------------------------------
 
 
 @cache
@@ -381,7 +493,10 @@ def _build() -> dict[str, str]:
         version = metadata.version("rag-platform")
     except metadata.PackageNotFoundError:
         version = "unknown"
-    return {"app_version": version, "git_sha": os.environ.get("RAG_GIT_SHA") or _git_sha(Path(__file__).resolve().parents[2])}
+    return {
+        "app_version": version,
+        "git_sha": os.environ.get("RAG_GIT_SHA") or _git_sha(Path(__file__).resolve().parents[2]),
+    }
 
 
 def _git_sha(root: Path) -> str:

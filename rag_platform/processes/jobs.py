@@ -1,12 +1,15 @@
 """Which process does a piece of work, where, and whether it still lives.
 
-A process id means something only on its own machine, since that was started, and in its own pid namespace (a container has one of its own).
+A process id means something only on its own machine, since that was started, and in its own pid
+namespace (a container has one of its own).
 
 
-Jobs: writing work in a child process, its state in the ledger, so that it is found again after a restart.
+Jobs: writing work in a child process, its state in the ledger, so that it is found again after a
+restart.
 
-`launch` starts `python -m rag_platform.assets.launch JOB_ID`; nothing here knows what that does. States: queued, running, cancelling, then
-one of done, partly (some documents failed), failed, cancelled.
+`launch` starts `python -m rag_platform.assets.launch JOB_ID`; nothing here knows what that does.
+States: queued, running, cancelling, then one of done, partly (some documents failed), failed,
+cancelled.
 """
 
 from __future__ import annotations
@@ -28,7 +31,14 @@ from pathlib import Path
 from typing import Any
 
 from rag_platform.config.settings import Settings, config_dir
-from rag_platform.errors import NEEDS_ANOTHER_FILE, NotFoundError, RagError, StorageError, disk_full, full_disk
+from rag_platform.errors import (
+    NEEDS_ANOTHER_FILE,
+    NotFoundError,
+    RagError,
+    StorageError,
+    disk_full,
+    full_disk,
+)
 from rag_platform.ir import Json
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job, JobItem, now
@@ -38,22 +48,34 @@ from rag_platform.storage.store import Store
 
 @functools.cache
 def here() -> Json:
-    """Where this process counts its ids: `host`, `boot_id` and `pid_namespace`, the last two empty where the system does not tell."""
-    return {"host": platform.node(), "boot_id": _text("/proc/sys/kernel/random/boot_id"), "pid_namespace": _link("/proc/self/ns/pid")}
+    """Where this process counts its ids: `host`, `boot_id` and `pid_namespace`, the last two empty
+    where the system does not tell.
+    """
+    return {
+        "host": platform.node(),
+        "boot_id": _text("/proc/sys/kernel/random/boot_id"),
+        "pid_namespace": _link("/proc/self/ns/pid"),
+    }
 
 
 def identity(pid: int) -> Json:
-    """`here` and the time at which a process of this place began, in the clock of its kernel; empty where nobody knows."""
+    """`here` and the time at which a process of this place began, in the clock of its kernel; empty
+    where nobody knows.
+    """
     return {**here(), "started": _started(pid)}
 
 
 def is_here(process: Json) -> bool:
-    """True when a recorded process would be seen from here under its id; one of which no place is known is taken to be."""
+    """True when a recorded process would be seen from here under its id; one of which no place is
+    known is taken to be.
+    """
     return all(process.get(key, value) == value for key, value in here().items())
 
 
 def alive(pid: int, mark: str, started: str = "") -> bool:
-    """True while a process of this place has the id, began when it is said to, and has the mark in its command: an id is given again."""
+    """True while a process of this place has the id, began when it is said to, and has the mark in
+    its command: an id is given again.
+    """
     if pid == os.getpid():
         return not started or started == _started(pid)
     try:
@@ -66,14 +88,17 @@ def alive(pid: int, mark: str, started: str = "") -> bool:
 
 
 def _command(pid: int, unknown: str) -> str:
-    """The command line of a process, empty when it is dead and only waits to be collected; `unknown` where the system does not tell."""
+    """The command line of a process, empty when it is dead and only waits to be collected;
+    `unknown` where the system does not tell.
+    """
     if Path("/proc/self/stat").is_file():
         try:
             command = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace")
             state = _stat(pid)[0]
         except (OSError, IndexError):
             return ""
-        return command or ("" if state in "ZX" else unknown)  # for a moment after its start a process has none
+        # for a moment after its start a process has none
+        return command or ("" if state in "ZX" else unknown)
     try:
         asked = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
         return subprocess.run(asked, capture_output=True, text=True, timeout=5, check=False).stdout
@@ -90,7 +115,12 @@ def _started(pid: int) -> str:
 
 def _stat(pid: int) -> list[str]:
     """What the kernel tells of a process, from its state on: what comes before may hold spaces."""
-    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    return (
+        Path(f"/proc/{pid}/stat")
+        .read_text(encoding="utf-8", errors="replace")
+        .rpartition(")")[2]
+        .split()
+    )
 
 
 def _text(path: str) -> str:
@@ -110,9 +140,12 @@ def _link(path: str) -> str:
 FINAL_STATES = ("done", "partly", "failed", "cancelled")
 OPEN_STATES = ("queued", "running", "cancelling")
 DISK_FULL_EXIT = os.EX_IOERR  # of a job's process that could not even write why it ended
-LAUNCH_SECONDS = 60.0  # a queued job without a process after so long lost the one that was to start it
+# a queued job without a process after so long lost the one that was to start it
+LAUNCH_SECONDS = 60.0
 HEARTBEAT_SECONDS = 15.0  # how often a job's process says that it lives
-SILENT_SECONDS = 120.0  # a job of another machine or container that said nothing for so long is over, unless settings.jobs say otherwise
+# a job of another machine or container that said nothing for so long is over, unless settings.jobs
+# say otherwise
+SILENT_SECONDS = 120.0
 GONE = "is gone (killed, or the machine went down)"
 STOP_SECONDS = 10.0  # a job that is told to stop has so long to end its run properly
 _POLL_SECONDS = 0.1
@@ -125,7 +158,9 @@ def log_path(store: Store, job_id: str) -> Path:
 
 
 def launch(job: Job, settings: Settings, store: Store) -> subprocess.Popen[bytes]:
-    """The started child process of a queued job, leader of a process group of its own; it outlives the caller."""
+    """The started child process of a queued job, leader of a process group of its own; it outlives
+    the caller.
+    """
     path = log_path(store, job.job_id)
     path.parent.mkdir(parents=True, exist_ok=True)
     environment = {
@@ -143,32 +178,49 @@ def launch(job: Job, settings: Settings, store: Store) -> subprocess.Popen[bytes
             start_new_session=True,
         )
     ledger = Ledger(store.ledger_path)
-    ledger.update_job(job.job_id, only_from=("queued",), **of_process(process.pid))  # it may be cancelled from now on
+    # it may be cancelled from now on
+    ledger.update_job(job.job_id, only_from=("queued",), **of_process(process.pid))
     ledger.close()
     return process
 
 
 def wait(
-    job_id: str, process: subprocess.Popen[bytes], ledger: Ledger, store: Store, on_progress: Callable[[Job], None] | None = None
+    job_id: str,
+    process: subprocess.Popen[bytes],
+    ledger: Ledger,
+    store: Store,
+    on_progress: Callable[[Job], None] | None = None,
 ) -> Job:
-    """The job in its final state. A process that died without one is recorded as failed with the end of its log."""
+    """The job in its final state. A process that died without one is recorded as failed with the
+    end of its log.
+    """
     while True:
         ended = process.poll() is not None
         job = ledger.job(job_id)
         if on_progress is not None:
             on_progress(job)
         if ended:
-            return job if job.state in FINAL_STATES else _lost(job, process.returncode, ledger, store)
+            return (
+                job if job.state in FINAL_STATES else _lost(job, process.returncode, ledger, store)
+            )
         time.sleep(_POLL_SECONDS)
 
 
 def _lost(job: Job, code: int, ledger: Ledger, store: Store) -> Job:
-    """The job whose process ended without a word in the ledger; with a full disk that word cannot be written here either."""
+    """The job whose process ended without a word in the ledger; with a full disk that word cannot
+    be written here either.
+    """
     if job.state == "cancelling":
         return record_cancelled(job.job_id, ledger)
-    reason = again(full_disk(store.home), job.job_id) if code == DISK_FULL_EXIT else _last_words(store, job.job_id, code)
+    reason = (
+        again(full_disk(store.home), job.job_id)
+        if code == DISK_FULL_EXIT
+        else _last_words(store, job.job_id, code)
+    )
     try:
-        ledger.update_job(job.job_id, only_from=OPEN_STATES, state="failed", reason=reason, ended_at=now())
+        ledger.update_job(
+            job.job_id, only_from=OPEN_STATES, state="failed", reason=reason, ended_at=now()
+        )
     except Exception as error:
         if (full := disk_full(error, store.home)) is None:
             raise
@@ -183,26 +235,38 @@ def again(full: StorageError, job_id: str) -> str:
 
 def _last_words(store: Store, job_id: str, code: int) -> str:
     path = log_path(store, job_id)
-    lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines() if path.is_file() else []
+    lines = (
+        path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        if path.is_file()
+        else []
+    )
     said = next((line for line in reversed(lines) if line.strip()), "nothing")
     return (
-        f"the job's process ended with code {code} before it finished; last line of its log ({path.name}): {said[:500]}; "
-        f"`rag jobs retry {job_id}` does the rest"
+        f"the job's process ended with code {code} before it finished; last line of its log"
+        f" ({path.name}): {said[:500]}; `rag jobs retry {job_id}` does the rest"
     )
 
 
 def failed_documents(failed: Sequence[JobItem], job_id: str) -> str:
-    """The reason of a job of which documents failed: how many, and what helps; no retry reads a broken file."""
+    """The reason of a job of which documents failed: how many, and what helps; no retry reads a
+    broken file.
+    """
     lasting = sum(item.code in NEEDS_ANOTHER_FILE for item in failed)
-    told, other = f"{len(failed)} documents failed", "mend or replace the file, or raise the limit that it exceeds, then ingest it again"
+    told, other = (
+        f"{len(failed)} documents failed",
+        "mend or replace the file, or raise the limit that it exceeds, then ingest it again",
+    )
     if not lasting:
         return f"{told}; `rag jobs retry {job_id}` tries them again"
     if lasting == len(failed):
         return f"{told}, and trying again changes nothing: {other}"
-    return f"{told}; `rag jobs retry {job_id}` tries {len(failed) - lasting} of them again; of the others {other}"
+    return (
+        f"{told}; `rag jobs retry {job_id}` tries {len(failed) - lasting} of them again; of the"
+        f" others {other}"
+    )
 
 
-# --- jobs that nobody works on any more ----------------------------------------------------------------------------------
+# --- jobs that nobody works on any more ---------------------------------------------------------
 
 
 def of_process(pid: int) -> Json:
@@ -212,10 +276,11 @@ def of_process(pid: int) -> Json:
 
 @contextmanager
 def beating(job_id: str, ledger: Ledger, every: float = HEARTBEAT_SECONDS) -> Iterator[None]:
-    """While the block runs, the ledger is told `every` so many seconds that the job's process lives.
+    """While the block runs, the ledger is told `every` so many seconds that the job's process
+    lives.
 
-    A job that somebody cancelled from another machine or container is told so here: this process is sent SIGTERM, if it takes that for an
-    interrupt.
+    A job that somebody cancelled from another machine or container is told so here: this process is
+    sent SIGTERM, if it takes that for an interrupt.
     """
     over = threading.Event()
 
@@ -240,7 +305,8 @@ def beating(job_id: str, ledger: Ledger, every: float = HEARTBEAT_SECONDS) -> It
 
 
 def end_orphans(ledger: Ledger, silent: float = SILENT_SECONDS) -> list[str]:
-    """Ids of the jobs whose process is gone, or was never started, now in a final state; after a crash nobody else says so.
+    """Ids of the jobs whose process is gone, or was never started, now in a final state; after a
+    crash nobody else says so.
 
     A job of another machine, container or boot is over when it said nothing for `silent` seconds.
     """
@@ -255,14 +321,18 @@ def end_orphans(ledger: Ledger, silent: float = SILENT_SECONDS) -> list[str]:
         else:
             what = "was never started" if job.state == "queued" and not job.pid else GONE
             reason = f"the job's process {what}; `rag jobs retry {job.job_id}` does the rest"
-            if not ledger.update_job(job.job_id, only_from=(job.state,), state="failed", reason=reason, ended_at=now()):
+            if not ledger.update_job(
+                job.job_id, only_from=(job.state,), state="failed", reason=reason, ended_at=now()
+            ):
                 continue  # it has just ended by itself
         lost.append(job.job_id)
     return lost
 
 
 def at_work(job: Job, silent: float = SILENT_SECONDS) -> bool:
-    """True while the process of a job lives, as far as can be told from here, or is still to be started."""
+    """True while the process of a job lives, as far as can be told from here, or is still to be
+    started.
+    """
     if not job.pid:
         return job.state == "queued" and _age(job.created_at) < LAUNCH_SECONDS
     if not is_here(job.process):
@@ -272,7 +342,9 @@ def at_work(job: Job, silent: float = SILENT_SECONDS) -> bool:
 
 
 def _run_id(job: Job) -> str:
-    """The Dagster run that a job is the record of; empty for a job that has a process of its own."""
+    """The Dagster run that a job is the record of; empty for a job that has a process of its
+    own.
+    """
     return str(job.args.get("run_id", ""))
 
 
@@ -281,32 +353,47 @@ def _age(since: str) -> float:
     return (datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds()
 
 
-# --- cancelling ----------------------------------------------------------------------------------------------------------
+# --- cancelling ---------------------------------------------------------------------------------
 
 
-def cancel(job_id: str, ledger: Ledger, *, seconds: float = STOP_SECONDS, silent: float = SILENT_SECONDS) -> Job:
-    """The job after it was stopped: documents that are done stay done, queued ones are cancelled, the published release stays.
+def cancel(
+    job_id: str, ledger: Ledger, *, seconds: float = STOP_SECONDS, silent: float = SILENT_SECONDS
+) -> Job:
+    """The job after it was stopped: documents that are done stay done, queued ones are cancelled,
+    the published release stays.
 
-    Its process has `seconds` to end its run properly, then it and its children are killed; the next job clears away what was half built.
-    A job of another machine or container is told, and ends at one of its next heartbeats. Raises NotFoundError `nothing_to_cancel` for a
-    job that has ended.
+    Its process has `seconds` to end its run properly, then it and its children are killed; the next
+    job clears away what was half built. A job of another machine or container is told, and ends at
+    one of its next heartbeats. Raises NotFoundError `nothing_to_cancel` for a job that has ended.
     """
     end_orphans(ledger, silent)
     if run_id := _run_id(ledger.job(job_id)):
-        raise RagError(f"job {job_id} is Dagster run {run_id}: terminate that in the Dagster UI", code="dagster_run")
+        raise RagError(
+            f"job {job_id} is Dagster run {run_id}: terminate that in the Dagster UI",
+            code="dagster_run",
+        )
     if not ledger.update_job(job_id, only_from=OPEN_STATES, state="cancelling"):
         state = ledger.job(job_id).state
-        raise NotFoundError(f"job {job_id} has ended already ({state}): there is nothing to cancel", code="nothing_to_cancel")
+        raise NotFoundError(
+            f"job {job_id} has ended already ({state}): there is nothing to cancel",
+            code="nothing_to_cancel",
+        )
     job = ledger.job(job_id)
     if job.pid and not is_here(job.process):
         return job
-    if job.pid and job.pid != os.getpid() and alive(job.pid, job_id, job.process.get("started", "")):
+    if (
+        job.pid
+        and job.pid != os.getpid()
+        and alive(job.pid, job_id, job.process.get("started", ""))
+    ):
         _stop(job.pid, job_id, seconds)
     return record_cancelled(job_id, ledger)
 
 
 def _stop(pid: int, job_id: str, seconds: float) -> None:
-    """End a job's process and all its children; they are not told first, or a document would be blamed for the death of its reader."""
+    """End a job's process and all its children; they are not told first, or a document would be
+    blamed for the death of its reader.
+    """
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
     _gone(pid, job_id, seconds)
@@ -322,21 +409,28 @@ def _gone(pid: int, job_id: str, seconds: float) -> None:
 
 
 def record_cancelled(job_id: str, ledger: Ledger) -> Job:
-    """A job that was told to stop, in its final state: cancelled, unless it had ended by itself before it noticed."""
+    """A job that was told to stop, in its final state: cancelled, unless it had ended by itself
+    before it noticed.
+    """
     reason = f"cancelled; `rag jobs retry {job_id}` does the rest"
-    if ledger.update_job(job_id, only_from=("cancelling",), state="cancelled", reason=reason, ended_at=now()):
-        ledger.settle_job_items(job_id, "cancelled", "cancelled", "the job was cancelled before this document was done")
+    if ledger.update_job(
+        job_id, only_from=("cancelling",), state="cancelled", reason=reason, ended_at=now()
+    ):
+        ledger.settle_job_items(
+            job_id, "cancelled", "cancelled", "the job was cancelled before this document was done"
+        )
     return ledger.job(job_id)
 
 
-# --- progress ------------------------------------------------------------------------------------------------------------
+# --- progress -----------------------------------------------------------------------------------
 
 
 class Progress:
-    """Writes how far a job is into the ledger, at most five times a second; a stage's first and last word always. Safe to share.
+    """Writes how far a job is into the ledger, at most five times a second; a stage's first and
+    last word always. Safe to share.
 
-    `progress` of the job then holds stage, done, total, message, since and at (when the stage began and what was said last) and `stages`:
-    the same figures of every stage so far.
+    `progress` of the job then holds stage, done, total, message, since and at (when the stage began
+    and what was said last) and `stages`: the same figures of every stage so far.
     """
 
     def __init__(self, ledger: Ledger, job_id: str) -> None:
@@ -351,12 +445,21 @@ class Progress:
             at = datetime.now(UTC).isoformat(timespec="milliseconds")
             known = self._stages.get(stage)
             if known is None:  # earlier stages may have been told by others
-                self._stages = {**self._ledger.job(self._job_id).progress.get("stages", {}), **self._stages}
-            began = known["since"] if known and known["done"] <= done else at  # fewer than before: it began anew
+                self._stages = {
+                    **self._ledger.job(self._job_id).progress.get("stages", {}),
+                    **self._stages,
+                }
+            # fewer than before: it began anew
+            began = known["since"] if known and known["done"] <= done else at
             self._stages[stage] = {"done": done, "total": total, "since": began, "at": at}
             if known and done < total and time.monotonic() - self._written < _PROGRESS_SECONDS:
                 return
-            progress = {"stage": stage, **self._stages[stage], "message": message, "stages": self._stages}
+            progress = {
+                "stage": stage,
+                **self._stages[stage],
+                "message": message,
+                "stages": self._stages,
+            }
             self._ledger.update_job(self._job_id, progress=progress)
             self._written = time.monotonic()
 
@@ -365,7 +468,9 @@ def rate(stage: Json) -> float | None:
     """What a stage does in a second, from its figures; None before anything was done."""
     if not stage.get("done") or "since" not in stage:
         return None
-    seconds = (datetime.fromisoformat(stage["at"]) - datetime.fromisoformat(stage["since"])).total_seconds()
+    seconds = (
+        datetime.fromisoformat(stage["at"]) - datetime.fromisoformat(stage["since"])
+    ).total_seconds()
     return float(stage["done"]) / seconds if seconds > 0 else None
 
 
@@ -382,13 +487,18 @@ def pace(each: float) -> str:
 
 
 def seconds_left(job: Job) -> float | None:
-    """About how many seconds a running job still needs before its release: its stages run side by side, so the slowest counts.
+    """About how many seconds a running job still needs before its release: its stages run side by
+    side, so the slowest counts.
 
-    Of documents that are still to be read the texts to embed are taken to be as many as of those that were. None where nobody knows.
+    Of documents that are still to be read the texts to embed are taken to be as many as of those
+    that were. None where nobody knows.
     """
     if job.state != "running":
         return None
-    stages = {name: (stage["done"], stage["total"], rate(stage)) for name, stage in job.progress.get("stages", {}).items()}
+    stages = {
+        name: (stage["done"], stage["total"], rate(stage))
+        for name, stage in job.progress.get("stages", {}).items()
+    }
     read, documents, _ = stages.get("documents", (0, 0, None))
     if read and (told := stages.get("embeddings")):
         stages["embeddings"] = (told[0], told[1] * max(1.0, documents / read), told[2])
@@ -396,11 +506,12 @@ def seconds_left(job: Job) -> float | None:
     return max(left) if left else None
 
 
-# --- telling -------------------------------------------------------------------------------------------------------------
+# --- telling ------------------------------------------------------------------------------------
 
 
 def summary(job: Job) -> Json:
-    """A job as programs read it, without its documents: the ledger's row, `rate_per_s`, `seconds_left`, `seconds`, `retry_of`, `run_id`.
+    """A job as programs read it, without its documents: the ledger's row, `rate_per_s`,
+    `seconds_left`, `seconds`, `retry_of`, `run_id`.
 
     Arguments are left out: they hold paths of this machine.
     """
@@ -411,23 +522,33 @@ def summary(job: Job) -> Json:
         **row,
         "rate_per_s": None if each is None else round(each, 3),
         "seconds_left": None if left is None else round(left, 1),
-        "seconds": (ended - datetime.fromisoformat(job.started_at)).total_seconds() if job.started_at else 0.0,
+        "seconds": (
+            (ended - datetime.fromisoformat(job.started_at)).total_seconds()
+            if job.started_at
+            else 0.0
+        ),
         "retry_of": job.args.get("retry_of", ""),
         "run_id": _run_id(job),
     }
 
 
 def report(job: Job, items: Sequence[JobItem], store: Store) -> Json:
-    """All about a job: its summary, `items` (its documents with their states), `counts` of those, `log`, and `markdown` to read."""
+    """All about a job: its summary, `items` (its documents with their states), `counts` of those,
+    `log`, and `markdown` to read.
+    """
     data = summary(job)
-    data["items"] = [{key: value for key, value in to_json(item).items() if key != "job_id"} for item in items]
+    data["items"] = [
+        {key: value for key, value in to_json(item).items() if key != "job_id"} for item in items
+    ]
     data["counts"] = dict(sorted(Counter(item.state for item in items).items()))
     data["log"] = log_path(store, job.job_id).relative_to(store.home).as_posix()
     return {"markdown": _markdown(data), **data}
 
 
 def _markdown(data: Json) -> str:
-    about = [f"**{data['job_id']}**: {data['kind']} of namespace {data['namespace']!r}, {data['state']}"]
+    about = [
+        f"**{data['job_id']}**: {data['kind']} of namespace {data['namespace']!r}, {data['state']}"
+    ]
     if data["retry_of"]:
         about.append(f"a retry of {data['retry_of']}")
     if data["run_id"]:
@@ -435,30 +556,56 @@ def _markdown(data: Json) -> str:
     lines = ["; ".join(about) + "."]
     if data["reason"]:
         lines.append(f"Reason: {data['reason']}")
-    began = f"started {data['started_at']}" if data["started_at"] else f"queued {data['created_at']}"
+    began = (
+        f"started {data['started_at']}" if data["started_at"] else f"queued {data['created_at']}"
+    )
     ended = f", ended {data['ended_at']}" if data["ended_at"] else ""
     host = data["process"].get("host", "")
     process = f"; process {data['pid']}{f' on {host}' if host else ''}" if data["pid"] else ""
-    lines.append(f"{began}{ended}, {data['seconds']:.0f} s{process}; trace {data['trace_id'] or 'none'}; log {data['log']}")
+    lines.append(
+        f"{began}{ended}, {data['seconds']:.0f} s{process}; trace {data['trace_id'] or 'none'}; log"
+        f" {data['log']}"
+    )
     stages = data["progress"].get("stages", {})
-    lines += [_stage_line(name, stage, name == "embeddings" and texts_to_come(stages)) for name, stage in stages.items()]
+    lines += [
+        _stage_line(name, stage, name == "embeddings" and texts_to_come(stages))
+        for name, stage in stages.items()
+    ]
     if data["seconds_left"] is not None:
-        lines.append(f"About {data['seconds_left']:.0f} s left before the release; now: {data['progress'].get('message', '')}")
+        lines.append(
+            f"About {data['seconds_left']:.0f} s left before the release; now:"
+            f" {data['progress'].get('message', '')}"
+        )
     if counts := data["counts"]:
-        lines.append("Documents: " + ", ".join(f"{count} {state}" for state, count in counts.items()) + ".")
-    if figures := {key: value for key, value in data["result"].items() if isinstance(value, (int, float))}:
-        lines.append("Result: " + ", ".join(f"{value} {key.replace('_', ' ')}" for key, value in figures.items()) + ".")
+        lines.append(
+            "Documents: " + ", ".join(f"{count} {state}" for state, count in counts.items()) + "."
+        )
+    if figures := {
+        key: value for key, value in data["result"].items() if isinstance(value, (int, float))
+    }:
+        lines.append(
+            "Result: "
+            + ", ".join(f"{value} {key.replace('_', ' ')}" for key, value in figures.items())
+            + "."
+        )
     wrong = [item for item in data["items"] if item["state"] in ("failed", "dead")]
-    lines += [f"- {item['state']}: {item['source_uri']}: [{item['code']}] {item['reason']}" for item in wrong]
+    lines += [
+        f"- {item['state']}: {item['source_uri']}: [{item['code']}] {item['reason']}"
+        for item in wrong
+    ]
     return "\n".join(lines)
 
 
 def texts_to_come(stages: Json) -> bool:
-    """True while documents are still read, so that nobody knows yet how many texts there are to embed."""
+    """True while documents are still read, so that nobody knows yet how many texts there are to
+    embed.
+    """
     documents = stages.get("documents", {"done": 0, "total": 0})
     return bool(documents["done"] < documents["total"])
 
 
 def _stage_line(name: str, stage: dict[str, Any], growing: bool) -> str:
     each = rate(stage)
-    return f"- {name}: {stage['done']} of {stage['total']}{' known so far' if growing else ''}" + (f", {pace(each)}" if each else "")
+    return f"- {name}: {stage['done']} of {stage['total']}{' known so far' if growing else ''}" + (
+        f", {pace(each)}" if each else ""
+    )

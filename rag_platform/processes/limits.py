@@ -1,14 +1,17 @@
-"""Run a call beside the caller, within the caller's trace, and stop waiting for it when its time is up or nobody wants it any more.
+"""Run a call beside the caller, within the caller's trace, and stop waiting for it when its time is
+up or nobody wants it any more.
 
 Lets as many searches run at once as there are processors, in the order in which they came.
 
-More of them at once finish fewer: eight clients of a 2-core server reached 66 hybrid questions a second all at once and 87 in turns, of the
-word index alone 133 and 215. Their threads take the interpreter's lock and the processor's caches from each other.
+More of them at once finish fewer: eight clients of a 2-core server reached 66 hybrid questions a
+second all at once and 87 in turns, of the word index alone 133 and 215. Their threads take the
+interpreter's lock and the processor's caches from each other.
 
-What a question may take and what it took: its share of a busy process, calls of outside providers at once, usage and cost of models.
+What a question may take and what it took: its share of a busy process, calls of outside providers
+at once, usage and cost of models.
 
-What is given up first when many questions run at once is fixed (seed 003 line 142): reranking, then half of the pool, then the language
-model that writes the answer, at last the question itself.
+What is given up first when many questions run at once is fixed (seed 003 line 142): reranking, then
+half of the pool, then the language model that writes the answer, at last the question itself.
 """
 
 from __future__ import annotations
@@ -37,10 +40,12 @@ _KEPT = 16  # idle threads
 
 
 class _Workers:
-    """Daemon threads that are kept for the next call; a new one starts only when all of them are busy.
+    """Daemon threads that are kept for the next call; a new one starts only when all of them are
+    busy.
 
-    Not a ThreadPoolExecutor: a provider that hangs would there hold up the end of the process, and later queries once the pool is full
-    of such calls. Not a thread for each call: starting one costs more than the call of a fast index.
+    Not a ThreadPoolExecutor: a provider that hangs would there hold up the end of the process, and
+    later queries once the pool is full of such calls. Not a thread for each call: starting one
+    costs more than the call of a fast index.
     """
 
     def __init__(self) -> None:
@@ -56,7 +61,9 @@ class _Workers:
             if self._idle > 0:
                 self._idle -= 1
             else:
-                threading.Thread(target=self._work, args=(self._calls,), name="rag-stage", daemon=True).start()
+                threading.Thread(
+                    target=self._work, args=(self._calls,), name="rag-stage", daemon=True
+                ).start()
             self._calls.put(call)
 
     def _work(self, calls: queue.SimpleQueue[Callable[[], None]]) -> None:
@@ -81,7 +88,9 @@ def start(function: Callable[[], R]) -> Future[R]:
 
 
 def start_in_turn(functions: Sequence[Callable[[], R]]) -> list[Future[R]]:
-    """The futures of calls that one other thread makes, each after the one before it; one that is cancelled in time is not made."""
+    """The futures of calls that one other thread makes, each after the one before it; one that is
+    cancelled in time is not made.
+    """
     futures: list[Future[R]] = [Future() for _ in functions]
     bound = [tracing.carry(function) for function in functions]
 
@@ -101,15 +110,19 @@ def _fulfil(future: Future[R], call: Callable[[], R]) -> None:
         future.set_exception(error)
 
 
-# --- how long ------------------------------------------------------------------------------------------------------------
+# --- how long -----------------------------------------------------------------------------------
 
 _POLL = 0.02  # seconds between two looks at whether the caller still waits
-_caller: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar("rag_cancelled", default=None)
+_caller: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar(
+    "rag_cancelled", default=None
+)
 
 
 @contextmanager
 def cancellable() -> Iterator[threading.Event]:
-    """An event that is set when the block is left, however: work begun inside it, in other threads too, then knows that nobody waits."""
+    """An event that is set when the block is left, however: work begun inside it, in other threads
+    too, then knows that nobody waits.
+    """
     event = threading.Event()
     token = _caller.set(event)
     try:
@@ -121,14 +134,18 @@ def cancellable() -> Iterator[threading.Event]:
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """The moment at which a query must have ended, and the event by which its caller takes it back."""
+    """The moment at which a query must have ended, and the event by which its caller takes it
+    back.
+    """
 
     at: float  # of time.monotonic()
     cancelled: threading.Event | None = None
 
     @classmethod
     def after(cls, seconds: float, cancelled: threading.Event | None = None) -> Deadline:
-        """The deadline that many seconds from now, cancelled by the event or, without one, by that of `cancellable`."""
+        """The deadline that many seconds from now, cancelled by the event or, without one, by that
+        of `cancellable`.
+        """
         return cls(time.monotonic() + seconds, cancelled or _caller.get())
 
     def left(self, most: float | None = None) -> float:
@@ -143,12 +160,18 @@ class Deadline:
 
 
 def wait(
-    future: Future[R], seconds: float, stage: str, deadline: Deadline | None = None, *, setting: str = "retrieval.stage_seconds"
-) -> R:  # fmt: skip
+    future: Future[R],
+    seconds: float,
+    stage: str,
+    deadline: Deadline | None = None,
+    *,
+    setting: str = "retrieval.stage_seconds",
+) -> R:
     """The result of the call, or its exception raised.
 
-    Raises ProviderError `deadline` after `seconds`, which `setting` of the strategy allows, or at the deadline of the query, and
-    CancelledError when its caller takes it back; the call runs on unheard.
+    Raises ProviderError `deadline` after `seconds`, which `setting` of the strategy allows, or at
+    the deadline of the query, and CancelledError when its caller takes it back; the call runs on
+    unheard.
     """
     asked = deadline.left(seconds) if deadline is not None else seconds
     ends = time.monotonic() + asked
@@ -166,22 +189,34 @@ def wait(
                 deadline.check(stage)
             if time.monotonic() >= ends:
                 told = setting if asked == seconds else "retrieval.query_seconds left no more"
-                raise ProviderError(f"{stage} took longer than {asked:.3g} s ({told})", code="deadline", stage=stage) from error
+                raise ProviderError(
+                    f"{stage} took longer than {asked:.3g} s ({told})", code="deadline", stage=stage
+                ) from error
 
 
 def within(
-    seconds: float, stage: str, function: Callable[[], R], deadline: Deadline | None = None, *, quick: bool = False,
+    seconds: float,
+    stage: str,
+    function: Callable[[], R],
+    deadline: Deadline | None = None,
+    *,
+    quick: bool = False,
     setting: str = "retrieval.stage_seconds",
-) -> R:  # fmt: skip
-    """The result of `function`, waited for at most `seconds` and no longer than the deadline of the query; errors are those of `wait`.
+) -> R:
+    """The result of `function`, waited for at most `seconds` and no longer than the deadline of the
+    query; errors are those of `wait`.
 
-    A `quick` one computes for some milliseconds whatever it is given: the caller runs it itself, for handing it on costs one of them.
+    A `quick` one computes for some milliseconds whatever it is given: the caller runs it itself,
+    for handing it on costs one of them.
     """
     if deadline is not None:
         deadline.check(stage)
         if not deadline.left():
-            raise ProviderError(f"{stage} was not begun, for the time of the query is up (retrieval.query_seconds)", code="deadline",
-                                stage=stage)  # fmt: skip
+            raise ProviderError(
+                f"{stage} was not begun, for the time of the query is up (retrieval.query_seconds)",
+                code="deadline",
+                stage=stage,
+            )
     return function() if quick else wait(start(function), seconds, stage, deadline, setting=setting)
 
 
@@ -200,7 +235,9 @@ class Turns:
 
     @contextmanager
     def taken(self, seconds: float) -> Iterator[bool]:
-        """A place for the length of the block; after waiting `seconds` for one the block runs without (False)."""
+        """A place for the length of the block; after waiting `seconds` for one the block runs
+        without (False).
+        """
         held = self._take(seconds)
         try:
             yield held
@@ -238,7 +275,7 @@ searches = Turns(os.cpu_count() or 1)
 RERANK, POOL, MODEL = "rerank", "pool", "model"
 
 
-# --- usage ---------------------------------------------------------------------------------------------------------------
+# --- usage --------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -252,7 +289,9 @@ class Budget:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def ask(self, call: Callable[[], Completion]) -> Completion:
-        """What a call of a language model returns, counted with what it took, also when it fails. Raises what the call raises."""
+        """What a call of a language model returns, counted with what it took, also when it fails.
+        Raises what the call raises.
+        """
         with self._lock:
             self._calls += 1
         try:
@@ -273,13 +312,16 @@ class Budget:
                 self._sums["cost"] = self._sums.get("cost", 0.0) + cost
 
     def usage(self) -> Json:
-        """`calls`, of these `failed` where some did or were not waited for, `input_tokens`, `output_tokens` and, where prices are
-        configured, `cost`; empty without a call."""
+        """`calls`, of these `failed` where some did or were not waited for, `input_tokens`,
+        `output_tokens` and, where prices are configured, `cost`; empty without a call.
+        """
         with self._lock:
             if not self._calls:
                 return {}
             lost = self._calls - self._completed
-            tokens = {name: int(self._sums.get(name, 0)) for name in ("input_tokens", "output_tokens")}
+            tokens = {
+                name: int(self._sums.get(name, 0)) for name in ("input_tokens", "output_tokens")
+            }
             cost = {"cost": round(self._sums["cost"], 9)} if "cost" in self._sums else {}
             return {"calls": self._calls, **({"failed": lost} if lost else {}), **tokens, **cost}
 
@@ -297,11 +339,13 @@ def spending(budget: Budget) -> Iterator[Budget]:
         _budget.reset(token)
 
 
-# --- calls at once -------------------------------------------------------------------------------------------------------
+# --- calls at once ------------------------------------------------------------------------------
 
 
 class Gate:
-    """Lets so many calls of one provider run at once; the others wait, no longer than their question may take."""
+    """Lets so many calls of one provider run at once; the others wait, no longer than their
+    question may take.
+    """
 
     def __init__(self, name: str, calls: int) -> None:
         self._name = name
@@ -310,12 +354,18 @@ class Gate:
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Holds one of the places. Raises ProviderError `provider_busy` when none was free in time."""
+        """Holds one of the places. Raises ProviderError `provider_busy` when none was free in
+        time.
+        """
         budget = _budget.get()
         seconds = budget.deadline.left() if budget is not None else None
         if not self._free.acquire(blocking=False) and not self._free.acquire(timeout=seconds):
-            raise ProviderError(f"{self._name} has {self._calls} calls running and none ended in {seconds:.3g} s (load.provider_calls)",
-                                code="provider_busy", retryable=True)  # fmt: skip
+            raise ProviderError(
+                f"{self._name} has {self._calls} calls running and none ended in {seconds:.3g} s"
+                " (load.provider_calls)",
+                code="provider_busy",
+                retryable=True,
+            )
         try:
             yield
         finally:
@@ -344,7 +394,9 @@ class Metered:
 
         def call() -> Completion:
             tracing.count(model_calls=1)
-            return self.model.generate(messages, mode=mode, max_tokens=max_tokens, json_schema=json_schema, **more)
+            return self.model.generate(
+                messages, mode=mode, max_tokens=max_tokens, json_schema=json_schema, **more
+            )
 
         with self.gate.entered():
             if budget is not None:
@@ -354,11 +406,13 @@ class Metered:
         return completion
 
 
-# --- load ----------------------------------------------------------------------------------------------------------------
+# --- load ---------------------------------------------------------------------------------------
 
 
 class Load:
-    """Counts the questions that run: in this process, and beside it in the others of the same server."""
+    """Counts the questions that run: in this process, and beside it in the others of the same
+    server.
+    """
 
     def __init__(self, settings: LoadSettings) -> None:
         self._settings = settings
@@ -383,14 +437,20 @@ class Load:
 
     @contextmanager
     def question(self) -> Iterator[tuple[str, ...]]:
-        """What this question goes without, for the load it meets. Raises ProviderError `overloaded` when it is not taken at all."""
+        """What this question goes without, for the load it meets. Raises ProviderError `overloaded`
+        when it is not taken at all.
+        """
         with self._lock:
             self._running += 1
             running = self._running
         try:
             if running >= self._settings.refuse_at:
-                raise ProviderError(f"{running} questions run at once, the limit is {self._settings.refuse_at - 1} (load.refuse_at); "
-                                    "ask again in a moment", code="overloaded", retryable=True)  # fmt: skip
+                raise ProviderError(
+                    f"{running} questions run at once, the limit is {self._settings.refuse_at - 1}"
+                    " (load.refuse_at); ask again in a moment",
+                    code="overloaded",
+                    retryable=True,
+                )
             yield shed(running, self._settings)
         finally:
             with self._lock:
@@ -398,7 +458,13 @@ class Load:
 
 
 def shed(running: int, settings: LoadSettings) -> tuple[str, ...]:
-    """What is given up with so many questions running: `rerank`, `pool`, `model`, each only after those before it."""
-    order = ((RERANK, settings.skip_rerank_at), (POOL, settings.smaller_pool_at), (MODEL, settings.extractive_at))
+    """What is given up with so many questions running: `rerank`, `pool`, `model`, each only after
+    those before it.
+    """
+    order = (
+        (RERANK, settings.skip_rerank_at),
+        (POOL, settings.smaller_pool_at),
+        (MODEL, settings.extractive_at),
+    )
     reached = max((n for n, (_, at) in enumerate(order, 1) if running >= at), default=0)
     return tuple(name for name, _ in order[:reached])

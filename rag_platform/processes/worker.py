@@ -1,7 +1,9 @@
-"""A child process that answers over its pipes, one question after the other: spawned, never forked, so that engines cannot hang.
+"""A child process that answers over its pipes, one question after the other: spawned, never forked,
+so that engines cannot hang.
 
-The child is a fresh interpreter that talks pickles. `multiprocessing` is not used because its children import the parent's main module
-again, which costs seconds under an orchestrator and fails for a script read from standard input.
+The child is a fresh interpreter that talks pickles. `multiprocessing` is not used because its
+children import the parent's main module again, which costs seconds under an orchestrator and fails
+for a script read from standard input.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ class ChildDied(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """An answer with the unexpected errors that the child, which has no log of its own, met on the way."""
+    """An answer with the unexpected errors that the child, which has no log of its own, met on the
+    way.
+    """
 
     answer: object
     faults: list[Json]
@@ -61,14 +65,16 @@ class Child:
 
     def _send(self, message: object) -> None:
         assert self.process.stdin is not None
-        with contextlib.suppress(OSError, ValueError):  # a child that is dead is noticed when its answer is read
+        # a child that is dead is noticed when its answer is read
+        with contextlib.suppress(OSError, ValueError):
             pickle.dump(message, self.process.stdin, protocol=pickle.HIGHEST_PROTOCOL)
             self.process.stdin.flush()
 
     def ask(self, message: object) -> Any:
         """Its answer; an exception that it answered with is raised. Raises ChildDied.
 
-        Several threads may ask: the child then has its next question at once, and each thread reads its answer in turn.
+        Several threads may ask: the child then has its next question at once, and each thread reads
+        its answer in turn.
         """
         assert self.process.stdout is not None
         read = threading.Event()
@@ -103,10 +109,11 @@ class Child:
 
 
 class Workers:
-    """Child processes that call functions of ours, one for each core; each starts with its first task, and `close` ends all of them.
+    """Child processes that call functions of ours, one for each core; each starts with its first
+    task, and `close` ends all of them.
 
-    A function is named to the children by its module, so it must be one of a module's top level. Where a child dies over a task, or there
-    is one core alone, the task is done in this process.
+    A function is named to the children by its module, so it must be one of a module's top level.
+    Where a child dies over a task, or there is one core alone, the task is done in this process.
     """
 
     def __init__(self, count: int = 0) -> None:
@@ -123,8 +130,12 @@ class Workers:
         """The answer of one task, once a child has it; it raises what the function raised."""
         return self._threads.submit(self._ask, function, task)
 
-    def map(self, function: Callable[[TaskT], AnswerT], tasks: Sequence[TaskT]) -> Iterator[AnswerT]:
-        """The answers in the order of the tasks; few tasks are done in this process, sooner than a child would start."""
+    def map(
+        self, function: Callable[[TaskT], AnswerT], tasks: Sequence[TaskT]
+    ) -> Iterator[AnswerT]:
+        """The answers in the order of the tasks; few tasks are done in this process, sooner than a
+        child would start.
+        """
         if self.count == 1 or len(tasks) < _FEW_TASKS:
             yield from map(function, tasks)
             return
@@ -188,7 +199,8 @@ def main() -> None:
 def serve(start: Callable[[Any], Callable[[Any], object]]) -> None:
     """In the child: answer until the parent closes the pipe or is gone.
 
-    `start` makes of the first message, which is not answered, the function that answers the others; what it raises is the answer, too.
+    `start` makes of the first message, which is not answered, the function that answers the others;
+    what it raises is the answer, too.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
     source, target = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
@@ -202,7 +214,11 @@ def serve(start: Callable[[Any], Callable[[Any], object]]) -> None:
                     answered = answer(message)
                 if attempt.error is not None:
                     answered = attempt.error
-            pickle.dump(_Told(answered, found) if found else answered, target, protocol=pickle.HIGHEST_PROTOCOL)
+            pickle.dump(
+                _Told(answered, found) if found else answered,
+                target,
+                protocol=pickle.HIGHEST_PROTOCOL,
+            )
             target.flush()
     except (EOFError, BrokenPipeError):
         return

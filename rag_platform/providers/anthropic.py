@@ -18,16 +18,23 @@ from rag_platform.providers import openai_calls as calls
 
 _URL = "https://api.anthropic.com"
 _FENCE = re.compile(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*", re.DOTALL)
-_FINISH = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "model_context_window_exceeded": "length"}
+_FINISH = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+}
 _AS_JSON = "Answer with one JSON value that fits this JSON schema, without any text around it:\n"
 
 
 @dataclass(frozen=True)
 class Anthropic:
-    """A model by `model`, at Anthropic itself or at `base_url`; the key is in the environment variable that `api_key_env` names.
+    """A model by `model`, at Anthropic itself or at `base_url`; the key is in the environment
+    variable that `api_key_env` names.
 
-    What is tried again, and how often, is said at providers.openai_calls. A JSON schema is written into the system text, for the
-    protocol has no answer format of its own; `max_tokens` is what it wants said with every call. Prices are per million tokens.
+    What is tried again, and how often, is said at providers.openai_calls. A JSON schema is written
+    into the system text, for the protocol has no answer format of its own; `max_tokens` is what it
+    wants said with every call. Prices are per million tokens.
     """
 
     model: str = ""
@@ -60,29 +67,45 @@ class Anthropic:
         json_schema: Json | None = None,
         on_text: Callable[[str], None] | None = None,
     ) -> Completion:
-        """The completion, streamed with `on_text`; with a schema its text should be JSON, which the caller checks.
+        """The completion, streamed with `on_text`; with a schema its text should be JSON, which the
+        caller checks.
 
         Raises ProviderError with the codes of the provider `openai`.
         """
         if not self.model:
-            raise ProviderError("llm 'anthropic' has no model; set its option `model`", code="no_model")
+            raise ProviderError(
+                "llm 'anthropic' has no model; set its option `model`", code="no_model"
+            )
         body = self._body(messages, max_tokens or self.max_tokens, json_schema)
         sent: Json = {}
 
         def call() -> Any:
             nonlocal sent
-            sent = {key: value for key, value in body.items() if key not in self._learnt.get("refused", ())}
+            sent = {
+                key: value
+                for key, value in body.items()
+                if key not in self._learnt.get("refused", ())
+            }
             return self._reply(sent, on_text)
 
         completion = calls.completed(
-            call, self._read, messages, provider=self.NAME, model=self.model, place=self._place, mode=mode, streamed=on_text is not None,
-            retries=self.retries, backoff_ms=self.backoff_ms, prices=(self.price_input, self.price_output),
+            call,
+            self._read,
+            messages,
+            provider=self.NAME,
+            model=self.model,
+            place=self._place,
+            mode=mode,
+            streamed=on_text is not None,
+            retries=self.retries,
+            backoff_ms=self.backoff_ms,
+            prices=(self.price_input, self.price_output),
             learns=lambda error: self._learns_from(error, sent),
-        )  # fmt: skip
+        )
         fenced = _FENCE.fullmatch(completion.text) if json_schema is not None else None
         return replace(completion, text=fenced[1]) if fenced else completion
 
-    # --- the call ------------------------------------------------------------------------------------------------------
+    # --- the call --------------------------------------------------------------------------------
 
     def _body(self, messages: Sequence[Message], max_tokens: int, schema: Json | None) -> Json:
         system = [message.text for message in messages if message.role == "system"]
@@ -105,18 +128,27 @@ class Anthropic:
 
     def _reply(self, body: Json, on_text: Callable[[str], None] | None) -> Any:
         """The endpoint's reply, a stream gathered into the form of one that came whole."""
-        # the body says everything: the SDK's own arguments vary with its version, and it refuses long answers that are not streamed
+        # the body says everything: the SDK's own arguments vary with its version, and it refuses
+        # long answers that are not streamed
         made = self._client().messages.create(
-            model=body["model"], max_tokens=body["max_tokens"], messages=body["messages"], stream=on_text is not None,
-            timeout=self.timeout_ms / 1000, extra_body={**{k: v for k, v in body.items() if k not in _NAMED}, **self.extra},
-        )  # fmt: skip
+            model=body["model"],
+            max_tokens=body["max_tokens"],
+            messages=body["messages"],
+            stream=on_text is not None,
+            timeout=self.timeout_ms / 1000,
+            extra_body={**{k: v for k, v in body.items() if k not in _NAMED}, **self.extra},
+        )
         if on_text is None:
             return made
         seen: Json = {"model": "", "input": 0, "output": 0, "stop_reason": None, "ended": False}
 
         def text_of(event: Any) -> str:
             if event.type == "message_start":
-                seen.update(model=event.message.model, input=event.message.usage.input_tokens, output=event.message.usage.output_tokens)
+                seen.update(
+                    model=event.message.model,
+                    input=event.message.usage.input_tokens,
+                    output=event.message.usage.output_tokens,
+                )
             elif event.type == "message_delta":
                 seen.update(stop_reason=event.delta.stop_reason, output=event.usage.output_tokens)
                 seen["input"] = getattr(event.usage, "input_tokens", None) or seen["input"]
@@ -128,12 +160,19 @@ class Anthropic:
 
         with made:
             text = calls.heard(made, text_of, on_text, name=self.model, place=self._place)
-        if not seen["ended"]:  # a server that goes away between two lines looks like one that is done
-            raise ProviderError(f"the stream of {self.model!r} at {self._place} ended before its end",
-                                code="connection_failed", retryable=True, text=text)  # fmt: skip
+        # a server that goes away between two lines looks like one that is done
+        if not seen["ended"]:
+            raise ProviderError(
+                f"the stream of {self.model!r} at {self._place} ended before its end",
+                code="connection_failed",
+                retryable=True,
+                text=text,
+            )
         usage = SimpleNamespace(input_tokens=seen["input"], output_tokens=seen["output"])
         block = SimpleNamespace(type="text", text=text)
-        return SimpleNamespace(content=[block], model=seen["model"], stop_reason=seen["stop_reason"], usage=usage)
+        return SimpleNamespace(
+            content=[block], model=seen["model"], stop_reason=seen["stop_reason"], usage=usage
+        )
 
     @property
     def _place(self) -> str:
@@ -152,31 +191,49 @@ class Anthropic:
         """Import the client, which takes a second. Raises ProviderError `missing_key`."""
         _ = self._client().messages
 
-    # --- the reply -----------------------------------------------------------------------------------------------------
+    # --- the reply -------------------------------------------------------------------------------
 
     def _read(self, reply: Any) -> calls.Said:
         blocks = getattr(reply, "content", None)
         if not isinstance(blocks, list):
-            raise ProviderError(f"the reply of {self.model!r} holds no content: {str(reply)[:200]}", code="broken_reply")
+            raise ProviderError(
+                f"the reply of {self.model!r} holds no content: {str(reply)[:200]}",
+                code="broken_reply",
+            )
         reason = str(getattr(reply, "stop_reason", "") or "")
         text = "".join(str(block.text) for block in blocks if getattr(block, "type", "") == "text")
         usage: Json = {}
         if (counted := getattr(reply, "usage", None)) is not None:
-            usage = {"input_tokens": int(getattr(counted, "input_tokens", 0) or 0),
-                     "output_tokens": int(getattr(counted, "output_tokens", 0) or 0)}  # fmt: skip
+            usage = {
+                "input_tokens": int(getattr(counted, "input_tokens", 0) or 0),
+                "output_tokens": int(getattr(counted, "output_tokens", 0) or 0),
+            }
         refusal = text or "no reason given" if reason == "refusal" else ""
-        return calls.Said(text, usage, str(getattr(reply, "model", "") or ""), _FINISH.get(reason, reason), refusal)
+        return calls.Said(
+            text,
+            usage,
+            str(getattr(reply, "model", "") or ""),
+            _FINISH.get(reason, reason),
+            refusal,
+        )
 
 
 _NAMED = ("model", "max_tokens", "messages")
 
 
 def _wire(message: Message) -> Json:
-    """The message as the endpoint reads it; pictures travel in base64 before the text, where these models read them best."""
+    """The message as the endpoint reads it; pictures travel in base64 before the text, where these
+    models read them best.
+    """
     if not message.pictures:
         return {"role": message.role, "content": message.text}
     parts: list[Json] = []
     for picture in message.pictures:
         data = base64.b64encode(picture.data).decode("ascii")
-        parts.append({"type": "image", "source": {"type": "base64", "media_type": picture.mime, "data": data}})
+        parts.append(
+            {
+                "type": "image",
+                "source": {"type": "base64", "media_type": picture.mime, "data": data},
+            }
+        )
     return {"role": message.role, "content": [*parts, {"type": "text", "text": message.text}]}

@@ -1,4 +1,6 @@
-"""Cross-encoders in the format of sentence-transformers: a model that reads question and passage together; an extra (`models`)."""
+"""Cross-encoders in the format of sentence-transformers: a model that reads question and passage
+together; an extra (`models`).
+"""
 
 from __future__ import annotations
 
@@ -24,17 +26,20 @@ _models: dict[tuple[str, str, str, int], Any] = {}
 
 @dataclass(frozen=True)
 class CrossEncoderReranker:
-    """A cross-encoder: a folder (give the absolute path), or a hub name whose files lie in the local Hugging Face cache, such as
-    BAAI/bge-reranker-base. Nothing is fetched, code that comes with a model is never run, weights are read from safetensors.
+    """A cross-encoder: a folder (give the absolute path), or a hub name whose files lie in the
+    local Hugging Face cache, such as BAAI/bge-reranker-base. Nothing is fetched, code that comes
+    with a model is never run, weights are read from safetensors.
 
-    Scores are the model's logits, so `score_mode: normalize` with `sigmoid` shows what such models call their score. The model must
-    have one output. `max_tokens` shortens its window for question and passage together; 0 means its own.
+    Scores are the model's logits, so `score_mode: normalize` with `sigmoid` shows what such models
+    call their score. The model must have one output. `max_tokens` shortens its window for question
+    and passage together; 0 means its own.
     """
 
     model: str = ""
     revision: str = ""
     max_tokens: int = 0
-    max_chars: int = 4_000  # of a passage; far above the window of such models, it bounds what a broken chunk can cost
+    # of a passage; far above the window of such models, it bounds what a broken chunk can cost
+    max_chars: int = 4_000
     batch_size: int = 16
     device: str = "cpu"
     threads: int = 1  # of torch, for the whole process
@@ -47,7 +52,9 @@ class CrossEncoderReranker:
             if importlib.util.find_spec(package) is None:
                 raise ImportError(f"the package {package} is not installed")
         if not self.model:
-            raise ValueError("`model` must name a folder or a hub model, such as BAAI/bge-reranker-base")
+            raise ValueError(
+                "`model` must name a folder or a hub model, such as BAAI/bge-reranker-base"
+            )
         for name, least in (("max_tokens", 0), ("max_chars", 1), ("batch_size", 1), ("threads", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
@@ -58,16 +65,24 @@ class CrossEncoderReranker:
             self._loaded()
 
     def score(self, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
-        """The logit of each pair of question and passage. Raises ConfigError `model_not_found` or `model_unusable` with the remedy."""
+        """The logit of each pair of question and passage. Raises ConfigError `model_not_found` or
+        `model_unusable` with the remedy.
+        """
         if not hits:
             return []
-        pairs = [(encodable(query.dense_query_text), encodable(passage(hit, self.max_chars))) for hit in hits]
+        pairs = [
+            (encodable(query.dense_query_text), encodable(passage(hit, self.max_chars)))
+            for hit in hits
+        ]
         with _lock:
             model = self._loaded()
             try:
                 scores = model.predict(pairs, batch_size=self.batch_size, show_progress_bar=False)
-            except (RuntimeError, ValueError, IndexError) as error:  # of torch: out of memory, a token without an embedding
-                raise ProviderError(f"{self.model!r} failed on {len(pairs)} passages: {error}", code="model_failed") from error
+            # of torch: out of memory, a token without an embedding
+            except (RuntimeError, ValueError, IndexError) as error:
+                raise ProviderError(
+                    f"{self.model!r} failed on {len(pairs)} passages: {error}", code="model_failed"
+                ) from error
         return [float(score) for score in scores]
 
     def _loaded(self) -> Any:
@@ -92,12 +107,16 @@ class CrossEncoderReranker:
                 raise
             except Exception as error:  # whatever the model's files lead to
                 raise ConfigError(
-                    f"the model {self.model!r} cannot be loaded on {self.device!r}: {type(error).__name__}: {error}; "
-                    f"fetch it once with `hf download {self.model}`, or name a folder that holds it",
+                    f"the model {self.model!r} cannot be loaded on {self.device!r}:"
+                    f" {type(error).__name__}: {error}; fetch it once with `hf download"
+                    f" {self.model}`, or name a folder that holds it",
                     code="model_unusable",
                 ) from error
             if model.num_labels != 1:
-                raise ConfigError(f"the model {self.model!r} has {model.num_labels} outputs; a reranker has one", code="model_unusable")
+                raise ConfigError(
+                    f"the model {self.model!r} has {model.num_labels} outputs; a reranker has one",
+                    code="model_unusable",
+                )
             _models[key] = model
         return _models[key]
 
@@ -107,5 +126,8 @@ class CrossEncoderReranker:
             return str(folder.resolve())
         if _HUB_NAME.fullmatch(self.model):
             return self.model
-        raise ConfigError(f"there is no model folder {self.model!r}; give the absolute path of a folder, or the name of a hub model, such "
-                          "as BAAI/bge-reranker-base", code="model_not_found")  # fmt: skip
+        raise ConfigError(
+            f"there is no model folder {self.model!r}; give the absolute path of a folder, or the"
+            " name of a hub model, such as BAAI/bge-reranker-base",
+            code="model_not_found",
+        )

@@ -1,9 +1,12 @@
-"""A word index in one SQLite file (FTS5): the same terms as every word index here, no engine but Python's own.
+"""A word index in one SQLite file (FTS5): the same terms as every word index here, no engine but
+Python's own.
 
-    words.sqlite    chunks(row, chunk_id, doc_id); words(text, headings) and sequences(terms), both FTS5; settings(key, value)
+    words.sqlite    chunks(row, chunk_id, doc_id); words(text, headings) and sequences(terms), both
+                    FTS5; settings(key, value)
 
-Slower than tantivy: FTS5 scores every chunk that holds any word of the question. Nothing but that is different: it takes the same
-questions, and a change leaves the scores of an index built from nothing, because FTS5 counts present rows only.
+Slower than tantivy: FTS5 scores every chunk that holds any word of the question. Nothing but that
+is different: it takes the same questions, and a change leaves the scores of an index built from
+nothing, because FTS5 counts present rows only.
 """
 
 from __future__ import annotations
@@ -38,7 +41,9 @@ _REBUILD = "rebuild the release with `rag rebuild`"
 
 @dataclass(frozen=True)
 class Fts5:
-    """BM25 (k1 = 1.2, b = 0.75, as FTS5 counts it) over text and headings; options and terms are those of `tantivy`."""
+    """BM25 (k1 = 1.2, b = 0.75, as FTS5 counts it) over text and headings; options and terms are
+    those of `tantivy`.
+    """
 
     chinese: segmentation.Chinese = "pairs"
     dictionary: Sequence[str] | str = ()
@@ -51,10 +56,16 @@ class Fts5:
 
     def __post_init__(self) -> None:
         if self.chinese not in segmentation.CHINESE:
-            raise ValueError(f"chinese must be one of {', '.join(segmentation.CHINESE)}, not {self.chinese!r}")
+            raise ValueError(
+                f"chinese must be one of {', '.join(segmentation.CHINESE)}, not {self.chinese!r}"
+            )
 
-    def update(self, directory: Path, *, removed: Mapping[str, str], rows: Iterable[LexicalRow]) -> None:
-        """Delete `removed` (chunk id: doc id), then add `rows`, in one commit; what is removed leaves no terms behind."""
+    def update(
+        self, directory: Path, *, removed: Mapping[str, str], rows: Iterable[LexicalRow]
+    ) -> None:
+        """Delete `removed` (chunk id: doc id), then add `rows`, in one commit; what is removed
+        leaves no terms behind.
+        """
         directory.mkdir(parents=True, exist_ok=True)
         analysis = Analysis(self.chinese, dictionaries.load(self.dictionary))
         new = analysis.rows(rows)
@@ -70,14 +81,25 @@ class Fts5:
             dropped = 0
             for table in ("words", "sequences"):
                 dropped += db.executemany(
-                    f"DELETE FROM {table} WHERE rowid = (SELECT row FROM chunks WHERE chunk_id = ?)", [] if first else gone
-                ).rowcount  # fmt: skip
+                    f"DELETE FROM {table} WHERE rowid = (SELECT row FROM chunks WHERE chunk_id"
+                    " = ?)",
+                    [] if first else gone,
+                ).rowcount
             db.executemany("DELETE FROM chunks WHERE chunk_id = ?", gone)
             for row in sorted(new, key=lambda row: row.chunk_id):
-                number = db.execute("INSERT INTO chunks (chunk_id, doc_id) VALUES (?, ?)", (row.chunk_id, row.doc_id)).lastrowid
-                db.execute("INSERT INTO words (rowid, text, headings) VALUES (?, ?, ?)", (number, row.text, row.headings))
-                db.execute("INSERT INTO sequences (rowid, terms) VALUES (?, ?)", (number, row.sequence))
-            if first or dropped > 0:  # FTS5 marks terms as deleted and keeps them until their segment is merged
+                number = db.execute(
+                    "INSERT INTO chunks (chunk_id, doc_id) VALUES (?, ?)",
+                    (row.chunk_id, row.doc_id),
+                ).lastrowid
+                db.execute(
+                    "INSERT INTO words (rowid, text, headings) VALUES (?, ?, ?)",
+                    (number, row.text, row.headings),
+                )
+                db.execute(
+                    "INSERT INTO sequences (rowid, terms) VALUES (?, ?)", (number, row.sequence)
+                )
+            # FTS5 marks terms as deleted and keeps them until their segment is merged
+            if first or dropped > 0:
                 for table in ("words", "sequences"):
                     db.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
             sys.audit("rag_platform.commit", str(path))
@@ -89,17 +111,23 @@ class Fts5:
 
     @staticmethod
     def outside(options: Mapping[str, Any]) -> str:
-        """What the index hangs on beside its options: the words of the dictionary file, as a fingerprint; empty without a file."""
+        """What the index hangs on beside its options: the words of the dictionary file, as a
+        fingerprint; empty without a file.
+        """
         return dictionaries.profile(options.get("dictionary", ()))
 
 
 class Fts5Reader:
-    """An opened word index; safe between threads, of which each has a connection. It cuts questions as its own words were cut."""
+    """An opened word index; safe between threads, of which each has a connection. It cuts questions
+    as its own words were cut.
+    """
 
     def __init__(self, directory: Path, options: Fts5) -> None:
         self._path = directory / _FILE
         if not self._path.is_file():
-            raise ProviderError(f"no word index in {directory.name}; {_REBUILD}", code="no_lexical_index")
+            raise ProviderError(
+                f"no word index in {directory.name}; {_REBUILD}", code="no_lexical_index"
+            )
         self._options = options
         with _told(self._path):
             self._file = LastingFile(self._path, _name_terms)
@@ -130,14 +158,22 @@ class Fts5Reader:
         chunk_ids: Collection[str] | None = None,
         doc_ids: Collection[str] | None = None,
     ) -> list[Candidate]:
-        """At most k candidates by BM25 score, equal scores by chunk_id; the id sets restrict what may match.
+        """At most k candidates by BM25 score, equal scores by chunk_id; the id sets restrict what
+        may match.
 
         What holds a phrase comes above what holds its words in another way.
         """
-        weights = self._analysis.weights(query, expansions, identifier_boost=self._options.identifier_boost)
+        weights = self._analysis.weights(
+            query, expansions, identifier_boost=self._options.identifier_boost
+        )
         with _told(self._path):
             parts = [*self._by_words(weights), *self._by_order(query, phrases, weights)]
-            if k <= 0 or not parts or (chunk_ids is not None and not chunk_ids) or (doc_ids is not None and not doc_ids):
+            if (
+                k <= 0
+                or not parts
+                or (chunk_ids is not None and not chunk_ids)
+                or (doc_ids is not None and not doc_ids)
+            ):
                 return []
             wanted = {"chunk_id": chunk_ids, "doc_id": doc_ids}
             filters = [
@@ -146,15 +182,26 @@ class Fts5Reader:
                 if ids is not None
             ]
             sql = (
-                f"WITH found (row, score) AS MATERIALIZED ({' UNION ALL '.join(sql for sql, _ in parts)})"
-                f" SELECT chunk_id, round(sum(score), {_SCORE_DIGITS}) AS total FROM found JOIN chunks USING (row)"
-                f" WHERE true{''.join(sql for sql, _ in filters)} GROUP BY row ORDER BY total DESC, chunk_id LIMIT ?"
+                "WITH found (row, score) AS MATERIALIZED"
+                f" ({' UNION ALL '.join(sql for sql, _ in parts)}) SELECT chunk_id,"
+                f" round(sum(score), {_SCORE_DIGITS}) AS total FROM found JOIN chunks USING (row)"
+                f" WHERE true{''.join(sql for sql, _ in filters)} GROUP BY row ORDER BY total DESC,"
+                " chunk_id LIMIT ?"
             )
-            values = [*(value for _, own in parts for value in own), *(value for _, value in filters), k]
-            return [Candidate(chunk_id, float(score), "sparse") for chunk_id, score in self._db().execute(sql, values)]
+            values = [
+                *(value for _, own in parts for value in own),
+                *(value for _, value in filters),
+                k,
+            ]
+            return [
+                Candidate(chunk_id, float(score), "sparse")
+                for chunk_id, score in self._db().execute(sql, values)
+            ]
 
     def _by_words(self, weights: Mapping[str, float]) -> Iterator[tuple[str, list[Any]]]:
-        """Selects of (row, score): one for each weight, because FTS5 weighs all words of an expression alike."""
+        """Selects of (row, score): one for each weight, because FTS5 weighs all words of an
+        expression alike.
+        """
         by_weight: defaultdict[float, list[str]] = defaultdict(list)
         for term, weight in weights.items():
             by_weight[weight].append(_quoted([term]))
@@ -164,26 +211,41 @@ class Fts5Reader:
                 sql = "SELECT rowid, -bm25(words, 1.0, ?) * ? FROM words WHERE words MATCH ?"
                 yield sql, [self._options.headings_boost, weight, expression]
 
-    def _by_order(self, query: str, phrases: Sequence[str], weights: Mapping[str, float]) -> Iterator[tuple[str, list[Any]]]:
+    def _by_order(
+        self, query: str, phrases: Sequence[str], weights: Mapping[str, float]
+    ) -> Iterator[tuple[str, list[Any]]]:
         for sequence, own in self._analysis.in_order(query, phrases, weights):
             bonus = phrase_bonus(own, weights, self._rarity)
-            yield "SELECT rowid, ? FROM sequences WHERE sequences MATCH ?", [bonus, _quoted(sequence)]
+            yield (
+                "SELECT rowid, ? FROM sequences WHERE sequences MATCH ?",
+                [
+                    bonus,
+                    _quoted(sequence),
+                ],
+            )
 
     def reach(self, query: str) -> float:
-        """What a text of average length scores that holds every word of the question once, its headings apart; 0 without words."""
+        """What a text of average length scores that holds every word of the question once, its
+        headings apart; 0 without words.
+        """
         weights = self._analysis.weights(query, identifier_boost=self._options.identifier_boost)
         with _told(self._path):
             return sum(weight * self._rarity(term) for term, weight in weights.items())
 
     def holding(self, words: str, doc_ids: Collection[str] | None = None) -> int:
-        """How many chunks hold all of these words in their text, headings apart; those of some documents alone where they are given."""
+        """How many chunks hold all of these words in their text, headings apart; those of some
+        documents alone where they are given.
+        """
         terms = list(dict.fromkeys(self._analysis.terms(words)))
         if not terms:
             return 0
         expression = f"text : ({' AND '.join(_quoted([term]) for term in terms)})"
         sql, values = "SELECT count(*) FROM words WHERE words MATCH ?", [expression]
         if doc_ids is not None:
-            sql += " AND rowid IN (SELECT row FROM chunks WHERE doc_id IN (SELECT value FROM json_each(?)))"
+            sql += (
+                " AND rowid IN (SELECT row FROM chunks WHERE doc_id IN (SELECT value FROM"
+                " json_each(?)))"
+            )
             values.append(json.dumps(list(doc_ids)))
         with _told(self._path):
             return int(self._db().execute(sql, values).fetchone()[0])
@@ -205,22 +267,39 @@ def _name_terms(db: sqlite3.Connection) -> None:
 def _create(db: sqlite3.Connection, chinese: str, words: Sequence[str]) -> None:
     db.execute(f"PRAGMA user_version={_VERSION}")
     db.execute("CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
-    db.executemany("INSERT INTO settings VALUES (?, ?)", [("chinese", json.dumps(chinese)), ("dictionary", json.dumps(words))])
-    db.execute("CREATE TABLE chunks (row INTEGER PRIMARY KEY, chunk_id TEXT NOT NULL UNIQUE, doc_id TEXT NOT NULL)")
+    db.executemany(
+        "INSERT INTO settings VALUES (?, ?)",
+        [("chinese", json.dumps(chinese)), ("dictionary", json.dumps(words))],
+    )
+    db.execute(
+        "CREATE TABLE chunks (row INTEGER PRIMARY KEY, chunk_id TEXT NOT NULL UNIQUE, doc_id TEXT"
+        " NOT NULL)"
+    )
     db.execute(f'CREATE VIRTUAL TABLE words USING fts5(text, headings, tokenize="{_TOKENIZER}")')
-    db.execute(f'CREATE VIRTUAL TABLE sequences USING fts5(terms, columnsize=0, tokenize="{_TOKENIZER}")')
+    db.execute(
+        f'CREATE VIRTUAL TABLE sequences USING fts5(terms, columnsize=0, tokenize="{_TOKENIZER}")'
+    )
 
 
 def _require(db: sqlite3.Connection | Connection, chinese: str, words: tuple[str, ...]) -> None:
-    """Raises ProviderError for an index whose terms were cut otherwise, or that another version of the program wrote."""
+    """Raises ProviderError for an index whose terms were cut otherwise, or that another version of
+    the program wrote.
+    """
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if version != _VERSION:
-        raise ProviderError(f"the word index has schema {version}, this program reads {_VERSION}; {_REBUILD}")
+        raise ProviderError(
+            f"the word index has schema {version}, this program reads {_VERSION}; {_REBUILD}"
+        )
     held = _settings(db)
     if held["chinese"] != chinese:
-        raise ProviderError(f"the word index's schema does not match: its Chinese was cut as {held['chinese']}, not {chinese}; {_REBUILD}")
+        raise ProviderError(
+            f"the word index's schema does not match: its Chinese was cut as {held['chinese']}, not"
+            f" {chinese}; {_REBUILD}"
+        )
     if tuple(held["dictionary"]) != words:
-        raise ProviderError(f"the word index was cut by another dictionary and takes no changes; {_REBUILD}")
+        raise ProviderError(
+            f"the word index was cut by another dictionary and takes no changes; {_REBUILD}"
+        )
 
 
 def _settings(db: sqlite3.Connection | Connection) -> dict[str, Any]:
@@ -239,5 +318,10 @@ def _told(path: Path) -> Iterator[None]:
         yield
     except sqlite3.DatabaseError as error:
         if "no such module: fts5" in str(error):
-            raise ProviderError("Python's SQLite was built without FTS5; use the word index `tantivy`", code="no_fts5") from error
-        raise ProviderError(f"the word index {path.parent.name}/{path.name} failed: {error}; {_REBUILD}") from error
+            raise ProviderError(
+                "Python's SQLite was built without FTS5; use the word index `tantivy`",
+                code="no_fts5",
+            ) from error
+        raise ProviderError(
+            f"the word index {path.parent.name}/{path.name} failed: {error}; {_REBUILD}"
+        ) from error

@@ -1,4 +1,6 @@
-"""Feature hashing: deterministic vectors without a model, for tests and for trying the platform out."""
+"""Feature hashing: deterministic vectors without a model, for tests and for trying the platform
+out.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ _WINDOW = 1_000_000  # tokens: there is none
 
 @dataclass(frozen=True)
 class Hashing:
-    """Signed feature hashing of words and character trigrams (Weinberger et al. 2009, arXiv:0902.2206); no sense of meaning."""
+    """Signed feature hashing of words and character trigrams (Weinberger et al. 2009,
+    arXiv:0902.2206); no sense of meaning.
+    """
 
     dim: int = 256
 
@@ -37,7 +41,9 @@ class Hashing:
         return EmbedderInfo(f"{self.NAME}-{self.dim}", self.VERSION, self.dim, max_tokens=_WINDOW)
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        """float32 [len(texts), dim] of unit rows. Raises ProviderError(code="blank_text") with the position of a blank text."""
+        """float32 [len(texts), dim] of unit rows. Raises ProviderError(code="blank_text") with the
+        position of a blank text.
+        """
         vectors = np.zeros((len(texts), self.dim), dtype=np.float32)
         for row, text in enumerate(texts):
             for feature in _features(text):
@@ -45,7 +51,11 @@ class Hashing:
                 vectors[row, code % self.dim] += 1.0 if code & 0x8000_0000 else -1.0
             norm = float(np.linalg.norm(vectors[row]))
             if norm == 0.0:
-                raise ProviderError(f"text {row} of {len(texts)} holds nothing to embed", code="blank_text", position=row)
+                raise ProviderError(
+                    f"text {row} of {len(texts)} holds nothing to embed",
+                    code="blank_text",
+                    position=row,
+                )
             vectors[row] /= norm
         return vectors
 

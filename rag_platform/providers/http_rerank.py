@@ -1,4 +1,6 @@
-"""Reranking models behind an endpoint that speaks the JSON of Cohere (v2/rerank) and Jina (v1/rerank), as vLLM and others do."""
+"""Reranking models behind an endpoint that speaks the JSON of Cohere (v2/rerank) and Jina
+(v1/rerank), as vLLM and others do.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +19,25 @@ from rag_platform.retrying import pause, retry_after
 from rag_platform.text.encoding import encodable
 from rag_platform.traits import Traits
 
-_CODES = {401: "unauthorized", 403: "forbidden", 404: "model_not_found", 408: "timeout", 413: "too_large", 429: "rate_limited"}
+_CODES = {
+    401: "unauthorized",
+    403: "forbidden",
+    404: "model_not_found",
+    408: "timeout",
+    413: "too_large",
+    429: "rate_limited",
+}
 _AGAIN = ("timeout", "connection_failed", "rate_limited", "server_error")
 
 
 @dataclass(frozen=True)
 class HttpReranker:
-    """A rerank endpoint by its full `url`; it is sent {model, query, documents, top_n} and must answer results[{index, relevance_score}].
+    """A rerank endpoint by its full `url`; it is sent {model, query, documents, top_n} and must
+    answer results[{index, relevance_score}].
 
-    The key is read from the environment variable that `api_key_env` names; empty means an endpoint without keys. Rate limits, server
-    errors, lost connections and timeouts are tried again up to `retries` times while `timeout_ms` lasts, which bounds all tries together.
+    The key is read from the environment variable that `api_key_env` names; empty means an endpoint
+    without keys. Rate limits, server errors, lost connections and timeouts are tried again up to
+    `retries` times while `timeout_ms` lasts, which bounds all tries together.
     """
 
     url: str = ""
@@ -43,7 +54,10 @@ class HttpReranker:
 
     def __post_init__(self) -> None:
         if not self.url.startswith(("http://", "https://")):
-            raise ValueError(f"`url` must be the whole address, such as https://api.cohere.com/v2/rerank, not {self.url!r}")
+            raise ValueError(
+                "`url` must be the whole address, such as https://api.cohere.com/v2/rerank, not"
+                f" {self.url!r}"
+            )
         for name, least in (("timeout_ms", 1), ("retries", 0), ("backoff_ms", 0), ("max_chars", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
@@ -55,13 +69,19 @@ class HttpReranker:
     def score(self, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
         """The endpoint's relevance of each hit.
 
-        Raises ProviderError with code missing_key, unauthorized, forbidden, model_not_found, bad_request, too_large, bad_output, or,
-        retryable, rate_limited, timeout, connection_failed, server_error.
+        Raises ProviderError with code missing_key, unauthorized, forbidden, model_not_found,
+        bad_request, too_large, bad_output, or, retryable, rate_limited, timeout, connection_failed,
+        server_error.
         """
         if not hits:
             return []
         documents = [encodable(passage(hit, self.max_chars)) for hit in hits]
-        body: Json = {"model": self.model, "query": encodable(query.dense_query_text), "documents": documents, "top_n": len(documents)}
+        body: Json = {
+            "model": self.model,
+            "query": encodable(query.dense_query_text),
+            "documents": documents,
+            "top_n": len(documents),
+        }
         with recorded(self.NAME, self.model) as record:
             reply, record["retries"] = self._asked(body)
             record["usage"] = _usage(reply)
@@ -78,7 +98,12 @@ class HttpReranker:
             while True:
                 status, wait = None, None
                 try:
-                    response = client.post(self.url, json=body, headers=headers, timeout=max(0.001, ends - time.monotonic()))
+                    response = client.post(
+                        self.url,
+                        json=body,
+                        headers=headers,
+                        timeout=max(0.001, ends - time.monotonic()),
+                    )
                     status = response.status_code
                     if status < 300:
                         return response.json(), tries
@@ -89,14 +114,19 @@ class HttpReranker:
                     code, said = "timeout", str(error) or f"no answer within {self.timeout_ms} ms"
                 except httpx.TransportError as error:
                     code, said = "connection_failed", str(error)
-                except (ValueError, httpx.DecodingError) as error:  # the body of a good status is no JSON
+                # the body of a good status is no JSON
+                except (ValueError, httpx.DecodingError) as error:
                     raise self._bad(f"no JSON ({error})") from error
                 wait = pause(tries, self.backoff_ms / 1000, asked=wait)
                 if code not in _AGAIN or tries >= self.retries or time.monotonic() + wait >= ends:
                     raise ProviderError(
-                        f"the rerank endpoint {self.url} did not answer ({code}, after {tries + 1} tries): {said}",
-                        code=code, retryable=code in _AGAIN, retries=tries, status=status,
-                    )  # fmt: skip
+                        f"the rerank endpoint {self.url} did not answer ({code}, after {tries + 1}"
+                        f" tries): {said}",
+                        code=code,
+                        retryable=code in _AGAIN,
+                        retries=tries,
+                        status=status,
+                    )
                 time.sleep(wait)
                 tries += 1
 
@@ -105,10 +135,15 @@ class HttpReranker:
             return {}
         key = os.environ.get(self.api_key_env, "")
         if not key:
-            raise ProviderError(f"the reranker 'http' needs a key in the environment variable {self.api_key_env}; "
-                                "set api_key_env to '' for an endpoint without keys", code="missing_key")  # fmt: skip
+            raise ProviderError(
+                f"the reranker 'http' needs a key in the environment variable {self.api_key_env}; "
+                "set api_key_env to '' for an endpoint without keys",
+                code="missing_key",
+            )
         if not key.isascii() or not key.isprintable():
-            raise ConfigError(f"the key in {self.api_key_env} holds characters that no header may have")
+            raise ConfigError(
+                f"the key in {self.api_key_env} holds characters that no header may have"
+            )
         return {"Authorization": f"Bearer {key}"}
 
     def _read(self, reply: Any, count: int) -> list[float]:
@@ -118,10 +153,23 @@ class HttpReranker:
             raise self._bad("no list of results")
         scores: dict[int, float] = {}
         for item in results:
-            index, score = (item.get("index"), item.get("relevance_score")) if isinstance(item, dict) else (None, None)
-            if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < count or index in scores:
+            index, score = (
+                (item.get("index"), item.get("relevance_score"))
+                if isinstance(item, dict)
+                else (None, None)
+            )
+            if (
+                not isinstance(index, int)
+                or isinstance(index, bool)
+                or not 0 <= index < count
+                or index in scores
+            ):
                 raise self._bad(f"the index {index!r}, of {count} documents")
-            if isinstance(score, bool) or not isinstance(score, (int, float)) or not math.isfinite(score):
+            if (
+                isinstance(score, bool)
+                or not isinstance(score, (int, float))
+                or not math.isfinite(score)
+            ):
                 raise self._bad(f"the relevance_score {score!r}")
             scores[index] = float(score)
         if len(scores) != count:
@@ -129,7 +177,9 @@ class HttpReranker:
         return [scores[index] for index in range(count)]
 
     def _bad(self, what: str) -> ProviderError:
-        return ProviderError(f"the rerank endpoint {self.url} answered with {what}", code="bad_output")
+        return ProviderError(
+            f"the rerank endpoint {self.url} answered with {what}", code="bad_output"
+        )
 
 
 def _usage(reply: Any) -> Json:

@@ -22,36 +22,59 @@ _KEYS = {"provider", "options", "weight"}
 class Joined:
     """Each part's unit vector times its weight, one after the other, the whole of length 1.
 
-    A part is `{provider, options, weight}`. The similarity of two joined vectors is the mean of the parts' similarities, weighted by the
-    squares of the weights: parts of weights sqrt(6) and 1 count 6 : 1. Vectors are cached by part, so a part that another strategy uses
-    is never computed twice.
+    A part is `{provider, options, weight}`. The similarity of two joined vectors is the mean of the
+    parts' similarities, weighted by the squares of the weights: parts of weights sqrt(6) and 1
+    count 6 : 1. Vectors are cached by part, so a part that another strategy uses is never computed
+    twice.
     """
 
     parts: Sequence[Mapping[str, Any]] = ()
 
     NAME: ClassVar[str] = "joined"
-    VERSION: ClassVar[str] = "1"  # of the joining; the parts' own versions are in the fingerprint of each instance
+    # of the joining; the parts' own versions are in the fingerprint of each instance
+    VERSION: ClassVar[str] = "1"
     traits: ClassVar[Traits] = Traits()
 
     _embedders: tuple[Embedder, ...] = field(default=(), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if len(self.parts) < 2:
-            raise ValueError("`parts` must list at least two embedders, each as {provider: NAME, weight: NUMBER}")
+            raise ValueError(
+                "`parts` must list at least two embedders, each as {provider: NAME, weight: NUMBER}"
+            )
         for part in self.parts:
             if unknown := sorted(set(part) - _KEYS):
-                raise ValueError(f"a part has no key {unknown[0]!r}; known: {', '.join(sorted(_KEYS))}")
+                raise ValueError(
+                    f"a part has no key {unknown[0]!r}; known: {', '.join(sorted(_KEYS))}"
+                )
             if part.get("provider") in (None, self.NAME):
-                raise ValueError(f"a part must name the provider of one embedder, not {part.get('provider')!r}")
+                raise ValueError(
+                    f"a part must name the provider of one embedder, not {part.get('provider')!r}"
+                )
             weight = part.get("weight", 1.0)
-            if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not (math.isfinite(weight) and weight > 0):
-                raise ValueError(f"the weight of {part['provider']!r} must be a number above 0, not {weight!r}")
-        object.__setattr__(self, "_embedders", tuple(build("embedder", *part) for part in self.parts_of({"parts": self.parts})))
+            if (
+                isinstance(weight, bool)
+                or not isinstance(weight, (int, float))
+                or not (math.isfinite(weight) and weight > 0)
+            ):
+                raise ValueError(
+                    f"the weight of {part['provider']!r} must be a number above 0, not {weight!r}"
+                )
+        object.__setattr__(
+            self,
+            "_embedders",
+            tuple(build("embedder", *part) for part in self.parts_of({"parts": self.parts})),
+        )
 
     def info(self) -> EmbedderInfo:
-        """The fingerprint, without loading weights; its version names the version and the weight of every part."""
+        """The fingerprint, without loading weights; its version names the version and the weight of
+        every part.
+        """
         infos = [embedder.info() for embedder in self._embedders]
-        parts = tuple(EmbedderPart(i.embedder_id, i.version, i.dim, w) for i, w in zip(infos, self.weighting(), strict=True))
+        parts = tuple(
+            EmbedderPart(i.embedder_id, i.version, i.dim, w)
+            for i, w in zip(infos, self.weighting(), strict=True)
+        )
         return EmbedderInfo(
             f"{self.NAME}:{'+'.join(part.embedder_id for part in parts)}",
             f"{self.VERSION}({' '.join(f'{part.weight:g}*{part.version}' for part in parts)})",
@@ -66,7 +89,9 @@ class Joined:
 
     def weights(self) -> list[tuple[Path, str]]:
         """Weight files of all parts, with the sha256 that their versions were measured with."""
-        return [file for embedder in self._embedders for file in getattr(embedder, "weights", list)()]
+        return [
+            file for embedder in self._embedders for file in getattr(embedder, "weights", list)()
+        ]
 
     def load(self) -> None:
         """Have every part in memory."""
@@ -75,21 +100,35 @@ class Joined:
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         """float32 [len(texts), sum of the parts' dims] of unit rows. Raises what a part raises."""
-        return joined([embedder.embed(texts, query=query) for embedder in self._embedders], self.weighting())
+        return joined(
+            [embedder.embed(texts, query=query) for embedder in self._embedders], self.weighting()
+        )
 
     @property
     def count_tokens(self) -> Callable[[Sequence[str]], list[int]]:
-        """Counts the tokens of texts for the part with the smallest window. Raises AttributeError where that part has no tokenizer."""
-        counts: Callable[[Sequence[str]], list[int]] = min(self._embedders, key=lambda part: part.info().max_tokens).count_tokens  # type: ignore[attr-defined]
+        """Counts the tokens of texts for the part with the smallest window. Raises AttributeError
+        where that part has no tokenizer.
+        """
+        counts: Callable[[Sequence[str]], list[int]] = min(
+            self._embedders, key=lambda part: part.info().max_tokens
+        ).count_tokens  # type: ignore[attr-defined]
         return counts
 
     @staticmethod
     def parts_of(options: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
         """(provider, options) of each part."""
-        return [(str(part["provider"]), dict(part.get("options") or {})) for part in options.get("parts", ())]
+        return [
+            (str(part["provider"]), dict(part.get("options") or {}))
+            for part in options.get("parts", ())
+        ]
 
 
 def joined(vectors: Sequence[Vectors], weights: Sequence[float]) -> Vectors:
-    """float32 [rows, sum of dims] of unit rows, from the unit rows of each part [rows, dim] and the parts' weights."""
+    """float32 [rows, sum of dims] of unit rows, from the unit rows of each part [rows, dim] and the
+    parts' weights.
+    """
     whole = math.sqrt(math.fsum(weight * weight for weight in weights))
-    return np.concatenate([rows * np.float32(weight / whole) for rows, weight in zip(vectors, weights, strict=True)], axis=1)
+    return np.concatenate(
+        [rows * np.float32(weight / whole) for rows, weight in zip(vectors, weights, strict=True)],
+        axis=1,
+    )

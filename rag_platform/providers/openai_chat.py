@@ -1,4 +1,6 @@
-"""Language models behind any endpoint that speaks OpenAI's chat completions: OpenAI, Azure, DeepSeek, Qwen, Gemini, Ollama, vLLM."""
+"""Language models behind any endpoint that speaks OpenAI's chat completions: OpenAI, Azure,
+DeepSeek, Qwen, Gemini, Ollama, vLLM.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,14 @@ from rag_platform.providers import openai_calls as calls
 
 @dataclass(frozen=True)
 class OpenAIChat:
-    """A chat model by `model` and `base_url` (empty: OpenAI's own); on Azure by `endpoint`, `deployment_name` and `api_version`.
+    """A chat model by `model` and `base_url` (empty: OpenAI's own); on Azure by `endpoint`,
+    `deployment_name` and `api_version`.
 
-    The key is read from the environment variable that `api_key_env` names; empty means an endpoint without keys. Rate limits, server
-    errors, lost connections and timeouts are tried again up to `retries` times with growing waits, at most once where mode is online;
-    nothing else is. `json_format` is how a schema is asked for; endpoints that refuse it are asked for plain JSON, then for text.
-    `price_input` and `price_output` are per million tokens.
+    The key is read from the environment variable that `api_key_env` names; empty means an endpoint
+    without keys. Rate limits, server errors, lost connections and timeouts are tried again up to
+    `retries` times with growing waits, at most once where mode is online; nothing else is.
+    `json_format` is how a schema is asked for; endpoints that refuse it are asked for plain JSON,
+    then for text. `price_input` and `price_output` are per million tokens.
     """
 
     model: str = ""
@@ -38,7 +42,8 @@ class OpenAIChat:
     json_format: str = "schema"  # schema | object | text
     price_input: float | None = None
     price_output: float | None = None
-    extra: Json = field(default_factory=dict)  # more fields of the request body, as the endpoint knows them
+    # more fields of the request body, as the endpoint knows them
+    extra: Json = field(default_factory=dict)
 
     NAME: ClassVar[str] = "openai"
     VERSION: ClassVar[str] = "1"
@@ -47,9 +52,13 @@ class OpenAIChat:
 
     def __post_init__(self) -> None:
         if self.json_format not in _FORMATS:
-            raise ConfigError(f"llm 'openai': json_format {self.json_format!r} is none of {', '.join(_FORMATS)}")
+            raise ConfigError(
+                f"llm 'openai': json_format {self.json_format!r} is none of {', '.join(_FORMATS)}"
+            )
         if self.endpoint and not (self.deployment_name and self.api_version):
-            raise ConfigError("llm 'openai': an Azure endpoint needs deployment_name and api_version too")
+            raise ConfigError(
+                "llm 'openai': an Azure endpoint needs deployment_name and api_version too"
+            )
 
     def generate(
         self,
@@ -60,13 +69,20 @@ class OpenAIChat:
         json_schema: Json | None = None,
         on_text: Callable[[str], None] | None = None,
     ) -> Completion:
-        """The completion, streamed with `on_text`; with a schema its text should be JSON, which the caller checks.
+        """The completion, streamed with `on_text`; with a schema its text should be JSON, which the
+        caller checks.
 
-        Raises ProviderError with code missing_key, unauthorized, forbidden, model_not_found, bad_request, too_large, content_filtered,
-        empty_reply, broken_reply, or, retryable, rate_limited, timeout, connection_failed, server_error. A stream that breaks raises with
-        what came in `details["text"]`; usage that the endpoint does not count is estimated and says so.
+        Raises ProviderError with code missing_key, unauthorized, forbidden, model_not_found,
+        bad_request, too_large, content_filtered, empty_reply, broken_reply, or, retryable,
+        rate_limited, timeout, connection_failed, server_error. A stream that breaks raises with
+        what came in `details["text"]`; usage that the endpoint does not count is estimated and says
+        so.
         """
-        body: Json = {"model": self.deployment_name or self.model, "messages": [_wire(message) for message in messages], **self.extra}
+        body: Json = {
+            "model": self.deployment_name or self.model,
+            "messages": [_wire(message) for message in messages],
+            **self.extra,
+        }
         if self.temperature is not None:
             body["temperature"] = self.temperature
         if (most := max_tokens or self.max_tokens) is not None:
@@ -81,16 +97,27 @@ class OpenAIChat:
             return self._reply(sent, on_text)
 
         return calls.completed(
-            call, self._read, messages, provider=self.NAME, model=body["model"], place=self._place, mode=mode, streamed=on_text is not None,
-            retries=self.retries, backoff_ms=self.backoff_ms, prices=(self.price_input, self.price_output),
+            call,
+            self._read,
+            messages,
+            provider=self.NAME,
+            model=body["model"],
+            place=self._place,
+            mode=mode,
+            streamed=on_text is not None,
+            retries=self.retries,
+            backoff_ms=self.backoff_ms,
+            prices=(self.price_input, self.price_output),
             learns=lambda error: self._learns_from(error, sent),
-        )  # fmt: skip
+        )
 
     def load(self) -> None:
-        """Import the client, which takes a second. Raises ProviderError `missing_key`, `no_model`."""
+        """Import the client, which takes a second. Raises ProviderError `missing_key`,
+        `no_model`.
+        """
         _ = self._client().chat.completions
 
-    # --- the call ------------------------------------------------------------------------------------------------------
+    # --- the call --------------------------------------------------------------------------------
 
     def _reply(self, body: Json, on_text: Callable[[str], None] | None) -> Any:
         """The endpoint's reply, a stream gathered into the form of one that came whole."""
@@ -105,16 +132,23 @@ class OpenAIChat:
             choices = getattr(event, "choices", None) or []
             if not choices:
                 return ""
-            last["finish_reason"] = getattr(choices[0], "finish_reason", None) or last["finish_reason"]
+            last["finish_reason"] = (
+                getattr(choices[0], "finish_reason", None) or last["finish_reason"]
+            )
             delta = getattr(choices[0], "delta", None)
             last["refusal"] += getattr(delta, "refusal", None) or ""
             return getattr(delta, "content", None) or ""
 
         with made:
             text = calls.heard(made, text_of, on_text, name=body["model"], place=self._place)
-        if last["finish_reason"] is None and text:  # a server that goes away between two lines looks like one that is done
-            raise ProviderError(f"the stream of {body['model']!r} at {self._place} ended before its end",
-                                code="connection_failed", retryable=True, text=text)  # fmt: skip
+        # a server that goes away between two lines looks like one that is done
+        if last["finish_reason"] is None and text:
+            raise ProviderError(
+                f"the stream of {body['model']!r} at {self._place} ended before its end",
+                code="connection_failed",
+                retryable=True,
+                text=text,
+            )
         message = SimpleNamespace(content=text, refusal=last["refusal"] or None)
         choice = SimpleNamespace(message=message, finish_reason=last["finish_reason"])
         return SimpleNamespace(choices=[choice], model=last["model"], usage=last["usage"])
@@ -124,18 +158,26 @@ class OpenAIChat:
         return self.endpoint or self.base_url or "api.openai.com"
 
     def _adapted(self, body: Json, schema: Json | None) -> Json:
-        body = {key: value for key, value in body.items() if key not in self._learnt.get("refused", ())}
+        body = {
+            key: value for key, value in body.items() if key not in self._learnt.get("refused", ())
+        }
         if "max_tokens" in body and self._learnt.get("completion_tokens"):
             body["max_completion_tokens"] = body.pop("max_tokens")
-        if schema is not None and (wanted := _FORMATS[self._learnt.get("format", self.json_format)](schema)):
+        if schema is not None and (
+            wanted := _FORMATS[self._learnt.get("format", self.json_format)](schema)
+        ):
             body["response_format"] = wanted
         return body
 
     def _learns_from(self, error: Any, sent: Json) -> bool:
-        """True when the refusal names a parameter that was sent and can be asked for in another way, or left out."""
+        """True when the refusal names a parameter that was sent and can be asked for in another
+        way, or left out.
+        """
         said = f"{getattr(error, 'param', '') or ''} {error}".lower()
         asked = sent.get("response_format", {}).get("type")
-        if asked and any(word in said for word in ("response_format", "json_schema", "json_object", "json mode")):
+        if asked and any(
+            word in said for word in ("response_format", "json_schema", "json_object", "json mode")
+        ):
             self._learnt["format"] = "object" if asked == "json_schema" else "text"
             return True
         if "max_completion_tokens" in said and "max_tokens" in sent:
@@ -152,37 +194,59 @@ class OpenAIChat:
             import openai
 
             if not (self.model or self.deployment_name):
-                raise ProviderError("llm 'openai' has no model; set its option `model`, or `deployment_name` on Azure", code="no_model")
+                raise ProviderError(
+                    "llm 'openai' has no model; set its option `model`, or `deployment_name` on"
+                    " Azure",
+                    code="no_model",
+                )
             key = calls.key_of(self.NAME, self.api_key_env)
             common: Json = {"api_key": key, "timeout": self.timeout_ms / 1000, "max_retries": 0}
             if self.endpoint:
                 client: Any = openai.AzureOpenAI(
-                    azure_endpoint=self.endpoint, azure_deployment=self.deployment_name, api_version=self.api_version, **common
-                )  # fmt: skip
+                    azure_endpoint=self.endpoint,
+                    azure_deployment=self.deployment_name,
+                    api_version=self.api_version,
+                    **common,
+                )
             else:
                 client = openai.OpenAI(base_url=self.base_url or None, **common)
             self._learnt["client"] = calls.closed_with(self, client)
         return self._learnt["client"]
 
-    # --- the reply -----------------------------------------------------------------------------------------------------
+    # --- the reply -------------------------------------------------------------------------------
 
     def _read(self, reply: Any) -> calls.Said:
         choices = getattr(reply, "choices", None)
-        if not isinstance(choices, list) or not choices or getattr(choices[0], "message", None) is None:
-            raise ProviderError(f"the reply of {self.model!r} holds no choice: {str(reply)[:200]}", code="broken_reply")
+        if (
+            not isinstance(choices, list)
+            or not choices
+            or getattr(choices[0], "message", None) is None
+        ):
+            raise ProviderError(
+                f"the reply of {self.model!r} holds no choice: {str(reply)[:200]}",
+                code="broken_reply",
+            )
         message, finish = choices[0].message, str(getattr(choices[0], "finish_reason", "") or "")
         counted = getattr(reply, "usage", None)
         usage: Json = {}
         if counted is not None:
-            usage = {"input_tokens": int(getattr(counted, "prompt_tokens", 0) or 0),
-                     "output_tokens": int(getattr(counted, "completion_tokens", 0) or 0)}  # fmt: skip
+            usage = {
+                "input_tokens": int(getattr(counted, "prompt_tokens", 0) or 0),
+                "output_tokens": int(getattr(counted, "completion_tokens", 0) or 0),
+            }
         text = message.content if isinstance(message.content, str) else ""
-        refusal = str(getattr(message, "refusal", None) or ("content filter" if finish == "content_filter" else ""))
+        refusal = str(
+            getattr(message, "refusal", None)
+            or ("content filter" if finish == "content_filter" else "")
+        )
         return calls.Said(text, usage, str(getattr(reply, "model", "") or ""), finish, refusal)
 
 
 _FORMATS: dict[str, Any] = {
-    "schema": lambda schema: {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}},
+    "schema": lambda schema: {
+        "type": "json_schema",
+        "json_schema": {"name": "answer", "schema": schema},
+    },
     "object": lambda schema: {"type": "json_object"},
     "text": lambda schema: None,
 }
@@ -195,7 +259,9 @@ def _wire(message: Message) -> Json:
     parts: list[Json] = [{"type": "text", "text": message.text}]
     for picture in message.pictures:
         data = base64.b64encode(picture.data).decode("ascii")
-        parts.append({"type": "image_url", "image_url": {"url": f"data:{picture.mime};base64,{data}"}})
+        parts.append(
+            {"type": "image_url", "image_url": {"url": f"data:{picture.mime};base64,{data}"}}
+        )
     return {"role": message.role, "content": parts}
 
 
@@ -216,4 +282,8 @@ class NoModel:
         on_text: Callable[[str], None] | None = None,
     ) -> Completion:
         """Raises ProviderError `no_model`."""
-        raise ProviderError("no language model is configured; name one, for example provider `openai` with its model", code="no_model")
+        raise ProviderError(
+            "no language model is configured; name one, for example provider `openai` with its"
+            " model",
+            code="no_model",
+        )

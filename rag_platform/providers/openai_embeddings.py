@@ -1,4 +1,6 @@
-"""Embeddings behind any endpoint that speaks OpenAI's `/embeddings`: OpenAI, Azure, Ollama, vLLM, Jina, LM Studio, Qwen."""
+"""Embeddings behind any endpoint that speaks OpenAI's `/embeddings`: OpenAI, Azure, Ollama, vLLM,
+Jina, LM Studio, Qwen.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +20,22 @@ from rag_platform.providers import openai_calls as calls
 from rag_platform.traits import Traits
 
 _NO_FAULT_OF_A_TEXT = ("missing_key", "unauthorized", "forbidden", "model_not_found")
-_WIDE_TOKENS, _NARROW_TOKENS = 1.5, 0.5  # of a character, so that an estimate rather cuts too much than sends too much
+# of a character, so that an estimate rather cuts too much than sends too much
+_WIDE_TOKENS, _NARROW_TOKENS = 1.5, 0.5
 
 
 @dataclass(frozen=True)
 class OpenAIEmbeddings:
-    """An embedding model by `model` and `base_url` (empty: OpenAI's own); on Azure by `endpoint`, `deployment_name` and `api_version`.
+    """An embedding model by `model` and `base_url` (empty: OpenAI's own); on Azure by `endpoint`,
+    `deployment_name` and `api_version`.
 
-    `dim` is the length of its vectors, which every reply is checked for; `send_dim` asks the endpoint for that length, where the model can
-    shorten its vectors. The key is read from the environment variable that `api_key_env` names; empty means an endpoint without keys.
-    Models of E5's kind need `query_prefix` and `passage_prefix`. What a text has beyond `max_tokens`, by a careful estimate, is not sent
-    and does not move its vector. A question is asked again up to `retries` times after rate limits, server errors, lost connections and
-    timeouts, and nothing else; passages are tried again by whoever embeds them.
+    `dim` is the length of its vectors, which every reply is checked for; `send_dim` asks the
+    endpoint for that length, where the model can shorten its vectors. The key is read from the
+    environment variable that `api_key_env` names; empty means an endpoint without keys. Models of
+    E5's kind need `query_prefix` and `passage_prefix`. What a text has beyond `max_tokens`, by a
+    careful estimate, is not sent and does not move its vector. A question is asked again up to
+    `retries` times after rate limits, server errors, lost connections and timeouts, and nothing
+    else; passages are tried again by whoever embeds them.
     """
 
     model: str = ""
@@ -47,10 +53,12 @@ class OpenAIEmbeddings:
     timeout_ms: int = 30_000
     retries: int = 1
     backoff_ms: int = 500
-    price_input: float | None = None  # of a million tokens; the strategy's `price_per_million_tokens` unless given
+    # of a million tokens; the strategy's `price_per_million_tokens` unless given
+    price_input: float | None = None
 
     NAME: ClassVar[str] = "openai"
-    VERSION: ClassVar[str] = "1"  # the service may still change a model under its name: then rename `model`, or purge the cache
+    # the service may still change a model under its name: then rename `model`, or purge the cache
+    VERSION: ClassVar[str] = "1"
     traits: ClassVar[Traits] = Traits(remote=True, bytes_per_second=100_000.0)
 
     _held: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -65,26 +73,42 @@ class OpenAIEmbeddings:
             raise ValueError(f"dim = {self.dim} and retries = {self.retries} must not be negative")
 
     def info(self) -> EmbedderInfo:
-        """The fingerprint; where the model runs is no part of it. Raises ConfigError without a model or a dimension."""
+        """The fingerprint; where the model runs is no part of it. Raises ConfigError without a
+        model or a dimension.
+        """
         if not self._name or not self.dim:
             raise ConfigError(
-                "embedder 'openai' needs the options `model` (on Azure `deployment_name`) and `dim`, the length of its vectors"
+                "embedder 'openai' needs the options `model` (on Azure `deployment_name`) and"
+                " `dim`, the length of its vectors"
             )
         decides = [self.dim, self.send_dim, self.query_prefix, self.passage_prefix, self.max_tokens]
-        return EmbedderInfo(f"{self.NAME}:{self._name}", f"{self.VERSION}+{fingerprint(decides, length=8)}", self.dim, self.max_tokens)
+        return EmbedderInfo(
+            f"{self.NAME}:{self._name}",
+            f"{self.VERSION}+{fingerprint(decides, length=8)}",
+            self.dim,
+            self.max_tokens,
+        )
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         """float32 [len(texts), dim] of unit rows.
 
-        Raises ConfigError where no text is at fault: missing_key, unauthorized, forbidden, model_not_found, wrong_dimension; else
-        ProviderError: blank_text and no_vector with the position, bad_request, too_large, broken_reply, or, retryable, rate_limited,
-        timeout, connection_failed, server_error, with `wait` in its details where the endpoint says how long.
+        Raises ConfigError where no text is at fault: missing_key, unauthorized, forbidden,
+        model_not_found, wrong_dimension; else ProviderError: blank_text and no_vector with the
+        position, bad_request, too_large, broken_reply, or, retryable, rate_limited, timeout,
+        connection_failed, server_error, with `wait` in its details where the endpoint says how
+        long.
         """
         info = self.info()
-        cleaned = [text.replace("\0", " ").encode("utf-8", "ignore").decode("utf-8") for text in texts]
+        cleaned = [
+            text.replace("\0", " ").encode("utf-8", "ignore").decode("utf-8") for text in texts
+        ]
         for position, text in enumerate(cleaned):
             if not text.strip():
-                raise ProviderError(f"text {position} of {len(texts)} holds nothing to embed", code="blank_text", position=position)
+                raise ProviderError(
+                    f"text {position} of {len(texts)} holds nothing to embed",
+                    code="blank_text",
+                    position=position,
+                )
         prefix = self.query_prefix if query else self.passage_prefix
         inputs = [prefix + _fitting(text, self.max_tokens) for text in cleaned]
         rows = np.zeros((len(inputs), info.dim), dtype=np.float32)
@@ -94,7 +118,9 @@ class OpenAIEmbeddings:
         return rows
 
     def _vectors(self, batch: list[str], start: int, query: bool) -> Vectors:
-        """Unit rows of one call, in the order of its texts; `start` is where they stand among all texts."""
+        """Unit rows of one call, in the order of its texts; `start` is where they stand among all
+        texts.
+        """
         started = time.perf_counter()
         body: Json = {"model": self._name, "input": batch, "encoding_format": "float"}
         if self.send_dim:
@@ -104,12 +130,17 @@ class OpenAIEmbeddings:
             try:
                 client = self._client()
                 reply, record["retries"] = calls.asked(
-                    lambda: client.embeddings.create(**body), name=self._name, place=self._place, retries=retries,
+                    lambda: client.embeddings.create(**body),
+                    name=self._name,
+                    place=self._place,
+                    retries=retries,
                     backoff_ms=self.backoff_ms,
-                )  # fmt: skip
+                )
             except ProviderError as error:
                 if error.code in _NO_FAULT_OF_A_TEXT:
-                    raise ConfigError(f"embedder 'openai': {error.message}", code=error.code) from error
+                    raise ConfigError(
+                        f"embedder 'openai': {error.message}", code=error.code
+                    ) from error
                 cause = error.__cause__
                 failure = calls.failure_of(cause) if isinstance(cause, Exception) else None
                 if failure is not None and failure.wait is not None:
@@ -118,7 +149,12 @@ class OpenAIEmbeddings:
             counted = getattr(reply, "usage", None)
             usage: Json = {"input_tokens": int(getattr(counted, "prompt_tokens", 0) or 0)}
             if counted is None:
-                usage = {"input_tokens": sum(calls.estimated_usage(text, "")["input_tokens"] for text in batch), "estimated": True}
+                usage = {
+                    "input_tokens": sum(
+                        calls.estimated_usage(text, "")["input_tokens"] for text in batch
+                    ),
+                    "estimated": True,
+                }
             record |= {
                 "model_version": str(getattr(reply, "model", "") or ""),
                 "usage": usage,
@@ -129,26 +165,40 @@ class OpenAIEmbeddings:
 
     def _checked(self, reply: Any, count: int, start: int) -> Vectors:
         data = getattr(reply, "data", None)
-        places = sorted(getattr(item, "index", -1) for item in data) if isinstance(data, list) else []
+        places = (
+            sorted(getattr(item, "index", -1) for item in data) if isinstance(data, list) else []
+        )
         if not isinstance(data, list) or places != list(range(count)):
-            raise ProviderError(f"the model {self._name!r} at {self._place} answered {count} texts with vectors for {places[:9]}",
-                                code="broken_reply")  # fmt: skip
+            raise ProviderError(
+                f"the model {self._name!r} at {self._place} answered {count} texts with vectors for"
+                f" {places[:9]}",
+                code="broken_reply",
+            )
         rows = np.zeros((count, self.dim), dtype=np.float32)
         for item in data:
             try:
                 vector = np.asarray(item.embedding, dtype=np.float64)
             except (TypeError, ValueError) as error:
-                raise ProviderError(f"the model {self._name!r} at {self._place} answered something else than numbers: {error}",
-                                    code="broken_reply") from error  # fmt: skip
+                raise ProviderError(
+                    f"the model {self._name!r} at {self._place} answered something else than"
+                    f" numbers: {error}",
+                    code="broken_reply",
+                ) from error
             if vector.shape != (self.dim,):
                 raise ConfigError(
-                    f"the model {self._name!r} at {self._place} gives vectors of {vector.size} numbers, the option `dim` says {self.dim}; "
-                    f"set `dim: {vector.size}`, or `send_dim: true` where the model can shorten its vectors", code="wrong_dimension",
-                )  # fmt: skip
+                    f"the model {self._name!r} at {self._place} gives vectors of {vector.size}"
+                    f" numbers, the option `dim` says {self.dim}; set `dim: {vector.size}`, or"
+                    " `send_dim: true` where the model can shorten its vectors",
+                    code="wrong_dimension",
+                )
             norm = float(np.linalg.norm(vector))
             if not (math.isfinite(norm) and norm > 0):
-                raise ProviderError(f"the model {self._name!r} gives text {start + item.index} a vector of length {norm}",
-                                    code="no_vector", position=start + item.index)  # fmt: skip
+                raise ProviderError(
+                    f"the model {self._name!r} gives text {start + item.index} a vector of length"
+                    f" {norm}",
+                    code="no_vector",
+                    position=start + item.index,
+                )
             rows[item.index] = vector / norm
         return rows
 
@@ -164,8 +214,11 @@ class OpenAIEmbeddings:
             common: Json = {"api_key": key, "timeout": self.timeout_ms / 1000, "max_retries": 0}
             if self.endpoint:
                 client: Any = openai.AzureOpenAI(
-                    azure_endpoint=self.endpoint, azure_deployment=self.deployment_name, api_version=self.api_version, **common
-                )  # fmt: skip
+                    azure_endpoint=self.endpoint,
+                    azure_deployment=self.deployment_name,
+                    api_version=self.api_version,
+                    **common,
+                )
             else:
                 client = openai.OpenAI(base_url=self.base_url or None, **common)
             self._held["client"] = calls.closed_with(self, client)
@@ -181,7 +234,9 @@ class OpenAIEmbeddings:
 
 
 def _fitting(text: str, max_tokens: int) -> str:
-    """The beginning of the text that costs at most so many tokens, estimated by the width of its characters."""
+    """The beginning of the text that costs at most so many tokens, estimated by the width of its
+    characters.
+    """
     if len(text) * _WIDE_TOKENS <= max_tokens:
         return text
     codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)

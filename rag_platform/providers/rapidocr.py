@@ -1,4 +1,6 @@
-"""Text in images by RapidOCR (PP-OCR models on onnxruntime), whose models ship in its wheel; nothing is ever fetched. Extra `ocr`."""
+"""Text in images by RapidOCR (PP-OCR models on onnxruntime), whose models ship in its wheel;
+nothing is ever fetched. Extra `ocr`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,11 @@ from rag_platform.ir import Box
 from rag_platform.observability import faults
 from rag_platform.traits import Traits
 
-_DETECTION, _RECOGNITION, _DIRECTION = "PP-OCRv6_det_small.onnx", "PP-OCRv6_rec_small.onnx", "ch_ppocr_mobile_v2.0_cls_mobile.onnx"
+_DETECTION, _RECOGNITION, _DIRECTION = (
+    "PP-OCRv6_det_small.onnx",
+    "PP-OCRv6_rec_small.onnx",
+    "ch_ppocr_mobile_v2.0_cls_mobile.onnx",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +37,12 @@ class Line:
 
 @dataclass(frozen=True)
 class RapidOcr:
-    """Reads printed Chinese and English; a picture that lies on its side or stands on its head is turned and read again.
+    """Reads printed Chinese and English; a picture that lies on its side or stands on its head is
+    turned and read again.
 
-    `use_cls` asks a model of each line whether it stands on its head (slower; for pages with lines both ways). `min_score` drops lines, and
-    below `turn_below` mean confidence the other directions are tried. `max_side` bounds the pixels that are looked at.
+    `use_cls` asks a model of each line whether it stands on its head (slower; for pages with lines
+    both ways). `min_score` drops lines, and below `turn_below` mean confidence the other directions
+    are tried. `max_side` bounds the pixels that are looked at.
     """
 
     use_cls: bool = False
@@ -56,9 +64,11 @@ class RapidOcr:
                 raise ImportError(f"no module named {package!r}")
 
     def read(self, image: bytes) -> tuple[str, float | None]:
-        """(text in reading order, one printed line a line; mean confidence 0 to 1, None without text).
+        """(text in reading order, one printed line a line; mean confidence 0 to 1, None without
+        text).
 
-        Raises ProviderError `broken_image` for bytes that cannot be decoded, `ocr_failed` when the engine fails.
+        Raises ProviderError `broken_image` for bytes that cannot be decoded, `ocr_failed` when the
+        engine fails.
         """
         from PIL import Image, ImageOps
 
@@ -67,13 +77,19 @@ class RapidOcr:
                 picture = (ImageOps.exif_transpose(opened) or opened).convert("RGB")
         except Exception as error:  # Pillow's decoders raise many types on broken files
             faults.seen_ours(error, "model.ocr")
-            raise ProviderError(f"the image cannot be decoded: {error}", code="broken_image") from error
+            raise ProviderError(
+                f"the image cannot be decoded: {error}", code="broken_image"
+            ) from error
         with self._lock:
             try:
                 lines = self._upright(picture)
-            except Exception as error:  # the engine raises whatever its parts raise; the caller goes on with the next image
+            # the engine raises whatever its parts raise; the caller goes on with the next image
+            except Exception as error:
                 faults.seen(error, "model.ocr")
-                raise ProviderError(f"rapidocr failed: {type(error).__name__}: {str(error)[:200]}", code="ocr_failed") from error
+                raise ProviderError(
+                    f"rapidocr failed: {type(error).__name__}: {str(error)[:200]}",
+                    code="ocr_failed",
+                ) from error
         if not lines:
             return "", None
         return "\n".join(printed_lines(lines)), statistics.fmean(line.score for line in lines)
@@ -86,7 +102,11 @@ class RapidOcr:
             return lines
         from PIL import Image
 
-        turns = (Image.Transpose.ROTATE_90, Image.Transpose.ROTATE_270) if tall > 0.5 else (Image.Transpose.ROTATE_180,)
+        turns = (
+            (Image.Transpose.ROTATE_90, Image.Transpose.ROTATE_270)
+            if tall > 0.5
+            else (Image.Transpose.ROTATE_180,)
+        )
         best, best_worth = lines, score * sum(len(line.text) for line in lines)
         for turn in turns:
             turned, _ = self._lines(picture.transpose(turn))
@@ -100,11 +120,17 @@ class RapidOcr:
         import numpy as np
 
         result = self._engine()(np.asarray(picture)[:, :, ::-1])
-        boxes, texts, scores = getattr(result, "boxes", None), getattr(result, "txts", None), getattr(result, "scores", None)
+        boxes, texts, scores = (
+            getattr(result, "boxes", None),
+            getattr(result, "txts", None),
+            getattr(result, "scores", None),
+        )
         if boxes is None or texts is None or scores is None or not len(boxes):
             return [], 0.0
         corners = np.asarray(boxes, dtype=float)  # [boxes, 4 corners from the top left on, x and y]
-        across, down = (np.linalg.norm(corners[:, corner] - corners[:, 0], axis=1) for corner in (1, 3))
+        across, down = (
+            np.linalg.norm(corners[:, corner] - corners[:, 0], axis=1) for corner in (1, 3)
+        )
         level = _levelled(corners, across)
         edges = np.concatenate([level.min(axis=1), level.max(axis=1)], axis=1)
         found = [
@@ -121,14 +147,19 @@ class RapidOcr:
             models = Path(rapidocr.__file__).parent / "models"
             for name in (_DETECTION, _RECOGNITION, _DIRECTION):
                 if not (models / name).is_file():  # the package would fetch it
-                    raise ProviderError(f"the model {name} is not in {models}; install rapidocr 3.10 again", code="model_missing")
+                    raise ProviderError(
+                        f"the model {name} is not in {models}; install rapidocr 3.10 again",
+                        code="model_missing",
+                    )
             self._held["engine"] = rapidocr.RapidOCR(
                 params={
                     "Global.use_cls": self.use_cls,
                     "Global.text_score": self.min_score,
                     "Global.max_side_len": self.max_side,
                     "Global.log_level": "critical",
-                    "Rec.rec_batch_num": 1,  # lines padded to the longest of a batch cost a fifth more time and a third more memory
+                    # lines padded to the longest of a batch cost a fifth more time and a third more
+                    # memory
+                    "Rec.rec_batch_num": 1,
                     "Det.model_path": str(models / _DETECTION),
                     "Rec.model_path": str(models / _RECOGNITION),
                     "Cls.model_path": str(models / _DIRECTION),
@@ -139,11 +170,15 @@ class RapidOcr:
 
 
 def _levelled(corners: Any, across: Any) -> Any:
-    """The corners turned so that the lines of a page that was scanned askew lie level, by the median slope of its longer half."""
+    """The corners turned so that the lines of a page that was scanned askew lie level, by the
+    median slope of its longer half.
+    """
     import numpy as np
 
     long = corners[across >= np.median(across)]
-    angle = float(np.median(np.arctan2(long[:, 1, 1] - long[:, 0, 1], long[:, 1, 0] - long[:, 0, 0])))
+    angle = float(
+        np.median(np.arctan2(long[:, 1, 1] - long[:, 0, 1], long[:, 1, 0] - long[:, 0, 0]))
+    )
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     return corners @ turn if abs(angle) < 0.3 else corners
 
@@ -154,23 +189,29 @@ def _legible(lines: Sequence[Line]) -> float:
     return sum(line.score * len(line.text) for line in lines) / letters if letters else 0.0
 
 
-# --- reading order -----------------------------------------------------------------------------------------------------
+# --- reading order ------------------------------------------------------------------------------
 
 
 def printed_lines(lines: Sequence[Line]) -> list[str]:
     """The texts in reading order, pieces that stand side by side on one line joined by a space.
 
-    Columns are read one after the other: the page is cut along its widest white gaps, first across, then down (recursive XY cut, Nagy and
-    Seth 1984), as long as a gap is wider than a line is high.
+    Columns are read one after the other: the page is cut along its widest white gaps, first across,
+    then down (recursive XY cut, Nagy and Seth 1984), as long as a gap is wider than a line is high.
     """
     if not lines:
         return []
     height = statistics.median(line.box[3] - line.box[1] for line in lines)
-    return [" ".join(line.text for line in row) for block in _blocks(list(lines), height) for row in _rows(block)]
+    return [
+        " ".join(line.text for line in row)
+        for block in _blocks(list(lines), height)
+        for row in _rows(block)
+    ]
 
 
 def _blocks(lines: list[Line], height: float) -> list[list[Line]]:
-    """Groups of lines in reading order, none of which has a white gap from top to bottom with text on both sides."""
+    """Groups of lines in reading order, none of which has a white gap from top to bottom with text
+    on both sides.
+    """
     for axis, least in ((0, 1.0), (1, 1.5)):
         parts = _cut(lines, axis, least * height)
         if len(parts) > 1 and (axis == 1 or all(len(part) > 2 for part in parts)):
@@ -179,7 +220,9 @@ def _blocks(lines: list[Line], height: float) -> list[list[Line]]:
 
 
 def _cut(lines: list[Line], axis: int, gap: float) -> list[list[Line]]:
-    """The lines in groups that lie at least `gap` apart along an axis (0: side by side, 1: one above the other)."""
+    """The lines in groups that lie at least `gap` apart along an axis (0: side by side, 1: one
+    above the other).
+    """
     parts: list[list[Line]] = []
     reached = float("-inf")
     for line in sorted(lines, key=lambda line: line.box[axis]):
@@ -191,7 +234,9 @@ def _cut(lines: list[Line], axis: int, gap: float) -> list[list[Line]]:
 
 
 def _rows(lines: list[Line]) -> list[list[Line]]:
-    """Lines of one block from top to bottom; what overlaps by half of its height with the row's first piece stands on one row."""
+    """Lines of one block from top to bottom; what overlaps by half of its height with the row's
+    first piece stands on one row.
+    """
     rows: list[list[Line]] = []
     for line in sorted(lines, key=lambda line: (line.box[1] + line.box[3]) / 2):
         middle = (line.box[1] + line.box[3]) / 2

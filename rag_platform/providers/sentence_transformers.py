@@ -1,4 +1,6 @@
-"""Embedding models in the format of sentence-transformers, from a folder on this machine; torch, so an extra (`models`)."""
+"""Embedding models in the format of sentence-transformers, from a folder on this machine; torch, so
+an extra (`models`).
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,11 @@ from rag_platform.traits import Traits
 
 _UNBOUNDED = 1_000_000  # tokenizers write 1e30 for "no window"
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-_MODEL_FILES = ["*.json", "*.txt", "*.model", "*.safetensors", "*/pytorch_model.bin"]  # the last: small modules behind the transformer
+# the last: small modules behind the transformer
+_MODEL_FILES = ["*.json", "*.txt", "*.model", "*.safetensors", "*/pytorch_model.bin"]
 _OTHER_BACKENDS = ["onnx/*", "openvino/*"]
-_PROMPT_NAMES = (("query",), ("document", "passage", "corpus"))  # of queries and passages, in the order of the package
+# of queries and passages, in the order of the package
+_PROMPT_NAMES = (("query",), ("document", "passage", "corpus"))
 
 _lock = threading.Lock()  # one model at a time computes, and truncation is a state of its tokenizer
 _models: dict[tuple[Path, str, int], tuple[str, Any]] = {}
@@ -36,12 +40,15 @@ _models: dict[tuple[Path, str, int], tuple[str, Any]] = {}
 
 @dataclass(frozen=True)
 class SentenceTransformers:
-    """A sentence-transformers model: a folder (give the absolute path), or a hub name whose files lie in the local Hugging Face cache.
+    """A sentence-transformers model: a folder (give the absolute path), or a hub name whose files
+    lie in the local Hugging Face cache.
 
-    Nothing is fetched unless `allow_download` is set, and then only data: code that comes with a model is never run, and its transformer
-    is read from safetensors. Prefixes left out are the model's own prompts, which few carry: E5 models need `query_prefix: "query: "`
-    and `passage_prefix: "passage: "`. `dim` keeps the leading numbers of a Matryoshka model; `max_tokens` shortens the model's window, and
-    text beyond the window does not move the vector. 0 means the model's own.
+    Nothing is fetched unless `allow_download` is set, and then only data: code that comes with a
+    model is never run, and its transformer is read from safetensors. Prefixes left out are the
+    model's own prompts, which few carry: E5 models need `query_prefix: "query: "` and
+    `passage_prefix: "passage: "`. `dim` keeps the leading numbers of a Matryoshka model;
+    `max_tokens` shortens the model's window, and text beyond the window does not move the vector. 0
+    means the model's own.
     """
 
     model: str = ""
@@ -59,7 +66,8 @@ class SentenceTransformers:
     NAME: ClassVar[str] = "sentence_transformers"
     VERSION: ClassVar[str] = "1"  # what a model's files hold is in the fingerprint of each instance
     traits: ClassVar[Traits] = Traits(
-        bytes_per_second=12_000.0,  # all-MiniLM-L6-v2 on one core; the rate of the model at hand replaces it
+        # all-MiniLM-L6-v2 on one core; the rate of the model at hand replaces it
+        bytes_per_second=12_000.0,
         load_seconds=7.0,
         large=True,
     )
@@ -69,7 +77,9 @@ class SentenceTransformers:
             if importlib.util.find_spec(package) is None:
                 raise ImportError(f"the package {package} is not installed")
         if not self.model:
-            raise ValueError("`model` must name a folder or a hub model, such as intfloat/multilingual-e5-small")
+            raise ValueError(
+                "`model` must name a folder or a hub model, such as intfloat/multilingual-e5-small"
+            )
         for name in ("dim", "max_tokens"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative: {getattr(self, name)}")
@@ -78,16 +88,21 @@ class SentenceTransformers:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
 
     def info(self) -> EmbedderInfo:
-        """The fingerprint, read from the model's files without torch; its version changes with every byte of them and with the prefixes.
+        """The fingerprint, read from the model's files without torch; its version changes with
+        every byte of them and with the prefixes.
 
-        Hashing runs at 0.7 GB a second, once per process. Raises ConfigError `model_not_found` or `model_unusable` with the remedy.
+        Hashing runs at 0.7 GB a second, once per process. Raises ConfigError `model_not_found` or
+        `model_unusable` with the remedy.
         """
         folder = self._folder()
         dim, window = _dimension(folder, self.model), _window(folder)
         dim = min(self.dim, dim) if self.dim and dim else self.dim or dim
         window = min(self.max_tokens, window) if self.max_tokens else window
         if not dim:
-            raise ConfigError(f"the files of {self.model!r} do not tell its dimension; set the option `dim`", code="model_unusable")
+            raise ConfigError(
+                f"the files of {self.model!r} do not tell its dimension; set the option `dim`",
+                code="model_unusable",
+            )
         name = self.model if _is_hub_name(self.model) else folder.name
         version = f"{_digest(folder)[:12]}+{fingerprint([*self._prefixes(folder), dim, window, self.max_chars], length=8)}"
         return EmbedderInfo(f"{self.NAME}:{name}", version, dim, window)
@@ -98,11 +113,17 @@ class SentenceTransformers:
             self._loaded(self._folder(), self.info())
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        """float32 [len(texts), dim] of unit rows. Raises ProviderError(code="blank_text") with the position of a blank text."""
+        """float32 [len(texts), dim] of unit rows. Raises ProviderError(code="blank_text") with the
+        position of a blank text.
+        """
         cleaned = [encodable(text)[: self.max_chars] for text in texts]
         for position, text in enumerate(cleaned):
             if not text.strip():
-                raise ProviderError(f"text {position} of {len(texts)} holds nothing to embed", code="blank_text", position=position)
+                raise ProviderError(
+                    f"text {position} of {len(texts)} holds nothing to embed",
+                    code="blank_text",
+                    position=position,
+                )
         info, folder = self.info(), self._folder()
         if not cleaned:
             return np.zeros((0, info.dim), dtype=np.float32)
@@ -110,34 +131,55 @@ class SentenceTransformers:
             model = self._loaded(folder, info)
             encode = model.encode_query if query else model.encode_document
             try:
-                raw = encode(cleaned, prompt=self._prefixes(folder)[0 if query else 1], batch_size=self.batch_size,
-                             show_progress_bar=False, truncate_dim=self.dim or None)  # fmt: skip
-            except (RuntimeError, ValueError, IndexError) as error:  # of torch: out of memory, a token without an embedding
-                raise ProviderError(f"{self.model!r} failed on {len(cleaned)} texts: {error}", code="model_failed") from error
+                raw = encode(
+                    cleaned,
+                    prompt=self._prefixes(folder)[0 if query else 1],
+                    batch_size=self.batch_size,
+                    show_progress_bar=False,
+                    truncate_dim=self.dim or None,
+                )
+            # of torch: out of memory, a token without an embedding
+            except (RuntimeError, ValueError, IndexError) as error:
+                raise ProviderError(
+                    f"{self.model!r} failed on {len(cleaned)} texts: {error}", code="model_failed"
+                ) from error
         return _unit_rows(np.asarray(raw, dtype=np.float32), info.dim, self.model)
 
     def _folder(self) -> Path:
         folder = Path(self.model).expanduser()
         if not folder.is_dir():
             if not _is_hub_name(self.model):
-                raise ConfigError(f"there is no model folder {self.model!r}; give the absolute path of a folder that holds modules.json, "
-                                  "or the name of a hub model, such as intfloat/multilingual-e5-small", code="model_not_found")  # fmt: skip
+                raise ConfigError(
+                    f"there is no model folder {self.model!r}; give the absolute path of a folder"
+                    " that holds modules.json, or the name of a hub model, such as"
+                    " intfloat/multilingual-e5-small",
+                    code="model_not_found",
+                )
             folder = _snapshot(self.model, self.revision, self.allow_download)
         if problem := _problem(folder):
-            raise ConfigError(f"the model {self.model!r} {problem}; save it with `SentenceTransformer(...).save(folder)` and name "
-                              "that folder", code="model_unusable")  # fmt: skip
+            raise ConfigError(
+                f"the model {self.model!r} {problem}; save it with"
+                " `SentenceTransformer(...).save(folder)` and name that folder",
+                code="model_unusable",
+            )
         return folder.resolve()
 
     def _prefixes(self, folder: Path) -> tuple[str, str]:
         """(query prefix, passage prefix) as configured, else the model's own."""
         prompts = _json(folder / "config_sentence_transformers.json").get("prompts") or {}
-        query, passage = (next((str(prompts[name]) for name in names if prompts.get(name)), "") for names in _PROMPT_NAMES)
-        return query if self.query_prefix is None else self.query_prefix, passage if self.passage_prefix is None else self.passage_prefix
+        query, passage = (
+            next((str(prompts[name]) for name in names if prompts.get(name)), "")
+            for names in _PROMPT_NAMES
+        )
+        return query if self.query_prefix is None else self.query_prefix, (
+            passage if self.passage_prefix is None else self.passage_prefix
+        )
 
     def _loaded(self, folder: Path, info: EmbedderInfo) -> Any:
         key = (folder, self.device, info.max_tokens)
         held = _models.get(key)
-        if held is None or held[0] != info.version:  # another version: the files were replaced under a running process
+        # another version: the files were replaced under a running process
+        if held is None or held[0] != info.version:
             import torch
             from sentence_transformers import SentenceTransformer
 
@@ -152,8 +194,12 @@ class SentenceTransformers:
                         model_kwargs={"use_safetensors": True, "dtype": "float32"},
                     )
             except Exception as error:  # whatever the model's files lead to
-                raise ConfigError(f"the model {self.model!r} cannot be loaded on {self.device!r}: {type(error).__name__}: {error}; "
-                                  "get its files again, or name another `device`", code="model_unusable") from error  # fmt: skip
+                raise ConfigError(
+                    f"the model {self.model!r} cannot be loaded on {self.device!r}:"
+                    f" {type(error).__name__}: {error}; get its files again, or name another"
+                    " `device`",
+                    code="model_unusable",
+                ) from error
             if self.max_tokens:
                 model.max_seq_length = info.max_tokens
             held = _models[key] = (info.version, model)
@@ -166,16 +212,23 @@ def _is_hub_name(model: str) -> bool:
 
 def _unit_rows(raw: Vectors, dim: int, model: str) -> Vectors:
     if raw.shape[1] != dim:
-        raise ConfigError(f"{model!r} gives {raw.shape[1]} numbers, its files say {dim}; set the option `dim`", code="model_unusable")
+        raise ConfigError(
+            f"{model!r} gives {raw.shape[1]} numbers, its files say {dim}; set the option `dim`",
+            code="model_unusable",
+        )
     norms = np.linalg.norm(raw, axis=1, keepdims=True)
     for position in np.flatnonzero(~(np.isfinite(norms[:, 0]) & (norms[:, 0] > 0))):
-        raise ProviderError(f"{model!r} gives text {position} of {len(raw)} a vector of length {norms[position, 0]}; it knows none of "
-                            "its words", code="no_vector", position=int(position))  # fmt: skip
+        raise ProviderError(
+            f"{model!r} gives text {position} of {len(raw)} a vector of length"
+            f" {norms[position, 0]}; it knows none of its words",
+            code="no_vector",
+            position=int(position),
+        )
     vectors: Vectors = raw / norms
     return vectors
 
 
-# --- what the files of a model say ---------------------------------------------------------------------------------------
+# --- what the files of a model say --------------------------------------------------------------
 
 
 @functools.cache
@@ -185,18 +238,35 @@ def _snapshot(name: str, revision: str | None, allow_download: bool) -> Path:
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     with suppress(LocalEntryNotFoundError):
-        found = Path(snapshot_download(name, revision=revision, local_files_only=True, allow_patterns=["modules.json"]))
+        found = Path(
+            snapshot_download(
+                name, revision=revision, local_files_only=True, allow_patterns=["modules.json"]
+            )
+        )
         if not _problem(found):
             return found
     at = f"{name} --revision {revision}" if revision else name
     if not allow_download:
-        raise ConfigError(f"the model {name!r} is neither a folder nor complete in the local Hugging Face cache; fetch it once with "
-                          f"`hf download {at}`, or set allow_download: true", code="model_not_found")  # fmt: skip
+        raise ConfigError(
+            f"the model {name!r} is neither a folder nor complete in the local Hugging Face cache;"
+            f" fetch it once with `hf download {at}`, or set allow_download: true",
+            code="model_not_found",
+        )
     try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=_MODEL_FILES, ignore_patterns=_OTHER_BACKENDS))
+        return Path(
+            snapshot_download(
+                name,
+                revision=revision,
+                allow_patterns=_MODEL_FILES,
+                ignore_patterns=_OTHER_BACKENDS,
+            )
+        )
     except Exception as error:  # whatever a network leads to
-        raise ConfigError(f"the model {name!r} cannot be fetched: {error}; fetch it where there is a network and name its folder",
-                          code="model_not_found") from error  # fmt: skip
+        raise ConfigError(
+            f"the model {name!r} cannot be fetched: {error}; fetch it where there is a network and"
+            " name its folder",
+            code="model_not_found",
+        ) from error
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -208,13 +278,19 @@ def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ConfigError(f"{path.name} of the model {path.parent.name!r} is no JSON ({error}); get the model again",
-                          code="model_unusable") from error  # fmt: skip
+        raise ConfigError(
+            f"{path.name} of the model {path.parent.name!r} is no JSON ({error}); get the model"
+            " again",
+            code="model_unusable",
+        ) from error
 
 
 def _modules(folder: Path) -> list[tuple[str, Path]]:
     """(class name, folder) of each module, in order."""
-    return [(entry["type"].rpartition(".")[2], folder / entry["path"]) for entry in _read_json(folder / "modules.json")]
+    return [
+        (entry["type"].rpartition(".")[2], folder / entry["path"])
+        for entry in _read_json(folder / "modules.json")
+    ]
 
 
 def _problem(folder: Path) -> str:
@@ -234,16 +310,22 @@ def _dimension(folder: Path, model: str) -> int:
             return int(settings["out_features"])
         if kind == "Pooling":
             modes = settings.get("pooling_mode", "mean")
-            legacy = sum(bool(value) for key, value in settings.items() if key.startswith("pooling_mode_"))
+            legacy = sum(
+                bool(value) for key, value in settings.items() if key.startswith("pooling_mode_")
+            )
             count = len(modes) if isinstance(modes, list) else legacy or 1
-            return count * int(settings.get("embedding_dimension") or settings["word_embedding_dimension"])
+            return count * int(
+                settings.get("embedding_dimension") or settings["word_embedding_dimension"]
+            )
         if kind == "StaticEmbedding":
             return _columns(place / "model.safetensors", "embedding.weight")
     return 0
 
 
 def _columns(path: Path, tensor: str) -> int:
-    """The second dimension of a tensor, from the header of a safetensors file (8 bytes of length, then JSON)."""
+    """The second dimension of a tensor, from the header of a safetensors file (8 bytes of length,
+    then JSON).
+    """
     if not path.is_file():
         return 0
     with open(path, "rb") as source:
@@ -253,11 +335,15 @@ def _columns(path: Path, tensor: str) -> int:
 
 
 def _window(folder: Path) -> int:
-    """Tokens that reach the model: its own limit, else the tokenizer's, and no more than it has positions for."""
+    """Tokens that reach the model: its own limit, else the tokenizer's, and no more than it has
+    positions for.
+    """
     kind, place = _modules(folder)[0]
     if kind == "StaticEmbedding":
         return _UNBOUNDED
-    own = [_json(path).get("max_seq_length") for path in sorted(place.glob("sentence_*_config.json"))]
+    own = [
+        _json(path).get("max_seq_length") for path in sorted(place.glob("sentence_*_config.json"))
+    ]
     limits = [limit for limit in own if limit]
     if not limits:
         limits = [
@@ -269,9 +355,21 @@ def _window(folder: Path) -> int:
 
 def _digest(folder: Path) -> str:
     """sha256 over names and bytes of everything that decides a vector."""
-    names = sorted({path.relative_to(folder).as_posix() for pattern in _MODEL_FILES for path in folder.rglob(pattern) if path.is_file()})
+    names = sorted(
+        {
+            path.relative_to(folder).as_posix()
+            for pattern in _MODEL_FILES
+            for path in folder.rglob(pattern)
+            if path.is_file()
+        }
+    )
     stats = [(folder / name).stat() for name in names]
-    return _digest_of(folder, tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in zip(names, stats, strict=True)))
+    return _digest_of(
+        folder,
+        tuple(
+            (name, stat.st_size, stat.st_mtime_ns) for name, stat in zip(names, stats, strict=True)
+        ),
+    )
 
 
 @functools.lru_cache(maxsize=8)

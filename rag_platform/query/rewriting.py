@@ -1,7 +1,9 @@
-"""A question rewritten by a language model into the same QueryIR, its reply checked word by word (seed 000 §3.2.3.2).
+"""A question rewritten by a language model into the same QueryIR, its reply checked word by word
+(seed 000 §3.2.3.2).
 
-The model makes the question clearer, brings other words and may tell filters; what the user wrote still leads: his own words are searched
-with full weight, the model's with that of synonyms, and a question that lost an identifier, a number or a quotation is not believed.
+The model makes the question clearer, brings other words and may tell filters; what the user wrote
+still leads: his own words are searched with full weight, the model's with that of synonyms, and a
+question that lost an identifier, a number or a quotation is not believed.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ MAX_TOKENS = 700
 MAX_CHARS = 1000  # of the question and of each further one
 MAX_KEYWORDS, MAX_KEYWORD_CHARS = 8, 80
 MAX_FILTERS = 4
-# Their values are words of the library, so the question must hold them, and of dates the year; the strict ones leave out what has no
-# such field.
+# Their values are words of the library, so the question must hold them, and of dates the year; the
+# strict ones leave out what has no such field.
 _VERBATIM = frozenset({"tags", "source", "keyphrases"})
 _DATES = frozenset({"created_at", "doc_date"})
 _STRICT = frozenset({"tags", "source"})
@@ -68,21 +70,40 @@ def schema(config: QueryConfig) -> Json:
     )
 
 
-def rewritten(query: QueryIR, llm: LLM, config: QueryConfig, *, infer: bool | None = None, today: date | None = None) -> QueryIR:
-    """The question as the model puts it: dense text, expansions, intent, filters and at most `config.rewrite.queries` further questions.
+def rewritten(
+    query: QueryIR,
+    llm: LLM,
+    config: QueryConfig,
+    *,
+    infer: bool | None = None,
+    today: date | None = None,
+) -> QueryIR:
+    """The question as the model puts it: dense text, expansions, intent, filters and at most
+    `config.rewrite.queries` further questions.
 
-    Filters are taken on fields of `config.inference.fields` that neither the caller nor the rules filter by, and not at all where `infer`
-    (None: the configuration) is off; each is named in `warnings`, and so is one that is left out because it is not valid or says what the
-    question does not: for words of the library, dates and scores that can be told. The text is kept. Raises
-    ProviderError `bad_output` for a reply that is not what was asked for, and what the model's provider raises.
+    Filters are taken on fields of `config.inference.fields` that neither the caller nor the rules
+    filter by, and not at all where `infer` (None: the configuration) is off; each is named in
+    `warnings`, and so is one that is left out because it is not valid or says what the question
+    does not: for words of the library, dates and scores that can be told. The text is kept. Raises
+    ProviderError `bad_output` for a reply that is not what was asked for, and what the model's
+    provider raises.
     """
     prompt = prompts.load(PROMPT, FIELDS)
     infers = config.inference.enabled if infer is None else infer
-    fields = [f"{name} ({_MEANT[name]})" if name in _MEANT else name for name in _fields(config.inference)] if infers else []
+    fields = (
+        [
+            f"{name} ({_MEANT[name]})" if name in _MEANT else name
+            for name in _fields(config.inference)
+        ]
+        if infers
+        else []
+    )
     asked = prompt.messages(
-        today=(today or datetime.now(UTC).date()).isoformat(), fields=", ".join(fields) or "none", queries=str(config.rewrite.queries),
+        today=(today or datetime.now(UTC).date()).isoformat(),
+        fields=", ".join(fields) or "none",
+        queries=str(config.rewrite.queries),
         question=_enclosed(query.original_query),
-    )  # fmt: skip
+    )
     completion = llm.generate(asked, max_tokens=MAX_TOKENS, json_schema=schema(config))
     reply = _parsed(completion.text)
     question, warnings = _question(reply, query)
@@ -94,7 +115,9 @@ def rewritten(query: QueryIR, llm: LLM, config: QueryConfig, *, infer: bool | No
         intent=reply["intent"],
         filters={**query.filters, **told},
         inferred={**query.inferred, **told},
-        expansions=(*query.expansions, *_expansions(reply["keywords"], query, own, config))[: config.max_expansions],
+        expansions=(*query.expansions, *_expansions(reply["keywords"], query, own, config))[
+            : config.max_expansions
+        ],
         rewrites=tuple(_further(reply["queries"], question, query))[: config.rewrite.queries],
         warnings=(*query.warnings, *warnings, *said),
         rewrite_profile_id=_profile(prompt.profile_id, completion),
@@ -111,7 +134,7 @@ def _enclosed(question: str) -> str:
     return re.sub(r"</?\s*question\b[^>]{0,40}>?", " ", cleaned(question), flags=re.I)
 
 
-# --- the reply -------------------------------------------------------------------------------------------------------------
+# --- the reply ----------------------------------------------------------------------------------
 
 
 def _parsed(text: str) -> Json:
@@ -125,28 +148,40 @@ def _parsed(text: str) -> Json:
         if not isinstance(value.get(key), fits):
             raise _bad(f"the model's JSON has no {'text' if fits is str else 'list'} {key!r}", text)
     if value["intent"] not in INTENTS:
-        raise _bad(f"the model names the intent {value['intent'][:40]!r}, known: {', '.join(INTENTS)}", text)
+        raise _bad(
+            f"the model names the intent {value['intent'][:40]!r}, known: {', '.join(INTENTS)}",
+            text,
+        )
     if not all(isinstance(item, str) for key in ("keywords", "queries") for item in value[key]):
         raise _bad("the model's lists hold other things than texts", text)
     return value
 
 
 def _bad(what: str, text: str) -> ProviderError:
-    return ProviderError(f"{what}: {text[:120]!r}; the question is asked as it was written", code="bad_output")
+    return ProviderError(
+        f"{what}: {text[:120]!r}; the question is asked as it was written", code="bad_output"
+    )
 
 
 def _question(reply: Json, query: QueryIR) -> tuple[str, list[str]]:
-    """The rewritten question, or the user's own with a warning where the model's left out what must stand."""
+    """The rewritten question, or the user's own with a warning where the model's left out what must
+    stand.
+    """
     question = _clipped(reply["question"])
     if not question or len(question) > MAX_CHARS:
-        raise _bad(f"the model's question has {len(question)} characters, 1 to {MAX_CHARS} are wanted", reply["question"])
+        raise _bad(
+            f"the model's question has {len(question)} characters, 1 to {MAX_CHARS} are wanted",
+            reply["question"],
+        )
     if lost := _lost(question, query):
         return query.asked_text, [f"the rewritten question was not used, for it lost {lost!r}"]
     return question, []
 
 
 def _lost(question: str, query: QueryIR) -> str | None:
-    """The first identifier, quotation or number of the searched text that a wording left out; None when it holds them all."""
+    """The first identifier, quotation or number of the searched text that a wording left out; None
+    when it holds them all.
+    """
     held = normalised(question)
     must = (*query.identifiers, *query.phrases, *_NUMBER.findall(query.asked_text))
     return next((text for text in must if normalised(cleaned(text)) not in held), None)
@@ -158,18 +193,30 @@ def _further(wordings: Sequence[str], question: str, query: QueryIR) -> list[str
     found: dict[str, str] = {}
     for wording in map(_clipped, wordings):
         key = normalised(wording) if wording else ""
-        if wording and len(wording) <= MAX_CHARS and key not in asked and _lost(wording, query) is None:
+        if (
+            wording
+            and len(wording) <= MAX_CHARS
+            and key not in asked
+            and _lost(wording, query) is None
+        ):
             found.setdefault(key, wording)
     return list(found.values())
 
 
-def _expansions(keywords: Sequence[str], query: QueryIR, known: Sequence[str], config: QueryConfig) -> list[tuple[str, float]]:
+def _expansions(
+    keywords: Sequence[str], query: QueryIR, known: Sequence[str], config: QueryConfig
+) -> list[tuple[str, float]]:
     """The model's words that the question does not say, with the weight of synonyms."""
     said = {normalised(text) for text in known}
     found: dict[str, str] = {}
     for word in map(_clipped, keywords[:MAX_KEYWORDS]):
         key = normalised(word) if word else ""
-        if key and len(word) <= MAX_KEYWORD_CHARS and key not in said and key not in query.normalized_query:
+        if (
+            key
+            and len(word) <= MAX_KEYWORD_CHARS
+            and key not in said
+            and key not in query.normalized_query
+        ):
             found.setdefault(key, word)
     return [(word, config.expansion_weight) for word in found.values() if config.expansion_weight]
 
@@ -178,7 +225,7 @@ def _clipped(text: str) -> str:
     return cleaned(text[: 4 * MAX_CHARS])
 
 
-# --- filters ---------------------------------------------------------------------------------------------------------------
+# --- filters ------------------------------------------------------------------------------------
 
 
 def _filters(told: Any, query: QueryIR, config: QueryConfig) -> tuple[Json, list[str]]:
@@ -198,18 +245,30 @@ def _filters(told: Any, query: QueryIR, config: QueryConfig) -> tuple[Json, list
             continue
         if name not in query.filters:
             found[name] = merged
-    said = [f"the rewritten question asks for {filter_inference.shown(*condition)}; {WITHOUT_FILTERS}" for condition in found.items()]
+    said = [
+        f"the rewritten question asks for {filter_inference.shown(*condition)}; {WITHOUT_FILTERS}"
+        for condition in found.items()
+    ]
     return found, [*said, *dropped]
 
 
 def _condition(item: Any, query: QueryIR, allowed: Sequence[str]) -> tuple[str, Json]:
     if not isinstance(item, Mapping) or not {"field", "operator", "value"} <= set(item):
-        raise InputError(f"{str(item)[:80]!r} is no condition of field, operator and value", code="invalid_filter")
+        raise InputError(
+            f"{str(item)[:80]!r} is no condition of field, operator and value",
+            code="invalid_filter",
+        )
     name, operator, value = item["field"], item["operator"], item["value"]
     if name not in allowed or operator not in OPERATORS:
-        raise InputError(f"{str(name)[:40]!r} {str(operator)[:20]!r} is not allowed; fields: {', '.join(allowed)}", code="unknown_filter")
+        raise InputError(
+            f"{str(name)[:40]!r} {str(operator)[:20]!r} is not allowed; fields:"
+            f" {', '.join(allowed)}",
+            code="unknown_filter",
+        )
     if name in _VALUES and not _VALUES[name].fullmatch(str(value)):
-        raise InputError(f"{str(value)[:60]!r} is no value of {name}: {_MEANT[name]}", code="invalid_filter")
+        raise InputError(
+            f"{str(value)[:60]!r} is no value of {name}: {_MEANT[name]}", code="invalid_filter"
+        )
     if not _is_said(name, str(value), cleaned(query.original_query).lower()):
         raise InputError(f"the question does not say {str(value)[:60]!r}", code="invalid_filter")
     strict = {"$missing": "exclude"} if name in _STRICT else {}
@@ -217,7 +276,9 @@ def _condition(item: Any, query: QueryIR, allowed: Sequence[str]) -> tuple[str, 
 
 
 def _is_said(name: str, value: str, question: str) -> bool:
-    """False for words of the library, years and scores that a model made up; a language or a kind of file has many names."""
+    """False for words of the library, years and scores that a model made up; a language or a kind
+    of file has many names.
+    """
     if name == "quality_score":
         numbers = [float(number) for number in _NUMBER.findall(question)]
         return any(float(value) in (number, round(number / 100, 6)) for number in numbers)
@@ -231,4 +292,9 @@ def _fields(config: InferenceConfig) -> list[str]:
 
 
 def _object(**properties: Json) -> Json:
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }

@@ -1,7 +1,9 @@
-"""What else a word may be called: synonyms, aliases and abbreviations of the configuration, found in a question by whole words.
+"""What else a word may be called: synonyms, aliases and abbreviations of the configuration, found
+in a question by whole words.
 
-A name is found where its words stand side by side in the question; in scripts without spaces every character is a word, so Chinese
-names are found inside longer runs. Where two names overlap the longer one counts.
+A name is found where its words stand side by side in the question; in scripts without spaces every
+character is a word, so Chinese names are found inside longer runs. Where two names overlap the
+longer one counts.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ class Vocabulary:
     digest: str
 
     def expansions(self, text: str, weight: float, most: int) -> tuple[tuple[str, float], ...]:
-        """At most `most` other names of what the text names, in the order of the text, each once with the weight given.
+        """At most `most` other names of what the text names, in the order of the text, each once
+        with the weight given.
 
         What the text says itself is left out.
         """
@@ -41,37 +44,53 @@ class Vocabulary:
         found = _words(text)
         brought = (other for name in self._named(found) for other in self.names[name])
         said = f" {' '.join(found)} "
-        wanted = dict.fromkeys(other for other in brought if f" {' '.join(_words(other))} " not in said)
+        wanted = dict.fromkeys(
+            other for other in brought if f" {' '.join(_words(other))} " not in said
+        )
         return tuple((other, weight) for other in list(wanted)[:most])
 
     def _named(self, words: Sequence[str]) -> Iterator[tuple[str, ...]]:
         start = 0
         while start < len(words):
             sizes = range(min(self.longest, len(words) - start), 0, -1)
-            name = next((name for size in sizes if (name := tuple(words[start : start + size])) in self.names), None)
+            name = next(
+                (
+                    name
+                    for size in sizes
+                    if (name := tuple(words[start : start + size])) in self.names
+                ),
+                None,
+            )
             if name is not None:
                 yield name
             start += len(name) if name is not None else 1
 
 
 def vocabulary(config: QueryConfig) -> Vocabulary:
-    """The names of `synonyms` and of the file `synonyms_path`; a name brings its aliases, an alias brings its name.
+    """The names of `synonyms` and of the file `synonyms_path`; a name brings its aliases, an alias
+    brings its name.
 
     Raises ConfigError for a file that cannot be read or is no mapping of names to lists of names.
     """
     groups = [(name, tuple(aliases)) for name, aliases in config.synonyms.items()]
-    return _built([*groups, *(_read(config_dir() / config.synonyms_path) if config.synonyms_path else ())])
+    return _built(
+        [*groups, *(_read(config_dir() / config.synonyms_path) if config.synonyms_path else ())]
+    )
 
 
 def changed(config: QueryConfig) -> int:
-    """When the file `synonyms_path` was last written, in nanoseconds; 0 without one. Raises ConfigError when there is no such file."""
+    """When the file `synonyms_path` was last written, in nanoseconds; 0 without one. Raises
+    ConfigError when there is no such file.
+    """
     if not config.synonyms_path:
         return 0
     path = config_dir() / config.synonyms_path
     try:
         return path.stat().st_mtime_ns
     except OSError as error:
-        raise ConfigError(f"the synonyms at {path} cannot be read ({error}); correct query.synonyms_path") from error
+        raise ConfigError(
+            f"the synonyms at {path} cannot be read ({error}); correct query.synonyms_path"
+        ) from error
 
 
 def _built(groups: Sequence[tuple[str, tuple[str, ...]]]) -> Vocabulary:
@@ -79,8 +98,14 @@ def _built(groups: Sequence[tuple[str, tuple[str, ...]]]) -> Vocabulary:
     for name, aliases in groups:
         for asked, brought in [(name, aliases), *((alias, (name,)) for alias in aliases)]:
             if words := tuple(_words(asked)[:MAX_WORDS]):
-                names.setdefault(words, {}).update(dict.fromkeys(other.strip() for other in brought if other.strip()))
-    return Vocabulary({words: tuple(brought) for words, brought in names.items()}, max(map(len, names), default=0), fingerprint(groups))
+                names.setdefault(words, {}).update(
+                    dict.fromkeys(other.strip() for other in brought if other.strip())
+                )
+    return Vocabulary(
+        {words: tuple(brought) for words, brought in names.items()},
+        max(map(len, names), default=0),
+        fingerprint(groups),
+    )
 
 
 def _read(path: Path) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -91,14 +116,21 @@ def _read(path: Path) -> tuple[tuple[str, tuple[str, ...]], ...]:
     if loaded is None:
         return ()
     if not isinstance(loaded, dict):
-        raise ConfigError(f"{path} must hold a mapping of names to their aliases, not {type(loaded).__name__}")
-    return tuple((_name(path, name), tuple(_aliases(path, name, aliases))) for name, aliases in loaded.items())
+        raise ConfigError(
+            f"{path} must hold a mapping of names to their aliases, not {type(loaded).__name__}"
+        )
+    return tuple(
+        (_name(path, name), tuple(_aliases(path, name, aliases)))
+        for name, aliases in loaded.items()
+    )
 
 
 def _aliases(path: Path, name: object, aliases: object) -> Iterable[str]:
     listed = [aliases] if isinstance(aliases, str) else aliases
     if not isinstance(listed, list):
-        raise ConfigError(f"{path}: the aliases of {name!r} must be a list of names, not {aliases!r}")
+        raise ConfigError(
+            f"{path}: the aliases of {name!r} must be a list of names, not {aliases!r}"
+        )
     return [_name(path, alias) for alias in listed]
 
 

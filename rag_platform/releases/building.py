@@ -1,4 +1,5 @@
-"""Fills a candidate's directory: the parent's stores copied and changed, or everything from the stage outputs.
+"""Fills a candidate's directory: the parent's stores copied and changed, or everything from the
+stage outputs.
 
 Whether there is room on disk for a release, before it is begun.
 """
@@ -42,7 +43,8 @@ class Building:
     store: Store
     strategy: Strategy
     live: Sequence[tuple[Document, Version]]
-    kept: Collection[str]  # ids of the live versions that the parent holds as they are and that `live` may leave out
+    # ids of the live versions that the parent holds as they are and that `live` may leave out
+    kept: Collection[str]
     directory: Path
     origin: Manifest | None
     cache: EmbeddingCache
@@ -54,24 +56,43 @@ class Building:
         """Fill the directory."""
         self.seconds: dict[str, float] = {}
         self.profiles = stage_profiles(self.strategy)
-        self.parent_directory = self.store.release_dir(self.origin.namespace, self.origin.release_id) if self.origin else None
-        reader = CatalogReader(self.parent_directory / "catalog.sqlite") if self.parent_directory else None
+        self.parent_directory = (
+            self.store.release_dir(self.origin.namespace, self.origin.release_id)
+            if self.origin
+            else None
+        )
+        reader = (
+            CatalogReader(self.parent_directory / "catalog.sqlite")
+            if self.parent_directory
+            else None
+        )
         try:
             self.delta = deltas.compare(self.live, reader, self.kept)
         finally:
             if reader is not None:
                 reader.close()
         self._require_space()
-        with ThreadPoolExecutor(max_workers=2) as pool:  # engines, SQLite and the disk work outside the interpreter lock
+        # engines, SQLite and the disk work outside the interpreter lock
+        with ThreadPoolExecutor(max_workers=2) as pool:
             with self.step("link"):
                 own = dense.rewritten_on_open(self.strategy.dense)
-                left = deltas.link_parent(self.parent_directory, self.directory, own, self._given_up()) if self.parent_directory else []
+                left = (
+                    deltas.link_parent(self.parent_directory, self.directory, own, self._given_up())
+                    if self.parent_directory
+                    else []
+                )
             copied = pool.submit(deltas.copy_files, left)
             with self.step("read"):
                 rows = self._loaded()
                 vectors, failed = self._vectors(rows)
-                new = {entry.chunk.chunk_id: entry for version in rows.values() for entry in version.entries(failed)}
-            self.changes = IndexChanges(deltas.lexical_change(self.delta.old, new), deltas.dense_change(self.delta.old, new))
+                new = {
+                    entry.chunk.chunk_id: entry
+                    for version in rows.values()
+                    for entry in version.entries(failed)
+                }
+            self.changes = IndexChanges(
+                deltas.lexical_change(self.delta.old, new), deltas.dense_change(self.delta.old, new)
+            )
             words = pool.submit(self._write_lexical, rows)
             with self.step("copy"):
                 copied.result()
@@ -87,8 +108,14 @@ class Building:
 
     def _require_space(self) -> None:
         kinds = ("chunks", "views", "sections")
-        files = [self.store.version_path(v, kind, self.profiles[kind]) for v in self.delta.changed for kind in kinds]
-        needed = needed_bytes(files, self.delta.changed, embedder_info(self.strategy), self.parent_directory)
+        files = [
+            self.store.version_path(v, kind, self.profiles[kind])
+            for v in self.delta.changed
+            for kind in kinds
+        ]
+        needed = needed_bytes(
+            files, self.delta.changed, embedder_info(self.strategy), self.parent_directory
+        )
         require(self.store.home, needed)
 
     @contextmanager
@@ -114,29 +141,52 @@ class Building:
         if self.on_progress is not None:
             self.on_progress(step, done, len(self.delta.changed))
 
-    def _vectors(self, rows: Mapping[str, deltas.VersionRows]) -> tuple[dict[str, Vectors], Mapping[str, str]]:
-        """Vectors by content hash for everything that changed, and the reasons of those that have none."""
+    def _vectors(
+        self, rows: Mapping[str, deltas.VersionRows]
+    ) -> tuple[dict[str, Vectors], Mapping[str, str]]:
+        """Vectors by content hash for everything that changed, and the reasons of those that have
+        none.
+        """
         if not self.strategy.builds_dense:
             return {}, {}
-        views = [view for version in rows.values() for view in version.views.values() if view.dense_text.strip()]
-        texts = {view.content_hash: canonical(view.dense_text, self.strategy.cleaning) for view in views}
+        views = [
+            view
+            for version in rows.values()
+            for view in version.views.values()
+            if view.dense_text.strip()
+        ]
+        texts = {
+            view.content_hash: canonical(view.dense_text, self.strategy.cleaning) for view in views
+        }
         if not texts:
             return {}, {}
         profile = text_norm_profile_id(self.strategy.cleaning)
         embedding: EmbeddingConfig = self.strategy.embedding
-        report = embed_texts(texts, embedding, self.cache, text_norm_profile=profile, processes=self.processes)
+        report = embed_texts(
+            texts, embedding, self.cache, text_norm_profile=profile, processes=self.processes
+        )
         info = embedder_info(self.strategy)
         assert info is not None
         return self.cache.get(texts, info, profile), report.failed
 
-    def _write_catalog(self, rows: Mapping[str, deltas.VersionRows], failed: Mapping[str, str]) -> None:
+    def _write_catalog(
+        self, rows: Mapping[str, deltas.VersionRows], failed: Mapping[str, str]
+    ) -> None:
         with CatalogWriter(self.directory / "catalog.sqlite") as catalog:
             self._changed_documents = set(
-                catalog.replace_documents((effective(document, version) for document, version in self.live), self.kept)
+                catalog.replace_documents(
+                    (effective(document, version) for document, version in self.live), self.kept
+                )
             )
             catalog.drop_versions(self.delta.dropped)
             for version in rows.values():
-                catalog.add_version(version.version, version.sections, version.entries(failed), version.links, version.texts)
+                catalog.add_version(
+                    version.version,
+                    version.sections,
+                    version.entries(failed),
+                    version.links,
+                    version.texts,
+                )
 
     def _write_lexical(self, rows: Mapping[str, deltas.VersionRows]) -> None:
         """Bring the word index up to date, if the strategy builds one."""
@@ -145,12 +195,21 @@ class Building:
         removed, added = self.changes.lexical
         if self.origin is None or removed or added:
             with self.step("lexical"):
-                wanted = (row for version in rows.values() for row in version.lexical_rows() if row.chunk_id in added)
+                wanted = (
+                    row
+                    for version in rows.values()
+                    for row in version.lexical_rows()
+                    if row.chunk_id in added
+                )
                 gone = {chunk_id: self.delta.old[chunk_id].chunk.doc_id for chunk_id in removed}
-                lexical.update(self.strategy.lexical, self.directory / "lexical", removed=gone, rows=wanted)
+                lexical.update(
+                    self.strategy.lexical, self.directory / "lexical", removed=gone, rows=wanted
+                )
 
     def _write_dense(self, vectors: Mapping[str, Vectors], new: Mapping[str, Entry]) -> int:
-        """Bring the vectors up to date, if the strategy builds any; returns how many deleted rows the approximate index still carries."""
+        """Bring the vectors up to date, if the strategy builds any; returns how many deleted rows
+        the approximate index still carries.
+        """
         if not self.strategy.builds_dense:
             return 0
         removed, added = self.changes.dense
@@ -159,24 +218,41 @@ class Building:
         assert info is not None
         if self.origin is None or removed or added:
             rows = {chunk_id: vectors[new[chunk_id].content_hash] for chunk_id in added}
-            return dense.update(self.strategy.dense, self.directory / "dense", dim=info.dim, removed=removed, added=rows, stale=stale,
-                                retrieval=self.strategy.retrieval)  # fmt: skip
+            return dense.update(
+                self.strategy.dense,
+                self.directory / "dense",
+                dim=info.dim,
+                removed=removed,
+                added=rows,
+                stale=stale,
+                retrieval=self.strategy.retrieval,
+            )
         return stale
 
     def _given_up(self) -> Collection[str]:
-        """What the release no longer takes over: an approximate index that no question would ask."""
+        """What the release no longer takes over: an approximate index that no question would
+        ask.
+        """
         info = embedder_info(self.strategy)
-        asked = info is not None and dense.needs_ann(self._count("dense"), info.dim, self.strategy.retrieval)
+        asked = info is not None and dense.needs_ann(
+            self._count("dense"), info.dim, self.strategy.retrieval
+        )
         return () if asked else (f"dense/{dense.ANN_DIRECTORY}",)
 
     def _ann_recall(self) -> float | None:
-        """What the approximate index finds of the nearest vectors; as measured for the parent while its base is that of the parent."""
+        """What the approximate index finds of the nearest vectors; as measured for the parent while
+        its base is that of the parent.
+        """
         if not self.strategy.builds_dense:
             return None
         name = f"dense/{dense.BASE}"
         if not dense.has_ann(self.directory / "dense"):
             return None
-        if self.origin is not None and self.parent_directory is not None and (self.directory / name).samefile(self.parent_directory / name):
+        if (
+            self.origin is not None
+            and self.parent_directory is not None
+            and (self.directory / name).samefile(self.parent_directory / name)
+        ):
             return self.origin.counts.get("ann_recall")
         return dense.measured_recall(self.strategy.dense, self.directory / "dense")
 
@@ -191,17 +267,32 @@ class Building:
         finally:
             catalog.close()
         outputs, given, editions = (
-            (self.origin.outputs, self.origin.given, self.origin.editions) if self.origin is not None else ({}, {}, {})
+            (self.origin.outputs, self.origin.given, self.origin.editions)
+            if self.origin is not None
+            else ({}, {}, {})
         )
         self.outputs |= {version_id: outputs[version_id] for version_id in self.kept}
         for version in self.delta.unchanged:
             name = version.version_id
-            self.outputs[name] = outputs.get(name) or output_fingerprint(self.store, version, self.profiles)
-        same = {*self.kept, *(v.version_id for v in self.delta.unchanged if v.doc_id not in self._changed_documents)}
+            self.outputs[name] = outputs.get(name) or output_fingerprint(
+                self.store, version, self.profiles
+            )
+        same = {
+            *self.kept,
+            *(
+                v.version_id
+                for v in self.delta.unchanged
+                if v.doc_id not in self._changed_documents
+            ),
+        }
         self.given = {name: given[name] for name in same & given.keys()}
-        self.given |= given_fingerprints(self.directory / CATALOG, self.chunk_counts.keys() - self.given.keys())
+        self.given |= given_fingerprints(
+            self.directory / CATALOG, self.chunk_counts.keys() - self.given.keys()
+        )
         self.editions = {name: edition for name, edition in editions.items() if name in self.kept}
-        self.editions |= {version.version_id: version.edition for _, version in self.live if version.edition}
+        self.editions |= {
+            version.version_id: version.edition for _, version in self.live if version.edition
+        }
         if not self.strategy.builds_lexical:
             counts["lexical"] = 0
         if not self.strategy.builds_dense:
@@ -214,41 +305,77 @@ class Building:
             "full_build": self.origin is None,
             "versions_added": len(self.delta.changed),
             "versions_removed": len(self.delta.dropped),
-            "versions_unchanged": len({*self.kept, *(version.version_id for version in self.delta.unchanged)}),
+            "versions_unchanged": len(
+                {*self.kept, *(version.version_id for version in self.delta.unchanged)}
+            ),
             "chunks_added": sum(chunk_id not in old for chunk_id in new),
             "chunks_removed": sum(chunk_id not in new for chunk_id in old),
             "chunks_kept": counts["chunks"] - sum(chunk_id not in old for chunk_id in new),
         }
 
 
-def _load(task: tuple[Store, Mapping[str, str], Sequence[Version]]) -> list[tuple[deltas.VersionRows, str]]:
+def _load(
+    task: tuple[Store, Mapping[str, str], Sequence[Version]],
+) -> list[tuple[deltas.VersionRows, str]]:
     """(stage outputs, their fingerprint) of some versions; a task for `Workers`."""
     store, profiles, versions = task
-    return [(deltas.load_version(store, version, profiles), output_fingerprint(store, version, profiles)) for version in versions]
+    return [
+        (
+            deltas.load_version(store, version, profiles),
+            output_fingerprint(store, version, profiles),
+        )
+        for version in versions
+    ]
 
 
 RESERVE = 32 * 1024 * 1024  # what the ledger, logs and Dagster write meanwhile
-_UNPACKED = 4  # stage outputs are compressed; as rows, index entries and stored terms they take so many times their size
+# stage outputs are compressed; as rows, index entries and stored terms they take so many times
+# their size
+_UNPACKED = 4
 _VECTORS = 2.5  # the matrix, and the approximate index with the same numbers and its graph
 
 
-def needed_bytes(stage_files: Sequence[Path], versions: Sequence[Version], embedder: EmbedderInfo | None, taken_over: Path | None) -> int:
-    """A rough upper figure of what a release will write: its new versions' rows and vectors, and copies of what cannot be linked."""
+def needed_bytes(
+    stage_files: Sequence[Path],
+    versions: Sequence[Version],
+    embedder: EmbedderInfo | None,
+    taken_over: Path | None,
+) -> int:
+    """A rough upper figure of what a release will write: its new versions' rows and vectors, and
+    copies of what cannot be linked.
+    """
     rows = _UNPACKED * sum(path.stat().st_size for path in stage_files if path.is_file())
     chunks = sum(int(version.counts.get("chunks", 0)) for version in versions)
     vectors = int(_VECTORS * 4 * embedder.dim * chunks) if embedder else 0
-    copied = [] if taken_over is None else [taken_over / "catalog.sqlite", *taken_over.glob("dense/ann/*.sqlite3")]
-    words = 0 if taken_over is None else directory_bytes([taken_over / "lexical"])  # at worst all of it is written anew
-    return rows + vectors + sum(path.stat().st_size for path in copied if path.is_file()) + words + RESERVE
+    copied = (
+        []
+        if taken_over is None
+        else [taken_over / "catalog.sqlite", *taken_over.glob("dense/ann/*.sqlite3")]
+    )
+    # at worst all of it is written anew
+    words = 0 if taken_over is None else directory_bytes([taken_over / "lexical"])
+    return (
+        rows
+        + vectors
+        + sum(path.stat().st_size for path in copied if path.is_file())
+        + words
+        + RESERVE
+    )
 
 
 def require(home: Path, needed: int) -> None:
-    """Raises StorageError `disk_full` when less than `needed` bytes are free under the data root."""
+    """Raises StorageError `disk_full` when less than `needed` bytes are free under the data
+    root.
+    """
     free = shutil.disk_usage(home).free
     if free < needed:
         raise StorageError(
-            f"the disk is full: {free / 1e6:.1f} MB are free under {home}, and the next release needs {needed / 1e6:.1f} MB: it may take "
-            f"{(needed - RESERVE) / 1e6:.1f} MB, and {RESERVE / 1e6:.1f} MB are kept free for the ledger, logs and Dagster; what is "
-            "published stays as it is. Free some space (`rag gc` removes what nothing needs), then do it again",
-            code="disk_full", needed=needed, free=free,
-        )  # fmt: skip
+            f"the disk is full: {free / 1e6:.1f} MB are free under {home}, and the next release"
+            f" needs {needed / 1e6:.1f} MB: it may take {(needed - RESERVE) / 1e6:.1f} MB, and"
+            f" {RESERVE / 1e6:.1f} MB are kept free for the ledger, logs and Dagster; what is"
+            " published stays as it is. Free some space (`rag gc` removes what nothing needs),"
+            " then do it again",
+            code="disk_full",
+            needed=needed,
+            free=free,
+        )

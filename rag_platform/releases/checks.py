@@ -27,16 +27,38 @@ CHECKS: dict[str, str] = {
     "counts_agree": "The catalog and each index hold the same chunks, and every chunk id once.",
     "embeddings_complete": "Every chunk with text has a vector.",
     "vectors_valid": "Every vector is finite and of length 1.",
-    "ann_recall": "How much of the nearest vectors the approximate index finds is known wherever it may be asked.",
+    "ann_recall": (
+        "How much of the nearest vectors the approximate index finds is known wherever it may be"
+        " asked."
+    ),
     "versions_complete": "Every live version is present, and no other.",
     "provenance_proved": "Every quote of a version new to the release stands in its source file.",
     "files_intact": "Every file of the release was written whole.",
 }
 
-DOCUMENT_CHECKS: dict[str, tuple[str, str]] = {  # name: (stage whose outcome is judged, description)
-    "pages_complete": ("facts", "Every page of the file is in the facts, or named as one that holds no text; none was unreadable."),
-    "text_kept": ("chunks", "The words that a second reader finds in the file stand in the chunks, or are listed as dropped on purpose."),
-    "chunks_stable": ("chunks", "Chunks moved only where the text did; otherwise a profile explains it: see `rag docs history`."),
+# name: (stage whose outcome is judged, description)
+DOCUMENT_CHECKS: dict[str, tuple[str, str]] = {
+    "pages_complete": (
+        "facts",
+        (
+            "Every page of the file is in the facts, or named as one that holds no text; none was"
+            " unreadable."
+        ),
+    ),
+    "text_kept": (
+        "chunks",
+        (
+            "The words that a second reader finds in the file stand in the chunks, or are listed as"
+            " dropped on purpose."
+        ),
+    ),
+    "chunks_stable": (
+        "chunks",
+        (
+            "Chunks moved only where the text did; otherwise a profile explains it: see `rag docs"
+            " history`."
+        ),
+    ),
 }
 
 CATALOG = "catalog.sqlite"
@@ -45,32 +67,52 @@ _SHOWN = 5
 
 
 def document_checks(outcome: StageOutcome) -> list[CheckResult]:
-    """What can be judged of one document by the outcome of one stage; what has no pages and no build before has nothing to judge."""
+    """What can be judged of one document by the outcome of one stage; what has no pages and no
+    build before has nothing to judge.
+    """
     counts = outcome.counts
     if outcome.stage == "chunks":
         found = []
         state = counts.get("text_kept_state", "kept")
-        if state != "kept" or counts.get("text_pages"):  # an event costs more than cutting a short text: without pages a loss only
+        # an event costs more than cutting a short text: without pages a loss only
+        if state != "kept" or counts.get("text_pages"):
             found.append(CheckResult("text_kept", state == "kept", counts["text_kept_details"]))
         if counts.get("drift", "content") != "content":
-            found.append(CheckResult("chunks_stable", counts["drift"] not in MOVED, counts["drift_details"]))
+            found.append(
+                CheckResult("chunks_stable", counts["drift"] not in MOVED, counts["drift_details"])
+            )
         return found
     if outcome.stage != "facts" or not counts.get("pages"):
         return []
     pages, out, failed = int(counts["pages"]), int(counts["pages_out"]), int(counts["pages_failed"])
-    details = f"{out} of {pages} pages; {counts['pages_without_text']} without text, {failed} of these could not be read"
-    named = [warning for warning in outcome.warnings if warning.startswith(("page ", "pages ", "nothing could be read"))]
-    return [CheckResult("pages_complete", out == pages and not failed, "; ".join([details, *named[:_SHOWN]]))]
+    details = (
+        f"{out} of {pages} pages; {counts['pages_without_text']} without text, {failed} of these"
+        " could not be read"
+    )
+    named = [
+        warning
+        for warning in outcome.warnings
+        if warning.startswith(("page ", "pages ", "nothing could be read"))
+    ]
+    return [
+        CheckResult(
+            "pages_complete", out == pages and not failed, "; ".join([details, *named[:_SHOWN]])
+        )
+    ]
 
 
 def is_severe(outcome: StageOutcome, result: CheckResult) -> bool:
-    """True for a failed check that means loss: most of what the document says can be found by nobody."""
+    """True for a failed check that means loss: most of what the document says can be found by
+    nobody.
+    """
     return result.name == "text_kept" and outcome.counts.get("text_kept_state") == "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class IndexChanges:
-    """Chunk ids that the word index and the vectors lost and got against the parent's; one whose text changed is among both."""
+    """Chunk ids that the word index and the vectors lost and got against the parent's; one whose
+    text changed is among both.
+    """
 
     lexical: tuple[set[str], set[str]]
     dense: tuple[set[str], set[str]]
@@ -100,10 +142,13 @@ class Candidate:
     parent: str | None = None  # the release that the carried files were proved with
     carried: Collection[str] = ()  # files that are the parent's own
     ann_recall: float | None = None  # as measured when the base was written
-    changes: IndexChanges | None = None  # against the parent, whose catalog and indexes were found to agree
+    # against the parent, whose catalog and indexes were found to agree
+    changes: IndexChanges | None = None
 
     def results(self, workers: Workers) -> list[CheckResult]:
-        """The outcome of every check of CHECKS, in that order; `workers` prove where there is much to prove."""
+        """The outcome of every check of CHECKS, in that order; `workers` prove where there is much
+        to prove.
+        """
         catalog = CatalogReader(self.directory / CATALOG)
         try:
             counts = catalog.counts()
@@ -127,23 +172,32 @@ class Candidate:
             if not dense.has_ann(self.directory / "dense"):
                 held += "; no approximate index, for no question would ask it"
             elif f"dense/{dense.BASE_IDS}" in self.carried:
-                held += f"; the approximate index over {indexed} of them as in release {self.parent}"
+                held += (
+                    f"; the approximate index over {indexed} of them as in release {self.parent}"
+                )
             elif (count := self._ann_count()) != indexed:
                 wrong.append(f"approximate index: {count} vectors, expected {indexed}")
         return CheckResult("counts_agree", not wrong, "; ".join(wrong) or held)
 
     def _ann_count(self) -> int:
-        index: DenseIndex = build("dense_index", self.strategy.dense.provider, self.strategy.dense.options)
+        index: DenseIndex = build(
+            "dense_index", self.strategy.dense.provider, self.strategy.dense.options
+        )
         reader = index.open(self.directory / "dense" / dense.ANN_DIRECTORY)
         try:
             return reader.count()
         finally:
             reader.close()
 
-    def _embeddings_complete(self, catalog: CatalogReader, counts: Mapping[str, int]) -> CheckResult:
+    def _embeddings_complete(
+        self, catalog: CatalogReader, counts: Mapping[str, int]
+    ) -> CheckResult:
         if not self.strategy.builds_dense:
             return CheckResult("embeddings_complete", True, "the strategy builds no vectors")
-        details = f"{counts['dense']} embedded, {counts['failed_embed']} failed, {counts['no_text']} without text"
+        details = (
+            f"{counts['dense']} embedded, {counts['failed_embed']} failed, {counts['no_text']}"
+            " without text"
+        )
         if counts["failed_embed"]:
             details += f": {', '.join(sorted(catalog.versions_with('failed_embed'))[:_SHOWN])}"
         return CheckResult("embeddings_complete", not counts["failed_embed"], details)
@@ -152,29 +206,59 @@ class Candidate:
         if not self.strategy.builds_dense:
             return CheckResult("vectors_valid", True, "the strategy builds no vectors")
         parts = dense.read_parts(self.directory / "dense")
-        bad, details = _bad_rows(parts.fresh_ids, parts.fresh), f"{parts.count()} vectors of length 1"
+        bad, details = (
+            _bad_rows(parts.fresh_ids, parts.fresh),
+            f"{parts.count()} vectors of length 1",
+        )
         if f"dense/{dense.BASE}" in self.carried:
-            details = f"{len(parts.fresh_ids)} vectors of length 1, {len(parts.ids)} in the file that was proved with release {self.parent}"
+            details = (
+                f"{len(parts.fresh_ids)} vectors of length 1, {len(parts.ids)} in the file that was"
+                f" proved with release {self.parent}"
+            )
         else:
-            bad += [chunk_id for chunk_id in _bad_rows(parts.ids, parts.base) if chunk_id not in parts.gone]
-        details = f"{len(bad)} vectors are not of length 1: {', '.join(bad[:_SHOWN])}" if bad else details
+            bad += [
+                chunk_id
+                for chunk_id in _bad_rows(parts.ids, parts.base)
+                if chunk_id not in parts.gone
+            ]
+        details = (
+            f"{len(bad)} vectors are not of length 1: {', '.join(bad[:_SHOWN])}" if bad else details
+        )
         return CheckResult("vectors_valid", not bad, details)
 
     def _ann_recall(self) -> CheckResult:
-        """Never a failure: an index that misses too much is not asked (`retrieval.ann_recall`), and scans miss nothing."""
+        """Never a failure: an index that misses too much is not asked (`retrieval.ann_recall`), and
+        scans miss nothing.
+        """
         if not self.strategy.builds_dense:
             return CheckResult("ann_recall", True, "the strategy builds no vectors")
         if not dense.has_ann(self.directory / "dense"):
-            return CheckResult("ann_recall", True, "no approximate index: every question scans exactly")
+            return CheckResult(
+                "ann_recall", True, "no approximate index: every question scans exactly"
+            )
         if self.ann_recall is None:
-            return CheckResult("ann_recall", True, f"fewer than {dense.MEASURED_ROWS} vectors: scans are exact and fast")
+            return CheckResult(
+                "ann_recall",
+                True,
+                f"fewer than {dense.MEASURED_ROWS} vectors: scans are exact and fast",
+            )
         floor = self.strategy.retrieval.ann_recall
-        low = f"; below {floor:g} (retrieval.ann_recall), so questions scan exactly" if self.ann_recall < floor else ""
-        return CheckResult("ann_recall", True, f"recall@10 {self.ann_recall:.3f} against exact scans, over 50 stored vectors{low}")
+        low = (
+            f"; below {floor:g} (retrieval.ann_recall), so questions scan exactly"
+            if self.ann_recall < floor
+            else ""
+        )
+        return CheckResult(
+            "ann_recall",
+            True,
+            f"recall@10 {self.ann_recall:.3f} against exact scans, over 50 stored vectors{low}",
+        )
 
     def _versions_complete(self, catalog: CatalogReader) -> CheckResult:
         (held, documents), live = catalog.version_ids(), set(self.live)
-        wrong = [f"missing {item}" for item in sorted(live - held)] + [f"not live {item}" for item in sorted(held - live)]
+        wrong = [f"missing {item}" for item in sorted(live - held)] + [
+            f"not live {item}" for item in sorted(held - live)
+        ]
         wrong += [f"document without version {item}" for item in sorted(documents - held)]
         details = "; ".join(wrong[:_SHOWN]) if wrong else f"{len(held)} live versions"
         return CheckResult("versions_complete", not wrong, details)
@@ -182,23 +266,44 @@ class Candidate:
     def _provenance_proved(self, workers: Workers) -> CheckResult:
         failures: list[VerifyFailure] = []
         chunks = edited = 0
-        tasks = [(self.directory / CATALOG, self.store, self.strategy, self.profiles, share) for share in shared_out(self.to_prove)]
+        tasks = [
+            (self.directory / CATALOG, self.store, self.strategy, self.profiles, share)
+            for share in shared_out(self.to_prove)
+        ]
         for found, checked, changed in workers.map(_prove, tasks):
             failures += found
             chunks += checked
             edited += changed
-        shown = "; ".join(f"{item.source_uri} {item.chunk_id}: {item.reason}" for item in failures[:_SHOWN])
-        details = f"{len(failures)} chunks not proved: {shown}" if failures else f"{chunks} chunks of {len(self.to_prove)} new versions"
-        details += f"; {edited} of them edited by hand, proved are the texts they were edited from" if edited and not failures else ""
+        shown = "; ".join(
+            f"{item.source_uri} {item.chunk_id}: {item.reason}" for item in failures[:_SHOWN]
+        )
+        details = (
+            f"{len(failures)} chunks not proved: {shown}"
+            if failures
+            else f"{chunks} chunks of {len(self.to_prove)} new versions"
+        )
+        details += (
+            f"; {edited} of them edited by hand, proved are the texts they were edited from"
+            if edited and not failures
+            else ""
+        )
         return CheckResult("provenance_proved", not failures, details)
 
     def _files_intact(self) -> CheckResult:
         wrong = [name for name in self.files if not (self.directory / name).is_file()]
-        return CheckResult("files_intact", not wrong, f"missing {wrong[:_SHOWN]}" if wrong else f"{len(self.files)} files")
+        return CheckResult(
+            "files_intact",
+            not wrong,
+            f"missing {wrong[:_SHOWN]}" if wrong else f"{len(self.files)} files",
+        )
 
 
-def _prove(task: tuple[Path, Store, Strategy, Mapping[str, str], Sequence[Version]]) -> tuple[list[VerifyFailure], int, int]:
-    """(what could not be proved, how many chunks were checked, how many are edited) of some versions; a task for `Workers`."""
+def _prove(
+    task: tuple[Path, Store, Strategy, Mapping[str, str], Sequence[Version]],
+) -> tuple[list[VerifyFailure], int, int]:
+    """(what could not be proved, how many chunks were checked, how many are edited) of some
+    versions; a task for `Workers`.
+    """
     path, store, strategy, profiles, versions = task
     failures: list[VerifyFailure] = []
     checked = edited = 0
@@ -211,10 +316,14 @@ def _prove(task: tuple[Path, Store, Strategy, Mapping[str, str], Sequence[Versio
     return failures, checked, edited
 
 
-def index_differences(directory: Path, strategy: Strategy, catalog: CatalogReader, changes: IndexChanges | None = None) -> list[str]:
-    """How the chunks of the word index and the vectors of a release are not those that its catalog names; empty when they are.
+def index_differences(
+    directory: Path, strategy: Strategy, catalog: CatalogReader, changes: IndexChanges | None = None
+) -> list[str]:
+    """How the chunks of the word index and the vectors of a release are not those that its catalog
+    names; empty when they are.
 
-    With the `changes` against a parent that was looked at in full, the chunks of these are looked for, and all are counted.
+    With the `changes` against a parent that was looked at in full, the chunks of these are looked
+    for, and all are counted.
     """
     wrong: list[str] = []
     in_lexical, in_dense = catalog.indexed_ids() if changes is None else changes.got
@@ -222,26 +331,44 @@ def index_differences(directory: Path, strategy: Strategy, catalog: CatalogReade
     if strategy.builds_lexical:
         reader = lexical.open_reader(strategy.lexical, directory / "lexical")
         found = reader.ids(None if changes is None else changes.asked[0])
-        wrong += _difference("word index", in_lexical, found, reader.count(), len(found) if changes is None else counts["lexical"])
+        wrong += _difference(
+            "word index",
+            in_lexical,
+            found,
+            reader.count(),
+            len(found) if changes is None else counts["lexical"],
+        )
     if strategy.builds_dense:
         parts = dense.read_parts(directory / "dense")
         ids = [chunk_id for chunk_id in parts.ids if chunk_id not in parts.gone] + parts.fresh_ids
         found = set(ids) if changes is None else changes.asked[1].intersection(ids)
-        wrong += _difference("vectors", in_dense, found, len(ids), len(found) if changes is None else counts["dense"])
+        wrong += _difference(
+            "vectors", in_dense, found, len(ids), len(found) if changes is None else counts["dense"]
+        )
     return wrong
 
 
 def release_files(
     directory: Path, strategy: Strategy, parent: Path | None, parent_hashes: Mapping[str, str]
 ) -> tuple[dict[str, str], list[str]]:
-    """Relative paths of the files that readers never write: with their sha256 those that are the parent's own, and the others."""
+    """Relative paths of the files that readers never write: with their sha256 those that are the
+    parent's own, and the others.
+    """
     rewritten = dense.rewritten_on_open(strategy.dense)
     carried: dict[str, str] = {}
     fresh: list[str] = []
     for name in files_below(directory):
-        if name.endswith(".lock") or name.rpartition("/")[2] in rewritten or name == "manifest.json":
+        if (
+            name.endswith(".lock")
+            or name.rpartition("/")[2] in rewritten
+            or name == "manifest.json"
+        ):
             continue
-        if parent is not None and name in parent_hashes and _is_same(directory / name, parent / name):
+        if (
+            parent is not None
+            and name in parent_hashes
+            and _is_same(directory / name, parent / name)
+        ):
             carried[name] = parent_hashes[name]
         else:
             fresh.append(name)
@@ -258,7 +385,9 @@ def _is_same(path: Path, other: Path) -> bool:
 def hash_files(directory: Path, names: Sequence[str]) -> dict[str, str]:
     """sha256 by relative path of files that are flushed to disk first."""
     with ThreadPoolExecutor() as pool:  # hashing and flushing release the interpreter lock
-        return dict(zip(names, pool.map(lambda name: _flushed_sha256(directory / name), names), strict=True))
+        return dict(
+            zip(names, pool.map(lambda name: _flushed_sha256(directory / name), names), strict=True)
+        )
 
 
 def _flushed_sha256(path: Path) -> str:
@@ -269,7 +398,11 @@ def _flushed_sha256(path: Path) -> str:
 
 def changed_files(directory: Path, files: Mapping[str, str]) -> list[str]:
     """Names of the files that are gone or no longer have their recorded sha256."""
-    return [name for name, expected in files.items() if not (directory / name).is_file() or sha256_file(directory / name) != expected]
+    return [
+        name
+        for name, expected in files.items()
+        if not (directory / name).is_file() or sha256_file(directory / name) != expected
+    ]
 
 
 def _bad_rows(ids: Sequence[str], matrix: Vectors) -> list[str]:
@@ -282,7 +415,9 @@ def _bad_rows(ids: Sequence[str], matrix: Vectors) -> list[str]:
     return bad
 
 
-def _difference(what: str, expected: set[str], found: set[str], count: int, named: int) -> list[str]:
+def _difference(
+    what: str, expected: set[str], found: set[str], count: int, named: int
+) -> list[str]:
     wrong = []
     if lost := expected - found:
         wrong.append(f"{what}: {len(lost)} chunks missing, e.g. {min(lost)}")

@@ -1,10 +1,13 @@
-"""Deleting a document or a version: hidden at once from every reader, then released without it, then, if asked, purged.
+"""Deleting a document or a version: hidden at once from every reader, then released without it,
+then, if asked, purged.
 
-The tombstone comes first: from its transaction on every running server and every older release hides what it names (seed 000 E-9, E-11).
-What the deletion takes is recorded by hashes and ids before anything is purged, so that the proof can count afterwards.
+The tombstone comes first: from its transaction on every running server and every older release
+hides what it names (seed 000 E-9, E-11). What the deletion takes is recorded by hashes and ids
+before anything is purged, so that the proof can count afterwards.
 
 
-The proof of a deletion: how much of a document every store still holds, counted by the hashes and ids that the deletion recorded.
+The proof of a deletion: how much of a document every store still holds, counted by the hashes and
+ids that the deletion recorded.
 """
 
 from __future__ import annotations
@@ -30,7 +33,13 @@ from rag_platform.protocols import DenseIndex
 from rag_platform.registry import build
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.manifest import Manifest
-from rag_platform.releases.stored_artifacts import Belongings, Record, of_versions, read_record, write_record
+from rag_platform.releases.stored_artifacts import (
+    Belongings,
+    Record,
+    of_versions,
+    read_record,
+    write_record,
+)
 from rag_platform.storage.store import Store, read_json
 
 MODES = ("soft", "hard")
@@ -65,26 +74,58 @@ class Planned:
     @property
     def dropped(self) -> tuple[str, ...]:
         """The releases whose files go, newest first."""
-        return tuple(manifest.release_id for manifest in self.holding) if self.mode == "hard" else ()
+        return (
+            tuple(manifest.release_id for manifest in self.holding) if self.mode == "hard" else ()
+        )
 
     def data(self) -> Json:
         """What is asked about, as `markdown` to read and in parts."""
-        what = f"version {self.version_id} of {self.document.source_uri}" if self.version_id else f"document {self.document.source_uri}"
-        lines = [f"{what} ({self.document.doc_id}) will be deleted ({self.mode}): no reader shows it from then on, nor after a rollback."]
-        lines.append(f"It has {_counted(self.affected)}." if any(self.affected.values()) else "It has no data.")
+        what = (
+            f"version {self.version_id} of {self.document.source_uri}"
+            if self.version_id
+            else f"document {self.document.source_uri}"
+        )
+        lines = [
+            f"{what} ({self.document.doc_id}) will be deleted ({self.mode}): no reader shows it"
+            " from then on, nor after a rollback."
+        ]
+        lines.append(
+            f"It has {_counted(self.affected)}."
+            if any(self.affected.values())
+            else "It has no data."
+        )
         if self.mode == "soft":
-            lines.append("Its data and every release stay until retention ends; ingesting the file again brings it back.")
+            lines.append(
+                "Its data and every release stay until retention ends; ingesting the file again"
+                " brings it back."
+            )
         else:
-            lines.append("Its data is purged from every store, the ledger, drafts, logs and Dagster's events; that cannot be undone.")
+            lines.append(
+                "Its data is purged from every store, the ledger, drafts, logs and Dagster's"
+                " events; that cannot be undone."
+            )
             if self.dropped:
-                lines.append(f"Releases that are dropped, for they hold it: {', '.join(self.dropped)}.")
+                lines.append(
+                    f"Releases that are dropped, for they hold it: {', '.join(self.dropped)}."
+                )
             if self.pinned:
                 lines.append(f"Pinned among them: {', '.join(self.pinned)}.")
-            before = f"to {', '.join(self.staying)}" if self.staying else "no more, until a later release follows"
+            before = (
+                f"to {', '.join(self.staying)}"
+                if self.staying
+                else "no more, until a later release follows"
+            )
             lines.append(f"Rolling back is possible {before}.")
-        return {"markdown": "\n".join(lines), "doc_id": self.document.doc_id, "version_ids": [v.version_id for v in self.versions],
-                "mode": self.mode, "affected": self.affected, "drops": list(self.dropped), "pinned": list(self.pinned),
-                "rollback": list(self.staying)}  # fmt: skip
+        return {
+            "markdown": "\n".join(lines),
+            "doc_id": self.document.doc_id,
+            "version_ids": [v.version_id for v in self.versions],
+            "mode": self.mode,
+            "affected": self.affected,
+            "drops": list(self.dropped),
+            "pinned": list(self.pinned),
+            "rollback": list(self.staying),
+        }
 
 
 def plan_delete(
@@ -100,8 +141,9 @@ def plan_delete(
 ) -> Planned:
     """What deleting a document, or one version of it, would take; nothing is changed.
 
-    Names are those of `documents.naming`. Raises NotFoundError for what is unknown, InputError for what is deleted already, ReleaseError
-    `pinned_releases` for a hard deletion of what pinned releases hold, unless by `force`.
+    Names are those of `documents.naming`. Raises NotFoundError for what is unknown, InputError for
+    what is deleted already, ReleaseError `pinned_releases` for a hard deletion of what pinned
+    releases hold, unless by `force`.
     """
     if mode not in MODES:
         raise InputError(f"unknown mode {mode!r}; known: {', '.join(MODES)}", code="bad_mode")
@@ -118,13 +160,24 @@ def plan_delete(
     pinned = tuple(manifest.release_id for manifest in holding if manifest.release_id in kept)
     if mode == "hard" and pinned and not force:
         raise ReleaseError(
-            f"{len(pinned)} pinned releases hold it: {', '.join(sorted(pinned))}; unpin them, or delete with --force, which drops them",
-            code="pinned_releases", releases=sorted(pinned),
-        )  # fmt: skip
+            f"{len(pinned)} pinned releases hold it: {', '.join(sorted(pinned))}; unpin them, or"
+            " delete with --force, which drops them",
+            code="pinned_releases",
+            releases=sorted(pinned),
+        )
     others = {manifest.release_id for manifest in holding}
-    staying = tuple(m.release_id for m in releases.list_releases(store, namespace) if m.release_id not in others)
-    affected = {"versions": len(versions), "releases": len(holding), **_rows(store, holding, version_ids), **_sizes(held)}
-    return Planned(document, tuple(versions), version_id, mode, held, tuple(holding), pinned, staying, affected)
+    staying = tuple(
+        m.release_id for m in releases.list_releases(store, namespace) if m.release_id not in others
+    )
+    affected = {
+        "versions": len(versions),
+        "releases": len(holding),
+        **_rows(store, holding, version_ids),
+        **_sizes(held),
+    }
+    return Planned(
+        document, tuple(versions), version_id, mode, held, tuple(holding), pinned, staying, affected
+    )
 
 
 def start_delete(
@@ -138,11 +191,22 @@ def start_delete(
     store: Store,
     ledger: Ledger,
 ) -> Started:
-    """Hide a document, or one version of it, from now on, and launch the job that releases without it and, if `hard`, purges its data.
+    """Hide a document, or one version of it, from now on, and launch the job that releases without
+    it and, if `hard`, purges its data.
 
-    `soft` keeps the data until retention ends; a hard deletion that was interrupted is taken up again. Raises as `plan_delete`.
+    `soft` keeps the data until retention ends; a hard deletion that was interrupted is taken up
+    again. Raises as `plan_delete`.
     """
-    planned = plan_delete(namespace, doc, version, mode=mode, force=force, settings=settings, store=store, ledger=ledger)
+    planned = plan_delete(
+        namespace,
+        doc,
+        version,
+        mode=mode,
+        force=force,
+        settings=settings,
+        store=store,
+        ledger=ledger,
+    )
     document, version_id, affected = planned.document, planned.version_id, planned.affected
     doc_id, version_ids = document.doc_id, tuple(one.version_id for one in planned.versions)
     was_live = document.live_version in version_ids
@@ -150,10 +214,20 @@ def start_delete(
         tracing.trace("ingestion", logs_dir=store.logs_dir, namespace=namespace) as trace,
         tracing.span("stage.delete", provider_type="ledger", provider_id="tombstone") as span,
     ):
-        stone = _in_force(document, version_id, mode, ledger) or ledger.delete(namespace, doc_id, version_id, mode)
+        stone = _in_force(document, version_id, mode, ledger) or ledger.delete(
+            namespace, doc_id, version_id, mode
+        )
         recorded(stone, planned.held, settings=settings, store=store, ledger=ledger)
         span.set(doc_id=doc_id, mode=mode, **affected)
-        tracing.event("document.deleted", {"doc_id": doc_id, "version_ids": list(version_ids), "mode": mode, "affected": affected})
+        tracing.event(
+            "document.deleted",
+            {
+                "doc_id": doc_id,
+                "version_ids": list(version_ids),
+                "mode": mode,
+                "affected": affected,
+            },
+        )
     args = {
         "doc_id": doc_id,
         "version_id": version_id,
@@ -167,13 +241,22 @@ def start_delete(
         "release": bool(planned.holding) or was_live,
         "full": mode == "hard",
     }
-    job = ledger.add_job("delete", namespace, args, [JobItem(document.source_uri, doc_id, version_id or "", "delete")])
+    job = ledger.add_job(
+        "delete",
+        namespace,
+        args,
+        [JobItem(document.source_uri, doc_id, version_id or "", "delete")],
+    )
     ledger.update_job(job.job_id, trace_id=trace.trace_id)
     return Started(stone, document, version_ids, affected, job, jobs.launch(job, settings, store))
 
 
-def _in_force(document: Document, version_id: str | None, mode: str, ledger: Ledger) -> Tombstone | None:
-    """The tombstone of a hard deletion that is asked for again, None where a new one is due. Raises InputError `already_deleted`."""
+def _in_force(
+    document: Document, version_id: str | None, mode: str, ledger: Ledger
+) -> Tombstone | None:
+    """The tombstone of a hard deletion that is asked for again, None where a new one is due. Raises
+    InputError `already_deleted`.
+    """
     named = [
         stone
         for stone in ledger.tombstones(document.namespace)
@@ -184,13 +267,23 @@ def _in_force(document: Document, version_id: str | None, mode: str, ledger: Led
         return hard[-1] if hard else None
     if named:
         what = f"version {version_id}" if version_id else f"document {document.doc_id}"
-        remedy = "it is purged" if hard else "its data stays until retention ends; `--mode hard` purges it now"
-        raise InputError(f"{what} was deleted on {named[-1].created_at}; {remedy}", code="already_deleted")
+        remedy = (
+            "it is purged"
+            if hard
+            else "its data stays until retention ends; `--mode hard` purges it now"
+        )
+        raise InputError(
+            f"{what} was deleted on {named[-1].created_at}; {remedy}", code="already_deleted"
+        )
     return None
 
 
-def releases_holding(store: Store, namespace: str, version_ids: Iterable[str], chunk_ids: Collection[str]) -> list[Manifest]:
-    """The finished releases that hold any of the versions, or in whose files vectors of the chunks linger; newest first."""
+def releases_holding(
+    store: Store, namespace: str, version_ids: Iterable[str], chunk_ids: Collection[str]
+) -> list[Manifest]:
+    """The finished releases that hold any of the versions, or in whose files vectors of the chunks
+    linger; newest first.
+    """
     wanted = set(version_ids)
     return [
         manifest
@@ -200,41 +293,73 @@ def releases_holding(store: Store, namespace: str, version_ids: Iterable[str], c
 
 
 def lingering(store: Store, manifest: Manifest, chunk_ids: Collection[str]) -> set[str]:
-    """Those of the chunks of which a file of the release holds a vector, live or not; releases share the files that they do not change."""
+    """Those of the chunks of which a file of the release holds a vector, live or not; releases
+    share the files that they do not change.
+    """
     if manifest.embedder is None or not chunk_ids:
         return set()
-    return dense.stored_ids(store.release_dir(manifest.namespace, manifest.release_id) / "dense").intersection(chunk_ids)
+    return dense.stored_ids(
+        store.release_dir(manifest.namespace, manifest.release_id) / "dense"
+    ).intersection(chunk_ids)
 
 
 def recorded(
-    stone: Tombstone, held: Belongings | None = None, *, settings: Settings, store: Store, ledger: Ledger, write: bool = True
+    stone: Tombstone,
+    held: Belongings | None = None,
+    *,
+    settings: Settings,
+    store: Store,
+    ledger: Ledger,
+    write: bool = True,
 ) -> Record:
-    """The record of a deletion, made of what is held, or of what is found now, where there is none yet."""
+    """The record of a deletion, made of what is held, or of what is found now, where there is none
+    yet.
+    """
     if (known := read_record(store, stone.namespace, stone.sequence)) is not None:
         return known
-    versions = [v for v in ledger.versions(stone.namespace, stone.doc_id) if stone.version_id in (None, v.version_id)]
+    versions = [
+        v
+        for v in ledger.versions(stone.namespace, stone.doc_id)
+        if stone.version_id in (None, v.version_id)
+    ]
     held = held or _belongings(stone.namespace, versions, settings, store, ledger)
     ids = tuple(version.version_id for version in versions)
-    record = Record(stone.sequence, stone.namespace, stone.doc_id, ids, stone.mode, stone.created_at, held)
+    record = Record(
+        stone.sequence, stone.namespace, stone.doc_id, ids, stone.mode, stone.created_at, held
+    )
     if write:
         write_record(store, record)
     return record
 
 
-def _belongings(namespace: str, versions: Sequence[Version], settings: Settings, store: Store, ledger: Ledger) -> Belongings:
-    """What the versions of one document have, by their stage files, by the releases, and by what earlier deletions of it recorded."""
+def _belongings(
+    namespace: str, versions: Sequence[Version], settings: Settings, store: Store, ledger: Ledger
+) -> Belongings:
+    """What the versions of one document have, by their stage files, by the releases, and by what
+    earlier deletions of it recorded.
+    """
     manifests = releases.list_releases(store, namespace)
-    held = of_versions(store, versions, strategies=strategies_of(namespace, settings, ledger, manifests))
+    held = of_versions(
+        store, versions, strategies=strategies_of(namespace, settings, ledger, manifests)
+    )
     for manifest in manifests:
         held |= of_release(store, manifest, [version.version_id for version in versions])
     for stone in ledger.tombstones(namespace, since=0):
-        if versions and stone.doc_id == versions[0].doc_id and (record := read_record(store, namespace, stone.sequence)) is not None:
+        if (
+            versions
+            and stone.doc_id == versions[0].doc_id
+            and (record := read_record(store, namespace, stone.sequence)) is not None
+        ):
             held |= record.belongings
     return held
 
 
-def strategies_of(namespace: str, settings: Settings, ledger: Ledger, manifests: Iterable[Manifest]) -> list[Strategy]:
-    """The namespace's strategy as it is now, first, and those that its releases were built with, each once."""
+def strategies_of(
+    namespace: str, settings: Settings, ledger: Ledger, manifests: Iterable[Manifest]
+) -> list[Strategy]:
+    """The namespace's strategy as it is now, first, and those that its releases were built with,
+    each once.
+    """
     found = [load_strategy(settings, ledger.namespaces().get(namespace))]
     for manifest in manifests:
         strategy = Strategy.model_validate(manifest.strategy_config)
@@ -244,28 +369,42 @@ def strategies_of(namespace: str, settings: Settings, ledger: Ledger, manifests:
 
 
 def of_release(store: Store, manifest: Manifest, version_ids: Sequence[str]) -> Belongings:
-    """What a release holds of versions; its chunks may be older than the stage files that are left."""
-    catalog = CatalogReader(store.release_dir(manifest.namespace, manifest.release_id) / "catalog.sqlite")
+    """What a release holds of versions; its chunks may be older than the stage files that are
+    left.
+    """
+    catalog = CatalogReader(
+        store.release_dir(manifest.namespace, manifest.release_id) / "catalog.sqlite"
+    )
     try:
         inside = [version_id for version_id in version_ids if version_id in manifest.versions]
-        entries = [entry for version_id in inside for entry in catalog.entries_of_version(version_id)]
+        entries = [
+            entry for version_id in inside for entry in catalog.entries_of_version(version_id)
+        ]
         texts = [text for version_id in inside for text in catalog.media_texts(version_id)]
         return Belongings(
             chunk_ids=frozenset(entry.chunk.chunk_id for entry in entries),
             content_hashes=frozenset(entry.content_hash for entry in entries) - {""},
-            asset_ids=frozenset(asset_id for entry in entries for asset_id in entry.chunk.asset_ids),
+            asset_ids=frozenset(
+                asset_id for entry in entries for asset_id in entry.chunk.asset_ids
+            ),
             context_hashes=frozenset(text.context_hash for text in texts) - {""},
         )
     finally:
         catalog.close()
 
 
-def _rows(store: Store, manifests: Iterable[Manifest], version_ids: Sequence[str]) -> dict[str, int]:
+def _rows(
+    store: Store, manifests: Iterable[Manifest], version_ids: Sequence[str]
+) -> dict[str, int]:
     """How many rows of versions the stores of releases hold."""
     counts = {"catalog": 0, "lexical": 0, "vectors": 0}
     for manifest in manifests:
-        catalog = CatalogReader(store.release_dir(manifest.namespace, manifest.release_id) / "catalog.sqlite")
-        for entry in (entry for version_id in version_ids for entry in catalog.entries_of_version(version_id)):
+        catalog = CatalogReader(
+            store.release_dir(manifest.namespace, manifest.release_id) / "catalog.sqlite"
+        )
+        for entry in (
+            entry for version_id in version_ids for entry in catalog.entries_of_version(version_id)
+        ):
             counts["catalog"] += 1
             counts["lexical"] += entry.indexed[0]
             counts["vectors"] += entry.indexed[1]
@@ -274,8 +413,15 @@ def _rows(store: Store, manifests: Iterable[Manifest], version_ids: Sequence[str
 
 
 def _sizes(held: Belongings) -> dict[str, int]:
-    names = {"file_sha256s": "raw", "chunk_ids": "chunks", "content_hashes": "embeddings", "asset_ids": "media"}
-    return {names[f.name]: len(getattr(held, f.name)) for f in fields(Belongings) if f.name in names}
+    names = {
+        "file_sha256s": "raw",
+        "chunk_ids": "chunks",
+        "content_hashes": "embeddings",
+        "asset_ids": "media",
+    }
+    return {
+        names[f.name]: len(getattr(held, f.name)) for f in fields(Belongings) if f.name in names
+    }
 
 
 def _counted(affected: dict[str, int]) -> str:
@@ -295,25 +441,36 @@ def delete_data(job: Job, *, store: Store) -> Json:
         "removed": job.result.get("removed", {}),
     }
     what = f"version {args['version_id']}" if args["version_id"] else f"document {args['doc_id']}"
-    lines = [f"{what} is deleted: no reader of namespace {job.namespace!r} shows it any more, nor will after a rollback."]
+    lines = [
+        f"{what} is deleted: no reader of namespace {job.namespace!r} shows it any more, nor will"
+        " after a rollback."
+    ]
     if args["version_id"] and args["was_live"]:
-        lines.append(f"The document has no live version until `rag docs live {args['doc_id']} VERSION` names another, or its file changes.")
+        lines.append(
+            f"The document has no live version until `rag docs live {args['doc_id']} VERSION` names"
+            " another, or its file changes."
+        )
     counted = _counted(args["affected"])
     lines.append(f"It had {counted}." if counted else "It had no data.")
     if args["mode"] == "soft":
         lines.append("Its data stays until retention ends; `--mode hard` purges it.")
     elif data["removed"]:
         bytes_ = sum(item["bytes"] for item in data["removed"].values())
-        lines.append(f"Purged: {bytes_:,} bytes. `rag gc --prove {args['doc_id']}` counts what is left.")
+        lines.append(
+            f"Purged: {bytes_:,} bytes. `rag gc --prove {args['doc_id']}` counts what is left."
+        )
     return {"markdown": "\n".join(lines), **data}
 
 
-Recorded = Callable[[Collection[str], redaction.Names], tuple[int, list[str]]]  # how many records are left, what could not be looked into
+# how many records are left, what could not be looked into
+Recorded = Callable[[Collection[str], redaction.Names], tuple[int, list[str]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What is left of a document, by store; `shared` counts what is left because other documents have the same bytes or text."""
+    """What is left of a document, by store; `shared` counts what is left because other documents
+    have the same bytes or text.
+    """
 
     doc_id: str
     remaining: dict[str, int]
@@ -328,11 +485,28 @@ class Proof:
     def data(self) -> Json:
         """The `gc --prove` payload of the public contract."""
         left = [f"- {name}: {count:,}" for name, count in self.remaining.items() if count]
-        lines = [f"{self.total:,} of {self.doc_id} left" if left else f"nothing of {self.doc_id} is left in any store", *left]
-        lines += [f"- shared with other documents: {count:,} {name}" for name, count in self.shared.items() if count]
+        lines = [
+            (
+                f"{self.total:,} of {self.doc_id} left"
+                if left
+                else f"nothing of {self.doc_id} is left in any store"
+            ),
+            *left,
+        ]
+        lines += [
+            f"- shared with other documents: {count:,} {name}"
+            for name, count in self.shared.items()
+            if count
+        ]
         lines += [f"- not looked into: {reason}" for reason in self.open]
-        return {"markdown": "\n".join(lines), "doc_id": self.doc_id, "remaining": self.remaining, "total": self.total,
-                "shared": self.shared, "not_looked_into": list(self.open)}  # fmt: skip
+        return {
+            "markdown": "\n".join(lines),
+            "doc_id": self.doc_id,
+            "remaining": self.remaining,
+            "total": self.total,
+            "shared": self.shared,
+            "not_looked_into": list(self.open),
+        }
 
 
 def prove(
@@ -349,9 +523,10 @@ def prove(
 ) -> Proof:
     """What every store still holds of a document, or of one version; nothing is changed.
 
-    Counted is what deletions recorded and what is found now, less what versions of other documents (or, for a version, other versions of
-    its own) need too. `partitions` are the keys of Dagster, `recorded` counts what it recorded under keys or about names, `unreached` says
-    what nobody could open. Raises NotFoundError for an unknown document.
+    Counted is what deletions recorded and what is found now, less what versions of other documents
+    (or, for a version, other versions of its own) need too. `partitions` are the keys of Dagster,
+    `recorded` counts what it recorded under keys or about names, `unreached` says what nobody could
+    open. Raises NotFoundError for an unknown document.
     """
     document = named_document(ledger, namespace, doc)
     mine = ledger.versions(namespace, document.doc_id)
@@ -391,19 +566,63 @@ def prove(
         "ledger_backups": len(store.ledger_backups()) if document.status == "deleted" else 0,
         "other_files": others,
     }
-    return Proof(doc_id, remaining, {name: count for name, count in work.shared.items() if count}, tuple(work.open))
+    return Proof(
+        doc_id,
+        remaining,
+        {name: count for name, count in work.shared.items() if count},
+        tuple(work.open),
+    )
 
 
 def _other_files(store: Store, names: redaction.Names) -> tuple[int, list[str]]:
-    """How many files that are not ours name the document, and those that are packed in a way that is not looked into."""
-    ours = {"raw", "facts", "versions", "media", "cache", "releases", "deletions", "logs", "spool", "inbox", "dagster"}
-    strange = [path for path in sorted(store.home.iterdir()) if path.name not in ours and not path.name.startswith((".", "ledger"))]
-    files = [file for path in strange for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file()]
+    """How many files that are not ours name the document, and those that are packed in a way that
+    is not looked into.
+    """
+    ours = {
+        "raw",
+        "facts",
+        "versions",
+        "media",
+        "cache",
+        "releases",
+        "deletions",
+        "logs",
+        "spool",
+        "inbox",
+        "dagster",
+    }
+    strange = [
+        path
+        for path in sorted(store.home.iterdir())
+        if path.name not in ours and not path.name.startswith((".", "ledger"))
+    ]
+    files = [
+        file
+        for path in strange
+        for file in ([path] if path.is_file() else path.rglob("*"))
+        if file.is_file()
+    ]
     unfinished = len([path for path in store.spool_dir.rglob("*") if path.is_file()])
-    begun = [path for path in store.area("releases").glob("*/*/") if path.name.startswith(".") or not (path / "manifest.json").is_file()]
-    packed = [f"release {path.name} of {path.parent.name} is unfinished: `rag gc` removes it when nobody builds it" for path in begun]
-    packed += [f"{unfinished} unfinished files in spool/: `rag gc` removes those that nobody writes"] if unfinished else []
-    packed += [f"{path.relative_to(store.home)} is packed" for folder in (store.logs_dir, *strange) for path in redaction.opaque(folder)]
+    begun = [
+        path
+        for path in store.area("releases").glob("*/*/")
+        if path.name.startswith(".") or not (path / "manifest.json").is_file()
+    ]
+    packed = [
+        f"release {path.name} of {path.parent.name} is unfinished: `rag gc` removes it when nobody"
+        " builds it"
+        for path in begun
+    ]
+    packed += (
+        [f"{unfinished} unfinished files in spool/: `rag gc` removes those that nobody writes"]
+        if unfinished
+        else []
+    )
+    packed += [
+        f"{path.relative_to(store.home)} is packed"
+        for folder in (store.logs_dir, *strange)
+        for path in redaction.opaque(folder)
+    ]
     return sum(names.stand_in(path.read_bytes()) for path in files), packed
 
 
@@ -416,7 +635,15 @@ def _files(store: Store, version: Version) -> int:
 class _Count:
     """One proof under way."""
 
-    def __init__(self, document: Document, mine: list[Version], own: Belongings, settings: Settings, store: Store, ledger: Ledger) -> None:
+    def __init__(
+        self,
+        document: Document,
+        mine: list[Version],
+        own: Belongings,
+        settings: Settings,
+        store: Store,
+        ledger: Ledger,
+    ) -> None:
         self.document, self.mine, self.own = document, mine, own
         self.settings, self.store, self.ledger = settings, store, ledger
         self.shared: dict[str, int] = {}
@@ -427,20 +654,35 @@ class _Count:
         """How many of the found hashes are the document's alone; the others are told as shared."""
         if not found:
             return 0
-        names = {"file_sha256s": "raw", "content_hashes": "embeddings", "asset_ids": "media", "context_hashes": "media_texts",
-                 "description_keys": "descriptions"}  # fmt: skip
+        names = {
+            "file_sha256s": "raw",
+            "content_hashes": "embeddings",
+            "asset_ids": "media",
+            "context_hashes": "media_texts",
+            "description_keys": "descriptions",
+        }
         alone = set(found) - getattr(self.others(), kind)
         self.shared[names[kind]] = len(found) - len(alone)
         return len(alone)
 
     def others(self) -> Belongings:
-        """What all other versions in the ledger have; read when first needed, for it takes a look at every one of them."""
+        """What all other versions in the ledger have; read when first needed, for it takes a look
+        at every one of them.
+        """
         if self._others is None:
             mine = {version.version_id for version in self.mine}
             found = Belongings()
             for namespace in self.ledger.namespaces():
-                versions = [v for v in self.ledger.versions(namespace) if v.version_id not in mine and v.status != "purged"]
-                found |= of_versions(self.store, versions, strategies=strategies_of(namespace, self.settings, self.ledger, ()))
+                versions = [
+                    v
+                    for v in self.ledger.versions(namespace)
+                    if v.version_id not in mine and v.status != "purged"
+                ]
+                found |= of_versions(
+                    self.store,
+                    versions,
+                    strategies=strategies_of(namespace, self.settings, self.ledger, ()),
+                )
             self._others = found
         return self._others
 
@@ -450,8 +692,15 @@ class _Count:
 
     def facts(self) -> int:
         """Folders of facts, less those of bytes that others have too."""
-        folders = {sha: list((self.store.area("facts") / sha[:2] / sha).glob("*")) for sha in self.own.file_sha256s}
-        alone = self.own.file_sha256s - self.others().file_sha256s if any(folders.values()) else frozenset()
+        folders = {
+            sha: list((self.store.area("facts") / sha[:2] / sha).glob("*"))
+            for sha in self.own.file_sha256s
+        }
+        alone = (
+            self.own.file_sha256s - self.others().file_sha256s
+            if any(folders.values())
+            else frozenset()
+        )
         self.shared["facts"] = sum(len(found) for sha, found in folders.items() if sha not in alone)
         return sum(len(folders[sha]) for sha in alone)
 
@@ -459,7 +708,9 @@ class _Count:
         """Rows of catalogs, word indexes and vector indexes of every release on disk."""
         counts = {"releases": 0, "catalog": 0, "lexical": 0, "vectors": 0, "ann": 0}
         ids = [version.version_id for version in self.mine]
-        chunks = self.own.chunk_ids - (self.others().chunk_ids if len(ids) < self._versions() else frozenset())
+        chunks = self.own.chunk_ids - (
+            self.others().chunk_ids if len(ids) < self._versions() else frozenset()
+        )
         for manifest in manifests:
             counts["releases"] += bool(manifest.versions.keys() & set(ids))
             counts["catalog"] += len(of_release(self.store, manifest, ids).chunk_ids)
@@ -467,7 +718,9 @@ class _Count:
             strategy = Strategy.model_validate(manifest.strategy_config)
             try:
                 if strategy.builds_lexical:
-                    counts["lexical"] += len(chunks & lexical.open_reader(strategy.lexical, directory / "lexical").ids())
+                    counts["lexical"] += len(
+                        chunks & lexical.open_reader(strategy.lexical, directory / "lexical").ids()
+                    )
                 if strategy.builds_dense:
                     counts["vectors"] += len(lingering(self.store, manifest, chunks))
                     counts["ann"] += len(chunks & self._ann(directory, strategy))
@@ -493,24 +746,40 @@ class _Count:
         if not self.store.embeddings_path.is_file():
             return set()
         with EmbeddingCache(self.store.embeddings_path) as cache:
-            return {content_hash for _, content_hash, _ in cache.entries() if content_hash in self.own.content_hashes}
+            return {
+                content_hash
+                for _, content_hash, _ in cache.entries()
+                if content_hash in self.own.content_hashes
+            }
 
     def media(self) -> set[str]:
         """Stored images."""
-        return {asset_id for asset_id in self.own.asset_ids if self.store.media_dir(asset_id).exists()}
+        return {
+            asset_id for asset_id in self.own.asset_ids if self.store.media_dir(asset_id).exists()
+        }
 
     def media_texts(self) -> set[str]:
         """Surroundings in which a stored image was described."""
-        texts = [path for asset_id in self.own.asset_ids for path in self.store.media_dir(asset_id).glob("texts/caption-*.json")]
+        texts = [
+            path
+            for asset_id in self.own.asset_ids
+            for path in self.store.media_dir(asset_id).glob("texts/caption-*.json")
+        ]
         return {read_json(path).get("context_hash", "") for path in texts} & self.own.context_hashes
 
     def descriptions(self) -> set[str]:
         """Kept answers of models about chunks."""
-        return set(self.own.description_keys & describing.known(self.store.descriptions_path).keys())
+        return set(
+            self.own.description_keys & describing.known(self.store.descriptions_path).keys()
+        )
 
     def names(self, *, whole: bool) -> redaction.Names:
         """How lines of logs and events name the document."""
-        words = [self.document.doc_id, self.document.source_uri] if whole else [version.version_id for version in self.mine]
+        words = (
+            [self.document.doc_id, self.document.source_uri]
+            if whole
+            else [version.version_id for version in self.mine]
+        )
         ids = self.own.chunk_ids | self.own.asset_ids
         if not whole or self.own.asset_ids:
             ids -= self.others().chunk_ids | self.others().asset_ids

@@ -1,7 +1,8 @@
 """Garbage collection: what no document, release or draft needs any more leaves every store.
 
-What goes is found by looking at the stores, not by a list, so a collection that was killed is finished by the next one. Whatever marks
-something as complete goes first: a folder is renamed before it is emptied, a version is called purged before its data is touched.
+What goes is found by looking at the stores, not by a list, so a collection that was killed is
+finished by the next one. Whatever marks something as complete goes first: a folder is renamed
+before it is emptied, a version is called purged before its data is touched.
 """
 
 from __future__ import annotations
@@ -30,18 +31,28 @@ from rag_platform.releases.deletion import lingering, recorded
 from rag_platform.releases.manifest import Manifest
 from rag_platform.releases.publishing import retain
 from rag_platform.releases.retention import condemned
-from rag_platform.releases.stored_artifacts import Record, edition_of, of_versions, profile_of, write_record
+from rag_platform.releases.stored_artifacts import (
+    Record,
+    edition_of,
+    of_versions,
+    profile_of,
+    write_record,
+)
 from rag_platform.storage.store import Store, directory_bytes, read_json
 
 OnProgress = Callable[[str, int, int], None]
 
 _TRASH = ".trash-"
-_TEMPORARY_SECONDS = 3600  # what was begun longer ago and has no name yet belongs to a process that died
-GRACE_SECONDS = 2.0  # a query that began before the pointer moved may still open files of the release before
+# what was begun longer ago and has no name yet belongs to a process that died
+_TEMPORARY_SECONDS = 3600
+# a query that began before the pointer moved may still open files of the release before
+GRACE_SECONDS = 2.0
 
 
 class Due(NamedTuple):
-    """A hard deletion that has to be finished: the versions that go, and the chunks that go with them alone."""
+    """A hard deletion that has to be finished: the versions that go, and the chunks that go with
+    them alone.
+    """
 
     record: Record
     versions: set[str]
@@ -60,13 +71,17 @@ class Partitions(Protocol):
         ...
 
     def forget(self, keys: Collection[str], names: redaction.Names) -> tuple[int, list[str]]:
-        """Erase what was recorded under keys and whatever else names the documents; how many records, and what could not be reached."""
+        """Erase what was recorded under keys and whatever else names the documents; how many
+        records, and what could not be reached.
+        """
         ...
 
 
 @dataclass
 class Collected:
-    """What a collection removed, or with `plan` would remove: store to count and bytes; `left` says what it could not remove, and why."""
+    """What a collection removed, or with `plan` would remove: store to count and bytes; `left` says
+    what it could not remove, and why.
+    """
 
     plan: bool = False
     removed: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -92,7 +107,9 @@ class Collected:
         }
 
 
-def start_gc(*, settings: Settings, store: Store, ledger: Ledger) -> tuple[Job, subprocess.Popen[bytes]]:
+def start_gc(
+    *, settings: Settings, store: Store, ledger: Ledger
+) -> tuple[Job, subprocess.Popen[bytes]]:
     """The launched job that collects the garbage of the whole data root, and its process."""
     job = ledger.add_job("gc", "", {})
     return job, jobs.launch(job, settings, store)
@@ -119,10 +136,12 @@ def collect(
     plan: bool = False,
     on_progress: OnProgress = lambda step, done, total: None,
 ) -> Collected:
-    """What was removed from every store, or with `plan` what would be; `scope` limits it to what one hard deletion took.
+    """What was removed from every store, or with `plan` what would be; `scope` limits it to what
+    one hard deletion took.
 
-    Releases that hold what was deleted hard go too, pinned ones only with `force`, the published one never. The caller holds `alone`.
-    Raises IntegrityError, before anything is touched, when releases hold what the ledger does not know.
+    Releases that hold what was deleted hard go too, pinned ones only with `force`, the published
+    one never. The caller holds `alone`. Raises IntegrityError, before anything is touched, when
+    releases hold what the ledger does not know.
     """
     retention.require_known(store, ledger)
     work = _Collection(settings, store, ledger, partitions, scope, force, plan)
@@ -140,7 +159,10 @@ def collect(
         on_progress(name, number, len(steps))
         step()
     on_progress("done", len(steps), len(steps))
-    tracing.event("garbage.collected", {"removed": work.result.removed, "plan": plan, "left": len(work.result.left)})
+    tracing.event(
+        "garbage.collected",
+        {"removed": work.result.removed, "plan": plan, "left": len(work.result.left)},
+    )
     return work.result
 
 
@@ -148,30 +170,63 @@ class _Collection:
     """One call of `collect`."""
 
     def __init__(
-        self, settings: Settings, store: Store, ledger: Ledger, partitions: Partitions | None, scope: Record | None, force: bool, plan: bool
+        self,
+        settings: Settings,
+        store: Store,
+        ledger: Ledger,
+        partitions: Partitions | None,
+        scope: Record | None,
+        force: bool,
+        plan: bool,
     ) -> None:
-        self.settings, self.store, self.ledger, self.partitions = settings, store, ledger, partitions
+        self.settings, self.store, self.ledger, self.partitions = (
+            settings,
+            store,
+            ledger,
+            partitions,
+        )
         self.scope, self.force, self.plan = scope, force, plan
         self.result = Collected(plan)
         self.namespaces = sorted(ledger.namespaces())
-        # one that is asked for again is gone through again, others once, unless the ledger was told of it since, or by an older program
-        self.due = [self._due(record) for record in ([scope] if scope else self._hard_deletions()) if scope or not self._purged(record)]
+        # one that is asked for again is gone through again, others once, unless the ledger was told
+        # of it since, or by an older program
+        self.due = [
+            self._due(record)
+            for record in ([scope] if scope else self._hard_deletions())
+            if scope or not self._purged(record)
+        ]
         self.manifests: dict[str, list[Manifest]] = {}
 
     def _hard_deletions(self) -> list[Record]:
-        stones = [stone for name in self.namespaces for stone in self.ledger.tombstones(name, since=0) if stone.mode == "hard"]
+        stones = [
+            stone
+            for name in self.namespaces
+            for stone in self.ledger.tombstones(name, since=0)
+            if stone.mode == "hard"
+        ]
         return [
-            recorded(stone, settings=self.settings, store=self.store, ledger=self.ledger, write=not self.plan) for stone in stones
-        ]  # fmt: skip
+            recorded(
+                stone,
+                settings=self.settings,
+                store=self.store,
+                ledger=self.ledger,
+                write=not self.plan,
+            )
+            for stone in stones
+        ]
 
     def _purged(self, record: Record) -> bool:
-        left = self.ledger.words_left(record.namespace, record.doc_id, sorted(self._gone(record)), whole=self._whole(record))
+        left = self.ledger.words_left(
+            record.namespace, record.doc_id, sorted(self._gone(record)), whole=self._whole(record)
+        )
         return bool(record.purged_at) and not any(left.values())
 
-    # --- the steps, in order -------------------------------------------------------------------------------------------
+    # --- the steps, in order ---------------------------------------------------------------------
 
     def releases(self) -> None:
-        """Drop what retention does not keep, as every publication does, then what holds something deleted hard; find what must stay."""
+        """Drop what retention does not keep, as every publication does, then what holds something
+        deleted hard; find what must stay.
+        """
         for namespace in self.namespaces:
             rows = self.ledger.releases(namespace)
             pinned = {row.release_id for row in rows if row.pinned}
@@ -183,19 +238,30 @@ class _Collection:
                 if manifest.release_id in gone:
                     continue
                 if deleted := self._deleted_in(manifest):
-                    if manifest.release_id != published and (self.force or manifest.release_id not in pinned):
+                    if manifest.release_id != published and (
+                        self.force or manifest.release_id not in pinned
+                    ):
                         surplus.append(self.store.release_dir(namespace, manifest.release_id))
                         continue
                     public = ("published", "build one without it with `rag rebuild --full`")
-                    state, remedy = public if manifest.release_id == published else ("pinned", "unpin it, or use --force")
-                    self.result.left.append(f"release {manifest.release_id} of {namespace} is {state} and holds {deleted}: {remedy}")
+                    state, remedy = (
+                        public
+                        if manifest.release_id == published
+                        else ("pinned", "unpin it, or use --force")
+                    )
+                    self.result.left.append(
+                        f"release {manifest.release_id} of {namespace} is {state} and holds"
+                        f" {deleted}: {remedy}"
+                    )
                 self.manifests[namespace].append(manifest)
             for path in surplus:
                 self.result.add("releases", 1, directory_bytes([path]))
             if not self.plan:
                 self._drop_releases(namespace, surplus)
         only = self.scope.version_ids if self.scope else None
-        self.kept = retention.survey(self.manifests, settings=self.settings, store=self.store, ledger=self.ledger, only=only)
+        self.kept = retention.survey(
+            self.manifests, settings=self.settings, store=self.store, ledger=self.ledger, only=only
+        )
 
     def _deleted_in(self, manifest: Manifest) -> str:
         """The doc_id of something deleted hard that a release holds, empty without."""
@@ -205,16 +271,29 @@ class _Collection:
         """True when a release holds what was deleted, or it lingers in the release's files."""
         if manifest.namespace != due.record.namespace:
             return False
-        return bool(due.versions & manifest.versions.keys() or lingering(self.store, manifest, due.chunk_ids))
+        return bool(
+            due.versions & manifest.versions.keys()
+            or lingering(self.store, manifest, due.chunk_ids)
+        )
 
     def _due(self, record: Record) -> Due:
         gone = self._gone(record)
-        others = [v for v in self.ledger.versions(record.namespace, record.doc_id) if v.version_id not in gone and v.status != "purged"]
-        return Due(record, gone, record.belongings.chunk_ids - of_versions(self.store, others).chunk_ids)
+        others = [
+            v
+            for v in self.ledger.versions(record.namespace, record.doc_id)
+            if v.version_id not in gone and v.status != "purged"
+        ]
+        return Due(
+            record, gone, record.belongings.chunk_ids - of_versions(self.store, others).chunk_ids
+        )
 
     def _gone(self, record: Record) -> set[str]:
         """The versions of a hard deletion that did not come again since."""
-        stones = [stone for stone in self.ledger.tombstones(record.namespace, since=0) if stone.sequence == record.sequence]
+        stones = [
+            stone
+            for stone in self.ledger.tombstones(record.namespace, since=0)
+            if stone.sequence == record.sequence
+        ]
         document = self.ledger.document(record.namespace, record.doc_id)
         used = {document.live_version, document.wanted_version}
         versions = self.ledger.versions(record.namespace, record.doc_id)
@@ -222,18 +301,31 @@ class _Collection:
 
     def _drop_releases(self, namespace: str, surplus: Sequence[Path]) -> None:
         if surplus and (pointer := self.store.current_path(namespace)).is_file():
-            time.sleep(max(0.0, min(GRACE_SECONDS, pointer.stat().st_mtime + GRACE_SECONDS - time.time())))
+            time.sleep(
+                max(0.0, min(GRACE_SECONDS, pointer.stat().st_mtime + GRACE_SECONDS - time.time()))
+            )
         for path in surplus:
             releases.drop(path)
-        retain(namespace, settings=self.settings, store=self.store, ledger=self.ledger)  # the ledger says which are gone
+        # the ledger says which are gone
+        retain(namespace, settings=self.settings, store=self.store, ledger=self.ledger)
 
     def versions(self) -> None:
-        """Purge versions that are not kept, and the outputs of kept ones under profiles that nothing uses."""
-        known = [version for namespace in self.namespaces for version in self.ledger.versions(namespace)]
-        data = [version.version_id for version in known if version.status != "purged" and self._meant(version.version_id)]
+        """Purge versions that are not kept, and the outputs of kept ones under profiles that
+        nothing uses.
+        """
+        known = [
+            version for namespace in self.namespaces for version in self.ledger.versions(namespace)
+        ]
+        data = [
+            version.version_id
+            for version in known
+            if version.status != "purged" and self._meant(version.version_id)
+        ]
         lost = [version_id for version_id in data if version_id not in self.kept.versions]
         if self.partitions is not None:
-            keys = {key for key in self.partitions.keys() - self.kept.partitions if self._meant(key)}
+            keys = {
+                key for key in self.partitions.keys() - self.kept.partitions if self._meant(key)
+            }
             self.result.add("partitions", len(keys))
             if not self.plan:
                 self.partitions.drop(keys)
@@ -241,7 +333,9 @@ class _Collection:
         if not self.plan:
             self.ledger.purge(lost)
         kept = {self.store.version_dir(version): version for version in self.kept.versions.values()}
-        ours = {self.store.version_dir(version) for version in known if self._meant(version.version_id)}
+        ours = {
+            self.store.version_dir(version) for version in known if self._meant(version.version_id)
+        }
         for folder in sorted(self.store.area("versions").glob("*/*/*")):
             if folder in kept:
                 self._old_outputs(folder, self.kept.profiles[kept[folder].namespace])
@@ -249,12 +343,18 @@ class _Collection:
                 self._remove("versions", folder)
 
     def _old_outputs(self, folder: Path, profiles: Collection[str]) -> None:
-        """Outputs of a kept version under other profiles and editions; the edits go last, for sections are complete only with them."""
+        """Outputs of a kept version under other profiles and editions; the edits go last, for
+        sections are complete only with them.
+        """
         if self.scope is not None:
             return
-        for path in sorted(folder.glob("*/*.parquet"), key=lambda path: (path.parent.name == "edits", path)):
+        for path in sorted(
+            folder.glob("*/*.parquet"), key=lambda path: (path.parent.name == "edits", path)
+        ):
             edition = edition_of(path)
-            if not path.name.startswith(".") and (profile_of(path) not in profiles or (edition and edition not in self.kept.editions)):
+            if not path.name.startswith(".") and (
+                profile_of(path) not in profiles or (edition and edition not in self.kept.editions)
+            ):
                 self._remove("versions", path)
 
     def facts(self) -> None:
@@ -266,11 +366,15 @@ class _Collection:
     def raw(self) -> None:
         """Bytes that no kept version has."""
         for path in sorted(self.store.area("raw").glob("*/[!.]*")):
-            if path.name not in self.kept.belongings.file_sha256s and self._ours("file_sha256s", path.name):
+            if path.name not in self.kept.belongings.file_sha256s and self._ours(
+                "file_sha256s", path.name
+            ):
                 self._remove("raw", path)
 
     def media(self) -> None:
-        """Images that no kept version shows, and descriptions made for surroundings that are gone."""
+        """Images that no kept version shows, and descriptions made for surroundings that are
+        gone.
+        """
         for path in sorted(self.store.area("media").glob("*")):
             if not self._ours("asset_ids", path.name.removeprefix(_TRASH)):
                 continue
@@ -283,21 +387,30 @@ class _Collection:
                     self._remove("media_texts", text)
 
     def caches(self) -> None:
-        """Vectors and descriptions of texts that no kept version has, and what servers said of URLs that are no documents."""
+        """Vectors and descriptions of texts that no kept version has, and what servers said of URLs
+        that are no documents.
+        """
         held = self.kept.belongings
         if self.store.embeddings_path.is_file():
             with EmbeddingCache(self.store.embeddings_path) as cache:
                 rows = [
                     (space, content_hash, size)
                     for space, content_hash, size in cache.entries()
-                    if (content_hash not in held.content_hashes or (not self.scope and space not in self.kept.spaces))
+                    if (
+                        content_hash not in held.content_hashes
+                        or (not self.scope and space not in self.kept.spaces)
+                    )
                     and self._ours("content_hashes", content_hash)
                 ]
                 self.result.add("embeddings", len(rows), sum(size for _, _, size in rows))
                 if not self.plan:
                     cache.remove([(space, content_hash) for space, content_hash, _ in rows])
         answers = descriptions.known(self.store.descriptions_path)
-        idle = [key for key in answers if key not in held.description_keys and self._ours("description_keys", key)]
+        idle = [
+            key
+            for key in answers
+            if key not in held.description_keys and self._ours("description_keys", key)
+        ]
         self.result.add("descriptions", len(idle), sum(answers[key] for key in idle))
         if not self.plan:
             descriptions.forget(self.store.descriptions_path, idle)
@@ -309,8 +422,12 @@ class _Collection:
 
     def rest(self) -> None:
         """What crashes left, and folders in which nothing is left."""
-        areas = [self.store.area(name) for name in ("raw", "facts", "versions", "media", "cache", "deletions")]
-        # nobody receives or writes now, so what has no name is nobody's; what a hard deletion took may be in it
+        areas = [
+            self.store.area(name)
+            for name in ("raw", "facts", "versions", "media", "cache", "deletions")
+        ]
+        # nobody receives or writes now, so what has no name is nobody's; what a hard deletion took
+        # may be in it
         before = time.time() - (0 if self.due else _TEMPORARY_SECONDS)
         unnamed = [path for area in areas for path in area.rglob(".*") if path.is_file()]
         unnamed += self.store.area("releases").glob("*/.CURRENT.*")
@@ -326,46 +443,78 @@ class _Collection:
     def deletions(self) -> None:
         """Finish hard deletions: no word of theirs stays in ledger, logs and event history.
 
-        Logs are gone through for earlier ones too: what was asked about a document after its end names it.
+        Logs are gone through for earlier ones too: what was asked about a document after its end
+        names it.
         """
         records = {due.record.sequence: due.record for due in self.due}
-        earlier = () if self.scope else (record for record in self._hard_deletions() if record.sequence not in records)
+        earlier = (
+            ()
+            if self.scope
+            else (record for record in self._hard_deletions() if record.sequence not in records)
+        )
         names = [self._names(record) for record in (*records.values(), *earlier)]
-        for path in self.store.ledger_backups() if self.due else ():  # what they hold cannot be told apart
+        # what they hold cannot be told apart
+        for path in self.store.ledger_backups() if self.due else ():
             self._remove("ledger_backups", path)
         if self.plan or not names:
             return
-        whole = redaction.Names([word for words, _ in names for word in words], frozenset().union(*(ids for _, ids in names)))
+        whole = redaction.Names(
+            [word for words, _ in names for word in words],
+            frozenset().union(*(ids for _, ids in names)),
+        )
         self.result.add("logs", redaction.erase(self.store.logs_dir, whole))
-        self.result.left += [f"{path.relative_to(self.store.home)} is packed in a way that is not looked into: remove it by hand if it "
-                             "may quote what was deleted" for path in redaction.opaque(self.store.logs_dir)]  # fmt: skip
+        self.result.left += [
+            f"{path.relative_to(self.store.home)} is packed in a way that is not looked into:"
+            " remove it by hand if it may quote what was deleted"
+            for path in redaction.opaque(self.store.logs_dir)
+        ]
         if not self.due:
             return
         if self.partitions is not None:
-            forgotten, unreached = self.partitions.forget(set().union(*(due.versions for due in self.due)), whole)
+            forgotten, unreached = self.partitions.forget(
+                set().union(*(due.versions for due in self.due)), whole
+            )
             self.result.add("events", forgotten)
             self.result.left += unreached
         for due in self.due:
-            self.ledger.scrub(due.record.namespace, due.record.doc_id, sorted(due.versions), whole=self._whole(due.record))
+            self.ledger.scrub(
+                due.record.namespace,
+                due.record.doc_id,
+                sorted(due.versions),
+                whole=self._whole(due.record),
+            )
         if not self.ledger.compact():
-            self.result.left.append("somebody reads the ledger just now, so what it held before is still beside it: run `rag gc` again")
+            self.result.left.append(
+                "somebody reads the ledger just now, so what it held before is still beside it: run"
+                " `rag gc` again"
+            )
             return
         for due in self.due:
-            if not any(self._holds(manifest, due) for manifest in self.manifests[due.record.namespace]):
+            if not any(
+                self._holds(manifest, due) for manifest in self.manifests[due.record.namespace]
+            ):
                 write_record(self.store, replace(due.record, purged_at=now()))
 
     def _whole(self, record: Record) -> bool:
         """True when a deletion took the whole document and it did not come again since."""
-        stone = next(s for s in self.ledger.tombstones(record.namespace, since=0) if s.sequence == record.sequence)
+        stone = next(
+            s
+            for s in self.ledger.tombstones(record.namespace, since=0)
+            if s.sequence == record.sequence
+        )
         return stone.version_id is None and not stone.lifted_at
 
     def _names(self, record: Record) -> tuple[list[str], frozenset[str]]:
         """How lines name what a deletion took, and nothing that is there."""
         own = record.belongings - self.kept.belongings
-        words = [record.doc_id, self._source_uri(record)] if self._whole(record) else sorted(self._gone(record))
+        words = (
+            [record.doc_id, self._source_uri(record)]
+            if self._whole(record)
+            else sorted(self._gone(record))
+        )
         return words, own.chunk_ids | own.asset_ids
 
-    # --- the parts of a step -------------------------------------------------------------------------------------------
+    # --- the parts of a step ---------------------------------------------------------------------
 
     def _source_uri(self, record: Record) -> str:
         return self.ledger.document(record.namespace, record.doc_id).source_uri

@@ -1,4 +1,6 @@
-"""What a release says about itself: written last, so that a directory without a manifest is unfinished work."""
+"""What a release says about itself: written last, so that a directory without a manifest is
+unfinished work.
+"""
 
 from __future__ import annotations
 
@@ -50,16 +52,24 @@ class Manifest:
     delta: Json = field(default_factory=dict)
     checks: tuple[CheckResult, ...] = ()
     evaluation_run: str | None = None
-    editions: Mapping[str, str] = field(default_factory=dict)  # version_id: edition, of the versions with edits by hand
-    outputs: Mapping[str, str] = field(default_factory=dict)  # version_id: fingerprint of its stored outputs; older releases lack it
-    given: Mapping[str, str] = field(default_factory=dict)  # version_id: fingerprint of its row and its document's; older ones lack it
-    rows: Mapping[str, str] = field(default_factory=dict)  # version_id: fingerprint of the ledger's rows that it was built from; likewise
-    deletions: int = 0  # sequence of the newest deletion when the live versions were read; later ones are hidden by readers
+    # version_id: edition, of the versions with edits by hand
+    editions: Mapping[str, str] = field(default_factory=dict)
+    # version_id: fingerprint of its stored outputs; older releases lack it
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    # version_id: fingerprint of its row and its document's; older ones lack it
+    given: Mapping[str, str] = field(default_factory=dict)
+    # version_id: fingerprint of the ledger's rows that it was built from; likewise
+    rows: Mapping[str, str] = field(default_factory=dict)
+    # sequence of the newest deletion when the live versions were read; later ones are hidden by
+    # readers
+    deletions: int = 0
     schema_version: int = SCHEMA_VERSION
 
     @property
     def contents(self) -> dict[str, str]:
-        """version_id to the edition that the release holds, empty for the chunks as they were cut."""
+        """version_id to the edition that the release holds, empty for the chunks as they were
+        cut.
+        """
         return {version_id: self.editions.get(version_id, "") for version_id in self.versions}
 
     @property
@@ -69,30 +79,40 @@ class Manifest:
 
 
 def embedder_info(strategy: Strategy) -> EmbedderInfo | None:
-    """The fingerprint of the strategy's embedder, None when it builds no vectors; loads no weights."""
+    """The fingerprint of the strategy's embedder, None when it builds no vectors; loads no
+    weights.
+    """
     if not strategy.builds_dense:
         return None
-    info: EmbedderInfo = build("embedder", strategy.embedding.provider, strategy.embedding.options).info()
+    info: EmbedderInfo = build(
+        "embedder", strategy.embedding.provider, strategy.embedding.options
+    ).info()
     return info
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Write the manifest of a release directory atomically; one of a large library has a hundred thousand lines."""
+    """Write the manifest of a release directory atomically; one of a large library has a hundred
+    thousand lines.
+    """
     with atomic_path(directory / FILENAME) as temporary:
         options = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
         temporary.write_bytes(orjson.dumps(manifest, option=options))
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """The manifest of a release directory. Raises NotFoundError without one, SchemaVersionError for another program's."""
+    """The manifest of a release directory. Raises NotFoundError without one, SchemaVersionError for
+    another program's.
+    """
     try:
         data = read_json(directory / FILENAME)
     except (FileNotFoundError, NotADirectoryError):
-        raise NotFoundError(f"no release {directory.name!r}; see `rag releases list`", code="unknown_release") from None
+        raise NotFoundError(
+            f"no release {directory.name!r}; see `rag releases list`", code="unknown_release"
+        ) from None
     if data.get("schema_version") != SCHEMA_VERSION:
         raise SchemaVersionError(
-            f"release {directory.name} has schema {data.get('schema_version')}, this program reads {SCHEMA_VERSION}; "
-            "upgrade rag-platform, or rebuild the release with `rag rebuild`"
+            f"release {directory.name} has schema {data.get('schema_version')}, this program reads"
+            f" {SCHEMA_VERSION}; upgrade rag-platform, or rebuild the release with `rag rebuild`"
         )
     embedder = data.pop("embedder")
     checks = data.pop("checks")

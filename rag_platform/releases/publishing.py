@@ -1,6 +1,7 @@
 """Brings a namespace's release up to date: build and check a candidate, publish it, roll back.
 
-The doors (command line, server, Dagster) call these; each keeps the ledger true to what lies on disk, disk first.
+The doors (command line, server, Dagster) call these; each keeps the ledger true to what lies on
+disk, disk first.
 """
 
 from __future__ import annotations
@@ -32,41 +33,66 @@ _LOCK_SECONDS = 1.0  # moving the pointer takes milliseconds: whoever holds the 
 
 
 def unfinished(namespace: str, settings: Settings, store: Store, ledger: Ledger) -> bool:
-    """True when the published release does not hold exactly the live versions, or holds them as they were built under an earlier config
-    than they are now, and nobody went back to it on purpose."""
+    """True when the published release does not hold exactly the live versions, or holds them as
+    they were built under an earlier config than they are now, and nobody went back to it on
+    purpose.
+    """
     rows = ledger.live(namespace)
     live = {version.version_id: version.edition for _, version in rows}
     profiles = {version.counts.get("profile") for _, version in rows}
     once_public = {row.release_id for row in ledger.releases(namespace) if row.published_at}
     # versions of several configs are still being rebuilt: no release can hold them
-    return releases.is_behind(store, namespace, live, once_public, profiles.pop() if len(profiles) == 1 else None)
+    return releases.is_behind(
+        store, namespace, live, once_public, profiles.pop() if len(profiles) == 1 else None
+    )
 
 
 def unchanged(namespace: str, strategy: Strategy, store: Store, ledger: Ledger) -> str | None:
-    """The published release_id when a release of what is live would equal it in content and profiles, None when there is a difference."""
+    """The published release_id when a release of what is live would equal it in content and
+    profiles, None when there is a difference.
+    """
     published = releases.current(store, namespace)
     if published is None or releases.why_full(store, namespace, strategy, published):
         return None
     manifest, live = releases.manifest_of(store, namespace, published), ledger.live(namespace)
-    hidden = {stone.version_id or stone.doc_id for stone in ledger.tombstones(namespace, since=manifest.deletions)}
+    hidden = {
+        stone.version_id or stone.doc_id
+        for stone in ledger.tombstones(namespace, since=manifest.deletions)
+    }
     if (
         manifest.strategy != strategy.name
         or manifest.contents != {version.version_id: version.edition for _, version in live}
-        or any(not hidden.isdisjoint((document.doc_id, version.version_id)) for document, version in live)
+        or any(
+            not hidden.isdisjoint((document.doc_id, version.version_id))
+            for document, version in live
+        )
         or releases.missing_files(store, manifest)
     ):
         return None
-    with closing(CatalogReader(store.release_dir(namespace, published) / "catalog.sqlite")) as catalog:
+    with closing(
+        CatalogReader(store.release_dir(namespace, published) / "catalog.sqlite")
+    ) as catalog:
         if catalog.versions_with("failed_embed"):  # those are tried again
             return None
-        held, documents = catalog.versions(), {document.doc_id: _words(document) for document in catalog.documents()}
+        held, documents = (
+            catalog.versions(),
+            {document.doc_id: _words(document) for document in catalog.documents()},
+        )
     same = all(v.version_id in held and _made(held[v.version_id]) == _made(v) for _, v in live)
-    return published if same and all(_words(effective(d, v)) == documents.get(d.doc_id) for d, v in live) else None
+    return (
+        published
+        if same and all(_words(effective(d, v)) == documents.get(d.doc_id) for d, v in live)
+        else None
+    )
 
 
 def _made(version: Version) -> tuple[object, ...]:
-    """What a release holds of a version, as far as the ledger can tell; when it was made does not count."""
-    return version.revision, *(version.counts.get(key) for key in ("profile", "chunks", "warnings", "metadata"))
+    """What a release holds of a version, as far as the ledger can tell; when it was made does not
+    count.
+    """
+    return version.revision, *(
+        version.counts.get(key) for key in ("profile", "chunks", "warnings", "metadata")
+    )
 
 
 def _words(document: Document) -> tuple[object, ...]:
@@ -75,8 +101,10 @@ def _words(document: Document) -> tuple[object, ...]:
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Python's search for cycles of objects paused: it walks over the records of a whole library again and again, and there are none (a
-    quarter of the time that a small edit of 20,000 documents took)."""
+    """Python's search for cycles of objects paused: it walks over the records of a whole library
+    again and again, and there are none (a quarter of the time that a small edit of 20,000 documents
+    took).
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -88,16 +116,27 @@ def _without_collector() -> Iterator[None]:
 
 @_without_collector()
 def build_candidate(
-    namespace: str, *, settings: Settings, strategy: Strategy, store: Store, ledger: Ledger, full: bool = False, in_place: bool = True
+    namespace: str,
+    *,
+    settings: Settings,
+    strategy: Strategy,
+    store: Store,
+    ledger: Ledger,
+    full: bool = False,
+    in_place: bool = True,
 ) -> tuple[Manifest, list[CheckResult]]:
-    """The checked candidate of the live versions, recorded as `candidate` or, when a check failed, as `rejected`.
+    """The checked candidate of the live versions, recorded as `candidate` or, when a check failed,
+    as `rejected`.
 
-    It is made from the published release by delta, unless `full`. One that is built whole although nothing changed replaces the published
-    release, also in the order of those that one can go back to, unless `in_place` is false.
+    It is made from the published release by delta, unless `full`. One that is built whole although
+    nothing changed replaces the published release, also in the order of those that one can go back
+    to, unless `in_place` is false.
 
-    Raises ReleaseError when nothing is live, or a live version has no outputs for the strategy as it is now.
+    Raises ReleaseError when nothing is live, or a live version has no outputs for the strategy as
+    it is now.
     """
-    deletions = ledger.deletion_sequence(namespace)  # before what is live is read: one that comes between is hidden by readers
+    # before what is live is read: one that comes between is hidden by readers
+    deletions = ledger.deletion_sequence(namespace)
     settle(namespace, store, ledger)
     parent = releases.current(store, namespace)
     known = {} if full else releases.known_rows(store, namespace, strategy, parent)
@@ -113,14 +152,32 @@ def build_candidate(
     release_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}"
     with (
         EmbeddingCache(store.embeddings_path) as cache,
-        tracing.span("stage.upsert", provider_type="release", provider_id=strategy.encoding, profile_id=index_profile(strategy)) as span,
+        tracing.span(
+            "stage.upsert",
+            provider_type="release",
+            provider_id=strategy.encoding,
+            profile_id=index_profile(strategy),
+        ) as span,
     ):
         manifest = releases.build(
-            store, namespace, strategy, live, release_id=release_id, deletions=deletions, parent=parent, cache=cache, full=full,
-            rows=rows, replaces=replaces, processes=settings.embedding_processes,
-        )  # fmt: skip
+            store,
+            namespace,
+            strategy,
+            live,
+            release_id=release_id,
+            deletions=deletions,
+            parent=parent,
+            cache=cache,
+            full=full,
+            rows=rows,
+            replaces=replaces,
+            processes=settings.embedding_processes,
+        )
         span.set(release_id=release_id, parent=parent, **manifest.counts)
-        tracing.event("ingest.upsert_result", {"delta": manifest.delta, "failed_checks": [check.name for check in manifest.failures]})
+        tracing.event(
+            "ingest.upsert_result",
+            {"delta": manifest.delta, "failed_checks": [check.name for check in manifest.failures]},
+        )
     failed = [check for check in manifest.checks if not check.passed]
     ledger.put_release(
         Release(
@@ -139,36 +196,54 @@ def build_candidate(
 
 
 def _stale(stale: Sequence[Version]) -> ReleaseError:
-    """Why there is no release while live versions have no outputs for the config as it is, and what can be done."""
+    """Why there is no release while live versions have no outputs for the config as it is, and what
+    can be done.
+    """
     failed = [version for version in stale if version.code]
     if not failed:
         told, remedy = stale[0].version_id, "run `rag ingest` on their source, or `rag rebuild`"
     else:
-        told = f"{failed[0].source_uri} ({failed[0].version_id}), which failed: [{failed[0].code}] {failed[0].reason}"
-        remedy = "put the config back, delete the document with `rag docs delete DOC`, or try again with `rag jobs retry --all`"
+        told = (
+            f"{failed[0].source_uri} ({failed[0].version_id}), which failed: [{failed[0].code}]"
+            f" {failed[0].reason}"
+        )
+        remedy = (
+            "put the config back, delete the document with `rag docs delete DOC`, or try again with"
+            " `rag jobs retry --all`"
+        )
     return ReleaseError(
-        f"{len(stale)} live versions were built under another config, e.g. {told}; the published release stays; {remedy}",
-        code="stale_versions", failed=[version.source_uri for version in failed],
-    )  # fmt: skip
+        f"{len(stale)} live versions were built under another config, e.g. {told}; the published"
+        f" release stays; {remedy}",
+        code="stale_versions",
+        failed=[version.source_uri for version in failed],
+    )
 
 
 def newest_candidate(namespace: str, ledger: Ledger) -> str:
-    """The release_id of the newest candidate. Raises NotFoundError when there is none, or only some older than a public release."""
+    """The release_id of the newest candidate. Raises NotFoundError when there is none, or only some
+    older than a public release.
+    """
     for row in ledger.releases(namespace):
         if row.published_at:
             break  # what was built before it is history: publishing that would silently go back
         if row.state == "candidate":
             return row.release_id
     raise NotFoundError(
-        f"namespace {namespace!r} has no candidate to publish; materialise its catalog and indexes first", code="no_candidate"
+        f"namespace {namespace!r} has no candidate to publish; materialise its catalog and indexes"
+        " first",
+        code="no_candidate",
     )
 
 
 @_without_collector()
-def publish_candidate(namespace: str, release_id: str, *, settings: Settings, store: Store, ledger: Ledger) -> Release:
-    """The published release: the pointer is moved first, then the ledger says so, then old releases are dropped.
+def publish_candidate(
+    namespace: str, release_id: str, *, settings: Settings, store: Store, ledger: Ledger
+) -> Release:
+    """The published release: the pointer is moved first, then the ledger says so, then old releases
+    are dropped.
 
-    Raises ReleaseError when a check failed, and `outdated_candidate` when another release was published since it was built.
+    Raises ReleaseError when a check failed, and `outdated_candidate` when another release was
+    published since it was built.
     """
     with store.writer(namespace, f"publish {release_id}", wait=_LOCK_SECONDS):
         settle(namespace, store, ledger)
@@ -176,13 +251,17 @@ def publish_candidate(namespace: str, release_id: str, *, settings: Settings, st
         manifest = read_manifest(store.release_dir(namespace, release_id))
         if published not in (manifest.parent, manifest.delta.get("replaces"), release_id):
             raise ReleaseError(
-                f"release {release_id} was built on {manifest.parent or 'nothing'}, but {published} was published since; build another "
-                f"with `rag rebuild`, or publish this one all the same with `rag releases rollback {release_id}`",
+                f"release {release_id} was built on {manifest.parent or 'nothing'}, but {published}"
+                " was published since; build another with `rag rebuild`, or publish this one all"
+                f" the same with `rag releases rollback {release_id}`",
                 code="outdated_candidate",
             )
         releases.publish(store, namespace, release_id)
         row = _record_current(namespace, release_id, ledger)
-        tracing.event("release.published", {"namespace": namespace, "release_id": release_id, "previous": published})
+        tracing.event(
+            "release.published",
+            {"namespace": namespace, "release_id": release_id, "previous": published},
+        )
         retain(namespace, settings=settings, store=store, ledger=ledger)
     return row
 
@@ -193,25 +272,34 @@ def roll_back(namespace: str, to: str | None, *, store: Store, ledger: Ledger) -
         settle(namespace, store, ledger)
         before = releases.current(store, namespace)
         row = _record_current(namespace, releases.rollback(store, namespace, to), ledger)
-        tracing.event("release.rolled_back", {"namespace": namespace, "release_id": row.release_id, "previous": before})
+        tracing.event(
+            "release.rolled_back",
+            {"namespace": namespace, "release_id": row.release_id, "previous": before},
+        )
     return row
 
 
 def go_forward(namespace: str, *, store: Store, ledger: Ledger) -> Release:
-    """The newest release that was ever public, published again after a rollback. Raises ReleaseError when it is published already."""
+    """The newest release that was ever public, published again after a rollback. Raises
+    ReleaseError when it is published already.
+    """
     with store.writer(namespace, "forward", wait=_LOCK_SECONDS):
         published = releases.current(store, namespace)
         kept = {manifest.release_id for manifest in releases.list_releases(store, namespace)}
         newer = takewhile(lambda row: row.release_id != published, ledger.releases(namespace))
         newest = next((row for row in newer if row.published_at and row.release_id in kept), None)
         if newest is None:
-            raise ReleaseError(f"namespace {namespace!r} has no newer release that was published once; `rag releases list` shows all",
-                               code="nothing_to_go_forward")  # fmt: skip
+            raise ReleaseError(
+                f"namespace {namespace!r} has no newer release that was published once; `rag"
+                " releases list` shows all",
+                code="nothing_to_go_forward",
+            )
         return roll_back(namespace, newest.release_id, store=store, ledger=ledger)
 
 
 def history(namespace: str, *, store: Store, ledger: Ledger) -> list[Json]:
-    """Releases, newest first: the ledger's row, whether readers see it, its size on disk and what it changed; nothing of what is gone.
+    """Releases, newest first: the ledger's row, whether readers see it, its size on disk and what
+    it changed; nothing of what is gone.
 
     The pointer decides which one is `published`: a crash may have come before the ledger was told.
     """
@@ -220,7 +308,13 @@ def history(namespace: str, *, store: Store, ledger: Ledger) -> list[Json]:
     found: list[Json] = []
     for row in ledger.releases(namespace):
         manifest = kept.get(row.release_id)
-        state = "published" if row.release_id == published else "retired" if row.state == "published" else row.state
+        state = (
+            "published"
+            if row.release_id == published
+            else "retired"
+            if row.state == "published"
+            else row.state
+        )
         held, alone = releases.sizes(store, namespace, row.release_id)
         found.append(
             {
@@ -236,8 +330,12 @@ def history(namespace: str, *, store: Store, ledger: Ledger) -> list[Json]:
     return found
 
 
-def pin_release(namespace: str, release_id: str, pinned: bool, *, store: Store, ledger: Ledger) -> Release:
-    """The release after it was pinned, which keeps it whatever retention says, or let go. Raises NotFoundError when it is not on disk."""
+def pin_release(
+    namespace: str, release_id: str, pinned: bool, *, store: Store, ledger: Ledger
+) -> Release:
+    """The release after it was pinned, which keeps it whatever retention says, or let go. Raises
+    NotFoundError when it is not on disk.
+    """
     with store.writer(namespace, "pin a release", wait=_LOCK_SECONDS):
         read_manifest(store.release_dir(namespace, release_id))
         ledger.update_release(namespace, release_id, pinned=pinned)
@@ -245,13 +343,17 @@ def pin_release(namespace: str, release_id: str, pinned: bool, *, store: Store, 
 
 
 def retain(namespace: str, *, settings: Settings, store: Store, ledger: Ledger) -> list[str]:
-    """Ids of the releases that are gone now: unfinished ones, and those beyond the ones that are kept; the ledger calls these dropped."""
+    """Ids of the releases that are gone now: unfinished ones, and those beyond the ones that are
+    kept; the ledger calls these dropped.
+    """
     rows = ledger.releases(namespace)
     public = {row.release_id for row in rows if row.published_at}
     found = releases.list_heads(store, namespace)
     there = {manifest.release_id for manifest in found}  # one without a row: a crash came first
     pinned = {row.release_id for row in rows if row.pinned}
-    removed = releases.clean(releases.surplus(store, namespace, settings.releases.keep, pinned, there - public, found))
+    removed = releases.clean(
+        releases.surplus(store, namespace, settings.releases.keep, pinned, there - public, found)
+    )
     kept = there.difference(removed)
     for row in rows:
         if row.release_id not in kept and row.state in ("candidate", "rejected", "retired"):
@@ -260,10 +362,14 @@ def retain(namespace: str, *, settings: Settings, store: Store, ledger: Ledger) 
 
 
 def settle(namespace: str, store: Store, ledger: Ledger) -> None:
-    """Make the ledger say what the pointer says: a crash may have come after the pointer was moved. The write lock must be held."""
+    """Make the ledger say what the pointer says: a crash may have come after the pointer was moved.
+    The write lock must be held.
+    """
     published = releases.current(store, namespace)
     states = {row.release_id: row.state for row in ledger.releases(namespace)}
-    if published in states and [release_id for release_id, state in states.items() if state == "published"] != [published]:
+    if published in states and [
+        release_id for release_id, state in states.items() if state == "published"
+    ] != [published]:
         _record_current(namespace, published, ledger)
 
 

@@ -1,10 +1,12 @@
-"""Releases: immutable directories of one namespace, and the one pointer that says which of them is read.
+"""Releases: immutable directories of one namespace, and the one pointer that says which of them is
+read.
 
     releases/<namespace>/<release_id>/   manifest.json  catalog.sqlite  lexical/  dense/
     releases/<namespace>/CURRENT         the published release_id
 
-A candidate grows in `.building-<release_id>` and is renamed when its manifest is written; publishing replaces CURRENT. A crash at any point
-leaves the old release live, and `clean` removes what is unfinished.
+A candidate grows in `.building-<release_id>` and is renamed when its manifest is written;
+publishing replaces CURRENT. A crash at any point leaves the old release live, and `clean` removes
+what is unfinished.
 """
 
 from __future__ import annotations
@@ -23,14 +25,28 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from rag_platform.config.profiles import index_profile, stage_profiles, strategy_config_id
 from rag_platform.config.settings import Strategy
-from rag_platform.errors import ConfigError, NotFoundError, ProviderError, RagError, ReleaseError, SchemaVersionError, disk_full
+from rag_platform.errors import (
+    ConfigError,
+    NotFoundError,
+    ProviderError,
+    RagError,
+    ReleaseError,
+    SchemaVersionError,
+    disk_full,
+)
 from rag_platform.indexes import lexical
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import SCHEMA_VERSION
 from rag_platform.indexes.dense import DenseVectors
 from rag_platform.ir import Document, EmbedderInfo, Version
 from rag_platform.protocols import LexicalReader
-from rag_platform.releases.manifest import CheckResult, Manifest, embedder_info, read_manifest, write_manifest
+from rag_platform.releases.manifest import (
+    CheckResult,
+    Manifest,
+    embedder_info,
+    read_manifest,
+    write_manifest,
+)
 from rag_platform.storage.store import Store, write_text
 
 if TYPE_CHECKING:
@@ -57,7 +73,7 @@ class OpenRelease:
             self.dense.close()
 
 
-# --- building ------------------------------------------------------------------------------------------------------------
+# --- building -----------------------------------------------------------------------------------
 
 
 def build(
@@ -78,11 +94,13 @@ def build(
 ) -> Manifest:
     """The manifest of a checked candidate that holds exactly the live versions.
 
-    A parent with the same index profile is copied and the difference applied, unless `full`; otherwise everything is built. `rows` are the
-    fingerprints by which the ledger knows all live versions; `live` may leave out those that are `known_rows` of the parent. One that only
-    `replaces` another, with the same content, takes its place after that one's parent. Vectors
-    come from the cache; those it lacks are computed. A check that fails does not stop the build: it stands in `manifest.checks`, and
-    `publish` refuses. Raises StorageError `disk_full` when there is no room for it, or not any more; what is published stays as it is.
+    A parent with the same index profile is copied and the difference applied, unless `full`;
+    otherwise everything is built. `rows` are the fingerprints by which the ledger knows all live
+    versions; `live` may leave out those that are `known_rows` of the parent. One that only
+    `replaces` another, with the same content, takes its place after that one's parent. Vectors come
+    from the cache; those it lacks are computed. A check that fails does not stop the build: it
+    stands in `manifest.checks`, and `publish` refuses. Raises StorageError `disk_full` when there
+    is no room for it, or not any more; what is published stays as it is.
     """
     # What only writers need is imported here, for the server opens releases and should start fast.
     from rag_platform.processes.worker import Workers
@@ -91,20 +109,43 @@ def build(
 
     final = store.release_dir(namespace, release_id)
     if final.exists():
-        raise ReleaseError(f"release {release_id!r} exists already; build under another id", code="release_exists")
+        raise ReleaseError(
+            f"release {release_id!r} exists already; build under another id", code="release_exists"
+        )
     origin = None if full else _usable(store, namespace, strategy, parent)[0]
     known, rows = _rows_of(store, origin), rows or {}
-    kept = {version_id for version_id, fingerprint in rows.items() if known.get(version_id) == fingerprint}
+    kept = {
+        version_id
+        for version_id, fingerprint in rows.items()
+        if known.get(version_id) == fingerprint
+    }
     with _unfinished(store, final) as directory, Workers(processes) as workers:
-        work = Building(store, strategy, live, kept, directory, origin, cache, processes, workers, on_progress)
+        work = Building(
+            store, strategy, live, kept, directory, origin, cache, processes, workers, on_progress
+        )
         work.run()
         profiles = stage_profiles(strategy)
-        carried, fresh = checking.release_files(directory, strategy, work.parent_directory, origin.files if origin else {})
+        carried, fresh = checking.release_files(
+            directory, strategy, work.parent_directory, origin.files if origin else {}
+        )
         live_ids, names = kept.union(version.version_id for _, version in live), [*carried, *fresh]
-        candidate = checking.Candidate(directory, store, strategy, profiles, live_ids, work.delta.changed, names, parent, carried,
-                                       work.counts.get("ann_recall"), work.changes if origin else None)  # fmt: skip
+        candidate = checking.Candidate(
+            directory,
+            store,
+            strategy,
+            profiles,
+            live_ids,
+            work.delta.changed,
+            names,
+            parent,
+            carried,
+            work.counts.get("ann_recall"),
+            work.changes if origin else None,
+        )
         with ThreadPoolExecutor(max_workers=1) as pool:
-            hashing = pool.submit(checking.hash_files, directory, [name for name in fresh if name not in work.hashes])
+            hashing = pool.submit(
+                checking.hash_files, directory, [name for name in fresh if name not in work.hashes]
+            )
             with work.step("check"):
                 checks = candidate.results(workers)
             with work.step("hash"):
@@ -124,7 +165,11 @@ def build(
             versions=work.chunk_counts,
             counts=work.counts,
             files=files,
-            delta={**work.summary, "seconds": work.seconds, **({"replaces": replaces} if replaces else {})},
+            delta={
+                **work.summary,
+                "seconds": work.seconds,
+                **({"replaces": replaces} if replaces else {}),
+            },
             checks=tuple(checks),
             outputs=work.outputs,
             given=work.given,
@@ -141,7 +186,9 @@ def build(
 
 @contextmanager
 def _unfinished(store: Store, final: Path) -> Iterator[Path]:
-    """An empty directory for a candidate, removed with an error; one of a full disk is told as such."""
+    """An empty directory for a candidate, removed with an error; one of a full disk is told as
+    such.
+    """
     directory = final.with_name(_BUILDING + final.name)
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
@@ -154,17 +201,27 @@ def _unfinished(store: Store, final: Path) -> Iterator[Path]:
         raise
 
 
-def known_rows(store: Store, namespace: str, strategy: Strategy, parent: str | None) -> Mapping[str, str]:
-    """version_id to the fingerprint of the ledger's rows, of what the next release can take over from its parent as it is."""
+def known_rows(
+    store: Store, namespace: str, strategy: Strategy, parent: str | None
+) -> Mapping[str, str]:
+    """version_id to the fingerprint of the ledger's rows, of what the next release can take over
+    from its parent as it is.
+    """
     return _rows_of(store, _usable(store, namespace, strategy, parent)[0])
 
 
 def _rows_of(store: Store, origin: Manifest | None) -> Mapping[str, str]:
     if origin is None:
         return {}
-    with closing(CatalogReader(store.release_dir(origin.namespace, origin.release_id) / "catalog.sqlite")) as catalog:
+    with closing(
+        CatalogReader(store.release_dir(origin.namespace, origin.release_id) / "catalog.sqlite")
+    ) as catalog:
         again = catalog.versions_with("failed_embed")
-    return {version_id: fingerprint for version_id, fingerprint in origin.rows.items() if version_id not in again}
+    return {
+        version_id: fingerprint
+        for version_id, fingerprint in origin.rows.items()
+        if version_id not in again
+    }
 
 
 def why_full(store: Store, namespace: str, strategy: Strategy, parent: str | None) -> str:
@@ -172,7 +229,9 @@ def why_full(store: Store, namespace: str, strategy: Strategy, parent: str | Non
     return _usable(store, namespace, strategy, parent)[1]
 
 
-def _usable(store: Store, namespace: str, strategy: Strategy, parent: str | None) -> tuple[Manifest | None, str]:
+def _usable(
+    store: Store, namespace: str, strategy: Strategy, parent: str | None
+) -> tuple[Manifest | None, str]:
     """The parent's manifest when a delta can be applied to a copy of it, or why it cannot."""
     if parent is None:
         return None, "nothing is published yet"
@@ -190,12 +249,31 @@ def _usable(store: Store, namespace: str, strategy: Strategy, parent: str | None
     if manifest.failures:
         return None, f"checks of release {parent} failed"
     if manifest.embedder != (embedder := embedder_info(strategy)):
-        return None, f"the embedder is {_named(embedder)}, release {parent} holds vectors of {_named(manifest.embedder)}"
+        return (
+            None,
+            (
+                f"the embedder is {_named(embedder)}, release {parent} holds vectors of"
+                f" {_named(manifest.embedder)}"
+            ),
+        )
     if manifest.index_profile == index_profile(strategy):
         return manifest, ""
-    if changed := [stage for stage, profile in stage_profiles(strategy).items() if manifest.profiles.get(stage) != profile]:
-        return None, f"the config or the program of {', '.join(changed)} changed since release {parent}"
-    return None, f"the encoding, the word index or the vector index is set up otherwise than in release {parent}"
+    if changed := [
+        stage
+        for stage, profile in stage_profiles(strategy).items()
+        if manifest.profiles.get(stage) != profile
+    ]:
+        return (
+            None,
+            f"the config or the program of {', '.join(changed)} changed since release {parent}",
+        )
+    return (
+        None,
+        (
+            "the encoding, the word index or the vector index is set up otherwise than in release"
+            f" {parent}"
+        ),
+    )
 
 
 def _named(embedder: EmbedderInfo | None) -> str:
@@ -213,16 +291,28 @@ def check(store: Store, namespace: str, release_id: str) -> list[CheckResult]:
     catalog = CatalogReader(directory / "catalog.sqlite")
     versions = list(catalog.versions().values())
     catalog.close()
-    candidate = Candidate(directory, store, strategy, manifest.profiles, manifest.versions.keys(), versions, manifest.files,
-                          ann_recall=manifest.counts.get("ann_recall"))  # fmt: skip
+    candidate = Candidate(
+        directory,
+        store,
+        strategy,
+        manifest.profiles,
+        manifest.versions.keys(),
+        versions,
+        manifest.files,
+        ann_recall=manifest.counts.get("ann_recall"),
+    )
     with Workers() as workers:
         results = [result for result in candidate.results(workers) if result.name != "files_intact"]
     changed = changed_files(directory, manifest.files)
-    details = f"changed since the build: {', '.join(changed[:5])}" if changed else f"{len(manifest.files)} files have their recorded sha256"
+    details = (
+        f"changed since the build: {', '.join(changed[:5])}"
+        if changed
+        else f"{len(manifest.files)} files have their recorded sha256"
+    )
     return [*results, CheckResult("files_intact", not changed, details)]
 
 
-# --- publishing ----------------------------------------------------------------------------------------------------------
+# --- publishing ---------------------------------------------------------------------------------
 
 
 def current(store: Store, namespace: str) -> str | None:
@@ -232,16 +322,23 @@ def current(store: Store, namespace: str) -> str | None:
 
 
 def publish(store: Store, namespace: str, release_id: str) -> Manifest:
-    """Make a release the one that is read. Raises ReleaseError when a check or gate failed, NotFoundError without a manifest."""
+    """Make a release the one that is read. Raises ReleaseError when a check or gate failed,
+    NotFoundError without a manifest.
+    """
     directory = store.release_dir(namespace, release_id)
     manifest = read_manifest(directory)
     if manifest.failures:
         reasons = "; ".join(f"{failure.name}: {failure.details}" for failure in manifest.failures)
         raise ReleaseError(
-            f"release {release_id} is not published: {reasons}", code="checks_failed", failed=[f.name for f in manifest.failures]
+            f"release {release_id} is not published: {reasons}",
+            code="checks_failed",
+            failed=[f.name for f in manifest.failures],
         )
     if missing := missing_files(store, manifest):
-        raise ReleaseError(f"release {release_id} has lost {missing[0]}; build another with `rag rebuild`", code="files_missing")
+        raise ReleaseError(
+            f"release {release_id} has lost {missing[0]}; build another with `rag rebuild`",
+            code="files_missing",
+        )
     write_text(store.current_path(namespace), release_id + "\n")
     _sync_directory(store.releases_dir(namespace))
     return manifest
@@ -254,13 +351,16 @@ def missing_files(store: Store, manifest: Manifest) -> list[str]:
 
 
 def rollback(store: Store, namespace: str, to: str | None = None) -> str:
-    """The release_id that is read after going back to `to`, or to the parent of the published one."""
+    """The release_id that is read after going back to `to`, or to the parent of the published
+    one.
+    """
     if to is None:
         now_read = require_current(store, namespace)
         to = manifest_of(store, namespace, now_read).parent
         if to is None or not (store.release_dir(namespace, to) / "manifest.json").is_file():
             raise ReleaseError(
-                f"no release before {now_read} is kept; name one: `rag releases rollback RELEASE_ID` (kept: {_kept(store, namespace)})",
+                f"no release before {now_read} is kept; name one: `rag releases rollback"
+                f" RELEASE_ID` (kept: {_kept(store, namespace)})",
                 code="nothing_to_roll_back",
             )
     publish(store, namespace, to)
@@ -268,24 +368,35 @@ def rollback(store: Store, namespace: str, to: str | None = None) -> str:
 
 
 def manifest_of(store: Store, namespace: str, release_id: str) -> Manifest:
-    """The manifest of a release. Raises ReleaseError `release_lost` when it is the published one and gone from disk, else NotFoundError."""
+    """The manifest of a release. Raises ReleaseError `release_lost` when it is the published one
+    and gone from disk, else NotFoundError.
+    """
     try:
         return read_manifest(store.release_dir(namespace, release_id))
     except NotFoundError:
         if current(store, namespace) != release_id:
             raise
         raise ReleaseError(
-            f"the published release {release_id} of namespace {namespace!r} is gone from disk; publish a kept one with "
-            f"`rag releases rollback RELEASE_ID` (kept: {_kept(store, namespace)}), or build it anew with `rag rebuild`",
+            f"the published release {release_id} of namespace {namespace!r} is gone from disk;"
+            " publish a kept one with `rag releases rollback RELEASE_ID` (kept:"
+            f" {_kept(store, namespace)}), or build it anew with `rag rebuild`",
             code="release_lost",
         ) from None
 
 
-def is_behind(store: Store, namespace: str, live: Mapping[str, str], once_public: Collection[str], profile: str | None = None) -> bool:
-    """True when the published release does not hold exactly the live versions, each in its edition (`live` maps one to the other): a
-    build was interrupted or rejected, or its files are lost; also when it holds outputs of another `profile` than they all have.
+def is_behind(
+    store: Store,
+    namespace: str,
+    live: Mapping[str, str],
+    once_public: Collection[str],
+    profile: str | None = None,
+) -> bool:
+    """True when the published release does not hold exactly the live versions, each in its edition
+    (`live` maps one to the other): a build was interrupted or rejected, or its files are lost; also
+    when it holds outputs of another `profile` than they all have.
 
-    After a rollback a newer release that holds them was published once (`once_public`); going forward again is the user's decision.
+    After a rollback a newer release that holds them was published once (`once_public`); going
+    forward again is the user's decision.
     """
     published = current(store, namespace)
     if published is None:
@@ -300,17 +411,29 @@ def is_behind(store: Store, namespace: str, live: Mapping[str, str], once_public
 
     if whole(read):
         return False
-    newer = (m for m in list_releases(store, namespace) if m.created_at > read.created_at and m.release_id in once_public)
+    newer = (
+        m
+        for m in list_releases(store, namespace)
+        if m.created_at > read.created_at and m.release_id in once_public
+    )
     return not any(map(whole, newer))
 
 
 def sizes(store: Store, namespace: str, release_id: str) -> tuple[int, int]:
-    """(bytes of a release's files, bytes of those that no other release shares); zeros when it is gone."""
+    """(bytes of a release's files, bytes of those that no other release shares); zeros when it is
+    gone.
+    """
     try:
-        files = [found for path in store.release_dir(namespace, release_id).rglob("*") if stat.S_ISREG((found := path.lstat()).st_mode)]
+        files = [
+            found
+            for path in store.release_dir(namespace, release_id).rglob("*")
+            if stat.S_ISREG((found := path.lstat()).st_mode)
+        ]
     except FileNotFoundError:  # another process is removing it
         return 0, 0
-    return sum(file.st_size for file in files), sum(file.st_size for file in files if file.st_nlink == 1)
+    return sum(file.st_size for file in files), sum(
+        file.st_size for file in files if file.st_nlink == 1
+    )
 
 
 def _kept(store: Store, namespace: str) -> str:
@@ -318,22 +441,30 @@ def _kept(store: Store, namespace: str) -> str:
 
 
 def list_releases(store: Store, namespace: str) -> list[Manifest]:
-    """The manifests of every finished release, newest first; without those that another process removes meanwhile."""
+    """The manifests of every finished release, newest first; without those that another process
+    removes meanwhile.
+    """
     found: list[Manifest] = []
     for path in store.releases_dir(namespace).glob("[!.]*/manifest.json"):
         with suppress(NotFoundError):
             found.append(read_manifest(path.parent))
-    return sorted(found, key=lambda manifest: (manifest.created_at, manifest.release_id), reverse=True)
+    return sorted(
+        found, key=lambda manifest: (manifest.created_at, manifest.release_id), reverse=True
+    )
 
 
 def list_heads(store: Store, namespace: str) -> list[Manifest]:
-    """`list_releases` without what the manifests say of each version and file; cheap to ask for again."""
+    """`list_releases` without what the manifests say of each version and file; cheap to ask for
+    again.
+    """
     found: list[Manifest] = []
     for path in store.releases_dir(namespace).glob("[!.]*/manifest.json"):
         with suppress(NotFoundError, FileNotFoundError):
             written = path.stat()
             found.append(_head(path.parent, written.st_ino, written.st_mtime_ns))
-    return sorted(found, key=lambda manifest: (manifest.created_at, manifest.release_id), reverse=True)
+    return sorted(
+        found, key=lambda manifest: (manifest.created_at, manifest.release_id), reverse=True
+    )
 
 
 @functools.lru_cache(64)
@@ -358,15 +489,21 @@ def surplus(
 ) -> list[Path]:
     """Unfinished directories, and releases beyond the newest `keep`.
 
-    The published release, its parent and the pinned ones always stay, so that going back stays possible; of rejected ones only the newest.
-    Those that never were public (`unpublished`) take nobody's place: the newest stays while nothing was published after it was built.
-    What a public one replaces, with the same content, goes at once. `releases` are all of them, newest first, where they were read already.
+    The published release, its parent and the pinned ones always stay, so that going back stays
+    possible; of rejected ones only the newest. Those that never were public (`unpublished`) take
+    nobody's place: the newest stays while nothing was published after it was built. What a public
+    one replaces, with the same content, goes at once. `releases` are all of them, newest first,
+    where they were read already.
     """
     folder = store.releases_dir(namespace)
     if not folder.is_dir():
         return []
     inside = sorted(path for path in folder.iterdir() if path.is_dir())
-    unfinished = [path for path in inside if not (path / "manifest.json").is_file() or path.name.startswith((_BUILDING, _TRASH))]
+    unfinished = [
+        path
+        for path in inside
+        if not (path / "manifest.json").is_file() or path.name.startswith((_BUILDING, _TRASH))
+    ]
     releases = list_heads(store, namespace) if releases is None else releases
     read = current(store, namespace)
     rejected = [manifest.release_id for manifest in releases if manifest.failures]
@@ -374,10 +511,17 @@ def surplus(
     replaced = {m.delta.get("replaces") for m in public}
     good = [m.release_id for m in public if m.release_id not in replaced]
     since = next((manifest.created_at for manifest in releases if manifest.release_id == read), "")
-    waiting = [m.release_id for m in releases if not m.failures and m.release_id in unpublished and m.created_at > since]
+    waiting = [
+        m.release_id
+        for m in releases
+        if not m.failures and m.release_id in unpublished and m.created_at > since
+    ]
     parents = {manifest.parent for manifest in releases if manifest.release_id == read}
     kept = {*good[:keep], *waiting[:1], *rejected[:1], read, *parents, *pinned}
-    return [*unfinished, *(store.release_dir(namespace, m.release_id) for m in releases if m.release_id not in kept)]
+    return [
+        *unfinished,
+        *(store.release_dir(namespace, m.release_id) for m in releases if m.release_id not in kept),
+    ]
 
 
 def drop(path: Path) -> None:
@@ -389,15 +533,18 @@ def drop(path: Path) -> None:
     shutil.rmtree(path)
 
 
-# --- opening -------------------------------------------------------------------------------------------------------------
+# --- opening ------------------------------------------------------------------------------------
 
 
-def open_release(store: Store, namespace: str, strategy: Strategy | None = None, release_id: str | None = None) -> OpenRelease:
+def open_release(
+    store: Store, namespace: str, strategy: Strategy | None = None, release_id: str | None = None
+) -> OpenRelease:
     """The readers of a release, by default of the published one.
 
-    An index whose files or embedder cannot be used says so at each search, and the other one answers. Raises NotFoundError
-    `unknown_namespace`, `no_release` or `unknown_release`; ReleaseError `embedder_mismatch` when `strategy` asks with another embedder than
-    the release was built with, or `release_lost`; SchemaVersionError for a release of another program version.
+    An index whose files or embedder cannot be used says so at each search, and the other one
+    answers. Raises NotFoundError `unknown_namespace`, `no_release` or `unknown_release`;
+    ReleaseError `embedder_mismatch` when `strategy` asks with another embedder than the release was
+    built with, or `release_lost`; SchemaVersionError for a release of another program version.
     """
     release_id = release_id or require_current(store, namespace)
     directory = store.release_dir(namespace, release_id)
@@ -406,7 +553,8 @@ def open_release(store: Store, namespace: str, strategy: Strategy | None = None,
     without_embedder: ConfigError | None = None
     try:
         _require_embedder(manifest, strategy or built_with)
-    except ConfigError as error:  # its package is missing here, which must not keep the words from being searched
+    # its package is missing here, which must not keep the words from being searched
+    except ConfigError as error:
         without_embedder = error
 
     def vectors() -> DenseVectors:
@@ -417,14 +565,20 @@ def open_release(store: Store, namespace: str, strategy: Strategy | None = None,
     return OpenRelease(
         manifest=manifest,
         catalog=CatalogReader(directory / "catalog.sqlite"),
-        lexical=_opened(lambda: lexical.open_reader(built_with.lexical, directory / "lexical")) if built_with.builds_lexical else None,
+        lexical=(
+            _opened(lambda: lexical.open_reader(built_with.lexical, directory / "lexical"))
+            if built_with.builds_lexical
+            else None
+        ),
         dense=_opened(vectors) if built_with.builds_dense else None,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Stands for an index whose files cannot be opened: each search says so, and the other leg answers instead."""
+    """Stands for an index whose files cannot be opened: each search says so, and the other leg
+    answers instead.
+    """
 
     reason: str
     has_ann: ClassVar[bool] = False
@@ -447,10 +601,13 @@ def _opened(opener: Callable[[], Any]) -> Any:
         return Unreadable(error.message)
     except OSError as error:
         return Unreadable(
-            f"{Path(str(error.filename)).name} cannot be opened ({error.strerror}); build the release anew with `rag rebuild`"
+            f"{Path(str(error.filename)).name} cannot be opened ({error.strerror}); build the"
+            " release anew with `rag rebuild`"
         )
     except ValueError as error:
-        return Unreadable(f"the index is damaged ({error}); build the release anew with `rag rebuild`")
+        return Unreadable(
+            f"the index is damaged ({error}); build the release anew with `rag rebuild`"
+        )
 
 
 def _require_embedder(manifest: Manifest, strategy: Strategy) -> None:
@@ -459,10 +616,12 @@ def _require_embedder(manifest: Manifest, strategy: Strategy) -> None:
         return
     held = manifest.embedder
     raise ReleaseError(
-        f"release {manifest.release_id} of {manifest.namespace!r} holds vectors of {held.embedder_id} {held.version} (dim {held.dim}), "
-        f"strategy {strategy.name!r} asks with {asked.embedder_id} {asked.version} (dim {asked.dim}); "
+        f"release {manifest.release_id} of {manifest.namespace!r} holds vectors of"
+        f" {held.embedder_id} {held.version} (dim {held.dim}), strategy {strategy.name!r} asks with"
+        f" {asked.embedder_id} {asked.version} (dim {asked.dim}); "
         + (
-            f"use strategy {manifest.strategy!r}, or rebuild with `rag rebuild --strategy {strategy.name}`"
+            f"use strategy {manifest.strategy!r}, or rebuild with `rag rebuild --strategy"
+            f" {strategy.name}`"
             if strategy.name != manifest.strategy
             else "rebuild with `rag rebuild`"
         ),
@@ -473,10 +632,15 @@ def _require_embedder(manifest: Manifest, strategy: Strategy) -> None:
 def require_current(store: Store, namespace: str) -> str:
     """The published release_id. Raises NotFoundError: `unknown_namespace`, `no_release`."""
     if not store.releases_dir(namespace).is_dir():
-        raise NotFoundError(f"unknown namespace {namespace!r}; `rag ingest --namespace NAME` makes one", code="unknown_namespace")
+        raise NotFoundError(
+            f"unknown namespace {namespace!r}; `rag ingest --namespace NAME` makes one",
+            code="unknown_namespace",
+        )
     release_id = current(store, namespace)
     if release_id is None:
-        raise NotFoundError(f"namespace {namespace!r} has no published release; run `rag ingest`", code="no_release")
+        raise NotFoundError(
+            f"namespace {namespace!r} has no published release; run `rag ingest`", code="no_release"
+        )
     return release_id
 
 

@@ -37,10 +37,11 @@ def kept_versions(
 ) -> set[str]:
     """Ids of the versions of one namespace whose data stays.
 
-    Kept are those that are live or wanted by their source, those in a release that is kept (`held`), those a draft is based on (`drafted`),
-    and of each document the newest `retention.versions` complete ones and any younger than `retention.days`. What is deleted softly or
-    retired keeps that for `retention.days` and no longer; what is deleted hard keeps nothing. `tombstones` are all of the namespace,
-    lifted ones too; `versions` come oldest first.
+    Kept are those that are live or wanted by their source, those in a release that is kept
+    (`held`), those a draft is based on (`drafted`), and of each document the newest
+    `retention.versions` complete ones and any younger than `retention.days`. What is deleted softly
+    or retired keeps that for `retention.days` and no longer; what is deleted hard keeps nothing.
+    `tombstones` are all of the namespace, lifted ones too; `versions` come oldest first.
     """
     by_id = {document.doc_id: document for document in documents}
     by_document: defaultdict[str, list[Version]] = defaultdict(list)
@@ -57,30 +58,57 @@ def kept_versions(
         ready = [version.version_id for version in own if version.status == "ready"]
         newest = ready[-retention.versions :] if retention.versions else []
         for version in own:
-            needed = version.version_id in used or version.version_id in held or version.version_id in drafted
-            recent = version.version_id in newest or _days(version.received_at, now) < retention.days
-            stays = needed or (recent and not _over(document, version, stones[doc_id], retention, now))
+            needed = (
+                version.version_id in used
+                or version.version_id in held
+                or version.version_id in drafted
+            )
+            recent = (
+                version.version_id in newest or _days(version.received_at, now) < retention.days
+            )
+            stays = needed or (
+                recent and not _over(document, version, stones[doc_id], retention, now)
+            )
             if stays and not condemned(version, stones[doc_id], used):
                 kept.add(version.version_id)
     return kept
 
 
-def condemned(version: Version, stones: Iterable[Tombstone], used: Collection[str | None] = ()) -> bool:
-    """True when a hard deletion took the version's data; adding the document again saves the version that came (`used`), no older one."""
+def condemned(
+    version: Version, stones: Iterable[Tombstone], used: Collection[str | None] = ()
+) -> bool:
+    """True when a hard deletion took the version's data; adding the document again saves the
+    version that came (`used`), no older one.
+    """
     return any(
         stone.mode == "hard"
         and stone.doc_id == version.doc_id
         and stone.version_id in (None, version.version_id)
-        and (not stone.lifted_at or (version.version_id not in used and version.received_at <= stone.created_at))
+        and (
+            not stone.lifted_at
+            or (version.version_id not in used and version.received_at <= stone.created_at)
+        )
         for stone in stones
     )
 
 
-def _over(document: Document | None, version: Version, stones: Iterable[Tombstone], retention: Retention, now: datetime) -> bool:
-    """True when the version left the library, by deletion or with its file, longer ago than retention says."""
+def _over(
+    document: Document | None,
+    version: Version,
+    stones: Iterable[Tombstone],
+    retention: Retention,
+    now: datetime,
+) -> bool:
+    """True when the version left the library, by deletion or with its file, longer ago than
+    retention says.
+    """
     if document is None:
         return True
-    left = [s.created_at for s in stones if not s.lifted_at and s.version_id in (None, version.version_id)]
+    left = [
+        s.created_at
+        for s in stones
+        if not s.lifted_at and s.version_id in (None, version.version_id)
+    ]
     if document.status != "active":
         left.append(document.updated_at)
     return bool(left) and _days(min(left), now) >= retention.days
@@ -95,7 +123,8 @@ class Kept:
     """What stays, of one namespace or of all."""
 
     versions: Mapping[str, Version] = field(default_factory=dict)
-    profiles: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by namespace: those of its strategy and of its kept releases
+    # by namespace: those of its strategy and of its kept releases
+    profiles: Mapping[str, frozenset[str]] = field(default_factory=dict)
     editions: frozenset[str] = frozenset()
     belongings: Belongings = field(default_factory=Belongings)
     facts: frozenset[Path] = frozenset()
@@ -123,7 +152,9 @@ def survey(
     ledger: Ledger,
     only: Collection[str] | None = None,
 ) -> Kept:
-    """What stays of every namespace, given the releases of each that stay; with `only`, of versions no others than these may go."""
+    """What stays of every namespace, given the releases of each that stay; with `only`, of versions
+    no others than these may go.
+    """
     kept = Kept()
     for namespace, held in manifests.items():
         kept |= _of_namespace(namespace, held, settings, store, ledger, only)
@@ -131,21 +162,32 @@ def survey(
 
 
 def require_known(store: Store, ledger: Ledger) -> None:
-    """Nothing where the ledger knows every release's versions. Raises IntegrityError for one that is lost or older than the data."""
+    """Nothing where the ledger knows every release's versions. Raises IntegrityError for one that
+    is lost or older than the data.
+    """
     for path in sorted(store.area("releases").glob("*/CURRENT")):
         namespace = path.parent.name
         known = {version.version_id for version in ledger.versions(namespace)}
-        unknown = sorted({v for manifest in releases.list_releases(store, namespace) for v in manifest.versions} - known)
+        unknown = sorted(
+            {v for manifest in releases.list_releases(store, namespace) for v in manifest.versions}
+            - known
+        )
         if unknown:
             raise IntegrityError(
-                f"releases of namespace {namespace!r} hold {len(unknown)} versions that the ledger does not know, e.g. {unknown[0]}; "
-                "nothing is removed: put back the ledger that belongs to this data root",
+                f"releases of namespace {namespace!r} hold {len(unknown)} versions that the ledger"
+                f" does not know, e.g. {unknown[0]}; nothing is removed: put back the ledger that"
+                " belongs to this data root",
                 code="unknown_versions",
             )
 
 
 def _of_namespace(
-    namespace: str, manifests: Sequence[Manifest], settings: Settings, store: Store, ledger: Ledger, only: Collection[str] | None
+    namespace: str,
+    manifests: Sequence[Manifest],
+    settings: Settings,
+    store: Store,
+    ledger: Ledger,
+    only: Collection[str] | None,
 ) -> Kept:
     strategies = strategies_of(namespace, settings, ledger, manifests)
     used = [stage_profiles(strategies[0]), *(manifest.profiles for manifest in manifests)]
@@ -162,23 +204,43 @@ def _of_namespace(
         now=datetime.now(UTC),
     )
     if only is not None:  # bytes that they share with one of these stay theirs
-        ids |= {version.version_id for version in versions if version.status != "purged" and version.version_id not in only}
+        ids |= {
+            version.version_id
+            for version in versions
+            if version.status != "purged" and version.version_id not in only
+        }
     kept = {version.version_id: version for version in versions if version.version_id in ids}
-    editions = [*(version.edition for version in kept.values()), *(e for manifest in manifests for e in manifest.editions.values())]
+    editions = [
+        *(version.edition for version in kept.values()),
+        *(e for manifest in manifests for e in manifest.editions.values()),
+    ]
     return Kept(
         kept,
         {namespace: profiles},
         frozenset(edition for edition in editions if edition),
         of_versions(store, kept.values(), profiles if only is None else None, strategies),
-        frozenset(store.facts_dir(version, each["facts"]) for version in kept.values() for each in used if "facts" in each),
+        frozenset(
+            store.facts_dir(version, each["facts"])
+            for version in kept.values()
+            for each in used
+            if "facts" in each
+        ),
         _spaces(strategies[0], manifests),
-        frozenset(key for document in documents for key in (document.live_version, document.wanted_version) if key),
+        frozenset(
+            key
+            for document in documents
+            for key in (document.live_version, document.wanted_version)
+            if key
+        ),
     )
 
 
 def _spaces(strategy: Strategy, manifests: Sequence[Manifest]) -> frozenset[Space]:
     """The spaces of the vectors that a namespace uses."""
-    built = [(Strategy.model_validate(manifest.strategy_config), manifest.embedder) for manifest in manifests]
+    built = [
+        (Strategy.model_validate(manifest.strategy_config), manifest.embedder)
+        for manifest in manifests
+    ]
     pairs = [(strategy, embedder_info(strategy)), *built]
     return frozenset(
         (part.embedder_id, part.version, text_norm_profile_id(each.cleaning))

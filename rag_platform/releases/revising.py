@@ -1,4 +1,5 @@
-"""Changes that a person makes to a document: which of its versions is live, and its title, tags, categories and metadata.
+"""Changes that a person makes to a document: which of its versions is live, and its title, tags,
+categories and metadata.
 
 Each is a job of the ledger, because a release follows.
 """
@@ -39,30 +40,45 @@ class Edits:
     unmeta: tuple[str, ...] = ()
 
 
-# --- which version is live -------------------------------------------------------------------------------------------------
+# --- which version is live ----------------------------------------------------------------------
 
 
 def start_live(
-    document: Document, version: str | None, *, settings: Settings, strategy: Strategy, store: Store, ledger: Ledger
+    document: Document,
+    version: str | None,
+    *,
+    settings: Settings,
+    strategy: Strategy,
+    store: Store,
+    ledger: Ledger,
 ) -> Launched:
-    """The launched job that makes a version live whatever its source holds or, without one, lets the document follow its source again.
+    """The launched job that makes a version live whatever its source holds or, without one, lets
+    the document follow its source again.
 
-    A version whose outputs are not those of the config as it is now is built first; until it is, nothing changes. Raises NotFoundError for
-    an unknown, deleted or collected version, InputError `not_pinned` when there is nothing to let go.
+    A version whose outputs are not those of the config as it is now is built first; until it is,
+    nothing changes. Raises NotFoundError for an unknown, deleted or collected version, InputError
+    `not_pinned` when there is nothing to let go.
     """
     versions = ledger.versions(document.namespace, document.doc_id)
     if version is None:
         if not document.pinned:
-            raise InputError(f"{document.doc_id} is not pinned: it follows its source", code="not_pinned")
+            raise InputError(
+                f"{document.doc_id} is not pinned: it follows its source", code="not_pinned"
+            )
         wanted = document.wanted_version
-        target = next((v for v in versions if v.version_id == wanted and v.status != "purged"), None)
+        target = next(
+            (v for v in versions if v.version_id == wanted and v.status != "purged"), None
+        )
     else:
         target = named_version(document, versions, version)
         require_kept(target, document, ledger)
     build = [target] if target is not None and not _complete(target, strategy) else []
     version_ids = [one.version_id for one in build]
     ledger.revive(version_ids)
-    items = [JobItem(document.source_uri, document.doc_id, version_id, "continue") for version_id in version_ids]
+    items = [
+        JobItem(document.source_uri, document.doc_id, version_id, "continue")
+        for version_id in version_ids
+    ]
     args = {
         "version_ids": version_ids,
         "release": True,
@@ -73,7 +89,9 @@ def start_live(
 
 
 def go_live(job: Job, ledger: Ledger) -> None:
-    """Do what a job `live` is for, once its version was built: pin that version, or let the document go."""
+    """Do what a job `live` is for, once its version was built: pin that version, or let the
+    document go.
+    """
     if version_id := job.args["live"]:
         ledger.pin(job.namespace, job.args["doc_id"], version_id)
     else:
@@ -81,26 +99,45 @@ def go_live(job: Job, ledger: Ledger) -> None:
 
 
 def _complete(version: Version, strategy: Strategy) -> bool:
-    return version.status == "ready" and version.counts.get("profile") == stage_profiles(strategy)["embeddings"]
+    return (
+        version.status == "ready"
+        and version.counts.get("profile") == stage_profiles(strategy)["embeddings"]
+    )
 
 
-# --- what a document carries -------------------------------------------------------------------------------------------------
+# --- what a document carries --------------------------------------------------------------------
 
 
 def start_edit(
-    document: Document, edits: Edits, *, settings: Settings, strategy: Strategy, store: Store, ledger: Ledger
+    document: Document,
+    edits: Edits,
+    *,
+    settings: Settings,
+    strategy: Strategy,
+    store: Store,
+    ledger: Ledger,
 ) -> Launched | None:
-    """The launched job whose release shows the edited document; None when it was so already. Raises InputError for a tag it does not have.
+    """The launched job whose release shows the edited document; None when it was so already. Raises
+    InputError for a tag it does not have.
 
     A title that a user gave stays when a newer version comes; it is kept as metadata `title`.
     """
     edited = _edited(document, edits)
     if edited.metadata.get("title") != document.metadata.get("title"):
-        edited = replace(edited, title=str(edited.metadata.get("title") or _found_title(document, strategy, store, ledger)))
+        edited = replace(
+            edited,
+            title=str(
+                edited.metadata.get("title") or _found_title(document, strategy, store, ledger)
+            ),
+        )
     if edited == document:
         return None
     ledger.put_document(edited)
-    args = {"version_ids": [], "release": document.live_version is not None, "doc_id": document.doc_id}
+    args = {
+        "version_ids": [],
+        "release": document.live_version is not None,
+        "doc_id": document.doc_id,
+    }
     return _started("edit", document.namespace, args, [], settings, store, ledger)
 
 
@@ -109,12 +146,18 @@ def _edited(document: Document, edits: Edits) -> Document:
     if edits.title is not None:
         metadata["title"] = edits.title.strip()
     unmeta = {*edits.unmeta, *([] if metadata.get("title", "-") else ["title"])}
-    for what, asked, had in (("tag", edits.untag, document.tags), ("category", edits.uncategory, document.categories),
-                             ("metadata", edits.unmeta, tuple(document.metadata))):  # fmt: skip
+    for what, asked, had in (
+        ("tag", edits.untag, document.tags),
+        ("category", edits.uncategory, document.categories),
+        ("metadata", edits.unmeta, tuple(document.metadata)),
+    ):
         if absent := [name for name in asked if name not in had]:
             listed = ", ".join(had) or "none"
-            raise InputError(f"{document.doc_id} was given no {what} {absent[0]!r} (it has {listed}; what its file says is not edited)",
-                             code="not_there")  # fmt: skip
+            raise InputError(
+                f"{document.doc_id} was given no {what} {absent[0]!r} (it has {listed}; what its"
+                " file says is not edited)",
+                code="not_there",
+            )
     return replace(
         document,
         tags=tuple(sorted({*document.tags, *edits.tags} - {*edits.untag})),
@@ -124,7 +167,9 @@ def _edited(document: Document, edits: Edits) -> Document:
 
 
 def _found_title(document: Document, strategy: Strategy, store: Store, ledger: Ledger) -> str:
-    """The title that the document's live version gives it; the file's name where nothing was built."""
+    """The title that the document's live version gives it; the file's name where nothing was
+    built.
+    """
     if document.live_version is None:
         return document.filename
     version = ledger.version(document.live_version)
@@ -134,10 +179,18 @@ def _found_title(document: Document, strategy: Strategy, store: Store, ledger: L
     return document_title(load_facts(store, version, profile), version.filename)
 
 
-# --- jobs --------------------------------------------------------------------------------------------------------------------
+# --- jobs ---------------------------------------------------------------------------------------
 
 
-def _started(kind: str, namespace: str, args: Json, items: Sequence[JobItem], settings: Settings, store: Store, ledger: Ledger) -> Launched:
+def _started(
+    kind: str,
+    namespace: str,
+    args: Json,
+    items: Sequence[JobItem],
+    settings: Settings,
+    store: Store,
+    ledger: Ledger,
+) -> Launched:
     job = ledger.add_job(kind, namespace, args, items)
     if not args["release"]:
         ledger.update_job(job.job_id, state="done", started_at=now(), ended_at=now())
@@ -154,7 +207,9 @@ def live_data(job: Job, document: Document, release_id: str | None) -> Json:
     else:
         text = f"{document.doc_id} follows its source; {live or 'nothing of it'} is live."
     return {
-        "markdown": f"{text} Release {release_id} of namespace {document.namespace!r} is published.",
+        "markdown": (
+            f"{text} Release {release_id} of namespace {document.namespace!r} is published."
+        ),
         "job_id": job.job_id,
         "doc_id": document.doc_id,
         "live_version": live,
@@ -166,9 +221,16 @@ def live_data(job: Job, document: Document, release_id: str | None) -> Json:
 
 def edit_data(document: Document, job: Job | None) -> Json:
     """What a document carries after an edit; without a job nothing was changed."""
-    carried = {"title": document.title, "tags": list(document.tags), "categories": list(document.categories), "metadata": document.metadata}
+    carried = {
+        "title": document.title,
+        "tags": list(document.tags),
+        "categories": list(document.categories),
+        "metadata": document.metadata,
+    }
     told = "; ".join(
-        f"{name}: {', '.join(map(str, value)) if isinstance(value, list) else value}" for name, value in carried.items() if value
+        f"{name}: {', '.join(map(str, value)) if isinstance(value, list) else value}"
+        for name, value in carried.items()
+        if value
     )
     head = document.doc_id if job else f"{document.doc_id} is so already"
     return {

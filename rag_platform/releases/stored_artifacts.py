@@ -1,6 +1,7 @@
 """What versions have on disk, by identity alone: hashes and ids, never a word of text.
 
-Deletion records it before anything is purged, collection keeps what kept versions still need of it, and the proof counts what is left.
+Deletion records it before anything is purged, collection keeps what kept versions still need of it,
+and the proof counts what is left.
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ SCHEMA_VERSION = 1  # of records
 
 @dataclass(frozen=True, slots=True)
 class Belongings:
-    """Hashes and ids of what versions have in the stores; every set may be shared with other documents but `chunk_ids`."""
+    """Hashes and ids of what versions have in the stores; every set may be shared with other
+    documents but `chunk_ids`.
+    """
 
     file_sha256s: frozenset[str] = frozenset()
     chunk_ids: frozenset[str] = frozenset()
     content_hashes: frozenset[str] = frozenset()
     asset_ids: frozenset[str] = frozenset()
-    context_hashes: frozenset[str] = frozenset()  # of the surroundings in which images were described
+    # of the surroundings in which images were described
+    context_hashes: frozenset[str] = frozenset()
     description_keys: frozenset[str] = frozenset()
 
     def __or__(self, other: Belongings) -> Belongings:
@@ -53,8 +57,12 @@ class Record:
     purged_at: str = ""  # since when nothing of a hard deletion is left
 
 
-def stage_files(store: Store, version: Version, kind: str, profiles: Collection[str] | None = None) -> list[Path]:
-    """The Parquet files of one kind that a version has, of all profiles or of some, editions included."""
+def stage_files(
+    store: Store, version: Version, kind: str, profiles: Collection[str] | None = None
+) -> list[Path]:
+    """The Parquet files of one kind that a version has, of all profiles or of some, editions
+    included.
+    """
     folder = store.version_path(version, kind, "any").parent
     found = sorted(path for path in folder.glob("*.parquet") if not path.name.startswith("."))
     return [path for path in found if profiles is None or profile_of(path) in profiles]
@@ -71,7 +79,10 @@ def edition_of(path: Path) -> str:
 
 
 def of_versions(
-    store: Store, versions: Iterable[Version], profiles: Collection[str] | None = None, strategies: Sequence[Strategy] = ()
+    store: Store,
+    versions: Iterable[Version],
+    profiles: Collection[str] | None = None,
+    strategies: Sequence[Strategy] = (),
 ) -> Belongings:
     """The belongings of versions as their stage files tell them, under all profiles or under some.
 
@@ -88,11 +99,15 @@ def of_versions(
             found["asset_ids"].update(row[0] for row in read_columns(path, ("asset_id",)))
         for path in stage_files(store, version, "media_texts", profiles):
             found["context_hashes"].update(row[0] for row in read_columns(path, ("context_hash",)))
-        describing = [strategy for strategy in strategies if strategy.views.describe.provider != "none"]
+        describing = [
+            strategy for strategy in strategies if strategy.views.describe.provider != "none"
+        ]
         for path in stage_files(store, version, "chunks", profiles) if describing else ():
             chunks = read_records(path, Chunk)
             for strategy in describing:
-                found["description_keys"].update(asked(chunks, strategy.views.describe).keys.values())
+                found["description_keys"].update(
+                    asked(chunks, strategy.views.describe).keys.values()
+                )
     return Belongings(**{name: frozenset(values - {""}) for name, values in found.items()})
 
 
@@ -100,18 +115,26 @@ def write_record(store: Store, record: Record) -> None:
     """Write the record of one deletion."""
     held = {f.name: sorted(getattr(record.belongings, f.name)) for f in fields(Belongings)}
     data: Json = {f.name: to_json(getattr(record, f.name)) for f in fields(Record)}
-    write_json(store.deletion_path(record.namespace, record.sequence), {**data, "schema_version": SCHEMA_VERSION, "belongings": held})
+    write_json(
+        store.deletion_path(record.namespace, record.sequence),
+        {**data, "schema_version": SCHEMA_VERSION, "belongings": held},
+    )
 
 
 def read_record(store: Store, namespace: str, sequence: int) -> Record | None:
-    """The record of one deletion, None when there is none. Raises SchemaVersionError for one of another program version."""
+    """The record of one deletion, None when there is none. Raises SchemaVersionError for one of
+    another program version.
+    """
     path = store.deletion_path(namespace, sequence)
     if not path.is_file():
         return None
     data = read_json(path)
     if (found := data.pop("schema_version", None)) != SCHEMA_VERSION:
         raise SchemaVersionError(
-            f"{path.name} of the deletions has schema {found}, this program reads {SCHEMA_VERSION}: use the one that wrote it"
+            f"{path.name} of the deletions has schema {found}, this program reads {SCHEMA_VERSION}:"
+            " use the one that wrote it"
         )
     held = {name: frozenset(values) for name, values in data.pop("belongings").items()}
-    return Record(**{**data, "version_ids": tuple(data["version_ids"])}, belongings=Belongings(**held))
+    return Record(
+        **{**data, "version_ids": tuple(data["version_ids"])}, belongings=Belongings(**held)
+    )

@@ -1,4 +1,6 @@
-"""Proves the quotes of a published release against the raw bytes, version by version, and its catalog column by column."""
+"""Proves the quotes of a published release against the raw bytes, version by version, and its
+catalog column by column.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """How many chunks were checked, and what could not be proved: chunks, and with an empty chunk_id documents or the whole release.
+    """How many chunks were checked, and what could not be proved: chunks, and with an empty
+    chunk_id documents or the whole release.
 
-    `edited` of them were edited by hand: they are no quotes, what was proved are the texts they were edited from. `warnings` say what the
-    proof had to do without.
+    `edited` of them were edited by hand: they are no quotes, what was proved are the texts they
+    were edited from. `warnings` say what the proof had to do without.
     """
 
     release_id: str
@@ -42,14 +45,24 @@ class Verification:
     def data(self) -> Json:
         """The `verify` payload of the public contract."""
         failures = [to_json(failure) for failure in self.failures]
-        summary = f"{self.checked} chunks checked against the raw bytes, {len(failures)} could not be proved (release {self.release_id})."
+        summary = (
+            f"{self.checked} chunks checked against the raw bytes, {len(failures)} could not be"
+            f" proved (release {self.release_id})."
+        )
         if self.edited:
-            summary += f" {self.edited} were edited by hand and are no quotes; what was checked are the texts they were edited from."
+            summary += (
+                f" {self.edited} were edited by hand and are no quotes; what was checked are the"
+                " texts they were edited from."
+            )
         lines = [
-            f"- {f['chunk_id'] or f['version_id'] or 'release'} of {f['source_uri'] or self.release_id}: {f['reason']}" for f in failures
+            f"- {f['chunk_id'] or f['version_id'] or 'release'} of"
+            f" {f['source_uri'] or self.release_id}: {f['reason']}"
+            for f in failures
         ]
         return {
-            "markdown": "\n".join([summary, *lines, *(f"Warning: {warning}" for warning in self.warnings)]),
+            "markdown": "\n".join(
+                [summary, *lines, *(f"Warning: {warning}" for warning in self.warnings)]
+            ),
             "checked": self.checked,
             "edited": self.edited,
             "failed": len(failures),
@@ -67,11 +80,12 @@ def verify_release(
     limits: Limits | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Verification:
-    """The verification of every chunk of the published release, or of one. Raises NotFoundError for an unknown chunk or namespace,
-    IntegrityError `no_ledger` where nobody knows what was deleted.
+    """The verification of every chunk of the published release, or of one. Raises NotFoundError for
+    an unknown chunk or namespace, IntegrityError `no_ledger` where nobody knows what was deleted.
 
-    With all chunks the release is proved too: its files by their hashes, and that no row was added or lost. One chunk is proved with the
-    rows that its citation shows: its own and those of its document, version and sections.
+    With all chunks the release is proved too: its files by their hashes, and that no row was added
+    or lost. One chunk is proved with the rows that its citation shows: its own and those of its
+    document, version and sections.
     """
     ledgers.require(store.ledger_path)
     release_id = require_current(store, namespace)
@@ -81,8 +95,17 @@ def verify_release(
         with ExitStack() as held:
             ledger = held.enter_context(closing(Ledger(store.ledger_path)))
             catalog = held.enter_context(closing(CatalogReader(directory / "catalog.sqlite")))
-            rows = held.enter_context(CatalogProof(store, manifest, directory / "catalog.sqlite", ledger))
-            work = _Verifying(store, manifest, catalog, rows, Strategy.model_validate(manifest.strategy_config), limits or Limits())
+            rows = held.enter_context(
+                CatalogProof(store, manifest, directory / "catalog.sqlite", ledger)
+            )
+            work = _Verifying(
+                store,
+                manifest,
+                catalog,
+                rows,
+                Strategy.model_validate(manifest.strategy_config),
+                limits or Limits(),
+            )
             if chunk_id is not None:
                 return work.one(chunk_id)
             version_ids = rows.version_ids()
@@ -93,7 +116,9 @@ def verify_release(
             return work.result()
     except sqlite3.DatabaseError as error:
         raise IntegrityError(
-            f"the catalog of release {release_id} cannot be read ({error}); build another with `rag rebuild --full`", code="catalog_damaged"
+            f"the catalog of release {release_id} cannot be read ({error}); build another with `rag"
+            " rebuild --full`",
+            code="catalog_damaged",
         ) from error
 
 
@@ -101,7 +126,13 @@ class _Verifying:
     """One call of `verify_release`."""
 
     def __init__(
-        self, store: Store, manifest: Manifest, catalog: CatalogReader, rows: CatalogProof, strategy: Strategy, limits: Limits
+        self,
+        store: Store,
+        manifest: Manifest,
+        catalog: CatalogReader,
+        rows: CatalogProof,
+        strategy: Strategy,
+        limits: Limits,
     ) -> None:
         self.store, self.manifest, self.catalog, self.rows = store, manifest, catalog, rows
         self.strategy, self.limits = strategy, limits
@@ -114,37 +145,60 @@ class _Verifying:
         version_id = self.rows.version_of(chunk_id)
         if version_id is None:
             raise NotFoundError(
-                f"no chunk {chunk_id!r} in release {self.manifest.release_id} of namespace {self.manifest.namespace!r}; "
-                "`rag query` prints chunk ids"
+                f"no chunk {chunk_id!r} in release {self.manifest.release_id} of namespace"
+                f" {self.manifest.namespace!r}; `rag query` prints chunk ids"
             )
         self.version(version_id, only=chunk_id)
         self.failures = [failure for failure in self.failures if failure.chunk_id in ("", chunk_id)]
         return self.result()
 
     def version(self, version_id: str, only: str = "") -> None:
-        """Prove the rows of a version and its chunks, or one; whatever a damaged row or output raises is a failure of its own."""
+        """Prove the rows of a version and its chunks, or one; whatever a damaged row or output
+        raises is a failure of its own.
+        """
         source_uri = ""
         try:
             version = self.catalog.version(version_id)
             if version is None:
-                self._failed(f"rows: there are chunks of version {version_id}, which the release does not hold", only, version_id)
+                self._failed(
+                    f"rows: there are chunks of version {version_id}, which the release does not"
+                    " hold",
+                    only,
+                    version_id,
+                )
                 return
             source_uri = version.source_uri
             self.failures += self.rows.of_version(version)
-            chunks = list(self.catalog.chunks([only]).values()) if only else self.catalog.chunks_of_version(version_id)
+            chunks = (
+                list(self.catalog.chunks([only]).values())
+                if only
+                else self.catalog.chunks_of_version(version_id)
+            )
             self.checked += len(chunks)
             self.edited += edited_count(chunks)
             told = {failure.chunk_id for failure in self.failures}
-            found = verify_version(self.store, version, self.manifest.profiles, chunks, self.limits, self.strategy, self.alone)
+            found = verify_version(
+                self.store,
+                version,
+                self.manifest.profiles,
+                chunks,
+                self.limits,
+                self.strategy,
+                self.alone,
+            )
             self.failures += [failure for failure in found if failure.chunk_id not in told]
-        except Exception as error:  # what was changed behind our back can raise anything, and must neither end the proof nor pass it
+        # what was changed behind our back can raise anything, and must neither end the proof nor
+        # pass it
+        except Exception as error:
             logger.exception("verifying %s", version_id)
             self._failed(f"unreadable: {_said(error)}", "", version_id, source_uri)
 
     def release(self) -> None:
         """Prove that the release is whole: its files, its rows, its indexes."""
         for name in changed_files(self.rows.path.parent, self.manifest.files):
-            self._failed(f"file_changed: {name} is gone or has another sha256 than the manifest says")
+            self._failed(
+                f"file_changed: {name} is gone or has another sha256 than the manifest says"
+            )
         try:
             for reason in self.rows.of_release():
                 self._failed(reason)
@@ -154,12 +208,20 @@ class _Verifying:
             logger.exception("verifying release %s", self.manifest.release_id)
             self._failed(f"unreadable: {_said(error)}")
 
-    def _failed(self, reason: str, chunk_id: str = "", version_id: str = "", source_uri: str = "") -> None:
+    def _failed(
+        self, reason: str, chunk_id: str = "", version_id: str = "", source_uri: str = ""
+    ) -> None:
         self.failures.append(VerifyFailure(chunk_id, version_id, source_uri, reason))
 
     def result(self) -> Verification:
         """What was found."""
-        return Verification(self.manifest.release_id, self.checked, tuple(self.failures), self.edited, (*self.rows.warnings, *self.alone))
+        return Verification(
+            self.manifest.release_id,
+            self.checked,
+            tuple(self.failures),
+            self.edited,
+            (*self.rows.warnings, *self.alone),
+        )
 
 
 def _said(error: Exception) -> str:

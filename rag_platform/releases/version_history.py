@@ -1,9 +1,12 @@
-"""The history of a document, and what differs between two of its versions; read from the ledger, the manifests and the stage files.
+"""The history of a document, and what differs between two of its versions; read from the ledger,
+the manifests and the stage files.
 
-What differs between two versions of a document as they were cut: sections and chunks added, removed, changed, unchanged.
+What differs between two versions of a document as they were cut: sections and chunks added,
+removed, changed, unchanged.
 
-Sections and chunks are compared by their ids, which hold no version: a chunk whose text stayed has its id still. Of what remains, chunks
-that stand at the same place of the same section are one chunk that changed.
+Sections and chunks are compared by their ids, which hold no version: a chunk whose text stayed has
+its id still. Of what remains, chunks that stand at the same place of the same section are one chunk
+that changed.
 """
 
 from __future__ import annotations
@@ -31,14 +34,18 @@ _PARTS = ("facts", "sections", "chunks")  # stages whose outputs a difference is
 _SHOWN_CHUNKS = 20
 
 
-# --- history -------------------------------------------------------------------------------------------------------------
+# --- history ------------------------------------------------------------------------------------
 
 
 def history(document: Document, *, store: Store, ledger: Ledger) -> Json:
-    """Every version of a document, newest first, with what became of it and the kept releases that hold it."""
+    """Every version of a document, newest first, with what became of it and the kept releases that
+    hold it.
+    """
     namespace = document.namespace
     stones = [stone for stone in ledger.tombstones(namespace) if stone.doc_id == document.doc_id]
-    holding = {manifest.release_id: manifest.versions for manifest in list_releases(store, namespace)}
+    holding = {
+        manifest.release_id: manifest.versions for manifest in list_releases(store, namespace)
+    }
     rows = version_rows(document, ledger.versions(namespace, document.doc_id), stones, holding)
     deleted = any(stone.version_id is None for stone in stones)
     data: Json = {
@@ -56,9 +63,14 @@ def history(document: Document, *, store: Store, ledger: Ledger) -> Json:
 
 
 def version_rows(
-    document: Document, versions: Sequence[Version], stones: Iterable[Tombstone], holding: Mapping[str, Iterable[str]]
+    document: Document,
+    versions: Sequence[Version],
+    stones: Iterable[Tombstone],
+    holding: Mapping[str, Iterable[str]],
 ) -> list[Json]:
-    """One row a version, newest first; `stones` are the document's deletions in force, `holding` maps release_id to version_ids."""
+    """One row a version, newest first; `stones` are the document's deletions in force, `holding`
+    maps release_id to version_ids.
+    """
     deleted = {stone.version_id: stone.created_at for stone in stones}
     return [
         {
@@ -74,7 +86,10 @@ def version_rows(
             "chunks": version.counts.get("chunks"),
             "edition": version.edition,
             "revision": version.revision,
-            "releases": sorted((release_id for release_id, held in holding.items() if version.version_id in held), reverse=True),
+            "releases": sorted(
+                (release_id for release_id, held in holding.items() if version.version_id in held),
+                reverse=True,
+            ),
             "attempts": version.attempts,
             "code": version.code,
             "reason": version.reason,
@@ -86,8 +101,17 @@ def version_rows(
 
 def _history_markdown(data: Json) -> str:
     pinned = ", pinned" if data["pinned"] else ""
-    lines = [f"**{data['title'] or data['doc_id']}** (`{data['doc_id']}`, {data['source_uri']}): {data['status']}{pinned}", ""]
-    lines += ["| version | received | state | bytes | chunks | releases |", "|---|---|---|---|---|---|"]
+    lines = [
+        (
+            f"**{data['title'] or data['doc_id']}** (`{data['doc_id']}`, {data['source_uri']}):"
+            f" {data['status']}{pinned}"
+        ),
+        "",
+    ]
+    lines += [
+        "| version | received | state | bytes | chunks | releases |",
+        "|---|---|---|---|---|---|",
+    ]
     notes: list[str] = []
     for row in data["versions"]:
         short = row["version_id"].rpartition("@")[2]
@@ -96,27 +120,46 @@ def _history_markdown(data: Json) -> str:
         marks += ["deleted"] if row["deleted_at"] else []
         marks += [f"edition {row['edition']}"] if row["edition"] else []
         chunks = "" if row["chunks"] is None else row["chunks"]
-        lines.append(f"| {short} | {row['received_at']} | {', '.join([row['status'], *marks])} | {row['size']} | {chunks} | "
-                     f"{len(row['releases'])} |")  # fmt: skip
+        lines.append(
+            f"| {short} | {row['received_at']} | {', '.join([row['status'], *marks])} |"
+            f" {row['size']} | {chunks} | {len(row['releases'])} |"
+        )
         if row["code"]:
-            notes.append(f"- {short}: [{row['code']}] {row['reason']} (failed {row['attempts']} times)")
+            notes.append(
+                f"- {short}: [{row['code']}] {row['reason']} (failed {row['attempts']} times)"
+            )
         if row["drift"]:
-            notes.append(f"- {short}: drift {row['drift']['kind']} against {row['drift']['against'].rpartition('@')[2]}: "
-                         f"{row['drift']['details']}")  # fmt: skip
+            notes.append(
+                f"- {short}: drift {row['drift']['kind']} against"
+                f" {row['drift']['against'].rpartition('@')[2]}: {row['drift']['details']}"
+            )
     return "\n".join([*lines, *([""] if notes else []), *notes])
 
 
-# --- differences -----------------------------------------------------------------------------------------------------------
+# --- differences --------------------------------------------------------------------------------
 
 
-def difference(document: Document, before: str | None, after: str | None, *, strategy: Strategy, store: Store, ledger: Ledger) -> Json:
+def difference(
+    document: Document,
+    before: str | None,
+    after: str | None,
+    *,
+    strategy: Strategy,
+    store: Store,
+    ledger: Ledger,
+) -> Json:
     """What differs between two versions of a document, named as `named_version` takes them.
 
-    Without names: the version before the live one against the live one. Both are read under the strategy's profiles or, where one has no
-    such outputs, under those of the last build of either. Raises NotFoundError: `unknown_version`, `version_deleted`, `outputs_gone`.
+    Without names: the version before the live one against the live one. Both are read under the
+    strategy's profiles or, where one has no such outputs, under those of the last build of either.
+    Raises NotFoundError: `unknown_version`, `version_deleted`, `outputs_gone`.
     """
     versions = ledger.versions(document.namespace, document.doc_id)
-    new = named_version(document, versions, after or document.live_version or (versions[-1].version_id if versions else ""))
+    new = named_version(
+        document,
+        versions,
+        after or document.live_version or (versions[-1].version_id if versions else ""),
+    )
     old = named_version(document, versions, before) if before else _before(document, new, versions)
     for version in (old, new):
         require_kept(version, document, ledger)
@@ -130,41 +173,62 @@ def difference(document: Document, before: str | None, after: str | None, *, str
         "profiles": {stage: profiles[stage] for stage in _PARTS},
         **revision.data(),
     }
-    head = f"**{document.title or document.doc_id}** (`{document.doc_id}`): {old.file_sha256[:12]} → {new.file_sha256[:12]}"
+    head = (
+        f"**{document.title or document.doc_id}** (`{document.doc_id}`): {old.file_sha256[:12]} →"
+        f" {new.file_sha256[:12]}"
+    )
     return {"markdown": f"{head}\n\n{revision.markdown(_SHOWN_CHUNKS)}", **data}
 
 
 def require_kept(version: Version, document: Document, ledger: Ledger) -> None:
-    """Nothing for a version that may be read. Raises NotFoundError: `version_deleted`, or `outputs_gone` where its data was collected."""
+    """Nothing for a version that may be read. Raises NotFoundError: `version_deleted`, or
+    `outputs_gone` where its data was collected.
+    """
     for stone in ledger.tombstones(document.namespace):
         if stone.doc_id == document.doc_id and stone.version_id in (None, version.version_id):
-            raise NotFoundError(f"{version.version_id} was deleted on {stone.created_at[:10]}; ingest its file by name to have it again",
-                                code="version_deleted")  # fmt: skip
+            raise NotFoundError(
+                f"{version.version_id} was deleted on {stone.created_at[:10]}; ingest its file by"
+                " name to have it again",
+                code="version_deleted",
+            )
     if version.status == "purged":
-        raise NotFoundError(f"the data of {version.version_id} was collected; ingest that file again to have it", code="outputs_gone")
+        raise NotFoundError(
+            f"the data of {version.version_id} was collected; ingest that file again to have it",
+            code="outputs_gone",
+        )
 
 
 def _before(document: Document, new: Version, versions: Sequence[Version]) -> Version:
     """The version received before `new`, else the one after it."""
     others = [version for version in versions if version.version_id != new.version_id]
     if not others:
-        raise NotFoundError(f"{document.doc_id} has one version only, {new.version_id}: there is nothing to compare it with",
-                            code="unknown_version")  # fmt: skip
+        raise NotFoundError(
+            f"{document.doc_id} has one version only, {new.version_id}: there is nothing to compare"
+            " it with",
+            code="unknown_version",
+        )
     place = [version.version_id for version in versions].index(new.version_id)
     return others[max(0, place - 1)]
 
 
-def _common_profiles(versions: Sequence[Version], strategy: Strategy, store: Store) -> Mapping[str, str]:
-    """The first profiles under which all versions have outputs: of the strategy as it is, else of a version's last build."""
-    recorded = [version.counts["built"] for version in reversed(versions) if "built" in version.counts]
+def _common_profiles(
+    versions: Sequence[Version], strategy: Strategy, store: Store
+) -> Mapping[str, str]:
+    """The first profiles under which all versions have outputs: of the strategy as it is, else of a
+    version's last build.
+    """
+    recorded = [
+        version.counts["built"] for version in reversed(versions) if "built" in version.counts
+    ]
     offers: list[Mapping[str, str]] = [stage_profiles(strategy), *recorded]
     for profiles in offers:
         if all(_has_parts(version, profiles, store) for version in versions):
             return profiles
     lacking = next(version for version in versions if not _has_parts(version, offers[0], store))
     raise NotFoundError(
-        f"{lacking.version_id} was not built under the config as it is now, and no other config built both; "
-        f"`rag docs live {lacking.doc_id} {lacking.file_sha256[:12]}` builds it again, and pins it until `--unpin`",
+        f"{lacking.version_id} was not built under the config as it is now, and no other config"
+        f" built both; `rag docs live {lacking.doc_id} {lacking.file_sha256[:12]}` builds it again,"
+        " and pins it until `--unpin`",
         code="outputs_gone",
     )
 
@@ -179,11 +243,18 @@ def _has_parts(version: Version, profiles: Mapping[str, str], store: Store) -> b
 
 def _files(version: Version) -> list[tuple[str, str, str]]:
     """(kind, stage, edition) of the files that a difference is read from, the facts apart."""
-    return [("edits", "sections", ""), ("sections", "sections", ""), ("chunks", "chunks", version.edition)]
+    return [
+        ("edits", "sections", ""),
+        ("sections", "sections", ""),
+        ("chunks", "chunks", version.edition),
+    ]
 
 
 def _parts(version: Version, profiles: Mapping[str, str], store: Store) -> Parts:
-    edits, sections, chunks = (store.version_path(version, kind, profiles[stage], edition) for kind, stage, edition in _files(version))
+    edits, sections, chunks = (
+        store.version_path(version, kind, profiles[stage], edition)
+        for kind, stage, edition in _files(version)
+    )
     facts = load_facts(store, version, profiles["facts"])
     text = apply_edits(facts.text, read_records(edits, Edit)).text
     return Parts(text, read_records(sections, Section), read_records(chunks, Chunk))
@@ -226,7 +297,10 @@ class Revision:
             "chunks": {
                 "added": [_told(chunk) for chunk in self.chunks_added],
                 "removed": [_told(chunk) for chunk in self.chunks_removed],
-                "changed": [{"before": _told(before), "after": _told(after)} for before, after in self.chunks_changed],
+                "changed": [
+                    {"before": _told(before), "after": _told(after)}
+                    for before, after in self.chunks_changed
+                ],
                 "unchanged": self.chunks_unchanged,
             },
         }
@@ -234,11 +308,17 @@ class Revision:
     def markdown(self, shown: int) -> str:
         """Counts and the text of the first `shown` differing chunks as unified diffs."""
         lines = [
-            f"- sections: {_counts(self.sections_added, self.sections_removed, self.sections_changed, self.sections_unchanged)}",
+            (
+                "- sections:"
+                f" {_counts(self.sections_added, self.sections_removed, self.sections_changed, self.sections_unchanged)}"
+            ),
             *(f"  - added: {section.section_path}" for section in self.sections_added),
             *(f"  - removed: {section.section_path}" for section in self.sections_removed),
             *(f"  - changed: {section.section_path}" for section in self.sections_changed),
-            f"- chunks: {_counts(self.chunks_added, self.chunks_removed, self.chunks_changed, self.chunks_unchanged)}",
+            (
+                "- chunks:"
+                f" {_counts(self.chunks_added, self.chunks_removed, self.chunks_changed, self.chunks_unchanged)}"
+            ),
         ]
         differing = list(self._differing())
         for before, after in differing[:shown]:
@@ -258,26 +338,45 @@ def revise(before: Parts, after: Parts) -> Revision:
     old, new = _section_hashes(before), _section_hashes(after)
     had, has = ({chunk.chunk_id for chunk in parts.chunks} for parts in (before, after))
     left, came = _at_places(before.chunks, had & has), _at_places(after.chunks, had & has)
-    pairs = [pair for place, chunks in came.items() for pair in zip(left.get(place, ()), chunks, strict=False)]
+    pairs = [
+        pair
+        for place, chunks in came.items()
+        for pair in zip(left.get(place, ()), chunks, strict=False)
+    ]
     paired = {chunk.chunk_id for pair in pairs for chunk in pair}
     return Revision(
         sections_added=tuple(s for s in after.sections if s.section_id not in old),
         sections_removed=tuple(s for s in before.sections if s.section_id not in new),
-        sections_changed=tuple(s for s in after.sections if old.get(s.section_id, "") not in ("", new[s.section_id])),
+        sections_changed=tuple(
+            s for s in after.sections if old.get(s.section_id, "") not in ("", new[s.section_id])
+        ),
         sections_unchanged=sum(new.get(section_id) == mark for section_id, mark in old.items()),
-        chunks_added=tuple(c for c in after.chunks if c.chunk_id not in had and c.chunk_id not in paired),
-        chunks_removed=tuple(c for c in before.chunks if c.chunk_id not in has and c.chunk_id not in paired),
+        chunks_added=tuple(
+            c for c in after.chunks if c.chunk_id not in had and c.chunk_id not in paired
+        ),
+        chunks_removed=tuple(
+            c for c in before.chunks if c.chunk_id not in has and c.chunk_id not in paired
+        ),
         chunks_changed=tuple(pairs),
         chunks_unchanged=len(had & has),
     )
 
 
 def _section_hashes(parts: Parts) -> dict[str, str]:
-    """Of the text without what surrounds it: a section that is no longer the last one has not changed by that."""
-    return {s.section_id: hashlib.sha256(parts.text[s.norm_start : s.norm_end].strip().encode()).hexdigest() for s in parts.sections}
+    """Of the text without what surrounds it: a section that is no longer the last one has not
+    changed by that.
+    """
+    return {
+        s.section_id: (
+            hashlib.sha256(parts.text[s.norm_start : s.norm_end].strip().encode()).hexdigest()
+        )
+        for s in parts.sections
+    }
 
 
-def _at_places(chunks: Sequence[Chunk], common: set[str]) -> dict[tuple[str, str, str], list[Chunk]]:
+def _at_places(
+    chunks: Sequence[Chunk], common: set[str]
+) -> dict[tuple[str, str, str], list[Chunk]]:
     """Chunks that only one version has, by section, type, and the common chunk before them."""
     found: dict[tuple[str, str, str], list[Chunk]] = defaultdict(list)
     last: dict[tuple[str, str], str] = {}
@@ -290,8 +389,12 @@ def _at_places(chunks: Sequence[Chunk], common: set[str]) -> dict[tuple[str, str
     return found
 
 
-def _counts(added: Sequence[object], removed: Sequence[object], changed: Sequence[object], unchanged: int) -> str:
-    return f"{len(added)} added, {len(removed)} removed, {len(changed)} changed, {unchanged} unchanged"
+def _counts(
+    added: Sequence[object], removed: Sequence[object], changed: Sequence[object], unchanged: int
+) -> str:
+    return (
+        f"{len(added)} added, {len(removed)} removed, {len(changed)} changed, {unchanged} unchanged"
+    )
 
 
 def _named(section: Section) -> Json:
@@ -313,6 +416,18 @@ def _diff(before: Chunk | None, after: Chunk | None) -> list[str]:
     assert chunk is not None
     what = "changed" if before and after else "added" if after else "removed"
     old, new = (one.chunk_text.splitlines() if one else [] for one in (before, after))
-    body = [line for line in difflib.unified_diff(old, new, n=_CONTEXT_LINES, lineterm="") if not line.startswith(("--- ", "+++ ", "@@"))]
-    fence = "`" * max(3, 1 + max((len(run) for line in body for run in re.findall("`+", line)), default=0))
-    return [f"**{chunk.section_path or 'no section'}**, chunk {chunk.chunk_index}, {what}:", "", f"{fence}diff", *body, fence]
+    body = [
+        line
+        for line in difflib.unified_diff(old, new, n=_CONTEXT_LINES, lineterm="")
+        if not line.startswith(("--- ", "+++ ", "@@"))
+    ]
+    fence = "`" * max(
+        3, 1 + max((len(run) for line in body for run in re.findall("`+", line)), default=0)
+    )
+    return [
+        f"**{chunk.section_path or 'no section'}**, chunk {chunk.chunk_index}, {what}:",
+        "",
+        f"{fence}diff",
+        *body,
+        fence,
+    ]

@@ -1,4 +1,6 @@
-"""How far an answer may be trusted: whether its passages hold the question's words, both retrievers agree, and its hits stand out."""
+"""How far an answer may be trusted: whether its passages hold the question's words, both retrievers
+agree, and its hits stand out.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,24 @@ def refuses(sure: float, config: AnswererConfig) -> bool:
 
 
 def confidence(
-    query: QueryIR | str, cited: Sequence[Hit], evidence: Sequence[Hit], hits: Sequence[Hit], *, legs: int, borne_out: float = 1.0
+    query: QueryIR | str,
+    cited: Sequence[Hit],
+    evidence: Sequence[Hit],
+    hits: Sequence[Hit],
+    *,
+    legs: int,
+    borne_out: float = 1.0,
 ) -> float:
-    """How far to trust an answer that cites these of the evidence, 0 to 1: coverage x (0.7 + 0.2 agreement + 0.1 standing) x borne out.
+    """How far to trust an answer that cites these of the evidence, 0 to 1: coverage x (0.7 + 0.2
+    agreement + 0.1 standing) x borne out.
 
-    Coverage is the share of the question's words in the cited chunk with its headings that holds most of them, of a comparison in all
-    cited ones, a word weighing the more the less of the evidence holds it; where the cited chunks are in another language than the
-    question, that of its identifiers and names, or one half without any. Agreement is the share of the first three hits that both legs
-    found, one half with one leg alone. Standing is where the best cited score lies between the lowest and the highest. Borne out is how
-    far the cited passages agree with what the answer says (`citing.Cited`). At most 0.2 where nothing is cited, 0 without hits. It orders
+    Coverage is the share of the question's words in the cited chunk with its headings that holds
+    most of them, of a comparison in all cited ones, a word weighing the more the less of the
+    evidence holds it; where the cited chunks are in another language than the question, that of its
+    identifiers and names, or one half without any. Agreement is the share of the first three hits
+    that both legs found, one half with one leg alone. Standing is where the best cited score lies
+    between the lowest and the highest. Borne out is how far the cited passages agree with what the
+    answer says (`citing.Cited`). At most 0.2 where nothing is cited, 0 without hits. It orders
     answers, it is no probability.
     """
     if not hits:
@@ -38,15 +49,19 @@ def confidence(
     agreement = 0.5 if legs < 2 else sum(hit.source == "hybrid" for hit in hits[:3]) / len(hits[:3])
     scores = [hit.score for hit in hits]
     low, high = min(scores), max(scores)
-    standing = (max((hit.score for hit in cited), default=low) - low) / (high - low) if high > low else 1.0
+    standing = (
+        (max((hit.score for hit in cited), default=low) - low) / (high - low) if high > low else 1.0
+    )
     value = covered * (0.7 + 0.2 * agreement + 0.1 * min(1.0, max(0.0, standing)))
     return round(value * borne_out if cited else min(0.2, value), 3)
 
 
 def words_held(query: QueryIR | str, hits: Sequence[Hit], among: Sequence[Hit]) -> float:
-    """The share of the question's words in the passage that holds most of them; of a comparison in all of them together.
+    """The share of the question's words in the passage that holds most of them; of a comparison in
+    all of them together.
 
-    Words that stand far apart say little: with the right passage taken away its neighbours together still hold most of them.
+    Words that stand far apart say little: with the right passage taken away its neighbours together
+    still hold most of them.
     """
     question = question_text(query)
     together = isinstance(query, QueryIR) and query.intent == "compare"

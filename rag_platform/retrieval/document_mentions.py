@@ -1,9 +1,12 @@
-"""Which documents a question names: words of file names and titles that are theirs, as the texts show.
+"""Which documents a question names: words of file names and titles that are theirs, as the texts
+show.
 
-Half of what is asked of a library names what it is asked of ("the Boeing report of 2022"), while few chunks of a document say whose they
-are. A word names the documents in whose names it stands when its passages are mostly theirs: `Boeing` does, `state` of a title "The state
-of packaging" does not, because everybody's texts say it. Numbers name nothing by themselves and tell namesakes apart: the year of a report.
-Documents of one or two chunks gain nothing: their names stand with the headings of these chunks, and are searched there.
+Half of what is asked of a library names what it is asked of ("the Boeing report of 2022"), while
+few chunks of a document say whose they are. A word names the documents in whose names it stands
+when its passages are mostly theirs: `Boeing` does, `state` of a title "The state of packaging" does
+not, because everybody's texts say it. Numbers name nothing by themselves and tell namesakes apart:
+the year of a report. Documents of one or two chunks gain nothing: their names stand with the
+headings of these chunks, and are searched there.
 """
 
 from __future__ import annotations
@@ -22,14 +25,19 @@ from rag_platform.text import segmentation
 from rag_platform.text.scripts import FIRST_CJK, has_han
 
 # of a run with letters and digits: FY2022 holds 2022, 2024Q2 holds 2024 and q2
-_PIECE = re.compile(r"\d{3,}|[^\W\d_]{3,}|[^\W\d_]{1,2}\d{1,2}(?!\d)|\d{1,2}[^\W\d_]{1,2}(?![^\W\d_])")
+_PIECE = re.compile(
+    r"\d{3,}|[^\W\d_]{3,}|[^\W\d_]{1,2}\d{1,2}(?!\d)|\d{1,2}[^\W\d_]{1,2}(?![^\W\d_])"
+)
 _LONGEST = 40  # characters of a word
 _SHARE = 0.6  # of the best document's score that another one needs to be meant, too
 _CHUNKS = 3  # that the documents meant have on average
-_HOLDERS = 256  # names with a word that names; one that more of them hold only tells namesakes apart
+# names with a word that names; one that more of them hold only tells namesakes apart
+_HOLDERS = 256
 _MOST = 32  # documents that one question may mean; more of them are no choice
 _MOSTLY = 3  # chunks of its documents hold a word for one of another document that does
-_ELSEWHERE = 500  # one in so many chunks of other documents may hold a word that the texts hardly use, and which names all the same
+# one in so many chunks of other documents may hold a word that the texts hardly use, and which
+# names all the same
+_ELSEWHERE = 500
 _LEFT = 2  # words with a meaning that a question without its names needs
 _REMEMBERED = 64  # sets of documents whose chunks are known
 
@@ -50,7 +58,9 @@ class Words(Protocol):
     """What is asked of a release's word index."""
 
     def holding(self, words: str, doc_ids: Collection[str] | None = None) -> int:
-        """How many chunks hold all of these words; those of some documents alone where they are given."""
+        """How many chunks hold all of these words; those of some documents alone where they are
+        given.
+        """
         ...
 
 
@@ -65,20 +75,25 @@ class Named:
 
 
 class Names:
-    """The words by which the documents of a release are known; made once a release, some 10 µs a document."""
+    """The words by which the documents of a release are known; made once a release, some 10 µs a
+    document.
+    """
 
     def __init__(self, catalog: Catalog, index: Words) -> None:
         self._catalog, self._index = catalog, index
         self._documents: list[str] = []
         self._sizes: list[int] = []
-        self._chinese: list[tuple[int, str]] = []  # names that wait for the first question in Chinese, and its dictionary
+        # names that wait for the first question in Chinese, and its dictionary
+        self._chinese: list[tuple[int, str]] = []
         words: list[tuple[int, Iterable[str]]] = []
         pairs: list[tuple[int, Iterable[str]]] = []
         for number, (doc_id, filename, title, chunks) in enumerate(catalog.names()):
             self._documents.append(doc_id)
             self._sizes.append(chunks)
             stem = PurePosixPath(filename).stem
-            (of_file, file_pairs), (of_title, title_pairs) = (said(name, chinese=False) for name in (stem, title))
+            (of_file, file_pairs), (of_title, title_pairs) = (
+                said(name, chinese=False) for name in (stem, title)
+            )
             words.append((number, of_file | of_title))
             pairs.append((number, {*file_pairs, *title_pairs}))
             if has_han(names := f"{stem}\n{title}"):
@@ -89,7 +104,9 @@ class Names:
         self._known: dict[tuple[str, ...], tuple[dict[str, str], frozenset[str]]] = {}
 
     def named(self, question: str) -> Named | None:
-        """What the question names, None for nothing; well under a millisecond once its words have been met."""
+        """What the question names, None for nothing; well under a millisecond once its words have
+        been met.
+        """
         if len(self._documents) < 2:
             return None
         if self._chinese and has_han(question):
@@ -110,16 +127,35 @@ class Names:
                     meant[number] += self._rarity(holders)
         best = max(meant.values(), default=0.0)
         kept = sorted(number for number, score in meant.items() if score >= _SHARE * best)
-        if not kept or len(kept) > _MOST or sum(self._sizes[number] for number in kept) < _CHUNKS * len(kept):
+        if (
+            not kept
+            or len(kept) > _MOST
+            or sum(self._sizes[number] for number in kept) < _CHUNKS * len(kept)
+        ):
             return None
         scores = {self._documents[number]: round(meant[number] / best, 4) for number in kept}
         owner, chunk_ids = self._inside(tuple(scores))
         words = tuple(word for word, holders in told.items() if not set(kept).isdisjoint(holders))
-        return Named(scores, {chunk_id: scores[doc_id] for chunk_id, doc_id in owner.items()}, chunk_ids, words)
+        return Named(
+            scores,
+            {chunk_id: scores[doc_id] for chunk_id, doc_id in owner.items()},
+            chunk_ids,
+            words,
+        )
 
     def _add_chinese(self) -> None:
-        words = ((number, {word for run in RUN.findall(names) if run[0] >= FIRST_CJK for word in _chinese_words(run)})
-                 for number, names in self._chinese)  # fmt: skip
+        words = (
+            (
+                number,
+                {
+                    word
+                    for run in RUN.findall(names)
+                    if run[0] >= FIRST_CJK
+                    for word in _chinese_words(run)
+                },
+            )
+            for number, names in self._chinese
+        )
         self._plain, self._chinese = self._plain | _holders(words), []
 
     def _found(self, question: str) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -130,7 +166,8 @@ class Names:
             plain, joined = self._plain.get(word, ()), self._joined.get(word, ())
             if plain or joined:
                 found[word] = word, tuple(sorted({*plain, *joined})) if joined else plain
-        for pair, written in pairs.items():  # "Best Buy" of BESTBUY.pdf; of two pairs each word counts by itself
+        # "Best Buy" of BESTBUY.pdf; of two pairs each word counts by itself
+        for pair, written in pairs.items():
             if pair not in found and pair in self._plain:
                 found[pair] = written, self._plain[pair]
         return found
@@ -154,7 +191,11 @@ class Names:
     def _inside(self, documents: tuple[str, ...]) -> tuple[dict[str, str], frozenset[str]]:
         known = self._known.get(documents)
         if known is None:
-            owner = {chunk_id: doc_id for doc_id in documents for chunk_id in self._catalog.chunk_ids("doc_id = ?", (doc_id,))}
+            owner = {
+                chunk_id: doc_id
+                for doc_id in documents
+                for chunk_id in self._catalog.chunk_ids("doc_id = ?", (doc_id,))
+            }
             known = owner, frozenset(owner)
             self._known = {**dict(list(self._known.items())[1 - _REMEMBERED :]), documents: known}
         return known
@@ -174,7 +215,8 @@ def _chinese_words(run: str) -> list[str]:
 
 
 def said(text: str, *, chinese: bool = True) -> tuple[set[str], dict[str, str]]:
-    """(the words of a name or a question in lower case, two neighbours as one word: as they are written apart).
+    """(the words of a name or a question in lower case, two neighbours as one word: as they are
+    written apart).
 
     Without `chinese` no Chinese word is among them, for which a dictionary would be loaded.
 
@@ -207,29 +249,51 @@ def said(text: str, *, chinese: bool = True) -> tuple[set[str], dict[str, str]]:
 
 
 def without_names(text: str, words: Sequence[str]) -> str:
-    """The question without the words that name documents; as it is where hardly anything would be left.
+    """The question without the words that name documents; as it is where hardly anything would be
+    left.
 
-    The chunks of a report say "we" and not the company's name, so its vector is farther from theirs than that of the bare question.
+    The chunks of a report say "we" and not the company's name, so its vector is farther from theirs
+    than that of the bare question.
 
     >>> without_names("What drove Best Buy's sales of home theaters?", ["best buy"])
     'What drove sales of home theaters?'
     """
-    forms = [re.escape(word) if word[0] >= FIRST_CJK else rf"(?<!\w){re.escape(word)}(?:['’]s)?(?!\w)" for word in words]
-    rest = " ".join(re.sub("|".join(sorted(forms, key=len, reverse=True)), " ", text, flags=re.IGNORECASE).split()) if forms else text
+    forms = [
+        re.escape(word) if word[0] >= FIRST_CJK else rf"(?<!\w){re.escape(word)}(?:['’]s)?(?!\w)"
+        for word in words
+    ]
+    rest = (
+        " ".join(
+            re.sub(
+                "|".join(sorted(forms, key=len, reverse=True)), " ", text, flags=re.IGNORECASE
+            ).split()
+        )
+        if forms
+        else text
+    )
     return rest if len(terms_of(rest.lower())) >= _LEFT else text
 
 
-def preferred(fused: Sequence[Candidate], named: Mapping[str, float], weight: float) -> list[Candidate]:
-    """The candidates, those of named documents raised by `weight` times the range of the scores times how far they are named."""
+def preferred(
+    fused: Sequence[Candidate], named: Mapping[str, float], weight: float
+) -> list[Candidate]:
+    """The candidates, those of named documents raised by `weight` times the range of the scores
+    times how far they are named.
+    """
     if not fused:
         return []
     scores = [candidate.score for candidate in fused]
     step = weight * ((max(scores) - min(scores)) or 1.0)
-    raised = [Candidate(c.chunk_id, round(c.score + step * named.get(c.chunk_id, 0.0), 12), c.source) for c in fused]
+    raised = [
+        Candidate(c.chunk_id, round(c.score + step * named.get(c.chunk_id, 0.0), 12), c.source)
+        for c in fused
+    ]
     return sorted(raised, key=lambda candidate: -candidate.score)  # stable: ties keep their order
 
 
 def united(first: Sequence[Candidate], more: Sequence[Candidate]) -> list[Candidate]:
-    """The candidates of two searches of one leg, each once, best first; their scores are of one kind."""
+    """The candidates of two searches of one leg, each once, best first; their scores are of one
+    kind.
+    """
     found = {candidate.chunk_id: candidate for candidate in (*more, *first)}
     return sorted(found.values(), key=lambda candidate: (-candidate.score, candidate.chunk_id))

@@ -1,4 +1,6 @@
-"""The one way in which a stage of a question fails: what broke is told, flagged, logged, and the question goes on without it."""
+"""The one way in which a stage of a question fails: what broke is told, flagged, logged, and the
+question goes on without it.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +19,35 @@ class Fallbacks:
     flags: Json = field(default_factory=dict)  # `<stage>_failed` among them
     warnings: list[str] = field(default_factory=list)
 
-    def attempt(self, stage: str, warning: str, *, span: Span | None = None, passing: tuple[type[Exception], ...] = ()) -> faults.Attempt:
-        """A block of that stage: where it fails, `failed` is told and the question goes on; errors that are `passing` leave it."""
+    def attempt(
+        self,
+        stage: str,
+        warning: str,
+        *,
+        span: Span | None = None,
+        passing: tuple[type[Exception], ...] = (),
+    ) -> faults.Attempt:
+        """A block of that stage: where it fails, `failed` is told and the question goes on; errors
+        that are `passing` leave it.
+        """
         return _Attempt(self, stage, warning, span, passing)
 
-    def failed(self, stage: str, error: BaseException | str, warning: str, *, span: Span | None = None) -> None:
-        """Flag `<stage>_failed` and warn; an error that nobody foresaw is logged with its stack trace and counted (`faults.seen`).
+    def failed(
+        self, stage: str, error: BaseException | str, warning: str, *, span: Span | None = None
+    ) -> None:
+        """Flag `<stage>_failed` and warn; an error that nobody foresaw is logged with its stack
+        trace and counted (`faults.seen`).
 
-        Of the warning `%s` becomes what is said of the error, which is a text where another part has told it already.
+        Of the warning `%s` becomes what is said of the error, which is a text where another part
+        has told it already.
         """
         if isinstance(error, BaseException):
             faults.seen(error, f"stage.{stage}")
         if span is not None:
             span.fail(error)
-        message = warning.replace("%s", faults.told(error) if isinstance(error, BaseException) else error, 1)
+        message = warning.replace(
+            "%s", faults.told(error) if isinstance(error, BaseException) else error, 1
+        )
         self.failures.add(stage)
         self.flags[f"{stage}_failed"] = True
         if message not in self.warnings:
@@ -45,7 +62,14 @@ class Fallbacks:
 
 
 class _Attempt(faults.Attempt):
-    def __init__(self, on: Fallbacks, stage: str, warning: str, span: Span | None, passing: tuple[type[Exception], ...]) -> None:
+    def __init__(
+        self,
+        on: Fallbacks,
+        stage: str,
+        warning: str,
+        span: Span | None,
+        passing: tuple[type[Exception], ...],
+    ) -> None:
         super().__init__(stage, passing=passing)
         self._on, self._warning, self._span = on, warning, span
 

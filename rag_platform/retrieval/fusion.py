@@ -1,26 +1,31 @@
 """Three ways to join the candidates of the dense and the sparse leg into one order.
 
-All keep the label of origin: a candidate of both legs is `hybrid`, another keeps `dense` or `sparse`. Equal scores are ordered by
-the best rank a candidate had in either leg, then by chunk_id.
+All keep the label of origin: a candidate of both legs is `hybrid`, another keeps `dense` or
+`sparse`. Equal scores are ordered by the best rank a candidate had in either leg, then by chunk_id.
 
-A candidate that only one leg found gets the lowest score the other leg returned, not zero evidence: the leg did look at it and
-placed it below its last candidate, so its last score is the tightest bound that is known (the pool's minimum as in Lee, "Analyses
-of Multiple Evidence Combination", SIGIR 1997, and CombSUM over min-max scores). A leg that returned nothing says nothing.
+A candidate that only one leg found gets the lowest score the other leg returned, not zero evidence:
+the leg did look at it and placed it below its last candidate, so its last score is the tightest
+bound that is known (the pool's minimum as in Lee, "Analyses of Multiple Evidence Combination",
+SIGIR 1997, and CombSUM over min-max scores). A leg that returned nothing says nothing.
 
-`trust`, 0 to 1, says how far the sparse leg may be believed for this question (`legs.trust_in_words`); its weight is multiplied by it.
-Every way of scaling makes the best of a leg as good as the best of the other, also where the texts hold none of the question's words.
+`trust`, 0 to 1, says how far the sparse leg may be believed for this question
+(`legs.trust_in_words`); its weight is multiplied by it. Every way of scaling makes the best of a
+leg as good as the best of the other, also where the texts hold none of the question's words.
 
 
 Several ranked lists made one: those of further questions, and those of several namespaces.
 
-Scores of two namespaces mean different things: other embedders, other word statistics, other rerankers. What can be compared is the place
-a hit has in its own list, and how much of the question its namespace speaks of at all. So the lists are interleaved by place, each
-weighted by the square of the share of the question's words that its first hit holds (`wording.coverage`, the same measure for all,
-without a model). The order within a namespace stays; a namespace that has nothing to do with the question comes behind, one that holds
-its own keeps its turns. Equal scores go by the order in which the namespaces were named.
+Scores of two namespaces mean different things: other embedders, other word statistics, other
+rerankers. What can be compared is the place a hit has in its own list, and how much of the question
+its namespace speaks of at all. So the lists are interleaved by place, each weighted by the square
+of the share of the question's words that its first hit holds (`wording.coverage`, the same measure
+for all, without a model). The order within a namespace stays; a namespace that has nothing to do
+with the question comes behind, one that holds its own keeps its turns. Equal scores go by the order
+in which the namespaces were named.
 
-Measured with the right namespace named last of three or four, MRR@10 keeps 91 to 99 % of what it is when that one is asked alone
-(XQuAD English and Chinese, Cranfield, RGB Chinese: the sets that the weight was chosen on); taking turns keeps about a quarter.
+Measured with the right namespace named last of three or four, MRR@10 keeps 91 to 99 % of what it is
+when that one is asked alone (XQuAD English and Chinese, Cranfield, RGB Chinese: the sets that the
+weight was chosen on); taking turns keeps about a quarter.
 """
 
 from __future__ import annotations
@@ -37,10 +42,12 @@ from rag_platform.text.term_overlap import coverage
 
 @dataclass(frozen=True)
 class ReciprocalRank:
-    """Reciprocal rank fusion: score = sum over the legs of weight / (k + rank), ranks from 1 (Cormack et al., SIGIR 2009).
+    """Reciprocal rank fusion: score = sum over the legs of weight / (k + rank), ranks from 1
+    (Cormack et al., SIGIR 2009).
 
-    `weights` are those of the dense and of the sparse leg; equal ones are the fusion as published. The one exception to the rule of the
-    lowest score: a leg adds nothing for a candidate it did not return, as published.
+    `weights` are those of the dense and of the sparse leg; equal ones are the fusion as published.
+    The one exception to the rule of the lowest score: a leg adds nothing for a candidate it did not
+    return, as published.
     """
 
     VERSION: ClassVar[str] = "1"
@@ -51,24 +58,42 @@ class ReciprocalRank:
         """Refuse a k that would divide by zero or turn the order around, and weights that would."""
         if self.k < 0:
             raise ValueError(f"k = {self.k} must not be negative; 60 is usual")
-        if len(self.weights) != 2 or min(self.weights) < 0 or max(self.weights) <= 0 or not math.isfinite(sum(self.weights)):
-            raise ValueError(f"weights = {list(self.weights)} must be those of the dense and the sparse leg, not negative, one above 0")
+        if (
+            len(self.weights) != 2
+            or min(self.weights) < 0
+            or max(self.weights) <= 0
+            or not math.isfinite(sum(self.weights))
+        ):
+            raise ValueError(
+                f"weights = {list(self.weights)} must be those of the dense and the sparse leg, not"
+                " negative, one above 0"
+            )
 
-    def fuse(self, dense: Sequence[Candidate], sparse: Sequence[Candidate], *, trust: float = 1.0) -> list[Candidate]:
-        """Every candidate once, best first; scores between 0 and the sum of the weights / (k + 1)."""
+    def fuse(
+        self, dense: Sequence[Candidate], sparse: Sequence[Candidate], *, trust: float = 1.0
+    ) -> list[Candidate]:
+        """Every candidate once, best first; scores between 0 and the sum of the weights / (k +
+        1).
+        """
         of_dense, of_sparse = self.weights
         legs = [
             {c.chunk_id: weight / (self.k + rank) for rank, c in enumerate(leg, 1)}
             for weight, leg in ((of_dense, dense), (of_sparse * trust, sparse))
         ]
-        return _ordered(dense, sparse, {i: sum(leg.get(i, 0.0) for leg in legs) for i in dict.fromkeys((*legs[0], *legs[1]))})
+        return _ordered(
+            dense,
+            sparse,
+            {i: sum(leg.get(i, 0.0) for leg in legs) for i in dict.fromkeys((*legs[0], *legs[1]))},
+        )
 
 
 @dataclass(frozen=True)
 class MinMax:
-    """Convex combination of min-max scores: alpha * dense + (1 - alpha) * sparse, each (s - min) / (max - min) within its leg.
+    """Convex combination of min-max scores: alpha * dense + (1 - alpha) * sparse, each (s - min) /
+    (max - min) within its leg.
 
-    Bruch et al., "An Analysis of Fusion Functions for Hybrid Retrieval", TOIS 2023. `alpha` is the weight of the dense leg.
+    Bruch et al., "An Analysis of Fusion Functions for Hybrid Retrieval", TOIS 2023. `alpha` is the
+    weight of the dense leg.
     """
 
     VERSION: ClassVar[str] = "1"
@@ -78,16 +103,20 @@ class MinMax:
         """Refuse a weight outside 0..1."""
         _check_alpha(self.alpha)
 
-    def fuse(self, dense: Sequence[Candidate], sparse: Sequence[Candidate], *, trust: float = 1.0) -> list[Candidate]:
+    def fuse(
+        self, dense: Sequence[Candidate], sparse: Sequence[Candidate], *, trust: float = 1.0
+    ) -> list[Candidate]:
         """Every candidate once, best first; scores between 0 and 1."""
         return _weighted(dense, sparse, (1.0 - self.alpha) * trust, min_max)
 
 
 @dataclass(frozen=True)
 class ZScore:
-    """Convex combination of standard scores: alpha * dense + (1 - alpha) * sparse, each (s - mean) / deviation within its leg.
+    """Convex combination of standard scores: alpha * dense + (1 - alpha) * sparse, each (s - mean)
+    / deviation within its leg.
 
-    Montague & Aslam, "Relevance Score Normalization for Metasearch", CIKM 2001 (ZMUV). `alpha` is the weight of the dense leg.
+    Montague & Aslam, "Relevance Score Normalization for Metasearch", CIKM 2001 (ZMUV). `alpha` is
+    the weight of the dense leg.
     """
 
     VERSION: ClassVar[str] = "1"
@@ -97,13 +126,19 @@ class ZScore:
         """Refuse a weight outside 0..1."""
         _check_alpha(self.alpha)
 
-    def fuse(self, dense: Sequence[Candidate], sparse: Sequence[Candidate], *, trust: float = 1.0) -> list[Candidate]:
-        """Every candidate once, best first; scores in deviations from the pool's mean, so they may be negative."""
+    def fuse(
+        self, dense: Sequence[Candidate], sparse: Sequence[Candidate], *, trust: float = 1.0
+    ) -> list[Candidate]:
+        """Every candidate once, best first; scores in deviations from the pool's mean, so they may
+        be negative.
+        """
         return _weighted(dense, sparse, (1.0 - self.alpha) * trust, z_score)
 
 
 def min_max(scores: Sequence[float]) -> list[float]:
-    """(s - min) / (max - min); all 1 where the scores are equal, since each was the best of its leg."""
+    """(s - min) / (max - min); all 1 where the scores are equal, since each was the best of its
+    leg.
+    """
     low, high = min(scores), max(scores)
     return [(score - low) / (high - low) if high > low else 1.0 for score in scores]
 
@@ -113,23 +148,32 @@ def z_score(scores: Sequence[float]) -> list[float]:
     if min(scores) == max(scores):
         return [0.0] * len(scores)
     mean = fmean(scores)
-    deviation = math.sqrt(math.fsum((score - mean) ** 2 for score in scores) / len(scores))  # statistics.pstdev is exact and slow
+    # statistics.pstdev is exact and slow
+    deviation = math.sqrt(math.fsum((score - mean) ** 2 for score in scores) / len(scores))
     return [(score - mean) / deviation if deviation > 0 else 0.0 for score in scores]
 
 
 def _weighted(
-    dense: Sequence[Candidate], sparse: Sequence[Candidate], of_sparse: float, scale: Callable[[Sequence[float]], list[float]]
+    dense: Sequence[Candidate],
+    sparse: Sequence[Candidate],
+    of_sparse: float,
+    scale: Callable[[Sequence[float]], list[float]],
 ) -> list[Candidate]:
     sums = dict.fromkeys([candidate.chunk_id for candidate in (*dense, *sparse)], 0.0)
     for weight, leg in ((1.0 - of_sparse, dense), (of_sparse, sparse)):
         if leg:
             scaled = scale([candidate.score for candidate in leg])
             scores, low = {c.chunk_id: s for c, s in zip(leg, scaled, strict=True)}, min(scaled)
-            sums = {chunk_id: known + weight * scores.get(chunk_id, low) for chunk_id, known in sums.items()}
+            sums = {
+                chunk_id: known + weight * scores.get(chunk_id, low)
+                for chunk_id, known in sums.items()
+            }
     return _ordered(dense, sparse, sums)
 
 
-def _ordered(dense: Sequence[Candidate], sparse: Sequence[Candidate], scores: Mapping[str, float]) -> list[Candidate]:
+def _ordered(
+    dense: Sequence[Candidate], sparse: Sequence[Candidate], scores: Mapping[str, float]
+) -> list[Candidate]:
     best_rank: dict[str, int] = {}
     origin: dict[str, str] = {}
     for leg in (dense, sparse):
@@ -140,7 +184,9 @@ def _ordered(dense: Sequence[Candidate], sparse: Sequence[Candidate], scores: Ma
             else:
                 best_rank[chunk_id], origin[chunk_id] = rank, candidate.source
     # rounded, or the last bits of a sum would decide what the former ranks should
-    ordered = sorted([(-round(scores[chunk_id], 12), rank, chunk_id) for chunk_id, rank in best_rank.items()])
+    ordered = sorted(
+        [(-round(scores[chunk_id], 12), rank, chunk_id) for chunk_id, rank in best_rank.items()]
+    )
     return [Candidate(chunk_id, -negative, origin[chunk_id]) for negative, _, chunk_id in ordered]
 
 
@@ -151,14 +197,17 @@ def _check_alpha(alpha: float) -> None:
 
 RANK_CONSTANT = 60.0  # of reciprocal rank fusion, as published
 FURTHER = 0.5  # weight of the list of a further question, that of the asked one being 1
-LEAST = 0.1  # share of a namespace whose first hit holds none of the words: in another language it may still be right
+# share of a namespace whose first hit holds none of the words: in another language it may still be
+# right
+LEAST = 0.1
 
 
 def by_rank(lists: Sequence[Sequence[Candidate]]) -> list[Candidate]:
-    """Every candidate once: the asked question's list, then those of further ones, merged by weighted reciprocal rank.
+    """Every candidate once: the asked question's list, then those of further ones, merged by
+    weighted reciprocal rank.
 
-    Score = sum over the lists of weight / (60 + rank) (Cormack et al., SIGIR 2009); ties by the best rank, then chunk_id. A single list
-    comes back as it is, with its scores.
+    Score = sum over the lists of weight / (60 + rank) (Cormack et al., SIGIR 2009); ties by the
+    best rank, then chunk_id. A single list comes back as it is, with its scores.
     """
     filled = [found for found in lists if found]
     if len(filled) <= 1:
@@ -168,15 +217,21 @@ def by_rank(lists: Sequence[Sequence[Candidate]]) -> list[Candidate]:
     for number, found in enumerate(lists):
         weight = 1.0 if number == 0 else FURTHER
         for rank, candidate in enumerate(found, 1):
-            scores[candidate.chunk_id] = scores.get(candidate.chunk_id, 0.0) + weight / (RANK_CONSTANT + rank)
+            scores[candidate.chunk_id] = scores.get(candidate.chunk_id, 0.0) + weight / (
+                RANK_CONSTANT + rank
+            )
             if candidate.chunk_id not in best or rank < best[candidate.chunk_id][0]:
                 best[candidate.chunk_id] = (rank, candidate)
-    order = sorted(scores, key=lambda chunk_id: (-round(scores[chunk_id], 12), best[chunk_id][0], chunk_id))
+    order = sorted(
+        scores, key=lambda chunk_id: (-round(scores[chunk_id], 12), best[chunk_id][0], chunk_id)
+    )
     return [replace(best[chunk_id][1], score=round(scores[chunk_id], 12)) for chunk_id in order]
 
 
 def by_namespace(question: str, lists: Sequence[Sequence[Hit]]) -> list[Hit]:
-    """All hits of the namespaces in one order, ranks from 1, each shown with score = weight of its namespace / its rank there."""
+    """All hits of the namespaces in one order, ranks from 1, each shown with score = weight of its
+    namespace / its rank there.
+    """
     placed: list[tuple[float, int, Hit]] = []
     for number, hits in enumerate(lists):
         weight = weight_of(question, hits)
@@ -187,5 +242,8 @@ def by_namespace(question: str, lists: Sequence[Sequence[Hit]]) -> list[Hit]:
 
 def weight_of(question: str, hits: Sequence[Hit]) -> float:
     """How much of the question a namespace speaks of, 0.01 to 1, told from its first hit."""
-    texts = [f"{hit.doc_title}\n{hit.section_path}\n{hit.chunk_text}\n{hit.picture_text}" for hit in hits[:1]]
+    texts = [
+        f"{hit.doc_title}\n{hit.section_path}\n{hit.chunk_text}\n{hit.picture_text}"
+        for hit in hits[:1]
+    ]
     return max(LEAST, coverage(question, texts)) ** 2

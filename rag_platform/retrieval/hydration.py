@@ -1,6 +1,7 @@
 """Candidates joined with their catalog rows, and the rules that decide which of them are shown.
 
-When one text adds nothing to another, and an order in which each text adds something to those before it.
+When one text adds nothing to another, and an order in which each text adds something to those
+before it.
 """
 
 from __future__ import annotations
@@ -18,15 +19,29 @@ from rag_platform.retrieval.fusion import min_max
 from rag_platform.text.scripts import HANGUL, UNSPACED
 
 
-def joined(candidates: Sequence[Candidate], rows: Mapping[str, ChunkRow], namespace: str = "") -> list[Hit]:
-    """The hits of the candidates that the catalog of the namespace knows, in their order, ranks from 1."""
+def joined(
+    candidates: Sequence[Candidate], rows: Mapping[str, ChunkRow], namespace: str = ""
+) -> list[Hit]:
+    """The hits of the candidates that the catalog of the namespace knows, in their order, ranks
+    from 1.
+    """
     known = [candidate for candidate in candidates if candidate.chunk_id in rows]
-    return [hit_of(candidate, rows[candidate.chunk_id], rank=rank, namespace=namespace) for rank, candidate in enumerate(known, 1)]
+    return [
+        hit_of(candidate, rows[candidate.chunk_id], rank=rank, namespace=namespace)
+        for rank, candidate in enumerate(known, 1)
+    ]
 
 
 def with_picture_texts(hits: Sequence[Hit], catalog: CatalogReader) -> list[Hit]:
     """The hits, those without text of their own with what models read in their pictures."""
-    return [hit if hit.chunk_text or not hit.asset_ids else replace(hit, picture_text=_read_in(hit, catalog)) for hit in hits]
+    return [
+        (
+            hit
+            if hit.chunk_text or not hit.asset_ids
+            else replace(hit, picture_text=_read_in(hit, catalog))
+        )
+        for hit in hits
+    ]
 
 
 def _read_in(hit: Hit, catalog: CatalogReader) -> str:
@@ -35,12 +50,20 @@ def _read_in(hit: Hit, catalog: CatalogReader) -> str:
 
 
 def limited(
-    hits: Sequence[Hit], top_k: int, *, dedupe: bool, max_per_document: int, dedupe_threshold: float = 0.0, mmr_lambda: float = 1.0
+    hits: Sequence[Hit],
+    top_k: int,
+    *,
+    dedupe: bool,
+    max_per_document: int,
+    dedupe_threshold: float = 0.0,
+    mmr_lambda: float = 1.0,
 ) -> list[Hit]:
-    """The first `top_k` hits once repeated texts and the surplus of a document are left out; `max_per_document=0` is no limit.
+    """The first `top_k` hits once repeated texts and the surplus of a document are left out;
+    `max_per_document=0` is no limit.
 
-    With `dedupe` equal texts are one, and above 0 also those that share `dedupe_threshold` of their word pairs with a better one. Below 1
-    `mmr_lambda` weighs relevance against novelty; then every hit must be given, not only the first ones. Ranks are left as they were.
+    With `dedupe` equal texts are one, and above 0 also those that share `dedupe_threshold` of their
+    word pairs with a better one. Below 1 `mmr_lambda` weighs relevance against novelty; then every
+    hit must be given, not only the first ones. Ranks are left as they were.
     """
     shown: list[Hit] = []
     texts: set[str] = set()
@@ -50,10 +73,14 @@ def limited(
             break
         text = normalized(hit.chunk_text)
         document = (hit.namespace, hit.doc_id)
-        if (dedupe and text and text in texts) or (max_per_document and documents[document] >= max_per_document):
+        if (dedupe and text and text in texts) or (
+            max_per_document and documents[document] >= max_per_document
+        ):
             continue
         alike = dedupe and dedupe_threshold and text
-        if alike and any(adds_nothing(hit.chunk_text, other.chunk_text, dedupe_threshold) for other in shown):
+        if alike and any(
+            adds_nothing(hit.chunk_text, other.chunk_text, dedupe_threshold) for other in shown
+        ):
             continue
         texts.add(text)
         documents[document] += 1
@@ -63,17 +90,25 @@ def limited(
 
 def _novel_first(hits: Sequence[Hit], mmr_lambda: float) -> Iterator[Hit]:
     relevance = min_max([hit.score for hit in hits]) if hits else []
-    order = diversified(relevance, lambda i, j: likeness(hits[i].chunk_text, hits[j].chunk_text), mmr_lambda)
+    order = diversified(
+        relevance, lambda i, j: likeness(hits[i].chunk_text, hits[j].chunk_text), mmr_lambda
+    )
     return (hits[i] for i in order)
 
 
 def preferred(preferences: Sequence[str], rows: Mapping[str, ChunkRow]) -> dict[str, set[str]]:
-    """Preference to the chunk ids that satisfy it: the newer half, a source or tag `official`, at least one image."""
+    """Preference to the chunk ids that satisfy it: the newer half, a source or tag `official`, at
+    least one image.
+    """
     dates = sorted(row.created_at for row in rows.values() if row.created_at)
     middle = dates[len(dates) // 2] if dates and dates[0] != dates[-1] else "\U0010ffff"
     signals = {
         "prefer_recent": {chunk_id for chunk_id, row in rows.items() if row.created_at >= middle},
-        "prefer_official": {chunk_id for chunk_id, row in rows.items() if row.source == "official" or "official" in row.tags},
+        "prefer_official": {
+            chunk_id
+            for chunk_id, row in rows.items()
+            if row.source == "official" or "official" in row.tags
+        },
         "prefer_has_image": {chunk_id for chunk_id, row in rows.items() if row.chunk.asset_ids},
     }
     return {name: signals[name] for name in preferences}
@@ -83,21 +118,46 @@ def hit_of(candidate: Candidate, row: ChunkRow, *, rank: int, namespace: str = "
     """The hit of one candidate."""
     chunk = row.chunk
     return Hit(
-        rank=rank, chunk_id=chunk.chunk_id, score=candidate.score, source=candidate.source, doc_id=chunk.doc_id,
-        version_id=chunk.version_id, source_uri=row.source_uri, filename=row.filename, doc_title=row.doc_title,
-        section_path=chunk.section_path, chunk_index=chunk.chunk_index, chunk_text=chunk.chunk_text,
-        page_range=_range(chunk.page_start, chunk.page_end), line_range=_range(chunk.line_start, chunk.line_end), asset_ids=chunk.asset_ids,
-        locator=chunk.locator, edited_from=chunk.edited_from, namespace=namespace, parent_id=chunk.parent_id,
-    )  # fmt: skip
+        rank=rank,
+        chunk_id=chunk.chunk_id,
+        score=candidate.score,
+        source=candidate.source,
+        doc_id=chunk.doc_id,
+        version_id=chunk.version_id,
+        source_uri=row.source_uri,
+        filename=row.filename,
+        doc_title=row.doc_title,
+        section_path=chunk.section_path,
+        chunk_index=chunk.chunk_index,
+        chunk_text=chunk.chunk_text,
+        page_range=_range(chunk.page_start, chunk.page_end),
+        line_range=_range(chunk.line_start, chunk.line_end),
+        asset_ids=chunk.asset_ids,
+        locator=chunk.locator,
+        edited_from=chunk.edited_from,
+        namespace=namespace,
+        parent_id=chunk.parent_id,
+    )
 
 
 def of_chunk(hit: Hit, chunk: Chunk) -> Hit:
-    """Another chunk of the hit's version in its place; rank, score and source stay those of the hit."""
+    """Another chunk of the hit's version in its place; rank, score and source stay those of the
+    hit.
+    """
     return replace(
-        hit, chunk_id=chunk.chunk_id, section_path=chunk.section_path, chunk_index=chunk.chunk_index, chunk_text=chunk.chunk_text,
-        page_range=_range(chunk.page_start, chunk.page_end), line_range=_range(chunk.line_start, chunk.line_end), asset_ids=chunk.asset_ids,
-        locator=chunk.locator, edited_from=chunk.edited_from, parent_id=chunk.parent_id, picture_text="",
-    )  # fmt: skip
+        hit,
+        chunk_id=chunk.chunk_id,
+        section_path=chunk.section_path,
+        chunk_index=chunk.chunk_index,
+        chunk_text=chunk.chunk_text,
+        page_range=_range(chunk.page_start, chunk.page_end),
+        line_range=_range(chunk.line_start, chunk.line_end),
+        asset_ids=chunk.asset_ids,
+        locator=chunk.locator,
+        edited_from=chunk.edited_from,
+        parent_id=chunk.parent_id,
+        picture_text="",
+    )
 
 
 def _range(start: int | None, end: int | None) -> tuple[int, int] | None:
@@ -117,22 +177,32 @@ def normalized(text: str) -> str:
 
 
 def adds_nothing(later: str, earlier: str, threshold: float) -> bool:
-    """True when the earlier text holds at least that share of the later one's word pairs, and says no less.
+    """True when the earlier text holds at least that share of the later one's word pairs, and says
+    no less.
 
-    The share is the later text's own, so a long text is never taken for the short one that it contains. Texts that differ in a number, an
-    identifier or a negation differ, however alike they are otherwise.
+    The share is the later text's own, so a long text is never taken for the short one that it
+    contains. Texts that differ in a number, an identifier or a negation differ, however alike they
+    are otherwise.
     """
-    if not _digits(later) <= _digits(earlier):  # most texts that differ are told apart by their numbers or words
+    # most texts that differ are told apart by their numbers or words
+    if not _digits(later) <= _digits(earlier):
         return False
     (words, distinct), (_, others) = _words(later), _words(earlier)
-    if len(distinct - others) - 1 > (1 - threshold) * len(words):  # each but the last word begins a pair of its own
+    # each but the last word begins a pair of its own
+    if len(distinct - others) - 1 > (1 - threshold) * len(words):
         return False
     new = shingles(later)
-    return bool(new) and len(new & shingles(earlier)) >= threshold * len(new) and says_no_less(later, earlier)
+    return (
+        bool(new)
+        and len(new & shingles(earlier)) >= threshold * len(new)
+        and says_no_less(later, earlier)
+    )
 
 
 def says_no_less(later: str, earlier: str) -> bool:
-    """True when the earlier text has every number and identifier of the later one, and negates with the same words."""
+    """True when the earlier text has every number and identifier of the later one, and negates with
+    the same words.
+    """
     (numbers, negations), (known, others) = _telling(later), _telling(earlier)
     return numbers <= known and negations == others
 
@@ -147,7 +217,9 @@ def likeness(left: str, right: str) -> float:
 
 @functools.lru_cache(maxsize=2048)
 def shingles(text: str) -> frozenset[tuple[str, str]]:
-    """The pairs of neighbouring words of a text (Broder, SEQUENCES 1997); a text of one word has that word paired with nothing."""
+    """The pairs of neighbouring words of a text (Broder, SEQUENCES 1997); a text of one word has
+    that word paired with nothing.
+    """
     words, _ = _words(text)
     return frozenset(itertools.pairwise(words)) or frozenset((word, "") for word in words)
 
@@ -165,20 +237,31 @@ def _digits(text: str) -> frozenset[str]:
 
 @functools.lru_cache(maxsize=2048)
 def _telling(text: str) -> tuple[frozenset[str], frozenset[str]]:
-    """(words with a digit or an underscore: numbers, versions, identifiers; negations): a change of one changes what a text says."""
+    """(words with a digit or an underscore: numbers, versions, identifiers; negations): a change of
+    one changes what a text says.
+    """
     _, distinct = _words(text)
-    return frozenset(word for word in distinct if "_" in word or any(map(str.isdigit, word))), _NEGATIONS & distinct
+    return (
+        frozenset(word for word in distinct if "_" in word or any(map(str.isdigit, word))),
+        _NEGATIONS & distinct,
+    )
 
 
-def diversified(relevance: Sequence[float], alike: Callable[[int, int], float], weight: float) -> Iterator[int]:
-    """Positions by maximal marginal relevance: weight x relevance - (1 - weight) x the likeness to the most alike one before it.
+def diversified(
+    relevance: Sequence[float], alike: Callable[[int, int], float], weight: float
+) -> Iterator[int]:
+    """Positions by maximal marginal relevance: weight x relevance - (1 - weight) x the likeness to
+    the most alike one before it.
 
-    Carbonell & Goldstein, SIGIR 1998. `relevance` should lie between 0 and 1 as likeness does; ties keep the given order.
+    Carbonell & Goldstein, SIGIR 1998. `relevance` should lie between 0 and 1 as likeness does; ties
+    keep the given order.
     """
     left = list(range(len(relevance)))
     nearest = [0.0] * len(relevance)
     while left:
-        best = max(left, key=lambda i: (round(weight * relevance[i] - (1 - weight) * nearest[i], 12), -i))
+        best = max(
+            left, key=lambda i: (round(weight * relevance[i] - (1 - weight) * nearest[i], 12), -i)
+        )
         left.remove(best)
         yield best
         for i in left:

@@ -1,13 +1,16 @@
-"""A reranker without a model: what the words of a question say about a hit, beside the score that the fusion gave it.
+"""A reranker without a model: what the words of a question say about a hit, beside the score that
+the fusion gave it.
 
     fused        the score that the hit came with, min-max over the hits
     sentence     the share of the question's words in the best sentence
     proximity    the share of neighbouring words of the question that stand close to each other
     headings     the share of the question's words in the title and the headings
     phrases      the share of the quoted phrases in text or headings
-    identifiers  whether the identifiers stand there exactly: PPR-9087, and least of all only PPR-9088 or PPR-90871
+    identifiers  whether the identifiers stand there exactly: PPR-9087, and least of all only
+                 PPR-9088 or PPR-90871
 
-A word weighs by how few of the hits hold it. English words are compared by their stem, Chinese ones as pairs of characters.
+A word weighs by how few of the hits hold it. English words are compared by their stem, Chinese ones
+as pairs of characters.
 """
 
 from __future__ import annotations
@@ -28,7 +31,8 @@ from rag_platform.text.sentences import sentence_ends
 from rag_platform.text.terms import beginning, is_weak_term, stem
 from rag_platform.traits import Traits
 
-RUN = re.compile(rf"[^\W_{CJK}]+|[{CJK}]+")  # a word, or Chinese, Japanese or Korean without a break
+# a word, or Chinese, Japanese or Korean without a break
+RUN = re.compile(rf"[^\W_{CJK}]+|[{CJK}]+")
 _LINE_END = re.compile("\n")
 _MAX_CHARS = 4_000  # of a text are read; far above a sane chunk
 _MAX_TERMS = 24
@@ -43,9 +47,11 @@ _LOOSE = 0.9  # the same where a text may well mean the thing without writing it
 
 @dataclass(frozen=True)
 class Features:
-    """The weighted mean of the features that the question has, 0 to 1; a weight of 0 leaves one out.
+    """The weighted mean of the features that the question has, 0 to 1; a weight of 0 leaves one
+    out.
 
-    The weights of words were chosen on half of the questions of two sets (Cranfield, RGB); no set of six loses by them.
+    The weights of words were chosen on half of the questions of two sets (Cranfield, RGB); no set
+    of six loses by them.
     """
 
     fused: float = 1.0
@@ -53,7 +59,8 @@ class Features:
     proximity: float = 0.2
     headings: float = 0.2
     phrases: float = 1.0
-    identifiers: float = 2.0  # an exact one beats another of its kind, whatever else speaks for that one
+    # an exact one beats another of its kind, whatever else speaks for that one
+    identifiers: float = 2.0
 
     VERSION: ClassVar[str] = "2"
     traits: ClassVar[Traits] = Traits(quick=True)
@@ -63,7 +70,9 @@ class Features:
             raise ValueError("no weight may be negative, and one must be above 0")
 
     def score(self, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
-        """One score a hit, 0 to 1; they depend on the other hits, so only those of one call compare."""
+        """One score a hit, 0 to 1; they depend on the other hits, so only those of one call
+        compare.
+        """
         if not hits:
             return []
         written = [hit.chunk_text[:_MAX_CHARS] for hit in hits]
@@ -71,20 +80,44 @@ class Features:
         heads = [f"{hit.doc_title}\n{hit.section_path}".lower() for hit in hits]
         columns = [(self.fused, min_max([hit.score for hit in hits]))]
         if terms := terms_of(query.normalized_query):
-            columns += zip((self.sentence, self.proximity, self.headings), _of_words(terms, written, texts, heads), strict=True)
-        for weight, wanted, held in ((self.phrases, query.phrases, _holds_phrase), (self.identifiers, query.identifiers, _says_identifier)):
+            columns += zip(
+                (self.sentence, self.proximity, self.headings),
+                _of_words(terms, written, texts, heads),
+                strict=True,
+            )
+        for weight, wanted, held in (
+            (self.phrases, query.phrases, _holds_phrase),
+            (self.identifiers, query.identifiers, _says_identifier),
+        ):
             if wanted:
-                columns.append((weight, [_share(wanted, f"{head}\n{text}", held) for head, text in zip(heads, texts, strict=True)]))
+                columns.append(
+                    (
+                        weight,
+                        [
+                            _share(wanted, f"{head}\n{text}", held)
+                            for head, text in zip(heads, texts, strict=True)
+                        ],
+                    )
+                )
         total = sum(weight for weight, _ in columns) or 1.0
-        return [sum([weight * column[i] for weight, column in columns]) / total for i in range(len(hits))]
+        return [
+            sum([weight * column[i] for weight, column in columns]) / total
+            for i in range(len(hits))
+        ]
 
 
 def terms_of(text: str) -> list[str]:
-    """The distinct words of a normalised question that carry meaning: what their forms begin with, and pairs of Chinese characters."""
+    """The distinct words of a normalised question that carry meaning: what their forms begin with,
+    and pairs of Chinese characters.
+    """
     found: dict[str, None] = {}
     for word in RUN.findall(text):
         if word[0] >= FIRST_CJK:
-            found.update((word[i : i + 2], None) for i in range(len(word) - 1) if not is_weak_term(word[i : i + 2]))
+            found.update(
+                (word[i : i + 2], None)
+                for i in range(len(word) - 1)
+                if not is_weak_term(word[i : i + 2])
+            )
         elif not is_weak_term(found_stem := stem(word)):
             found[beginning(found_stem) or word] = None
     return list(found)[:_MAX_TERMS]
@@ -100,9 +133,22 @@ def _of_words(
     beside = [min(pair) for pair in itertools.pairwise(rarity)]
     places = list(zip(*by_term, strict=True))
     return (
-        [_best_sentence(text, found, rarity) / total for text, found in zip(written, places, strict=True)],
+        [
+            _best_sentence(text, found, rarity) / total
+            for text, found in zip(written, places, strict=True)
+        ],
         [_closeness(terms, found, beside) / sum(beside) if beside else 0.0 for found in places],
-        [sum([weight for term, weight in zip(terms, rarity, strict=True) if _places(head, term, 1)]) / total for head in heads],
+        [
+            sum(
+                [
+                    weight
+                    for term, weight in zip(terms, rarity, strict=True)
+                    if _places(head, term, 1)
+                ]
+            )
+            / total
+            for head in heads
+        ],
     )
 
 
@@ -111,7 +157,12 @@ def _places(text: str, term: str, most: int = _MAX_PLACES) -> list[int]:
     found: list[int] = []
     at = text.find(term)
     while at >= 0:
-        if at == 0 or term[0] >= FIRST_CJK or not text[at - 1].isalnum() or text[at - 1] >= FIRST_CJK:
+        if (
+            at == 0
+            or term[0] >= FIRST_CJK
+            or not text[at - 1].isalnum()
+            or text[at - 1] >= FIRST_CJK
+        ):
             found.append(at)
             if len(found) == most:
                 break
@@ -124,7 +175,12 @@ def _best_sentence(text: str, places: Sequence[Sequence[int]], rarity: Sequence[
     if len(known) < 2:
         return sum([weight for _, weight in known])
     first, last = min([found[0] for found, _ in known]), max([found[-1] for found, _ in known])
-    ends = sorted({*sentence_ends(text, first, last + 1), *(match.end() for match in _LINE_END.finditer(text, first, last + 1))})
+    ends = sorted(
+        {
+            *sentence_ends(text, first, last + 1),
+            *(match.end() for match in _LINE_END.finditer(text, first, last + 1)),
+        }
+    )
     held = [0.0] * (len(ends) + 1)
     for found, weight in known:
         for sentence in {bisect_right(ends, place) for place in found}:
@@ -132,16 +188,20 @@ def _best_sentence(text: str, places: Sequence[Sequence[int]], rarity: Sequence[
     return max(held)
 
 
-def _closeness(terms: Sequence[str], places: Sequence[Sequence[int]], beside: Sequence[float]) -> float:
+def _closeness(
+    terms: Sequence[str], places: Sequence[Sequence[int]], beside: Sequence[float]
+) -> float:
     close = 0.0
     for i, weight in enumerate(beside):
         if places[i] and places[i + 1]:
             gap = min([abs(right - left) for left in places[i] for right in places[i + 1]])
-            close += weight * (1.0 if gap <= len(terms[i]) + _BESIDE else _NEAR_SHARE if gap <= _NEAR else 0.0)
+            close += weight * (
+                1.0 if gap <= len(terms[i]) + _BESIDE else _NEAR_SHARE if gap <= _NEAR else 0.0
+            )
     return close
 
 
-# --- what must stand there as it is written --------------------------------------------------------------------------------
+# --- what must stand there as it is written -----------------------------------------------------
 
 
 def _share(wanted: Sequence[str], text: str, held: Callable[[str, str], float]) -> float:
@@ -153,7 +213,9 @@ def _holds_phrase(phrase: str, text: str) -> bool:
 
 
 def _says_identifier(identifier: str, text: str) -> float:
-    """1 where it stands exactly; less where it does not, and 0 where instead others of its kind stand, if it is the name of one thing."""
+    """1 where it stands exactly; less where it does not, and 0 where instead others of its kind
+    stand, if it is the name of one thing.
+    """
     name = identifier.lower()
     exact, others = _patterns(name)
     if name in text and exact.search(text):
@@ -165,19 +227,35 @@ def _says_identifier(identifier: str, text: str) -> float:
 
 @functools.lru_cache(maxsize=256)
 def _patterns(name: str) -> tuple[re.Pattern[str], re.Pattern[str] | None]:
-    """(the identifier, the identifiers of its kind), both only where they are no part of a longer one.
+    """(the identifier, the identifiers of its kind), both only where they are no part of a longer
+    one.
 
-    Of its kind is what has other digits, or other single letters, in the same places. What names many things (M1, 3rd, EMNLP2022, 24-10)
-    has no kind: texts write it in other ways, too, and mean the same.
+    Of its kind is what has other digits, or other single letters, in the same places. What names
+    many things (M1, 3rd, EMNLP2022, 24-10) has no kind: texts write it in other ways, too, and mean
+    the same.
     """
-    coded = sum(map(str.isdigit, name)) > 2 and any(map(str.isalpha, name)) and not _YEAR.fullmatch(name)
+    coded = (
+        sum(map(str.isdigit, name)) > 2
+        and any(map(str.isalpha, name))
+        and not _YEAR.fullmatch(name)
+    )
     one_thing = coded or "_" in name
-    return _bounded(re.escape(name)), _bounded("".join(map(_of_kind, _PARTS.findall(name)))) if one_thing else None
+    return _bounded(re.escape(name)), (
+        _bounded("".join(map(_of_kind, _PARTS.findall(name)))) if one_thing else None
+    )
 
 
 def _of_kind(part: str) -> str:
-    return "[0-9]+" if part[0].isdigit() else "[a-z]" if len(part) == 1 and part.isalpha() else re.escape(part)
+    return (
+        "[0-9]+"
+        if part[0].isdigit()
+        else "[a-z]"
+        if len(part) == 1 and part.isalpha()
+        else re.escape(part)
+    )
 
 
 def _bounded(pattern: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<![a-z0-9_])(?<![a-z0-9_][.\-/\\:@]){pattern}(?![a-z0-9_])(?![.\-/\\:@][a-z0-9_])")
+    return re.compile(
+        rf"(?<![a-z0-9_])(?<![a-z0-9_][.\-/\\:@]){pattern}(?![a-z0-9_])(?![.\-/\\:@][a-z0-9_])"
+    )

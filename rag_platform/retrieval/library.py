@@ -1,7 +1,9 @@
-"""The read side that command line, server, pages and evaluation share: opened releases, query embedders, strategies.
+"""The read side that command line, server, pages and evaluation share: opened releases, query
+embedders, strategies.
 
-A published release is opened at its first query and swapped when CURRENT names another one; queries in flight keep the old one, which
-is closed after the last of them. Nothing is loaded before it is asked for.
+A published release is opened at its first query and swapped when CURRENT names another one; queries
+in flight keep the old one, which is closed after the last of them. Nothing is loaded before it is
+asked for.
 """
 
 from __future__ import annotations
@@ -16,13 +18,25 @@ from typing import Any
 
 from rag_platform.caching import Cache
 from rag_platform.config.profiles import strategy_config_id
-from rag_platform.config.settings import EmbeddingConfig, Settings, Strategy, canonical_json, has_strategy, load_strategy
+from rag_platform.config.settings import (
+    EmbeddingConfig,
+    Settings,
+    Strategy,
+    canonical_json,
+    has_strategy,
+    load_strategy,
+)
 from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.ir import Json
 from rag_platform.observability import tracing
 from rag_platform.processes.limits import Load
 from rag_platform.protocols import Vectors
-from rag_platform.releases.release_store import OpenRelease, list_releases, manifest_of, open_release
+from rag_platform.releases.release_store import (
+    OpenRelease,
+    list_releases,
+    manifest_of,
+    open_release,
+)
 from rag_platform.retrieval.document_mentions import Names
 from rag_platform.retrieval.provider_cache import Models
 from rag_platform.storage.store import Store, keep_config, read_json
@@ -40,7 +54,9 @@ Hidden = Callable[[str, int], frozenset[str]]
 
 @dataclass(eq=False)
 class Lease:
-    """An opened release and the strategy it was built with; closed when it is retired and nobody reads it."""
+    """An opened release and the strategy it was built with; closed when it is retired and nobody
+    reads it.
+    """
 
     namespace: str
     release_id: str
@@ -54,14 +70,18 @@ class Lease:
     _languages: dict[str, float] | None = None
 
     def names(self) -> Names:
-        """The words by which the release's documents are known, made when they are first asked for. The release has a word index."""
+        """The words by which the release's documents are known, made when they are first asked for.
+        The release has a word index.
+        """
         if self._names is None:
             assert self.release.lexical is not None
             self._names = Names(self.release.catalog, self.release.lexical)
         return self._names
 
     def holds(self, language: str) -> bool:
-        """True where at least one in twenty chunks is in that language, or does not say in which."""
+        """True where at least one in twenty chunks is in that language, or does not say in
+        which.
+        """
         if self._languages is None:
             self._languages = self.release.catalog.languages()
         return self._languages.get(language, 0.0) + self._languages.get("", 0.0) >= _HELD
@@ -70,7 +90,8 @@ class Lease:
 class Library:
     """Reads every namespace under one data root; safe for any number of threads.
 
-    `hidden(namespace, since)` gives the doc_ids and version_ids that were deleted after a release of that deletion sequence was built.
+    `hidden(namespace, since)` gives the doc_ids and version_ids that were deleted after a release
+    of that deletion sequence was built.
     """
 
     def __init__(self, settings: Settings, store: Store, hidden: Hidden | None = None) -> None:
@@ -89,7 +110,7 @@ class Library:
         self._config_ids: Cache[tuple[Strategy, str]] = Cache(_STRATEGIES)
         self._strategies: dict[str, tuple[int, Strategy]] = {}
 
-    # --- releases --------------------------------------------------------------------------------------------------------
+    # --- releases --------------------------------------------------------------------------------
 
     def namespaces(self) -> list[str]:
         """Namespaces with a published release, sorted."""
@@ -109,10 +130,15 @@ class Library:
             known = ", ".join(self.namespaces()) or "none"
             if path.parent.is_dir() or namespace == self.settings.default_namespace:
                 others = "" if known == "none" else f", or name another namespace: {known}"
-                raise NotFoundError(f"namespace {namespace!r} has no published release; run `rag ingest`{others}",
-                                    code="no_release", namespace=namespace) from error  # fmt: skip
+                raise NotFoundError(
+                    f"namespace {namespace!r} has no published release; run `rag ingest`{others}",
+                    code="no_release",
+                    namespace=namespace,
+                ) from error
             raise NotFoundError(
-                f"unknown namespace {namespace!r}; known: {known}", code="unknown_namespace", namespace=namespace
+                f"unknown namespace {namespace!r}; known: {known}",
+                code="unknown_namespace",
+                namespace=namespace,
             ) from error
         stamp = (found.st_mtime_ns, found.st_ino, found.st_size)
         known_current = self._current.get(namespace)
@@ -126,14 +152,20 @@ class Library:
         """Raises NotFoundError for what cannot be a namespace: it becomes part of a path."""
         if not _NAMESPACE.fullmatch(namespace):
             known = ", ".join(self.namespaces()) or "none"
-            raise NotFoundError(f"unknown namespace {namespace[:80]!r}; known: {known}", code="unknown_namespace")
+            raise NotFoundError(
+                f"unknown namespace {namespace[:80]!r}; known: {known}", code="unknown_namespace"
+            )
 
     @contextmanager
     def lease(self, namespace: str, release_id: str | None = None) -> Iterator[Lease]:
-        """The opened release for the length of the block: the published one, or a retained one by id."""
+        """The opened release for the length of the block: the published one, or a retained one by
+        id.
+        """
         self._require_name(namespace)
         if release_id and not _RELEASE.fullmatch(release_id):
-            raise NotFoundError(f"no release {release_id[:80]!r}; see `rag releases list`", code="unknown_release")
+            raise NotFoundError(
+                f"no release {release_id[:80]!r}; see `rag releases list`", code="unknown_release"
+            )
         if release_id:
             self._require_there(namespace, release_id)
         opened = self._acquire(namespace, release_id) if release_id else self._published(namespace)
@@ -147,7 +179,9 @@ class Library:
                 opened.release.close()
 
     def _published(self, namespace: str) -> Lease:
-        """The published release, opened; when it was replaced and removed before it could be, the one that replaced it."""
+        """The published release, opened; when it was replaced and removed before it could be, the
+        one that replaced it.
+        """
         while True:
             release_id = self.current(namespace)
             try:
@@ -178,7 +212,8 @@ class Library:
             with self._lock:
                 kept = self._leases.setdefault(key, made)
                 kept.readers += 1
-        if kept is not made:  # opened twice: the lock that both should have waited for went with a failure
+        # opened twice: the lock that both should have waited for went with a failure
+        if kept is not made:
             made.release.close()
         self._trim()
         return kept
@@ -189,9 +224,11 @@ class Library:
         try:
             release = open_release(self.store, namespace, recorded, release_id)
         except (RagError, OSError):
-            manifest_of(self.store, namespace, release_id)  # removed meanwhile: that is what has to be said
+            # removed meanwhile: that is what has to be said
+            manifest_of(self.store, namespace, release_id)
             raise
-        if not self._is_there(namespace, release_id):  # removed meanwhile, so an index may be missing
+        # removed meanwhile, so an index may be missing
+        if not self._is_there(namespace, release_id):
             release.close()
             manifest_of(self.store, namespace, release_id)
         tracing.event("release.opened", {"namespace": namespace, "release_id": release_id})
@@ -201,7 +238,9 @@ class Library:
         return (self.store.release_dir(namespace, release_id) / "manifest.json").is_file()
 
     def _require_there(self, namespace: str, release_id: str) -> None:
-        """Let go of a release that was removed while it was open. Raises what `manifest_of` raises."""
+        """Let go of a release that was removed while it was open. Raises what `manifest_of`
+        raises.
+        """
         if self._is_there(namespace, release_id):
             return
         with self._lock:
@@ -212,7 +251,9 @@ class Library:
         manifest_of(self.store, namespace, release_id)
 
     def _retire(self, namespace: str, current: str) -> None:
-        """Let go of the namespace's other releases; retained ones open again when they are asked for."""
+        """Let go of the namespace's other releases; retained ones open again when they are asked
+        for.
+        """
         with self._lock:
             old = [key for key in self._leases if key[0] == namespace and key[1] != current]
             idle = [lease for key in old if (lease := self._let_go(key)) is not None]
@@ -221,14 +262,20 @@ class Library:
 
     def _trim(self) -> None:
         with self._lock:
-            published = {(namespace, release_id) for namespace, (_, release_id) in self._current.items()}
+            published = {
+                (namespace, release_id) for namespace, (_, release_id) in self._current.items()
+            }
             extra = [key for key in self._leases if key not in published]
-            idle = [lease for key in extra[:-_RETAINED_OPEN] if (lease := self._let_go(key)) is not None]
+            idle = [
+                lease for key in extra[:-_RETAINED_OPEN] if (lease := self._let_go(key)) is not None
+            ]
         for lease in idle:
             lease.release.close()
 
     def _let_go(self, key: tuple[str, str]) -> Lease | None:
-        """Retire a lease; returned when nobody reads it, so that the caller closes it outside the lock."""
+        """Retire a lease; returned when nobody reads it, so that the caller closes it outside the
+        lock.
+        """
         lease = self._leases.pop(key)
         lease.retired = True
         return None if lease.readers else lease
@@ -240,14 +287,19 @@ class Library:
         for lease in idle:
             lease.release.close()
 
-    # --- what a query needs besides ----------------------------------------------------------------------------------------
+    # --- what a query needs besides --------------------------------------------------------------
 
     def strategy(self, name: str) -> Strategy:
-        """The strategy of that name, read again when its file changed; by a `strategy_config_id` the one that was kept under it."""
+        """The strategy of that name, read again when its file changed; by a `strategy_config_id`
+        the one that was kept under it.
+        """
         if name.startswith("scfg_") and re.fullmatch(r"scfg_[0-9a-f]{16}", name):
             path = self.store.config_path(name)
             if not path.is_file():
-                raise NotFoundError(f"no configuration {name!r} was kept under this data root", code="unknown_strategy")
+                raise NotFoundError(
+                    f"no configuration {name!r} was kept under this data root",
+                    code="unknown_strategy",
+                )
             return Strategy.model_validate(read_json(path))
         folder = self.settings.strategies_dir
         file = folder / f"{name}.yaml" if folder else None
@@ -259,20 +311,29 @@ class Library:
         return known[1]
 
     def query_strategy(self, lease: Lease, name: str | None = None) -> Strategy:
-        """The strategy of one call: the release's ingestion part, and the query part as the file of `name` has it now.
+        """The strategy of one call: the release's ingestion part, and the query part as the file of
+        `name` has it now.
 
-        `name` is by default the release's own strategy, whose query part may be tuned without a rebuild; without its file the recorded
-        one counts. A release answers with the embedder it was built with, also while its strategy's file names another and the next one is
-        built. Raises InputError when another strategy than its own embeds otherwise than the release, naming both.
+        `name` is by default the release's own strategy, whose query part may be tuned without a
+        rebuild; without its file the recorded one counts. A release answers with the embedder it
+        was built with, also while its strategy's file names another and the next one is built.
+        Raises InputError when another strategy than its own embeds otherwise than the release,
+        naming both.
         """
         own = lease.strategy
         if name in (None, own.name) and not has_strategy(self.settings, own.name):
             return own
         asked = self.strategy(name or own.name)
-        if asked.name != own.name and own.builds_dense and asked.builds_dense and not _same_space(own.embedding, asked.embedding):
+        if (
+            asked.name != own.name
+            and own.builds_dense
+            and asked.builds_dense
+            and not _same_space(own.embedding, asked.embedding)
+        ):
             raise InputError(
-                f"strategy {asked.name!r} embeds with {asked.embedding.provider}, release {lease.release_id} was built with "
-                f"{own.embedding.provider}; ask with a strategy of the same embedder, or run `rag rebuild --strategy {asked.name}`",
+                f"strategy {asked.name!r} embeds with {asked.embedding.provider}, release"
+                f" {lease.release_id} was built with {own.embedding.provider}; ask with a strategy"
+                f" of the same embedder, or run `rag rebuild --strategy {asked.name}`",
                 code="embedder_mismatch",
             )
         pair = (id(own), id(asked))
@@ -293,36 +354,65 @@ class Library:
         return found[1]
 
     def query_vector(self, config: EmbeddingConfig, text: str) -> tuple[Vectors, bool]:
-        """(unit vector [dim], whether it was remembered) of a question. Raises what the embedder raises."""
+        """(unit vector [dim], whether it was remembered) of a question. Raises what the embedder
+        raises.
+        """
         vectors, remembered = self.models.query_vectors(config, [text])
         return vectors[0], remembered
 
     def cache_figures(self) -> Json:
         """Of each cache what `Cache.figures` says: `query_vectors`, `retrievals`, `responses`."""
-        caches = {"query_vectors": self.models.vectors, "retrievals": self.retrievals, "responses": self.responses}
+        caches = {
+            "query_vectors": self.models.vectors,
+            "retrievals": self.retrievals,
+            "responses": self.responses,
+        }
         return {name: cache.figures() for name, cache in caches.items()}
 
     def check_versions(self, lease: Lease, version_ids: Sequence[str]) -> None:
-        """Raises InputError `version_not_live` for a version that the release does not hold, naming the live one and its holders."""
+        """Raises InputError `version_not_live` for a version that the release does not hold, naming
+        the live one and its holders.
+        """
         for version_id in version_ids:
             if lease.release.catalog.version(version_id) is not None:
                 continue
             doc_id = str(version_id).rpartition("@")[0].removeprefix(f"{lease.namespace}.")
-            live = [v for v, version in lease.release.catalog.versions().items() if version.doc_id == doc_id]
+            live = [
+                v
+                for v, version in lease.release.catalog.versions().items()
+                if version.doc_id == doc_id
+            ]
             holders = self._releases_with(lease.namespace, version_id)
             raise InputError(
                 f"version {version_id!r} is not in release {lease.release_id}; "
-                + (f"the live version of the document is {live[0]!r}" if live else "the release holds no version of that document")
+                + (
+                    f"the live version of the document is {live[0]!r}"
+                    if live
+                    else "the release holds no version of that document"
+                )
                 + "; leave version_id out to ask what is live"
-                + (f", or ask release {', '.join(holders)}, which holds it, with `rag query --release`" if holders else ""),
-                code="version_not_live", live=live, releases=holders,
-            )  # fmt: skip
+                + (
+                    f", or ask release {', '.join(holders)}, which holds it, with `rag query"
+                    " --release`"
+                    if holders
+                    else ""
+                ),
+                code="version_not_live",
+                live=live,
+                releases=holders,
+            )
 
     def _releases_with(self, namespace: str, version_id: str) -> list[str]:
-        return sorted(manifest.release_id for manifest in list_releases(self.store, namespace) if version_id in manifest.versions)
+        return sorted(
+            manifest.release_id
+            for manifest in list_releases(self.store, namespace)
+            if version_id in manifest.versions
+        )
 
     def matching_chunks(self, lease: Lease, where: str, params: tuple[Any, ...]) -> frozenset[str]:
-        """Ids of the release's chunks that satisfy a filter; a release never changes, so recent filters are remembered."""
+        """Ids of the release's chunks that satisfy a filter; a release never changes, so recent
+        filters are remembered.
+        """
         key = (where, params)
         found = lease.filtered.get(key)
         if found is None:
@@ -331,18 +421,29 @@ class Library:
         return found
 
     def hidden_names(self, lease: Lease) -> frozenset[str]:
-        """The doc_ids and version_ids that tombstones hide now in a release; the ledger is asked each time, so a deletion acts at once."""
-        return self._hidden(lease.namespace, lease.release.manifest.deletions) if self._hidden is not None else frozenset()
+        """The doc_ids and version_ids that tombstones hide now in a release; the ledger is asked
+        each time, so a deletion acts at once.
+        """
+        return (
+            self._hidden(lease.namespace, lease.release.manifest.deletions)
+            if self._hidden is not None
+            else frozenset()
+        )
 
     def hidden_chunks(self, lease: Lease) -> frozenset[str]:
-        """Ids of the release's chunks that tombstones hide now; empty in the usual case, without asking the catalog."""
+        """Ids of the release's chunks that tombstones hide now; empty in the usual case, without
+        asking the catalog.
+        """
         hidden = self.hidden_names(lease)
         if not hidden:
             return frozenset()
         found = lease.hidden_chunks.get(hidden)
         if found is None:
             names = canonical_json(sorted(hidden))
-            where = "doc_id IN (SELECT value FROM json_each(?)) OR version_id IN (SELECT value FROM json_each(?))"
+            where = (
+                "doc_id IN (SELECT value FROM json_each(?)) OR version_id IN (SELECT value FROM"
+                " json_each(?))"
+            )
             found = frozenset(lease.release.catalog.chunk_ids(where, (names, names)))
             lease.hidden_chunks = {hidden: found}
         return found

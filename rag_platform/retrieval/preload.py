@@ -17,9 +17,11 @@ _QUIET_SECONDS, _PATIENCE_SECONDS = 0.5, 10.0
 
 
 def warm(library: Library, namespace: str = "", *, at_once: bool = False) -> None:
-    """Open the release of the namespace, by default the default one or else the first, and load what its first query needs.
+    """Open the release of the namespace, by default the default one or else the first, and load
+    what its first query needs.
 
-    The words of questions are loaded once no question has run for a while, or `at_once`. What is missing is told by that query, not here.
+    The words of questions are loaded once no question has run for a while, or `at_once`. What is
+    missing is told by that query, not here.
     """
     published = library.namespaces()
     namespace = namespace or library.settings.default_namespace
@@ -33,7 +35,8 @@ def warm(library: Library, namespace: str = "", *, at_once: bool = False) -> Non
                 lease.release.dense.prepare()
                 library.query_vector(lease.strategy.embedding, "warm up")
             strategy, chinese = library.query_strategy(lease), lease.holds("zh")
-        # What is loaded now stays; looking through it for garbage took 0.1 s of every hundredth question (2 cores, busy).
+        # What is loaded now stays; looking through it for garbage took 0.1 s of every hundredth
+        # question (2 cores, busy).
         gc.freeze()
         if not at_once:
             _wait_for_idleness(library)
@@ -45,11 +48,17 @@ def warm(library: Library, namespace: str = "", *, at_once: bool = False) -> Non
     if isinstance(attempt.error, RagError):
         log.info("nothing preloaded from namespace %s: %s", namespace, attempt.error)
     elif attempt.error is not None:
-        log.warning("preloading namespace %s failed (%s); its first question loads what it needs", namespace, faults.told(attempt.error))
+        log.warning(
+            "preloading namespace %s failed (%s); its first question loads what it needs",
+            namespace,
+            faults.told(attempt.error),
+        )
 
 
 def _wait_for_idleness(library: Library) -> None:
-    """Until no question has run for a while: on few cores one asked at once would wait for words that it may not need."""
+    """Until no question has run for a while: on few cores one asked at once would wait for words
+    that it may not need.
+    """
     began = quiet = time.monotonic()
     while (now := time.monotonic()) < min(quiet + _QUIET_SECONDS, began + _PATIENCE_SECONDS):
         time.sleep(0.05)

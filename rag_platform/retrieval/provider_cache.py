@@ -1,4 +1,6 @@
-"""The providers of the read side: each built once and kept, language models metered, those behind an endpoint limited in calls at once."""
+"""The providers of the read side: each built once and kept, language models metered, those behind
+an endpoint limited in calls at once.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from rag_platform import registry
 from rag_platform.caching import Cache
 from rag_platform.config import prompts
 from rag_platform.config.query import AnswererConfig, ProviderConfig
-from rag_platform.config.settings import EmbeddingConfig, Settings, Strategy, canonical_json, fingerprint
+from rag_platform.config.settings import (
+    EmbeddingConfig,
+    Settings,
+    Strategy,
+    canonical_json,
+    fingerprint,
+)
 from rag_platform.errors import ConfigError
 from rag_platform.observability import faults, tracing
 from rag_platform.processes.limits import Gate, Metered
@@ -39,21 +47,33 @@ class Models:
     """Builds providers from their configuration; safe for any number of threads."""
 
     def __init__(self, settings: Settings) -> None:
-        self.vectors: Cache[Vectors] = Cache(settings.caches.query_vectors)  # the same for ever, so only their number counts
+        # the same for ever, so only their number counts
+        self.vectors: Cache[Vectors] = Cache(settings.caches.query_vectors)
         self._calls = settings.load.provider_calls
         self._built: dict[tuple[str, ...], Built] = {}
         self._gates: dict[str, Gate] = {}
         self._loaded: set[int] = set()
 
     def provider(self, kind: str, config: ProviderConfig | EmbeddingConfig) -> Built:
-        """The provider of that config. Raises ConfigError when its name, package or options are wrong."""
+        """The provider of that config. Raises ConfigError when its name, package or options are
+        wrong.
+        """
         if isinstance(config, EmbeddingConfig):
             more = str(config.price_per_million_tokens or "")
-            return self._kept(kind, config, more, lambda: registry.build(kind, config.provider, config.call_options))
-        return self._kept(kind, config, "", lambda: registry.build(kind, config.provider, config.options))
+            return self._kept(
+                kind,
+                config,
+                more,
+                lambda: registry.build(kind, config.provider, config.call_options),
+            )
+        return self._kept(
+            kind, config, "", lambda: registry.build(kind, config.provider, config.options)
+        )
 
     def llm(self, config: ProviderConfig | None, strategy: Strategy) -> LLM | None:
-        """The language model of a section, by default the strategy's; None where none is configured. Its calls are counted and limited."""
+        """The language model of a section, by default the strategy's; None where none is
+        configured. Its calls are counted and limited.
+        """
         config = config or strategy.llm
         if config.provider == "none":
             return None
@@ -61,7 +81,9 @@ class Models:
         return Metered(model, self._gate(f"language model {config.provider!r}", config))
 
     def reranker(self, strategy: Strategy) -> Built:
-        """The strategy's reranker; one that asks a language model gets the one of its option `llm` or else the strategy's."""
+        """The strategy's reranker; one that asks a language model gets the one of its option `llm`
+        or else the strategy's.
+        """
         config = reranking.filled(strategy.reranker)
         if not registry.traits("reranker", config.provider).uses_llm:
             return self.provider("reranker", config)
@@ -70,102 +92,164 @@ class Models:
         chosen = ProviderConfig.model_validate(own) if own else None
         if (model := self.llm(chosen, strategy)) is None:
             raise ConfigError(
-                f"reranker {config.provider!r} needs a language model; set its option llm, or llm in the strategy", code="no_model"
+                f"reranker {config.provider!r} needs a language model; set its option llm, or llm"
+                " in the strategy",
+                code="no_model",
             )
         named = canonical_json((chosen or strategy.llm).model_dump(mode="json"))
-        return self._kept("reranker", config, named, lambda: registry.build("reranker", config.provider, {**options, "model": model}))
+        return self._kept(
+            "reranker",
+            config,
+            named,
+            lambda: registry.build("reranker", config.provider, {**options, "model": model}),
+        )
 
     def answerer(self, strategy: Strategy) -> Built:
-        """The strategy's answerer, with its prompt and language model. Raises ConfigError `no_model` when it needs one and has none."""
+        """The strategy's answerer, with its prompt and language model. Raises ConfigError
+        `no_model` when it needs one and has none.
+        """
         config, form = strategy.answerer, strategy.context.format
         if not registry.traits("answerer", config.provider).uses_llm:
             return self._kept("answerer", config, "", lambda: build_answerer(config, None))
 
-        named = canonical_json([(config.llm or strategy.llm).model_dump(mode="json"), config.prompt, form])
-        return self._kept("answerer", config, named, lambda: build_answerer(config, self.llm(config.llm, strategy), format=form))
+        named = canonical_json(
+            [(config.llm or strategy.llm).model_dump(mode="json"), config.prompt, form]
+        )
+        return self._kept(
+            "answerer",
+            config,
+            named,
+            lambda: build_answerer(config, self.llm(config.llm, strategy), format=form),
+        )
 
-    def unloaded(self, strategy: Strategy, *, dense: bool, rerank: bool, answer: bool) -> dict[str, Built]:
-        """What a question will call and nothing has loaded yet, by kind; what cannot be had is left out, for its stage says so."""
+    def unloaded(
+        self, strategy: Strategy, *, dense: bool, rerank: bool, answer: bool
+    ) -> dict[str, Built]:
+        """What a question will call and nothing has loaded yet, by kind; what cannot be had is left
+        out, for its stage says so.
+        """
         wanted: dict[str, Callable[[], Built | None]] = {}
         if dense:
             wanted["embedder"] = lambda: self.provider("embedder", strategy.embedding)
         if strategy.query.rewrite.enabled:
-            wanted["llm of the rewriting"] = lambda: self._model(strategy.query.rewrite.llm, strategy)
+            wanted["llm of the rewriting"] = lambda: self._model(
+                strategy.query.rewrite.llm, strategy
+            )
         if rerank:
             own = strategy.reranker.options.get("llm")
             uses_llm = registry.traits("reranker", strategy.reranker.provider).uses_llm
             chosen = partial(ProviderConfig.model_validate, own) if own else lambda: None
-            wanted["reranker"] = lambda: self._model(chosen(), strategy) if uses_llm else self.reranker(strategy)
+            wanted["reranker"] = lambda: (
+                self._model(chosen(), strategy) if uses_llm else self.reranker(strategy)
+            )
         if answer and registry.traits("answerer", strategy.answerer.provider).uses_llm:
             wanted["llm of the answer"] = lambda: self._model(strategy.answerer.llm, strategy)
         found: dict[str, Built] = {}
         for kind, make in wanted.items():
             with faults.Attempt("model.build"):
                 built = make()
-                if built is not None and hasattr(built.instance, "load") and id(built.instance) not in self._loaded:
+                if (
+                    built is not None
+                    and hasattr(built.instance, "load")
+                    and id(built.instance) not in self._loaded
+                ):
                     found[kind] = built
         return found
 
     def load(self, built: Built) -> None:
-        """Load a provider, in a span of its own. Raises what its `load` raises, which its calls would raise as well."""
+        """Load a provider, in a span of its own. Raises what its `load` raises, which its calls
+        would raise as well.
+        """
         with tracing.span("model.load", **built.span):
             built.instance.load()
-        self._loaded.add(id(built.instance))  # instances are kept for good, so no other one gets the number
+        # instances are kept for good, so no other one gets the number
+        self._loaded.add(id(built.instance))
 
     def _model(self, config: ProviderConfig | None, strategy: Strategy) -> Built | None:
         config = config or strategy.llm
         return None if config.provider == "none" else self.provider("llm", config)
 
     def prompts_of(self, kind: str, config: ProviderConfig) -> str:
-        """A fingerprint of all prompts where the provider asks a language model, for what it says depends on them; else empty."""
+        """A fingerprint of all prompts where the provider asks a language model, for what it says
+        depends on them; else empty.
+        """
         return prompts.wording() if registry.traits(kind, config.provider).uses_llm else ""
 
     def limited(self, kind: str, built: Built, config: ProviderConfig) -> Any:
-        """A context in which the provider may be called; it waits for a place where the provider is on another machine."""
-        return self._gate(f"{kind} {config.provider!r}", config).entered() if built.traits.remote else nullcontext()
+        """A context in which the provider may be called; it waits for a place where the provider is
+        on another machine.
+        """
+        return (
+            self._gate(f"{kind} {config.provider!r}", config).entered()
+            if built.traits.remote
+            else nullcontext()
+        )
 
     def computes_here(self, strategy: Strategy) -> bool:
-        """True where a question needs some milliseconds of this processor and nothing else: no model elsewhere, no large one here."""
-        quick = all(registry.traits(kind, config.provider).quick
-                    for kind, config in (("reranker", strategy.reranker), ("answerer", strategy.answerer)))  # fmt: skip
+        """True where a question needs some milliseconds of this processor and nothing else: no
+        model elsewhere, no large one here.
+        """
+        quick = all(
+            registry.traits(kind, config.provider).quick
+            for kind, config in (("reranker", strategy.reranker), ("answerer", strategy.answerer))
+        )
         embedder = registry.traits("embedder", strategy.embedding.provider)
         slow = strategy.builds_dense and (embedder.remote or embedder.large)
         return quick and not slow and not strategy.query.rewrite.enabled
 
-    def query_vectors(self, config: EmbeddingConfig, texts: Sequence[str]) -> tuple[list[Vectors], bool]:
-        """(a unit vector [dim] for each question, whether all were remembered), in one call. Raises what the embedder raises."""
+    def query_vectors(
+        self, config: EmbeddingConfig, texts: Sequence[str]
+    ) -> tuple[list[Vectors], bool]:
+        """(a unit vector [dim] for each question, whether all were remembered), in one call. Raises
+        what the embedder raises.
+        """
         space = canonical_json([config.provider, config.options])
         known = {text: self.vectors.get((space, text)) for text in dict.fromkeys(texts)}
         missing = [text for text, vector in known.items() if vector is None]
         if missing:
             built = self.provider("embedder", config)
             embedder: Embedder = built.instance
-            with self.limited("embedder", built, ProviderConfig(provider=config.provider, options=config.options)):
+            with self.limited(
+                "embedder", built, ProviderConfig(provider=config.provider, options=config.options)
+            ):
                 made = embedder.embed(missing, query=True)
             for text, vector in zip(missing, made, strict=True):
                 known[text] = vector
                 self.vectors.put((space, text), vector)
         return [vector for text in texts if (vector := known[text]) is not None], not missing
 
-    def _kept(self, kind: str, config: ProviderConfig | EmbeddingConfig, more: str, make: Callable[[], Any]) -> Built:
+    def _kept(
+        self,
+        kind: str,
+        config: ProviderConfig | EmbeddingConfig,
+        more: str,
+        make: Callable[[], Any],
+    ) -> Built:
         key = (kind, config.provider, canonical_json(config.options), more)
         found = self._built.get(key)
         if found is None:
             version = registry.provider_version(kind, config.provider)
-            span = {"provider_type": kind, "provider_id": config.provider, "provider_version": version,
-                    "profile_id": fingerprint(kind, config.provider, config.options, length=12)}  # fmt: skip
+            span = {
+                "provider_type": kind,
+                "provider_id": config.provider,
+                "provider_version": version,
+                "profile_id": fingerprint(kind, config.provider, config.options, length=12),
+            }
             found = self._built.setdefault(key, Built(make(), span))
         return found
 
     def _gate(self, name: str, config: ProviderConfig) -> Gate:
-        """The gate of an endpoint: one for all configurations of a provider with the same options."""
+        """The gate of an endpoint: one for all configurations of a provider with the same
+        options.
+        """
         key = canonical_json([name, config.options])
         found = self._gates.get(key)
         return found if found is not None else self._gates.setdefault(key, Gate(name, self._calls))
 
 
 def build_answerer(config: AnswererConfig, llm: LLM | None, *, format: str = "") -> Answerer:
-    """The answerer of that config; one that asks a language model has it, its prompt and the format of the passages.
+    """The answerer of that config; one that asks a language model has it, its prompt and the format
+    of the passages.
 
     Raises ConfigError `no_model` when it needs a language model and there is none.
     """
@@ -174,7 +258,8 @@ def build_answerer(config: AnswererConfig, llm: LLM | None, *, format: str = "")
         return made  # type: ignore[no-any-return]
     if llm is None:
         raise ConfigError(
-            f"answerer {config.provider!r} needs a language model; set answerer.llm or llm in the strategy, or take `extractive`",
+            f"answerer {config.provider!r} needs a language model; set answerer.llm or llm in the"
+            " strategy, or take `extractive`",
             code="no_model",
         )
     changes = {"format": format} if format and "format" not in config.options else {}

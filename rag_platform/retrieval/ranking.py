@@ -1,4 +1,6 @@
-"""From candidates to hits: the last filters, the reranker, preferences and what is shown; each failure a fallback that is told."""
+"""From candidates to hits: the last filters, the reranker, preferences and what is shown; each
+failure a fallback that is told.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,22 @@ from rag_platform.retrieval.search_context import Search
 
 
 def post_filtered(s: Search, plan: FilterPlan, fused: list[Candidate]) -> list[Candidate]:
-    """The candidates but for those that have a field that is tested now and do not match it; all of them when that cannot be told."""
-    with tracing.span("stage.filter", provider_type="filter", provider_id=filters.RULES, profile_id=plan.filter_profile_id) as span:
+    """The candidates but for those that have a field that is tested now and do not match it; all of
+    them when that cannot be told.
+    """
+    with tracing.span(
+        "stage.filter",
+        provider_type="filter",
+        provider_id=filters.RULES,
+        profile_id=plan.filter_profile_id,
+    ) as span:
         kept, effective = fused, plan.execution
         if plan.drop and fused:
-            with s.attempt("filter", f"the filter on {', '.join(plan.post_fields)} failed and was left out (%s)", span=span) as attempt:
+            with s.attempt(
+                "filter",
+                f"the filter on {', '.join(plan.post_fields)} failed and was left out (%s)",
+                span=span,
+            ) as attempt:
                 where, params = filters.to_drop([candidate.chunk_id for candidate in fused], plan)
                 dropped = set(s.lease.release.catalog.chunk_ids(where, params))
                 kept = [candidate for candidate in fused if candidate.chunk_id not in dropped]
@@ -32,34 +45,53 @@ def post_filtered(s: Search, plan: FilterPlan, fused: list[Candidate]) -> list[C
         if (threshold := s.request.score_threshold) is not None:
             kept = [candidate for candidate in kept if candidate.score >= threshold]
         counts = [len(fused), len(kept)]
-        span.set(phase="post", candidate_count_before_after_filter=counts, filter_execution_plan_effective=effective)
+        span.set(
+            phase="post",
+            candidate_count_before_after_filter=counts,
+            filter_execution_plan_effective=effective,
+        )
         s.record("candidate_count_before_after_filter", counts)
         if plan.applied:
             s.flags["filter_execution_plan_effective"] = effective
         return kept
 
 
-def ordered(s: Search, query: QueryIR, plan: FilterPlan, candidates: list[Candidate], found: Retrieved, top_k: int) -> list[Hit]:
-    """At most top_k hits, counted after reranking, preferences, de-duplication and the limit per document.
+def ordered(
+    s: Search,
+    query: QueryIR,
+    plan: FilterPlan,
+    candidates: list[Candidate],
+    found: Retrieved,
+    top_k: int,
+) -> list[Hit]:
+    """At most top_k hits, counted after reranking, preferences, de-duplication and the limit per
+    document.
 
     None, and `flags["error"]`, where the texts of the candidates cannot be read.
     """
     config, former = s.strategy.reranker, "fusion" if len(found.ran) == 2 else f"{found.mode}-only"
-    with tracing.span("stage.rerank", provider_type="reranker", provider_id=config.provider) as span:
+    with tracing.span(
+        "stage.rerank", provider_type="reranker", provider_id=config.provider
+    ) as span:
         built: Built | None = None
         # its package may be missing, its language model not configured
-        with s.attempt("rerank", f"the reranker cannot be used, the order of {former} stands (%s)", span=span):
+        with s.attempt(
+            "rerank", f"the reranker cannot be used, the order of {former} stands (%s)", span=span
+        ):
             built = s.library.models.reranker(s.strategy)
             span.provider.update(built.span)
         applies = built is not None and built.traits.applies and s.request.rerank
         favours = bool(plan.soft or plan.favours)
-        whole = favours or s.strategy.retrieval.mmr_lambda < 1  # both choose among all that was found
+        # both choose among all that was found
+        whole = favours or s.strategy.retrieval.mmr_lambda < 1
         step = len(candidates) if whole else max(config.top_n, top_k) if applies else top_k
         hits, rows = _joined(s, candidates, step, top_k, span)
         before = [hit.chunk_id for hit in hits]
         source = former
         if built is not None and applies and hits:
-            with s.attempt("rerank", f"reranking failed, the order of {former} stands (%s)", span=span):
+            with s.attempt(
+                "rerank", f"reranking failed, the order of {former} stands (%s)", span=span
+            ):
                 if _worth_it(s, query, hits, len(found.ran)):
                     hits, source = _reranked(s, built, query, hits), "rerank"
                     span.set(movement=reranking.movement(before, [hit.chunk_id for hit in hits]))
@@ -68,9 +100,16 @@ def ordered(s: Search, query: QueryIR, plan: FilterPlan, candidates: list[Candid
                 hits = reranking.boosted(hits, _favoured(s, plan, rows), config.preference_weight)
         hits = reranking.renumbered(_limited(s, hits, top_k, span))
         s.flags.update(rerank_applied=source == "rerank", effective_rank_source=source)
-        span.set(reranker_id=config.provider, rerank_applied=source == "rerank", effective_rank_source=source, k_out=len(hits),
-                 mmr_lambda=s.strategy.retrieval.mmr_lambda)  # fmt: skip
-        tracing.event("rerank.ranked", {"before": before[:top_k], "after": [hit.chunk_id for hit in hits]})
+        span.set(
+            reranker_id=config.provider,
+            rerank_applied=source == "rerank",
+            effective_rank_source=source,
+            k_out=len(hits),
+            mmr_lambda=s.strategy.retrieval.mmr_lambda,
+        )
+        tracing.event(
+            "rerank.ranked", {"before": before[:top_k], "after": [hit.chunk_id for hit in hits]}
+        )
         with s.attempt("hydration", "what was read in pictures is not shown (%s)", span=span):
             return with_picture_texts(hits, s.lease.release.catalog)
         return hits
@@ -78,15 +117,25 @@ def ordered(s: Search, query: QueryIR, plan: FilterPlan, candidates: list[Candid
 
 def _reranked(s: Search, built: Built, query: QueryIR, hits: list[Hit]) -> list[Hit]:
     """The hits in the reranker's order, within its time."""
-    instance, config, limit = built.instance, s.strategy.reranker, s.library.models.limited("reranker", built, s.strategy.reranker)
+    instance, config, limit = (
+        built.instance,
+        s.strategy.reranker,
+        s.library.models.limited("reranker", built, s.strategy.reranker),
+    )
 
     def ranked() -> list[Hit]:
         with limit:
-            return reranking.reranked(instance, config, query, hits, rerank_k=s.strategy.retrieval.rerank_k)
+            return reranking.reranked(
+                instance, config, query, hits, rerank_k=s.strategy.retrieval.rerank_k
+            )
 
-    seconds, setting = min((s.strategy.retrieval.stage_seconds, "retrieval.stage_seconds"),
-                           (config.timeout_ms / 1000, "reranker.timeout_ms"))  # fmt: skip
-    return limits.within(seconds, "stage.rerank", ranked, s.deadline, quick=built.traits.quick, setting=setting)
+    seconds, setting = min(
+        (s.strategy.retrieval.stage_seconds, "retrieval.stage_seconds"),
+        (config.timeout_ms / 1000, "reranker.timeout_ms"),
+    )
+    return limits.within(
+        seconds, "stage.rerank", ranked, s.deadline, quick=built.traits.quick, setting=setting
+    )
 
 
 def _worth_it(s: Search, query: QueryIR, hits: Sequence[Hit], legs_ran: int) -> bool:
@@ -107,29 +156,50 @@ def _favoured(s: Search, plan: FilterPlan, rows: dict[str, ChunkRow]) -> dict[st
     return signals
 
 
-def _joined(s: Search, candidates: list[Candidate], step: int, top_k: int, span: tracing.Span) -> tuple[list[Hit], dict[str, ChunkRow]]:
-    """Hits in the order of the candidates, `step` of them at a time until top_k remain; joining the whole pool would cost more.
+def _joined(
+    s: Search, candidates: list[Candidate], step: int, top_k: int, span: tracing.Span
+) -> tuple[list[Hit], dict[str, ChunkRow]]:
+    """Hits in the order of the candidates, `step` of them at a time until top_k remain; joining the
+    whole pool would cost more.
 
     None where the catalog cannot be read: without texts there is nothing to show.
     """
     rows: dict[str, ChunkRow] = {}
     hits: list[Hit] = []
-    with s.attempt("hydration", "the texts of what was found could not be read (%s)", span=span) as attempt:
+    with s.attempt(
+        "hydration", "the texts of what was found could not be read (%s)", span=span
+    ) as attempt:
         for start in range(0, len(candidates), max(step, 1)):
-            rows.update(s.lease.release.catalog.rows(candidate.chunk_id for candidate in candidates[start : start + step]))
+            rows.update(
+                s.lease.release.catalog.rows(
+                    candidate.chunk_id for candidate in candidates[start : start + step]
+                )
+            )
             hits = joined(candidates[: start + step], rows, s.lease.namespace)
             if start + step >= len(candidates) or len(_limited(s, hits, top_k, span)) == top_k:
                 break
     if attempt.error is not None and not hits:
         code = tracing.error_fields(attempt.error)["code"]
-        s.flags["error"] = {"code": "provider_error", "message": faults.told(attempt.error), "causes": [code]}
+        s.flags["error"] = {
+            "code": "provider_error",
+            "message": faults.told(attempt.error),
+            "causes": [code],
+        }
     return hits, rows
 
 
 def _limited(s: Search, hits: list[Hit], top_k: int, span: tracing.Span) -> list[Hit]:
     """The hits that are shown; the first of them where it cannot be told which repeat others."""
     config, asked = s.strategy.retrieval, s.request.max_per_document
-    with s.attempt("dedupe", "it could not be told which hits repeat others (%s); all are shown", span=span):
-        return limited(hits, top_k, dedupe=config.dedupe, max_per_document=config.max_per_document if asked is None else asked,
-                       dedupe_threshold=config.dedupe_threshold, mmr_lambda=config.mmr_lambda)  # fmt: skip
+    with s.attempt(
+        "dedupe", "it could not be told which hits repeat others (%s); all are shown", span=span
+    ):
+        return limited(
+            hits,
+            top_k,
+            dedupe=config.dedupe,
+            max_per_document=config.max_per_document if asked is None else asked,
+            dedupe_threshold=config.dedupe_threshold,
+            mmr_lambda=config.mmr_lambda,
+        )
     return hits[:top_k]

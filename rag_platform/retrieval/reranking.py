@@ -1,6 +1,8 @@
-"""The last order of the hits: a reranker's, or the fusion's where none is configured, with soft preferences on top.
+"""The last order of the hits: a reranker's, or the fusion's where none is configured, with soft
+preferences on top.
 
-A reranker only scores. What its scores do to the list is decided here, once for all of them: who is read, how ties fall, what is shown.
+A reranker only scores. What its scores do to the list is decided here, once for all of them: who is
+read, how ties fall, what is shown.
 """
 
 from __future__ import annotations
@@ -35,20 +37,31 @@ class NoReranking:
         return [hit.score for hit in hits]
 
 
-def reranked(reranker: Reranker, config: RerankConfig, query: QueryIR, hits: Sequence[Hit], *, rerank_k: int = 0) -> list[Hit]:
+def reranked(
+    reranker: Reranker,
+    config: RerankConfig,
+    query: QueryIR,
+    hits: Sequence[Hit],
+    *,
+    rerank_k: int = 0,
+) -> list[Hit]:
     """The hits in the reranker's order, ranks from 1, at most `rerank_k` of them (0: all).
 
-    It reads the first `config.top_n` hits, `config.batch_size` at a time where it judges each by itself; the others follow in their former
-    order and are shown with the lowest score that was given, for nothing more is known of them. Ties keep the former order, then go by
-    chunk_id. Scores are shown as `config.score_mode` says: `raw` as given, `normalize` as `config.normalize` maps them, `rank` as
-    1 / rank; hits below `config.score_threshold` are dropped. Raises what the reranker raises, and ProviderError `bad_output` when it does
-    not give one finite number a hit, `deadline` when `config.timeout_ms` is over before its last batch.
+    It reads the first `config.top_n` hits, `config.batch_size` at a time where it judges each by
+    itself; the others follow in their former order and are shown with the lowest score that was
+    given, for nothing more is known of them. Ties keep the former order, then go by chunk_id.
+    Scores are shown as `config.score_mode` says: `raw` as given, `normalize` as `config.normalize`
+    maps them, `rank` as 1 / rank; hits below `config.score_threshold` are dropped. Raises what the
+    reranker raises, and ProviderError `bad_output` when it does not give one finite number a hit,
+    `deadline` when `config.timeout_ms` is over before its last batch.
     """
     if not traits_of(reranker).applies or not hits:
         return renumbered(hits[:rerank_k] if rerank_k else hits)
     read, rest = list(hits[: config.top_n]), hits[config.top_n :]
     scores = _scores(reranker, config, query, read)
-    order = sorted(range(len(read)), key=lambda i: (-round(scores[i], 12), read[i].rank, read[i].chunk_id))
+    order = sorted(
+        range(len(read)), key=lambda i: (-round(scores[i], 12), read[i].rank, read[i].chunk_id)
+    )
     visible = _shown(scores, config)
     shown = [visible[i] for i in order]
     ordered = [*(read[i] for i in order), *rest]
@@ -56,44 +69,78 @@ def reranked(reranker: Reranker, config: RerankConfig, query: QueryIR, hits: Seq
         shown = [1 / rank for rank in range(1, len(ordered) + 1)]
     else:
         shown += [shown[-1]] * len(rest)
-    found = [_placed(hit, rank, score) for rank, (hit, score) in enumerate(zip(ordered, shown, strict=True), 1)]
+    found = [
+        _placed(hit, rank, score)
+        for rank, (hit, score) in enumerate(zip(ordered, shown, strict=True), 1)
+    ]
     if (threshold := config.score_threshold) is not None:
         found = [hit for hit in found if hit.score >= threshold]
     return renumbered(found[:rerank_k] if rerank_k else found)
 
 
 def filled(config: RerankConfig) -> RerankConfig:
-    """The section with its `timeout_ms` among the options of a provider that has such an option and was not given one."""
+    """The section with its `timeout_ms` among the options of a provider that has such an option and
+    was not given one.
+    """
     if not takes("reranker", config.provider, "timeout_ms") or "timeout_ms" in config.options:
         return config
-    return config.model_copy(update={"options": {**config.options, "timeout_ms": config.timeout_ms}})
+    return config.model_copy(
+        update={"options": {**config.options, "timeout_ms": config.timeout_ms}}
+    )
 
 
-def _scores(reranker: Reranker, config: RerankConfig, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
+def _scores(
+    reranker: Reranker, config: RerankConfig, query: QueryIR, hits: Sequence[Hit]
+) -> list[float]:
     step = config.batch_size if traits_of(reranker).pointwise else len(hits)
     scores: list[float] = []
     ends = time.monotonic() + config.timeout_ms / 1000
     for start in range(0, len(hits), step):
-        if start and time.monotonic() > ends:  # nobody waits any more, so the next batch would be computed for nothing
-            raise ProviderError(f"reranking took longer than {config.timeout_ms} ms (reranker.timeout_ms)", code="deadline", scored=start)
+        # nobody waits any more, so the next batch would be computed for nothing
+        if start and time.monotonic() > ends:
+            raise ProviderError(
+                f"reranking took longer than {config.timeout_ms} ms (reranker.timeout_ms)",
+                code="deadline",
+                scored=start,
+            )
         part = hits[start : start + step]
         given = list(reranker.score(query, part))
-        if len(given) != len(part) or not all(isinstance(score, (int, float)) and math.isfinite(score) for score in given):
-            bad = next((score for score in given if not isinstance(score, (int, float)) or not math.isfinite(score)), None)
-            told = f"{len(given)} scores for {len(part)} hits" if bad is None else f"the score {bad!r}"
-            raise ProviderError(f"the reranker {type(reranker).__name__} gave {told}; every hit needs one finite number", code="bad_output")
+        if len(given) != len(part) or not all(
+            isinstance(score, (int, float)) and math.isfinite(score) for score in given
+        ):
+            bad = next(
+                (
+                    score
+                    for score in given
+                    if not isinstance(score, (int, float)) or not math.isfinite(score)
+                ),
+                None,
+            )
+            told = (
+                f"{len(given)} scores for {len(part)} hits" if bad is None else f"the score {bad!r}"
+            )
+            raise ProviderError(
+                f"the reranker {type(reranker).__name__} gave {told}; every hit needs one finite"
+                " number",
+                code="bad_output",
+            )
         scores += map(float, given)
     return scores
 
 
 def _shown(scores: Sequence[float], config: RerankConfig) -> list[float]:
     """Scores as they are shown; every mapping keeps the order."""
-    return list(scores) if config.score_mode != "normalize" else NORMALIZERS[config.normalize](scores)
+    return (
+        list(scores) if config.score_mode != "normalize" else NORMALIZERS[config.normalize](scores)
+    )
 
 
 def sigmoid(scores: Sequence[float]) -> list[float]:
     """1 / (1 + exp(-s)) of each: 0 to 1, whatever the others are."""
-    return [1 / (1 + math.exp(-score)) if score >= 0 else math.exp(score) / (1 + math.exp(score)) for score in scores]
+    return [
+        1 / (1 + math.exp(-score)) if score >= 0 else math.exp(score) / (1 + math.exp(score))
+        for score in scores
+    ]
 
 
 def softmax(scores: Sequence[float]) -> list[float]:
@@ -107,12 +154,16 @@ NORMALIZERS = {"min_max": min_max, "sigmoid": sigmoid, "softmax": softmax, "zsco
 
 
 def movement(before: Sequence[str], after: Sequence[str]) -> Json:
-    """How far the order moved, over the ids that both lists hold: `moved` (how many), `max_up`, `max_down` (places), `kendall_tau`.
+    """How far the order moved, over the ids that both lists hold: `moved` (how many), `max_up`,
+    `max_down` (places), `kendall_tau`.
 
-    Kendall's tau is 1 for the same order, -1 for the reverse one, 1 for less than two ids (Kendall, Biometrika 1938).
+    Kendall's tau is 1 for the same order, -1 for the reverse one, 1 for less than two ids (Kendall,
+    Biometrika 1938).
     """
     kept = set(after)
-    old = {chunk_id: place for place, chunk_id in enumerate(item for item in before if item in kept)}
+    old = {
+        chunk_id: place for place, chunk_id in enumerate(item for item in before if item in kept)
+    }
     places = [old[chunk_id] for chunk_id in after if chunk_id in old]
     shifts = [place - now for now, place in enumerate(places)]  # above 0: it rose
     pairs = len(places) * (len(places) - 1) // 2
@@ -129,23 +180,32 @@ def movement(before: Sequence[str], after: Sequence[str]) -> Json:
     }
 
 
-def boosted(hits: Sequence[Hit], signals: Mapping[str, Collection[str]], weight: float = 0.1) -> list[Hit]:
+def boosted(
+    hits: Sequence[Hit], signals: Mapping[str, Collection[str]], weight: float = 0.1
+) -> list[Hit]:
     """The hits reordered by soft preferences; none is dropped and no score is changed.
 
-    `signals` maps a preference to the chunk ids that have it; each adds `weight` of the score range, and a chunk without
-    the field gets no boost (seed 000 §3.2.5.2.1). Ties keep the former order.
+    `signals` maps a preference to the chunk ids that have it; each adds `weight` of the score
+    range, and a chunk without the field gets no boost (seed 000 §3.2.5.2.1). Ties keep the former
+    order.
     """
     if not hits or not signals:
         return list(hits)
     base = min_max([hit.score for hit in hits])
-    final = [score + weight * sum(hit.chunk_id in ids for ids in signals.values()) for score, hit in zip(base, hits, strict=True)]
+    final = [
+        score + weight * sum(hit.chunk_id in ids for ids in signals.values())
+        for score, hit in zip(base, hits, strict=True)
+    ]
     order = sorted(range(len(hits)), key=lambda i: (-round(final[i], 12), i))
     return renumbered([hits[i] for i in order])
 
 
 def renumbered(hits: Sequence[Hit]) -> list[Hit]:
     """The hits with ranks 1, 2, 3, ... in their present order."""
-    return [hit if hit.rank == rank else _placed(hit, rank, hit.score) for rank, hit in enumerate(hits, 1)]
+    return [
+        hit if hit.rank == rank else _placed(hit, rank, hit.score)
+        for rank, hit in enumerate(hits, 1)
+    ]
 
 
 _AFTER_SCORE = attrgetter(*[field.name for field in dataclasses.fields(Hit)][3:])

@@ -21,9 +21,10 @@ BLANK = re.compile(r"\n[ \t]*\n\s*")
 class AstMarkdown:
     """Sections put together from whole nodes of the Markdown tree, each up to `max_section_chars`.
 
-    A paragraph, list, table, fence or quote never lies in two sections, however long it is; a paragraph that ends with a colon stays with
-    the node it introduces, and a heading with what follows it. Headings up to `max_section_level` begin sections; what is longer than the
-    limit below one of them is several sections of one path, told apart by their ordinal.
+    A paragraph, list, table, fence or quote never lies in two sections, however long it is; a
+    paragraph that ends with a colon stays with the node it introduces, and a heading with what
+    follows it. Headings up to `max_section_level` begin sections; what is longer than the limit
+    below one of them is several sections of one path, told apart by their ordinal.
     """
 
     max_section_chars: int = 2000
@@ -36,12 +37,15 @@ class AstMarkdown:
     def __post_init__(self) -> None:
         if self.max_section_chars < max(200, self.min_section_chars):
             raise ConfigError(
-                f"max_section_chars {self.max_section_chars} must be 200 or more, and at least min_section_chars {self.min_section_chars}"
+                f"max_section_chars {self.max_section_chars} must be 200 or more, and at least"
+                f" min_section_chars {self.min_section_chars}"
             )
         self._headings()
 
     def _headings(self) -> MarkdownHeadings:
-        return MarkdownHeadings(max_section_level=self.max_section_level, min_section_chars=self.min_section_chars)
+        return MarkdownHeadings(
+            max_section_level=self.max_section_level, min_section_chars=self.min_section_chars
+        )
 
     def sections(self, text: str, headings: Sequence[Heading], doc_id: str) -> list[Section]:
         """Sections covering the text in order; blank ones are left out."""
@@ -53,23 +57,37 @@ class AstMarkdown:
                 ordinal = counts.get(section.section_path, 0)
                 counts[section.section_path] = ordinal + 1
                 name = section_id(doc_id, section.section_path, ordinal)
-                found.append(replace(section, section_id=name, ordinal=ordinal, norm_start=start, norm_end=end))
+                found.append(
+                    replace(
+                        section, section_id=name, ordinal=ordinal, norm_start=start, norm_end=end
+                    )
+                )
         return found
 
     def _groups(self, text: str, section: Section, starts: Sequence[int]) -> list[tuple[int, int]]:
         """The section's nodes in groups that fit; a node that does not is a group of its own."""
-        edges = [section.norm_start, *(start for start in starts if section.norm_start < start < section.norm_end), section.norm_end]
+        edges = [
+            section.norm_start,
+            *(start for start in starts if section.norm_start < start < section.norm_end),
+            section.norm_end,
+        ]
         groups: list[tuple[int, int]] = []
         begin = section.norm_start
         for start, end in pairwise(edges):
-            if start > begin and len(text[begin:end].strip()) > self.max_section_chars and text[begin:start].strip():
+            if (
+                start > begin
+                and len(text[begin:end].strip()) > self.max_section_chars
+                and text[begin:start].strip()
+            ):
                 groups.append((begin, start))
                 begin = start
         return [*groups, (begin, section.norm_end)]
 
 
 def node_starts(text: str, headings: set[int]) -> list[int]:
-    """Where nodes of the outermost level begin, but for those that stay with the node before them."""
+    """Where nodes of the outermost level begin, but for those that stay with the node before
+    them.
+    """
     starts = _top_level(text)
     kept: list[int] = []
     for index, start in enumerate(starts):
@@ -87,4 +105,8 @@ def _top_level(text: str) -> list[int]:
     for line in text.split("\n"):
         lines.append(lines[-1] + len(line) + 1)
     tokens = block_parser().parse(text)
-    return [lines[token.map[0]] for token in tokens if token.level == 0 and token.map is not None and token.nesting >= 0]
+    return [
+        lines[token.map[0]]
+        for token in tokens
+        if token.level == 0 and token.map is not None and token.nesting >= 0
+    ]

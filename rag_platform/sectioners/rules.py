@@ -1,4 +1,6 @@
-"""The sectioner `rule_based`: sections of contracts, logs, forms and other texts made from a template (seed 000 §3.4.6.1)."""
+"""The sectioner `rule_based`: sections of contracts, logs, forms and other texts made from a
+template (seed 000 §3.4.6.1).
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,33 @@ TEMPLATES: dict[str, tuple[tuple[str, int], ...]] = {
         (rf"{_LEAD}第{_HAN_NUMBER}条(?:之{_HAN_NUMBER})?(?=[ \t　*_:：]|$)", 4),
         (rf"{_LEAD}(?:ARTICLE|Article|PART|Part|CHAPTER|Chapter)[ \t]+(?:[IVXLC]+|\d+)\b", 2),
         (rf"{_LEAD}(?:SECTION|Section|Clause|CLAUSE|§)[ \t]*\d+(?:\.\d+)*\b", 4),
-        (rf"{_LEAD}(?:附件|附录|Annex|Appendix|Schedule|Exhibit)[ \t]*{_HAN_NUMBER[:-5]}?[ \t]*(?=[ \t　:：A-Z\d]|$)", 2),
+        (
+            (
+                rf"{_LEAD}(?:附件|附录|Annex|Appendix|Schedule|Exhibit)[ \t]*{_HAN_NUMBER[:-5]}?["
+                r" \t]*(?=[ \t　:：A-Z\d]|$)"
+            ),
+            2,
+        ),
     ),
     "log": (
         (r"^[\[(]?(?P<title>\d{4}[-/.]\d{2}[-/.]\d{2})[T ,]\d{2}:\d{2}", 1),
-        (r"^(?P<title>(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {1,2}\d{1,2}) \d{2}:\d{2}:\d{2}", 1),
+        (
+            (
+                r"^(?P<title>(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {1,2}\d{1,2})"
+                r" \d{2}:\d{2}:\d{2}"
+            ),
+            1,
+        ),
         (r"^\S+ \S+ \S+ \[(?P<title>\d{2}/[A-Z][a-z]{2}/\d{4}):\d{2}:\d{2}", 1),
     ),
     "form": (
-        (rf"{_LEAD}(?:PART|Part|SECTION|Section|第{_HAN_NUMBER}部分)[ \t]*(?:[IVXLC]+|\d+|[A-Z])?\b", 1),
+        (
+            (
+                rf"{_LEAD}(?:PART|Part|SECTION|Section|第{_HAN_NUMBER}部分)["
+                r" \t]*(?:[IVXLC]+|\d+|[A-Z])?\b"
+            ),
+            1,
+        ),
         (r"^[ \t　]*(?:#{1,6}[ \t]+)?[*_]{0,2}[一二三四五六七八九十]{1,3}、", 2),
         (r"^[ \t　]*(?:#{1,6}[ \t]+)?[*_]{0,2}[（(][一二三四五六七八九十]{1,3}[)）]", 3),
         (r"^(?=.{4,60}$)[A-Z][A-Z0-9 ,/&()-]+:?[ \t]*$", 2),
@@ -45,10 +65,11 @@ TEMPLATES: dict[str, tuple[tuple[str, int], ...]] = {
 class RuleBased:
     """A section at each line that a rule names.
 
-    Rules are a `template` (contract, log, form), `patterns` of one's own, each `{pattern, level}`, which go first, and `separators`: lines
-    that are equal to one of them part the text, and the line after them names the part. A title is the pattern's group `title`, else the
-    line where it is short, else what was matched. Lines of one title that follow each other, as those of a log's day do, are one section.
-    Rules are blind inside fences.
+    Rules are a `template` (contract, log, form), `patterns` of one's own, each `{pattern, level}`,
+    which go first, and `separators`: lines that are equal to one of them part the text, and the
+    line after them names the part. A title is the pattern's group `title`, else the line where it
+    is short, else what was matched. Lines of one title that follow each other, as those of a log's
+    day do, are one section. Rules are blind inside fences.
     """
 
     template: Literal["", "contract", "log", "form"] = "contract"
@@ -62,10 +83,18 @@ class RuleBased:
 
     def __post_init__(self) -> None:
         if self.template and self.template not in TEMPLATES:
-            raise ConfigError(f"template is {self.template!r}; known: {', '.join(TEMPLATES)}, or an empty one")
+            raise ConfigError(
+                f"template is {self.template!r}; known: {', '.join(TEMPLATES)}, or an empty one"
+            )
         for rule in self.patterns:
-            if not isinstance(rule.get("pattern"), str) or rule.get("level", 1) not in range(1, 7) or set(rule) - {"pattern", "level"}:
-                raise ConfigError(f"a rule needs `pattern`, and may have `level` 1 to 6: {dict(rule)}")
+            if (
+                not isinstance(rule.get("pattern"), str)
+                or rule.get("level", 1) not in range(1, 7)
+                or set(rule) - {"pattern", "level"}
+            ):
+                raise ConfigError(
+                    f"a rule needs `pattern`, and may have `level` 1 to 6: {dict(rule)}"
+                )
             compiled(rule["pattern"])
         if not (self.template or self.patterns or self.separators):
             raise ConfigError("rule_based needs a template, patterns or separators")
@@ -75,13 +104,18 @@ class RuleBased:
         return MarkdownHeadings(6, True, self.doc_preamble_mode, max(1, self.min_section_chars))
 
     def sections(self, text: str, headings: Sequence[Heading], doc_id: str) -> list[Section]:
-        """Sections covering the text in order; blank ones are left out, and a line that names a part without text joins its first child."""
+        """Sections covering the text in order; blank ones are left out, and a line that names a
+        part without text joins its first child.
+        """
         return self._structure().sections(text, self._found(text), doc_id)
 
     def _found(self, text: str) -> list[Heading]:
         fences = [run for run in structure(text) if run.kind == "fence"]
         by_line: dict[int, tuple[int, str]] = {}
-        for pattern, level in [*((rule["pattern"], rule.get("level", 1)) for rule in self.patterns), *TEMPLATES.get(self.template, ())]:
+        for pattern, level in [
+            *((rule["pattern"], rule.get("level", 1)) for rule in self.patterns),
+            *TEMPLATES.get(self.template, ()),
+        ]:
             for match in matches(pattern, text):
                 start = text.rfind("\n", 0, match.start()) + 1
                 by_line.setdefault(start, (level, _title(text, start, match)))
@@ -89,7 +123,9 @@ class RuleBased:
             by_line.setdefault(start, (1, title))
         found: list[Heading] = []
         for start, (level, title) in sorted(by_line.items()):
-            if any(run.start <= start < run.end for run in fences) or (found and found[-1][1:] == (level, title)):
+            if any(run.start <= start < run.end for run in fences) or (
+                found and found[-1][1:] == (level, title)
+            ):
                 continue
             found.append((start, level, title))
         return found

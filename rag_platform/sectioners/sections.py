@@ -19,7 +19,9 @@ Heading = tuple[int, int, str]  # offset, level, title
 
 
 def headings_of(facts: Facts, normalised: Normalised) -> list[Heading]:
-    """(offset in the normalised text, level, title) of every heading that is left after cleaning."""
+    """(offset in the normalised text, level, title) of every heading that is left after
+    cleaning.
+    """
     found: list[Heading] = []
     for block in facts.blocks:
         if block.kind != "heading":
@@ -27,13 +29,26 @@ def headings_of(facts: Facts, normalised: Normalised) -> list[Heading]:
         start, end = normalised.span_to_norm(block.start, block.end)
         if text := normalised.text[start:end]:
             lead = len(text) - len(text.lstrip())
-            found.append((start + lead, block.level or 1, block.title or " ".join(re.sub(r"^#+|#+\s*$", "", text.strip()).split())))
+            found.append(
+                (
+                    start + lead,
+                    block.level or 1,
+                    block.title or " ".join(re.sub(r"^#+|#+\s*$", "", text.strip()).split()),
+                )
+            )
     return found
 
 
 def section_id(doc_id: str, section_path: str, ordinal: int) -> str:
-    """`sec_` and 20 hex over document, path and the ordinal among equal paths: no version in it, so it survives edits elsewhere."""
-    return "sec_" + hashlib.sha256("\x1f".join((doc_id, section_path, str(ordinal))).encode()).hexdigest()[:20]
+    """`sec_` and 20 hex over document, path and the ordinal among equal paths: no version in it, so
+    it survives edits elsewhere.
+    """
+    return (
+        "sec_"
+        + hashlib.sha256("\x1f".join((doc_id, section_path, str(ordinal))).encode()).hexdigest()[
+            :20
+        ]
+    )
 
 
 def section_hash(sections: Sequence[Section], text: str) -> str:
@@ -57,23 +72,29 @@ class WholeDoc:
         if not text.strip():
             return []
         h1 = next((title for _, level, title in headings if level == 1 and title), "")
-        return [Section(section_id(doc_id, WHOLE, 0), WHOLE, 0, 0, 0, len(text), title=h1, h1_title=h1)]
+        return [
+            Section(section_id(doc_id, WHOLE, 0), WHOLE, 0, 0, 0, len(text), title=h1, h1_title=h1)
+        ]
 
 
 @dataclass(frozen=True)
 class MarkdownHeadings:
     """A section per heading up to `max_section_level`; deeper headings stay inside.
 
-    A heading without words opens none. Text before the first heading is `__preamble__`: its own section, part of the first one, or dropped
-    (`doc_preamble_mode`). Short sections, under `min_section_chars`:
+    A heading without words opens none. Text before the first heading is `__preamble__`: its own
+    section, part of the first one, or dropped (`doc_preamble_mode`). Short sections, under
+    `min_section_chars`:
 
-    1. a heading with nothing below it but its first child's heading joins that child, whose path already names it;
-    2. a deeper section joins the one before it when that is a sibling or the parent's own text, until what was joined reaches
-       `min_section_chars`: a list of short siblings becomes several sections, and none is filed under a distant heading;
-    3. everything else stays, however short: the text under an H1 is never filed under one of its H2, nor the reverse for a preamble.
+    1. a heading with nothing below it but its first child's heading joins that child, whose path
+       already names it;
+    2. a deeper section joins the one before it when that is a sibling or the parent's own text,
+       until what was joined reaches `min_section_chars`: a list of short siblings becomes several
+       sections, and none is filed under a distant heading;
+    3. everything else stays, however short: the text under an H1 is never filed under one of its
+       H2, nor the reverse for a preamble.
 
-    A section that is long enough always begins a section, so an edit moves boundaries only up to the next long one. Ordinals count
-    headings before merging, so merging changes no other id.
+    A section that is long enough always begins a section, so an edit moves boundaries only up to
+    the next long one. Ordinals count headings before merging, so merging changes no other id.
     """
 
     max_section_level: int = 2
@@ -86,9 +107,15 @@ class MarkdownHeadings:
 
     def __post_init__(self) -> None:
         if self.doc_preamble_mode not in ("separate", "merge_into_first", "drop"):
-            raise ConfigError(f"doc_preamble_mode is {self.doc_preamble_mode!r}; it must be separate, merge_into_first or drop")
+            raise ConfigError(
+                f"doc_preamble_mode is {self.doc_preamble_mode!r}; it must be separate,"
+                " merge_into_first or drop"
+            )
         if not 1 <= self.max_section_level <= 6 or self.min_section_chars < 0:
-            raise ConfigError(f"max_section_level {self.max_section_level} must be 1 to 6, min_section_chars {self.min_section_chars} >= 0")
+            raise ConfigError(
+                f"max_section_level {self.max_section_level} must be 1 to 6, min_section_chars"
+                f" {self.min_section_chars} >= 0"
+            )
 
     def sections(self, text: str, headings: Sequence[Heading], doc_id: str) -> list[Section]:
         """Sections covering the text in order; blank ones are left out."""
@@ -101,16 +128,30 @@ class MarkdownHeadings:
                 opened.insert(0, Section(section_id(doc_id, PREAMBLE, 0), PREAMBLE, 0, 0, 0, first))
         merged = self._merged(text, opened)
         if not self.include_heading:
-            starts = {offset for offset, level, title in headings if level <= self.max_section_level and title}
+            starts = {
+                offset
+                for offset, level, title in headings
+                if level <= self.max_section_level and title
+            }
             merged = [
-                replace(section, norm_start=heading_end(text, section.norm_start)) if section.norm_start in starts else section
+                (
+                    replace(section, norm_start=heading_end(text, section.norm_start))
+                    if section.norm_start in starts
+                    else section
+                )
                 for section in merged
             ]
-        return [section for section in merged if text[section.norm_start : section.norm_end].strip()]
+        return [
+            section for section in merged if text[section.norm_start : section.norm_end].strip()
+        ]
 
     def _opened(self, text: str, headings: Sequence[Heading], doc_id: str) -> list[Section]:
         """One section per heading, nothing merged."""
-        opening = [heading for heading in headings if heading[1] <= self.max_section_level and heading[2].strip()]
+        opening = [
+            heading
+            for heading in headings
+            if heading[1] <= self.max_section_level and heading[2].strip()
+        ]
         stack: list[tuple[int, str]] = []
         counts: dict[str, int] = {}
         found: list[Section] = []
@@ -123,7 +164,15 @@ class MarkdownHeadings:
             by_level = dict(stack)
             found.append(
                 Section(
-                    section_id(doc_id, path, ordinal), path, level, ordinal, offset, end, title, by_level.get(1, ""), by_level.get(2, "")
+                    section_id(doc_id, path, ordinal),
+                    path,
+                    level,
+                    ordinal,
+                    offset,
+                    end,
+                    title,
+                    by_level.get(1, ""),
+                    by_level.get(2, ""),
                 )
             )
         return found
@@ -137,7 +186,10 @@ class MarkdownHeadings:
         for index, section in enumerate(opened):
             size = len(text[section.norm_start : section.norm_end].strip())
             following = opened[index + 1] if index + 1 < len(opened) else None
-            empty = size == 0 or (section.heading_level > 0 and not text[heading_end(text, section.norm_start) : section.norm_end].strip())
+            empty = size == 0 or (
+                section.heading_level > 0
+                and not text[heading_end(text, section.norm_start) : section.norm_end].strip()
+            )
             if empty and following is not None and following.heading_level > section.heading_level:
                 waiting = section.norm_start if waiting is None else waiting
                 continue
@@ -157,12 +209,19 @@ def _related(last: Section, section: Section) -> bool:
     if section.heading_level <= 1 or last.heading_level == 0:
         return False
     parent = section.section_path[: -len(section.title)]
-    sibling = last.heading_level == section.heading_level and last.section_path[: -len(last.title)] == parent
-    return sibling or (last.heading_level < section.heading_level and last.section_path + " / " == parent)
+    sibling = (
+        last.heading_level == section.heading_level
+        and last.section_path[: -len(last.title)] == parent
+    )
+    return sibling or (
+        last.heading_level < section.heading_level and last.section_path + " / " == parent
+    )
 
 
 def heading_end(text: str, start: int) -> int:
-    """The offset behind the heading that starts at `start`: one line for `#`, down to the underline for the other kind."""
+    """The offset behind the heading that starts at `start`: one line for `#`, down to the underline
+    for the other kind.
+    """
     line_end = text.find("\n", start)
     if line_end < 0:
         return len(text)

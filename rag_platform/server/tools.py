@@ -1,9 +1,12 @@
-"""The tools of the library: names, arguments and descriptions of the public contract, each calling one function of `retrieval`.
+"""The tools of the library: names, arguments and descriptions of the public contract, each calling
+one function of `retrieval`.
 
-Descriptions are prompts: an assistant decides by them, so they say when to use the tool and what comes back.
+Descriptions are prompts: an assistant decides by them, so they say when to use the tool and what
+comes back.
 
 
-What a tool is here: checked arguments in, one function called in a worker thread, an envelope out, as text and as structure.
+What a tool is here: checked arguments in, one function called in a worker thread, an envelope out,
+as text and as structure.
 """
 
 from __future__ import annotations
@@ -27,7 +30,13 @@ from rag_platform.api.envelopes import envelope, failure, without_paths
 from rag_platform.api.status import status
 from rag_platform.config.settings import ServerSettings
 from rag_platform.contract import schema as contract
-from rag_platform.contract.schema import DocumentData, DocumentsData, QueryData, StatusData, SummaryData
+from rag_platform.contract.schema import (
+    DocumentData,
+    DocumentsData,
+    QueryData,
+    StatusData,
+    SummaryData,
+)
 from rag_platform.errors import InputError, RagError
 from rag_platform.ir import Json, QueryRequest
 from rag_platform.observability import tracing
@@ -39,14 +48,26 @@ from rag_platform.server.worker_pool import Answer, SharedQuestions
 Absent = SkipJsonSchema[None]
 Collections = Annotated[
     str | list[str] | Absent,
-    Field(description="Name of the library to read; left out: the default one. status lists them. One per call."),
+    Field(
+        description=(
+            "Name of the library to read; left out: the default one. status lists them. One per"
+            " call."
+        )
+    ),
 ]
 SeveralCollections = Annotated[
     str | list[str] | Absent,
-    Field(description="Name of the library to ask, or a list of them, asked together; left out: the default one. status lists them."),
+    Field(
+        description=(
+            "Name of the library to ask, or a list of them, asked together; left out: the default"
+            " one. status lists them."
+        )
+    ),
 ]
 
-READ_ONLY = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
+READ_ONLY = ToolAnnotations(
+    read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
+)
 
 
 class Arguments(ArgModelBase):
@@ -64,8 +85,12 @@ class LibraryTool(Tool):
     library: Any = Field(exclude=True)
     traces: bool = Field(exclude=True)  # the function opens its own trace and returns its id
 
-    async def run(self, arguments: dict[str, Any], context: Any, convert_result: bool = False) -> CallToolResult:
-        """The envelope as text and as structured content; the event loop stays free, and a cancelled call is no longer waited for."""
+    async def run(
+        self, arguments: dict[str, Any], context: Any, convert_result: bool = False
+    ) -> CallToolResult:
+        """The envelope as text and as structured content; the event loop stays free, and a
+        cancelled call is no longer waited for.
+        """
         request_id = str(getattr(context, "request_id", "") or "") or None
         call = functools.partial(self.call, arguments, request_id)
         with limits.cancellable():
@@ -82,10 +107,14 @@ class LibraryTool(Tool):
             return self._failed(error, request_id)
 
     def checked(self, arguments: dict[str, Any]) -> Any:
-        """The arguments as the function wants them. Raises InputError naming the argument, the rule and the value."""
+        """The arguments as the function wants them. Raises InputError naming the argument, the rule
+        and the value.
+        """
         try:
             # some clients send objects and lists as JSON texts
-            return self.fn_metadata.arg_model.model_validate(self.fn_metadata.pre_parse_json(arguments))
+            return self.fn_metadata.arg_model.model_validate(
+                self.fn_metadata.pre_parse_json(arguments)
+            )
         except ValidationError as error:
             raise InputError(_told(error, self.parameters), code="invalid_arguments") from error
 
@@ -94,7 +123,12 @@ class LibraryTool(Tool):
         if self.traces:
             data, trace_id, warnings = self.fn(self.library, checked)
             return data, trace_id, warnings
-        with tracing.trace("tool", logs_dir=self.library.store.logs_dir, request_id=request_id) as trace, tracing.span(f"tool.{self.name}"):
+        with (
+            tracing.trace(
+                "tool", logs_dir=self.library.store.logs_dir, request_id=request_id
+            ) as trace,
+            tracing.span(f"tool.{self.name}"),
+        ):
             data, _, warnings = self.fn(self.library, checked)
             return data, trace.trace_id, warnings
 
@@ -106,14 +140,24 @@ class LibraryTool(Tool):
 
     def _trace_of(self, error: Exception, request_id: str | None) -> str:
         """A trace that holds nothing but the failure, for calls that failed outside one."""
-        with tracing.trace("tool", logs_dir=self.library.store.logs_dir, request_id=request_id) as trace:
+        with tracing.trace(
+            "tool", logs_dir=self.library.store.logs_dir, request_id=request_id
+        ) as trace:
             with tracing.span(f"tool.{self.name}") as span:
                 span.fail(error)
             return trace.trace_id
 
 
 def tool(
-    library: Library, name: str, title: str, description: str, arguments: type[Arguments], data: Any, function: Function, *, traces: bool
+    library: Library,
+    name: str,
+    title: str,
+    description: str,
+    arguments: type[Arguments],
+    data: Any,
+    function: Function,
+    *,
+    traces: bool,
 ) -> LibraryTool:
     """The tool `name`; `traces` says that the function opens its own trace and returns its id."""
     parameters = _tidy(arguments.model_json_schema(by_alias=True))
@@ -143,12 +187,23 @@ def output_schema(data: Any) -> dict[str, Any]:
 
 
 def result_of(answered: Json) -> CallToolResult:
-    """Text first: the markdown, or the envelope of a call that failed without any; the structured envelope second."""
-    text = str(answered["data"]["markdown"]) if answered["data"] is not None else json.dumps(answered, ensure_ascii=False)
-    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=answered, is_error=not answered["ok"])
+    """Text first: the markdown, or the envelope of a call that failed without any; the structured
+    envelope second.
+    """
+    text = (
+        str(answered["data"]["markdown"])
+        if answered["data"] is not None
+        else json.dumps(answered, ensure_ascii=False)
+    )
+    return CallToolResult(
+        content=[TextContent(type="text", text=text)],
+        structured_content=answered,
+        is_error=not answered["ok"],
+    )
 
 
-_NAMESPACES = ("namespace", "namespaces", "collection")  # as the command line has it, and as models guess
+# as the command line has it, and as models guess
+_NAMESPACES = ("namespace", "namespaces", "collection")
 
 
 def _told(error: ValidationError, parameters: dict[str, Any]) -> str:
@@ -159,12 +214,21 @@ def _told(error: ValidationError, parameters: dict[str, Any]) -> str:
             continue
         where = str(item["loc"][0])  # what follows names branches of the type, not of the argument
         if item["type"] == "extra_forbidden":
-            meant = "; namespaces are named in collections" if where in _NAMESPACES and "collections" in parameters["properties"] else ""
-            told.append(f"unknown argument {where!r}; known: {', '.join(parameters['properties'])}{meant}")
+            meant = (
+                "; namespaces are named in collections"
+                if where in _NAMESPACES and "collections" in parameters["properties"]
+                else ""
+            )
+            told.append(
+                f"unknown argument {where!r}; known: {', '.join(parameters['properties'])}{meant}"
+            )
         elif item["type"] == "missing":
             told.append(f"argument {where!r} is missing")
         else:
-            told.append(f"argument {where!r}: {item['msg'][:1].lower()}{item['msg'][1:]} (given: {str(item['input'])[:80]!r})")
+            told.append(
+                f"argument {where!r}: {item['msg'][:1].lower()}{item['msg'][1:]} (given:"
+                f" {str(item['input'])[:80]!r})"
+            )
     return "; ".join(dict.fromkeys(told))
 
 
@@ -177,7 +241,8 @@ def _tidy(schema: Any) -> Any:
     return {
         key: _tidy(value)
         for key, value in schema.items()
-        if not (key == "title" and isinstance(value, str)) and not (key == "default" and value is None)
+        if not (key == "title" and isinstance(value, str))
+        and not (key == "default" and value is None)
     }
 
 
@@ -204,34 +269,69 @@ made it. Use it when a query finds nothing unexpectedly, or to learn the names f
 class QueryArguments(Arguments):
     """The arguments of query."""
 
-    query: Annotated[str, Field(description="The question, in the user's own words and language; identifiers and names verbatim.")]
+    query: Annotated[
+        str,
+        Field(
+            description=(
+                "The question, in the user's own words and language; identifiers and names"
+                " verbatim."
+            )
+        ),
+    ]
     top_k: Annotated[
         Annotated[int, Field(ge=1, le=MAX_TOP_K)] | Absent,
-        Field(description="How many results at most; left out: the library's own number, usually 8. 5-10 is enough."),
+        Field(
+            description=(
+                "How many results at most; left out: the library's own number, usually 8. 5-10 is"
+                " enough."
+            )
+        ),
     ] = None
     filters: Annotated[
         dict[str, Any] | Absent,
         Field(
-            description="Search only where all of these hold; nothing is relaxed: no match means no results. Fields: doc_id, version_id, "
-            "source, source_uri, filename, tags, categories, lang, media_type (text, image), content_type (MIME), section_path (prefix), "
-            "page_range, created_at (received), doc_date (its own), keyphrases, quality_score and others; $and, $or. A value, a list "
-            "(any of) or an object of $eq $ne $in $nin $gt $gte $lt $lte $contains. Passages without tags, source, section_path or "
-            'keyphrases pass too, unless "$missing": "exclude"; "$soft": true prefers and leaves nothing out. '
-            'Example: {"tags": {"$in": ["guide"], "$missing": "exclude"}, "doc_date": {"$gte": "2025"}}'
+            description=(
+                "Search only where all of these hold; nothing is relaxed: no match means no"
+                " results. Fields: doc_id, version_id, source, source_uri, filename, tags,"
+                " categories, lang, media_type (text, image), content_type (MIME), section_path"
+                " (prefix), page_range, created_at (received), doc_date (its own), keyphrases,"
+                " quality_score and others; $and, $or. A value, a list (any of) or an object of $eq"
+                " $ne $in $nin $gt $gte $lt $lte $contains. Passages without tags, source,"
+                ' section_path or keyphrases pass too, unless "$missing": "exclude"; "$soft": true'
+                ' prefers and leaves nothing out. Example: {"tags": {"$in": ["guide"], "$missing":'
+                ' "exclude"}, "doc_date": {"$gte": "2025"}}'
+            )
         ),
     ] = None
     collections: SeveralCollections = None
     mode: Annotated[
         Literal["hybrid", "dense", "sparse"] | Absent,
-        Field(description="hybrid joins both legs and is usually best; sparse matches words and identifiers exactly, dense only meaning."),
+        Field(
+            description=(
+                "hybrid joins both legs and is usually best; sparse matches words and identifiers"
+                " exactly, dense only meaning."
+            )
+        ),
     ] = None
     detail: Annotated[
         Literal["full", "brief"],
-        Field(description="full quotes the passages; brief brings the answer and names its sources, for a fraction of the tokens."),
+        Field(
+            description=(
+                "full quotes the passages; brief brings the answer and names its sources, for a"
+                " fraction of the tokens."
+            )
+        ),
     ] = "full"
-    rerank: Annotated[bool, Field(description="false leaves the order of the search, which is faster.")] = True
+    rerank: Annotated[
+        bool, Field(description="false leaves the order of the search, which is faster.")
+    ] = True
     infer_filters: Annotated[
-        bool | Absent, Field(description="false takes no filters from the words of the question (`PDF only`, `近一周的文档`).")
+        bool | Absent,
+        Field(
+            description=(
+                "false takes no filters from the words of the question (`PDF only`, `近一周的文档`)."
+            )
+        ),
     ] = None
 
 
@@ -239,14 +339,25 @@ class GetDocumentArguments(Arguments):
     """The arguments of get_document."""
 
     doc_id: Annotated[str, Field(description="The document's id, as results and lists give it.")]
-    version_id: Annotated[str | Absent, Field(description="Only to insist on this version; it must be the live one.")] = None
+    version_id: Annotated[
+        str | Absent, Field(description="Only to insist on this version; it must be the live one.")
+    ] = None
     format: Annotated[
         Literal["md", "sections", "chunks", "outline"],
-        Field(description="md: whole text; sections: text by heading; chunks: citable pieces with places; outline: headings alone."),
+        Field(
+            description=(
+                "md: whole text; sections: text by heading; chunks: citable pieces with places;"
+                " outline: headings alone."
+            )
+        ),
     ] = "md"
     max_chars: Annotated[
         Annotated[int, Field(ge=1)] | Absent,
-        Field(description="Characters of text at most; left out: what fits the server's result budget."),
+        Field(
+            description=(
+                "Characters of text at most; left out: what fits the server's result budget."
+            )
+        ),
     ] = None
     collections: Collections = None
 
@@ -255,10 +366,17 @@ class SummarizeDocumentArguments(Arguments):
     """The arguments of summarize_document."""
 
     doc_id: Annotated[str, Field(description="The document's id, as results and lists give it.")]
-    version_id: Annotated[str | Absent, Field(description="Only to insist on this version; it must be the live one.")] = None
+    version_id: Annotated[
+        str | Absent, Field(description="Only to insist on this version; it must be the live one.")
+    ] = None
     style: Annotated[
         Literal["short", "bullet", "detailed"],
-        Field(description="short: one to three sentences; bullet: five to eight points; detailed: section by section."),
+        Field(
+            description=(
+                "short: one to three sentences; bullet: five to eight points; detailed: section by"
+                " section."
+            )
+        ),
     ] = "short"
     collections: Collections = None
 
@@ -266,20 +384,29 @@ class SummarizeDocumentArguments(Arguments):
 class ListDocumentsArguments(Arguments):
     """The arguments of list_documents."""
 
-    group_by: Annotated[Literal["tags", "categories", "source"] | None, Field(description="How to group; null gives one plain list.")] = (
-        "tags"
-    )
+    group_by: Annotated[
+        Literal["tags", "categories", "source"] | None,
+        Field(description="How to group; null gives one plain list."),
+    ] = "tags"
     filter: Annotated[
         dict[str, str | list[str]] | Absent,
         Field(
             json_schema_extra={"propertyNames": {"enum": list(documents.FILTER_KEYS)}},
-            description="Only documents with one of these tags, sources or statuses (active, pending, failed, retired, deleted). "
-            'Example: {"tags": ["guide", "api"]}',
+            description=(
+                "Only documents with one of these tags, sources or statuses (active, pending,"
+                ' failed, retired, deleted). Example: {"tags": ["guide", "api"]}'
+            ),
         ),
     ] = None
-    limit: Annotated[int, Field(ge=1, le=documents.MAX_LIMIT, description="Rows a page at most.")] = 50
-    cursor: Annotated[str | Absent, Field(description="next_cursor of the page before, unchanged.")] = None
-    include_deleted: Annotated[bool, Field(description="Retired and deleted documents too.")] = False
+    limit: Annotated[
+        int, Field(ge=1, le=documents.MAX_LIMIT, description="Rows a page at most.")
+    ] = 50
+    cursor: Annotated[
+        str | Absent, Field(description="next_cursor of the page before, unchanged.")
+    ] = None
+    include_deleted: Annotated[bool, Field(description="Retired and deleted documents too.")] = (
+        False
+    )
     collections: Collections = None
 
 
@@ -287,8 +414,12 @@ class StatusArguments(Arguments):
     """The arguments of status: none."""
 
 
-def tools(library: Library, settings: ServerSettings, questions: SharedQuestions) -> list[LibraryTool]:
-    """Every tool of the server, named with dots or, for clients that refuse them, with underscores."""
+def tools(
+    library: Library, settings: ServerSettings, questions: SharedQuestions
+) -> list[LibraryTool]:
+    """Every tool of the server, named with dots or, for clients that refuse them, with
+    underscores.
+    """
 
     def query(library: Library, arguments: QueryArguments) -> Answer:
         return questions.respond(query_request(library, arguments), arguments.detail)
@@ -300,15 +431,57 @@ def tools(library: Library, settings: ServerSettings, questions: SharedQuestions
         return f"library_{name}" if settings.underscore_tool_names else f"library.{name}"
 
     return [
-        tool(library, named("query"), "Ask the library", QUERY, QueryArguments, QueryData, query, traces=True),
-        tool(library, named("get_document"), "Read a document", GET_DOCUMENT, GetDocumentArguments, DocumentData, get_document,
-             traces=False),
-        tool(library, named("summarize_document"), "Summarize a document", SUMMARIZE_DOCUMENT, SummarizeDocumentArguments, SummaryData,
-             summarize_document, traces=False),
-        tool(library, named("list_documents"), "List documents", LIST_DOCUMENTS, ListDocumentsArguments, DocumentsData, list_documents,
-             traces=False),
-        tool(library, named("status"), "Library status", STATUS, StatusArguments, StatusData, library_status, traces=False),
-    ]  # fmt: skip
+        tool(
+            library,
+            named("query"),
+            "Ask the library",
+            QUERY,
+            QueryArguments,
+            QueryData,
+            query,
+            traces=True,
+        ),
+        tool(
+            library,
+            named("get_document"),
+            "Read a document",
+            GET_DOCUMENT,
+            GetDocumentArguments,
+            DocumentData,
+            get_document,
+            traces=False,
+        ),
+        tool(
+            library,
+            named("summarize_document"),
+            "Summarize a document",
+            SUMMARIZE_DOCUMENT,
+            SummarizeDocumentArguments,
+            SummaryData,
+            summarize_document,
+            traces=False,
+        ),
+        tool(
+            library,
+            named("list_documents"),
+            "List documents",
+            LIST_DOCUMENTS,
+            ListDocumentsArguments,
+            DocumentsData,
+            list_documents,
+            traces=False,
+        ),
+        tool(
+            library,
+            named("status"),
+            "Library status",
+            STATUS,
+            StatusArguments,
+            StatusData,
+            library_status,
+            traces=False,
+        ),
+    ]
 
 
 def namespace_of(library: Library, collections: str | list[str] | None) -> str:
@@ -319,20 +492,35 @@ def namespace_of(library: Library, collections: str | list[str] | None) -> str:
 
 def query_request(library: Library, arguments: QueryArguments) -> QueryRequest:
     """The question as the engine takes it."""
-    named = (arguments.collections,) if isinstance(arguments.collections, str) else tuple(arguments.collections or ())
+    named = (
+        (arguments.collections,)
+        if isinstance(arguments.collections, str)
+        else tuple(arguments.collections or ())
+    )
     names = tuple(dict.fromkeys(named)) or (library.settings.default_namespace,)
     return QueryRequest(
-        arguments.query, names[0], arguments.top_k, arguments.mode, arguments.filters or {}, namespaces=names if len(names) > 1 else (),
-        rerank=arguments.rerank, infer=arguments.infer_filters,
-    )  # fmt: skip
+        arguments.query,
+        names[0],
+        arguments.top_k,
+        arguments.mode,
+        arguments.filters or {},
+        namespaces=names if len(names) > 1 else (),
+        rerank=arguments.rerank,
+        infer=arguments.infer_filters,
+    )
 
 
 def get_document(library: Library, arguments: GetDocumentArguments) -> Answer:
     """One document."""
     data = documents.get_document(
-        library, namespace_of(library, arguments.collections), arguments.doc_id, version_id=arguments.version_id, format=arguments.format,
-        max_chars=arguments.max_chars, max_tokens=library.settings.server.result_tokens,
-    )  # fmt: skip
+        library,
+        namespace_of(library, arguments.collections),
+        arguments.doc_id,
+        version_id=arguments.version_id,
+        format=arguments.format,
+        max_chars=arguments.max_chars,
+        max_tokens=library.settings.server.result_tokens,
+    )
     warnings = data.pop("warnings", [])
     return data, "", warnings
 
@@ -340,7 +528,11 @@ def get_document(library: Library, arguments: GetDocumentArguments) -> Answer:
 def summarize_document(library: Library, arguments: SummarizeDocumentArguments) -> Answer:
     """The summary of one document."""
     data = summaries.summarize_document(
-        library, namespace_of(library, arguments.collections), arguments.doc_id, version_id=arguments.version_id, style=arguments.style
+        library,
+        namespace_of(library, arguments.collections),
+        arguments.doc_id,
+        version_id=arguments.version_id,
+        style=arguments.style,
     )
     warnings = data.pop("warnings", [])
     return data, "", warnings
@@ -349,8 +541,13 @@ def summarize_document(library: Library, arguments: SummarizeDocumentArguments) 
 def list_documents(library: Library, arguments: ListDocumentsArguments) -> Answer:
     """One page of documents."""
     data = documents.list_documents(
-        library, namespace_of(library, arguments.collections), group_by=arguments.group_by, filter=arguments.filter,
-        limit=arguments.limit, cursor=arguments.cursor, include_deleted=arguments.include_deleted,
+        library,
+        namespace_of(library, arguments.collections),
+        group_by=arguments.group_by,
+        filter=arguments.filter,
+        limit=arguments.limit,
+        cursor=arguments.cursor,
+        include_deleted=arguments.include_deleted,
         max_tokens=library.settings.server.result_tokens,
-    )  # fmt: skip
+    )
     return data, "", []

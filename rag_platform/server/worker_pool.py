@@ -1,16 +1,19 @@
 """Answers questions in several processes when many come at once.
 
-The interpreter lets one thread of a process compute at a time, so that eight clients of one process finish no more questions than one
-client does. Where questions keep meeting each other, further processes are started beside the server, up to one for each core; each
-answers one question at a time and ends when it has had none for a while. Who asks now and then never pays for one. Once there are as many
-as may answer, the server only hands questions on: while it answers one itself, the others wait for the interpreter on their way through it
-(2 cores, 8 clients: 1.6 times the answers of one client with the server answering too, 1.7 to 1.8 without).
+The interpreter lets one thread of a process compute at a time, so that eight clients of one process
+finish no more questions than one client does. Where questions keep meeting each other, further
+processes are started beside the server, up to one for each core; each answers one question at a
+time and ends when it has had none for a while. Who asks now and then never pays for one. Once there
+are as many as may answer, the server only hands questions on: while it answers one itself, the
+others wait for the interpreter on their way through it (2 cores, 8 clients: 1.6 times the answers
+of one client with the server answering too, 1.7 to 1.8 without).
 
-Questions that wait for a model elsewhere, or for a large one here, are answered in the server itself: they leave its processor free, or
-would load that model once more.
+Questions that wait for a model elsewhere, or for a large one here, are answered in the server
+itself: they leave its processor free, or would load that model once more.
 
 
-What a question's tool answers, in the server itself or in one of the processes that it shares its questions with.
+What a question's tool answers, in the server itself or in one of the processes that it shares its
+questions with.
 """
 
 from __future__ import annotations
@@ -46,27 +49,34 @@ log = logging.getLogger(__name__)
 
 MOST = 4  # processes that answer, unless the settings say more
 IDLE_SECONDS = 60.0
-_MET, _MET_SECONDS = 16, 10.0  # so many questions that found another one running, within so many seconds
+# so many questions that found another one running, within so many seconds
+_MET, _MET_SECONDS = 16, 10.0
 _PAUSE_SECONDS = 60.0  # after a process could not be started
 _START_SECONDS = 120.0
-_PATIENCE_SECONDS = 1.0  # then a question no longer waits for a place: what holds them may be loading something
+# then a question no longer waits for a place: what holds them may be loading something
+_PATIENCE_SECONDS = 1.0
 _GRACE_SECONDS = 5.0
 
 
 @dataclass(eq=False)
 class _Place:
-    """Where questions are answered one after the other: in the server itself (`child` is None) or in a process of its own."""
+    """Where questions are answered one after the other: in the server itself (`child` is None) or
+    in a process of its own.
+    """
 
     child: Child | None = None
     questions: int = 0  # that it has now
-    active: float = field(default_factory=time.monotonic)  # when it last was given a question or answered one
+    # when it last was given a question or answered one
+    active: float = field(default_factory=time.monotonic)
     caches: Json = field(default_factory=dict)
 
 
 class SharedQuestions:
     """Answers a server's questions; safe for any number of threads."""
 
-    def __init__(self, library: Library, processes: int = 0, *, idle_seconds: float = IDLE_SECONDS) -> None:
+    def __init__(
+        self, library: Library, processes: int = 0, *, idle_seconds: float = IDLE_SECONDS
+    ) -> None:
         self._library = library
         self._most = processes or min(os.cpu_count() or 1, MOST)
         self._idle_seconds = idle_seconds
@@ -89,7 +99,9 @@ class SharedQuestions:
         return [place.caches for place in self._places if place.caches]
 
     def respond(self, request: QueryRequest, detail: str) -> Answer:
-        """The answer, from where a place is free; the server's own where another process failed. Raises what `responding.respond` does."""
+        """The answer, from where a place is free; the server's own where another process failed.
+        Raises what `responding.respond` does.
+        """
         if self._most > 1 and self._computes_here(request):
             self._notice(request)
             if len(self._places) > 1:
@@ -104,7 +116,7 @@ class SharedQuestions:
         for child in children:
             child.process.kill()
 
-    # --- places ----------------------------------------------------------------------------------------------------------
+    # --- places ----------------------------------------------------------------------------------
 
     def _shared(self, request: QueryRequest, detail: str) -> Answer:
         deadline = Deadline.after(_PATIENCE_SECONDS)
@@ -114,7 +126,9 @@ class SharedQuestions:
             if place is not None and place.child is not None:
                 try:
                     with load.beside(1):
-                        responded: Responded = place.child.ask(Asked(request, detail, load.running, tracing.current_request_id()))
+                        responded: Responded = place.child.ask(
+                            Asked(request, detail, load.running, tracing.current_request_id())
+                        )
                     place.caches = responded.caches
                     return responded.answer
                 except ChildDied as error:
@@ -123,7 +137,9 @@ class SharedQuestions:
 
     @contextlib.contextmanager
     def _place(self, deadline: Deadline) -> Iterator[_Place | None]:
-        """A place for the length of the block, in order of arrival; None where none came free in time or none is needed any more."""
+        """A place for the length of the block, in order of arrival; None where none came free in
+        time or none is needed any more.
+        """
         with self._library.load.beside(1):  # who waits counts as load
             place = self._taken(deadline)
         try:
@@ -153,11 +169,17 @@ class SharedQuestions:
             self._hand_out()
 
     def _hand_out(self) -> None:
-        """Give who waits the places that have room, in order of arrival; none where the server is alone, for it answers all at once."""
+        """Give who waits the places that have room, in order of arrival; none where the server is
+        alone, for it answers all at once.
+        """
         while self._waiting:
             place = None
             if len(self._places) > 1:
-                place = min(filter(self._has_room, self._places), key=lambda place: place.questions, default=None)
+                place = min(
+                    filter(self._has_room, self._places),
+                    key=lambda place: place.questions,
+                    default=None,
+                )
                 if place is None:
                     return
                 place.questions += 1
@@ -167,9 +189,10 @@ class SharedQuestions:
     def _has_room(self, place: _Place) -> bool:
         if place.child is None:
             return not place.questions and len(self._places) <= self._most
-        return place.questions < 2  # it would idle while the server reads one answer and sends the next question
+        # it would idle while the server reads one answer and sends the next question
+        return place.questions < 2
 
-    # --- processes -------------------------------------------------------------------------------------------------------
+    # --- processes -------------------------------------------------------------------------------
 
     def _computes_here(self, request: QueryRequest) -> bool:
         """True for a question that some milliseconds of this machine's processor answer."""
@@ -189,17 +212,29 @@ class SharedQuestions:
         """Start a process where questions keep meeting each other."""
         now = time.monotonic()
         with self._lock:
-            crowded = self._library.load.running > 0 if len(self._places) == 1 else not any(map(self._has_room, self._places))
+            crowded = (
+                self._library.load.running > 0
+                if len(self._places) == 1
+                else not any(map(self._has_room, self._places))
+            )
             if not crowded:
                 return
             self._met.append(now)
             full = len(self._met) == _MET and now - self._met[0] < _MET_SECONDS
-            if not full or self._starting or self._closed or len(self._places) > self._most or now < self._not_before:
+            if (
+                not full
+                or self._starting
+                or self._closed
+                or len(self._places) > self._most
+                or now < self._not_before
+            ):
                 return
             self._met.clear()
             self._starting = True
         namespace = (request.namespaces or (request.namespace,))[0]
-        threading.Thread(target=self._start, args=(namespace,), name="rag-query-process", daemon=True).start()
+        threading.Thread(
+            target=self._start, args=(namespace,), name="rag-query-process", daemon=True
+        ).start()
 
     def _start(self, namespace: str) -> None:
         """Start a process, wait until it is ready, and then for its end."""
@@ -212,7 +247,10 @@ class SharedQuestions:
             child.ask(None)
         impatient.cancel()
         if attempt.error is not None:
-            log.warning("no further query process could be started (%s); the server answers alone", attempt.error)
+            log.warning(
+                "no further query process could be started (%s); the server answers alone",
+                attempt.error,
+            )
             child.close()
             with self._lock:
                 self._starting, self._not_before = False, time.monotonic() + _PAUSE_SECONDS
@@ -227,7 +265,9 @@ class SharedQuestions:
         self._watch(place, child)
 
     def _watch(self, place: _Place, child: Child) -> None:
-        """Wait for its end; end it where it is not needed any more or does not answer; take its place away."""
+        """Wait for its end; end it where it is not needed any more or does not answer; take its
+        place away.
+        """
         needed = True
         while needed:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -261,7 +301,9 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question for another process; `running` counts the questions of the whole server, this one included."""
+    """A question for another process; `running` counts the questions of the whole server, this one
+    included.
+    """
 
     request: QueryRequest
     detail: str
@@ -278,7 +320,9 @@ class Responded:
 
 
 def respond(library: Library, request: QueryRequest, detail: str) -> Answer:
-    """The answer to a question within the server's result budget. Raises what `engine.answer` raises."""
+    """The answer to a question within the server's result budget. Raises what `engine.answer`
+    raises.
+    """
     result = public(answer(library, request))
     data, warnings = fit_query(result, detail, library.settings.server.result_tokens)
     return data, result.trace_id, warnings

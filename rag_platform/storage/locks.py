@@ -1,4 +1,6 @@
-"""Locks between processes: a file under the data root, held by `flock`, that says who holds it and since when."""
+"""Locks between processes: a file under the data root, held by `flock`, that says who holds it and
+since when.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,22 @@ from pathlib import Path
 from rag_platform.errors import BusyError, read_only
 from rag_platform.storage.sqlite_files import REFUSED
 
-_held: dict[tuple[Path, int], int] = {}  # (lock, thread): how often it is held; the other threads and processes see the file
-_shared: dict[tuple[Path, int], str] = {}  # those that are held beside others, with the owner's name
+# (lock, thread): how often it is held; the other threads and processes see the file
+_held: dict[tuple[Path, int], int] = {}
+# those that are held beside others, with the owner's name
+_shared: dict[tuple[Path, int], str] = {}
 
 
 @contextmanager
-def locked(path: Path, owner: str, what: str, *, shared: bool = False, wait: float) -> Iterator[None]:
-    """Hold the lock of a file, alone or `shared`; the thread that holds it may take it again, and it dies with its process.
+def locked(
+    path: Path, owner: str, what: str, *, shared: bool = False, wait: float
+) -> Iterator[None]:
+    """Hold the lock of a file, alone or `shared`; the thread that holds it may take it again, and
+    it dies with its process.
 
-    Raises BusyError after `wait` seconds: `what`, then who holds it and for how long. A thread that shares it cannot hold it alone, for two
-    that did so would wait for each other: that raises BusyError at once. StorageError `read_only` where the file cannot be written.
+    Raises BusyError after `wait` seconds: `what`, then who holds it and for how long. A thread that
+    shares it cannot hold it alone, for two that did so would wait for each other: that raises
+    BusyError at once. StorageError `read_only` where the file cannot be written.
     """
     import fcntl
 
@@ -31,7 +39,9 @@ def locked(path: Path, owner: str, what: str, *, shared: bool = False, wait: flo
     if key in _held:
         if key in _shared and not shared:
             raise BusyError(
-                f"{what} by this thread itself, which shares the lock for {_shared[key]!r}: let go of it first", owner=_shared[key]
+                f"{what} by this thread itself, which shares the lock for {_shared[key]!r}: let go"
+                " of it first",
+                owner=_shared[key],
             )
         _held[key] += 1
         try:
@@ -55,7 +65,9 @@ def locked(path: Path, owner: str, what: str, *, shared: bool = False, wait: flo
         try:
             if not shared:
                 handle.truncate(0)
-                handle.write(json.dumps({"owner": owner, "pid": os.getpid(), "since": int(time.time())}))
+                handle.write(
+                    json.dumps({"owner": owner, "pid": os.getpid(), "since": int(time.time())})
+                )
                 handle.flush()
             yield
         finally:

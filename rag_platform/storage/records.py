@@ -35,8 +35,10 @@ def to_json(value: Any) -> Any:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value of a JSON text. A library has tens of thousands, and orjson reads them five times as fast as `json`, which reads what is
-    no JSON by the letter: NaN, Infinity, numbers beyond 64 bits."""
+    """The value of a JSON text. A library has tens of thousands, and orjson reads them five times
+    as fast as `json`, which reads what is no JSON by the letter: NaN, Infinity, numbers beyond 64
+    bits.
+    """
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -49,9 +51,13 @@ def from_json(record: type[RecordT], data: dict[str, Any]) -> RecordT:
     return record(**{key: _restored(fields[key], item) for key, item in data.items()})
 
 
-def parquet_bytes(record: type[Any], rows: Sequence[Any], metadata: dict[str, str] | None = None) -> bytes:
+def parquet_bytes(
+    record: type[Any], rows: Sequence[Any], metadata: dict[str, str] | None = None
+) -> bytes:
     """Records of one type as a Parquet file that holds its record and schema version."""
-    return _encoded(record, rows, metadata) if rows or metadata else _without_rows(cast(Any, record))
+    return (
+        _encoded(record, rows, metadata) if rows or metadata else _without_rows(cast(Any, record))
+    )
 
 
 @functools.cache
@@ -64,21 +70,30 @@ def _encoded(record: Any, rows: Sequence[Any], metadata: dict[str, str] | None) 
     import pyarrow.parquet as pq
 
     marks = {"record": record.__name__, "schema_version": str(SCHEMA_VERSION), **(metadata or {})}
-    values = [tuple(map(_stored, row)) if _has_objects(record) else row for row in map(_getter(record), rows)]
-    # All columns at once: one call for each costs three times as much for the few rows of a document.
+    values = [
+        tuple(map(_stored, row)) if _has_objects(record) else row
+        for row in map(_getter(record), rows)
+    ]
+    # All columns at once: one call for each costs three times as much for the few rows of a
+    # document.
     batch = pa.RecordBatch.from_struct_array(pa.array(values, type=_arrow_struct(record)))
     target = pa.BufferOutputStream()
-    # A file holds the rows of one document and is read whole: dictionaries and statistics would cost a third of the writing, and zstd
-    # twice as much of reading and writing as snappy for files that are a tenth smaller.
+    # A file holds the rows of one document and is read whole: dictionaries and statistics would
+    # cost a third of the writing, and zstd twice as much of reading and writing as snappy for files
+    # that are a tenth smaller.
     schema = arrow_schema(record).with_metadata(marks)
-    with pq.ParquetWriter(target, schema, compression="snappy", use_dictionary=False, write_statistics=False) as writer:
+    with pq.ParquetWriter(
+        target, schema, compression="snappy", use_dictionary=False, write_statistics=False
+    ) as writer:
         writer.write_batch(batch)
     data: bytes = target.getvalue().to_pybytes()
     return data
 
 
 def parquet_records(data: bytes, record: type[RecordT], path: Path) -> list[RecordT]:
-    """The records that the bytes of a Parquet file hold. Raises SchemaVersionError for a file of another version or record."""
+    """The records that the bytes of a Parquet file hold. Raises SchemaVersionError for a file of
+    another version or record.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -86,18 +101,28 @@ def parquet_records(data: bytes, record: type[RecordT], path: Path) -> list[Reco
     file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
     marks = {key.decode(): value.decode() for key, value in (file.metadata.metadata or {}).items()}
     if marks.get("schema_version") != str(SCHEMA_VERSION) or marks.get("record") != record.__name__:
-        raise SchemaVersionError(f"{path} holds {marks.get('record')} of schema {marks.get('schema_version')}; this program reads "
-                                 f"{record.__name__} of schema {SCHEMA_VERSION}. Upgrade, or rebuild the stage.")  # fmt: skip
+        raise SchemaVersionError(
+            f"{path} holds {marks.get('record')} of schema {marks.get('schema_version')}; this"
+            f" program reads {record.__name__} of schema {SCHEMA_VERSION}. Upgrade, or rebuild the"
+            " stage."
+        )
     if not file.metadata.num_rows:
         return []
     table = file.read(use_threads=False)
-    restore = {name: function for name, hint in _field_types(cast(Any, record)).items() if (function := _restorer(hint))}
+    restore = {
+        name: function
+        for name, hint in _field_types(cast(Any, record)).items()
+        if (function := _restorer(hint))
+    }
     columns = {name: table.column(name).to_pylist() for name in table.column_names}
     for name, function in restore.items():
         if name in columns:
             columns[name] = [None if value is None else function(value) for value in columns[name]]
     names = list(columns)
-    return [record(**dict(zip(names, values, strict=True))) for values in zip(*columns.values(), strict=True)]
+    return [
+        record(**dict(zip(names, values, strict=True)))
+        for values in zip(*columns.values(), strict=True)
+    ]
 
 
 def parquet_columns(data: bytes, names: Sequence[str]) -> list[tuple[Any, ...]]:
@@ -105,7 +130,9 @@ def parquet_columns(data: bytes, names: Sequence[str]) -> list[tuple[Any, ...]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False).read(columns=list(names), use_threads=False)
+    table = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False).read(
+        columns=list(names), use_threads=False
+    )
     return list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
 
 
@@ -157,7 +184,9 @@ def _has_objects(record: Any) -> bool:
 
 
 def _stored(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True) if isinstance(value, dict) else value
+    return (
+        json.dumps(value, ensure_ascii=False, sort_keys=True) if isinstance(value, dict) else value
+    )
 
 
 def _restored(hint: Any, value: Any) -> Any:

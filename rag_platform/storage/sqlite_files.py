@@ -1,9 +1,12 @@
-"""What readers do where the data root cannot be written: engines that write beside what they read get a folder of this process instead.
+"""What readers do where the data root cannot be written: engines that write beside what they read
+get a folder of this process instead.
 
-Reads a finished SQLite file from any number of threads, also after another process has removed the file.
+Reads a finished SQLite file from any number of threads, also after another process has removed the
+file.
 
-A release is removed while questions to it are still answered. What is open stays readable then, but a thread that comes later cannot
-open the file any more; it reads through a connection that is kept for this.
+A release is removed while questions to it are still answered. What is open stays readable then, but
+a thread that comes later cannot open the file any more; it reads through a connection that is kept
+for this.
 """
 
 from __future__ import annotations
@@ -31,7 +34,9 @@ def writable(path: Path) -> bool:
 
 
 def stand_in(directory: Path, owner: object, *, copied: bool) -> Path:
-    """A temporary folder that holds the files of `directory`, as copies or as links, and goes when `owner` goes."""
+    """A temporary folder that holds the files of `directory`, as copies or as links, and goes when
+    `owner` goes.
+    """
     folder = Path(tempfile.mkdtemp(prefix="rag-read-"))
     weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
     for path in sorted(directory.rglob("*")):
@@ -46,7 +51,8 @@ def stand_in(directory: Path, owner: object, *, copied: bool) -> Path:
 
 
 def connected(path: Path, *, timeout: float) -> sqlite3.Connection:
-    """A connection to a database of a cache that threads take turns with: in WAL mode where it can be written, else for reading only.
+    """A connection to a database of a cache that threads take turns with: in WAL mode where it can
+    be written, else for reading only.
 
     One that is not there and cannot be made is empty and goes with the process.
     """
@@ -56,17 +62,23 @@ def connected(path: Path, *, timeout: float) -> sqlite3.Connection:
         if error.errno not in REFUSED:
             raise
     if not writable(path):
-        return ReadOnlyFile(path).db() if path.is_file() else sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        return (
+            ReadOnlyFile(path).db()
+            if path.is_file()
+            else sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        )
     db = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
     db.execute("PRAGMA journal_mode=WAL")
     return db
 
 
 class ReadOnlyFile:
-    """A connection to an SQLite database in WAL mode that this process cannot write, opened again when the file changed.
+    """A connection to an SQLite database in WAL mode that this process cannot write, opened again
+    when the file changed.
 
-    Somebody else may write it meanwhile, where it can be written: with the shared memory of that writer at hand SQLite's own locks hold;
-    without, a log that is not yet in the file is read in a copy of both, and a file without a log is read as it is.
+    Somebody else may write it meanwhile, where it can be written: with the shared memory of that
+    writer at hand SQLite's own locks hold; without, a log that is not yet in the file is read in a
+    copy of both, and a file without a log is read as it is.
     """
 
     def __init__(self, path: Path) -> None:
@@ -92,13 +104,19 @@ class ReadOnlyFile:
         return self._path.with_name(self._path.name + end)
 
     def _now(self) -> Stamp:
-        """What tells that the database was written: inode, size and time of the file and of its log."""
+        """What tells that the database was written: inode, size and time of the file and of its
+        log.
+        """
         found = []
         for path in (self._path, self._beside("-wal"), self._beside("-shm")):
             try:
                 stat = path.stat()
                 # the shared memory changes with every reader; only whether it is there matters
-                found.append((stat.st_ino, stat.st_size, stat.st_mtime_ns) if path.name[-4:] != "-shm" else (stat.st_ino, 0, 0))
+                found.append(
+                    (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+                    if path.name[-4:] != "-shm"
+                    else (stat.st_ino, 0, 0)
+                )
             except FileNotFoundError:
                 found.append((0, 0, 0))
         return tuple(found)
@@ -108,11 +126,24 @@ class ReadOnlyFile:
         log = self._beside("-wal")
         if self._beside("-shm").exists():
             try:
-                return _readable(sqlite3.connect(f"{uri}?mode=ro", uri=True, timeout=30, isolation_level=None, check_same_thread=False))
-            except sqlite3.OperationalError:  # left by a writer of another machine, or of another user
+                return _readable(
+                    sqlite3.connect(
+                        f"{uri}?mode=ro",
+                        uri=True,
+                        timeout=30,
+                        isolation_level=None,
+                        check_same_thread=False,
+                    )
+                )
+            # left by a writer of another machine, or of another user
+            except sqlite3.OperationalError:
                 pass
         if not log.exists() or not log.stat().st_size:
-            return _readable(sqlite3.connect(f"{uri}?immutable=1", uri=True, isolation_level=None, check_same_thread=False))
+            return _readable(
+                sqlite3.connect(
+                    f"{uri}?immutable=1", uri=True, isolation_level=None, check_same_thread=False
+                )
+            )
         return self._copied()
 
     def _copied(self) -> sqlite3.Connection:
@@ -123,8 +154,13 @@ class ReadOnlyFile:
                 for end in ("", "-wal"):
                     shutil.copyfile(self._beside(end), folder / f"copy{end}")
                 if before == self._now() or not left:
-                    # an open file stays readable when its name goes, and nothing is left of it when this process ends
-                    return _readable(sqlite3.connect(folder / "copy", isolation_level=None, check_same_thread=False))
+                    # an open file stays readable when its name goes, and nothing is left of it when
+                    # this process ends
+                    return _readable(
+                        sqlite3.connect(
+                            folder / "copy", isolation_level=None, check_same_thread=False
+                        )
+                    )
             finally:
                 shutil.rmtree(folder)
         raise AssertionError("the last copy is read whatever came of it")
@@ -157,7 +193,8 @@ class Rows(list[Any]):
 class Connection:
     """A connection that is never closed while it is read; threads that share it take turns.
 
-    SQLite crashes the process when one thread closes what another one reads, so whole results are read under the lock.
+    SQLite crashes the process when one thread closes what another one reads, so whole results are
+    read under the lock.
     """
 
     def __init__(self, db: sqlite3.Connection) -> None:
@@ -176,11 +213,14 @@ class Connection:
 
 
 class LastingFile:
-    """The connections to a file that never changes, one a thread; `prepare` is given each new one and may refuse it."""
+    """The connections to a file that never changes, one a thread; `prepare` is given each new one
+    and may refuse it.
+    """
 
     def __init__(self, path: Path, prepare: Callable[[sqlite3.Connection], None]) -> None:
         self._path = path
-        self._uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"  # no locks are needed, nor a place to write them
+        # no locks are needed, nor a place to write them
+        self._uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
         self._prepare = prepare
         self._local = threading.local()
         self._open: list[tuple[threading.Thread, Connection]] = []
@@ -189,7 +229,9 @@ class LastingFile:
         self._kept = self._connected()
 
     def db(self) -> Connection:
-        """The connection of this thread; the kept one when the file is gone. Raises what SQLite and `prepare` raise."""
+        """The connection of this thread; the kept one when the file is gone. Raises what SQLite and
+        `prepare` raise.
+        """
         held: Connection | None = getattr(self._local, "db", None)
         return self._opened() if held is None else held
 
@@ -212,7 +254,9 @@ class LastingFile:
             if self._closed:
                 made.close()
             ended = [held for held in self._open if not held[0].is_alive()]
-            self._open = [held for held in self._open if held not in ended] + [(threading.current_thread(), made)]
+            self._open = [held for held in self._open if held not in ended] + [
+                (threading.current_thread(), made)
+            ]
         for _, db in ended:  # nobody else would close them before the last reader of the file goes
             db.close()
         self._local.db = made
@@ -222,7 +266,8 @@ class LastingFile:
         # Autocommit and shared closing: close() may run in another thread than the queries did.
         db = sqlite3.connect(self._uri, uri=True, check_same_thread=False, isolation_level=None)
         try:
-            db.execute(f"PRAGMA mmap_size={_MAPPED_BYTES}")  # pages are read where they lie, not copied into a cache of each connection
+            # pages are read where they lie, not copied into a cache of each connection
+            db.execute(f"PRAGMA mmap_size={_MAPPED_BYTES}")
             self._prepare(db)
         except BaseException:
             db.close()

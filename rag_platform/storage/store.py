@@ -1,4 +1,6 @@
-"""The only module that knows paths under RAG_HOME; every write is atomic (temporary name, fsync, rename)."""
+"""The only module that knows paths under RAG_HOME; every write is atomic (temporary name, fsync,
+rename).
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,13 @@ from typing import Any, TypeVar
 from rag_platform.errors import FULL_ERRNO, IntegrityError
 from rag_platform.ir import Version
 from rag_platform.storage.locks import locked
-from rag_platform.storage.records import parquet_bytes, parquet_columns, parquet_records, parse_json, to_json
+from rag_platform.storage.records import (
+    parquet_bytes,
+    parquet_columns,
+    parquet_records,
+    parse_json,
+    to_json,
+)
 
 RecordT = TypeVar("RecordT")
 
@@ -39,7 +47,7 @@ class Store:
 
     home: Path
 
-    # --- paths ---------------------------------------------------------------------------------------------------------
+    # --- paths -----------------------------------------------------------------------------------
 
     @property
     def ledger_path(self) -> Path:
@@ -48,11 +56,18 @@ class Store:
 
     def ledger_backups(self) -> list[Path]:
         """Copies of the ledger that were put beside it, by a migration or by hand."""
-        own = {self.ledger_path.name, *(self.ledger_path.name + end for end in ("-wal", "-shm", "-journal"))}
-        return sorted(path for path in self.home.glob("*ledger*") if path.is_file() and path.name not in own)
+        own = {
+            self.ledger_path.name,
+            *(self.ledger_path.name + end for end in ("-wal", "-shm", "-journal")),
+        }
+        return sorted(
+            path for path in self.home.glob("*ledger*") if path.is_file() and path.name not in own
+        )
 
     def config_path(self, strategy_config_id: str) -> Path:
-        """The canonical JSON of a strategy that something was made with, whatever its file says now."""
+        """The canonical JSON of a strategy that something was made with, whatever its file says
+        now.
+        """
         return self.home / "configs" / f"{strategy_config_id}.json"
 
     @property
@@ -87,7 +102,9 @@ class Store:
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A folder for the length of the block, below the data root: what a killed process leaves in it is found and removed."""
+        """A folder for the length of the block, below the data root: what a killed process leaves
+        in it is found and removed.
+        """
         self.spool_dir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self.spool_dir) as folder:
             yield Path(folder)
@@ -97,18 +114,27 @@ class Store:
         return self.home / "raw" / file_sha256[:2] / file_sha256
 
     def facts_dir(self, version: Version, profile: str) -> Path:
-        """facts.md, blocks.parquet, media.parquet, summary.json of one parse; equal bytes read by another loader, or in an encoding that
-        their server declared, are another parse."""
+        """facts.md, blocks.parquet, media.parquet, summary.json of one parse; equal bytes read by
+        another loader, or in an encoding that their server declared, are another parse.
+        """
         loader = re.sub(r"\W+", "_", f"{version.loader} {version.charset}".strip())
-        return self.home.joinpath("facts", version.file_sha256[:2], version.file_sha256, f"{profile}-{loader}")
+        return self.home.joinpath(
+            "facts", version.file_sha256[:2], version.file_sha256, f"{profile}-{loader}"
+        )
 
     def version_path(self, version: Version, stage: str, profile: str, edition: str = "") -> Path:
-        """The Parquet file of one stage of one version; that of an edition of it lies beside the version's own."""
-        return self.version_dir(version).joinpath(stage, f"{profile}{f'-{edition}' if edition else ''}.parquet")
+        """The Parquet file of one stage of one version; that of an edition of it lies beside the
+        version's own.
+        """
+        return self.version_dir(version).joinpath(
+            stage, f"{profile}{f'-{edition}' if edition else ''}.parquet"
+        )
 
     def version_dir(self, version: Version) -> Path:
         """The outputs of every stage of one version."""
-        return self.home.joinpath("versions", version.namespace, version.doc_id, version.file_sha256[:12])
+        return self.home.joinpath(
+            "versions", version.namespace, version.doc_id, version.file_sha256[:12]
+        )
 
     def media_dir(self, asset_id: str) -> Path:
         """original.<ext>, thumb.webp and meta.json of one image."""
@@ -147,11 +173,12 @@ class Store:
         """The pointer to the published release."""
         return self.releases_dir(namespace) / "CURRENT"
 
-    # --- locks ---------------------------------------------------------------------------------------------------------
+    # --- locks -----------------------------------------------------------------------------------
 
     @contextmanager
     def writer(self, namespace: str, owner: str, *, wait: float = 0.0) -> Iterator[None]:
-        """Hold the namespace's write lock; the thread that holds it may take it again. The lock dies with its process.
+        """Hold the namespace's write lock; the thread that holds it may take it again. The lock
+        dies with its process.
 
         Raises BusyError naming the holder and since when, after `wait` seconds.
         """
@@ -162,25 +189,45 @@ class Store:
     @contextmanager
     def drafting(self, namespace: str, *, wait: float = 10.0) -> Iterator[None]:
         """Change drafts of the namespace with nobody else changing them. Raises BusyError."""
-        with locked(self.releases_dir(namespace) / ".drafts", "a draft", f"a draft of namespace {namespace!r} is being changed", wait=wait):
+        with locked(
+            self.releases_dir(namespace) / ".drafts",
+            "a draft",
+            f"a draft of namespace {namespace!r} is being changed",
+            wait=wait,
+        ):
             yield
 
     @contextmanager
     def receiving(self, *, wait: float = 60.0) -> Iterator[None]:
-        """Hold off the collector of garbage while bytes are stored that no row of the ledger names yet; any number may receive."""
-        with locked(self.home / ".collector", "receiving", "garbage is being collected", shared=True, wait=wait):
+        """Hold off the collector of garbage while bytes are stored that no row of the ledger names
+        yet; any number may receive.
+        """
+        with locked(
+            self.home / ".collector",
+            "receiving",
+            "garbage is being collected",
+            shared=True,
+            wait=wait,
+        ):
             yield
 
     @contextmanager
     def collecting(self, owner: str, *, wait: float = 0.0) -> Iterator[None]:
         """Be the one collector of garbage, with nobody receiving. Raises BusyError."""
-        with locked(self.home / ".collector", owner, "files are being received, or garbage collected,", wait=wait):
+        with locked(
+            self.home / ".collector",
+            owner,
+            "files are being received, or garbage collected,",
+            wait=wait,
+        ):
             yield
 
-    # --- receiving -----------------------------------------------------------------------------------------------------
+    # --- receiving -------------------------------------------------------------------------------
 
     def spool(self, source: Readable, chunk_size: int, max_bytes: int) -> tuple[str, int]:
-        """(file_sha256, size) of the stream, its bytes stored under raw/ in one pass. Raises IntegrityError above `max_bytes`."""
+        """(file_sha256, size) of the stream, its bytes stored under raw/ in one pass. Raises
+        IntegrityError above `max_bytes`.
+        """
         self.spool_dir.mkdir(parents=True, exist_ok=True)
         digest, size = hashlib.sha256(), 0
         handle, temporary = tempfile.mkstemp(dir=self.spool_dir)
@@ -190,7 +237,9 @@ class Store:
                     size += len(block)
                     if size > max_bytes:
                         raise IntegrityError(
-                            f"larger than max_bytes = {max_bytes}; raise limits.max_bytes in settings.yaml", code="too_large"
+                            f"larger than max_bytes = {max_bytes}; raise limits.max_bytes in"
+                            " settings.yaml",
+                            code="too_large",
                         )
                     digest.update(block)
                     target.write(block)
@@ -205,12 +254,14 @@ class Store:
             Path(temporary).unlink(missing_ok=True)
 
 
-# --- atomic files ------------------------------------------------------------------------------------------------------
+# --- atomic files -------------------------------------------------------------------------------
 
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`; renamed over it when the block ends well, removed when it does not."""
+    """A temporary path beside `path`; renamed over it when the block ends well, removed when it
+    does not.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(handle)
@@ -225,8 +276,9 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 
 def keep_config(store: Store, strategy_config_id: str, config: Any) -> None:
-    """Keep the configuration behind an id that traces and releases name: its file may be changed or renamed. Without a word where the data
-    root cannot be written, for a question needs none of it."""
+    """Keep the configuration behind an id that traces and releases name: its file may be changed or
+    renamed. Without a word where the data root cannot be written, for a question needs none of it.
+    """
     path = store.config_path(strategy_config_id)
     if not path.is_file():
         with suppress(OSError):
@@ -234,9 +286,11 @@ def keep_config(store: Store, strategy_config_id: str, config: Any) -> None:
 
 
 class Writes:
-    """Files written now and made visible together, in their order, by `commit`; before it none of them exists under its name.
+    """Files written now and made visible together, in their order, by `commit`; before it none of
+    them exists under its name.
 
-    Flushing them side by side costs less than half of flushing one after the other, and may run beside the reading of the next document.
+    Flushing them side by side costs less than half of flushing one after the other, and may run
+    beside the reading of the next document.
     """
 
     def __init__(self) -> None:
@@ -320,7 +374,9 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def _json_bytes(value: Any) -> bytes:
-    return (json.dumps(to_json(value), ensure_ascii=False, indent=1, sort_keys=True) + "\n").encode("utf-8")
+    return (json.dumps(to_json(value), ensure_ascii=False, indent=1, sort_keys=True) + "\n").encode(
+        "utf-8"
+    )
 
 
 def read_json(path: Path) -> Any:
@@ -337,10 +393,12 @@ def sha256_file(path: Path, chunk_size: int = 8 * 1024 * 1024) -> str:
     return digest.hexdigest()
 
 
-# --- records <-> Parquet and JSON --------------------------------------------------------------------------------------
+# --- records <-> Parquet and JSON ---------------------------------------------------------------
 
 
-def write_records(path: Path, record: type[Any], rows: Sequence[Any], metadata: dict[str, str] | None = None) -> str:
+def write_records(
+    path: Path, record: type[Any], rows: Sequence[Any], metadata: dict[str, str] | None = None
+) -> str:
     """Write records of one type to Parquet atomically; returns the file's sha256."""
     data = parquet_bytes(record, rows, metadata)
     with atomic_path(path) as temporary:
@@ -349,7 +407,9 @@ def write_records(path: Path, record: type[Any], rows: Sequence[Any], metadata: 
 
 
 def read_records(path: Path, record: type[RecordT]) -> list[RecordT]:
-    """The records of a Parquet file. Raises SchemaVersionError for a file of another version or record."""
+    """The records of a Parquet file. Raises SchemaVersionError for a file of another version or
+    record.
+    """
     return parquet_records(path.read_bytes(), record, path)
 
 
@@ -360,7 +420,11 @@ def read_columns(path: Path, names: Sequence[str]) -> list[tuple[Any, ...]]:
 
 def files_below(directory: Path) -> list[str]:
     """The files in a folder and its folders, as sorted relative names with `/`."""
-    found = (f"{os.path.relpath(folder, directory)}/{name}" for folder, _, names in os.walk(directory) for name in names)
+    found = (
+        f"{os.path.relpath(folder, directory)}/{name}"
+        for folder, _, names in os.walk(directory)
+        for name in names
+    )
     return sorted(name.removeprefix("./").replace(os.sep, "/") for name in found)
 
 
@@ -376,7 +440,9 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy the bytes inside the kernel; where the file system can, the copy shares them on disk until one of the two is written."""
+    """Copy the bytes inside the kernel; where the file system can, the copy shares them on disk
+    until one of the two is written.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     with open(source, "rb") as reading, open(target, "wb") as writing:
         try:
@@ -391,8 +457,12 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def own_copies(directory: Path) -> None:
-    """Give every file below that has other names bytes of its own, so that it may be changed in place."""
-    for path in [path for path in directory.rglob("*") if path.is_file() and path.stat().st_nlink > 1]:
+    """Give every file below that has other names bytes of its own, so that it may be changed in
+    place.
+    """
+    for path in [
+        path for path in directory.rglob("*") if path.is_file() and path.stat().st_nlink > 1
+    ]:
         with atomic_path(path) as temporary:
             copy_file(path, temporary)
 

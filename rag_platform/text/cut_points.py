@@ -1,6 +1,7 @@
 """Where a text may be cut: never inside a cluster, a fence, a table row, a heading, a link.
 
-What wants to stay whole within a line: headings, links, code spans, tags, URLs; and where the words of Chinese end.
+What wants to stay whole within a line: headings, links, code spans, tags, URLs; and where the words
+of Chinese end.
 """
 
 from __future__ import annotations
@@ -70,7 +71,11 @@ class Boundaries:
     def inside_unit(self, position: int) -> tuple[int, int] | None:
         """The heading, link, code span, tag or URL that a cut at the position would split."""
         index = bisect_right(self.unit_starts, position) - 1
-        return self.units[index] if index >= 0 and self.units[index][0] < position < self.units[index][1] else None
+        return (
+            self.units[index]
+            if index >= 0 and self.units[index][0] < position < self.units[index][1]
+            else None
+        )
 
     def inside_opened(self, position: int) -> bool:
         """True inside a fence that may be cut, but only at its line ends."""
@@ -81,7 +86,12 @@ class Boundaries:
         index = bisect_right(self.starts, position) - 1
         here = self.guarded[index] if index >= 0 else None
         before = self.guarded[index - 1] if index >= 1 else None
-        return bool(here and before and here.kind == before.kind == "row" and here.start == before.end == position)
+        return bool(
+            here
+            and before
+            and here.kind == before.kind == "row"
+            and here.start == before.end == position
+        )
 
     def cuts(self, rank: int, low: int, high: int) -> list[int]:
         """Legal cuts behind separator number `rank` in [low, high]."""
@@ -94,11 +104,15 @@ class Boundaries:
 
     def edges(self, low: int, high: int) -> list[int]:
         """Legal cuts in [low, high] before and behind links, code spans and the like."""
-        near = self.units[max(0, bisect_right(self.unit_starts, low) - 1) : bisect_right(self.unit_starts, high)]
+        near = self.units[
+            max(0, bisect_right(self.unit_starts, low) - 1) : bisect_right(self.unit_starts, high)
+        ]
         return [edge for unit in near for edge in unit if low <= edge <= high and self.legal(edge)]
 
     def legal(self, position: int) -> bool:
-        """True when a cut splits no run, no unit, no cluster, no line of code, and does not leave a heading behind."""
+        """True when a cut splits no run, no unit, no cluster, no line of code, and does not leave a
+        heading behind.
+        """
         if self.inside(position) is not None or not is_grapheme_boundary(self.text, position):
             return False
         if self.inside_opened(position):
@@ -118,14 +132,22 @@ def _after_heading(text: str, position: int) -> bool:
     end = position
     while end > max(0, position - 400) and text[end - 1].isspace():
         end -= 1
-    return "\n" in text[end : position + 1] and HEADING.match(text, text.rfind("\n", 0, end) + 1) is not None
+    return (
+        "\n" in text[end : position + 1]
+        and HEADING.match(text, text.rfind("\n", 0, end) + 1) is not None
+    )
 
 
 def boundaries(
-    text: str, separators: Sequence[str], fits: Callable[[int, int], bool], keeps: Callable[[int, int], bool] | None = None
+    text: str,
+    separators: Sequence[str],
+    fits: Callable[[int, int], bool],
+    keeps: Callable[[int, int], bool] | None = None,
 ) -> Boundaries:
-    """The legal cuts of a text; `fits(start, end)` says whether a run can be one chunk, `keeps` whether a fence or row too long for that
-    stays whole nevertheless. Of what stays not, a fence is cut at its line ends and a row like text."""
+    """The legal cuts of a text; `fits(start, end)` says whether a run can be one chunk, `keeps`
+    whether a fence or row too long for that stays whole nevertheless. Of what stays not, a fence is
+    cut at its line ends and a row like text.
+    """
     guarded: list[Guarded] = []
     opened: list[Guarded] = []
     for run in structure(text):
@@ -133,15 +155,21 @@ def boundaries(
             guarded.append(run)
         elif run.kind == "fence":
             opened.append(run)
-    ends = [_ends_of(rf"\n(?={HEADING.pattern})"), *(separator_ends(item) for item in separators if item)]
+    ends = [
+        _ends_of(rf"\n(?={HEADING.pattern})"),
+        *(separator_ends(item) for item in separators if item),
+    ]
     lines = next((i for i, item in enumerate(separators) if item == "\n"), len(ends) - 2)
     ends[lines + 2 : lines + 2] = [sentence_ends, clause_ends]
     units = inline_units(text, fits)
     starts, opened_starts = [run.start for run in guarded], [run.start for run in opened]
-    return Boundaries(text, ends, guarded, starts, opened, opened_starts, units, [start for start, _ in units])
+    return Boundaries(
+        text, ends, guarded, starts, opened, opened_starts, units, [start for start, _ in units]
+    )
 
 
-# Possessive, so that no text makes them try again; a code span or a link reaches over no blank line.
+# Possessive, so that no text makes them try again; a code span or a link reaches over no blank
+# line.
 HEADING_LINE = r"^#{1,6}[ \t]+\S[^\n]*"
 LINK = (
     r"!?\[(?:[^\[\]\n]|\n(?!\s*\n)|!?\[[^\[\]\n]*+\](?:\([^()\s]*+\))?)*+\]"
@@ -149,18 +177,25 @@ LINK = (
 )
 TAG = r"</?[A-Za-z][^<>\n]*+>|<https?://[^<>\s]++>"
 URL = r"\bhttps?://[^\s<>\"'）】」』，。；、！？]++"
-UNIT = re.compile(rf"(?P<heading>{HEADING_LINE})|(?P<code>{CODE_SPAN})|(?P<link>{LINK})|{TAG}|{URL}", re.MULTILINE)
+UNIT = re.compile(
+    rf"(?P<heading>{HEADING_LINE})|(?P<code>{CODE_SPAN})|(?P<link>{LINK})|{TAG}|{URL}", re.MULTILINE
+)
 _BEGIN = re.compile(r"#|`|!\[|\[|<|http")  # of every unit; looked for first, for prose has few
 HEADING_BEGIN = re.compile(r"#{1,6}[ \t]+\S{1,40}")
 CHARACTER = re.compile(f"[{HAN}{KANA}]")
-NO_START, NO_END = set("，。、；：！？）】》」』〉”’…—·％,.;:!?)]}%ー々"), set("（【《「『〈“‘([{#$¥￥")
+NO_START, NO_END = (
+    set("，。、；：！？）】》」』〉”’…—·％,.;:!?)]}%ー々"),
+    set("（【《「『〈“‘([{#$¥￥"),
+)
 CONTEXT = 40  # characters around a window that the dictionary sees; no word is longer
 
 
 def inline_units(text: str, fits: Callable[[int, int], bool]) -> list[tuple[int, int]]:
-    """The spans, in order and apart, that no cut may split; `fits(start, end)` says whether one can stand in a chunk at all.
+    """The spans, in order and apart, that no cut may split; `fits(start, end)` says whether one can
+    stand in a chunk at all.
 
-    Of a heading that does not fit, the marker stays with the first word; of a link, what stands in it.
+    Of a heading that does not fit, the marker stays with the first word; of a link, what stands in
+    it.
     """
     found: list[tuple[int, int]] = []
     position = 0
@@ -181,12 +216,20 @@ def inline_units(text: str, fits: Callable[[int, int], bool]) -> list[tuple[int,
 
 
 def word_ends(text: str, low: int, high: int) -> Iterator[int]:
-    """The places in [low, high] between two words of Chinese or Japanese, none before a closing mark or behind an opening one."""
+    """The places in [low, high] between two words of Chinese or Japanese, none before a closing
+    mark or behind an opening one.
+    """
     if CHARACTER.search(text, max(0, low - 1), high + 1) is None:
         return
     place = max(0, low - CONTEXT)
     for word in dictionary().cut(text[place : high + CONTEXT]):
         place += len(word)
         beside = text[place - 1 : place + 1]
-        if low <= place <= high and len(beside) == 2 and beside[0] not in NO_END and beside[1] not in NO_START and CHARACTER.search(beside):
+        if (
+            low <= place <= high
+            and len(beside) == 2
+            and beside[0] not in NO_END
+            and beside[1] not in NO_START
+            and CHARACTER.search(beside)
+        ):
             yield place

@@ -1,4 +1,6 @@
-"""Where a text may be cut without splitting what a reader takes for one character (UAX 29, extended grapheme clusters)."""
+"""Where a text may be cut without splitting what a reader takes for one character (UAX 29, extended
+grapheme clusters).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The words and phrases a text is about; the same function for chunks at ingest and for questions, so that filters meet."""
+"""The words and phrases a text is about; the same function for chunks at ingest and for questions,
+so that filters meet.
+"""
 
 from __future__ import annotations
 
@@ -30,64 +32,93 @@ _DIVERSITY = 0.5
 
 # Fenced code, tags, addresses and the targets of links say little about the subject.
 _NOISE = re.compile(
-    r"^[ >]*(```|~~~).*?(?:^[ >]*\1|\Z)|<[^<>\n]{1,300}>|(?:https?|ftp|asset)://[^\s)\]>]+|\]\([^)\n]*\)|\[image_\w+ [^\]\n]*\]",
+    r"^[ >]*(```|~~~).*?(?:^["
+    r" >]*\1|\Z)|<[^<>\n]{1,300}>|(?:https?|ftp|asset)://[^\s)\]>]+|\]\([^)\n]*\)|\[image_\w+"
+    r" [^\]\n]*\]",
     re.M | re.S,
 )
-_MAY_BE_NOISE = re.compile(r"```|~~~|<|://|\]\(|\[image_")  # every match of _NOISE holds one of them; most texts hold none
+# every match of _NOISE holds one of them; most texts hold none
+_MAY_BE_NOISE = re.compile(r"```|~~~|<|://|\]\(|\[image_")
 _HAN_CLASS = "\u3005\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _HAN = re.compile(f"[{_HAN_CLASS}]")
-# A word keeps its joints, so that identifiers, versions and `C++` stay whole; anything else but a space ends a phrase.
+# A word keeps its joints, so that identifiers, versions and `C++` stay whole; anything else but a
+# space ends a phrase.
 _PART = rf"[^\W_{_HAN_CLASS}]+"
-_TOKEN = re.compile(rf"([{_HAN_CLASS}]+)|({_PART}(?:[._'+#-]+{_PART})*\+{{0,2}}#?)|([^\s\w]|\n[ \t]*\n|_+)")  # Han, word, end of a phrase
-_NOMINAL = ("n", "vn", "an", "eng", "i", "j", "l", "x")  # parts of speech that make phrases; `x` is a word that is not in the dictionary
+# Han, word, end of a phrase
+_TOKEN = re.compile(
+    rf"([{_HAN_CLASS}]+)|({_PART}(?:[._'+#-]+{_PART})*\+{{0,2}}#?)|([^\s\w]|\n[ \t]*\n|_+)"
+)
+# parts of speech that make phrases; `x` is a word that is not in the dictionary
+_NOMINAL = ("n", "vn", "an", "eng", "i", "j", "l", "x")
 _BUILT_IN = ENGLISH | CHINESE
 _ALONE = ("v", "a", "vi")  # verbs and adjectives may be keywords, but `保存数据` is no phrase
 
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """The words of a text that may be keywords, with the number of the run of neighbouring words each stands in."""
+    """The words of a text that may be keywords, with the number of the run of neighbouring words
+    each stands in.
+    """
 
     words: Sequence[str]
     runs: Sequence[int]
 
 
-def keyphrases(text: str, lang: str, config: KeyphraseConfig, embedder: Embedder | None = None) -> tuple[str, ...]:
-    """At most `topk` keyphrases, best first, lower case and NFKC; Chinese words are joined without a space.
+def keyphrases(
+    text: str, lang: str, config: KeyphraseConfig, embedder: Embedder | None = None
+) -> tuple[str, ...]:
+    """At most `topk` keyphrases, best first, lower case and NFKC; Chinese words are joined without
+    a space.
 
-    textrank  words by PageRank over their neighbourhood within 4 words, those that stand side by side joined (Mihalcea & Tarau 2004)
+    textrank  words by PageRank over their neighbourhood within 4 words, those that stand side by
+              side joined (Mihalcea & Tarau 2004)
     light     words by frequency, early ones first
-    keybert   the phrases of `light` by likeness to the whole text, unlike each other (maximal marginal relevance); needs the embedder
+    keybert   the phrases of `light` by likeness to the whole text, unlike each other (maximal
+              marginal relevance); needs the embedder
     none      nothing
 
-    In Chinese and English texts Han characters are cut into words and judged by their part of speech, in others (Japanese) a run of them
-    is one word; `config.lang` wins over `lang` unless it is auto. Equal input gives equal output, and long texts are read in part.
-    Raises ConfigError `keyphrases_unavailable` for keybert without an embedder, and for a list of stop words that cannot be read.
+    In Chinese and English texts Han characters are cut into words and judged by their part of
+    speech, in others (Japanese) a run of them is one word; `config.lang` wins over `lang` unless it
+    is auto. Equal input gives equal output, and long texts are read in part. Raises ConfigError
+    `keyphrases_unavailable` for keybert without an embedder, and for a list of stop words that
+    cannot be read.
     """
     if config.method == "none" or not text.strip():
         return ()
     stop = _stop_words(config.stopwords.path)
     # In Chinese text parts of speech help; in a Japanese one the same characters are other words.
-    found = _words(text, stop, tagged=(config.lang if config.lang != "auto" else lang) in ("zh", "en"))
+    found = _words(
+        text, stop, tagged=(config.lang if config.lang != "auto" else lang) in ("zh", "en")
+    )
     if not found.words:
         return ()
-    scores = _textrank(found.words) if config.method == "textrank" else _early_and_often(found.words)
+    scores = (
+        _textrank(found.words) if config.method == "textrank" else _early_and_often(found.words)
+    )
     if config.method != "keybert":
         return tuple(_phrases(found, scores, config.topk))
     if embedder is None:
-        raise ConfigError("keyphrases by keybert need an embedder, and none was given; use method textrank or light",
-                          code="keyphrases_unavailable", method="keybert")  # fmt: skip
+        raise ConfigError(
+            "keyphrases by keybert need an embedder, and none was given; use method textrank or"
+            " light",
+            code="keyphrases_unavailable",
+            method="keybert",
+        )
     candidates = _phrases(found, scores, _CANDIDATES * config.topk)
     vectors = embedder.embed([text, *candidates])
     return tuple(candidates[i] for i in _diverse(vectors[0], vectors[1:], config.topk))
 
 
-# --- words ---------------------------------------------------------------------------------------------------------------
+# --- words --------------------------------------------------------------------------------------
 
 
 def _words(text: str, stop: frozenset[str], *, tagged: bool) -> _Words:
     plain = unicodedata.normalize("NFKC", text)
-    plain = (_NOISE.sub("\n\n", plain) if _MAY_BE_NOISE.search(plain) else plain).lower().replace("’", "'")
+    plain = (
+        (_NOISE.sub("\n\n", plain) if _MAY_BE_NOISE.search(plain) else plain)
+        .lower()
+        .replace("’", "'")
+    )
     words: list[str] = []
     runs: list[int] = []
     run = 0
@@ -124,7 +155,8 @@ def dictionary() -> Any:
     """The Chinese dictionary of the program, loaded once."""
     import rjieba
 
-    return rjieba.Jieba()  # of our own: words that other code adds to the shared one must not change what is stored
+    # of our own: words that other code adds to the shared one must not change what is stored
+    return rjieba.Jieba()
 
 
 def _stop_words(path: str) -> frozenset[str]:
@@ -134,26 +166,34 @@ def _stop_words(path: str) -> frozenset[str]:
     try:
         return _with_own(file, file.stat().st_mtime_ns)
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the stop words at {file} cannot be read ({error}); correct stopwords.path") from error
+        raise ConfigError(
+            f"the stop words at {file} cannot be read ({error}); correct stopwords.path"
+        ) from error
 
 
 @functools.lru_cache(maxsize=4)
 def _with_own(file: Path, changed: int) -> frozenset[str]:
     lines = file.read_text(encoding="utf-8-sig").splitlines()
-    words = (unicodedata.normalize("NFKC", line.partition("#")[0]).strip().lower() for line in lines)
+    words = (
+        unicodedata.normalize("NFKC", line.partition("#")[0]).strip().lower() for line in lines
+    )
     return _BUILT_IN | {word for word in words if word}
 
 
-# --- scores --------------------------------------------------------------------------------------------------------------
+# --- scores -------------------------------------------------------------------------------------
 
 
 def _textrank(words: Sequence[str]) -> dict[str, float]:
-    """PageRank of each word, the words within WINDOW of each other joined by an undirected edge that counts how often."""
+    """PageRank of each word, the words within WINDOW of each other joined by an undirected edge
+    that counts how often.
+    """
     names = list(dict.fromkeys(words))
     number = {word: i for i, word in enumerate(names)}
     ids = np.array([number[word] for word in words], dtype=np.int64)
     size = len(names)
-    pairs = np.concatenate([ids[:-distance] * size + ids[distance:] for distance in range(1, WINDOW)])
+    pairs = np.concatenate(
+        [ids[:-distance] * size + ids[distance:] for distance in range(1, WINDOW)]
+    )
     matrix = np.bincount(pairs, minlength=size * size).astype(np.float64).reshape(size, size)
     matrix = matrix + matrix.T
     matrix.ravel()[:: size + 1] = 0.0  # the diagonal
@@ -177,19 +217,30 @@ def _early_and_often(words: Sequence[str]) -> dict[str, float]:
 def _phrases(found: _Words, scores: dict[str, float], most: int) -> list[str]:
     """At most `most` phrases of the best words, best first, of equal ones the first in the text.
 
-    A phrase is a run of up to three neighbours, or the part of runs that recurs. It counts the sum of its words, one that stands there
-    once three quarters of it. Left out is what stands only inside a better phrase, and what adds words to a better one just once.
+    A phrase is a run of up to three neighbours, or the part of runs that recurs. It counts the sum
+    of its words, one that stands there once three quarters of it. Left out is what stands only
+    inside a better phrase, and what adds words to a better one just once.
     """
-    best = sorted(scores, key=scores.__getitem__, reverse=True)  # of equal ones the first in the text
+    # of equal ones the first in the text
+    best = sorted(scores, key=scores.__getitem__, reverse=True)
     runs = _runs(found, set(best[: max(_KEPT_WORDS, len(best) // 2)]))
     times = Counter(itertools.chain.from_iterable(map(_grams, runs)))
-    pieces = [run[i : i + MAX_PHRASE_WORDS] for run in runs for i in range(0, len(run), MAX_PHRASE_WORDS)]
-    recurring = [gram for gram, count in times.items() if count > 1 and len(gram) > 1 and len(set(gram)) == len(gram)]
+    pieces = [
+        run[i : i + MAX_PHRASE_WORDS] for run in runs for i in range(0, len(run), MAX_PHRASE_WORDS)
+    ]
+    recurring = [
+        gram
+        for gram, count in times.items()
+        if count > 1 and len(gram) > 1 and len(set(gram)) == len(gram)
+    ]
     value = {}
     for gram in [*pieces, *recurring]:
-        value[gram] = sum(map(scores.__getitem__, gram)) * (1.0 if len(gram) == 1 or times[gram] > 1 else 0.75)
+        value[gram] = sum(map(scores.__getitem__, gram)) * (
+            1.0 if len(gram) == 1 or times[gram] > 1 else 0.75
+        )
     chosen: dict[tuple[str, ...], str] = {}
-    inside: dict[tuple[str, ...], int] = {}  # what stands in a chosen phrase, and how often that phrase recurs
+    # what stands in a chosen phrase, and how often that phrase recurs
+    inside: dict[tuple[str, ...], int] = {}
     for gram in sorted(value, key=value.__getitem__, reverse=True):
         often = times[gram]
         if often <= inside.get(gram, 0):
@@ -224,7 +275,11 @@ def _grams(run: tuple[str, ...]) -> list[tuple[str, ...]]:
     """The parts of a run that have at most MAX_PHRASE_WORDS words, the shortest first."""
     if len(run) == 1:  # most runs
         return [run]
-    return [run[i : i + size] for size in range(1, min(MAX_PHRASE_WORDS, len(run)) + 1) for i in range(len(run) - size + 1)]
+    return [
+        run[i : i + size]
+        for size in range(1, min(MAX_PHRASE_WORDS, len(run)) + 1)
+        for i in range(len(run) - size + 1)
+    ]
 
 
 def _joined(run: Sequence[str]) -> str:
@@ -235,7 +290,9 @@ def _joined(run: Sequence[str]) -> str:
 
 
 def _diverse(whole: Vectors, candidates: Vectors, count: int) -> list[int]:
-    """Indexes of candidates by maximal marginal relevance (Carbonell & Goldstein 1998); rows and `whole` have length 1."""
+    """Indexes of candidates by maximal marginal relevance (Carbonell & Goldstein 1998); rows and
+    `whole` have length 1.
+    """
     relevance = candidates @ whole
     chosen: list[int] = []
     nearest = np.zeros(len(candidates), dtype=np.float32)

@@ -1,4 +1,6 @@
-"""The language of a text, told from its scripts and, for Latin letters, from its small words; no model, the same answer everywhere."""
+"""The language of a text, told from its scripts and, for Latin letters, from its small words; no
+model, the same answer everywhere.
+"""
 
 from __future__ import annotations
 
@@ -34,40 +36,86 @@ _SCRIPTS = {
 _UKRAINIAN, _RUSSIAN = re.compile("[іїєґІЇЄҐ]"), re.compile("[ыэъёЫЭЪЁ]")
 _PERSIAN = re.compile("[پچژگ]")
 
-# Small words by language, those of English first: it wins ties, and it is what Latin letters without any small word count as.
+# Small words by language, those of English first: it wins ties, and it is what Latin letters
+# without any small word count as.
 _SMALL_WORDS = {
-    "en": "the of and to is in that it for was on are as with be by this from or an which not you we can if have has will at but use",
-    "de": "der die das und ist nicht ein eine einen mit von den dem zu auf für wird auch sich bei werden oder im als des sind es wir",
-    "fr": "le la les des et est une un dans pour que qui sur pas du avec par au plus ce ne sont aux vous nous cette ou été être",
-    "es": "el la los las de y que en es un una por con para del se no como más al su lo está son pero este esta ser o",
-    "it": "il di che la è un una per non con del della sono si da nel le i gli alla più anche come essere questo dei delle o e",
-    "pt": "o a os as de e que em um uma para com não do da dos das por se mais no na é são como ao pelo pela ou seu sua",
-    "nl": "de het een en van is dat in te op voor met niet zijn aan er ook als bij door maar of worden naar deze dit wordt kan",
-    "sv": "och att det som en är på av för med den till inte om ett har de från kan vi eller så men ska",
-    "da": "og at det som en er på af for med den til ikke om et har de fra kan vi eller så men skal der blev",
-    "no": "og at det som en er på av for med den til ikke om et har de fra kan vi eller så men skal ble være etter",
+    "en": (
+        "the of and to is in that it for was on are as with be by this from or an which not you we"
+        " can if have has will at but use"
+    ),
+    "de": (
+        "der die das und ist nicht ein eine einen mit von den dem zu auf für wird auch sich bei"
+        " werden oder im als des sind es wir"
+    ),
+    "fr": (
+        "le la les des et est une un dans pour que qui sur pas du avec par au plus ce ne sont aux"
+        " vous nous cette ou été être"
+    ),
+    "es": (
+        "el la los las de y que en es un una por con para del se no como más al su lo está son pero"
+        " este esta ser o"
+    ),
+    "it": (
+        "il di che la è un una per non con del della sono si da nel le i gli alla più anche come"
+        " essere questo dei delle o e"
+    ),
+    "pt": (
+        "o a os as de e que em um uma para com não do da dos das por se mais no na é são como ao"
+        " pelo pela ou seu sua"
+    ),
+    "nl": (
+        "de het een en van is dat in te op voor met niet zijn aan er ook als bij door maar of"
+        " worden naar deze dit wordt kan"
+    ),
+    "sv": (
+        "och att det som en är på av för med den till inte om ett har de från kan vi eller så"
+        " men ska"
+    ),
+    "da": (
+        "og at det som en er på af for med den til ikke om et har de fra kan vi eller så men skal"
+        " der blev"
+    ),
+    "no": (
+        "og at det som en er på av for med den til ikke om et har de fra kan vi eller så men skal"
+        " ble være etter"
+    ),
     "fi": "ja on ei se että oli mutta kun niin myös ovat tai joka hän ole sen kuin voi mitä tämä",
     "pl": "i w na z się nie to jest do że o od przez jak po za dla są oraz ale może który tym tego",
-    "cs": "a je se na v že to s z do o jako pro by ale nebo jsou který být bylo podle také však při",
-    "tr": "ve bir bu da de için ile olarak olan daha çok gibi ne ise kadar sonra değil veya en mi var her ama",
-    "vi": "và của là có không được cho các trong một những với người này khi đã từ để đến cũng như về ra",
-    "id": "yang dan di dengan untuk tidak ini itu dari dalam pada adalah ke akan juga oleh atau sebagai bisa karena",
+    "cs": (
+        "a je se na v že to s z do o jako pro by ale nebo jsou který být bylo podle také však při"
+    ),
+    "tr": (
+        "ve bir bu da de için ile olarak olan daha çok gibi ne ise kadar sonra değil veya en mi var"
+        " her ama"
+    ),
+    "vi": (
+        "và của là có không được cho các trong một những với người này khi đã từ để đến cũng như"
+        " về ra"
+    ),
+    "id": (
+        "yang dan di dengan untuk tidak ini itu dari dalam pada adalah ke akan juga oleh atau"
+        " sebagai bisa karena"
+    ),
 }
 
 
 def language(text: str) -> str:
     """The ISO 639-1 code of the language that most of the text is in, or `other`.
 
-    Han characters make zh, each worth about a Latin word; kana beside them ja. ko, ru, uk, el, ar, fa, he, th and hi go by their
-    script, when it writes more than a quarter of the letters. Among the languages of Latin letters the one whose small words stand
-    there most wins when two different ones do and they are two more than those of English, else the text is en.
+    Han characters make zh, each worth about a Latin word; kana beside them ja. ko, ru, uk, el, ar,
+    fa, he, th and hi go by their script, when it writes more than a quarter of the letters. Among
+    the languages of Latin letters the one whose small words stand there most wins when two
+    different ones do and they are two more than those of English, else the text is en.
     """
     if "://" in text:
         text = _ADDRESS.sub(" ", text)  # its parts are words of no language
     if text.isascii():
         return _by_small_words(_LATIN_WORD.findall(text)) or UNKNOWN
     words = _LATIN_WORD.findall(text)
-    han, kana = (sum(map(len, pattern.findall(text))) if pattern.search(text) else 0 for pattern in (_HAN, _KANA))
+    han, kana = (
+        sum(map(len, pattern.findall(text))) if pattern.search(text) else 0
+        for pattern in (_HAN, _KANA)
+    )
     if kana > 0.1 * (han + kana) and kana >= len(words):
         return "ja"
     if _OTHER_LETTER.search(text):

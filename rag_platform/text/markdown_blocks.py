@@ -1,4 +1,6 @@
-"""Markdown as it stands in a text, read by lines: fences, tables, headings and list items; nothing is rendered."""
+"""Markdown as it stands in a text, read by lines: fences, tables, headings and list items; nothing
+is rendered.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,15 @@ import re
 from dataclasses import dataclass
 
 FENCE = re.compile(r"[ \t>]*(?:[-*+][ \t]+|\d{1,9}[.)][ \t]+)*(`{3,}(?=[^`]*$)|~{3,})")
-DELIMITER = re.compile(r"[ \t>]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$")  # the rule below a table's header
+# the rule below a table's header
+DELIMITER = re.compile(r"[ \t>]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$")
 HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+([^\n]*)")
-BULLET = r"(?:[-*+•][ \t]+|\d{1,9}(?:[.)][ \t]+|、[ \t]*)|[(（]?[一二三四五六七八九十]{1,3}[)）、][ \t]*)"
-CODE_SPAN = r"(?<!`)(?:`(?:[^`\n]|\n(?!\s))++`|``(?:[^`\n]|`(?!`))++``)(?!`)"  # possessive, so that no text makes it try again
+BULLET = (
+    r"(?:[-*+•][ \t]+|\d{1,9}(?:[.)][ \t]+|、[ \t]*)|[(（]?[一二三四五六七八九十]{1,3}[)）、]["
+    r" \t]*)"
+)
+# possessive, so that no text makes it try again
+CODE_SPAN = r"(?<!`)(?:`(?:[^`\n]|\n(?!\s))++`|``(?:[^`\n]|`(?!`))++``)(?!`)"
 _CODE_SPAN = re.compile(CODE_SPAN)
 ITEM = re.compile(rf"\s*{BULLET}(?=\S)")
 
@@ -24,7 +31,9 @@ class Guarded:
 
 
 def structure(text: str) -> list[Guarded]:
-    """Fences (one run each) and table rows (one run each; the header and its rule belong to the first row), in order."""
+    """Fences (one run each) and table rows (one run each; the header and its rule belong to the
+    first row), in order.
+    """
     found: list[Guarded] = []
     fence: tuple[str, int] | None = None
     head: int | None = None  # where the table's pending header starts

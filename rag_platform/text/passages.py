@@ -1,4 +1,6 @@
-"""A chunk's text cut into the units an answer may quote: sentences, list items, table rows, code blocks."""
+"""A chunk's text cut into the units an answer may quote: sentences, list items, table rows, code
+blocks.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,20 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rag_platform.text.markdown_blocks import DELIMITER, FENCE, HEADING, ITEM, cells, closes, heading_text
+from rag_platform.text.markdown_blocks import (
+    DELIMITER,
+    FENCE,
+    HEADING,
+    ITEM,
+    cells,
+    closes,
+    heading_text,
+)
 from rag_platform.text.sentences import sentences
 
 _QUOTE = re.compile(r"\s*>\s?")
-_ALERT = re.compile(r"\s*>\s*\[!\w+\][-+]?\s*$")  # `> [!NOTE]` above a quoted block says how it is shown
+# `> [!NOTE]` above a quoted block says how it is shown
+_ALERT = re.compile(r"\s*>\s*\[!\w+\][-+]?\s*$")
 _RULE = re.compile(r"\s*([-*_=])(\s*\1){2,}\s*$")
 _MARKUP = re.compile(r"\s*(?:<[^>]+>\s*|!\[[^\]]*\]\([^)]*\)\s*|\[[^\]]+\]:\s*\S+\s*)+$")
 MAX_CODE_LINES = 15
@@ -28,7 +39,9 @@ class Unit:
 
 
 def units(text: str) -> list[Unit]:
-    """The units of a chunk in order; headings, rules, bare markup and the separator rows of tables are none."""
+    """The units of a chunk in order; headings, rules, bare markup and the separator rows of tables
+    are none.
+    """
     found: list[Unit] = []
     heading = intro = ""
     for kind, start, end in _blocks(text):
@@ -41,7 +54,14 @@ def units(text: str) -> list[Unit]:
             found += _code(text, start, end, f"{heading} {intro}".strip())
         elif kind == "item":
             marker = ITEM.match(block)
-            found += [Unit("item", start + (marker.end() if marker else 0), end, f"{heading} {intro}".strip())]
+            found += [
+                Unit(
+                    "item",
+                    start + (marker.end() if marker else 0),
+                    end,
+                    f"{heading} {intro}".strip(),
+                )
+            ]
         else:
             said = [Unit("sentence", s, e, heading) for s, e in sentence_spans(text, start, end)]
             found += said
@@ -98,14 +118,19 @@ def _kind(line: str) -> str:
 
 
 def _rows(text: str, start: int, end: int, context: str) -> Iterator[Unit]:
-    """One unit a body row; the row before the separator is the header. Rows of a table cut elsewhere have none."""
+    """One unit a body row; the row before the separator is the header. Rows of a table cut
+    elsewhere have none.
+    """
     lines = [(s, e) for s, e in _lines(text, start, end) if text[s:e].strip()]
     separator = next((i for i, (s, e) in enumerate(lines) if DELIMITER.match(text[s:e])), -1)
     header = lines[separator - 1] if separator > 0 else None
     names = " ".join(cells(text[header[0] : header[1]])) if header else ""
     for i, (s, e) in enumerate(lines):
         if i != separator and (s, e) != header:
-            yield from (Unit("row", *span, f"{context} {names}".strip(), header) for span in _trimmed(text, s, e))
+            yield from (
+                Unit("row", *span, f"{context} {names}".strip(), header)
+                for span in _trimmed(text, s, e)
+            )
 
 
 def _code(text: str, start: int, end: int, context: str) -> Iterator[Unit]:

@@ -1,4 +1,6 @@
-"""Which characters belong to which script: what stands between the brackets of a regular expression."""
+"""Which characters belong to which script: what stands between the brackets of a regular
+expression.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,15 @@ import functools
 import re
 import unicodedata
 
-HAN = r"\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # with 々 and 〇, which are written among them
+# with 々 and 〇, which are written among them
+HAN = r"\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 KANA = r"\u3040-\u30ff\u31f0-\u31ff"
 HANGUL = r"\u1100-\u11ff\uac00-\ud7af"
 SOUTHEAST_ASIAN = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese and Khmer
 CJK = HAN + KANA + HANGUL
 UNSPACED = HAN + KANA + SOUTHEAST_ASIAN  # scripts that write no blanks between words
-FIRST_CJK = "\u3040"  # no letter of a script with blanks comes after it, but for Hangul, Yi and full-width Latin
+# no letter of a script with blanks comes after it, but for Hangul, Yi and full-width Latin
+FIRST_CJK = "\u3040"
 
 _HAN_CHARACTER = re.compile(f"[{HAN}]")
 _CJK_CHARACTER = re.compile(f"[{CJK}]")
@@ -33,7 +37,9 @@ _NO_LETTER = re.compile(r"[\W_]+")
 
 
 def letters(text: str) -> str:
-    """Letters and digits of a text, each character in NFKC by itself: what parsing may never change."""
+    """Letters and digits of a text, each character in NFKC by itself: what parsing may never
+    change.
+    """
     if not text.isascii():
         text = "".join(map(_nfkc, text))
     return _NO_LETTER.sub("", text)

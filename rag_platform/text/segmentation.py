@@ -1,9 +1,12 @@
-"""Text to index terms, the same for documents and questions: Chinese in pairs or words, words, identifiers whole and in parts.
+"""Text to index terms, the same for documents and questions: Chinese in pairs or words, words,
+identifiers whole and in parts.
 
-Chinese runs become single characters and overlapping pairs, or the words of a dictionary; docs/decisions/0004 has the figures of both.
+Chinese runs become single characters and overlapping pairs, or the words of a dictionary;
+docs/decisions/0004 has the figures of both.
 
 
-Words that are kept whole beside what the usual cut makes of them: names of people and products, mixed words such as `T恤`.
+Words that are kept whole beside what the usual cut makes of them: names of people and products,
+mixed words such as `T恤`.
 """
 
 from __future__ import annotations
@@ -28,14 +31,17 @@ CHINESE: tuple[Chinese, ...] = get_args(Chinese)
 MAX_TERM_CHARS = 120
 _KEPT_CHARS = 40  # longer tokens are seldom seen twice
 
-_PAIRED = KANA + SOUTHEAST_ASIAN + HANGUL  # scripts without spaces, and Hangul, whose particles cling to the word
+# scripts without spaces, and Hangul, whose particles cling to the word
+_PAIRED = KANA + SOUTHEAST_ASIAN + HANGUL
 _WORD = rf"[^\W{HAN}{_PAIRED}]"
 _JOINT = r"[._\-/\\:@'’+#&]+"
 _TOKEN = re.compile(
     rf"(?P<han>[{HAN}]+)|(?P<run>[{_PAIRED}]+)|(?P<word>(?:(?<![\w.])\.)?{_WORD}+(?:{_JOINT}{_WORD}+)*(?:\+\+|[#+](?!{_WORD}))?)"
 )
 # The words of a text that is ASCII throughout: the same pattern, in a fifth of the time.
-_ASCII_WORD = re.compile(r"(?:(?<![\w.])\.)?\w+(?:[._\-/\\:@'+#&]+\w+)*(?:\+\+|[#+](?!\w))?", re.ASCII)
+_ASCII_WORD = re.compile(
+    r"(?:(?<![\w.])\.)?\w+(?:[._\-/\\:@'+#&]+\w+)*(?:\+\+|[#+](?!\w))?", re.ASCII
+)
 _SEPARATOR = re.compile(_JOINT)
 _PAIR = re.compile(rf"[{HAN}]{{2}}|[{_PAIRED}]{{2}}")
 _APART = re.compile(rf"[\s,;!?()\[\]{{}}\"|<>*=~`$%^{HAN}{_PAIRED}]")  # what no word reaches across
@@ -44,13 +50,16 @@ _PLAIN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _HYPHENATED = re.compile(r"[^\W\d_]+(?:[-'][^\W\d_]+)*")
 _CASE_PARTS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[^\W\dA-Z_]+|[A-Z]+|\d+|[^\W\d_]+")
 _MIXED = {"han", "word"}
-_EXACT = re.compile(r"(?=.*\d)(?=.*[^\W\d]).+|.*_.*|\d+(?:[-/:]\d+)+")  # letters and digits, an underscore, or numbers joined by no point
+# letters and digits, an underscore, or numbers joined by no point
+_EXACT = re.compile(r"(?=.*\d)(?=.*[^\W\d]).+|.*_.*|\d+(?:[-/:]\d+)+")
 _BESIDE = (1, 2)  # characters
 _VERSION = re.compile(r"v\d+(?:\.\d+)+")
 
 
 def terms(text: str, chinese: Chinese = "pairs") -> list[str]:
-    """Lower-case terms of `text` in order, none with white space inside; an identifier stands whole, followed by its parts."""
+    """Lower-case terms of `text` in order, none with white space inside; an identifier stands
+    whole, followed by its parts.
+    """
     found: list[str] = []
     if text.isascii():
         for token in ascii_words(text):
@@ -61,7 +70,11 @@ def terms(text: str, chinese: Chinese = "pairs") -> list[str]:
     before: re.Match[str] | None = None
     for match in _TOKEN.finditer(text):
         token, kind = match.group(), match.lastgroup or "word"
-        if before is not None and {kind, before.lastgroup} == _MIXED and match.start() - before.end() <= 1:
+        if (
+            before is not None
+            and {kind, before.lastgroup} == _MIXED
+            and match.start() - before.end() <= 1
+        ):
             found += _mixed_term(text, before, match)
         before = match
         if kind == "word":
@@ -74,18 +87,23 @@ def terms(text: str, chinese: Chinese = "pairs") -> list[str]:
 def normalized(text: str) -> str:
     """The text in NFKC (Unicode Standard Annex 15)."""
     if not text.isascii():
-        for wide, narrow in _FULL_WIDTH:  # as NFKC does; most Chinese text holds nothing else for it to change, which it tells fast
+        # as NFKC does; most Chinese text holds nothing else for it to change, which it tells fast
+        for wide, narrow in _FULL_WIDTH:
             text = text.replace(wide, narrow)
     return unicodedata.normalize("NFKC", text)
 
 
 def is_pair(term: str) -> bool:
-    """True for a term that stands among the `terms` of a normalized text wherever its two characters stand side by side."""
+    """True for a term that stands among the `terms` of a normalized text wherever its two
+    characters stand side by side.
+    """
     return _PAIR.fullmatch(term) is not None
 
 
 def around(text: str, at: int) -> tuple[int, int]:
-    """The span around a position in a normalized text that is cut into the same words by itself as within the text."""
+    """The span around a position in a normalized text that is cut into the same words by itself as
+    within the text.
+    """
     apart = _APART.search(text, at)
     start = at
     while start and not _APART.match(text, start - 1):
@@ -101,7 +119,8 @@ def ascii_words(text: str) -> list[str]:
 
 
 def sequence(text: str) -> list[str]:
-    """Lower-case terms of `text` in order, one a place, by which phrases are found: words and identifiers whole, the rest by character.
+    """Lower-case terms of `text` in order, one a place, by which phrases are found: words and
+    identifiers whole, the rest by character.
 
     >>> sequence("Set maxRetryCount: 重试次数")
     ['set', 'maxretrycount', '重', '试', '次', '数']
@@ -114,18 +133,26 @@ def sequence(text: str) -> list[str]:
 
 
 def _mixed_term(text: str, left: re.Match[str], right: re.Match[str]) -> list[str]:
-    """The term that a word and the Chinese character next to it make, by which names such as `T恤` and `XK7-三代` are known."""
+    """The term that a word and the Chinese character next to it make, by which names such as `T恤`
+    and `XK7-三代` are known.
+    """
     between = text[left.end() : right.start()]
     if between and not _SEPARATOR.fullmatch(between):
         return []
-    first, second = (left.group(), right.group()[0]) if left.lastgroup == "word" else (left.group()[-1], right.group())
+    first, second = (
+        (left.group(), right.group()[0])
+        if left.lastgroup == "word"
+        else (left.group()[-1], right.group())
+    )
     return [f"{first}{second}".lower()] if len(first) + len(second) <= _KEPT_CHARS else []
 
 
 def exact_names(text: str) -> list[list[str]]:
-    """The sequences of what names one thing exactly: identifiers, several in a row, and those with the Chinese before or after them.
+    """The sequences of what names one thing exactly: identifiers, several in a row, and those with
+    the Chinese before or after them.
 
-    Where a name ends among Chinese characters is unknown; of several guesses those that are none are found nowhere.
+    Where a name ends among Chinese characters is unknown; of several guesses those that are none
+    are found nowhere.
 
     >>> exact_names("GB/T 19001-2016, XK7-三代")
     [['19001-2016'], ['gb/t', '19001-2016'], ['xk7'], ['xk7', '三'], ['xk7', '三', '代']]
@@ -137,7 +164,9 @@ def exact_names(text: str) -> list[list[str]]:
     while number < len(tokens):
         last = number
         while (
-            last < len(tokens) and _is_name(tokens[last]) and (last == number or text[tokens[last - 1].end() : tokens[last].start()] == " ")
+            last < len(tokens)
+            and _is_name(tokens[last])
+            and (last == number or text[tokens[last - 1].end() : tokens[last].start()] == " ")
         ):
             last += 1
         name = [term for token in tokens[number:last] for term in sequence(token.group())]
@@ -171,7 +200,8 @@ def run_terms(run: str) -> list[str]:
 
 
 def dictionary_terms(run: str) -> list[str]:
-    """The words of a Chinese run, each after the shorter dictionary words inside it (the search mode of jieba); the rest by character.
+    """The words of a Chinese run, each after the shorter dictionary words inside it (the search
+    mode of jieba); the rest by character.
 
     >>> dictionary_terms("南京市长江大桥")
     ['南京', '京市', '南京市', '长江', '大桥', '长江大桥']
@@ -180,7 +210,8 @@ def dictionary_terms(run: str) -> list[str]:
 
 
 def word_terms(token: str) -> list[str]:
-    """The term of a plain word; of an identifier, version, path or hyphenated word, the whole and its parts, single letters left out.
+    """The term of a plain word; of an identifier, version, path or hyphenated word, the whole and
+    its parts, single letters left out.
 
     >>> word_terms("maxRetryCount")
     ['maxretrycount', 'max', 'retry', 'count']
@@ -196,7 +227,12 @@ def word_terms(token: str) -> list[str]:
     for piece in filter(None, _SEPARATOR.split(token)):
         parts.append(piece.lower())
         parts += [part.lower() for part in _CASE_PARTS.findall(piece)]
-    return list(dict.fromkeys(part[:MAX_TERM_CHARS] for part in [whole, *(part for part in parts if len(part) > 1 or part.isdigit())]))
+    return list(
+        dict.fromkeys(
+            part[:MAX_TERM_CHARS]
+            for part in [whole, *(part for part in parts if len(part) > 1 or part.isdigit())]
+        )
+    )
 
 
 @functools.lru_cache(maxsize=16_384)
@@ -205,7 +241,9 @@ def _kept_word_terms(token: str) -> tuple[str, ...]:
 
 
 def is_identifier(term: str) -> bool:
-    """True for a term that names one thing exactly (`ppr-9087`, `foo_bar`, `v1.2`, `a/b.c`), false for words and plain numbers."""
+    """True for a term that names one thing exactly (`ppr-9087`, `foo_bar`, `v1.2`, `a/b.c`), false
+    for words and plain numbers.
+    """
     return not term.isdigit() and _HYPHENATED.fullmatch(term) is None
 
 
@@ -213,7 +251,8 @@ def is_identifier(term: str) -> bool:
 def _dictionary() -> Callable[[str], list[str]]:
     import rjieba
 
-    # An instance of our own: words that other code adds to the shared one must not change what an index holds.
+    # An instance of our own: words that other code adds to the shared one must not change what an
+    # index holds.
     cut: Callable[[str], list[str]] = rjieba.Jieba().cut_for_search
     return cut
 
@@ -226,10 +265,14 @@ _SPACE = re.compile(r"\s+")
 
 @dataclass(frozen=True)
 class Dictionary:
-    """The words, and how they are found in a text: every one at every place, also inside of and across others."""
+    """The words, and how they are found in a text: every one at every place, also inside of and
+    across others.
+    """
 
     words: tuple[str, ...] = ()
-    _lengths: Mapping[str, tuple[int, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _lengths: Mapping[str, tuple[int, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
     _known: frozenset[str] = field(default=frozenset(), init=False, repr=False, compare=False)
     _first: Any = field(default=None, init=False, repr=False, compare=False)
 
@@ -238,8 +281,14 @@ class Dictionary:
         for word in self.words:
             lengths[word[0]].add(len(word))
         object.__setattr__(self, "_known", frozenset(self.words))
-        object.__setattr__(self, "_lengths", {first: tuple(sorted(found)) for first, found in lengths.items()})
-        object.__setattr__(self, "_first", re.compile(f"[{re.escape(''.join(sorted(lengths)))}]") if lengths else None)
+        object.__setattr__(
+            self, "_lengths", {first: tuple(sorted(found)) for first, found in lengths.items()}
+        )
+        object.__setattr__(
+            self,
+            "_first",
+            re.compile(f"[{re.escape(''.join(sorted(lengths)))}]") if lengths else None,
+        )
 
     def terms(self, text: str) -> list[str]:
         """The words in NFKC `text` as `found` gives them, each as one term.
@@ -247,11 +296,12 @@ class Dictionary:
         >>> Dictionary(("big data",)).terms("Big Data")
         ['=big␣data']
         """
-        return [MARK + word.replace(" ", "\u2423") for word in self.found(text)]  # a term holds no white space
+        # a term holds no white space
+        return [MARK + word.replace(" ", "\u2423") for word in self.found(text)]
 
     def found(self, text: str) -> list[str]:
-        """The words in NFKC `text`, in order and in lower case; a word that begins or ends with a letter or digit of a spaced script stands
-        alone there.
+        """The words in NFKC `text`, in order and in lower case; a word that begins or ends with a
+        letter or digit of a spaced script stands alone there.
 
         >>> Dictionary(("阿里云", "阿里云ecs", "t恤")).found("阿里云ECS与T恤")
         ['阿里云', '阿里云ecs', 't恤']
@@ -270,17 +320,29 @@ class Dictionary:
 
 
 def normalised(words: Sequence[str]) -> tuple[str, ...]:
-    """The words as they are compared: NFKC, lower case, single spaces, sorted, each once. Raises ConfigError for one that is too long."""
-    found = sorted({_SPACE.sub(" ", unicodedata.normalize("NFKC", word).lower().replace("\0", " ")).strip() for word in words} - {""})
+    """The words as they are compared: NFKC, lower case, single spaces, sorted, each once. Raises
+    ConfigError for one that is too long.
+    """
+    found = sorted(
+        {
+            _SPACE.sub(" ", unicodedata.normalize("NFKC", word).lower().replace("\0", " ")).strip()
+            for word in words
+        }
+        - {""}
+    )
     if long := [word for word in found if len(word) > MAX_CHARS]:
-        raise ConfigError(f"the dictionary's word {long[0][:20]!r}… has {len(long[0])} characters, {MAX_CHARS} are the most")
+        raise ConfigError(
+            f"the dictionary's word {long[0][:20]!r}… has {len(long[0])} characters, {MAX_CHARS}"
+            " are the most"
+        )
     if len(found) > MAX_WORDS:
         raise ConfigError(f"the dictionary has {len(found)} words, {MAX_WORDS} are the most")
     return tuple(found)
 
 
 def load(dictionary: Sequence[str] | str) -> Dictionary:
-    """The dictionary of a list of words, or of a UTF-8 file, one word a line, `#` starts a comment; relative to the config folder.
+    """The dictionary of a list of words, or of a UTF-8 file, one word a line, `#` starts a comment;
+    relative to the config folder.
 
     Raises ConfigError when there is no such file, or it is no UTF-8.
     """
@@ -290,8 +352,14 @@ def load(dictionary: Sequence[str] | str) -> Dictionary:
 
 
 def profile(dictionary: Sequence[str] | str) -> str:
-    """What identifies the words of a dictionary file, empty for a list, which stands in the config itself."""
-    return hashlib.sha256(_read(dictionary).encode()).hexdigest() if isinstance(dictionary, str) and dictionary else ""
+    """What identifies the words of a dictionary file, empty for a list, which stands in the config
+    itself.
+    """
+    return (
+        hashlib.sha256(_read(dictionary).encode()).hexdigest()
+        if isinstance(dictionary, str) and dictionary
+        else ""
+    )
 
 
 def _read(name: str) -> str:
@@ -299,7 +367,10 @@ def _read(name: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the dictionary {str(path)!r} cannot be read: {error}; it must be UTF-8 with one word a line") from error
+        raise ConfigError(
+            f"the dictionary {str(path)!r} cannot be read: {error}; it must be UTF-8 with one word"
+            " a line"
+        ) from error
 
 
 @functools.lru_cache(maxsize=4)
@@ -309,7 +380,9 @@ def _of_text(text: str) -> Dictionary:
 
 def _cuts_a_word(text: str, start: int, end: int) -> bool:
     """True when an end of the span lies inside of a word or number of a script with spaces."""
-    return any(0 < at < len(text) and _spaced(text[at - 1]) and _spaced(text[at]) for at in (start, end))
+    return any(
+        0 < at < len(text) and _spaced(text[at - 1]) and _spaced(text[at]) for at in (start, end)
+    )
 
 
 def _spaced(char: str) -> bool:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-CLOSERS = "”’」』）】》)\"'\\]*_"  # quotation marks, brackets and emphasis that belong to the sentence before them
+# quotation marks, brackets and emphasis that belong to the sentence before them
+CLOSERS = "”’」』）】》)\"'\\]*_"
 _END = re.compile(  # one set of characters first: scanned several times as fast
     rf"[。！？.!?](?:(?<=[。！？])[。！？]*[{CLOSERS}]*|(?<=[.!?])[.!?]*[{CLOSERS}]*(?=\s))"
 )
 # An abbreviation, an initial, or the number of a list item.
 _NO_END = re.compile(
-    r"(?:\b(?:e\.g|i\.e|etc|cf|vs|ca|approx|Dr|Mr|Mrs|Ms|Prof|St|Inc|Ltd|Co|Corp|Nos?|Figs?|Eqs?|Secs?|Vols?|pp?|[A-Z])|^[ \t]*\d{1,3})\.$",
+    r"(?:\b(?:e\.g|i\.e|etc|cf|vs|ca|approx|Dr|Mr|Mrs|Ms|Prof|St|Inc|Ltd|Co|Corp|Nos?|Figs?|Eqs?|Secs?|Vols?|pp?|[A-Z])|^["
+    r" \t]*\d{1,3})\.$",
     re.MULTILINE,
 )
 _LONGEST = 12  # characters of what _NO_END finds
@@ -19,10 +21,11 @@ _NEXT = re.compile(r"\s*\S")
 
 
 def sentence_ends(text: str, start: int = 0, end: int | None = None) -> Iterator[int]:
-    """The offsets behind the sentences that end in text[start:end], before the white space that follows.
+    """The offsets behind the sentences that end in text[start:end], before the white space that
+    follows.
 
-    A Chinese stop always ends one, a Latin one only before white space; a full stop not before a lower-case letter either, unless it
-    stands alone, as in tokenised text.
+    A Chinese stop always ends one, a Latin one only before white space; a full stop not before a
+    lower-case letter either, unless it stands alone, as in tokenised text.
     """
     for match in _END.finditer(text, start, len(text) if end is None else end):
         place = match.end()
@@ -41,7 +44,9 @@ def _goes_on(text: str, place: int) -> bool:
 
 
 def sentences(text: str, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int]]:
-    """The spans of the sentences of text[start:end] in order, with no gap between them: white space belongs to the one behind it."""
+    """The spans of the sentences of text[start:end] in order, with no gap between them: white space
+    belongs to the one behind it.
+    """
     end = len(text) if end is None else end
     for place in sentence_ends(text, start, end):
         yield start, place

@@ -1,9 +1,10 @@
 """Words that say little: function words, and words that name no subject.
 
-Words that ask and join and name nothing: what the word leg does not look for, because few texts hold them and none is right for it.
+Words that ask and join and name nothing: what the word leg does not look for, because few texts
+hold them and none is right for it.
 
-BM25 weighs a word by its rarity, and documentation seldom says `which` or `什么`. Of Chinese they are interrogatives and their idioms, in
-simplified and traditional characters.
+BM25 weighs a word by its rarity, and documentation seldom says `which` or `什么`. Of Chinese they
+are interrogatives and their idioms, in simplified and traditional characters.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from functools import lru_cache
 
 from rag_platform.text.scripts import UNSPACED
 
-# Words that ask and join: Lucene's stop set without its negations, and the interrogatives, auxiliaries and personal pronouns.
+# Words that ask and join: Lucene's stop set without its negations, and the interrogatives,
+# auxiliaries and personal pronouns.
 FUNCTION_WORDS = frozenset(
-    "a an and are as at be been but by can could did do does for from had has have he her his how i if in into is it its me my of on or "
-    "our please she should such that the their then there these they this those to was we were what when where which who whom whose why "
-    "will with would you your am".split()
+    "a an and are as at be been but by can could did do does for from had has have he her his how i"
+    " if in into is it its me my of on or our please she should such that the their then there"
+    " these they this those to was we were what when where which who whom whose why will with would"
+    " you your am".split()
 )
 # Words that say too little to compare texts by, or to tell a question from another.
 WEAK_WORDS = FUNCTION_WORDS.union(
@@ -61,7 +64,8 @@ ENGLISH = WEAK_WORDS.union(
     """.split()
 )
 
-# Parts of speech remove most small words of Chinese; these are the verbs, nouns and adjectives that are left.
+# Parts of speech remove most small words of Chinese; these are the verbs, nouns and adjectives that
+# are left.
 CHINESE = CHINESE_FUNCTION_WORDS.union(
     """
     可能 应当 必须 希望 想要 开始 继续 进行 成为 作为 具有 拥有 存在 属于 包括 包含 使用 利用 采用 通过 经过 达到
@@ -81,7 +85,8 @@ _CHINESE = (
     r"|何时|何時|何地|[是能可]否(?![定认認决決])|请问|請問|有没有|有沒有|是不是|能不能|分别|分別|已[经經]|已(?![知故婚])|[吗嗎呢](?!\w)"
     "|[几幾](?=[个個种種次年月日天人名位岁歲家座])"
 )
-# What stands within an identifier, a path, an option, a quotation or a call is no function word: on_delete, what-if, --in, `for`, is().
+# What stands within an identifier, a path, an option, a quotation or a call is no function word:
+# on_delete, what-if, --in, `for`, is().
 _BEFORE, _AFTER = r"(?<![\w.\-/\\:@#$&+'’`])", r"(?![\w\-/\\@#&+`(]|[.:'’]\w)"
 _CONTRACTED = r"(?:['’](?:s|re|ll|d|ve|m)(?!\w))?"
 _SENTENCE_END = ".?!。？！"
@@ -90,10 +95,12 @@ _UNSPACED = re.compile(f"[{UNSPACED}]")
 
 
 def without(text: str, further: Sequence[str] = (), spared: Sequence[tuple[int, int]] = ()) -> str:
-    """The text without function words and the `further` ones, on one line; as it is when nothing else would be left.
+    """The text without function words and the `further` ones, on one line; as it is when nothing
+    else would be left.
 
-    Left alone: what lies in a `spared` span [start, end), parts of identifiers, and words in capitals or with one inside a sentence (WHO,
-    the Who, vitamin A). `I` goes only where a function word stands before it, so that it may be a number.
+    Left alone: what lies in a `spared` span [start, end), parts of identifiers, and words in
+    capitals or with one inside a sentence (WHO, the Who, vitamin A). `I` goes only where a function
+    word stands before it, so that it may be a number.
 
     >>> without("What is the default of on_delete?")
     'default on_delete?'
@@ -103,7 +110,9 @@ def without(text: str, further: Sequence[str] = (), spared: Sequence[tuple[int, 
     pieces: list[str] = []
     end = 0
     for match in _pattern(tuple(further)).finditer(text):
-        if not _is_name(text, match) and not any(start < match.end() and match.start() < stop for start, stop in spared):
+        if not _is_name(text, match) and not any(
+            start < match.end() and match.start() < stop for start, stop in spared
+        ):
             pieces.append(text[end : match.start()])
             end = match.end()
     left = " ".join(" ".join([*pieces, text[end:]]).split())

@@ -1,6 +1,8 @@
-"""The words of questions, answers and passages, weighed alike wherever texts are compared: the terms of the word index, stemmed.
+"""The words of questions, answers and passages, weighed alike wherever texts are compared: the
+terms of the word index, stemmed.
 
-Chinese is segmented and identifiers count whole and in parts. Identifiers weigh most, function words nothing.
+Chinese is segmented and identifiers count whole and in parts. Identifiers weigh most, function
+words nothing.
 """
 
 from __future__ import annotations
@@ -17,17 +19,35 @@ from rag_platform.text import stop_words as function_words
 from rag_platform.text.scripts import HAN, is_wide
 from rag_platform.text.segmentation import is_identifier
 from rag_platform.text.stop_words import CHINESE_FUNCTION_CHARACTER, CHINESE_FUNCTION_WORDS
-from rag_platform.text.terms import IDENTIFIER_WEIGHT, beginning, is_weak_term, stemmed_terms, stemmed_word, terms
+from rag_platform.text.terms import (
+    IDENTIFIER_WEIGHT,
+    beginning,
+    is_weak_term,
+    stemmed_terms,
+    stemmed_word,
+    terms,
+)
 
 ASKS_NUMBER = re.compile(
-    r"\bhow (?:many|much|long|large|big|often|far|old|high|fast)\b|\b(?:max|min)(?:imum)?\b|\b(?:limit|size|port|version)\b"
+    r"\bhow"
+    r" (?:many|much|long|large|big|often|far|old|high|fast)\b|\b(?:max|min)(?:imum)?\b|\b(?:limit|size|port|version)\b"
     r"|多少|几|多大|多长|多久|多高|上限|最大|最小|端口"
     r"|\bwhen\b|\bwhat (?:year|date|day|time)\b|何时|什么时候|哪一?年|哪天|日期"
 )
-ASKS_MEANING = re.compile(r"\bwhat (?:is|are|does)\b|\bmean(?:ing|s)?\b|什么是|是什么|什么意思|作用|含义|用途")
-MEANS = re.compile(r"\b(?:is|are) (?:an?|the)\b|\bmeans?\b|\brefers? to\b|表示|是指|指的是|是一[种个]|意味着|用于|强制")
-POINTS = re.compile(r"\b(?:see|refer to|read|check(?: out)?)\b[^.!?]{0,30}\]\(|(?:参见|请参阅|参阅|请查看|查看|详见)[^。！？]{0,10}\]\(")
-ASKS_CODE = re.compile(r"\b(?:code|commands?|example|import|syntax|snippet)\b|命令|代码|示例|例子|导入|语法")
+ASKS_MEANING = re.compile(
+    r"\bwhat (?:is|are|does)\b|\bmean(?:ing|s)?\b|什么是|是什么|什么意思|作用|含义|用途"
+)
+MEANS = re.compile(
+    r"\b(?:is|are) (?:an?|the)\b|\bmeans?\b|\brefers?"
+    r" to\b|表示|是指|指的是|是一[种个]|意味着|用于|强制"
+)
+POINTS = re.compile(
+    r"\b(?:see|refer to|read|check(?:"
+    r" out)?)\b[^.!?]{0,30}\]\(|(?:参见|请参阅|参阅|请查看|查看|详见)[^。！？]{0,10}\]\("
+)
+ASKS_CODE = re.compile(
+    r"\b(?:code|commands?|example|import|syntax|snippet)\b|命令|代码|示例|例子|导入|语法"
+)
 DIGIT = re.compile(r"\d|[一二三四五六七八九十百千万两]+[个次年月日号天小时分秒元人名种]")
 NAME_WEIGHT = 2.0
 _COUNTED = re.compile(rf"\d+[{HAN}]|[{HAN}]\d+$")  # 6度, 第3: the number stands there as well
@@ -39,14 +59,18 @@ _LATIN_TOKEN = re.compile(r"(?<![\w.])[A-Za-z][\w.+#-]*[\w+#]")
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word of a question: the terms that a text holds of it, in whole or in part, and how much it counts."""
+    """A word of a question: the terms that a text holds of it, in whole or in part, and how much it
+    counts.
+    """
 
     text: str
     parts: tuple[str, ...]
     weight: float
 
     def held(self, have: Collection[str]) -> float:
-        """The share of the word that stands among the terms of a text, 0 to 1; half of it is a third of its meaning."""
+        """The share of the word that stands among the terms of a text, 0 to 1; half of it is a
+        third of its meaning.
+        """
         if len(self.parts) == 1:
             return 1.0 if self.parts[0] in have else 0.0
         found = sum([part in have for part in self.parts]) / len(self.parts)
@@ -54,14 +78,17 @@ class Word:
 
     def whole(self, have: Collection[str]) -> bool:
         """True when all of the word stands among the terms."""
-        return self.parts[0] in have and (len(self.parts) == 1 or all([part in have for part in self.parts]))
+        return self.parts[0] in have and (
+            len(self.parts) == 1 or all([part in have for part in self.parts])
+        )
 
 
 @lru_cache(maxsize=256)
 def question_words(query: str) -> tuple[Word, ...]:
     """The distinct words of a question that carry meaning; all of its terms when it has no others.
 
-    Chinese is cut by a dictionary and each word compared by its pairs of characters, so that 工作进程 is partly in a text about 进程.
+    Chinese is cut by a dictionary and each word compared by its pairs of characters, so that
+    工作进程 is partly in a text about 进程.
     """
     text = unicodedata.normalize("NFKC", query)
     names = _names(text)
@@ -70,19 +97,31 @@ def question_words(query: str) -> tuple[Word, ...]:
     words: dict[str, Word] = {}
     for term in stemmed_terms(text):
         if not _HAN_RUN.match(term) and not _COUNTED.match(term) and not is_weak_term(term):
-            weight = IDENTIFIER_WEIGHT if is_identifier(term) else NAME_WEIGHT if term in names else 1.0
+            weight = (
+                IDENTIFIER_WEIGHT if is_identifier(term) else NAME_WEIGHT if term in names else 1.0
+            )
             words.setdefault(term, Word(term, (term,), weight * shares.get(term, 1.0)))
     for run in _HAN_RUN.findall(text):
-        cut = [word for word in segmentation.dictionary_terms(run) if len(word) > 1 and word not in CHINESE_FUNCTION_WORDS]
+        cut = [
+            word
+            for word in segmentation.dictionary_terms(run)
+            if len(word) > 1 and word not in CHINESE_FUNCTION_WORDS
+        ]
         for word in dict.fromkeys(cut):
             inside = any(word != other and word in other for other in cut)
             if not inside and len(CHINESE_FUNCTION_CHARACTER.sub("", word)) > 1:
-                words.setdefault(word, Word(word, tuple(word[i : i + 2] for i in range(len(word) - 1)), 1.0))
-    return tuple(words.values()) or tuple(Word(term, (term,), 1.0) for term in dict.fromkeys(stemmed_terms(text)))
+                words.setdefault(
+                    word, Word(word, tuple(word[i : i + 2] for i in range(len(word) - 1)), 1.0)
+                )
+    return tuple(words.values()) or tuple(
+        Word(term, (term,), 1.0) for term in dict.fromkeys(stemmed_terms(text))
+    )
 
 
 def _shares(text: str) -> dict[str, float]:
-    """How much the parts of identifiers count, that are no words of the question themselves: together half of the whole."""
+    """How much the parts of identifiers count, that are no words of the question themselves:
+    together half of the whole.
+    """
     cut = [stemmed_word(word) for word in segmentation.ascii_words(text)]
     found = {part: 0.5 / len(parts) for _, *parts in cut for part in parts}
     return {part: share for part, share in found.items() if (part,) not in cut}
@@ -90,7 +129,9 @@ def _shares(text: str) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The terms of a question's words, found in texts of which only what may hold them is cut into terms."""
+    """The terms of a question's words, found in texts of which only what may hold them is cut into
+    terms.
+    """
 
     terms: frozenset[str]
     pairs: tuple[str, ...]
@@ -107,7 +148,11 @@ class Asked:
             folded = normal.casefold()
             if len(folded) > len(normal):  # ß and the like: positions differ
                 return self.terms.intersection(terms(text))
-            found += [term for term, beginning in self.words if beginning in folded and _stands(term, beginning, normal, folded)]
+            found += [
+                term
+                for term, beginning in self.words
+                if beginning in folded and _stands(term, beginning, normal, folded)
+            ]
         if self.others:
             found += self.others.intersection(terms(text))
         return frozenset(found)
@@ -119,7 +164,9 @@ def asked(query: str) -> Asked:
     parts = frozenset(part for word in question_words(query) for part in word.parts)
     pairs = {part for part in parts if segmentation.is_pair(part)}
     words = {part for part in parts if part.isascii() and _searched(part)}
-    return Asked(parts, tuple(pairs), tuple((word, _searched(word)) for word in words), parts - pairs - words)
+    return Asked(
+        parts, tuple(pairs), tuple((word, _searched(word)) for word in words), parts - pairs - words
+    )
 
 
 def _searched(stem: str) -> str:
@@ -142,7 +189,8 @@ def _stands(term: str, beginning: str, text: str, folded: str) -> bool:
 def coverage(query: str, texts: Sequence[str], among: Sequence[str] = ()) -> float:
     """The share of the question's words, by weight, that stands in the texts; 0 without texts.
 
-    A word weighs the more the fewer of the texts `among` which they were chosen hold it; one that none holds weighs most.
+    A word weighs the more the fewer of the texts `among` which they were chosen hold it; one that
+    none holds weighs most.
     """
     return _best(query, [frozenset().union(*_held(query, texts))], among)
 
@@ -156,7 +204,10 @@ def _best(query: str, texts: Sequence[Collection[str]], among: Sequence[str]) ->
     words = question_words(query)
     weights = rarity(words, _held(query, among))
     total = sum(weights)
-    held = (sum(weight * word.held(have) for word, weight in zip(words, weights, strict=True)) for have in texts)
+    held = (
+        sum(weight * word.held(have) for word, weight in zip(words, weights, strict=True))
+        for have in texts
+    )
     return max(held, default=0.0) / total if total else 0.0
 
 
@@ -166,28 +217,49 @@ def _held(query: str, texts: Sequence[str]) -> list[frozenset[str]]:
 
 @lru_cache(maxsize=256)
 def _held_by(query: str, text: str) -> frozenset[str]:
-    return asked(query).held(text)  # an answer is trusted by the same passages that it was looked for in
+    # an answer is trusted by the same passages that it was looked for in
+    return asked(query).held(text)
 
 
 def names_coverage(query: str, texts: Sequence[str]) -> float:
-    """The share of the question's identifiers and names that stands in texts of any language; one half where it has none."""
+    """The share of the question's identifiers and names that stands in texts of any language; one
+    half where it has none.
+    """
     names = [word for word in question_words(query) if word.weight > 1]
     have = frozenset().union(*_held(query, texts))
-    return sum(word.weight * word.held(have) for word in names) / sum(word.weight for word in names) if names else 0.5
+    return (
+        sum(word.weight * word.held(have) for word in names) / sum(word.weight for word in names)
+        if names
+        else 0.5
+    )
 
 
 def rarity(words: Sequence[Word], texts: Sequence[Collection[str]]) -> list[float]:
-    """The weight of each word: its own times log(1 + (N + 1) / (n + 0.5)), n of N texts holding it whole; its own without texts."""
+    """The weight of each word: its own times log(1 + (N + 1) / (n + 0.5)), n of N texts holding it
+    whole; its own without texts.
+    """
     if not texts:
         return [word.weight for word in words]
     counts = [sum([word.whole(have) for have in texts]) for word in words]
-    return [word.weight * math.log(1 + (len(texts) + 1) / (n + 0.5)) for word, n in zip(words, counts, strict=True)]
+    return [
+        word.weight * math.log(1 + (len(texts) + 1) / (n + 0.5))
+        for word, n in zip(words, counts, strict=True)
+    ]
 
 
 def _names(text: str) -> set[str]:
-    """The terms of proper names: capitals within an English question, every Latin word of a Chinese one."""
+    """The terms of proper names: capitals within an English question, every Latin word of a Chinese
+    one.
+    """
     wide = is_wide(text)
     found = (
-        match for match in _LATIN_TOKEN.finditer(text) if wide or not match[0][1:].islower() or (match[0][0].isupper() and match.start())
+        match
+        for match in _LATIN_TOKEN.finditer(text)
+        if wide or not match[0][1:].islower() or (match[0][0].isupper() and match.start())
     )
-    return {term for match in found if wide or not match[0].islower() for term in stemmed_terms(match[0])}
+    return {
+        term
+        for match in found
+        if wide or not match[0].islower()
+        for term in stemmed_terms(match[0])
+    }

@@ -1,4 +1,5 @@
-"""The terms by which texts are compared: those of the word index, stemmed, and which of them carry meaning.
+"""The terms by which texts are compared: those of the word index, stemmed, and which of them carry
+meaning.
 
 The stems of English words, by Snowball's English stemmer (Porter 2), as the word index stores them.
 """
@@ -12,14 +13,20 @@ from typing import Any
 
 from rag_platform.text import segmentation
 from rag_platform.text.segmentation import is_identifier
-from rag_platform.text.stop_words import CHINESE_FUNCTION_CHARACTER, CHINESE_FUNCTION_WORDS, WEAK_WORDS
+from rag_platform.text.stop_words import (
+    CHINESE_FUNCTION_CHARACTER,
+    CHINESE_FUNCTION_WORDS,
+    WEAK_WORDS,
+)
 
 IDENTIFIER_WEIGHT = 3.0
 _KEPT_CHARS = 2000  # longer texts are not remembered
 
 
 def terms(text: str) -> tuple[str, ...]:
-    """The stemmed terms in order; single Chinese characters are left out, they say too little to tell sentences apart."""
+    """The stemmed terms in order; single Chinese characters are left out, they say too little to
+    tell sentences apart.
+    """
     return _cached_terms(text) if len(text) <= _KEPT_CHARS else stemmed_terms(text)
 
 
@@ -31,8 +38,12 @@ def _cached_terms(text: str) -> tuple[str, ...]:
 def stemmed_terms(text: str) -> tuple[str, ...]:
     """The same for a text that is not seen twice."""
     if text.isascii():
-        return tuple(itertools.chain.from_iterable(map(stemmed_word, segmentation.ascii_words(text))))
-    return tuple([stem(term) for term in segmentation.terms(text) if len(term) > 1 or term.isascii()])
+        return tuple(
+            itertools.chain.from_iterable(map(stemmed_word, segmentation.ascii_words(text)))
+        )
+    return tuple(
+        [stem(term) for term in segmentation.terms(text) if len(term) > 1 or term.isascii()]
+    )
 
 
 @functools.lru_cache(maxsize=8192)
@@ -42,7 +53,9 @@ def stemmed_word(word: str) -> tuple[str, ...]:
 
 
 def is_weak_term(term: str) -> bool:
-    """True for the term of a word that says little, and for a pair of Chinese characters with one in it: it crosses a word boundary."""
+    """True for the term of a word that says little, and for a pair of Chinese characters with one
+    in it: it crosses a word boundary.
+    """
     if term.isascii():
         return term in _weak_stems()
     return term in CHINESE_FUNCTION_WORDS or CHINESE_FUNCTION_CHARACTER.search(term) is not None
@@ -54,7 +67,9 @@ def _weak_stems() -> frozenset[str]:
 
 
 def meaning(text: str) -> set[str]:
-    """The terms of a text that carry meaning; those that say little are left out, so it may be empty."""
+    """The terms of a text that carry meaning; those that say little are left out, so it may be
+    empty.
+    """
     return {term for term in terms(text) if not is_weak_term(term)}
 
 
@@ -73,14 +88,17 @@ def folded(terms: Iterable[str]) -> list[str]:
 
 
 def stemmed(terms: Iterable[str]) -> list[str]:
-    """The stems of lower-case terms, none with white space inside, without accents; what is no English word stays as it is."""
+    """The stems of lower-case terms, none with white space inside, without accents; what is no
+    English word stays as it is.
+    """
     found: list[str] = _analyzer(stems=True).analyze(" ".join(terms))
     return found
 
 
 @functools.lru_cache(maxsize=16_384)
 def stem(term: str) -> str:
-    """The stem of a lower-case word of ASCII letters and apostrophes; identifiers and other terms as they are.
+    """The stem of a lower-case word of ASCII letters and apostrophes; identifiers and other terms
+    as they are.
 
     >>> stem("policies"), stem("company's"), stem("max_retries")
     ('polici', 'compani', 'max_retries')
@@ -104,5 +122,7 @@ def beginning(stem: str) -> str:
 def _analyzer(*, stems: bool) -> Any:
     import tantivy
 
-    builder = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).filter(tantivy.Filter.ascii_fold())
+    builder = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).filter(
+        tantivy.Filter.ascii_fold()
+    )
     return (builder.filter(tantivy.Filter.stemmer("english")) if stems else builder).build()

@@ -1,7 +1,9 @@
-"""The most central sentences of a document: TextRank (Mihalcea and Tarau 2004) over the terms of the word index.
+"""The most central sentences of a document: TextRank (Mihalcea and Tarau 2004) over the terms of
+the word index.
 
-Two sentences are as alike as |common terms| / (log |terms of one| + log |terms of the other|); the rank of a sentence is its PageRank in
-that graph with a damping of 0.85, the jump going more often to sentences near the beginning of the document and of their section.
+Two sentences are as alike as |common terms| / (log |terms of one| + log |terms of the other|); the
+rank of a sentence is its PageRank in that graph with a damping of 0.85, the jump going more often
+to sentences near the beginning of the document and of their section.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ class Sentence:
 
 
 def ranked(sections: Sequence[str]) -> list[Sentence]:
-    """The sentences of the sections in reading order with their ranks, which sum to 1; empty where there is no prose."""
+    """The sentences of the sections in reading order with their ranks, which sum to 1; empty where
+    there is no prose.
+    """
     import numpy as np
 
     found: list[tuple[int, int, str, set[str]]] = []
@@ -46,26 +50,33 @@ def ranked(sections: Sequence[str]) -> list[Sentence]:
             if len(have := meaning(sentence)) >= _MIN_TERMS:
                 found.append((section, within, sentence, have))
                 within += 1
-    if len(found) > MAX_SENTENCES:  # the beginnings of all sections rather than the beginning of the document
+    # the beginnings of all sections rather than the beginning of the document
+    if len(found) > MAX_SENTENCES:
         kept = sorted(range(len(found)), key=lambda i: (found[i][1], i))[:MAX_SENTENCES]
         found = [found[i] for i in sorted(kept)]
     if not found:
         return []
-    column = {term: n for n, term in enumerate(sorted({term for _, _, _, have in found for term in have}))}
+    column = {
+        term: n for n, term in enumerate(sorted({term for _, _, _, have in found for term in have}))
+    }
     holds = np.zeros((len(found), len(column)), dtype=np.float32)
     for row, (_, _, _, have) in enumerate(found):
         holds[row, [column[term] for term in have]] = 1.0
     logs = np.log(holds.sum(axis=1))
     alike = (holds @ holds.T) / (logs[:, None] + logs[None, :])
     np.fill_diagonal(alike, 0.0)
-    jump = np.array([1 / (1 + 0.2 * within) / (1 + 0.05 * section) for section, within, _, _ in found])
+    jump = np.array(
+        [1 / (1 + 0.2 * within) / (1 + 0.05 * section) for section, within, _, _ in found]
+    )
     jump /= jump.sum()
     total = alike.sum(axis=1, keepdims=True)
     move = np.where(total > 0, alike / np.where(total > 0, total, 1.0), jump[None, :])
     rank = jump.copy()
     for _ in range(_ROUNDS):
         rank = (1 - DAMPING) * jump + DAMPING * (rank @ move)
-    return [Sentence(text, section, n, float(rank[n])) for n, (section, _, text, _) in enumerate(found)]
+    return [
+        Sentence(text, section, n, float(rank[n])) for n, (section, _, text, _) in enumerate(found)
+    ]
 
 
 def chosen(sentences: Sequence[Sentence], count: int) -> list[Sentence]:
@@ -88,4 +99,8 @@ def wanted(sentences: Sequence[Sentence], least: int, most: int) -> int:
 
 
 def _is_prose(text: str) -> bool:
-    return len(text) <= _MAX_CHARS and not _NO_PROSE.match(text) and not text.rstrip().endswith((":", "：", "?", "？"))
+    return (
+        len(text) <= _MAX_CHARS
+        and not _NO_PROSE.match(text)
+        and not text.rstrip().endswith((":", "：", "?", "？"))
+    )

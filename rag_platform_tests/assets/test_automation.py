@@ -18,7 +18,13 @@ from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
 from rag_platform.assets.instance import prepare
 from rag_platform.assets.launch import run_job
-from rag_platform.assets.partitions import JOB_TAG, RANGE_END, RANGE_START, document_versions, namespaces
+from rag_platform.assets.partitions import (
+    JOB_TAG,
+    RANGE_END,
+    RANGE_START,
+    document_versions,
+    namespaces,
+)
 from rag_platform.assets.resources import Platform
 from rag_platform.assets.runs import end_orphans
 from rag_platform.config.profiles import INGESTION_STAGES
@@ -43,7 +49,9 @@ def instance(desk: Any) -> Iterator[dg.DagsterInstance]:
 
 
 class Ticks:
-    """Evaluates a sensor as the daemon does: cursor kept, partitions added, requested runs executed when asked."""
+    """Evaluates a sensor as the daemon does: cursor kept, partitions added, requested runs executed
+    when asked.
+    """
 
     def __init__(self, name: str, instance: dg.DagsterInstance) -> None:
         self.sensor = defs.resolve_sensor_def(name)
@@ -52,13 +60,18 @@ class Ticks:
 
     def __call__(self) -> Any:
         with dg.build_sensor_context(
-            instance_ref=self.instance.get_ref(), cursor=self.cursor, repository_def=defs.get_repository_def(),
-            sensor_name=self.sensor.name, resources={"platform": Platform()},
-        ) as context:  # fmt: skip
+            instance_ref=self.instance.get_ref(),
+            cursor=self.cursor,
+            repository_def=defs.get_repository_def(),
+            sensor_name=self.sensor.name,
+            resources={"platform": Platform()},
+        ) as context:
             data = self.sensor.evaluate_tick(context)
         self.cursor = data.cursor
         for request in data.dynamic_partitions_requests or []:
-            self.instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys))
+            self.instance.add_dynamic_partitions(
+                request.partitions_def_name, list(request.partition_keys)
+            )
         return data
 
 
@@ -67,15 +80,19 @@ def execute(instance: dg.DagsterInstance, request: Any, job_name: str) -> Any:
     assert request.job_name in (None, job_name)
     job = defs.resolve_job_def(job_name)
     partition = {"partition_key": request.partition_key} if request.partition_key else {}
-    return job.execute_in_process(instance=instance, tags=dict(request.tags), raise_on_error=False, **partition)
+    return job.execute_in_process(
+        instance=instance, tags=dict(request.tags), raise_on_error=False, **partition
+    )
 
 
 def covered(instance: dg.DagsterInstance, requests: Any) -> list[str]:
     """The partition keys that range requests cover."""
     keys = list(instance.get_dynamic_partitions(document_versions.name or ""))
     return [
-        key for r in requests for key in keys[keys.index(r.tags[RANGE_START]) : keys.index(r.tags[RANGE_END]) + 1]
-    ]  # fmt: skip
+        key
+        for r in requests
+        for key in keys[keys.index(r.tags[RANGE_START]) : keys.index(r.tags[RANGE_END]) + 1]
+    ]
 
 
 def live(desk: Any, namespace: str) -> list[str]:
@@ -83,10 +100,12 @@ def live(desk: Any, namespace: str) -> list[str]:
         return sorted(version.version_id for _, version in ledger.live(namespace))
 
 
-# --- inbox -----------------------------------------------------------------------------------------------------------------
+# --- inbox --------------------------------------------------------------------------------------
 
 
-def test_the_inbox_asks_for_exactly_the_new_versions(desk: Any, instance: dg.DagsterInstance) -> None:
+def test_the_inbox_asks_for_exactly_the_new_versions(
+    desk: Any, instance: dg.DagsterInstance
+) -> None:
     tick, after = Ticks("inbox", instance), Ticks("release_when_quiet", instance)
     assert "nothing changed" in tick().skip_message
 
@@ -104,7 +123,12 @@ def test_the_inbox_asks_for_exactly_the_new_versions(desk: Any, instance: dg.Dag
     assert live(desk, "yard") == sorted(covered(instance, asked.run_requests))
     (release,) = after().run_requests
     assert release.partition_key == "yard" and execute(instance, release, "release").success
-    assert "12 trucks" in desk.call("query", "How many trucks?", "--namespace", "yard", "--mode", "sparse").data["answer_markdown"]
+    assert (
+        "12 trucks"
+        in desk.call("query", "How many trucks?", "--namespace", "yard", "--mode", "sparse").data[
+            "answer_markdown"
+        ]
+    )
     assert not after().run_requests
 
     # a changed file beside an unchanged one: only that
@@ -125,7 +149,9 @@ def test_the_inbox_asks_for_exactly_the_new_versions(desk: Any, instance: dg.Dag
     assert [d["filename"] for d in listed["groups"][0]["documents"]] == ["dock.md"]
 
 
-def test_a_folder_with_a_bad_name_does_not_stop_the_others(desk: Any, instance: dg.DagsterInstance) -> None:
+def test_a_folder_with_a_bad_name_does_not_stop_the_others(
+    desk: Any, instance: dg.DagsterInstance
+) -> None:
     tick = Ticks("inbox", instance)
     for name in ("A folder", "yard"):
         (desk.store.inbox_dir / name).mkdir(parents=True)
@@ -136,13 +162,15 @@ def test_a_folder_with_a_bad_name_does_not_stop_the_others(desk: Any, instance: 
     assert not again.run_requests and "A folder: bad namespace" in again.skip_message
 
 
-# --- release after a run -----------------------------------------------------------------------------------------------------
+# --- release after a run ------------------------------------------------------------------------
 
 
 def ingest_run(desk: Any, instance: dg.DagsterInstance, *keys: str, **tags: str) -> Any:
     """The result of an ingest run from the UI over neighbouring keys."""
     return defs.resolve_job_def("ingest").execute_in_process(
-        instance=instance, tags={RANGE_START: keys[0], RANGE_END: keys[-1], **tags}, raise_on_error=False
+        instance=instance,
+        tags={RANGE_START: keys[0], RANGE_END: keys[-1], **tags},
+        raise_on_error=False,
     )
 
 
@@ -157,7 +185,9 @@ def received(desk: Any, instance: dg.DagsterInstance) -> list[str]:
     return covered(instance, tick().run_requests)
 
 
-def test_the_good_documents_of_a_failed_run_are_released(desk: Any, instance: dg.DagsterInstance, received: list[str]) -> None:
+def test_the_good_documents_of_a_failed_run_are_released(
+    desk: Any, instance: dg.DagsterInstance, received: list[str]
+) -> None:
     after = Ticks("release_when_quiet", instance)
     assert not ingest_run(desk, instance, *received).success
     (request,) = after().run_requests
@@ -165,7 +195,10 @@ def test_the_good_documents_of_a_failed_run_are_released(desk: Any, instance: dg
     assert execute(instance, request, "release").success
     with desk.ledger() as ledger:
         assert [row.state for row in ledger.releases("yard")] == ["published"]
-        assert [(job.kind, job.state) for job in ledger.jobs("yard")] == [("release", "done"), ("ingest", "partly")]
+        assert [(job.kind, job.state) for job in ledger.jobs("yard")] == [
+            ("release", "done"),
+            ("ingest", "partly"),
+        ]
     # the same document fails again: there is nothing to release
     assert not ingest_run(desk, instance, received[1]).success
     assert not after().run_requests and not after().run_requests
@@ -175,17 +208,25 @@ def test_the_good_documents_of_a_failed_run_are_released(desk: Any, instance: dg
 def implicit_job() -> dg.JobDefinition:
     """The job that Dagster itself makes of the ingestion assets."""
     keys = {dg.AssetKey(stage) for stage in INGESTION_STAGES}
-    return defs.get_repository_def().get_job("__ASSET_JOB").get_subset(asset_selection=keys, asset_check_selection=set())
+    return (
+        defs.get_repository_def()
+        .get_job("__ASSET_JOB")
+        .get_subset(asset_selection=keys, asset_check_selection=set())
+    )
 
 
 def backfill(instance: dg.DagsterInstance, *keys: str) -> Any:
     """The result of a run as the UI's backfills launch it: of Dagster's own job over the assets."""
     job = implicit_job()
     assert job.name == "__ASSET_JOB"
-    return job.execute_in_process(instance=instance, tags={RANGE_START: keys[0], RANGE_END: keys[-1]}, raise_on_error=False)
+    return job.execute_in_process(
+        instance=instance, tags={RANGE_START: keys[0], RANGE_END: keys[-1]}, raise_on_error=False
+    )
 
 
-def test_a_backfill_from_the_ui_leads_to_one_release(desk: Any, instance: dg.DagsterInstance) -> None:
+def test_a_backfill_from_the_ui_leads_to_one_release(
+    desk: Any, instance: dg.DagsterInstance
+) -> None:
     folder = desk.store.inbox_dir / "yard"
     folder.mkdir(parents=True)
     for name, text in (("gate", GATE), ("dock", DOCK)):
@@ -204,7 +245,10 @@ def test_a_backfill_from_the_ui_leads_to_one_release(desk: Any, instance: dg.Dag
 
     # the same versions under another config: their outputs change, and nothing else does
     strategy = desk.folder / "config" / "strategies" / "tiny.yaml"
-    strategy.write_text(strategy.read_text(encoding="utf-8").replace("chunk_size: 400", "chunk_size: 300"), encoding="utf-8")
+    strategy.write_text(
+        strategy.read_text(encoding="utf-8").replace("chunk_size: 400", "chunk_size: 300"),
+        encoding="utf-8",
+    )
     assert backfill(instance, keys[0]).success
     assert not after().run_requests  # one version is still as it was
     assert backfill(instance, keys[1]).success
@@ -215,14 +259,17 @@ def test_a_backfill_from_the_ui_leads_to_one_release(desk: Any, instance: dg.Dag
         assert len(ledger.releases("yard")) == 2
 
 
-def test_a_backfill_holds_a_release_back_only_while_it_moves(desk: Any, instance: dg.DagsterInstance, received: list[str]) -> None:
+def test_a_backfill_holds_a_release_back_only_while_it_moves(
+    desk: Any, instance: dg.DagsterInstance, received: list[str]
+) -> None:
     after = Ticks("release_when_quiet", instance)
     assert backfill(instance, received[0]).success
     begun = datetime.now(UTC).timestamp()
     opened = PartitionBackfill("opened", BulkActionStatus.REQUESTED, False, {}, begun)
     instance.add_backfill(opened)
     assert not after().run_requests
-    instance.update_backfill(opened._replace(backfill_timestamp=begun - 601))  # as one whose daemon never goes on with it
+    # as one whose daemon never goes on with it
+    instance.update_backfill(opened._replace(backfill_timestamp=begun - 601))
     assert [request.partition_key for request in after().run_requests] == ["yard"]
     job = implicit_job()
     tags = {RANGE_START: received[0], RANGE_END: received[0], "dagster/backfill": "opened"}
@@ -233,8 +280,11 @@ def test_a_backfill_holds_a_release_back_only_while_it_moves(desk: Any, instance
 @contextmanager
 def running(instance: dg.DagsterInstance, job_name: str, **tags: str) -> Iterator[dg.DagsterRun]:
     """A run that Dagster counts as running; it is over afterwards, if it is not yet."""
-    run = instance.create_run_for_job(implicit_job() if job_name == "__ASSET_JOB" else defs.resolve_job_def(job_name),
-                                      status=dg.DagsterRunStatus.STARTED, tags=tags)  # fmt: skip
+    run = instance.create_run_for_job(
+        implicit_job() if job_name == "__ASSET_JOB" else defs.resolve_job_def(job_name),
+        status=dg.DagsterRunStatus.STARTED,
+        tags=tags,
+    )
     yield run
     left = instance.get_run_by_id(run.run_id)
     assert left is not None
@@ -242,7 +292,9 @@ def running(instance: dg.DagsterInstance, job_name: str, **tags: str) -> Iterato
         instance.report_run_failed(left)
 
 
-def test_runs_that_a_job_started_are_left_to_it(desk: Any, instance: dg.DagsterInstance, received: list[str]) -> None:
+def test_runs_that_a_job_started_are_left_to_it(
+    desk: Any, instance: dg.DagsterInstance, received: list[str]
+) -> None:
     after = Ticks("release_when_quiet", instance)
     with desk.ledger() as ledger:
         job = ledger.add_job("ingest", "yard", {"version_ids": received[:1]})
@@ -253,7 +305,7 @@ def test_runs_that_a_job_started_are_left_to_it(desk: Any, instance: dg.DagsterI
     assert [request.partition_key for request in after().run_requests] == ["yard"]
 
 
-# --- runs that were killed ---------------------------------------------------------------------------------------------------
+# --- runs that were killed ----------------------------------------------------------------------
 
 
 def dead_pid() -> int:
@@ -263,17 +315,32 @@ def dead_pid() -> int:
     return process.pid
 
 
-def test_a_killed_run_frees_its_slot_and_tells_its_job(desk: Any, instance: dg.DagsterInstance) -> None:
+def test_a_killed_run_frees_its_slot_and_tells_its_job(
+    desk: Any, instance: dg.DagsterInstance
+) -> None:
     after = Ticks("release_when_quiet", instance)
-    with desk.ledger() as ledger, running(instance, "__ASSET_JOB") as killed, running(instance, "__ASSET_JOB") as lives:
+    with (
+        desk.ledger() as ledger,
+        running(instance, "__ASSET_JOB") as killed,
+        running(instance, "__ASSET_JOB") as lives,
+    ):
         for run, pid in ((killed, dead_pid()), (lives, os.getpid())):
-            job = ledger.add_job("ingest", "yard", {"run_id": run.run_id}, [JobItem("yard/a.md", "a", "yard.a@1", "continue")])
+            job = ledger.add_job(
+                "ingest",
+                "yard",
+                {"run_id": run.run_id},
+                [JobItem("yard/a.md", "a", "yard.a@1", "continue")],
+            )
             ledger.update_job(job.job_id, state="running", **jobs.of_process(pid))
             instance.add_run_tags(run.run_id, {JOB_TAG: job.job_id})
         after()
         assert [status(instance, run) for run in (killed, lives)] == ["FAILURE", "STARTED"]
         told = {job.args["run_id"]: (job.state, job.reason) for job in ledger.jobs("yard")}
-        assert told[killed.run_id][0] == "failed" and "is gone" in told[killed.run_id][1] and told[lives.run_id][0] == "running"
+        assert (
+            told[killed.run_id][0] == "failed"
+            and "is gone" in told[killed.run_id][1]
+            and told[lives.run_id][0] == "running"
+        )
 
 
 INTERRUPTED = """
@@ -298,15 +365,25 @@ def test_a_run_that_is_terminated_in_dagster_says_so(
     (desk.folder / "interrupted_embedder.py").write_text(INTERRUPTED, encoding="utf-8")
     monkeypatch.syspath_prepend(str(desk.folder))
     strategy = desk.folder / "config" / "strategies" / "tiny.yaml"
-    strategy.write_text(strategy.read_text(encoding="utf-8").replace("hashing", "interrupted_embedder:Interrupted"), encoding="utf-8")
+    strategy.write_text(
+        strategy.read_text(encoding="utf-8").replace("hashing", "interrupted_embedder:Interrupted"),
+        encoding="utf-8",
+    )
     ingest_run(desk, instance, received[0])
     with desk.ledger() as ledger:
         (job,) = ledger.jobs("yard")
-        assert (job.state, job.reason) == ("cancelled", f"cancelled; `rag jobs retry {job.job_id}` does the rest")
-        assert [(item.state, item.code) for item in ledger.job_items(job.job_id)] == [("cancelled", "cancelled")]
+        assert (job.state, job.reason) == (
+            "cancelled",
+            f"cancelled; `rag jobs retry {job.job_id}` does the rest",
+        )
+        assert [(item.state, item.code) for item in ledger.job_items(job.job_id)] == [
+            ("cancelled", "cancelled")
+        ]
 
 
-def test_a_run_that_is_executed_again_has_a_job_of_its_own(desk: Any, instance: dg.DagsterInstance, received: list[str]) -> None:
+def test_a_run_that_is_executed_again_has_a_job_of_its_own(
+    desk: Any, instance: dg.DagsterInstance, received: list[str]
+) -> None:
     """Dagster gives it the tags of the first run, the job's among them, which has ended."""
     after = Ticks("release_when_quiet", instance)
     assert ingest_run(desk, instance, received[0]).success
@@ -317,7 +394,10 @@ def test_a_run_that_is_executed_again_has_a_job_of_its_own(desk: Any, instance: 
             after()
             assert status(instance, run) == "STARTED"
         assert ingest_run(desk, instance, received[0], **{JOB_TAG: first.job_id}).success
-        assert [(job.state, job.job_id == first.job_id) for job in ledger.jobs("yard")] == [("done", False), ("done", True)]
+        assert [(job.state, job.job_id == first.job_id) for job in ledger.jobs("yard")] == [
+            ("done", False),
+            ("done", True),
+        ]
 
 
 def test_a_run_that_died_before_it_began_its_work_frees_its_slot(
@@ -331,27 +411,42 @@ def test_a_run_that_died_before_it_began_its_work_frees_its_slot(
         assert status(instance, run) == "FAILURE"
 
 
-def test_a_run_that_was_made_and_never_started_is_closed_with_its_job(desk: Any, instance: dg.DagsterInstance) -> None:
-    """A job killed between the making of its run and its start; the run of a job that is still at it stays."""
+def test_a_run_that_was_made_and_never_started_is_closed_with_its_job(
+    desk: Any, instance: dg.DagsterInstance
+) -> None:
+    """A job killed between the making of its run and its start; the run of a job that is still at
+    it stays.
+    """
     with desk.ledger() as ledger:
         runs = []
         for state in ("failed", "running"):
             job = ledger.add_job("ingest", "yard", {"version_ids": ["yard.a@1"]})
             ledger.update_job(job.job_id, state=state, **jobs.of_process(os.getpid()))
-            runs.append(instance.create_run_for_job(defs.resolve_job_def("release"), tags={JOB_TAG: job.job_id}))
+            runs.append(
+                instance.create_run_for_job(
+                    defs.resolve_job_def("release"), tags={JOB_TAG: job.job_id}
+                )
+            )
         assert [status(instance, run) for run in runs] == ["NOT_STARTED", "NOT_STARTED"]
         end_orphans(instance, ledger, JobPolicy())
         assert [status(instance, run) for run in runs] == ["FAILURE", "NOT_STARTED"]
 
 
-def test_a_killed_release_is_asked_for_again_and_not_for_ever(desk: Any, instance: dg.DagsterInstance, received: list[str]) -> None:
+def test_a_killed_release_is_asked_for_again_and_not_for_ever(
+    desk: Any, instance: dg.DagsterInstance, received: list[str]
+) -> None:
     after = Ticks("release_when_quiet", instance)
     assert ingest_run(desk, instance, received[0]).success
     keys = []
     for _ in range(4):
         (request,) = after().run_requests
         keys.append(request.run_key)
-        with desk.ledger() as ledger, running(instance, "release", **request.tags, **{"dagster/run_key": request.run_key}) as run:
+        with (
+            desk.ledger() as ledger,
+            running(
+                instance, "release", **request.tags, **{"dagster/run_key": request.run_key}
+            ) as run,
+        ):
             job = ledger.add_job("release", "yard", {"run_id": run.run_id})
             ledger.update_job(job.job_id, state="running", **jobs.of_process(dead_pid()))
             instance.add_run_tags(run.run_id, {JOB_TAG: job.job_id})
@@ -365,12 +460,16 @@ def status(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str:
     return found.status.value
 
 
-# --- the night ---------------------------------------------------------------------------------------------------------------
+# --- the night ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def night(desk: Any, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
-    """Runs what the schedule of the night asks for, its jobs in this process, and gives the result."""
+def night(
+    desk: Any, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], Any]:
+    """Runs what the schedule of the night asks for, its jobs in this process, and gives the
+    result.
+    """
 
     def launch(job: Job, settings: Settings, store: Store) -> Any:
         code = run_job(job.job_id)
@@ -379,23 +478,41 @@ def night(desk: Any, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(jobs, "launch", launch)
 
     def run() -> Any:
-        with dg.build_schedule_context(instance_ref=instance.get_ref(), repository_def=defs.get_repository_def()) as context:
-            (request,) = defs.resolve_schedule_def("nightly").evaluate_tick(context).run_requests or []
-        return defs.resolve_job_def("sync").execute_in_process(instance=instance, tags=dict(request.tags), raise_on_error=False)
+        with dg.build_schedule_context(
+            instance_ref=instance.get_ref(), repository_def=defs.get_repository_def()
+        ) as context:
+            (request,) = (
+                defs.resolve_schedule_def("nightly").evaluate_tick(context).run_requests or []
+            )
+        return defs.resolve_job_def("sync").execute_in_process(
+            instance=instance, tags=dict(request.tags), raise_on_error=False
+        )
 
     return run
 
 
 def worked(desk: Any) -> list[tuple[str, list[str]]]:
-    """(state, source_uris that were processed) of every ingest of the ledger but the first, oldest first."""
+    """(state, source_uris that were processed) of every ingest of the ledger but the first, oldest
+    first.
+    """
     with desk.ledger() as ledger:
         rows = [job for job in reversed(ledger.jobs()) if job.kind == "ingest"][1:]
         return [
-            (job.state, [i.source_uri for i in ledger.job_items(job.job_id) if i.version_id in job.args["version_ids"]]) for job in rows
+            (
+                job.state,
+                [
+                    i.source_uri
+                    for i in ledger.job_items(job.job_id)
+                    if i.version_id in job.args["version_ids"]
+                ],
+            )
+            for job in rows
         ]
 
 
-def test_the_night_syncs_rebuilds_what_is_stale_and_releases(desk: Any, night: Callable[[], Any]) -> None:
+def test_the_night_syncs_rebuilds_what_is_stale_and_releases(
+    desk: Any, night: Callable[[], Any]
+) -> None:
     desk.write(gate=GATE, dock=DOCK)
     desk.call("ingest", desk.docs)
     assert night().success and worked(desk) == [("done", [])]
@@ -404,26 +521,38 @@ def test_the_night_syncs_rebuilds_what_is_stale_and_releases(desk: Any, night: C
     desk.write(ramp="# Ramp\n\nThe ramp carries 8 tons.\n")
     assert night().success
     assert worked(desk)[1:] == [("done", ["docs/dock.md", "docs/ramp.md"])]
-    assert "14 trucks" in desk.call("query", "How many trucks?", "--mode", "sparse").data["answer_markdown"]
+    assert (
+        "14 trucks"
+        in desk.call("query", "How many trucks?", "--mode", "sparse").data["answer_markdown"]
+    )
 
     # another config: every live version is stale
     strategy = desk.folder / "config" / "strategies" / "tiny.yaml"
-    strategy.write_text(strategy.read_text(encoding="utf-8").replace("chunk_size: 400", "chunk_size: 300"), encoding="utf-8")
+    strategy.write_text(
+        strategy.read_text(encoding="utf-8").replace("chunk_size: 400", "chunk_size: 300"),
+        encoding="utf-8",
+    )
     assert night().success
     assert worked(desk)[2:] == [("done", ["docs/dock.md", "docs/gate.md", "docs/ramp.md"])]
 
 
-def test_the_night_retires_what_is_gone_but_not_a_folder_that_is_away(desk: Any, night: Callable[[], Any]) -> None:
+def test_the_night_retires_what_is_gone_but_not_a_folder_that_is_away(
+    desk: Any, night: Callable[[], Any]
+) -> None:
     desk.write(gate=GATE, dock=DOCK)
     desk.call("ingest", desk.docs)
     (desk.docs / "dock.md").unlink()
     assert night().success and len(live(desk, "default")) == 1
-    assert [d["filename"] for d in desk.call("docs", "list").data["groups"][0]["documents"]] == ["gate.md"]
+    assert [d["filename"] for d in desk.call("docs", "list").data["groups"][0]["documents"]] == [
+        "gate.md"
+    ]
     desk.docs.rename(desk.folder / "unplugged")
     assert night().success and len(live(desk, "default")) == 1
 
 
-def test_the_night_goes_on_after_a_source_it_cannot_read(desk: Any, night: Callable[[], Any]) -> None:
+def test_the_night_goes_on_after_a_source_it_cannot_read(
+    desk: Any, night: Callable[[], Any]
+) -> None:
     desk.write(gate=GATE)
     desk.call("ingest", desk.docs)
     with desk.ledger() as ledger:
@@ -431,15 +560,23 @@ def test_the_night_goes_on_after_a_source_it_cannot_read(desk: Any, night: Calla
         ledger.put_source(Source("broken", "docs", "folder", str(desk.docs)))
     desk.write(dock=DOCK)
     result = night()
-    (failure,) = [event.step_failure_data.user_failure_data for event in result.all_events if event.is_step_failure]
+    (failure,) = [
+        event.step_failure_data.user_failure_data
+        for event in result.all_events
+        if event.is_step_failure
+    ]
     assert "broken: [unknown_strategy]" in failure.description
     assert len(live(desk, "default")) == 2
 
 
-def test_a_file_that_is_still_written_waits_for_a_later_tick(desk: Any, instance: dg.DagsterInstance) -> None:
+def test_a_file_that_is_still_written_waits_for_a_later_tick(
+    desk: Any, instance: dg.DagsterInstance
+) -> None:
     settings = desk.folder / "config" / "settings.yaml"
     settled = settings.read_text(encoding="utf-8")
-    settings.write_text(settled.replace("inbox_settle_seconds: 0", "inbox_settle_seconds: 3600"), encoding="utf-8")
+    settings.write_text(
+        settled.replace("inbox_settle_seconds: 0", "inbox_settle_seconds: 3600"), encoding="utf-8"
+    )
     folder = desk.store.inbox_dir / "yard"
     folder.mkdir(parents=True)
     (folder / "gate.md").write_text(GATE, encoding="utf-8")
@@ -456,4 +593,6 @@ def test_the_cursor_holds_no_paths(desk: Any, instance: dg.DagsterInstance) -> N
     (folder / "gate.md").write_text(GATE, encoding="utf-8")
     tick = Ticks("inbox", instance)
     tick()
-    assert list(json.loads(tick.cursor or "{}")) == ["yard"] and str(desk.folder) not in (tick.cursor or "")
+    assert list(json.loads(tick.cursor or "{}")) == ["yard"] and str(desk.folder) not in (
+        tick.cursor or ""
+    )

@@ -1,4 +1,6 @@
-"""What is not public in Dagster is asked for in one module, which has a public way where it is gone or Dagster is another version."""
+"""What is not public in Dagster is asked for in one module, which has a public way where it is gone
+or Dagster is another version.
+"""
 
 import inspect
 import re
@@ -15,7 +17,8 @@ from rag_platform.config.profiles import INGESTION_STAGES
 
 PACKAGE = Path(dagster_private.__file__).parent.parent
 
-# Every Python process that has this on its path imports Dagster so for our adapter, and for nobody else.
+# Every Python process that has this on its path imports Dagster so for our adapter, and for nobody
+# else.
 WITHOUT = """
 import builtins, types
 real = builtins.__import__
@@ -27,10 +30,14 @@ def changed(name, globals=None, locals=None, fromlist=(), level=0):
 builtins.__import__ = changed
 """
 CHANGES = {
-    "a name is gone": """if "DagsterEventBatchMetadata" in (fromlist or ()):
-            raise ImportError("cannot import name 'DagsterEventBatchMetadata'")""",
-    "another version": """if name == "dagster":
-            found = types.SimpleNamespace(**{**vars(found), "__version__": "1.14.0"})""",
+    "a name is gone": (
+        """if "DagsterEventBatchMetadata" in (fromlist or ()):
+            raise ImportError("cannot import name 'DagsterEventBatchMetadata'")"""
+    ),
+    "another version": (
+        """if name == "dagster":
+            found = types.SimpleNamespace(**{**vars(found), "__version__": "1.14.0"})"""
+    ),
 }
 REASONS = {
     "a name is gone": "cannot import name 'DagsterEventBatchMetadata'",
@@ -54,34 +61,51 @@ def test_the_installed_version_is_the_one_that_was_looked_into() -> None:
 
 
 def test_what_the_event_log_overrides_is_there_with_the_same_parameters() -> None:
-    own = {name: value for name, value in vars(OpenSqliteEventLog).items() if inspect.isfunction(value)}
+    own = {
+        name: value for name, value in vars(OpenSqliteEventLog).items() if inspect.isfunction(value)
+    }
     overridden = {name for name in own if hasattr(SqliteEventLogStorage, name)}
     assert overridden == own.keys() - {"_engine", "_store_asset_events"}
     for name in overridden - {"__init__"}:
         theirs = inspect.signature(inspect.unwrap(getattr(SqliteEventLogStorage, name)))
-        assert list(inspect.signature(inspect.unwrap(own[name])).parameters) == list(theirs.parameters), name
+        assert list(inspect.signature(inspect.unwrap(own[name])).parameters) == list(
+            theirs.parameters
+        ), name
 
 
 def materialised() -> dict[str, int]:
     """How many partitions each stage has."""
     with dg.DagsterInstance.get() as instance:
-        return {stage: len(instance.get_materialized_partitions(dg.AssetKey(stage))) for stage in INGESTION_STAGES}
+        return {
+            stage: len(instance.get_materialized_partitions(dg.AssetKey(stage)))
+            for stage in INGESTION_STAGES
+        }
 
 
 @pytest.mark.integration
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::dagster.BetaWarning", "ignore::dagster.PreviewWarning")
-@pytest.mark.parametrize(("change", "home"), [("a name is gone", "new"), ("another version", "of the private way")])
-def test_ingestion_works_the_public_way(desk: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, change: str, home: str) -> None:
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::dagster.BetaWarning", "ignore::dagster.PreviewWarning"
+)
+@pytest.mark.parametrize(
+    ("change", "home"), [("a name is gone", "new"), ("another version", "of the private way")]
+)
+def test_ingestion_works_the_public_way(
+    desk: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, change: str, home: str
+) -> None:
     desk.write(gate=GATE)
     if home != "new":
         assert desk.rag("ingest", desk.docs).exit_code == 0
     (tmp_path / "path").mkdir()
-    (tmp_path / "path" / "sitecustomize.py").write_text(WITHOUT.replace("{change}", CHANGES[change]), encoding="utf-8")
+    (tmp_path / "path" / "sitecustomize.py").write_text(
+        WITHOUT.replace("{change}", CHANGES[change]), encoding="utf-8"
+    )
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'path'}:{PACKAGE.parent}")
     desk.write(dock=DOCK)
     answer = desk.rag("ingest", desk.docs)
     assert answer.exit_code == 0, answer.said
-    assert ("event_log_storage" in (desk.store.dagster_dir / "dagster.yaml").read_text(encoding="utf-8")) == (home != "new")
+    assert (
+        "event_log_storage" in (desk.store.dagster_dir / "dagster.yaml").read_text(encoding="utf-8")
+    ) == (home != "new")
     assert materialised() == dict.fromkeys(INGESTION_STAGES, 2)
     proof = desk.rag("gc", "--prove", "gate.md").data["not_looked_into"]
     assert [REASONS[change] in line for line in proof] == [True] * 4

@@ -11,7 +11,12 @@ import pymupdf
 import pytest
 
 from rag_platform.assets.ingestion import evaluation, specs
-from rag_platform.assets.partitions import RANGE_END, RANGE_START, document_versions, stage_code_versions
+from rag_platform.assets.partitions import (
+    RANGE_END,
+    RANGE_START,
+    document_versions,
+    stage_code_versions,
+)
 from rag_platform.config.profiles import INGESTION_STAGES, stage_profiles
 from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.definitions import defs
@@ -30,23 +35,38 @@ def instance(home: Path) -> Iterator[dg.DagsterInstance]:
 
 
 @pytest.fixture
-def received(shelf: Any, tiny: Any, tmp_path: Path, instance: dg.DagsterInstance) -> Callable[..., list[str]]:
-    """Receives texts by file name into the ledger and adds their partitions; gives the version_ids in order of the names."""
+def received(
+    shelf: Any, tiny: Any, tmp_path: Path, instance: dg.DagsterInstance
+) -> Callable[..., list[str]]:
+    """Receives texts by file name into the ledger and adds their partitions; gives the version_ids
+    in order of the names.
+    """
 
     def take(namespace: str = "default", **texts: str | bytes) -> list[str]:
         folder = tmp_path / "in" / namespace
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
             (folder / f"{name}.md").write_bytes(text if isinstance(text, bytes) else text.encode())
-        parts = {"settings": shelf.settings, "strategy": tiny, "store": shelf.store, "ledger": shelf.ledger}
-        keys = list(receive([folder], namespace, options=ReceiveOptions(source=namespace), **parts).to_process)
+        parts = {
+            "settings": shelf.settings,
+            "strategy": tiny,
+            "store": shelf.store,
+            "ledger": shelf.ledger,
+        }
+        keys = list(
+            receive(
+                [folder], namespace, options=ReceiveOptions(source=namespace), **parts
+            ).to_process
+        )
         instance.add_dynamic_partitions(document_versions.name or "", keys)
         return keys
 
     return take
 
 
-def run(instance: dg.DagsterInstance, first: str, last: str, stages: tuple[str, ...] = INGESTION_STAGES) -> Any:
+def run(
+    instance: dg.DagsterInstance, first: str, last: str, stages: tuple[str, ...] = INGESTION_STAGES
+) -> Any:
     """The result of an ingest run over a range of partitions."""
     return defs.resolve_job_def("ingest").execute_in_process(
         instance=instance,
@@ -65,36 +85,57 @@ def status(instance: dg.DagsterInstance, stage: str, keys: list[str]) -> list[st
 def events(instance: dg.DagsterInstance, stage: str) -> list[dg.AssetMaterialization]:
     """The materialisations of one stage, oldest first."""
     records = instance.fetch_materializations(dg.AssetKey(stage), limit=100).records
-    return [record.asset_materialization for record in reversed(records) if record.asset_materialization]
+    return [
+        record.asset_materialization for record in reversed(records) if record.asset_materialization
+    ]
 
 
 def test_definitions_load() -> None:
     dg.Definitions.validate_loadable(defs)
     graph = defs.resolve_asset_graph()
     names = {key.to_user_string() for key in graph.get_all_asset_keys()}
-    assert names == {*INGESTION_STAGES, "catalog", "lexical_index", "dense_index", "published_release"}
+    assert names == {
+        *INGESTION_STAGES,
+        "catalog",
+        "lexical_index",
+        "dense_index",
+        "published_release",
+    }
     assert {job.name for job in defs.jobs or []} >= {"ingest", "release", "sync"}
     assert {sensor.name for sensor in defs.sensors or []} == {"inbox", "release_when_quiet"}
     assert {schedule.name for schedule in defs.schedules or []} == {"nightly"}
-    upstream = {spec.key.to_user_string(): [dep.asset_key.to_user_string() for dep in spec.deps] for spec in specs()}
+    upstream = {
+        spec.key.to_user_string(): [dep.asset_key.to_user_string() for dep in spec.deps]
+        for spec in specs()
+    }
     assert upstream == {
-        "raw_document": [], "facts": ["raw_document"], "media": ["facts"], "sections": ["media"], "chunks": ["sections"],
-        "views": ["chunks"], "embeddings": ["views"],
-    }  # fmt: skip
+        "raw_document": [],
+        "facts": ["raw_document"],
+        "media": ["facts"],
+        "sections": ["media"],
+        "chunks": ["sections"],
+        "views": ["chunks"],
+        "embeddings": ["views"],
+    }
 
 
 def test_code_versions_change_from_the_changed_stage_on(config_folder: Path) -> None:
     """What a new chunk size makes stale is chunks and all after them, nothing before."""
     before = stage_code_versions(load_settings())
     strategy = config_folder / "strategies" / "tiny.yaml"
-    strategy.write_text(strategy.read_text(encoding="utf-8").replace("chunk_size: 400", "chunk_size: 300"), encoding="utf-8")
+    strategy.write_text(
+        strategy.read_text(encoding="utf-8").replace("chunk_size: 400", "chunk_size: 300"),
+        encoding="utf-8",
+    )
     after = stage_code_versions(load_settings())
     changed = [stage for stage in INGESTION_STAGES if before[stage] != after[stage]]
     assert changed == ["chunks", "views", "embeddings"]
     assert [spec.code_version for spec in specs()] == [after[stage] for stage in INGESTION_STAGES]
 
 
-def test_every_stage_logs_one_event_a_document(instance: dg.DagsterInstance, received: Any, shelf: Any, tiny: Any) -> None:
+def test_every_stage_logs_one_event_a_document(
+    instance: dg.DagsterInstance, received: Any, shelf: Any, tiny: Any
+) -> None:
     keys = received(a="# A\n\nOne.\n", b="# B\n\n二。\n")
     result = run(instance, keys[0], keys[-1])
     assert result.success
@@ -106,20 +147,33 @@ def test_every_stage_logs_one_event_a_document(instance: dg.DagsterInstance, rec
         for key, event in zip(keys, logged, strict=True):
             version = shelf.ledger.version(key)
             assert event.metadata["source_uri"].value == version.source_uri
-            assert event.metadata["profile"].value == profiles[stage] and event.metadata["reused"].value is (stage == "raw_document")
+            assert event.metadata["profile"].value == profiles[stage] and event.metadata[
+                "reused"
+            ].value is (stage == "raw_document")
             assert (shelf.store.home / event.metadata["path"].value).exists()
-            assert (event.tags or {})["dagster/data_version"] == f"{version.file_sha256[:12]}-{profiles[stage]}-r1"
+            assert (event.tags or {})[
+                "dagster/data_version"
+            ] == f"{version.file_sha256[:12]}-{profiles[stage]}-r1"
     (chunks,) = {event.metadata["chunk_count"].value for event in events(instance, "chunks")}
     assert chunks == 1
     assert {d.live_version for d, _ in shelf.ledger.live("default")} == set(keys)
 
     assert run(instance, keys[0], keys[-1]).success
-    assert [event.metadata["reused"].value for event in events(instance, "chunks")] == [False, False, True, True]
+    assert [event.metadata["reused"].value for event in events(instance, "chunks")] == [
+        False,
+        False,
+        True,
+        True,
+    ]
     assert events(instance, "embeddings")[-1].metadata["batch_computed"].value == 0
 
 
-def test_a_retry_of_the_failed_partition_clears_it(instance: dg.DagsterInstance, received: Any, shelf: Any) -> None:
-    """One document's bytes are gone for a while: it alone fails, and running it alone again mends it."""
+def test_a_retry_of_the_failed_partition_clears_it(
+    instance: dg.DagsterInstance, received: Any, shelf: Any
+) -> None:
+    """One document's bytes are gone for a while: it alone fails, and running it alone again mends
+    it.
+    """
     keys = received(a="# A\n\nOne.\n", b="# B\n\nTwo.\n", c="# C\n\nThree.\n")
     raw = shelf.store.raw_path(shelf.ledger.version(keys[1]).file_sha256)
     kept = raw.read_bytes()
@@ -131,7 +185,10 @@ def test_a_retry_of_the_failed_partition_clears_it(instance: dg.DagsterInstance,
     (failure,) = [event for event in result.all_events if event.is_step_failure]
     assert "1 of 3 documents failed" in failure.step_failure_data.user_failure_data.description
     failed = shelf.ledger.version(keys[1])
-    assert (failed.status, failed.code) == ("failed", "raw_missing") and "ingest the file again" in failed.reason
+    assert (failed.status, failed.code) == (
+        "failed",
+        "raw_missing",
+    ) and "ingest the file again" in failed.reason
     assert len(shelf.ledger.live("default")) == 2
 
     raw.write_bytes(kept)
@@ -141,8 +198,12 @@ def test_a_retry_of_the_failed_partition_clears_it(instance: dg.DagsterInstance,
     assert (shelf.ledger.version(keys[1]).status, len(shelf.ledger.live("default"))) == ("ready", 3)
 
 
-def test_a_run_from_the_ui_is_a_job_too(instance: dg.DagsterInstance, received: Any, shelf: Any, elsewhere: Any) -> None:
-    """Found with its documents and figures; one that finds the namespace taken says by whom; what failed is retried like any job's."""
+def test_a_run_from_the_ui_is_a_job_too(
+    instance: dg.DagsterInstance, received: Any, shelf: Any, elsewhere: Any
+) -> None:
+    """Found with its documents and figures; one that finds the namespace taken says by whom; what
+    failed is retried like any job's.
+    """
     keys = received(a="# A\n\nOne.\n", b=b"")
     result = run(instance, keys[0], keys[-1])
     (job,) = shelf.ledger.jobs("default")
@@ -157,41 +218,57 @@ def test_a_run_from_the_ui_is_a_job_too(instance: dg.DagsterInstance, received: 
     assert shelf.ledger.jobs("default")[0].state == "done"
 
 
-def test_bytes_that_changed_on_disk_are_refused(instance: dg.DagsterInstance, received: Any, shelf: Any) -> None:
+def test_bytes_that_changed_on_disk_are_refused(
+    instance: dg.DagsterInstance, received: Any, shelf: Any
+) -> None:
     (key,) = received(a="# A\n\nOne.\n")
     shelf.store.raw_path(shelf.ledger.version(key).file_sha256).write_bytes(b"# A\n\nAnother.\n")
     assert not run(instance, key, key).success
     assert shelf.ledger.version(key).code == "raw_changed" and not shelf.ledger.live("default")
 
 
-def test_a_part_of_the_stages_completes_nothing(instance: dg.DagsterInstance, received: Any, shelf: Any) -> None:
+def test_a_part_of_the_stages_completes_nothing(
+    instance: dg.DagsterInstance, received: Any, shelf: Any
+) -> None:
     keys = received(a="# A\n\nOne.\n")
     assert run(instance, keys[0], keys[0], ("raw_document", "facts")).success
-    assert status(instance, "facts", keys) == ["MATERIALIZED"] and status(instance, "media", keys) == [None]
+    assert status(instance, "facts", keys) == ["MATERIALIZED"] and status(
+        instance, "media", keys
+    ) == [None]
     assert not shelf.ledger.live("default")
     assert run(instance, keys[0], keys[0]).success
     assert [event.metadata["reused"].value for event in events(instance, "facts")] == [False, True]
     assert len(shelf.ledger.live("default")) == 1
 
 
-def test_one_run_may_cover_two_namespaces(instance: dg.DagsterInstance, received: Any, shelf: Any) -> None:
+def test_one_run_may_cover_two_namespaces(
+    instance: dg.DagsterInstance, received: Any, shelf: Any
+) -> None:
     mine, yours = received("mine", a="# A\n\nOne.\n"), received("yours", a="# A\n\nOne.\n")
     assert run(instance, mine[0], yours[0]).success
     assert status(instance, "embeddings", [*mine, *yours]) == ["MATERIALIZED"] * 2
     assert [len(shelf.ledger.live(name)) for name in ("mine", "yours")] == [1, 1]
     # equal bytes elsewhere are another document that computes nothing
-    counted = [(e.metadata["batch_computed"].value, e.metadata["batch_reused"].value) for e in events(instance, "embeddings")]
+    counted = [
+        (e.metadata["batch_computed"].value, e.metadata["batch_reused"].value)
+        for e in events(instance, "embeddings")
+    ]
     assert counted == [(1, 0), (0, 1)]
     assert [event.metadata["reused"].value for event in events(instance, "facts")] == [False, True]
 
 
-def test_a_backfill_over_old_partitions_brings_nothing_old_back(instance: dg.DagsterInstance, received: Any, shelf: Any) -> None:
-    """All partitions are run again, as a backfill does: what was live stays live, what was retired stays retired."""
+def test_a_backfill_over_old_partitions_brings_nothing_old_back(
+    instance: dg.DagsterInstance, received: Any, shelf: Any
+) -> None:
+    """All partitions are run again, as a backfill does: what was live stays live, what was retired
+    stays retired.
+    """
     (first,) = received(a="# A\n\nOne.\n")
     assert run(instance, first, first).success
     (second,) = received(a="# A\n\nTwo.\n")
     assert run(instance, second, second).success
-    (back,) = received(a="# A\n\nOne.\n")  # the first bytes again: their partition stands before the second one's
+    # the first bytes again: their partition stands before the second one's
+    (back,) = received(a="# A\n\nOne.\n")
     assert back == first and run(instance, first, first).success
     (other,) = received(b="# B\n\nGone soon.\n")
     assert run(instance, other, other).success
@@ -202,7 +279,9 @@ def test_a_backfill_over_old_partitions_brings_nothing_old_back(instance: dg.Dag
     assert status(instance, "embeddings", [first, second, other]) == ["MATERIALIZED"] * 3
 
 
-def test_an_older_version_that_failed_does_not_replace_a_newer_one(instance: dg.DagsterInstance, received: Any, shelf: Any) -> None:
+def test_an_older_version_that_failed_does_not_replace_a_newer_one(
+    instance: dg.DagsterInstance, received: Any, shelf: Any
+) -> None:
     (first,) = received(a="# A\n\nOne.\n")
     raw = shelf.store.raw_path(shelf.ledger.version(first).file_sha256)
     kept = raw.read_bytes()
@@ -211,7 +290,10 @@ def test_an_older_version_that_failed_does_not_replace_a_newer_one(instance: dg.
     (second,) = received(a="# A\n\nTwo.\n")
     assert run(instance, second, second).success
     with shelf.ledger._write() as db:  # the clock counts seconds, this test does not take one
-        db.execute("UPDATE versions SET received_at = '2026-01-01T00:00:00Z' WHERE version_id = ?", (first,))
+        db.execute(
+            "UPDATE versions SET received_at = '2026-01-01T00:00:00Z' WHERE version_id = ?",
+            (first,),
+        )
     raw.write_bytes(kept)
     assert run(instance, first, first).success
     assert [version.version_id for _, version in shelf.ledger.live("default")] == [second]
@@ -222,21 +304,35 @@ def test_pages_are_checked_document_by_document(
     shelf: Any, tiny: Any, tmp_path: Path, instance: dg.DagsterInstance, two_pages: Path
 ) -> None:
     (tmp_path / "note.md").write_text("# Note\n\nNo pages here.\n", encoding="utf-8")
-    parts = {"settings": shelf.settings, "strategy": tiny, "store": shelf.store, "ledger": shelf.ledger}
-    keys = list(receive([two_pages, tmp_path / "note.md"], "default", options=ReceiveOptions(), **parts).to_process)
+    parts = {
+        "settings": shelf.settings,
+        "strategy": tiny,
+        "store": shelf.store,
+        "ledger": shelf.ledger,
+    }
+    keys = list(
+        receive(
+            [two_pages, tmp_path / "note.md"], "default", options=ReceiveOptions(), **parts
+        ).to_process
+    )
     instance.add_dynamic_partitions(document_versions.name or "", keys)
     tags = {RANGE_START: keys[0], RANGE_END: keys[-1]}
     assert defs.resolve_job_def("ingest").execute_in_process(instance=instance, tags=tags).success
     key = dg.AssetCheckKey(dg.AssetKey("facts"), "pages_complete")
     records = instance.event_log_storage.get_asset_check_execution_history(key, limit=10)
-    assert [(record.partition, record.status.value) for record in records] == [(keys[0], "SUCCEEDED")]
+    assert [(record.partition, record.status.value) for record in records] == [
+        (keys[0], "SUCCEEDED")
+    ]
     event = records[0].event
     assert event is not None and event.dagster_event is not None
     details = event.dagster_event.asset_check_evaluation_data.metadata["details"].value
     assert str(details).startswith("2 of 2 pages; 1 without text, 0 of these could not be read")
-    key = dg.AssetCheckKey(dg.AssetKey("chunks"), "text_kept")  # for the text, which lost nothing, an event is saved
+    # for the text, which lost nothing, an event is saved
+    key = dg.AssetCheckKey(dg.AssetKey("chunks"), "text_kept")
     records = instance.event_log_storage.get_asset_check_execution_history(key, limit=10)
-    assert [(record.partition, record.status.value) for record in records] == [(keys[0], "SUCCEEDED")]
+    assert [(record.partition, record.status.value) for record in records] == [
+        (keys[0], "SUCCEEDED")
+    ]
     event = records[0].event
     assert event is not None and event.dagster_event is not None
     details = event.dagster_event.asset_check_evaluation_data.metadata["details"].value
@@ -245,7 +341,10 @@ def test_pages_are_checked_document_by_document(
 
 def test_a_lost_document_fails_its_check_and_a_loss_warns(received: Any, shelf: Any) -> None:
     version = shelf.ledger.version(received(note="One.\n")[0])
-    for state, severity in (("warned", dg.AssetCheckSeverity.WARN), ("failed", dg.AssetCheckSeverity.ERROR)):
+    for state, severity in (
+        ("warned", dg.AssetCheckSeverity.WARN),
+        ("failed", dg.AssetCheckSeverity.ERROR),
+    ):
         counts = {"text_kept_state": state, "text_kept_details": "40.0% of 10 words"}
         outcome = StageOutcome("chunks", "p", False, 0.1, "path", "", counts, ())
         (result,) = document_checks(outcome)
@@ -263,7 +362,10 @@ def two_pages(tmp_path: Path) -> Path:
     return tmp_path / "two.pdf"
 
 
-LONG = "# A\n\n" + "\n\n".join(f"Paragraph {number} says that gate {number} opens at noon and closes before night." for number in range(12))
+LONG = "# A\n\n" + "\n\n".join(
+    f"Paragraph {number} says that gate {number} opens at noon and closes before night."
+    for number in range(12)
+)
 
 
 def stability(instance: dg.DagsterInstance) -> list[tuple[str, str, str]]:
@@ -275,7 +377,9 @@ def stability(instance: dg.DagsterInstance) -> list[tuple[str, str, str]]:
         if record.status.value == "PLANNED":
             continue
         evaluation = record.event.dagster_event.asset_check_evaluation_data
-        rows.append((str(record.partition), record.status.value, str(evaluation.metadata["details"].value)))
+        rows.append(
+            (str(record.partition), record.status.value, str(evaluation.metadata["details"].value))
+        )
         assert evaluation.severity == dg.AssetCheckSeverity.WARN
     return sorted(rows)
 
@@ -287,18 +391,31 @@ def test_a_check_warns_when_chunks_move_under_an_unchanged_text(
     assert run(instance, keys[0], keys[-1]).success and stability(instance) == []
     old = stage_profiles(tiny)["chunks"]
     strategy = config_folder / "strategies" / "tiny.yaml"
-    strategy.write_text(strategy.read_text(encoding="utf-8").replace("chunk_size: 400", "chunk_size: 200"), encoding="utf-8")
+    strategy.write_text(
+        strategy.read_text(encoding="utf-8").replace("chunk_size: 400", "chunk_size: 200"),
+        encoding="utf-8",
+    )
     new = stage_profiles(load_strategy(shelf.settings, "tiny"))["chunks"]
     assert run(instance, keys[0], keys[-1]).success  # a warning, not a failure
 
     found = {partition: (result, details) for partition, result, details in stability(instance)}
     (moved, why), (stayed, _) = (found[key] for key in keys)
     assert (len(found), moved, stayed) == (2, "FAILED", "SUCCEEDED")
-    assert "the text is the same; sections stayed" in why and f"under {old}" in why and f"under {new}" in why
-    last = {event.partition: event.metadata["drift"].value for event in events(instance, "chunks")[-2:]}
+    assert (
+        "the text is the same; sections stayed" in why
+        and f"under {old}" in why
+        and f"under {new}" in why
+    )
+    last = {
+        event.partition: event.metadata["drift"].value for event in events(instance, "chunks")[-2:]
+    }
     assert last == dict(zip(keys, ("length", "none"), strict=True))
     recorded = shelf.ledger.version(keys[0]).counts["drift"]
-    assert (recorded["kind"], recorded["against"], recorded["chunks"]) == ("length", keys[0], [old, new])
+    assert (recorded["kind"], recorded["against"], recorded["chunks"]) == (
+        "length",
+        keys[0],
+        [old, new],
+    )
 
     # the same once more has nothing new to say, and a changed text is no drift
     assert run(instance, keys[0], keys[0]).success and len(stability(instance)) == 2
@@ -314,7 +431,12 @@ def test_another_structure_of_the_same_text_is_structure_drift(
     (key,) = received(a="# A\n\nOne.\n\n## B\n\nTwo.\n")
     assert run(instance, key, key).success
     strategy = config_folder / "strategies" / "tiny.yaml"
-    strategy.write_text(strategy.read_text(encoding="utf-8").replace("max_section_level: 2", "max_section_level: 1"), encoding="utf-8")
+    strategy.write_text(
+        strategy.read_text(encoding="utf-8").replace(
+            "max_section_level: 2", "max_section_level: 1"
+        ),
+        encoding="utf-8",
+    )
     assert run(instance, key, key).success
     ((partition, outcome, why),) = stability(instance)
     assert (partition, outcome) == (key, "FAILED") and "sections moved: 2 under" in why

@@ -45,9 +45,14 @@ def left(session: int) -> list[int]:
 
 
 def children(pid: int) -> list[int]:
-    """The two children of a process, first started first; the second may come a moment after the first one's word."""
+    """The two children of a process, first started first; the second may come a moment after the
+    first one's word.
+    """
     until = time.monotonic() + 60
-    while len(found := Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()) < 2:
+    while (
+        len(found := Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split())
+        < 2
+    ):
         assert time.monotonic() < until, found
         time.sleep(0.01)
     return [int(child) for child in found]
@@ -62,10 +67,14 @@ def gone(session: int) -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="the processes of a session are found in /proc")
+@pytest.mark.skipif(
+    not Path("/proc/self/stat").is_file(), reason="the processes of a session are found in /proc"
+)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_no_process_outlives_the_door(number: signal.Signals) -> None:
-    with subprocess.Popen([sys.executable, "-c", SUPERVISOR], stdout=subprocess.PIPE, start_new_session=True) as door:
+    with subprocess.Popen(
+        [sys.executable, "-c", SUPERVISOR], stdout=subprocess.PIPE, start_new_session=True
+    ) as door:
         assert door.stdout is not None and door.stdout.readline() == b"up\n"
         started, keeper = children(door.pid)
         assert len(left(started)) == 2
@@ -77,9 +86,13 @@ def test_no_process_outlives_the_door(number: signal.Signals) -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="the processes of a session are found in /proc")
+@pytest.mark.skipif(
+    not Path("/proc/self/stat").is_file(), reason="the processes of a session are found in /proc"
+)
 def test_no_process_outlives_a_door_that_is_killed() -> None:
-    with subprocess.Popen([sys.executable, "-c", SUPERVISOR], stdout=subprocess.PIPE, start_new_session=True) as door:
+    with subprocess.Popen(
+        [sys.executable, "-c", SUPERVISOR], stdout=subprocess.PIPE, start_new_session=True
+    ) as door:
         assert door.stdout is not None and door.stdout.readline() == b"up\n"
         started, keeper = children(door.pid)
         assert len(left(started)) == 2
@@ -91,14 +104,21 @@ def test_no_process_outlives_a_door_that_is_killed() -> None:
 def test_dagster_is_run_over_a_data_root_once(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instance, "_DEV_LOCK_SECONDS", 0.1)
     monkeypatch.setattr(sys, "argv", ["instance", "dev", "--help"])
-    held = "import sys; from pathlib import Path; from rag_platform.assets.instance import _only_one\n"
+    held = (
+        "import sys; from pathlib import Path; from rag_platform.assets.instance import _only_one\n"
+    )
     held += "with _only_one(Path(sys.argv[1])):\n    print(flush=True); sys.stdin.read()"
     command = [sys.executable, "-c", held, os.environ["DAGSTER_HOME"]]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as first:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    ) as first:
         assert first.stdout is not None and first.stdout.readline() == b"\n"
         with pytest.raises(SystemExit) as refused:
             instance.main()
         said = str(refused.value)
-        assert said.startswith(f"Dagster's daemon is run over {os.environ['DAGSTER_HOME']} by `dagster dev` (process {first.pid}, for ")
+        assert said.startswith(
+            f"Dagster's daemon is run over {os.environ['DAGSTER_HOME']} by `dagster dev` (process"
+            f" {first.pid}, for "
+        )
         assert said.endswith(" s); try again when it has ended")
         first.communicate()

@@ -19,5 +19,6 @@ from rag_platform.assets.partitions import contiguous
     ],
 )
 def test_contiguous_ranges(wanted: set[str], ranges: list[tuple[str, str]]) -> None:
-    # Dagster takes a first and a last key: keys between two wanted ones must never be part of a range.
+    # Dagster takes a first and a last key: keys between two wanted ones must never be part of a
+    # range.
     assert contiguous(["a", "b", "c", "d"], wanted) == ranges

@@ -1,4 +1,6 @@
-"""The release assets: a candidate with a failed check is never published, by Dagster or around it."""
+"""The release assets: a candidate with a failed check is never published, by Dagster or around
+it.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,13 @@ from rag_platform.ir import QueryRequest
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.checks import CHECKS
 from rag_platform.releases.manifest import CheckResult, read_manifest, write_manifest
-from rag_platform.releases.publishing import build_candidate, newest_candidate, publish_candidate, roll_back, unfinished
+from rag_platform.releases.publishing import (
+    build_candidate,
+    newest_candidate,
+    publish_candidate,
+    roll_back,
+    unfinished,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -36,12 +44,19 @@ def instance(home: Path) -> Iterator[dg.DagsterInstance]:
 @pytest.fixture
 def parts(shelf: Any, tiny: Any) -> dict[str, Any]:
     """What building takes."""
-    return {"settings": shelf.settings, "strategy": tiny, "store": shelf.store, "ledger": shelf.ledger}
+    return {
+        "settings": shelf.settings,
+        "strategy": tiny,
+        "store": shelf.store,
+        "ledger": shelf.ledger,
+    }
 
 
 @pytest.fixture
 def take(shelf: Any, parts: dict[str, Any], tmp_path: Path) -> Callable[..., list[str]]:
-    """Brings texts to the end of ingestion, by file name; nothing is released. Gives the version_ids."""
+    """Brings texts to the end of ingestion, by file name; nothing is released. Gives the
+    version_ids.
+    """
 
     def bring(**texts: str) -> list[str]:
         folder = tmp_path / "docs"
@@ -71,7 +86,9 @@ def said(shelf: Any, question: str) -> str:
         library.close()
 
 
-def test_a_release_run_builds_checks_and_publishes(instance: dg.DagsterInstance, take: Any, shelf: Any) -> None:
+def test_a_release_run_builds_checks_and_publishes(
+    instance: dg.DagsterInstance, take: Any, shelf: Any
+) -> None:
     take(gate="# Gate\n\nThe gate opens at 05:30.\n")
     result = run(instance)
     assert result.success and "05:30" in said(shelf, "When does the gate open?")
@@ -80,17 +97,26 @@ def test_a_release_run_builds_checks_and_publishes(instance: dg.DagsterInstance,
     published = releases.current(shelf.store, "default")
     for name in ("catalog", "lexical_index", "dense_index", "published_release"):
         (record,) = instance.fetch_materializations(dg.AssetKey(name), limit=5).records
-        assert (record.partition_key, record.asset_materialization.metadata["release_id"].value) == ("default", published)
+        assert (
+            record.partition_key,
+            record.asset_materialization.metadata["release_id"].value,
+        ) == ("default", published)
     assert [row.state for row in shelf.ledger.releases("default")] == ["published"]
 
     first = published
     take(dock="# Dock\n\nThe dock holds 12 trucks.\n")
     assert run(instance).success
-    manifest = read_manifest(shelf.store.release_dir("default", releases.current(shelf.store, "default")))
-    assert manifest.parent == first and len(manifest.versions) == 2 and manifest.counts["chunks"] == 2
+    manifest = read_manifest(
+        shelf.store.release_dir("default", releases.current(shelf.store, "default"))
+    )
+    assert (
+        manifest.parent == first and len(manifest.versions) == 2 and manifest.counts["chunks"] == 2
+    )
 
 
-def test_a_candidate_that_cannot_prove_a_quote_is_not_published(instance: dg.DagsterInstance, take: Any, shelf: Any) -> None:
+def test_a_candidate_that_cannot_prove_a_quote_is_not_published(
+    instance: dg.DagsterInstance, take: Any, shelf: Any
+) -> None:
     take(gate="# Gate\n\nThe gate opens at 05:30.\n")
     assert run(instance).success
     first = releases.current(shelf.store, "default")
@@ -103,13 +129,25 @@ def test_a_candidate_that_cannot_prove_a_quote_is_not_published(instance: dg.Dag
     assert not result.success
     failed = [e.check_name for e in result.get_asset_check_evaluations() if not e.passed]
     assert failed == ["provenance_proved"]
-    assert not [e for e in result.all_events if e.is_step_success and e.step_key == "published_release"]
+    assert not [
+        e for e in result.all_events if e.is_step_success and e.step_key == "published_release"
+    ]
     assert releases.current(shelf.store, "default") == first
-    assert "05:30" in said(shelf, "When does the gate open?") and "trucks" not in said(shelf, "How many trucks?")
+    assert "05:30" in said(shelf, "When does the gate open?") and "trucks" not in said(
+        shelf, "How many trucks?"
+    )
     rejected = shelf.ledger.releases("default")[0]
-    assert rejected.state == "rejected" and "provenance_proved: 1 chunks not proved" in rejected.reason
+    assert (
+        rejected.state == "rejected" and "provenance_proved: 1 chunks not proved" in rejected.reason
+    )
     with pytest.raises(ReleaseError, match="provenance_proved") as refused:
-        publish_candidate("default", rejected.release_id, settings=shelf.settings, store=shelf.store, ledger=shelf.ledger)
+        publish_candidate(
+            "default",
+            rejected.release_id,
+            settings=shelf.settings,
+            store=shelf.store,
+            ledger=shelf.ledger,
+        )
     assert refused.value.code == "checks_failed"
     assert unfinished("default", shelf.settings, shelf.store, shelf.ledger)
 
@@ -120,7 +158,11 @@ def test_a_candidate_that_cannot_prove_a_quote_is_not_published(instance: dg.Dag
     raw.write_bytes(kept)
     assert run(instance).success
     assert "12 trucks" in said(shelf, "How many trucks?")
-    assert [row.state for row in shelf.ledger.releases("default")] == ["published", "rejected", "retired"]
+    assert [row.state for row in shelf.ledger.releases("default")] == [
+        "published",
+        "rejected",
+        "retired",
+    ]
 
 
 def test_publish_reads_the_verdicts_again(take: Any, shelf: Any, parts: dict[str, Any]) -> None:
@@ -129,7 +171,12 @@ def test_publish_reads_the_verdicts_again(take: Any, shelf: Any, parts: dict[str
     manifest, checks = build_candidate("default", **parts)
     assert all(check.passed for check in checks)
     directory = shelf.store.release_dir("default", manifest.release_id)
-    write_manifest(directory, dataclasses.replace(manifest, checks=(*manifest.checks, CheckResult("gate.mrr", False, "0.41 < 0.60"))))
+    write_manifest(
+        directory,
+        dataclasses.replace(
+            manifest, checks=(*manifest.checks, CheckResult("gate.mrr", False, "0.41 < 0.60"))
+        ),
+    )
     rest = {key: parts[key] for key in ("settings", "store", "ledger")}
     with pytest.raises(ReleaseError, match=r"gate\.mrr: 0\.41 < 0\.60"):
         publish_candidate("default", manifest.release_id, **rest)
@@ -145,8 +192,12 @@ def test_publish_reads_the_verdicts_again(take: Any, shelf: Any, parts: dict[str
     assert releases.current(shelf.store, "default") is None
 
 
-def test_an_older_candidate_is_not_published_by_mistake(take: Any, shelf: Any, parts: dict[str, Any]) -> None:
-    """A candidate that was never published is history once a newer release is: publishing it would silently go back."""
+def test_an_older_candidate_is_not_published_by_mistake(
+    take: Any, shelf: Any, parts: dict[str, Any]
+) -> None:
+    """A candidate that was never published is history once a newer release is: publishing it would
+    silently go back.
+    """
     take(gate="# Gate\n\nThe gate opens at 05:30.\n")
     old, _ = build_candidate("default", **parts)
     new, _ = build_candidate("default", **parts)
@@ -161,7 +212,9 @@ def test_an_older_candidate_is_not_published_by_mistake(take: Any, shelf: Any, p
         newest_candidate("default", shelf.ledger)
 
 
-def test_one_writer_at_a_time(instance: dg.DagsterInstance, take: Any, shelf: Any, elsewhere: Any) -> None:
+def test_one_writer_at_a_time(
+    instance: dg.DagsterInstance, take: Any, shelf: Any, elsewhere: Any
+) -> None:
     take(gate="# Gate\n\nThe gate opens at 05:30.\n")
     with elsewhere(shelf.store.writer("default", "another run")):
         result = run(instance)
@@ -171,8 +224,12 @@ def test_one_writer_at_a_time(instance: dg.DagsterInstance, take: Any, shelf: An
     assert run(instance).success
 
 
-def test_a_pointer_moved_in_a_crash_is_what_counts(take: Any, shelf: Any, parts: dict[str, Any]) -> None:
-    """The pointer moves before the ledger says so; what is read is what the pointer names, and the next publication mends the ledger."""
+def test_a_pointer_moved_in_a_crash_is_what_counts(
+    take: Any, shelf: Any, parts: dict[str, Any]
+) -> None:
+    """The pointer moves before the ledger says so; what is read is what the pointer names, and the
+    next publication mends the ledger.
+    """
     take(gate="# Gate\n\nThe gate opens at 05:30.\n")
     rest = {key: parts[key] for key in ("settings", "store", "ledger")}
     first, _ = build_candidate("default", **parts)

@@ -1,4 +1,6 @@
-"""A change of any part of a strategy makes exactly the assets stale that it touches, as Dagster itself tells; changing it back, none."""
+"""A change of any part of a strategy makes exactly the assets stale that it touches, as Dagster
+itself tells; changing it back, none.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,11 @@ from typing import Any
 import dagster as dg
 import pytest
 import yaml
-from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleCauseCategory, StaleStatus
+from dagster._core.definitions.data_version import (
+    CachingStaleStatusResolver,
+    StaleCauseCategory,
+    StaleStatus,
+)
 from dagster._core.loader import LoadingContextForTest
 
 from rag_platform import definitions
@@ -44,11 +50,15 @@ class Library:
         (self.strategies / f"{name}.yaml").write_text(text, encoding="utf-8")
 
     def stale(self) -> dict[str, list[str]]:
-        """Stale asset to its stale partitions, after the definitions were loaded again as the UI does; every cause is new code."""
+        """Stale asset to its stale partitions, after the definitions were loaded again as the UI
+        does; every cause is new code.
+        """
         for module in (ingestion, release, definitions):
             importlib.reload(module)
         graph = definitions.defs.resolve_asset_graph()
-        resolver = CachingStaleStatusResolver(self.instance, graph, LoadingContextForTest(self.instance))
+        resolver = CachingStaleStatusResolver(
+            self.instance, graph, LoadingContextForTest(self.instance)
+        )
         found: dict[str, list[str]] = {}
         for asset in [*STAGES, *RELEASE]:
             for partition in self.versions if asset in STAGES else self.namespaces:
@@ -56,8 +66,15 @@ class Library:
                 status = resolver.get_status(key, partition)
                 assert status != StaleStatus.MISSING, (asset, partition)
                 causes = resolver.get_stale_root_causes(key, partition)
-                told = [(cause.key.asset_key, cause.key.partition_key, cause.category) for cause in causes]
-                assert told == ([(key, partition, StaleCauseCategory.CODE)] if status == StaleStatus.STALE else [])
+                told = [
+                    (cause.key.asset_key, cause.key.partition_key, cause.category)
+                    for cause in causes
+                ]
+                assert told == (
+                    [(key, partition, StaleCauseCategory.CODE)]
+                    if status == StaleStatus.STALE
+                    else []
+                )
                 if status == StaleStatus.STALE:
                     found.setdefault(asset, []).append(partition)
         return found
@@ -72,8 +89,17 @@ class Library:
         settings = load_settings()
         store = Store(settings.home)
         ledger = Ledger(store.ledger_path)
-        parts = {"settings": settings, "strategy": load_strategy(settings, strategy), "store": store, "ledger": ledger}
-        keys = list(receive([folder], namespace, options=ReceiveOptions(source=namespace), **parts).to_process)
+        parts = {
+            "settings": settings,
+            "strategy": load_strategy(settings, strategy),
+            "store": store,
+            "ledger": ledger,
+        }
+        keys = list(
+            receive(
+                [folder], namespace, options=ReceiveOptions(source=namespace), **parts
+            ).to_process
+        )
         ledger.close()
         self.versions += keys
         self.run(keys, namespace)
@@ -83,8 +109,16 @@ class Library:
         self.instance.add_dynamic_partitions(document_versions.name or "", keys)
         self.instance.add_dynamic_partitions(namespaces.name or "", [namespace])
         tags = {RANGE_START: keys[0], RANGE_END: keys[-1]}
-        assert definitions.defs.resolve_job_def("ingest").execute_in_process(instance=self.instance, tags=tags).success
-        assert definitions.defs.resolve_job_def("release").execute_in_process(instance=self.instance, partition_key=namespace).success
+        assert (
+            definitions.defs.resolve_job_def("ingest")
+            .execute_in_process(instance=self.instance, tags=tags)
+            .success
+        )
+        assert (
+            definitions.defs.resolve_job_def("release")
+            .execute_in_process(instance=self.instance, partition_key=namespace)
+            .success
+        )
 
 
 def write_documents(folder: Path) -> Path:
@@ -117,21 +151,45 @@ CHANGES: dict[str, tuple[dict[str, Any], list[str]]] = {
     # what is changed: (sections of the strategy, the assets that hold something else under it)
     "loading": ({"loading": {"loaders": [*LOADERS[1:], LOADERS[0]]}}, [*after("facts"), *RELEASE]),
     "media": ({"media": {"max_pixels": 1_000_000}}, [*after("media"), *RELEASE]),
-    "media_texts": ({"media_texts": {"ocr_min_pixels": 5_000}}, ["media", *after("views"), *RELEASE]),
+    "media_texts": (
+        {"media_texts": {"ocr_min_pixels": 5_000}},
+        ["media", *after("views"), *RELEASE],
+    ),
     "cleaning": ({"cleaning": {"drop_urls": True}}, [*after("sections"), *RELEASE]),
-    "cleaning of what is canonical": ({"cleaning": {"max_blank_lines": 2}}, [*after("sections"), *RELEASE]),
-    "sectioner": ({"sectioner": {"provider": "markdown_headings", "options": {"max_section_level": 1}}}, [*after("sections"), *RELEASE]),
-    "chunker": ({"chunker": {"provider": "recursive", "options": {"chunk_size": 300}}}, [*after("chunks"), *RELEASE]),
+    "cleaning of what is canonical": (
+        {"cleaning": {"max_blank_lines": 2}},
+        [*after("sections"), *RELEASE],
+    ),
+    "sectioner": (
+        {"sectioner": {"provider": "markdown_headings", "options": {"max_section_level": 1}}},
+        [*after("sections"), *RELEASE],
+    ),
+    "chunker": (
+        {"chunker": {"provider": "recursive", "options": {"chunk_size": 300}}},
+        [*after("chunks"), *RELEASE],
+    ),
     "views": ({"views": {"sparse_template": "{text}\n{headings}"}}, [*after("views"), *RELEASE]),
     "embedding": (
         {"embedding": {"provider": "hashing", "options": {"dim": 128}}},
         ["embeddings", "catalog", "dense_index", "published_release"],
     ),
     "embedding in larger batches": ({"embedding": {"provider": "hashing", "batch_size": 8}}, []),
-    "encoding without vectors": ({"encoding": "sparse_only"}, ["embeddings", "catalog", "dense_index", "published_release"]),
-    "encoding without words": ({"encoding": "dense_only"}, ["catalog", "lexical_index", "published_release"]),
-    "lexical": ({"lexical": {"provider": "tantivy", "options": {"headings_boost": 3.0}}}, ["lexical_index", "published_release"]),
-    "dense": ({"dense": {"provider": "chroma", "options": {"ef_search": 77}}}, ["dense_index", "published_release"]),
+    "encoding without vectors": (
+        {"encoding": "sparse_only"},
+        ["embeddings", "catalog", "dense_index", "published_release"],
+    ),
+    "encoding without words": (
+        {"encoding": "dense_only"},
+        ["catalog", "lexical_index", "published_release"],
+    ),
+    "lexical": (
+        {"lexical": {"provider": "tantivy", "options": {"headings_boost": 3.0}}},
+        ["lexical_index", "published_release"],
+    ),
+    "dense": (
+        {"dense": {"provider": "chroma", "options": {"ef_search": 77}}},
+        ["dense_index", "published_release"],
+    ),
     "what questions alone read": (
         {
             "query": {"rewrite": {"enabled": True}},
@@ -158,17 +216,26 @@ def test_exactly_what_a_change_touches_is_stale(library: Library, what: str) -> 
     finally:
         library.write()
     assert list(stale) == expected
-    assert all(partitions == (library.versions if asset in STAGES else ["default"]) for asset, partitions in stale.items())
+    assert all(
+        partitions == (library.versions if asset in STAGES else ["default"])
+        for asset, partitions in stale.items()
+    )
     assert library.stale() == {}
 
 
 def test_every_section_of_a_strategy_is_changed_above() -> None:
     strategy = load_strategy(load_settings(), load_settings().default_strategy)
-    assert {section for changed, _ in CHANGES.values() for section in changed} == set(type(strategy).model_fields) - {"name"}
+    assert {section for changed, _ in CHANGES.values() for section in changed} == set(
+        type(strategy).model_fields
+    ) - {"name"}
 
 
-def test_with_two_strategies_only_the_plan_tells_them_apart(library: Library, shared_desk: Any) -> None:
-    """An asset has one code version for all partitions; one strategy more, or a change of the other one, shows in all of them."""
+def test_with_two_strategies_only_the_plan_tells_them_apart(
+    library: Library, shared_desk: Any
+) -> None:
+    """An asset has one code version for all partitions; one strategy more, or a change of the other
+    one, shows in all of them.
+    """
     library.write("other", chunker={"provider": "whole_section"})
     assert library.stale() == {}  # a strategy that nobody uses is no change
     library.ingest(write_documents(shared_desk.folder / "second"), "second", "other")

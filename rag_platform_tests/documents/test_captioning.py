@@ -1,4 +1,6 @@
-"""Captions: the contract, routing, context, what is asked once, and what happens when a model fails or lies."""
+"""Captions: the contract, routing, context, what is asked once, and what happens when a model fails
+or lies.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,11 @@ GOOD = {
     "entities": ["rain", "May"],
     "numbers": [{"name": "peak", "value": 80, "unit": "mm", "context": "label of the bar"}],
     "uncertainties": ["the axis has no unit"],
-    "chart": {"title": "Rain", "x_axis": "month", "series": [{"name": "2024", "trend": "up", "peaks": ["May"]}]},
+    "chart": {
+        "title": "Rain",
+        "x_axis": "month",
+        "series": [{"name": "2024", "trend": "up", "peaks": ["May"]}],
+    },
 }
 
 
@@ -63,7 +69,11 @@ def drawn(draw_on: str = "", size: tuple[int, int] = (320, 240), colour: str = "
             pen.rectangle((x, y, x + 70, y + 50), outline="black", width=2)
     if draw_on == "colours":
         picture = Image.effect_mandelbrot(size, (-2, -1, 1, 1), 60).convert("RGB")
-        pixels = [((x * 7 + y) % 256, (x + y * 5) % 256, (x * y) % 256) for y in range(size[1]) for x in range(size[0])]
+        pixels = [
+            ((x * 7 + y) % 256, (x + y * 5) % 256, (x * y) % 256)
+            for y in range(size[1])
+            for x in range(size[0])
+        ]
         picture.putdata(pixels)
     stream = io.BytesIO()
     picture.save(stream, "PNG")
@@ -73,34 +83,58 @@ def drawn(draw_on: str = "", size: tuple[int, int] = (320, 240), colour: str = "
 def images(store: Store, *pictures: bytes, name: str = "figure") -> list[MediaLink]:
     found = [keep(data, store, MediaConfig()) for data in pictures]
     return [
-        MediaLink(f"r{n}", item.asset_id, f"{name}{n}.png", item.mime, item.width, item.height, order=n) for n, item in enumerate(found)
+        MediaLink(
+            f"r{n}", item.asset_id, f"{name}{n}.png", item.mime, item.width, item.height, order=n
+        )
+        for n, item in enumerate(found)
     ]
 
 
-def facts_of(links: list[MediaLink], text: str = "", blocks: tuple[Block, ...] = (), alt: str = "") -> Facts:
-    refs = tuple(MediaRef(link.ref_id, "markdown", link.origin_ref, order=link.order, context_hint=alt) for link in links)
+def facts_of(
+    links: list[MediaLink], text: str = "", blocks: tuple[Block, ...] = (), alt: str = ""
+) -> Facts:
+    refs = tuple(
+        MediaRef(link.ref_id, "markdown", link.origin_ref, order=link.order, context_hint=alt)
+        for link in links
+    )
     return Facts(text, blocks, refs, ParseSummary("markdown", "1", "x", "1", "p", "", len(text)))
 
 
 def config(server: ChatServer, **more: object) -> CaptionConfig:
-    options = {"model": "seeing", "base_url": server.url, "api_key_env": "TEST_KEY", "backoff_ms": 1, "retries": 1, "timeout_ms": 5000}
-    return CaptionConfig.model_validate({"provider": "openai", "options": {**options, **more.pop("options", {})}, **more})  # type: ignore[dict-item]
+    options = {
+        "model": "seeing",
+        "base_url": server.url,
+        "api_key_env": "TEST_KEY",
+        "backoff_ms": 1,
+        "retries": 1,
+        "timeout_ms": 5000,
+    }
+    return CaptionConfig.model_validate(
+        {"provider": "openai", "options": {**options, **more.pop("options", {})}, **more}
+    )  # type: ignore[dict-item]
 
 
-def ask(facts: Facts, links: list[MediaLink], store: Store, chosen: CaptionConfig) -> list[Captioned]:
+def ask(
+    facts: Facts, links: list[MediaLink], store: Store, chosen: CaptionConfig
+) -> list[Captioned]:
     found = captions(facts, links, store, chosen)
     return [found[link.asset_id] for link in links if link.asset_id in found]
 
 
-# --- the contract ------------------------------------------------------------------------------------------------------
+# --- the contract -------------------------------------------------------------------------------
 
 
 def test_a_valid_caption_is_kept_whole_and_becomes_one_line() -> None:
     found = checked("```json\n" + json.dumps(GOOD) + "\n```", "caption.chart_v1-abc")
     assert found["profile_id"] == "caption.chart_v1-abc"
-    assert found["numbers"] == [{"name": "peak", "value": "80", "unit": "mm", "context": "label of the bar"}]
+    assert found["numbers"] == [
+        {"name": "peak", "value": "80", "unit": "mm", "context": "label of the bar"}
+    ]
     assert plain_text(found, "summary") == "Rain rises in spring"
-    line = "Rain rises in spring; The peak is in May; January is dry; rain; peak 80 mm; Rain; month; 2024; up; May"
+    line = (
+        "Rain rises in spring; The peak is in May; January is dry; rain; peak 80 mm; Rain; month;"
+        " 2024; up; May"
+    )
     assert plain_text(found, "full") == line
 
 
@@ -109,7 +143,10 @@ def test_a_valid_caption_is_kept_whole_and_becomes_one_line() -> None:
     [
         ({"uncertainties": None}, "uncertainties"),
         ({"numbers": [{"name": "peak", "value": 80, "unit": "mm"}]}, "numbers.0.context"),
-        ({"numbers": [{"name": "peak", "value": 80, "unit": "mm", "context": " "}]}, "numbers.0.context"),
+        (
+            {"numbers": [{"name": "peak", "value": 80, "unit": "mm", "context": " "}]},
+            "numbers.0.context",
+        ),
         ({"image_type": "painting"}, "image_type"),
         ({"summary": ""}, "summary"),
         ({"key_points": "one"}, "key_points"),
@@ -130,24 +167,41 @@ def test_no_json_is_refused(text: str) -> None:
 
 
 def test_added_fields_become_words_and_their_ids_do_not() -> None:
-    base = {**GOOD, "image_type": "table", "chart": None, "key_points": [], "entities": [], "numbers": []}
+    base = {
+        **GOOD,
+        "image_type": "table",
+        "chart": None,
+        "key_points": [],
+        "entities": [],
+        "numbers": [],
+    }
     table = {"headers": ["端口", "用途"], "rows": [["8080", "网关"], ["", "空"]]}
-    assert plain_text(checked(json.dumps({**base, "table": table}), "caption.table_v1-a"), "full").endswith("端口; 用途; 8080 网关; 空")
+    assert plain_text(
+        checked(json.dumps({**base, "table": table}), "caption.table_v1-a"), "full"
+    ).endswith("端口; 用途; 8080 网关; 空")
     flow = {
         "nodes": [{"id": "n1", "text": "sluice"}, {"id": "n2", "text": "mill"}],
         "edges": [{"from": "n1", "to": "n2", "label": "water"}],
     }
-    assert plain_text(checked(json.dumps({**base, "image_type": "diagram", **flow}), "caption.flow_v1-a"), "full").endswith(
-        "sluice; mill; water"
-    )
+    assert plain_text(
+        checked(json.dumps({**base, "image_type": "diagram", **flow}), "caption.flow_v1-a"), "full"
+    ).endswith("sluice; mill; water")
 
 
 def test_at_most_twelve_key_points_are_kept() -> None:
-    assert len(checked(json.dumps({**GOOD, "key_points": [f"point {n}" for n in range(20)]}), "caption.chart_v1-a")["key_points"]) == 12
+    assert (
+        len(
+            checked(
+                json.dumps({**GOOD, "key_points": [f"point {n}" for n in range(20)]}),
+                "caption.chart_v1-a",
+            )["key_points"]
+        )
+        == 12
+    )
     assert {"image_type", "uncertainties", "numbers"} <= set(schema()["required"])
 
 
-# --- routing -----------------------------------------------------------------------------------------------------------
+# --- routing ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -170,7 +224,14 @@ def test_words_route_in_the_order_alt_name_context(texts: tuple[str, ...], kind:
 
 
 @pytest.mark.parametrize(
-    ("shape", "kind"), [("grid", "table"), ("axes", "chart"), ("boxes", "flowchart"), ("colours", "photo"), ("", "unknown")]
+    ("shape", "kind"),
+    [
+        ("grid", "table"),
+        ("axes", "chart"),
+        ("boxes", "flowchart"),
+        ("colours", "photo"),
+        ("", "unknown"),
+    ],
 )
 def test_the_picture_routes_where_no_word_does(shape: str, kind: str, tmp_path: Path) -> None:
     path = tmp_path / "x.png"
@@ -180,14 +241,20 @@ def test_the_picture_routes_where_no_word_does(shape: str, kind: str, tmp_path: 
 
 def test_the_route_decides_which_prompt_is_sent(store: Store) -> None:
     links = images(store, drawn("grid"), drawn("boxes"))
-    with chat_server(lambda body, number: said(json.dumps({**GOOD, "image_type": "unknown"}))) as server:
+    with chat_server(
+        lambda body, number: said(json.dumps({**GOOD, "image_type": "unknown"}))
+    ) as server:
         found = ask(facts_of(links), links, store, config(server, parallel=1))
         by_alt = ask(facts_of(links[:1], alt="a photo"), links[:1], store, config(server))
-    assert [item.profile_id.rpartition("-")[0] for item in [*found, *by_alt]] == ["caption.table_v1", "caption.flow_v1", "caption.photo_v1"]
+    assert [item.profile_id.rpartition("-")[0] for item in [*found, *by_alt]] == [
+        "caption.table_v1",
+        "caption.flow_v1",
+        "caption.photo_v1",
+    ]
     assert "kv_pairs" in server.requests[0]["messages"][0]["content"]
 
 
-# --- context -----------------------------------------------------------------------------------------------------------
+# --- context ------------------------------------------------------------------------------------
 
 
 def test_local_context_is_the_paragraph_and_its_neighbours() -> None:
@@ -195,14 +262,20 @@ def test_local_context_is_the_paragraph_and_its_neighbours() -> None:
     spans = [(0, 4), (6, 13), (15, 31), (33, 39), (41, 49)]
     blocks = tuple(Block(n, "paragraph", *span) for n, span in enumerate(spans))
     link = MediaLink("r0", "x", "a.png", start=15, end=26, heading_path="A / B")
-    assert local_context(facts_of([], text, blocks), link, 800) == "A / B\nBefore.\n![a](a.png) here\nAfter."
+    assert (
+        local_context(facts_of([], text, blocks), link, 800)
+        == "A / B\nBefore.\n![a](a.png) here\nAfter."
+    )
     assert local_context(facts_of([], text, blocks), link, 10) == "A / B\nBefo"
 
 
 def test_on_a_page_the_nearest_blocks_are_the_context() -> None:
     text = "top\nnear\nfoot\nother"
     boxes = [(0, 3, 1, 10.0), (4, 8, 1, 190.0), (9, 13, 1, 700.0), (14, 19, 2, 200.0)]
-    blocks = tuple(Block(n, "paragraph", a, b, page=page, bbox=(0, y, 10, y + 10)) for n, (a, b, page, y) in enumerate(boxes))
+    blocks = tuple(
+        Block(n, "paragraph", a, b, page=page, bbox=(0, y, 10, y + 10))
+        for n, (a, b, page, y) in enumerate(boxes)
+    )
     facts = facts_of([], text, (*blocks, Block(4, "header", 0, 3, page=1, bbox=(0, 199, 10, 200))))
     link = MediaLink("r0", "x", "pdf:xref=4", page=1, bbox=(0, 205, 100, 300))
     assert local_context(facts, link, 800) == "top\nnear\nfoot"
@@ -212,14 +285,21 @@ def test_on_a_page_the_nearest_blocks_are_the_context() -> None:
 def test_the_scope_decides_what_is_sent_and_is_part_of_the_key(store: Store) -> None:
     links = [MediaLink(**{**_fields(images(store, drawn())[0]), "start": 0, "end": 4})]
     facts = facts_of(links, "The pump runs.", (Block(0, "paragraph", 0, 14),))
-    with chat_server(lambda body, number: said(json.dumps({**GOOD, "image_type": "mixed"}))) as server:
+    with chat_server(
+        lambda body, number: said(json.dumps({**GOOD, "image_type": "mixed"}))
+    ) as server:
         local = ask(facts, links, store, config(server))[0]
         none = ask(facts, links, store, config(server, context_scope="none"))[0]
         ask(facts, links, store, config(server))
         ask(facts, links, store, config(server, lang="zh"))
         ask(facts, links, store, config(server, options={"model": "other"}))
     users = [body["messages"][1]["content"][0]["text"] for body in server.requests]
-    assert [("The pump runs." in user, "Chinese" in user) for user in users] == [(True, False), (False, False), (True, True), (True, False)]
+    assert [("The pump runs." in user, "Chinese" in user) for user in users] == [
+        (True, False),
+        (False, False),
+        (True, True),
+        (True, False),
+    ]
     assert local.context_hash != none.context_hash
 
 
@@ -227,7 +307,7 @@ def _fields(link: MediaLink) -> dict[str, object]:
     return {name: getattr(link, name) for name in MediaLink.__slots__}
 
 
-# --- calls and failures ------------------------------------------------------------------------------------------------
+# --- calls and failures -------------------------------------------------------------------------
 
 
 def test_a_caption_is_asked_once_and_kept_beside_its_image(store: Store) -> None:
@@ -235,7 +315,10 @@ def test_a_caption_is_asked_once_and_kept_beside_its_image(store: Store) -> None
     with chat_server(lambda body, number: said(json.dumps(GOOD))) as server:
         first = ask(facts_of(links), links, store, config(server))
         assert ask(facts_of(links), links, store, config(server)) == first
-        assert ask(facts_of(links), links, store, config(server, inject="summary"))[0].text == "Rain rises in spring"
+        assert (
+            ask(facts_of(links), links, store, config(server, inject="summary"))[0].text
+            == "Rain rises in spring"
+        )
         assert len(server.requests) == 1
     sent = server.requests[0]["messages"][1]["content"][1]["image_url"]["url"]
     assert base64.b64decode(sent.removeprefix("data:image/png;base64,")) == drawn("axes")
@@ -255,7 +338,9 @@ def test_a_caption_is_asked_once_and_kept_beside_its_image(store: Store) -> None
         (said(""), "empty_reply"),
     ],
 )
-def test_a_failure_is_unknown_with_uncertainties_and_is_asked_again_next_time(store: Store, reply: Reply, code: str) -> None:
+def test_a_failure_is_unknown_with_uncertainties_and_is_asked_again_next_time(
+    store: Store, reply: Reply, code: str
+) -> None:
     links = images(store, drawn("axes"))
     with chat_server(lambda body, number: reply) as server:
         found = ask(facts_of(links, alt="rain by month"), links, store, config(server))[0]
@@ -263,7 +348,11 @@ def test_a_failure_is_unknown_with_uncertainties_and_is_asked_again_next_time(st
         ask(facts_of(links, alt="rain by month"), links, store, config(server))
         assert len(server.requests) > before
     caption = json.loads(found.json)
-    assert (caption["image_type"], caption["summary"], caption["uncertainties"]) == ("unknown", "rain by month", [f"no caption: {code}"])
+    assert (caption["image_type"], caption["summary"], caption["uncertainties"]) == (
+        "unknown",
+        "rain by month",
+        [f"no caption: {code}"],
+    )
     assert found.text == ""
     assert f"caption failed ({code})" in found.warnings[0]
 
@@ -277,12 +366,19 @@ def test_one_slow_image_does_not_stop_the_others(store: Store) -> None:
         return said(json.dumps(GOOD))
 
     with chat_server(answer) as server:
-        found = ask(facts_of(links), links, store, config(server, options={"timeout_ms": 1500, "retries": 0}))
+        found = ask(
+            facts_of(links),
+            links,
+            store,
+            config(server, options={"timeout_ms": 1500, "retries": 0}),
+        )
     assert [item.warnings[:1] == () for item in found] == [True, False]
     assert "timeout" in found[1].warnings[0]
 
 
-def test_a_missing_key_is_not_asked_for_fifty_times(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_key_is_not_asked_for_fifty_times(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("TEST_KEY")
     links = images(store, drawn("axes"), drawn("grid"))
     with chat_server(lambda body, number: said("x")) as server:
@@ -296,14 +392,23 @@ def test_only_so_many_images_are_asked_for_and_small_ones_never(store: Store) ->
     with chat_server(lambda body, number: said(json.dumps(GOOD))) as server:
         found = ask(facts_of(links), links, store, config(server, max_images_per_doc=1))
         assert len(server.requests) == 1
-    assert [item.warnings for item in found] == [(), ("not captioned: above media_texts.captions.max_images_per_doc",)]
+    assert [item.warnings for item in found] == [
+        (),
+        ("not captioned: above media_texts.captions.max_images_per_doc",),
+    ]
 
 
-def test_the_second_model_stands_in_for_the_first(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_model_stands_in_for_the_first(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     links = images(store, drawn("axes"))
 
     def answer(body: dict[str, object], number: int) -> Reply:
-        return refused(404, "no such model") if body["model"] == "qwen-vl-max" else said(json.dumps(GOOD))
+        return (
+            refused(404, "no such model")
+            if body["model"] == "qwen-vl-max"
+            else said(json.dumps(GOOD))
+        )
 
     with chat_server(answer) as server:
         options = {"base_url": server.url, "api_key_env": "TEST_KEY", "backoff_ms": 1}
@@ -313,8 +418,10 @@ def test_the_second_model_stands_in_for_the_first(store: Store, monkeypatch: pyt
 
 
 def test_presets_name_the_models_of_their_place() -> None:
-    named = {preset: [options["model"] for _, options in models(CaptionConfig(preset=preset))] for preset in
-             ("abroad", "abroad_batch", "china", "china_batch")}  # fmt: skip
+    named = {
+        preset: [options["model"] for _, options in models(CaptionConfig(preset=preset))]
+        for preset in ("abroad", "abroad_batch", "china", "china_batch")
+    }
     assert named == {
         "abroad": ["gpt-4o", "qwen-vl-max"],
         "abroad_batch": ["gemini-2.5-pro", "qwen-vl-plus"],

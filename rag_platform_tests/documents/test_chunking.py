@@ -22,7 +22,18 @@ from rag_platform.text.graphemes import is_grapheme_boundary
 from rag_platform.text.markdown_blocks import structure
 from rag_platform.text.tokens import estimate_tokens
 
-VERSION = Version("default.d@abc", "default", "d", "files/d.md", "d.md", "0" * 64, 1, "text/markdown", "markdown", "tiny")
+VERSION = Version(
+    "default.d@abc",
+    "default",
+    "d",
+    "files/d.md",
+    "d.md",
+    "0" * 64,
+    1,
+    "text/markdown",
+    "markdown",
+    "tiny",
+)
 SMALL = Recursive(chunk_size=40, chunk_overlap=0)
 
 
@@ -33,11 +44,27 @@ def pieces(text: str, chunker: Recursive | WholeSection = SMALL) -> list[str]:
     return [text[start:end] for start, end in spans]
 
 
-# --- structure ------------------------------------------------------------------------------------------------------------
+# --- structure ----------------------------------------------------------------------------------
 
 
 def test_structure_of_fences_and_tables() -> None:
-    text = "a\n```py\n| x |\n```\n\n| h | i |\n|---|:-:|\n| 1 | 2 |\n| 3 | 4 |\n\n- ~~~\n  b\n  ~~~\n````\nopen"
+    text = (
+        "a\n"
+        "```py\n"
+        "| x |\n"
+        "```\n"
+        "\n"
+        "| h | i |\n"
+        "|---|:-:|\n"
+        "| 1 | 2 |\n"
+        "| 3 | 4 |\n"
+        "\n"
+        "- ~~~\n"
+        "  b\n"
+        "  ~~~\n"
+        "````\n"
+        "open"
+    )
     assert [(run.kind, text[run.start : run.end]) for run in structure(text)] == [
         ("fence", "```py\n| x |\n```\n"),
         ("row", "| h | i |\n|---|:-:|\n| 1 | 2 |\n"),
@@ -48,7 +75,7 @@ def test_structure_of_fences_and_tables() -> None:
     assert structure("inline ``` code ```\n\nx | y\n") == []
 
 
-# --- spans ------------------------------------------------------------------------------------------------------------------
+# --- spans --------------------------------------------------------------------------------------
 
 
 def test_what_fits_is_one_chunk_and_blank_text_none() -> None:
@@ -57,31 +84,56 @@ def test_what_fits_is_one_chunk_and_blank_text_none() -> None:
 
 
 def test_cuts_at_paragraphs_then_lines_then_sentences_then_words() -> None:
-    assert pieces("first paragraph of text\n\nsecond paragraph of text") == ["first paragraph of text", "second paragraph of text"]
-    assert pieces("first line of the text\nsecond line of the text") == ["first line of the text", "second line of the text"]
-    assert pieces("One sentence stands here. Another one follows it") == ["One sentence stands here.", "Another one follows it"]
-    assert pieces("第一句话在这里就结束了，后面还有很多的字。第二句话也在这里结束了，后面还有很多字。") == [
-        "第一句话在这里就结束了，后面还有很多的字。", "第二句话也在这里结束了，后面还有很多字。",
-    ]  # fmt: skip
-    assert pieces("wordsword " * 6) == ["wordsword wordsword wordsword", "wordsword wordsword wordsword"]
+    assert pieces("first paragraph of text\n\nsecond paragraph of text") == [
+        "first paragraph of text",
+        "second paragraph of text",
+    ]
+    assert pieces("first line of the text\nsecond line of the text") == [
+        "first line of the text",
+        "second line of the text",
+    ]
+    assert pieces("One sentence stands here. Another one follows it") == [
+        "One sentence stands here.",
+        "Another one follows it",
+    ]
+    assert pieces(
+        "第一句话在这里就结束了，后面还有很多的字。第二句话也在这里结束了，后面还有很多字。"
+    ) == [
+        "第一句话在这里就结束了，后面还有很多的字。",
+        "第二句话也在这里结束了，后面还有很多字。",
+    ]
+    assert pieces("wordsword " * 6) == [
+        "wordsword wordsword wordsword",
+        "wordsword wordsword wordsword",
+    ]
 
 
 def test_cuts_before_headings_and_never_behind_one() -> None:
     assert pieces("some text above it\n\nmore of it\n### Head\n\ntext below the heading") == [
-        "some text above it\n\nmore of it", "### Head\n\ntext below the heading",
-    ]  # fmt: skip
+        "some text above it\n\nmore of it",
+        "### Head\n\ntext below the heading",
+    ]
 
 
 def test_a_fence_that_fits_is_not_cut() -> None:
     fence = "```\nline one\n\nline two\n```"
-    assert pieces(f"words words words\n\n{fence}\n\nwords words") == ["words words words", f"{fence}\n\nwords words"]
+    assert pieces(f"words words words\n\n{fence}\n\nwords words") == [
+        "words words words",
+        f"{fence}\n\nwords words",
+    ]
 
 
-def test_a_fence_longer_than_the_size_stays_whole_up_to_a_bound_and_is_cut_at_line_ends_beyond() -> None:
+def test_a_fence_longer_than_the_size_stays_whole_up_to_a_bound_and_is_cut_at_line_ends_beyond() -> (
+    None
+):
     lines = [f"code line number {i}" for i in range(400)]
     long = "```\n" + "\n".join(lines[:200]) + "\n```"
     assert 40 < len(long) <= 6400
-    assert pieces(f"words before\n\n{long}\n\nwords behind") == ["words before", long, "words behind"]
+    assert pieces(f"words before\n\n{long}\n\nwords behind") == [
+        "words before",
+        long,
+        "words behind",
+    ]
     found = pieces("```\n" + "\n".join(lines) + "\n```")
     assert len(found) > 100
     assert "\n".join(found).split("\n") == ["```", *lines, "```"]
@@ -98,10 +150,22 @@ def test_overlap_starts_at_a_boundary_and_not_in_code() -> None:
     chunker = Recursive(chunk_size=60, chunk_overlap=20)
     words = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron"
     assert pieces(words, chunker) == [
-        "alpha beta gamma delta epsilon zeta eta theta iota", "zeta eta theta iota kappa lambda mu nu xi omicron",
-    ]  # fmt: skip
-    code = "words words words words\n\n```\na = 1\nb = 2\n```\n\nmore words and more words and more words again"
-    assert [piece.count("```") for piece in pieces(code, Recursive(chunk_size=50, chunk_overlap=20))] == [2, 0]
+        "alpha beta gamma delta epsilon zeta eta theta iota",
+        "zeta eta theta iota kappa lambda mu nu xi omicron",
+    ]
+    code = (
+        "words words words words\n"
+        "\n"
+        "```\n"
+        "a = 1\n"
+        "b = 2\n"
+        "```\n"
+        "\n"
+        "more words and more words and more words again"
+    )
+    assert [
+        piece.count("```") for piece in pieces(code, Recursive(chunk_size=50, chunk_overlap=20))
+    ] == [2, 0]
 
 
 def test_nothing_is_repeated_before_a_heading() -> None:
@@ -176,31 +240,66 @@ def test_spans_cover_everything_in_order(parts: Sequence[str], overlap: int) -> 
     assert not text[max(done, 0) :].strip()
 
 
-# --- chunks -------------------------------------------------------------------------------------------------------------------
+# --- chunks -------------------------------------------------------------------------------------
 
 
-def chunks_of(tmp_path: Path, strategy: Strategy, raw: bytes, links: Sequence[MediaLink] = ()) -> tuple[Facts, list[Chunk]]:
+def chunks_of(
+    tmp_path: Path, strategy: Strategy, raw: bytes, links: Sequence[MediaLink] = ()
+) -> tuple[Facts, list[Chunk]]:
     (tmp_path / "file").write_bytes(raw)
     facts = MarkdownLoader().load(tmp_path / "file", "d.md")
     norm = normalise(facts, links, strategy.cleaning)
-    sections = MarkdownHeadings(min_section_chars=0).sections(norm.text, headings_of(facts, norm), VERSION.doc_id)
+    sections = MarkdownHeadings(min_section_chars=0).sections(
+        norm.text, headings_of(facts, norm), VERSION.doc_id
+    )
     return facts, cut(VERSION, facts, norm, sections, Recursive(), strategy, links)
 
 
 def test_chunks_know_their_bytes_lines_and_headings(tmp_path: Path, tiny: Strategy) -> None:
-    raw = "\ufeff---\r\ntitle: T\r\n---\r\n# 标题 { #a }\r\n\r\n中文 text  \r\nmore\r\n\r\n## Two\r\n\r\nend".encode()
+    raw = (
+        "\ufeff---\r\n"
+        "title: T\r\n"
+        "---\r\n"
+        "# 标题 { #a }\r\n"
+        "\r\n"
+        "中文 text  \r\n"
+        "more\r\n"
+        "\r\n"
+        "## Two\r\n"
+        "\r\n"
+        "end".encode()
+    )
     _, (first, second) = chunks_of(tmp_path, tiny, raw)
     assert first.chunk_text == "# 标题 { #a }\n\n中文 text\nmore"
-    assert raw[first.byte_start : first.byte_end].decode() == "# 标题 { #a }\r\n\r\n中文 text  \r\nmore"
-    assert (first.line_start, first.line_end, first.section_path, first.lang) == (4, 7, "标题", "zh")
-    assert (second.line_start, second.line_end, second.section_path, second.h1_title, second.h2_title) == (
+    assert (
+        raw[first.byte_start : first.byte_end].decode()
+        == "# 标题 { #a }\r\n\r\n中文 text  \r\nmore"
+    )
+    assert (first.line_start, first.line_end, first.section_path, first.lang) == (
+        4,
+        7,
+        "标题",
+        "zh",
+    )
+    assert (
+        second.line_start,
+        second.line_end,
+        second.section_path,
+        second.h1_title,
+        second.h2_title,
+    ) == (
         9,
         11,
         "标题 / Two",
         "标题",
         "Two",
     )
-    assert (second.chunk_index, second.text_len, second.too_short, second.page_start) == (1, 11, True, None)
+    assert (second.chunk_index, second.text_len, second.too_short, second.page_start) == (
+        1,
+        11,
+        True,
+        None,
+    )
     assert raw[second.byte_start : second.byte_end] == b"## Two\r\n\r\nend"
 
 
@@ -208,16 +307,24 @@ def test_bytes_of_gbk_and_of_damaged_utf8(tmp_path: Path, tiny: Strategy) -> Non
     raw = "# 标题\n\n这是一个用于测试编码的段落，包含中文标点。\n".encode("gbk")
     _, (chunk,) = chunks_of(tmp_path, tiny, raw)
     assert raw[chunk.byte_start : chunk.byte_end].decode("gbk") == chunk.chunk_text
-    raw = "# 标题\n\n坏 ".encode() + b"\xff\xf0\x9f (" + " 好\n\n## 二\n\n".encode() + b"\xe4\xb8 end"
+    raw = (
+        "# 标题\n\n坏 ".encode() + b"\xff\xf0\x9f (" + " 好\n\n## 二\n\n".encode() + b"\xe4\xb8 end"
+    )
     facts, (one, two) = chunks_of(tmp_path, tiny, raw)
     assert facts.summary.lossy
-    assert raw[one.byte_start : one.byte_end].decode("utf-8", "replace") == one.chunk_text == "# 标题\n\n坏 \ufffd\ufffd ( 好"
+    assert (
+        raw[one.byte_start : one.byte_end].decode("utf-8", "replace")
+        == one.chunk_text
+        == "# 标题\n\n坏 \ufffd\ufffd ( 好"
+    )
     assert raw[two.byte_start : two.byte_end] == "## 二\n\n".encode() + b"\xe4\xb8 end"
 
 
 def test_ids_depend_on_content_not_on_position(tmp_path: Path, tiny: Strategy) -> None:
     _, before = chunks_of(tmp_path, tiny, b"# A\n\ntext of a\n\n## B\n\ntext of b\n")
-    _, after = chunks_of(tmp_path, tiny, b"# A\n\ntext of a\n\n## New\n\nnew text\n\n## B\r\n\r\ntext of b  \n")
+    _, after = chunks_of(
+        tmp_path, tiny, b"# A\n\ntext of a\n\n## New\n\nnew text\n\n## B\r\n\r\ntext of b  \n"
+    )
     assert {chunk.chunk_id for chunk in before} < {chunk.chunk_id for chunk in after}
     assert chunk_hash(before) != chunk_hash(after)
     assert all(chunk.chunk_id.startswith("chk_") and len(chunk.chunk_id) == 24 for chunk in after)
@@ -243,11 +350,38 @@ def paged(texts: Sequence[tuple[str, int, float]]) -> tuple[Facts, list[Chunk]]:
     blocks, chunks, place = [], [], 0
     for number, (text, page, top) in enumerate(texts):
         end = place + len(text)
-        blocks.append(Block(number, "paragraph", place, end, page=page, bbox=(0, top, 100, top + 20)))
-        chunks.append(Chunk(f"c{number}", "s", "d", "v", number, text, "", place, end, place, end, "p", page_start=page, page_end=page))
+        blocks.append(
+            Block(number, "paragraph", place, end, page=page, bbox=(0, top, 100, top + 20))
+        )
+        chunks.append(
+            Chunk(
+                f"c{number}",
+                "s",
+                "d",
+                "v",
+                number,
+                text,
+                "",
+                place,
+                end,
+                place,
+                end,
+                "p",
+                page_start=page,
+                page_end=page,
+            )
+        )
         place = end + 2
     body = "\n\n".join(text for text, _, _ in texts)
-    return Facts(body, tuple(blocks), (), ParseSummary("pdf", "1", "e", "1", "p", "", len(body), pages_without_text=(4,))), chunks
+    return (
+        Facts(
+            body,
+            tuple(blocks),
+            (),
+            ParseSummary("pdf", "1", "e", "1", "p", "", len(body), pages_without_text=(4,)),
+        ),
+        chunks,
+    )
 
 
 def test_images_of_a_page_go_to_the_nearest_text() -> None:
@@ -258,19 +392,38 @@ def test_images_of_a_page_go_to_the_nearest_text() -> None:
         MediaLink("c", "C", "", page=3, order=2),
         MediaLink("d", "", "", page=1, order=3, reason="broken"),
     ]
-    assert [chunk.asset_ids for chunk in attached_images(chunks, links, facts.blocks)] == [("B",), ("A",), ("C",)]
+    assert [chunk.asset_ids for chunk in attached_images(chunks, links, facts.blocks)] == [
+        ("B",),
+        ("A",),
+        ("C",),
+    ]
 
 
 def test_a_page_without_text_becomes_a_chunk_of_its_picture(tiny: Strategy) -> None:
     facts, _ = paged([("words of page one", 1, 100), ("words of page five", 5, 100)])
-    links = [MediaLink("a", "A", "", page=4, width=9, height=9), MediaLink("b", "B", "", page=4, width=90, height=90, order=1)]
+    links = [
+        MediaLink("a", "A", "", page=4, width=9, height=9),
+        MediaLink("b", "B", "", page=4, width=90, height=90, order=1),
+    ]
     norm = normalise(facts, links, tiny.cleaning)
     sections = MarkdownHeadings().sections(norm.text, [], "d")
     text, picture = cut(VERSION, facts, norm, sections, Recursive(), tiny, links)
     assert (text.page_start, text.page_end, text.byte_start, text.asset_ids) == (1, 5, None, ())
-    assert (picture.chunk_text, picture.media_type, picture.asset_ids, picture.page_start, picture.section_id) == (
-        "", "image", ("B", "A"), 4, sections[0].section_id,
-    )  # fmt: skip
+    assert (
+        picture.chunk_text,
+        picture.media_type,
+        picture.asset_ids,
+        picture.page_start,
+        picture.section_id,
+    ) == (
+        "",
+        "image",
+        ("B", "A"),
+        4,
+        sections[0].section_id,
+    )
     only = Facts("", (), (), facts.summary)
-    (alone,) = cut(VERSION, only, normalise(only, links, tiny.cleaning), [], Recursive(), tiny, links)
+    (alone,) = cut(
+        VERSION, only, normalise(only, links, tiny.cleaning), [], Recursive(), tiny, links
+    )
     assert (alone.section_path, alone.asset_ids) == ("__preamble__", ("B", "A"))

@@ -10,17 +10,35 @@ from hypothesis import strategies as st
 
 from rag_platform.config.settings import CleaningConfig, NoiseRule
 from rag_platform.ir import Block, Edit, Facts, MediaLink, ParseSummary
-from rag_platform.normalisation.edits import INVISIBLE, apply_edits, canonical, fingerprint_text, normalise, target_edit
+from rag_platform.normalisation.edits import (
+    INVISIBLE,
+    apply_edits,
+    canonical,
+    fingerprint_text,
+    normalise,
+    target_edit,
+)
 
 CLEANING = CleaningConfig()
 MIXED = st.text(
-    alphabet=st.sampled_from(list("ab \t\n\r\u00a0\u200b\u200d\ufeff\x00\x0c\u0301e中文，。ﬁＡ①\u1100\u1161👩💻\u0085\u2028")), max_size=60
+    alphabet=st.sampled_from(
+        list(
+            "ab \t\n"
+            "\r\u00a0\u200b\u200d\ufeff\x00\x0c\u0301e中文，。ﬁＡ①\u1100\u1161👩💻\u0085\u2028"
+        )
+    ),
+    max_size=60,
 )
 
 
 def facts_of(text: str, *blocks: Block) -> Facts:
     blocks = blocks or (Block(0, "paragraph", 0, len(text)),)
-    return Facts(text, blocks, (), ParseSummary("t", "1", "e", "1", "p", hashlib.sha256(text.encode()).hexdigest(), len(text)))
+    return Facts(
+        text,
+        blocks,
+        (),
+        ParseSummary("t", "1", "e", "1", "p", hashlib.sha256(text.encode()).hexdigest(), len(text)),
+    )
 
 
 def cleaned(text: str, *blocks: Block, links: tuple[MediaLink, ...] = ()) -> str:
@@ -56,7 +74,9 @@ def test_canonical_is_idempotent(text: str) -> None:
 
 
 def test_invisible_holds_every_control_and_format_character_this_python_knows() -> None:
-    known = {chr(i) for i in range(sys.maxunicode + 1) if unicodedata.category(chr(i)) in ("Cc", "Cf")} - {"\n", "\t"}
+    known = {
+        chr(i) for i in range(sys.maxunicode + 1) if unicodedata.category(chr(i)) in ("Cc", "Cf")
+    } - {"\n", "\t"}
     assert {char for char in known if not INVISIBLE.match(char)} == set()
 
 
@@ -91,9 +111,12 @@ def test_code_keeps_everything_but_carriage_returns_and_nul() -> None:
 def test_front_matter_and_page_headers_are_removed() -> None:
     text = "---\na: b\n---\n# H\n\npage head\n\nbody\n\n7"
     blocks = (
-        Block(0, "front_matter", 0, 12), Block(1, "heading", 13, 16, level=1), Block(2, "header", 18, 27, page=1, repeated=True),
-        Block(3, "paragraph", 29, 33, page=1), Block(4, "footer", 35, 36, page=1, repeated=True),
-    )  # fmt: skip
+        Block(0, "front_matter", 0, 12),
+        Block(1, "heading", 13, 16, level=1),
+        Block(2, "header", 18, 27, page=1, repeated=True),
+        Block(3, "paragraph", 29, 33, page=1),
+        Block(4, "footer", 35, 36, page=1, repeated=True),
+    )
     assert cleaned(text, *blocks) == "\n# H\n\nbody\n\n"
     kept = normalise(facts_of(text, *blocks), (), CleaningConfig(drop_page_headers=False))
     assert kept.text == "\n# H\n\npage head\n\nbody\n\n7"
@@ -132,7 +155,12 @@ def test_image_targets_become_assets(construct: str, expected: str) -> None:
 
 
 def test_an_image_that_was_not_found_keeps_its_target() -> None:
-    assert cleaned("![a](b.png)", links=(MediaLink("r", "", "b.png", start=0, end=11, reason="missing"),)) == "![a](b.png)"
+    assert (
+        cleaned(
+            "![a](b.png)", links=(MediaLink("r", "", "b.png", start=0, end=11, reason="missing"),)
+        )
+        == "![a](b.png)"
+    )
 
 
 def test_maps_of_literal_edits() -> None:
@@ -150,7 +178,18 @@ def test_maps_of_literal_edits() -> None:
 
 
 NOISY = st.lists(
-    st.sampled_from([*"ab \n\r中，", "https://a.b/c", "[w](https://a.b)", "x@y.zz", "Page 1 of 9", "![i](p.png)", "\u200b", "  "]),
+    st.sampled_from(
+        [
+            *"ab \n\r中，",
+            "https://a.b/c",
+            "[w](https://a.b)",
+            "x@y.zz",
+            "Page 1 of 9",
+            "![i](p.png)",
+            "\u200b",
+            "  ",
+        ]
+    ),
     max_size=30,
 ).map("".join)
 RULES = CleaningConfig(
@@ -171,19 +210,27 @@ RULES = CleaningConfig(
     st.sampled_from(["code", "header", "paragraph", "front_matter"]),
     st.sampled_from([CLEANING, RULES]),
 )
-def test_offsets_map_there_and_back(text: str, first: int, second: int, kind: str, rules: CleaningConfig) -> None:
+def test_offsets_map_there_and_back(
+    text: str, first: int, second: int, kind: str, rules: CleaningConfig
+) -> None:
     low, high = sorted((min(first, len(text)), min(second, len(text))))
     spans = [("paragraph", 0, low), (kind, low, high), ("paragraph", high, len(text))]
     blocks = [Block(i, name, a, b, page=1) for i, (name, a, b) in enumerate(spans) if a < b]
     norm = normalise(facts_of(text, *blocks), (), rules)
     assert all(a.end <= b.start for a, b in zip(norm.edits, norm.edits[1:], strict=False))
     assert apply_edits(text, norm.edits) == norm
-    replaced = {i for a, b in zip(norm.norm_starts, norm.norm_ends, strict=True) for i in range(a, b)}
+    replaced = {
+        i for a, b in zip(norm.norm_starts, norm.norm_ends, strict=True) for i in range(a, b)
+    }
     for offset in range(len(norm.text)):
         back = norm.to_facts(offset)
         if offset not in replaced:
             assert text[back] == norm.text[offset]
             assert norm.to_norm(back) == offset
         start, end = norm.span_to_facts(offset, len(norm.text))
-        inside = [Edit(e.start - start, e.end - start, e.replacement, "") for e in norm.edits if start <= e.start and e.end <= end]
+        inside = [
+            Edit(e.start - start, e.end - start, e.replacement, "")
+            for e in norm.edits
+            if start <= e.start and e.end <= end
+        ]
         assert apply_edits(text[start:end], inside).text == norm.text[norm.to_norm(start) :]

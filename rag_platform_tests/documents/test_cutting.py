@@ -1,4 +1,6 @@
-"""What every chunker and sectioner must do, run over the whole registry: a new entry is tested by being registered."""
+"""What every chunker and sectioner must do, run over the whole registry: a new entry is tested by
+being registered.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,18 @@ from rag_platform.text.graphemes import is_grapheme_boundary
 from rag_platform.text.markdown_blocks import Guarded, structure
 
 HASHING = {"embedder": "hashing"}
-# Small sizes, so that short texts are cut often; the longest span without a fence or a row in characters.
+# Small sizes, so that short texts are cut often; the longest span without a fence or a row in
+# characters.
 CHUNKERS: dict[str, tuple[dict[str, Any], int]] = {
     "recursive": ({"chunk_size": 60, "chunk_overlap": 20}, 60),
     "whole_section": ({"max_chars": 60, "chunk_overlap": 20}, 60),
     "token": ({"chunk_size": 24, "chunk_overlap": 8, **HASHING}, 24 * 13),
     "sentence_window": ({"chunk_size": 60, "overlap_sentences": 1}, 60),
     "semantic": ({"chunk_size": 60, "min_chars": 20, **HASHING}, 60),
-    "parent_child": ({"parent": {"chunk_size": 120}, "child": {"chunk_size": 50, "chunk_overlap": 10}}, 50),
+    "parent_child": (
+        {"parent": {"chunk_size": 120}, "child": {"chunk_size": 50, "chunk_overlap": 10}},
+        50,
+    ),
     "qa": ({"max_chars": 80, "chunk_size": 60, "chunk_overlap": 20}, 80),
 }
 SECTIONERS: dict[str, dict[str, Any]] = {
@@ -37,10 +43,32 @@ SECTIONERS: dict[str, dict[str, Any]] = {
 FENCE = "```py\n" + "value = 1\n" * 30 + "```\n"
 ROWS = "| a | b |\n|---|---|\n" + "".join(f"| {i} | {'cell ' * 30}|\n" for i in range(4))
 PARTS = [
-    "word ", "Some sentence ends. ", "中文句子在这里。", "第一条 甲方应当付款。\n", "\n", "\n\n", "```\n", "| a | b |\n",
-    "|---|---|\n", "| 1 | 2 |\n", "# H\n", "## What is it?\n", "Q: why?\n", "A: because.\n", "问：为什么？\n答：因为。\n",
-    "\U0001f469\u200d\U0001f4bb", "e\u0301", "x" * 70, "  ", "- item\n", "1. ", "> quote\n", "~~~\n", FENCE, ROWS,
-]  # fmt: skip
+    "word ",
+    "Some sentence ends. ",
+    "中文句子在这里。",
+    "第一条 甲方应当付款。\n",
+    "\n",
+    "\n\n",
+    "```\n",
+    "| a | b |\n",
+    "|---|---|\n",
+    "| 1 | 2 |\n",
+    "# H\n",
+    "## What is it?\n",
+    "Q: why?\n",
+    "A: because.\n",
+    "问：为什么？\n答：因为。\n",
+    "\U0001f469\u200d\U0001f4bb",
+    "e\u0301",
+    "x" * 70,
+    "  ",
+    "- item\n",
+    "1. ",
+    "> quote\n",
+    "~~~\n",
+    FENCE,
+    ROWS,
+]
 TEXTS = st.lists(st.sampled_from(PARTS), max_size=40).map("".join)
 
 
@@ -110,7 +138,11 @@ def test_a_large_text_is_cut_in_time_that_grows_with_it(named: tuple[Chunker, in
 
 def test_a_fence_beyond_the_bound_is_cut_at_line_ends(named: tuple[Chunker, int]) -> None:
     chunker, _ = named
-    text = "words\n\n```\n" + "".join(f"line number {i:04} of the code\n" for i in range(400)) + "```\n"
+    text = (
+        "words\n\n```\n"
+        + "".join(f"line number {i:04} of the code\n" for i in range(400))
+        + "```\n"
+    )
     spans = chunker.spans(text)
     assert len(spans) > 5
     assert all(text[end : end + 1] in ("\n", "") for _, end in spans)
@@ -121,7 +153,7 @@ def test_every_chunker_and_sectioner_of_the_registry_is_here() -> None:
     assert set(SECTIONERS) == set(PROVIDERS["sectioner"])
 
 
-# --- sectioners ---------------------------------------------------------------------------------------------------------------
+# --- sectioners ---------------------------------------------------------------------------------
 
 
 def headings(text: str) -> list[Heading]:
@@ -146,12 +178,23 @@ def test_sections_cover_the_text_in_order_under_ids_of_their_own(name: str, text
 
 def test_blank_text_has_no_section_and_the_document_is_part_of_the_id(sectioner: Sectioner) -> None:
     assert sectioner.sections("", [], "doc") == sectioner.sections(" \n\n", [], "doc") == []
-    (one,), (other,) = sectioner.sections("only text\n", [], "doc"), sectioner.sections("only text\n", [], "other")
+    (one,), (other,) = (
+        sectioner.sections("only text\n", [], "doc"),
+        sectioner.sections("only text\n", [], "other"),
+    )
     assert one.section_id != other.section_id
 
 
 def test_an_edit_at_the_end_leaves_earlier_sections_alone(sectioner: Sectioner) -> None:
-    before = "# A\n\n" + "Words of A. " * 20 + "\n\n第一条 甲方\n\n" + "付款。" * 60 + "\n\n# B\n\n" + "Words of B. " * 20 + "\n"
+    before = (
+        "# A\n\n"
+        + "Words of A. " * 20
+        + "\n\n第一条 甲方\n\n"
+        + "付款。" * 60
+        + "\n\n# B\n\n"
+        + "Words of B. " * 20
+        + "\n"
+    )
     after = before + "\n# C\n\n第九条 其他\n\n" + "More words. " * 20
     first = [section.section_id for section in sectioner.sections(before, headings(before), "doc")]
     second = [section.section_id for section in sectioner.sections(after, headings(after), "doc")]

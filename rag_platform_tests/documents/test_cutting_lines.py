@@ -1,4 +1,6 @@
-"""A line over the limit is cut between clauses or words, by every chunker: never inside a heading, a link, code, a URL, a word."""
+"""A line over the limit is cut between clauses or words, by every chunker: never inside a heading,
+a link, code, a URL, a word.
+"""
 
 from __future__ import annotations
 
@@ -13,25 +15,46 @@ from rag_platform.registry import PROVIDERS, build
 from rag_platform.text.cut_points import inline_units
 from rag_platform_tests.documents.test_cutting import CHUNKERS
 
-# (text, whether it is one unit): units are known by construction, not by a pattern; each fits the smallest chunk with a heading before it.
+# (text, whether it is one unit): units are known by construction, not by a pattern; each fits the
+# smallest chunk with a heading before it.
 PARTS = [
-    ("\n\n# 第一章 总则\n\n", True), ("\n\n### State of it\n\n", True), ("\n\n## Q and A\n\n", True),
-    ("[two words](a/b.md)", True), ("![图 一](<p q.png>)", True), ("[f(x) y](u/w_(v))", True),
-    ("`a; b, c`", True), ("``x ` y. z``", True), ("https://a.io/b?c=d.e,f", True), ("<https://a.io/x>", True), ("<br class='x y'>", True),
-    ("word", True), ("longer-word's", True), ("管理办法", False),
-    ("为了规范公司的工作", False), ("，", False), ("。", False), ("、", False),
-    ("👩‍💻", True), ("e\u0301tude", True), ("각", True), ("क्षि", True), ("🇨🇳", True),
-]  # fmt: skip
+    ("\n\n# 第一章 总则\n\n", True),
+    ("\n\n### State of it\n\n", True),
+    ("\n\n## Q and A\n\n", True),
+    ("[two words](a/b.md)", True),
+    ("![图 一](<p q.png>)", True),
+    ("[f(x) y](u/w_(v))", True),
+    ("`a; b, c`", True),
+    ("``x ` y. z``", True),
+    ("https://a.io/b?c=d.e,f", True),
+    ("<https://a.io/x>", True),
+    ("<br class='x y'>", True),
+    ("word", True),
+    ("longer-word's", True),
+    ("管理办法", False),
+    ("为了规范公司的工作", False),
+    ("，", False),
+    ("。", False),
+    ("、", False),
+    ("👩‍💻", True),
+    ("e\u0301tude", True),
+    ("각", True),
+    ("क्षि", True),
+    ("🇨🇳", True),
+]
 JOINTS = st.sampled_from([" ", " ", ", ", "; ", "，", " 的工作", "，并按照规定办理"])
 LINES = st.lists(st.tuples(st.sampled_from(PARTS), JOINTS), min_size=1, max_size=60)
 LINK, HEADING = ("[two words](a/b.md)", True), ("\n\n# 第一章 总则\n\n", True)
-BEHIND_OVERLAP = [(part, " ") for part in (LINK, HEADING, ("，", False), HEADING, HEADING, LINK)]  # fits only without what windows share
+# fits only without what windows share
+BEHIND_OVERLAP = [(part, " ") for part in (LINK, HEADING, ("，", False), HEADING, HEADING, LINK)]
 
 
 @given(parts=LINES)
 @example(parts=BEHIND_OVERLAP)
 @pytest.mark.parametrize("name", sorted(PROVIDERS["chunker"]))
-def test_no_unit_is_cut_and_no_heading_left_behind(name: str, parts: list[tuple[tuple[str, bool], str]]) -> None:
+def test_no_unit_is_cut_and_no_heading_left_behind(
+    name: str, parts: list[tuple[tuple[str, bool], str]]
+) -> None:
     text, units = "", []
     for (part, whole), joint in parts:
         if whole:
@@ -41,12 +64,19 @@ def test_no_unit_is_cut_and_no_heading_left_behind(name: str, parts: list[tuple[
     clusters = [match.span() for match in regex.finditer(r"\X", text)]
     for start, end in build("chunker", name, CHUNKERS[name][0]).spans(text):
         for low, high in [*units, *clusters]:
-            assert not low < start < high and not low < end < high, (text[low:high], text[start:end])
-        if text[start:end].rpartition("\n")[2].startswith("#"):  # only before another heading, or where the text ends
+            assert not low < start < high and not low < end < high, (
+                text[low:high],
+                text[start:end],
+            )
+        # only before another heading, or where the text ends
+        if text[start:end].rpartition("\n")[2].startswith("#"):
             assert text[end:].lstrip()[:1] in ("#", ""), text[start:end]
 
 
-CLAUSES = "为了规范公司的管理工作，提高各个部门的办事效率，保障全体员工的合法权益，根据国家有关法律法规的规定，结合本公司的实际情况，"
+CLAUSES = (
+    "为了规范公司的管理工作，提高各个部门的办事效率，保障全体员工的合法权益，"
+    "根据国家有关法律法规的规定，结合本公司的实际情况，"
+)
 BARE = "为了规范公司的管理工作提高各个部门的办事效率保障全体员工的合法权益根据国家有关法律法规的规定结合本公司的实际情况"
 
 
@@ -64,7 +94,10 @@ def test_a_heading_behind_a_long_line_keeps_its_level(filler: int) -> None:
 
 def test_a_paragraph_of_one_long_line_ends_a_chunk() -> None:
     first, second = "one sentence. " * 32 + "end.", "second paragraph " * 20
-    assert pieces(Recursive(chunk_size=500, chunk_overlap=0), f"# T\n\n{first}\n\n{second}") == [f"# T\n\n{first}", second.strip()]
+    assert pieces(Recursive(chunk_size=500, chunk_overlap=0), f"# T\n\n{first}\n\n{second}") == [
+        f"# T\n\n{first}",
+        second.strip(),
+    ]
 
 
 def test_chinese_is_cut_behind_clauses_and_a_heading_stays_with_its_text() -> None:
@@ -84,11 +117,17 @@ def test_chinese_without_marks_is_cut_between_words() -> None:
 
 def test_a_heading_stays_with_the_code_and_the_question_below_it() -> None:
     code = "```\n" + "value = 1\n" * 20 + "```"
-    assert pieces(Recursive(chunk_size=60, chunk_overlap=0), f"words\n\n## Example\n\n{code}") == ["words", f"## Example\n\n{code}"]
-    assert pieces(build("chunker", "qa"), "# FAQ\n\nQ: Why?\nA: So.\n") == ["# FAQ\n\nQ: Why?\nA: So."]
-    assert pieces(Recursive(chunk_size=50, chunk_overlap=0), "## What is it all about?\n\nIt is about words. And more.")[0].endswith(
-        "about words."
-    )
+    assert pieces(Recursive(chunk_size=60, chunk_overlap=0), f"words\n\n## Example\n\n{code}") == [
+        "words",
+        f"## Example\n\n{code}",
+    ]
+    assert pieces(build("chunker", "qa"), "# FAQ\n\nQ: Why?\nA: So.\n") == [
+        "# FAQ\n\nQ: Why?\nA: So."
+    ]
+    assert pieces(
+        Recursive(chunk_size=50, chunk_overlap=0),
+        "## What is it all about?\n\nIt is about words. And more.",
+    )[0].endswith("about words.")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +136,10 @@ def test_a_heading_stays_with_the_code_and_the_question_below_it() -> None:
         ("# A b\ntext `x y` z", ["# A b", "`x y`"]),
         ('see [a b](c "t u") and ![d e](<f g>).', ['[a b](c "t u")', "![d e](<f g>)"]),
         ("[![alt x](i.png)](u) or [a [b] c](u)", ["[![alt x](i.png)](u)", "[a [b] c](u)"]),
-        ("go to https://x.io/a?b=1，然后 <a href='b c'>d", ["https://x.io/a?b=1", "<a href='b c'>"]),
+        (
+            "go to https://x.io/a?b=1，然后 <a href='b c'>d",
+            ["https://x.io/a?b=1", "<a href='b c'>"],
+        ),
         ("2 < 3 and a [b] (c) ` d", []),
     ],
 )

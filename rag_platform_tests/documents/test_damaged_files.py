@@ -71,9 +71,13 @@ DAMAGED = {
 
 
 @pytest.mark.integration
-def test_damaged_files_fail_with_one_reason_in_plain_words(settings: Settings, tmp_path: Path) -> None:
+def test_damaged_files_fail_with_one_reason_in_plain_words(
+    settings: Settings, tmp_path: Path
+) -> None:
     tiny = load_strategy(settings, "tiny")
-    loaders = tiny.loading.model_validate({"loaders": [{"provider": name} for name in ("image", "docx", "xlsx", "text")]})
+    loaders = tiny.loading.model_validate(
+        {"loaders": [{"provider": name} for name in ("image", "docx", "xlsx", "text")]}
+    )
     strategy = tiny.model_copy(update={"loading": loaders})
     store, ledger = Store(settings.home), Ledger(Store(settings.home).ledger_path)
     parts = {"settings": settings, "strategy": strategy, "store": store, "ledger": ledger}
@@ -84,10 +88,16 @@ def test_damaged_files_fail_with_one_reason_in_plain_words(settings: Settings, t
     (folder / "sound.png").write_bytes(PNG)
     reception = receive([folder], "lib", options=ReceiveOptions(), **parts)
     totals = ingest_versions([ledger.version(item) for item in reception.to_process], **parts)
-    reasons = {source_uri.split("/")[-1]: (code, reason) for source_uri, code, reason in totals.failures}
+    reasons = {
+        source_uri.split("/")[-1]: (code, reason) for source_uri, code, reason in totals.failures
+    }
     assert set(reasons) == set(DAMAGED)
     for name, (code, reason) in reasons.items():
-        assert DAMAGED[name][1] in reason and code in ("broken_file", "too_large", "parser_failed"), (name, code, reason)
+        assert DAMAGED[name][1] in reason and code in (
+            "broken_file",
+            "too_large",
+            "parser_failed",
+        ), (name, code, reason)
         assert not CLASS_NAME.search(reason), (name, reason)
     assert (totals.documents, totals.chunks) == (1, 1)
     ledger.close()

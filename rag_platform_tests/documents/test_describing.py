@@ -1,4 +1,6 @@
-"""Descriptions by a language model: a provider of the tests that answers what its texts ask for, and a real endpoint."""
+"""Descriptions by a language model: a provider of the tests that answers what its texts ask for,
+and a real endpoint.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,12 @@ class Obliging:
     VERSION: ClassVar[str] = "1"
 
     def generate(
-        self, messages: Sequence[Message], *, mode: str = "online", max_tokens: int | None = None, json_schema: Json | None = None
+        self,
+        messages: Sequence[Message],
+        *,
+        mode: str = "online",
+        max_tokens: int | None = None,
+        json_schema: Json | None = None,
     ) -> Completion:
         passage = messages[1].text.partition("<passage>")[2].split("</passage>")[0].strip()
         with open(self.journal, "a", encoding="utf-8") as journal:
@@ -42,17 +49,26 @@ class Obliging:
             raise ProviderError("nobody answers", code="connection_failed", retryable=True)
         if "prose" in passage:
             return Completion("Here you are!", "obliging", self.model)
-        answer = {"title": passage.split()[0], "summary": f"About {passage}.", "tags": ["A", "b ", "a"]}
+        answer = {
+            "title": passage.split()[0],
+            "summary": f"About {passage}.",
+            "tags": ["A", "b ", "a"],
+        }
         return Completion(json.dumps(answer), "obliging", self.model, cost=0.5)
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> DescribeConfig:
-    return DescribeConfig(provider=f"{__name__}:Obliging", options={"journal": str(tmp_path / "journal")}, parallel=1)
+    return DescribeConfig(
+        provider=f"{__name__}:Obliging", options={"journal": str(tmp_path / "journal")}, parallel=1
+    )
 
 
 def chunks(*texts: str) -> list[Chunk]:
-    return [Chunk(f"c{n}", "s", "d", "v", n, text, "", 0, len(text), 0, len(text), "Guide") for n, text in enumerate(texts)]
+    return [
+        Chunk(f"c{n}", "s", "d", "v", n, text, "", 0, len(text), 0, len(text), "Guide")
+        for n, text in enumerate(texts)
+    ]
 
 
 def calls(config: DescribeConfig) -> list[str]:
@@ -69,26 +85,46 @@ def test_each_text_is_asked_once_and_kept(tmp_path: Path, config: DescribeConfig
         "c3": Description("alpha", "About alpha one.", ("a", "b")),
     }
     assert calls(config) == ["offline 1 alpha one", "offline 1 beta two"]
-    assert first.counts == {"described": 3, "described_reused": 0, "describe_calls": 2, "describe_failed": 0, "describe_cost": 1.0}
-    slower = config.model_copy(update={"options": {**config.options, "timeout_ms": 9}})  # how it is reached changes nothing
+    assert first.counts == {
+        "described": 3,
+        "described_reused": 0,
+        "describe_calls": 2,
+        "describe_failed": 0,
+        "describe_cost": 1.0,
+    }
+    # how it is reached changes nothing
+    slower = config.model_copy(update={"options": {**config.options, "timeout_ms": 9}})
     again = describe(chunks("beta two", "gamma"), slower, cache)
     assert (again.reused, again.asked, again.found["c0"].title) == (1, 1, "beta")
     other = config.model_copy(update={"options": {**config.options, "model": "m2"}})
     assert describe(chunks("beta two"), other, cache).asked == 1
 
 
-def test_a_failure_costs_its_chunk_alone_and_is_asked_again_later(tmp_path: Path, config: DescribeConfig) -> None:
+def test_a_failure_costs_its_chunk_alone_and_is_asked_again_later(
+    tmp_path: Path, config: DescribeConfig
+) -> None:
     cache = tmp_path / "descriptions.sqlite"
     found = describe(chunks("good", "refuse this", "prose only", "fine"), config, cache)
     assert set(found.found) == {"c0", "c3"} and set(found.failed) == {"c1", "c2"}
-    assert found.warnings == ["2 of 4 chunks have no title, summary and tags; the first: the model refused"]
+    assert found.warnings == [
+        "2 of 4 chunks have no title, summary and tags; the first: the model refused"
+    ]
     assert describe(chunks("good", "refuse this"), config, cache).asked == 1
 
 
-def test_after_three_failures_in_a_row_nothing_more_is_asked(tmp_path: Path, config: DescribeConfig) -> None:
-    found = describe(chunks(*(f"away {n}" for n in range(6))), config, tmp_path / "descriptions.sqlite")
+def test_after_three_failures_in_a_row_nothing_more_is_asked(
+    tmp_path: Path, config: DescribeConfig
+) -> None:
+    found = describe(
+        chunks(*(f"away {n}" for n in range(6))), config, tmp_path / "descriptions.sqlite"
+    )
     assert (found.asked, len(found.failed), len(calls(config))) == (3, 6, 3)
-    assert describe(chunks(*(f"refuse {n}" for n in range(6))), config, tmp_path / "descriptions.sqlite").asked == 6
+    assert (
+        describe(
+            chunks(*(f"refuse {n}" for n in range(6))), config, tmp_path / "descriptions.sqlite"
+        ).asked
+        == 6
+    )
 
 
 def test_without_a_model_nothing_happens(tmp_path: Path) -> None:
@@ -98,7 +134,14 @@ def test_without_a_model_nothing_happens(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    ["", "no json", "[]", '{"title": "t"}', '{"title": 1, "summary": "s", "tags": []}', '{"title": "t", "summary": "s", "tags": "a"}'],
+    [
+        "",
+        "no json",
+        "[]",
+        '{"title": "t"}',
+        '{"title": 1, "summary": "s", "tags": []}',
+        '{"title": "t", "summary": "s", "tags": "a"}',
+    ],
 )
 def test_another_answer_is_refused(answer: str) -> None:
     with pytest.raises(ProviderError) as raised:
@@ -107,17 +150,47 @@ def test_another_answer_is_refused(answer: str) -> None:
 
 
 def test_a_fenced_answer_is_read_and_cut_to_its_limits() -> None:
-    answer = json.dumps({"title": " A\n title ", "summary": "s" * 5000, "tags": [f"T{n}" for n in range(20)], "more": 1})
+    answer = json.dumps(
+        {
+            "title": " A\n title ",
+            "summary": "s" * 5000,
+            "tags": [f"T{n}" for n in range(20)],
+            "more": 1,
+        }
+    )
     found = parsed(f"```json\n{answer}\n```")
-    assert (found.title, len(found.summary), found.tags[:2], len(found.tags)) == ("A title", 1200, ("t0", "t1"), 10)
+    assert (found.title, len(found.summary), found.tags[:2], len(found.tags)) == (
+        "A title",
+        1200,
+        ("t0", "t1"),
+        10,
+    )
 
 
 class _Endpoint(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        text = json.dumps({"title": "From the endpoint", "summary": body["messages"][0]["role"], "tags": [body["model"]]})
-        reply = {"id": "1", "object": "chat.completion", "created": 1, "model": "tiny-1", "usage": None,
-                 "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}]}  # fmt: skip
+        text = json.dumps(
+            {
+                "title": "From the endpoint",
+                "summary": body["messages"][0]["role"],
+                "tags": [body["model"]],
+            }
+        )
+        reply = {
+            "id": "1",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "tiny-1",
+            "usage": None,
+            "choices": [
+                {
+                    "index": 0,
+                    "finish_reason": "stop",
+                    "message": {"role": "assistant", "content": text},
+                }
+            ],
+        }
         data = json.dumps(reply).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
@@ -142,6 +215,11 @@ def endpoint() -> Iterator[str]:
 
 @pytest.mark.integration
 def test_an_openai_compatible_endpoint_describes_chunks(tmp_path: Path, endpoint: str) -> None:
-    config = DescribeConfig(provider="openai", options={"model": "tiny", "base_url": endpoint, "api_key_env": ""})
+    config = DescribeConfig(
+        provider="openai", options={"model": "tiny", "base_url": endpoint, "api_key_env": ""}
+    )
     found = describe(chunks("one", "two"), config, tmp_path / "descriptions.sqlite")
-    assert found.found["c1"] == Description("From the endpoint", "system", ("tiny",)) and not found.failed
+    assert (
+        found.found["c1"] == Description("From the endpoint", "system", ("tiny",))
+        and not found.failed
+    )

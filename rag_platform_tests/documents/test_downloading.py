@@ -1,4 +1,6 @@
-"""URLs and handed-over content as input: identity, names, unchanged pages, failures, pages that are gone."""
+"""URLs and handed-over content as input: identity, names, unchanged pages, failures, pages that are
+gone.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,19 @@ from rag_platform.ir import Chunk
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.storage.store import Store, read_records
 
-PAGE = b"<!doctype html><title>Ports - Manual</title><h1>Ports</h1><p>The gateway listens on port 8080.</p>"
+PAGE = (
+    b"<!doctype html><title>Ports - Manual</title><h1>Ports</h1><p>The gateway listens on port"
+    b" 8080.</p>"
+)
 
 
 class Library:
     """A data root that may fetch from one site."""
 
     def __init__(self, settings: Settings, strategy: Strategy, site: Any) -> None:
-        loaders = strategy.loading.model_validate({"loaders": [{"provider": name} for name in ("pdf", "html", "markdown", "text")]})
+        loaders = strategy.loading.model_validate(
+            {"loaders": [{"provider": name} for name in ("pdf", "html", "markdown", "text")]}
+        )
         self.strategy = strategy.model_copy(update={"loading": loaders})
         self.parts: dict[str, Any] = {
             "settings": settings.model_copy(update={"fetching": site.limits}),
@@ -42,11 +49,17 @@ class Library:
         return receive(inputs, "lib", options=ReceiveOptions(**options), **self.parts)
 
     def ingest(self, reception: Reception) -> IngestionTotals:
-        return ingest_versions([self.ledger.version(item) for item in reception.to_process], **self.parts)
+        return ingest_versions(
+            [self.ledger.version(item) for item in reception.to_process], **self.parts
+        )
 
     def complete(self, reception: Reception) -> None:
         for version_id in reception.to_process:
-            self.ledger.complete(version_id, title="t", counts={"profile": stage_profiles(self.strategy)["embeddings"]})
+            self.ledger.complete(
+                version_id,
+                title="t",
+                counts={"profile": stage_profiles(self.strategy)["embeddings"]},
+            )
 
 
 @pytest.fixture
@@ -58,11 +71,18 @@ def outcomes(reception: Reception) -> list[tuple[str, str]]:
     return [(item.decision, item.code) for item in reception.items]
 
 
-def test_a_page_becomes_a_document_whose_source_uri_is_its_address(library: Library, site: Any) -> None:
+def test_a_page_becomes_a_document_whose_source_uri_is_its_address(
+    library: Library, site: Any
+) -> None:
     url = site.serve("/manual/ports", PAGE, Content_Type="text/html; charset=utf-8")
     reception = library.receive(f"{url}#limits", tags=("web",))
     [document] = library.ledger.documents("lib")
-    assert (document.source_uri, document.source, document.filename, document.origin) == (url, "urls", "ports.html", url)
+    assert (document.source_uri, document.source, document.filename, document.origin) == (
+        url,
+        "urls",
+        "ports.html",
+        url,
+    )
     version = library.ledger.version(reception.to_process[0])
     assert (version.loader, version.mime, version.size) == ("html", "text/html", len(PAGE))
     assert library.store.raw_path(version.file_sha256).read_bytes() == PAGE
@@ -71,7 +91,9 @@ def test_a_page_becomes_a_document_whose_source_uri_is_its_address(library: Libr
     assert library.ledger.documents("lib")[0].title == "Ports"
 
 
-def test_an_unchanged_page_is_skipped_by_its_mark_and_a_changed_one_is_a_new_version(library: Library, site: Any) -> None:
+def test_an_unchanged_page_is_skipped_by_its_mark_and_a_changed_one_is_a_new_version(
+    library: Library, site: Any
+) -> None:
     url = site.serve("/page", PAGE, ETag='"1"', Last_Modified="Sun, 22 Nov 2026 00:00:00 GMT")
     library.complete(library.receive(url, source="manual"))
     site.serve("/page", b"", 304)
@@ -92,20 +114,28 @@ def test_a_mark_is_not_sent_when_the_bytes_are_gone(library: Library, site: Any)
     assert "If-None-Match" not in site.asked[1][1]
 
 
-def test_a_failed_download_is_a_failed_item_and_the_live_version_stays(library: Library, site: Any) -> None:
+def test_a_failed_download_is_a_failed_item_and_the_live_version_stays(
+    library: Library, site: Any
+) -> None:
     url = site.serve("/page", PAGE)
     first = library.receive(url)
     library.complete(first)
     site.serve("/page", b"sorry", 503)
     reception = library.receive(url, "http://10.0.0.1/", "ftp://host/x", "http://user:secret@host/")
-    assert outcomes(reception)[:-1] == [("refused", "scheme_not_allowed"), ("refused", "credentials_in_url"), ("refused", "http_status")]
+    assert outcomes(reception)[:-1] == [
+        ("refused", "scheme_not_allowed"),
+        ("refused", "credentials_in_url"),
+        ("refused", "http_status"),
+    ]
     assert outcomes(reception)[-1] == ("refused", "address_refused")
     assert "secret" not in str(reception.items)
     [document] = library.ledger.documents("lib")
     assert (document.live_version, document.status) == (first.to_process[0], "active")
 
 
-def test_sync_fetches_every_known_page_and_retires_those_that_are_gone(library: Library, site: Any) -> None:
+def test_sync_fetches_every_known_page_and_retires_those_that_are_gone(
+    library: Library, site: Any
+) -> None:
     urls = [site.serve(path, PAGE + path.encode()) for path in ("/a", "/b", "/c")]
     library.complete(library.receive(*urls, source="manual"))
     site.serve("/a", PAGE, 410)
@@ -113,24 +143,36 @@ def test_sync_fetches_every_known_page_and_retires_those_that_are_gone(library: 
     known = synced_inputs(library.ledger, "lib", "manual")
     assert sorted(map(str, known)) == urls
     without = library.receive(*known)
-    assert ([item.code for item in without.items if item.code], without.retired) == (["http_status", "http_status"], ())
+    assert ([item.code for item in without.items if item.code], without.retired) == (
+        ["http_status", "http_status"],
+        (),
+    )
     reception = library.receive(*known, sync=True)
-    assert [item.source_uri for item in reception.items if item.code] == [urls[1]]  # forbidden is a failure, gone is not
+    # forbidden is a failure, gone is not
+    assert [item.source_uri for item in reception.items if item.code] == [urls[1]]
     assert [d.source_uri for d in library.ledger.documents("lib", status="retired")] == [urls[0]]
     assert len(synced_inputs(library.ledger, "lib")) == 2
     with pytest.raises(InputError, match="no source 'other' to sync"):
         synced_inputs(library.ledger, "lib", "other")
 
 
-def test_the_address_after_redirects_is_where_relative_links_start(library: Library, site: Any) -> None:
+def test_the_address_after_redirects_is_where_relative_links_start(
+    library: Library, site: Any
+) -> None:
     site.serve("/new/page.html", PAGE)
     url = site.serve("/old", status=301, Location="/new/page.html")
     library.receive(url)
     [document] = library.ledger.documents("lib")
-    assert (document.source_uri, document.origin, document.filename) == (url, f"{site.url}/new/page.html", "page.html")
+    assert (document.source_uri, document.origin, document.filename) == (
+        url,
+        f"{site.url}/new/page.html",
+        "page.html",
+    )
 
 
-def test_a_list_of_urls_takes_no_name_of_another_kind(library: Library, site: Any, tmp_path: Path) -> None:
+def test_a_list_of_urls_takes_no_name_of_another_kind(
+    library: Library, site: Any, tmp_path: Path
+) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.md").write_text("# A\n\ntext", encoding="utf-8")
     library.receive(tmp_path / "docs")
@@ -140,7 +182,9 @@ def test_a_list_of_urls_takes_no_name_of_another_kind(library: Library, site: An
 
 def test_a_download_above_the_limit_of_documents_is_refused(library: Library, site: Any) -> None:
     settings = library.parts["settings"]
-    library.parts["settings"] = settings.model_copy(update={"limits": settings.limits.model_copy(update={"max_bytes": 50})})
+    library.parts["settings"] = settings.model_copy(
+        update={"limits": settings.limits.model_copy(update={"max_bytes": 50})}
+    )
     assert outcomes(library.receive(site.serve("/page", PAGE))) == [("refused", "too_large")]
     assert not any(library.store.spool_dir.iterdir())
 
@@ -149,10 +193,18 @@ def test_content_is_a_document_of_the_source_inline(library: Library) -> None:
     first = library.receive(Content("notes/../../Plan A.md", b"# Plan\n\nfirst"))
     library.complete(first)
     [document] = library.ledger.documents("lib")
-    assert (document.source, document.source_uri, document.origin) == ("inline", "inline/Plan A.md", "")
+    assert (document.source, document.source_uri, document.origin) == (
+        "inline",
+        "inline/Plan A.md",
+        "",
+    )
     assert library.ingest(first).failures == []
-    assert outcomes(library.receive(Content("Plan A.md", b"# Plan\n\nsecond"))) == [("new_version", "")]
-    assert outcomes(library.receive(Content("x.md", b""), Content("y.exe", b"MZ\x90\x00" + bytes(50)))) == [
+    assert outcomes(library.receive(Content("Plan A.md", b"# Plan\n\nsecond"))) == [
+        ("new_version", "")
+    ]
+    assert outcomes(
+        library.receive(Content("x.md", b""), Content("y.exe", b"MZ\x90\x00" + bytes(50)))
+    ) == [
         ("new", ""),
         ("refused", "unsupported_type"),
     ]
@@ -174,18 +226,23 @@ def test_content_is_a_document_of_the_source_inline(library: Library) -> None:
         ("page.md", "text/plain", b"<!DOCTYPE HTML><html>", "page.md.html"),
     ],
 )
-def test_the_name_of_a_download_tells_its_type(filename: str, declared: str, head: bytes, name: str) -> None:
+def test_the_name_of_a_download_tells_its_type(
+    filename: str, declared: str, head: bytes, name: str
+) -> None:
     assert named(filename, declared, head) == name
 
 
-POLISH = "Zażółć gęślą jaźń. Łódź, Kraków i Świnoujście leżą w Polsce, a ich mieszkańcy mówią po polsku."
+POLISH = (
+    "Zażółć gęślą jaźń. Łódź, Kraków i Świnoujście leżą w Polsce, a ich mieszkańcy mówią po polsku."
+)
 
 
 @pytest.mark.parametrize(
     ("path", "kind", "body", "declared", "said"),
     [
         ("/a.html", "text/html", f"<p>{POLISH}</p>", "iso-8859-2", POLISH),
-        ("/b.html", "text/html", f"<meta charset=iso-8859-1><p>{POLISH}</p>", "ISO-8859-2", POLISH),  # the server goes before the page
+        # the server goes before the page
+        ("/b.html", "text/html", f"<meta charset=iso-8859-1><p>{POLISH}</p>", "ISO-8859-2", POLISH),
         ("/c.txt", "text/plain", POLISH, "iso-8859-2", POLISH),
         ("/d.md", "text/markdown", f"# T\n\n{POLISH}", "iso-8859-2", POLISH),
         ("/e.html", "text/html", "<p>Ta strona ma ¼ i Å, czyli ź i Ĺ</p>", "no-such", ""),
@@ -206,18 +263,31 @@ def test_the_charset_that_a_server_declares_is_that_of_the_text(
     assert chunks and verify_version(library.store, version, profiles, chunks) == []
 
 
-def test_utf8_and_a_byte_order_mark_go_before_what_the_server_declares(library: Library, site: Any) -> None:
-    for path, kind, raw in (("/a.html", "text/html", f"<p>{POLISH}</p>".encode()), ("/b.txt", "text/plain", POLISH.encode("utf-16"))):
-        reception = library.receive(site.serve(path, raw, Content_Type=f"{kind}; charset=iso-8859-2"))
+def test_utf8_and_a_byte_order_mark_go_before_what_the_server_declares(
+    library: Library, site: Any
+) -> None:
+    for path, kind, raw in (
+        ("/a.html", "text/html", f"<p>{POLISH}</p>".encode()),
+        ("/b.txt", "text/plain", POLISH.encode("utf-16")),
+    ):
+        reception = library.receive(
+            site.serve(path, raw, Content_Type=f"{kind}; charset=iso-8859-2")
+        )
         library.ingest(reception)
         version = library.ledger.version(reception.to_process[0])
-        assert POLISH in load_facts(library.store, version, stage_profiles(library.strategy)["facts"]).text
+        assert (
+            POLISH
+            in load_facts(library.store, version, stage_profiles(library.strategy)["facts"]).text
+        )
 
 
 def test_where_an_address_led_is_shown(library: Library, site: Any) -> None:
     site.serve("/new/page.html", PAGE)
     library.ingest(library.receive(site.serve("/old", status=301, Location="/new/page.html")))
     library.ingest(library.receive(site.serve("/plain.html", PAGE + b"<p>More.</p>")))
-    found = {document.source_uri: library.ledger.version(document.live_version).counts for document in library.ledger.documents("lib")}
+    found = {
+        document.source_uri: library.ledger.version(document.live_version).counts
+        for document in library.ledger.documents("lib")
+    }
     assert found[f"{site.url}/old"]["metadata"].get("final_url") == f"{site.url}/new/page.html"
     assert "final_url" not in found[f"{site.url}/plain.html"]["metadata"]

@@ -1,4 +1,6 @@
-"""Slides, notebooks, books, mails and saved pages from file to proved chunks, through the parsing children."""
+"""Slides, notebooks, books, mails and saved pages from file to proved chunks, through the parsing
+children.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,13 @@ def test_each_format_lands_with_chunks_that_are_proved(settings: Settings, tmp_p
     show.save(str(folder / "a.pptx"))
     default, tiny = load_strategy(settings, "tiny"), load_strategy(settings, "tiny")
     names = ("pptx", "epub", "mhtml", "eml", "ipynb", "text")
-    strategy = tiny.model_copy(update={"loading": default.loading.model_validate({"loaders": [{"provider": name} for name in names]})})
+    strategy = tiny.model_copy(
+        update={
+            "loading": default.loading.model_validate(
+                {"loaders": [{"provider": name} for name in names]}
+            )
+        }
+    )
     store, ledger = Store(settings.home), Ledger(Store(settings.home).ledger_path)
     parts = {"settings": settings, "strategy": strategy, "store": store, "ledger": ledger}
     reception = receive([folder], "lib", options=ReceiveOptions(), **parts)
@@ -56,6 +64,14 @@ def test_each_format_lands_with_chunks_that_are_proved(settings: Settings, tmp_p
         chunks = read_records(store.version_path(version, "chunks", profiles["chunks"]), Chunk)
         assert chunks and verify_version(store, version, profiles, chunks) == []
         links = read_records(store.version_path(version, "media", profiles["media"]), MediaLink)
-        shown[version.loader] = [link.reason for link in links if not link.asset_id] + [link.mime for link in links if link.asset_id]
-    assert shown == {"pptx": [], "epub": ["image/png"], "mhtml": [], "eml": [], "ipynb": ["image/png"]}
+        shown[version.loader] = [link.reason for link in links if not link.asset_id] + [
+            link.mime for link in links if link.asset_id
+        ]
+    assert shown == {
+        "pptx": [],
+        "epub": ["image/png"],
+        "mhtml": [],
+        "eml": [],
+        "ipynb": ["image/png"],
+    }
     ledger.close()

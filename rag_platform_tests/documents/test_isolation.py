@@ -61,7 +61,9 @@ def moody(tmp_path, monkeypatch):
     def read(mood: str, limits: Limits | None = None, **options: object):
         path = tmp_path / "stored"
         path.write_text(mood, encoding="utf-8")
-        return isolation.load_in_child(path, "a.txt", "moody_loader:Moody", options, limits or Limits())
+        return isolation.load_in_child(
+            path, "a.txt", "moody_loader:Moody", options, limits or Limits()
+        )
 
     return read
 
@@ -69,7 +71,10 @@ def moody(tmp_path, monkeypatch):
 @pytest.mark.integration
 def test_a_child_gives_the_facts_that_this_process_would_make(tmp_path):
     path = tmp_path / "stored"
-    path.write_text("\n\n".join(f"Paragraph {n} 中文 \U0001f600 says so." for n in range(3_000)), encoding="utf-8")
+    path.write_text(
+        "\n\n".join(f"Paragraph {n} 中文 \U0001f600 says so." for n in range(3_000)),
+        encoding="utf-8",
+    )
     facts = isolation.load_in_child(path, "a.txt", "text", {}, Limits())
     assert facts == TextLoader().load(path, "a.txt")
     assert len(facts.blocks) > 1_000
@@ -135,7 +140,9 @@ def test_proofs_are_made_in_children(moody, tmp_path):
     wrong = facts.text.replace("two", "six")
     asked = (tmp_path / "stored", "moody_loader:Moody", {})
     assert isolation.verify_in_child(*asked, facts.text, facts.blocks, Limits()) == {}
-    assert isolation.verify_in_child(*asked, wrong, facts.blocks, Limits()) == {facts.blocks[-1].ordinal: "six"}
+    assert isolation.verify_in_child(*asked, wrong, facts.blocks, Limits()) == {
+        facts.blocks[-1].ordinal: "six"
+    }
 
 
 @pytest.mark.integration
@@ -145,7 +152,9 @@ def test_proofs_of_pages_are_made_window_by_window():
     assert isolation.verify_in_child(DATASHEET, "pdf", {}, facts.text, facts.blocks, limits) == {}
     last = facts.blocks[-1]
     moved = [*facts.blocks[:-1], replace(last, bbox=(0.0, 0.0, 1.0, 1.0))]
-    assert list(isolation.verify_in_child(DATASHEET, "pdf", {}, facts.text, moved, limits)) == [last.ordinal]
+    assert list(isolation.verify_in_child(DATASHEET, "pdf", {}, facts.text, moved, limits)) == [
+        last.ordinal
+    ]
 
 
 @pytest.mark.integration

@@ -15,7 +15,13 @@ import pymupdf
 import pytest
 
 from rag_platform.config.query import ProviderConfig
-from rag_platform.config.settings import Limits, LoadingConfig, Strategy, load_settings, load_strategy
+from rag_platform.config.settings import (
+    Limits,
+    LoadingConfig,
+    Strategy,
+    load_settings,
+    load_strategy,
+)
 from rag_platform.errors import ConfigError, DocumentError
 from rag_platform.intake import isolation
 from rag_platform.intake import isolation as child_pool
@@ -66,7 +72,11 @@ def write_pages(path: Path, count: int) -> Path:
         ("a.pdf", b"\x89PNG\r\n\x1a\n...", "image/png"),
         ("a.txt", b"MZ is a prefix of text too", "text/plain"),
         ("a", b"  <!DOCTYPE html><p>", "text/html"),
-        ("a.docx", b"PK\x03\x04....word/document.xml", "application/vnd.openxmlformats-officedocument.wordprocessingml.document"),
+        (
+            "a.docx",
+            b"PK\x03\x04....word/document.xml",
+            "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+        ),
         ("a.pdf", b"PK\x03\x04....other", "application/zip"),
         ("a.doc", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "application/x-ole-storage"),
         ("a.txt", b"\xff\xfeh\x00i\x00", "text/plain"),
@@ -107,7 +117,11 @@ def test_what_no_loader_reads_is_refused_with_the_remedy(strategy, filename, hea
         ("letter.pdf", {"[Content_Types].xml": "", "word/document.xml": ""}, "docx"),
         ("letter.docx", {"[Content_Types].xml": "", "xl/workbook.xml": ""}, "xlsx"),
         ("letter.docm", {"[Content_Types].xml": "", "word/document.xml": ""}, "docx"),
-        ("letter", {"[Content_Types].xml": "", "docProps/app.xml": "x" * 9000, "xl/workbook.xml": ""}, "xlsx"),
+        (
+            "letter",
+            {"[Content_Types].xml": "", "docProps/app.xml": "x" * 9000, "xl/workbook.xml": ""},
+            "xlsx",
+        ),
     ],
 )
 def test_an_office_document_is_known_by_its_content(strategy, tmp_path, filename, parts, chosen):
@@ -129,7 +143,9 @@ def test_other_archives_are_refused_with_the_remedy(strategy, tmp_path, filename
 
 
 def test_a_format_that_only_other_strategies_read_names_its_loader(strategy):
-    loaders = strategy.loading.model_validate({"loaders": [{"provider": "markdown"}, {"provider": "text"}]})
+    loaders = strategy.loading.model_validate(
+        {"loaders": [{"provider": "markdown"}, {"provider": "text"}]}
+    )
     few = strategy.model_copy(update={"loading": loaders})
     for name, head, loader in (("a.pptx", b"PK\x03\x04ppt/", "pptx"), ("a.ipynb", b"{}", "ipynb")):
         with pytest.raises(DocumentError, match=f"add the loader `{loader}` to the strategy"):
@@ -138,16 +154,31 @@ def test_a_format_that_only_other_strategies_read_names_its_loader(strategy):
 
 
 def test_a_name_asks_for_a_loader_that_the_strategy_has(strategy):
-    assert [named_loader(name, strategy) for name in ("a.PDF", "a.docm", "a.tsv", "a.xyz")] == ["pdf", "docx", "csv", ""]
-    only = strategy.model_copy(update={"loading": LoadingConfig(loaders=(ProviderConfig(provider="text"),))})
+    assert [named_loader(name, strategy) for name in ("a.PDF", "a.docm", "a.tsv", "a.xyz")] == [
+        "pdf",
+        "docx",
+        "csv",
+        "",
+    ]
+    only = strategy.model_copy(
+        update={"loading": LoadingConfig(loaders=(ProviderConfig(provider="text"),))}
+    )
     assert named_loader("a.pdf", only) == ""
 
 
 def test_limits_are_options_of_the_loaders_that_know_them():
     limits = Limits(max_cells=7, max_archive_ratio=3.0)
     assert limited_options(ProviderConfig(provider="csv"), limits) == {"max_cells": 7}
-    assert limited_options(ProviderConfig(provider="docx"), limits) == {"max_archive_ratio": 3.0, "max_unpacked_bytes": 1024**3}
-    assert limited_options(ProviderConfig(provider="xlsx", options={"max_cells": 9}), limits)["max_cells"] == 9
+    assert limited_options(ProviderConfig(provider="docx"), limits) == {
+        "max_archive_ratio": 3.0,
+        "max_unpacked_bytes": 1024**3,
+    }
+    assert (
+        limited_options(ProviderConfig(provider="xlsx", options={"max_cells": 9}), limits)[
+            "max_cells"
+        ]
+        == 9
+    )
     assert limited_options(ProviderConfig(provider="text"), limits) == {}
 
 
@@ -171,7 +202,14 @@ def test_texts_are_read_here_and_limits_hold(strategy, tmp_path):
 @pytest.mark.integration
 def test_children_read_what_this_process_would_read(strategy):
     seen: list[tuple[int, int]] = []
-    facts = load(DATASHEET, "d.pdf", "pdf", strategy, Limits(pdf_window_pages=2), lambda done, total: seen.append((done, total)))
+    facts = load(
+        DATASHEET,
+        "d.pdf",
+        "pdf",
+        strategy,
+        Limits(pdf_window_pages=2),
+        lambda done, total: seen.append((done, total)),
+    )
     assert facts == PdfLoader().load(DATASHEET, "d.pdf")
     assert sorted(seen) == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
@@ -242,16 +280,19 @@ def test_it_works_from_a_thread_prints_nothing_and_leaves_no_child(tmp_path):
         "import threading\n"
         "from pathlib import Path\n"
         "from rag_platform.config.settings import Limits\n"
-        "from rag_platform.documents import child_pool, isolation\n"
+        "from rag_platform.intake import isolation\n"
         "from rag_platform.loaders.pdf.mupdf import PdfLoader\n"
         "def work():\n"
         f"    isolation.load_isolated(Path({str(path)!r}), PdfLoader(profile='fast'), Limits())\n"
-        f"    Path({str(tmp_path / 'pids')!r}).write_text(' '.join(str(c.process.pid) for c in child_pool.pool().free))\n"
+        f"    Path({str(tmp_path / 'pids')!r}).write_text(' '.join(str(c.process.pid) for c in"
+        " isolation.pool().free))\n"
         "thread = threading.Thread(target=work)\n"
         "thread.start()\n"
         "thread.join()\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, check=True, timeout=60
+    )
     assert (done.stdout, done.stderr) == (b"", b"")
     pids = (tmp_path / "pids").read_text().split()
     assert pids
@@ -272,5 +313,6 @@ def test_two_threads_share_the_children(fast, tmp_path):
     for thread in threads:
         thread.join()
     assert set(texts.values()) == {"\n\n".join(f"page {n}" for n in range(1, 10))}
-    waiting = Counter(child.engine for child in child_pool.pool().free)  # MuPDF reads, PDFium proves: each has children of its own
+    # MuPDF reads, PDFium proves: each has children of its own
+    waiting = Counter(child.engine for child in child_pool.pool().free)
     assert max(waiting.values()) <= child_pool.pool().size

@@ -39,14 +39,22 @@ def picture(width: int = 8, height: int = 6, kind: str = "PNG", mode: str = "RGB
 
 def facts_with(*targets: str) -> Facts:
     refs = tuple(
-        MediaRef(f"r{n}", "markdown", target, start=n, end=n + 1, order=n, heading_path="A > B") for n, target in enumerate(targets)
+        MediaRef(f"r{n}", "markdown", target, start=n, end=n + 1, order=n, heading_path="A > B")
+        for n, target in enumerate(targets)
     )
     return Facts("", (), refs, ParseSummary("markdown", "1", "x", "1", "p", "", 0))
 
 
 def reasons(tmp_path: Path, *targets: str, config: MediaConfig | None = None) -> list[str]:
     root = tmp_path / "root"
-    links = resolve(facts_with(*targets), tmp_path, Store(tmp_path / "home"), config or MediaConfig(), base_dir=root / "docs", root=root)
+    links = resolve(
+        facts_with(*targets),
+        tmp_path,
+        Store(tmp_path / "home"),
+        config or MediaConfig(),
+        base_dir=root / "docs",
+        root=root,
+    )
     assert all(bool(link.asset_id) != bool(link.reason) for link in links)
     return [link.reason for link in links]
 
@@ -69,15 +77,35 @@ def test_equal_bytes_are_one_asset_with_original_thumb_and_meta(tmp_path, folder
     links = resolve(facts, tmp_path, store, MediaConfig(), base_dir=folder, root=tmp_path / "root")
     sha = hashlib.sha256(picture()).hexdigest()
     assert [link.asset_id == sha for link in links] == [True, True, True, False, True, True]
-    assert (links[0].mime, links[0].width, links[0].height, links[0].size) == ("image/png", 8, 6, len(picture()))
-    assert (links[1].ref_id, links[1].start, links[1].end, links[1].order, links[1].heading_path) == ("r1", 1, 2, 1, "A > B")
+    assert (links[0].mime, links[0].width, links[0].height, links[0].size) == (
+        "image/png",
+        8,
+        6,
+        len(picture()),
+    )
+    assert (
+        links[1].ref_id,
+        links[1].start,
+        links[1].end,
+        links[1].order,
+        links[1].heading_path,
+    ) == ("r1", 1, 2, 1, "A > B")
     directory = store.media_dir(links[3].asset_id)
-    assert sorted(path.name for path in directory.iterdir()) == ["meta.json", "original.png", "thumb.webp"]
+    assert sorted(path.name for path in directory.iterdir()) == [
+        "meta.json",
+        "original.png",
+        "thumb.webp",
+    ]
     assert (directory / "original.png").read_bytes() == picture(640, 480)
     with Image.open(directory / "thumb.webp") as thumb:
         assert thumb.size == (320, 240)
     meta = read_json(directory / "meta.json")
-    assert (meta["schema_version"], meta["mime"], meta["width"], meta["height"]) == (1, "image/png", 640, 480)
+    assert (meta["schema_version"], meta["mime"], meta["width"], meta["height"]) == (
+        1,
+        "image/png",
+        640,
+        480,
+    )
 
 
 def test_nothing_outside_the_root_is_read(tmp_path, folder):
@@ -109,7 +137,9 @@ def test_nothing_is_fetched(tmp_path, folder):
 
 def test_data_uris_are_decoded_and_broken_ones_named(tmp_path, folder):
     good = "data:image/png;base64," + base64.b64encode(picture()).decode()
-    assert reasons(tmp_path, good, "data:image/png;base64,%%%", "data:nothing", "data:text/plain,hello") == [
+    assert reasons(
+        tmp_path, good, "data:image/png;base64,%%%", "data:nothing", "data:text/plain,hello"
+    ) == [
         "",
         "broken_data_uri",
         "broken_data_uri",
@@ -119,7 +149,10 @@ def test_data_uris_are_decoded_and_broken_ones_named(tmp_path, folder):
 
 def test_limits_are_judged_before_decoding(tmp_path, folder):
     (folder / "wide.png").write_bytes(picture(400, 400, mode="1"))
-    assert reasons(tmp_path, "wide.png", "a.png", config=MediaConfig(max_pixels=1000)) == ["too_many_pixels", ""]
+    assert reasons(tmp_path, "wide.png", "a.png", config=MediaConfig(max_pixels=1000)) == [
+        "too_many_pixels",
+        "",
+    ]
     assert reasons(tmp_path / "x", "a.png") == ["not_found"]
     assert reasons(tmp_path, "wide.png", config=MediaConfig(max_bytes=20)) == ["too_large"]
 
@@ -130,12 +163,29 @@ def test_broken_images_have_a_reason_and_do_not_stop_the_others(tmp_path, folder
     (folder / "text.png").write_bytes(b"<html>no image</html>")
     (folder / "drawing.svg").write_bytes(b"<svg xmlns='http://www.w3.org/2000/svg'/>")
     (folder / "liar.png").write_bytes(picture(8, 8, "JPEG"))
-    found = reasons(tmp_path, "zero.png", "cut.jpg", "text.png", "drawing.svg", "gone.png", "liar.png")
-    assert found == ["empty_file", "broken_image: it ends too early", "not_an_image", "", "not_found", ""]
+    found = reasons(
+        tmp_path, "zero.png", "cut.jpg", "text.png", "drawing.svg", "gone.png", "liar.png"
+    )
+    assert found == [
+        "empty_file",
+        "broken_image: it ends too early",
+        "not_an_image",
+        "",
+        "not_found",
+        "",
+    ]
 
 
 @pytest.mark.parametrize(
-    ("kind", "mode"), [("JPEG", "CMYK"), ("PNG", "I;16"), ("PNG", "LA"), ("GIF", "P"), ("TIFF", "F"), ("WEBP", "RGBA")]
+    ("kind", "mode"),
+    [
+        ("JPEG", "CMYK"),
+        ("PNG", "I;16"),
+        ("PNG", "LA"),
+        ("GIF", "P"),
+        ("TIFF", "F"),
+        ("WEBP", "RGBA"),
+    ],
 )
 def test_every_mode_gets_a_thumbnail(tmp_path, folder, kind, mode):
     (folder / "x").write_bytes(picture(40, 30, kind, mode))
@@ -153,7 +203,9 @@ def test_images_of_a_pdf_are_taken_out_by_their_object_number(tmp_path):
 
 
 def test_without_a_folder_relative_images_say_so(tmp_path):
-    links = resolve(facts_with("a.png"), tmp_path, Store(tmp_path), MediaConfig(), base_dir=None, root=None)
+    links = resolve(
+        facts_with("a.png"), tmp_path, Store(tmp_path), MediaConfig(), base_dir=None, root=None
+    )
     assert [link.reason for link in links] == ["no_base_folder"]
 
 
@@ -186,14 +238,31 @@ def web(pages: dict[str, bytes]):
 
 @pytest.mark.integration
 def test_remote_images_are_fetched_once_where_that_is_on(tmp_path):
-    with web({"/a.png": picture(), "/page/b.png": picture(9, 9), "/page/text.png": b"hello"}) as (host, asked):
-        targets = [f"http://{host}/a.png", "b.png", f"//{host}/a.png", "gone.png", "text.png", f"http://{host}/a.png", "data:image/png,x"]
+    with web({"/a.png": picture(), "/page/b.png": picture(9, 9), "/page/text.png": b"hello"}) as (
+        host,
+        asked,
+    ):
+        targets = [
+            f"http://{host}/a.png",
+            "b.png",
+            f"//{host}/a.png",
+            "gone.png",
+            "text.png",
+            f"http://{host}/a.png",
+            "data:image/png,x",
+        ]
 
         def reasons_of(**config: bool) -> list[str]:
             links = resolve(
-                facts_with(*targets), tmp_path, Store(tmp_path), MediaConfig(**config), base_dir=None, root=None,
-                base_url=f"http://{host}/page/index.html", fetching=FetchLimits(allow=(host,)),
-            )  # fmt: skip
+                facts_with(*targets),
+                tmp_path,
+                Store(tmp_path),
+                MediaConfig(**config),
+                base_dir=None,
+                root=None,
+                base_url=f"http://{host}/page/index.html",
+                fetching=FetchLimits(allow=(host,)),
+            )
             return [link.reason for link in links]
 
         assert reasons_of() == [*["remote_not_fetched"] * 6, "not_an_image"]
@@ -205,10 +274,17 @@ def test_remote_images_are_fetched_once_where_that_is_on(tmp_path):
 
 def test_private_addresses_are_refused_for_images_too(tmp_path):
     links = resolve(
-        facts_with("http://127.0.0.1:1/a.png", "http://[::1]/a.png", "http://169.254.169.254/x"), tmp_path, Store(tmp_path),
-        MediaConfig(fetch_remote=True), base_dir=None, root=None,
-    )  # fmt: skip
-    assert [link.reason for link in links] == ["fetch_failed: port_not_allowed", *["fetch_failed: address_refused"] * 2]
+        facts_with("http://127.0.0.1:1/a.png", "http://[::1]/a.png", "http://169.254.169.254/x"),
+        tmp_path,
+        Store(tmp_path),
+        MediaConfig(fetch_remote=True),
+        base_dir=None,
+        root=None,
+    )
+    assert [link.reason for link in links] == [
+        "fetch_failed: port_not_allowed",
+        *["fetch_failed: address_refused"] * 2,
+    ]
 
 
 def test_parts_of_a_docx_are_read_from_the_container(tmp_path):
@@ -219,20 +295,35 @@ def test_parts_of_a_docx_are_read_from_the_container(tmp_path):
     names = ["docx:word/media/image1.png", "docx:word/media/none.png", "docx:../../evil.png"]
     refs = tuple(MediaRef(f"r{n}", "docx", name, order=n) for n, name in enumerate(names))
     facts = Facts("", (), refs, ParseSummary("docx", "1", "x", "1", "p", "", 0))
-    links = resolve(facts, path, Store(tmp_path / "home"), MediaConfig(), base_dir=tmp_path, root=tmp_path)
+    links = resolve(
+        facts, path, Store(tmp_path / "home"), MediaConfig(), base_dir=tmp_path, root=tmp_path
+    )
     assert [link.reason for link in links] == ["", "not_found", ""]
     assert sorted(item.name for item in tmp_path.iterdir()) == ["home", "stored"]
-    assert [link.reason for link in resolve(facts_with(*names[:1]), path, Store(tmp_path), MediaConfig(), base_dir=None, root=None)] == [
-        "scheme_not_allowed"
-    ]
+    assert [
+        link.reason
+        for link in resolve(
+            facts_with(*names[:1]), path, Store(tmp_path), MediaConfig(), base_dir=None, root=None
+        )
+    ] == ["scheme_not_allowed"]
     path.write_bytes(b"no archive")
-    assert [link.reason for link in resolve(facts, path, Store(tmp_path), MediaConfig(), base_dir=None, root=None)] == ["broken_file"] * 3
+    assert [
+        link.reason
+        for link in resolve(facts, path, Store(tmp_path), MediaConfig(), base_dir=None, root=None)
+    ] == ["broken_file"] * 3
 
 
 @pytest.mark.integration
 def test_images_of_a_pdf_belong_to_the_chunk_beside_them(shelf, tiny):
     shelf.ingest(DATASHEET)
     work = VersionBuild(shelf.ledger.versions("default")[0], tiny, shelf.settings, shelf.store)
-    owners = {link.asset_id: [chunk for chunk in work.chunks if link.asset_id in chunk.asset_ids] for link in work.links}
+    owners = {
+        link.asset_id: [chunk for chunk in work.chunks if link.asset_id in chunk.asset_ids]
+        for link in work.links
+    }
     assert [len(chunks) for chunks in owners.values()] == [1, 1]
-    assert [(chunk.page_start, "Figure" in chunk.chunk_text) for chunks in owners.values() for chunk in chunks] == [(1, True), (3, True)]
+    assert [
+        (chunk.page_start, "Figure" in chunk.chunk_text)
+        for chunks in owners.values()
+        for chunk in chunks
+    ] == [(1, True), (3, True)]

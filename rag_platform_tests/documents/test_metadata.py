@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.documents.metadata import MAX_METADATA_CHARS, document_title, effective, file_metadata, iso_date
+from rag_platform.documents.metadata import (
+    MAX_METADATA_CHARS,
+    document_title,
+    effective,
+    file_metadata,
+    iso_date,
+)
 from rag_platform.ir import Block, Document, Facts, ParseSummary, Version
 
 
@@ -47,7 +53,14 @@ def test_iso_date(written: object, iso: str) -> None:
 
 
 def test_the_values_of_a_markdown_page() -> None:
-    said = {"title": "T", "keywords": "wsl, Linux , wsl", "tags": ["ops", 7], "category": "guides", "ms.date": "09/01/2021", "weight": 3}
+    said = {
+        "title": "T",
+        "keywords": "wsl, Linux , wsl",
+        "tags": ["ops", 7],
+        "category": "guides",
+        "ms.date": "09/01/2021",
+        "weight": 3,
+    }
     assert file_metadata(said, 0.0) == {
         "tags": ["ops", "7", "wsl", "Linux", "guides"],
         "categories": ["guides"],
@@ -59,11 +72,19 @@ def test_the_values_of_a_markdown_page() -> None:
 
 
 def test_the_values_of_a_pdf_and_of_a_file_that_says_nothing() -> None:
-    said = {"creationDate": "D:20200102030405Z", "modDate": "D:20210102", "keywords": "budget；审计", "producer": ""}
+    said = {
+        "creationDate": "D:20200102030405Z",
+        "modDate": "D:20210102",
+        "keywords": "budget；审计",
+        "producer": "",
+    }
     assert file_metadata(said) == {
-        "tags": ["budget", "审计"], "created": "2020-01-02T03:04:05Z", "modified": "2021-01-02",
-        "creationDate": "D:20200102030405Z", "modDate": "D:20210102",
-    }  # fmt: skip
+        "tags": ["budget", "审计"],
+        "created": "2020-01-02T03:04:05Z",
+        "modified": "2021-01-02",
+        "creationDate": "D:20200102030405Z",
+        "modDate": "D:20210102",
+    }
     assert file_metadata({}, 86400.0) == {"modified": "1970-01-02T00:00:00Z"}
     assert file_metadata({"date": "soon"}) == {"date": "soon"}
 
@@ -79,7 +100,11 @@ def test_what_is_too_long_is_left_out() -> None:
         ("Given", "# Head", "Given"),
         ("", "# Head\n\npara", "Head"),
         ("## Second", "", "Second"),
-        ("", "**Just** a [paragraph](x.md), `code` and \\*stars\\*\nmore", "Just a paragraph, code and *stars*"),
+        (
+            "",
+            "**Just** a [paragraph](x.md), `code` and \\*stars\\*\nmore",
+            "Just a paragraph, code and *stars*",
+        ),
         ("", "![](a.png)\n\n- item _one_", "item one"),
         ("", "> <b>quoted</b> words", "quoted words"),
         ("__init__.py", "", "__init__.py"),
@@ -107,17 +132,46 @@ def document(**changes: object) -> Document:
 
 
 def version(metadata: dict[str, object]) -> Version:
-    return Version("n.d@1", "n", "d", "s/a.md", "a.md", "00", 1, "text/markdown", "markdown", "tiny", counts={"metadata": metadata})
+    return Version(
+        "n.d@1",
+        "n",
+        "d",
+        "s/a.md",
+        "a.md",
+        "00",
+        1,
+        "text/markdown",
+        "markdown",
+        "tiny",
+        counts={"metadata": metadata},
+    )
 
 
 def test_the_users_own_come_first_and_win() -> None:
-    said = {"tags": ["ops", "mine"], "categories": ["guides"], "created": "2024", "modified": "2025"}
+    said = {
+        "tags": ["ops", "mine"],
+        "categories": ["guides"],
+        "created": "2024",
+        "modified": "2025",
+    }
     shown = effective(document(), version(said))
-    assert (shown.tags, shown.categories, shown.metadata) == (("mine", "ops"), ("guides",), {"created": "1999", "modified": "2025"})
-    assert effective(document(), version({"tags": ["other"]})).tags == ("mine", "other")  # the next version's file says something else
-    assert effective(document(), Version("v", "n", "d", "u", "f", "0", 1, "m", "l", "s")) == document()
+    assert (shown.tags, shown.categories, shown.metadata) == (
+        ("mine", "ops"),
+        ("guides",),
+        {"created": "1999", "modified": "2025"},
+    )
+    # the next version's file says something else
+    assert effective(document(), version({"tags": ["other"]})).tags == ("mine", "other")
+    assert (
+        effective(document(), Version("v", "n", "d", "u", "f", "0", 1, "m", "l", "s")) == document()
+    )
 
 
-@given(st.dictionaries(st.text(max_size=20), st.text(max_size=50) | st.integers() | st.booleans() | st.lists(st.text(max_size=20))))
+@given(
+    st.dictionaries(
+        st.text(max_size=20),
+        st.text(max_size=50) | st.integers() | st.booleans() | st.lists(st.text(max_size=20)),
+    )
+)
 def test_any_metadata_is_plain_json_of_bounded_size(said: dict[str, object]) -> None:
     assert len(json.dumps(file_metadata(said), ensure_ascii=False)) < 2 * MAX_METADATA_CHARS

@@ -9,7 +9,11 @@ from rag_platform.errors import InputError, NotFoundError
 from rag_platform.ir import Document, Version
 from rag_platform.ledger.ledger import Ledger
 
-DOCUMENTS = {"docs-guide-aa11": "docs/guide.md", "old-guide-bb22": "docs/old/guide.md", "docs-ports-cc33": "docs/ports.md"}
+DOCUMENTS = {
+    "docs-guide-aa11": "docs/guide.md",
+    "old-guide-bb22": "docs/old/guide.md",
+    "docs-ports-cc33": "docs/ports.md",
+}
 
 
 @pytest.fixture
@@ -18,8 +22,19 @@ def shelf_of_three(ledger: Ledger) -> Ledger:
     for doc_id, uri in DOCUMENTS.items():
         for mark in ("abcd", "abff"):
             sha256 = mark + doc_id[-4:] + "0" * 56
-            version = Version(f"lib.{doc_id}@{sha256[:12]}", "lib", doc_id, uri, "x.md", sha256, 1, "text/markdown", "markdown", "tiny",
-                              received_at="2026-11-22T00:00:00Z")  # fmt: skip
+            version = Version(
+                f"lib.{doc_id}@{sha256[:12]}",
+                "lib",
+                doc_id,
+                uri,
+                "x.md",
+                sha256,
+                1,
+                "text/markdown",
+                "markdown",
+                "tiny",
+                received_at="2026-11-22T00:00:00Z",
+            )
             ledger.receive([(Document("lib", doc_id, "docs", uri, "x.md"), version)])
     return ledger
 
@@ -35,12 +50,20 @@ def shelf_of_three(ledger: Ledger) -> Ledger:
         ("ports", "docs-ports-cc33"),
     ],
 )
-def test_a_document_by_id_place_or_a_part_of_either(shelf_of_three: Ledger, name: str, doc_id: str) -> None:
+def test_a_document_by_id_place_or_a_part_of_either(
+    shelf_of_three: Ledger, name: str, doc_id: str
+) -> None:
     assert named_document(shelf_of_three, "lib", name).doc_id == doc_id
 
 
 def test_what_may_be_two_documents_is_asked_back(shelf_of_three: Ledger) -> None:
-    with pytest.raises(InputError, match=r"'guide.md' may be any of 2 documents: docs-guide-aa11 \(docs/guide.md\), old-guide-bb22"):
+    with pytest.raises(
+        InputError,
+        match=(
+            r"'guide.md' may be any of 2 documents: docs-guide-aa11 \(docs/guide.md\),"
+            r" old-guide-bb22"
+        ),
+    ):
         named_document(shelf_of_three, "lib", "guide.md")
 
 
@@ -58,10 +81,19 @@ def test_near_names_are_offered(shelf_of_three: Ledger) -> None:
 def test_a_version_by_id_by_its_hash_or_by_what_it_is(shelf_of_three: Ledger) -> None:
     document = shelf_of_three.document("lib", "docs-ports-cc33")
     versions = shelf_of_three.versions("lib", "docs-ports-cc33")
-    assert [named_version(document, versions, name).file_sha256[:4] for name in (versions[0].version_id, "abcd", "abf", "wanted")] == [
-        "abcd", "abcd", "abff", "abff",
-    ]  # fmt: skip
+    assert [
+        named_version(document, versions, name).file_sha256[:4]
+        for name in (versions[0].version_id, "abcd", "abf", "wanted")
+    ] == [
+        "abcd",
+        "abcd",
+        "abff",
+        "abff",
+    ]
     with pytest.raises(InputError, match="may be any of 2 versions"):
         named_version(document, versions, "ab")
-    with pytest.raises(NotFoundError, match="has no version 'live'; it has abffcc330000, abcdcc330000, newest first"):
+    with pytest.raises(
+        NotFoundError,
+        match="has no version 'live'; it has abffcc330000, abcdcc330000, newest first",
+    ):
         named_version(document, versions, "live")

@@ -13,11 +13,22 @@ from rag_platform.ir import Block, Facts, MediaLink, MediaRef, ParseSummary
 from rag_platform.normalisation.edits import normalise
 
 
-def cleaned(text: str, *, code: tuple[int, int] | None = None, image: tuple[int, int] | None = None, **rules: Any) -> str:
-    blocks = [Block(0, "paragraph", 0, code[0] if code else len(text)), *([Block(1, "code", *code)] if code else [])]
+def cleaned(
+    text: str,
+    *,
+    code: tuple[int, int] | None = None,
+    image: tuple[int, int] | None = None,
+    **rules: Any,
+) -> str:
+    blocks = [
+        Block(0, "paragraph", 0, code[0] if code else len(text)),
+        *([Block(1, "code", *code)] if code else []),
+    ]
     refs = (MediaRef("r", "markdown", "p.png", *image),) if image else ()
     links = [MediaLink("r", "x", "p.png", start=image[0], end=image[1])] if image else []
-    summary = ParseSummary("t", "1", "e", "1", "p", hashlib.sha256(text.encode()).hexdigest(), len(text))
+    summary = ParseSummary(
+        "t", "1", "e", "1", "p", hashlib.sha256(text.encode()).hexdigest(), len(text)
+    )
     return normalise(Facts(text, tuple(blocks), refs, summary), links, CleaningConfig(**rules)).text
 
 
@@ -54,25 +65,45 @@ def test_emails(text: str, expected: str) -> None:
 
 def test_lines_that_match_as_a_whole_go_with_their_ends() -> None:
     rule = NoiseRule(pattern=r"Page \d+ of \d+", scope="lines")
-    assert cleaned("a\n  Page 1 of 9 \r\nb says Page 2 of 9\nPage 3 of 9", noise=(rule,)) == "a\nb says Page 2 of 9\n"
+    assert (
+        cleaned("a\n  Page 1 of 9 \r\nb says Page 2 of 9\nPage 3 of 9", noise=(rule,))
+        == "a\nb says Page 2 of 9\n"
+    )
 
 
 def test_replacements_are_literal_and_the_first_rule_wins() -> None:
-    rules = (NoiseRule(pattern="secret", replacement=r"\\1 [gone]"), NoiseRule(pattern="a secret word"))
+    rules = (
+        NoiseRule(pattern="secret", replacement=r"\\1 [gone]"),
+        NoiseRule(pattern="a secret word"),
+    )
     assert cleaned("a secret word", noise=rules[:1]) == r"a \\1 [gone] word"
     assert cleaned("x a secret word", noise=rules[::-1]) == "x "
 
 
 def test_code_and_images_are_left_alone() -> None:
     text = "noise\n```\nnoise\n```"
-    assert cleaned(text, code=(6, len(text)), noise=(NoiseRule(pattern="noise"),)) == "\n```\nnoise\n```"
-    assert cleaned(text, code=(6, len(text)), noise=(NoiseRule(pattern="noise", scope="everywhere"),)) == "\n```\n\n```"
-    assert cleaned("![i](p.png) tail", image=(0, 11), noise=(NoiseRule(pattern="png"),)) == "![i](asset://x) tail"
+    assert (
+        cleaned(text, code=(6, len(text)), noise=(NoiseRule(pattern="noise"),))
+        == "\n```\nnoise\n```"
+    )
+    assert (
+        cleaned(text, code=(6, len(text)), noise=(NoiseRule(pattern="noise", scope="everywhere"),))
+        == "\n```\n\n```"
+    )
+    assert (
+        cleaned("![i](p.png) tail", image=(0, 11), noise=(NoiseRule(pattern="png"),))
+        == "![i](asset://x) tail"
+    )
     assert cleaned("![i](p.png) tail", image=(0, 11), noise=(NoiseRule(pattern="^.*tail$"),)) == ""
 
 
-@pytest.mark.parametrize(("pattern", "reason"), [("(", "not well formed"), ("a*", "matches the empty text"), ("x" * 501, "501 characters")])
-def test_patterns_that_cannot_be_used_are_refused_when_the_config_loads(pattern: str, reason: str) -> None:
+@pytest.mark.parametrize(
+    ("pattern", "reason"),
+    [("(", "not well formed"), ("a*", "matches the empty text"), ("x" * 501, "501 characters")],
+)
+def test_patterns_that_cannot_be_used_are_refused_when_the_config_loads(
+    pattern: str, reason: str
+) -> None:
     with pytest.raises(ValidationError, match=reason):
         NoiseRule(pattern=pattern)
 

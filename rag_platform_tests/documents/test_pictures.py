@@ -1,4 +1,6 @@
-"""What an image is shown as: safe SVG, forms for every client, refusals before decoding; decoders in children."""
+"""What an image is shown as: safe SVG, forms for every client, refusals before decoding; decoders
+in children.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ from rag_platform.media.sandbox import shown_apart
 from rag_platform.media.store import keep, resolve
 from rag_platform.storage.store import Store, read_json
 
-HEAD = "<svg xmlns='http://www.w3.org/2000/svg' xmlns:xlink='http://www.w3.org/1999/xlink' width='40' height='20'>"
+HEAD = (
+    "<svg xmlns='http://www.w3.org/2000/svg' xmlns:xlink='http://www.w3.org/1999/xlink' width='40'"
+    " height='20'>"
+)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -26,7 +31,9 @@ def _end_children():
     isolation.pool().close()
 
 
-def encoded(kind: str, mode: str = "RGB", size: tuple[int, int] = (40, 30), **options: object) -> bytes:
+def encoded(
+    kind: str, mode: str = "RGB", size: tuple[int, int] = (40, 30), **options: object
+) -> bytes:
     stream = io.BytesIO()
     Image.new(mode, size).save(stream, kind, **options)
     return stream.getvalue()
@@ -41,7 +48,10 @@ def encoded(kind: str, mode: str = "RGB", size: tuple[int, int] = (40, 30), **op
         ("<image href='http://example.org/a.png'/>", b"example"),
         ("<image xlink:href='file:///etc/passwd'/>", b"passwd"),
         ("<use href='other.svg#x'/>", b"other"),
-        ("<foreignObject><p xmlns='http://www.w3.org/1999/xhtml'>html</p></foreignObject>", b"html"),
+        (
+            "<foreignObject><p xmlns='http://www.w3.org/1999/xhtml'>html</p></foreignObject>",
+            b"html",
+        ),
         ("<style>@import url(http://example.org/x.css);</style>", b"example"),
         ("<rect style='fill:url(http://example.org/x)' width='1' height='1'/>", b"example"),
         ("<rect fill='url(//example.org/x#y)' width='1' height='1'/>", b"example"),
@@ -59,7 +69,10 @@ def test_what_runs_or_is_fetched_is_taken_out(body: str, gone: bytes) -> None:
 
 
 def test_drawings_stay_as_they_are() -> None:
-    body = "<defs><linearGradient id='g'/></defs><rect fill='url(#g)' width='5' height='5'/><use href='#g'/><text>字 &amp; a</text>"
+    body = (
+        "<defs><linearGradient id='g'/></defs><rect fill='url(#g)' width='5' height='5'/><use"
+        " href='#g'/><text>字 &amp; a</text>"
+    )
     picture = "<image href='data:image/png;base64,AAAA' width='1' height='1'/>"
     safe, _, _ = sanitised(f"{HEAD}{body}{picture}</svg>".encode())
     for kept in ('fill="url(#g)"', 'href="#g"', "字 &amp; a", 'href="data:image/png;base64,AAAA"'):
@@ -68,7 +81,10 @@ def test_drawings_stay_as_they_are() -> None:
 
 def test_entities_are_never_resolved(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("sesame", encoding="utf-8")
-    outside = f"<!DOCTYPE svg [<!ENTITY x SYSTEM 'file://{tmp_path}/secret'>]>{HEAD}<text>&x;</text></svg>"
+    outside = (
+        "<!DOCTYPE svg [<!ENTITY x SYSTEM"
+        f" 'file://{tmp_path}/secret'>]>{HEAD}<text>&x;</text></svg>"
+    )
     assert b"sesame" not in sanitised(outside.encode())[0]
     bomb = "".join(f"<!ENTITY a{n} '{f'&a{n - 1};' * 10}'>" for n in range(1, 12))
     laughs = f"<!DOCTYPE svg [<!ENTITY a0 'ha'>{bomb}]>{HEAD}<text>&a11;</text></svg>"
@@ -105,8 +121,19 @@ def test_an_svg_is_kept_safe_drawn_and_named_by_its_own_bytes(tmp_path: Path) ->
     data = f"{HEAD}<script>x</script><rect width='40' height='20' fill='#ff0000'/></svg>".encode()
     stored = keep(data, Store(tmp_path), MediaConfig())
     folder = Store(tmp_path).media_dir(stored.asset_id)
-    assert (stored.mime, stored.width, stored.height, stored.size) == ("image/svg+xml", 40, 20, len(data))
-    assert sorted(path.name for path in folder.iterdir()) == ["display.png", "meta.json", "original.svg", "source.bin", "thumb.webp"]
+    assert (stored.mime, stored.width, stored.height, stored.size) == (
+        "image/svg+xml",
+        40,
+        20,
+        len(data),
+    )
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "display.png",
+        "meta.json",
+        "original.svg",
+        "source.bin",
+        "thumb.webp",
+    ]
     assert (folder / "source.bin").read_bytes() == data
     assert b"script" not in (folder / "original.svg").read_bytes()
     assert read_json(folder / "meta.json")["display"] == "display.png"
@@ -129,7 +156,9 @@ def test_an_svg_is_kept_safe_drawn_and_named_by_its_own_bytes(tmp_path: Path) ->
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_few_clients_show_gets_a_form_that_all_do(data: bytes, mime: str, variants: list[str], tmp_path: Path) -> None:
+def test_what_few_clients_show_gets_a_form_that_all_do(
+    data: bytes, mime: str, variants: list[str], tmp_path: Path
+) -> None:
     found = shown_apart(data, 1_000_000, Limits(), tmp_path)
     assert (found.mime, sorted(found.variants)) == (mime, variants)
     for content in found.variants.values():
@@ -148,7 +177,9 @@ def test_size_is_as_shown_after_the_orientation() -> None:
 
 def test_an_animation_shows_its_first_frame() -> None:
     stream = io.BytesIO()
-    Image.new("RGB", (8, 8), "red").save(stream, "GIF", save_all=True, append_images=[Image.new("RGB", (8, 8), "blue")])
+    Image.new("RGB", (8, 8), "red").save(
+        stream, "GIF", save_all=True, append_images=[Image.new("RGB", (8, 8), "blue")]
+    )
     with Image.open(io.BytesIO(shown(stream.getvalue(), 1000).variants["thumb.webp"])) as thumb:
         red, _, blue = thumb.convert("RGB").getpixel((4, 4))
     assert red > 200 > 50 > blue
@@ -169,11 +200,16 @@ def test_refusals_have_reasons(data: bytes, reason: str, tmp_path: Path) -> None
 
 
 @pytest.mark.integration
-def test_every_image_of_the_material_is_stored_or_refused_with_a_reason(material: Path, tmp_path: Path) -> None:
+def test_every_image_of_the_material_is_stored_or_refused_with_a_reason(
+    material: Path, tmp_path: Path
+) -> None:
     docs = tmp_path / "docs"
     shutil.copytree(material / "images", docs)
     names = sorted(path.name for path in docs.iterdir())
-    refs = tuple(MediaRef(f"r{n}", "markdown", name, start=n, end=n + 1, order=n) for n, name in enumerate(names))
+    refs = tuple(
+        MediaRef(f"r{n}", "markdown", name, start=n, end=n + 1, order=n)
+        for n, name in enumerate(names)
+    )
     facts = Facts("", (), refs, ParseSummary("markdown", "1", "x", "1", "p", "", 0))
     store = Store(tmp_path / "home")
     links = resolve(facts, docs, store, MediaConfig(), base_dir=docs, root=docs)

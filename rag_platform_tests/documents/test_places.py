@@ -15,7 +15,10 @@ from rag_platform.ir import Block, Facts, ParseSummary
         (["sheet=Q1;rows=3-9;head=1", "sheet=Q1;rows=10-20;head=1"], "sheet=Q1;rows=3-20"),
         (["sheet=Q1", "sheet=Q1;rows=4"], "sheet=Q1;rows=4"),
         (["sheet=Q1"], "sheet=Q1"),
-        (["sheet=Q1", "sheet=Q1;rows=4", "sheet=Q2", "sheet=Q2;rows=1-2"], "sheet=Q1;rows=4, sheet=Q2;rows=1-2"),
+        (
+            ["sheet=Q1", "sheet=Q1;rows=4", "sheet=Q2", "sheet=Q2;rows=1-2"],
+            "sheet=Q1;rows=4, sheet=Q2;rows=1-2",
+        ),
         ([f"sheet=S{n};rows=1" for n in range(6)], "sheet=S0;rows=1 to sheet=S5;rows=1"),
         (["rows=2-3;head=1", "rows=4;head=1"], "rows=2-4"),
         (["body/tbl[2]/tr[3]", "body/tbl[2]/tr[4]", "body/tbl[2]/tr[9]"], "body/tbl[2]/tr[3-9]"),
@@ -35,8 +38,16 @@ def test_lines_and_rows_of_a_file_that_was_rewritten_come_from_its_blocks():
         Block(0, "table", 0, 20, line_start=2, line_end=4, locator="rows=2;head=1"),
         Block(1, "table", 22, 42, line_start=5, line_end=5, locator="rows=3;head=1"),
     )
-    places = Places(Facts(text, blocks, (), ParseSummary("csv", "1", "csv", "1", "tables", "", len(text))))
+    places = Places(
+        Facts(text, blocks, (), ParseSummary("csv", "1", "csv", "1", "tables", "", len(text)))
+    )
     assert places.of(0, 42) | {"page_start": None} == {
-        "page_start": None, "page_end": None, "line_start": 2, "line_end": 5, "byte_start": None, "byte_end": None, "locator": "rows=2-3",
-    }  # fmt: skip
+        "page_start": None,
+        "page_end": None,
+        "line_start": 2,
+        "line_end": 5,
+        "byte_start": None,
+        "byte_end": None,
+        "locator": "rows=2-3",
+    }
     assert places.of(22, 42)["line_start"] == 5 and places.of(22, 42)["locator"] == "rows=3"

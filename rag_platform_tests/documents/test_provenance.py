@@ -23,16 +23,36 @@ PROFILES = {"facts": "f", "sections": "s"}
 RAW = "\ufeff# 标题\r\n\r\n段落 one  \r\n\r\n![x](a.png)\r\n\r\n## Two\r\n\r\nend".encode()
 
 
-def stored(store: Store, strategy: Strategy, raw: bytes, name: str = "d.md") -> tuple[Version, list[Chunk]]:
+def stored(
+    store: Store, strategy: Strategy, raw: bytes, name: str = "d.md"
+) -> tuple[Version, list[Chunk]]:
     """The version of these bytes, cut, with everything that the proof reads written."""
     sha = hashlib.sha256(raw).hexdigest()
-    version = Version(f"default.d@{sha[:12]}", "default", "d", "files/" + name, name, sha, len(raw), "text/markdown", "markdown", "tiny")
+    version = Version(
+        f"default.d@{sha[:12]}",
+        "default",
+        "d",
+        "files/" + name,
+        name,
+        sha,
+        len(raw),
+        "text/markdown",
+        "markdown",
+        "tiny",
+    )
     path = store.raw_path(sha)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(raw)
     facts = (MarkdownLoader() if name.endswith(".md") else TextLoader()).load(path, name)
     links = [
-        MediaLink(m.ref_id, hashlib.sha256(m.origin_ref.encode()).hexdigest(), m.origin_ref, start=m.start, end=m.end) for m in facts.media
+        MediaLink(
+            m.ref_id,
+            hashlib.sha256(m.origin_ref.encode()).hexdigest(),
+            m.origin_ref,
+            start=m.start,
+            end=m.end,
+        )
+        for m in facts.media
     ]
     folder = store.facts_dir(version, "f")
     write_text(folder / "facts.md", facts.text)
@@ -40,12 +60,16 @@ def stored(store: Store, strategy: Strategy, raw: bytes, name: str = "d.md") -> 
     write_json(folder / "summary.json", facts.summary)
     norm = normalise(facts, links, strategy.cleaning)
     write_records(store.version_path(version, "edits", "s"), Edit, norm.edits)
-    sections = MarkdownHeadings(min_section_chars=0).sections(norm.text, headings_of(facts, norm), version.doc_id)
+    sections = MarkdownHeadings(min_section_chars=0).sections(
+        norm.text, headings_of(facts, norm), version.doc_id
+    )
     return version, cut(version, facts, norm, sections, Recursive(), strategy, links)
 
 
 def reasons(store: Store, version: Version, chunks: list[Chunk]) -> list[str]:
-    return [failure.reason.split(":")[0] for failure in verify_version(store, version, PROFILES, chunks)]
+    return [
+        failure.reason.split(":")[0] for failure in verify_version(store, version, PROFILES, chunks)
+    ]
 
 
 def test_every_chunk_is_proved(store: Store, tiny: Strategy) -> None:
@@ -56,24 +80,33 @@ def test_every_chunk_is_proved(store: Store, tiny: Strategy) -> None:
 
 def test_a_changed_chunk_is_named(store: Store, tiny: Strategy) -> None:
     version, (first, second) = stored(store, tiny, RAW)
-    failures = verify_version(store, version, PROFILES, [replace(first, chunk_text=first.chunk_text + "!"), second])
+    failures = verify_version(
+        store, version, PROFILES, [replace(first, chunk_text=first.chunk_text + "!"), second]
+    )
     assert [(f.chunk_id, f.version_id, f.source_uri, f.reason.split(":")[0]) for f in failures] == [
         (first.chunk_id, version.version_id, "files/d.md", "chunk_text")
     ]
     assert reasons(store, version, [replace(first, fact_end=first.fact_end - 1)]) == ["fact_span"]
-    assert reasons(store, version, [replace(second, byte_start=(second.byte_start or 0) + 1)]) == ["chunk_bytes"]
+    assert reasons(store, version, [replace(second, byte_start=(second.byte_start or 0) + 1)]) == [
+        "chunk_bytes"
+    ]
     assert reasons(store, version, [replace(second, byte_start=None)]) == ["chunk_bytes"]
 
 
 def test_what_a_citation_shows_is_computed_anew(store: Store, tiny: Strategy) -> None:
     version, (first, second) = stored(store, tiny, RAW)
-    assert reasons(store, version, [first, replace(second, line_start=8), replace(second, line_end=12)]) == ["chunk_lines", "chunk_lines"]
+    assert reasons(
+        store, version, [first, replace(second, line_start=8), replace(second, line_end=12)]
+    ) == ["chunk_lines", "chunk_lines"]
     assert reasons(store, version, [replace(second, page_start=1)]) == ["chunk_place"]
     assert reasons(store, version, [replace(second, locator="body/p[1]")]) == ["chunk_place"]
-    assert reasons(store, version, [replace(second, doc_id="e"), replace(second, version_id="v")]) == ["chunk_owner", "chunk_owner"]
-    assert [f.reason.split(":")[0] for f in verify_version(store, version, PROFILES, [first], strategy=tiny)] == [
-        "chunk_section"
-    ]  # none is stored
+    assert reasons(
+        store, version, [replace(second, doc_id="e"), replace(second, version_id="v")]
+    ) == ["chunk_owner", "chunk_owner"]
+    assert [
+        f.reason.split(":")[0]
+        for f in verify_version(store, version, PROFILES, [first], strategy=tiny)
+    ] == ["chunk_section"]  # none is stored
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-be", "utf-32", "gb18030"])
@@ -100,19 +133,29 @@ def test_changed_bytes_and_facts_fail_every_chunk(store: Store, tiny: Strategy) 
 
 def test_missing_stages_are_named(store: Store, tiny: Strategy) -> None:
     version, chunks = stored(store, tiny, RAW)
-    assert verify_version(store, version, {"facts": "f", "sections": "other"}, chunks)[0].reason.startswith("edits_missing")
-    assert verify_version(store, version, {"facts": "other", "sections": "s"}, chunks)[0].reason.startswith("facts_missing")
+    assert verify_version(store, version, {"facts": "f", "sections": "other"}, chunks)[
+        0
+    ].reason.startswith("edits_missing")
+    assert verify_version(store, version, {"facts": "other", "sections": "s"}, chunks)[
+        0
+    ].reason.startswith("facts_missing")
 
 
 def test_blocks_that_point_elsewhere_are_found(store: Store, tiny: Strategy) -> None:
     version, chunks = stored(store, tiny, b"# A\n\nwords here\n")
     path = store.facts_dir(version, "f") / "blocks.parquet"
-    write_records(path, Block, [Block(0, "heading", 0, 3, 1, 0, 3, 1, 1), Block(1, "paragraph", 5, 15, 0, 4, 14, 3, 3)])
+    write_records(
+        path,
+        Block,
+        [Block(0, "heading", 0, 3, 1, 0, 3, 1, 1), Block(1, "paragraph", 5, 15, 0, 4, 14, 3, 3)],
+    )
     assert reasons(store, version, chunks) == ["block_bytes"]
 
 
 def ends_inside(chunks: list[Chunk], text: str) -> list[str]:
-    """Chunks that end inside a table row, or inside a fence that would have fitted; fences are found here by their own rule."""
+    """Chunks that end inside a table row, or inside a fence that would have fitted; fences are
+    found here by their own rule.
+    """
     found = []
     lines = text.split("\n")
     fence_start, mark, place = -1, "", 0
@@ -130,13 +173,19 @@ def ends_inside(chunks: list[Chunk], text: str) -> list[str]:
         if any(start < end < stop and stop - start <= 700 for start, stop in fences):
             found.append(chunk.chunk_text[-80:])
         line = text[text.rfind("\n", 0, end) + 1 : (text + "\n").find("\n", end)]
-        if line.startswith("|") and line.rstrip().endswith("|") and text[end : end + 1] not in ("\n", ""):
+        if (
+            line.startswith("|")
+            and line.rstrip().endswith("|")
+            and text[end : end + 1] not in ("\n", "")
+        ):
             found.append(line)
     return found
 
 
 @pytest.mark.parametrize("archive", ["fastapi-en-zh/r3.tar.gz", "wsl-docs/r2.tar.gz"])
-def test_real_documents_are_proved(archive: str, material: Path, tmp_path: Path, store: Store, tiny: Strategy) -> None:
+def test_real_documents_are_proved(
+    archive: str, material: Path, tmp_path: Path, store: Store, tiny: Strategy
+) -> None:
     with tarfile.open(material / "markdown" / archive) as packed:
         packed.extractall(tmp_path / "docs", filter="data")
     files = sorted((tmp_path / "docs").rglob("*.md"))[::15]
@@ -146,16 +195,32 @@ def test_real_documents_are_proved(archive: str, material: Path, tmp_path: Path,
         assert chunks and verify_version(store, version, PROFILES, chunks) == []
         facts = MarkdownLoader().load(path, path.name)
         links = [
-            MediaLink(m.ref_id, hashlib.sha256(m.origin_ref.encode()).hexdigest(), m.origin_ref, start=m.start, end=m.end)
+            MediaLink(
+                m.ref_id,
+                hashlib.sha256(m.origin_ref.encode()).hexdigest(),
+                m.origin_ref,
+                start=m.start,
+                end=m.end,
+            )
             for m in facts.media
         ]
         assert ends_inside(chunks, normalise(facts, links, tiny.cleaning).text) == []
 
 
 @pytest.mark.parametrize(
-    "folder", ["faults/encoding", "faults/newlines", "faults/frontmatter", "faults/structure", "faults/links", "markdown-odd"]
+    "folder",
+    [
+        "faults/encoding",
+        "faults/newlines",
+        "faults/frontmatter",
+        "faults/structure",
+        "faults/links",
+        "markdown-odd",
+    ],
 )
-def test_odd_documents_are_proved_or_refused_with_a_reason(folder: str, material: Path, store: Store, tiny: Strategy) -> None:
+def test_odd_documents_are_proved_or_refused_with_a_reason(
+    folder: str, material: Path, store: Store, tiny: Strategy
+) -> None:
     for path in sorted((material / folder).glob("*.md")):
         for name in ("d.md", "d.txt"):
             try:

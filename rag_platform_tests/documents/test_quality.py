@@ -21,10 +21,12 @@ CONFIG = QualityConfig()
         ("a" * 19, None, 0.75),  # too short: (.4 + .2 + 0) / .8
         ("a" * 200, 0.5, 0.9),  # .4 + .2 + .2 + .2 * .5
         ("a" * 19, 0.0, 0.6),
-        ("a" * 180 + "\ufffd" * 20, None, 0.725),  # a tenth is garbled: (.4 * .5 + .2 * .9 + .2) / .8
+        # a tenth is garbled: (.4 * .5 + .2 * .9 + .2) / .8
+        ("a" * 180 + "\ufffd" * 20, None, 0.725),
         ("\ufffd" * 200, None, 0.25),  # nothing but its length
         ("| a | b |\n|---|---|\n" * 11, None, 1.0),  # the signs of a table are punctuation
-        ("a\u200db\u00ad" * 60, None, 0.875),  # joiners and soft hyphens are not garbled, but no letters either
+        # joiners and soft hyphens are not garbled, but no letters either
+        ("a\u200db\u00ad" * 60, None, 0.875),
     ],
 )
 def test_the_score_is_the_weighted_mean(text: str, ocr: float | None, score: float) -> None:
@@ -32,9 +34,16 @@ def test_the_score_is_the_weighted_mean(text: str, ocr: float | None, score: flo
 
 
 def test_weights_are_the_callers() -> None:
-    config = QualityConfig(weights=QualityWeights(garbled=0, valid=0, length=1, ocr=0), min_len=0, sat_len=100)
+    config = QualityConfig(
+        weights=QualityWeights(garbled=0, valid=0, length=1, ocr=0), min_len=0, sat_len=100
+    )
     assert quality_score("a" * 50, config, 0.1) == 0.5
-    assert quality_score("a", QualityConfig(weights=QualityWeights(garbled=0, valid=0, length=0, ocr=1))) == 0.0
+    assert (
+        quality_score(
+            "a", QualityConfig(weights=QualityWeights(garbled=0, valid=0, length=0, ocr=1))
+        )
+        == 0.0
+    )
 
 
 @given(st.text(), st.none() | st.floats(0, 1))

@@ -37,12 +37,23 @@ class Library:
         return path
 
     def receive(self, *paths: Path, namespace: str = "lib", **options: object) -> Reception:
-        return receive(paths or (self.folder,), namespace, strategy=self.strategy, settings=self.settings, store=self.store,
-                       ledger=self.ledger, options=ReceiveOptions(**options))  # type: ignore[arg-type]  # fmt: skip
+        return receive(
+            paths or (self.folder,),
+            namespace,
+            strategy=self.strategy,
+            settings=self.settings,
+            store=self.store,
+            ledger=self.ledger,
+            options=ReceiveOptions(**options),
+        )  # type: ignore[arg-type]
 
     def complete(self, reception: Reception) -> None:
         for version_id in reception.to_process:
-            self.ledger.complete(version_id, title="t", counts={"profile": stage_profiles(self.strategy)["embeddings"]})
+            self.ledger.complete(
+                version_id,
+                title="t",
+                counts={"profile": stage_profiles(self.strategy)["embeddings"]},
+            )
 
 
 def decisions(reception: Reception) -> dict[str, str]:
@@ -69,7 +80,9 @@ def test_nothing_changed_nothing_to_do(library: Library) -> None:
     assert (again.to_process, again.changed) == ((), False)
 
 
-def test_changed_bytes_are_a_new_version_and_returning_bytes_go_on_where_they_were(library: Library) -> None:
+def test_changed_bytes_are_a_new_version_and_returning_bytes_go_on_where_they_were(
+    library: Library,
+) -> None:
     path = library.write("a.md", "# A")
     first = library.receive()
     library.complete(first)
@@ -101,7 +114,9 @@ def test_policy_new_version_records_a_revision_of_the_same_bytes(library: Librar
 def test_a_config_change_makes_equal_bytes_incomplete(library: Library) -> None:
     library.write("a.md", "# A")
     library.complete(library.receive())
-    chunker = library.strategy.chunker.model_copy(update={"options": {"chunk_size": 300, "chunk_overlap": 0}})
+    chunker = library.strategy.chunker.model_copy(
+        update={"options": {"chunk_size": 300, "chunk_overlap": 0}}
+    )
     library.strategy = library.strategy.model_copy(update={"chunker": chunker})
     assert decisions(library.receive()) == {"docs/a.md": "continue"}
 
@@ -120,14 +135,20 @@ def test_unreadable_kinds_are_ignored_in_a_folder_and_refused_by_name(library: L
     image = library.write("logo.png", b"\x89PNG\r\n\x1a\n" + b"\0" * 20)
     library.write(".hidden.md", "# H")
     in_folder = library.receive()
-    assert decisions(in_folder) == {"docs/a.md": "new", "docs/logo.png": "ignored", "docs/.hidden.md": "ignored"}
+    assert decisions(in_folder) == {
+        "docs/a.md": "new",
+        "docs/logo.png": "ignored",
+        "docs/.hidden.md": "ignored",
+    }
     by_name = library.receive(image)
     [item] = by_name.items
     assert (item.decision, item.code) == ("refused", "unsupported_type")
     assert "image/png" in item.reason
 
 
-def test_a_file_that_is_not_what_its_name_says_becomes_a_version_that_will_fail(library: Library) -> None:
+def test_a_file_that_is_not_what_its_name_says_becomes_a_version_that_will_fail(
+    library: Library,
+) -> None:
     library.write("scan.pdf", b"\x89PNG\r\n\x1a\n" + b"\0" * 20)
     reception = library.receive()
     assert decisions(reception) == {"docs/scan.pdf": "new"}
@@ -140,13 +161,19 @@ def test_a_link_out_of_the_folder_is_ignored(library: Library, tmp_path: Path) -
     library.write("a.md", "# A")
     (library.folder / "link.md").symlink_to(outside)
     [ignored] = [item for item in library.receive().items if item.decision == "ignored"]
-    assert (ignored.source_uri, ignored.reason) == ("docs/link.md", "link out of the source's folder")
+    assert (ignored.source_uri, ignored.reason) == (
+        "docs/link.md",
+        "link out of the source's folder",
+    )
 
 
 def test_a_missing_path_is_refused_and_the_rest_goes_on(library: Library) -> None:
     path = library.write("a.md", "# A")
     reception = library.receive(path, library.folder / "none.md")
-    assert {item.source_uri: item.code for item in reception.items} == {"none.md": "missing_path", "files/a.md": ""}
+    assert {item.source_uri: item.code for item in reception.items} == {
+        "none.md": "missing_path",
+        "files/a.md": "",
+    }
     assert len(reception.to_process) == 1
 
 
@@ -154,7 +181,11 @@ def test_include_and_exclude(library: Library) -> None:
     for name in ("a.md", "b.md", "c.txt"):
         library.write(name, "text")
     reception = library.receive(include=("*.md",), exclude=("b*",))
-    assert decisions(reception) == {"docs/a.md": "new", "docs/b.md": "ignored", "docs/c.txt": "ignored"}
+    assert decisions(reception) == {
+        "docs/a.md": "new",
+        "docs/b.md": "ignored",
+        "docs/c.txt": "ignored",
+    }
 
 
 def test_a_file_inside_a_known_folder_belongs_to_that_source(library: Library) -> None:
@@ -164,7 +195,9 @@ def test_a_file_inside_a_known_folder_belongs_to_that_source(library: Library) -
     assert decisions(library.receive(path.parent)) == {"docs/sub/a.md": "skip"}
 
 
-def test_single_files_of_one_name_from_two_folders_are_two_documents(library: Library, tmp_path: Path) -> None:
+def test_single_files_of_one_name_from_two_folders_are_two_documents(
+    library: Library, tmp_path: Path
+) -> None:
     one, two = tmp_path / "one" / "readme.md", tmp_path / "two" / "readme.md"
     for path in (one, two):
         path.parent.mkdir()
@@ -174,7 +207,9 @@ def test_single_files_of_one_name_from_two_folders_are_two_documents(library: Li
     assert decisions(library.receive(one)) == {"files/readme.md": "continue"}
 
 
-def test_a_second_root_under_a_known_name_is_refused_with_the_remedy(library: Library, tmp_path: Path) -> None:
+def test_a_second_root_under_a_known_name_is_refused_with_the_remedy(
+    library: Library, tmp_path: Path
+) -> None:
     library.write("a.md", "# A")
     library.receive()
     other = tmp_path / "elsewhere" / "docs"
@@ -190,7 +225,9 @@ def test_sync_retires_what_is_gone_below_the_given_folder_only(library: Library)
     gone.unlink()
     kept.unlink()
     reception = library.receive(library.folder / "sub", sync=True)
-    assert [library.ledger.document("lib", doc_id).source_uri for doc_id in reception.retired] == ["docs/sub/gone.md"]
+    assert [library.ledger.document("lib", doc_id).source_uri for doc_id in reception.retired] == [
+        "docs/sub/gone.md"
+    ]
     assert library.receive().retired == ()
 
 
@@ -210,7 +247,9 @@ def test_bad_namespaces_are_refused(library: Library, namespace: str) -> None:
 
 
 def test_a_large_file_is_refused_with_the_limit(library: Library) -> None:
-    library.settings = library.settings.model_copy(update={"limits": library.settings.limits.model_copy(update={"max_bytes": 3})})
+    library.settings = library.settings.model_copy(
+        update={"limits": library.settings.limits.model_copy(update={"max_bytes": 3})}
+    )
     library.write("a.md", "# Alpha")
     [item] = library.receive().items
     assert (item.decision, item.code) == ("refused", "too_large")
@@ -222,7 +261,7 @@ def test_doc_ids_are_readable_and_of_one_identity() -> None:
     assert document_id("lib", "文档/说明.md").startswith("doc-")
 
 
-# --- what users did stays done -------------------------------------------------------------------------------------------
+# --- what users did stays done ------------------------------------------------------------------
 
 
 def test_a_deleted_document_stays_away_until_its_file_is_named(library: Library) -> None:
@@ -232,7 +271,12 @@ def test_a_deleted_document_stays_away_until_its_file_is_named(library: Library)
     stone = library.ledger.delete("lib", document.doc_id, None, "soft")
     scanned = library.receive(sync=True)
     [item] = scanned.items
-    assert (item.decision, item.code, scanned.to_process, scanned.retired) == ("ignored", "deleted", (), ())
+    assert (item.decision, item.code, scanned.to_process, scanned.retired) == (
+        "ignored",
+        "deleted",
+        (),
+        (),
+    )
     assert item.reason == f"it was deleted on {stone.created_at[:10]}; name the file to add it"
     assert library.ledger.document("lib", document.doc_id).status == "deleted"
     named = library.receive(path)
@@ -252,7 +296,10 @@ def test_where_a_deleted_file_was_gone_a_later_file_is_a_new_one(library: Librar
     path.unlink()
     gone = library.receive(sync=True)
     assert (gone.items, gone.retired) == ((), ())
-    assert library.ledger.document("lib", doc_id).status == "retired" and len(library.ledger.tombstones("lib")) == 1
+    assert (
+        library.ledger.document("lib", doc_id).status == "retired"
+        and len(library.ledger.tombstones("lib")) == 1
+    )
     library.write("a.md", "# A")
     assert decisions(library.receive(sync=True)) == {"docs/a.md": "new"}
 
@@ -268,7 +315,11 @@ def test_the_bytes_of_a_deleted_version_stay_away_and_what_is_live_stays(library
     library.ledger.delete("lib", doc_id, first.to_process[0], "soft")
     path.write_text("# A", encoding="utf-8")
     [item] = library.receive(sync=True).items
-    assert (item.decision, item.code, item.version_id) == ("ignored", "deleted", first.to_process[0])
+    assert (item.decision, item.code, item.version_id) == (
+        "ignored",
+        "deleted",
+        first.to_process[0],
+    )
     assert library.ledger.document("lib", doc_id).live_version == second.to_process[0]
     assert decisions(library.receive(path)) == {"docs/a.md": "continue"}
 
@@ -317,13 +368,17 @@ def test_a_source_may_keep_what_is_gone(library: Library) -> None:
     assert len(library.ledger.live("lib")) == 2
     retired = library.receive(sync=True, on_gone="retire")
     assert decisions(retired) == {"docs/b.md": "skip", "docs/a.md": "retired"}
-    assert [library.ledger.document("lib", doc_id).source_uri for doc_id in retired.retired] == ["docs/a.md"]
+    assert [library.ledger.document("lib", doc_id).source_uri for doc_id in retired.retired] == [
+        "docs/a.md"
+    ]
     with pytest.raises(InputError, match="unknown on_gone 'forget'; known: retire, keep"):
         library.receive(on_gone="forget")
 
 
 def test_a_source_that_went_back_is_known_to_hold_what_it_holds(library: Library) -> None:
-    """A file changes, the change cannot be read, the file goes back; reading the change later must not make it live."""
+    """A file changes, the change cannot be read, the file goes back; reading the change later must
+    not make it live.
+    """
     path = library.write("a.md", "# A")
     first = library.receive()
     library.complete(first)
@@ -339,13 +394,18 @@ def test_a_source_that_went_back_is_known_to_hold_what_it_holds(library: Library
 def test_what_a_build_came_to_is_known_when_its_bytes_return(library: Library) -> None:
     path = library.write("a.md", "# A")
     [version_id] = library.receive().to_process
-    library.ledger.complete(version_id, title="t", counts={"profile": "p", "built": {"chunk_count": 1}, "chunks": 1})
+    library.ledger.complete(
+        version_id, title="t", counts={"profile": "p", "built": {"chunk_count": 1}, "chunks": 1}
+    )
     path.write_text("# B", encoding="utf-8")
     library.receive()
     path.write_text("# A", encoding="utf-8")
     library.receive()
     version = library.ledger.version(version_id)
-    assert (version.status, version.counts) == ("received", {"profile": "p", "built": {"chunk_count": 1}, "chunks": 1})
+    assert (version.status, version.counts) == (
+        "received",
+        {"profile": "p", "built": {"chunk_count": 1}, "chunks": 1},
+    )
 
 
 def test_a_moved_file_is_a_new_document_and_keeps_nothing_silently(library: Library) -> None:
@@ -355,14 +415,17 @@ def test_a_moved_file_is_a_new_document_and_keeps_nothing_silently(library: Libr
     moved = library.receive(sync=True)
     assert decisions(moved) == {"docs/b.md": "new", "docs/a.md": "retired"}
     assert {d.source_uri: (d.status, d.tags) for d in library.ledger.documents("lib")} == {
-        "docs/a.md": ("retired", ("x",)), "docs/b.md": ("active", ()),
-    }  # fmt: skip
+        "docs/a.md": ("retired", ("x",)),
+        "docs/b.md": ("active", ()),
+    }
 
 
-# --- what is named, and what is still on its way ---------------------------------------------------------------------------
+# --- what is named, and what is still on its way ------------------------------------------------
 
 
-def test_a_single_file_takes_no_source_but_that_of_its_folder(library: Library, tmp_path: Path) -> None:
+def test_a_single_file_takes_no_source_but_that_of_its_folder(
+    library: Library, tmp_path: Path
+) -> None:
     inside, alone = library.write("a.md", "# A"), tmp_path / "alone.md"
     alone.write_text("# Alone", encoding="utf-8")
     library.receive()
@@ -380,7 +443,9 @@ def test_a_file_that_was_just_written_is_left_for_the_next_look(library: Library
     [item] = arriving.items
     assert (item.decision, item.code, arriving.retired) == ("ignored", "arriving", ())
     assert "may still be written" in item.reason
-    assert decisions(library.receive(sync=True, settle_seconds=1e-6)) == {"docs/a.md": "new_version"}
+    assert decisions(library.receive(sync=True, settle_seconds=1e-6)) == {
+        "docs/a.md": "new_version"
+    }
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every folder")

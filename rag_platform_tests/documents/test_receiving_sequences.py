@@ -1,4 +1,6 @@
-"""Random sequences of edits, moves, syncs, pins and deletions against a model of what must be live after each of them."""
+"""Random sequences of edits, moves, syncs, pins and deletions against a model of what must be live
+after each of them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from rag_platform.config.profiles import stage_profiles
 from rag_platform.config.settings import Settings, Strategy
-from rag_platform.intake.receiving import ReceiveOptions, Reception, document_id, receive, version_id
+from rag_platform.intake.receiving import (
+    ReceiveOptions,
+    Reception,
+    document_id,
+    receive,
+    version_id,
+)
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.storage.store import Store
 from rag_platform_tests.conftest import THOROUGH
@@ -22,7 +30,11 @@ TEXTS = ("# One\n", "# Two\n")
 OUTCOMES = st.sampled_from(["done", "done", "fail", "leave"])
 NAME, TEXT = st.sampled_from(NAMES), st.sampled_from(TEXTS)
 STRATEGY = Strategy.model_validate(
-    {"name": "tiny", "loading": {"loaders": [{"provider": "markdown"}]}, "embedding": {"provider": "hashing"}}
+    {
+        "name": "tiny",
+        "loading": {"loaders": [{"provider": "markdown"}]},
+        "embedding": {"provider": "hashing"},
+    }
 )
 PROFILE = stage_profiles(STRATEGY)["embeddings"]
 
@@ -79,18 +91,29 @@ class Receptions(RuleBasedStateMachine):
         self.folder.cleanup()
 
     def receive(self, path: Path, sync: bool) -> Reception:
-        return receive([path], "lib", strategy=STRATEGY, settings=self.settings, store=self.store, ledger=self.ledger,
-                       options=ReceiveOptions(sync=sync))  # fmt: skip
+        return receive(
+            [path],
+            "lib",
+            strategy=STRATEGY,
+            settings=self.settings,
+            store=self.store,
+            ledger=self.ledger,
+            options=ReceiveOptions(sync=sync),
+        )
 
     def version(self, name: str, text: str) -> str:
-        return version_id("lib", document_id("lib", f"docs/{name}"), hashlib.sha256(text.encode()).hexdigest())
+        return version_id(
+            "lib", document_id("lib", f"docs/{name}"), hashlib.sha256(text.encode()).hexdigest()
+        )
 
     def complete(self, name: str, text: str) -> None:
         self.ledger.complete(self.version(name, text), title="t", counts={"profile": PROFILE})
         self.model[name].completed(text)
 
     def process(self, reception: Reception, queued: dict[str, str], outcome: str) -> None:
-        assert set(reception.to_process) == {self.version(name, text) for name, text in queued.items()}
+        assert set(reception.to_process) == {
+            self.version(name, text) for name, text in queued.items()
+        }
         for name, text in queued.items():
             if outcome == "done":
                 self.complete(name, text)
@@ -188,14 +211,26 @@ class Receptions(RuleBasedStateMachine):
         for name, model in self.model.items():
             if model.known:
                 document = held[f"docs/{name}"]
-                assert document.live_version == (model.live and self.version(name, model.live)), name
-                assert document.wanted_version == (model.wanted and self.version(name, model.wanted)), name
+                assert document.live_version == (model.live and self.version(name, model.live)), (
+                    name
+                )
+                assert document.wanted_version == (
+                    model.wanted and self.version(name, model.wanted)
+                ), name
                 assert document.pinned == model.pinned
-                expected = "deleted" if model.deleted else "active" if model.live or model.wanted else "retired"
+                expected = (
+                    "deleted"
+                    if model.deleted
+                    else "active"
+                    if model.live or model.wanted
+                    else "retired"
+                )
                 assert document.status == expected, name
 
 
 Receptions.TestCase.settings = settings(
-    max_examples=200 if THOROUGH else 12, stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=200 if THOROUGH else 12,
+    stateful_step_count=30,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 TestReceptions = Receptions.TestCase

@@ -1,4 +1,6 @@
-"""What differs between two versions, by hand-made sections and chunks, and by random edits of a real cut."""
+"""What differs between two versions, by hand-made sections and chunks, and by random edits of a
+real cut.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,30 @@ from rag_platform.releases.version_history import Parts, revise
 
 
 def parts(*sections: tuple[str, tuple[str, ...]]) -> Parts:
-    """Sections of chunks; a chunk's id is that of its section and its text, as the real ones are."""
+    """Sections of chunks; a chunk's id is that of its section and its text, as the real ones
+    are.
+    """
     text, rows, chunks = "", [], []
     for path, texts in sections:
         start = len(text)
         for chunk_text in texts:
             chunk_id = f"{path}/{chunk_text}"
-            chunks.append(Chunk(chunk_id, path, "d", "v", len(chunks), chunk_text, "", len(text), len(text) + len(chunk_text), 0, 0, path))
+            chunks.append(
+                Chunk(
+                    chunk_id,
+                    path,
+                    "d",
+                    "v",
+                    len(chunks),
+                    chunk_text,
+                    "",
+                    len(text),
+                    len(text) + len(chunk_text),
+                    0,
+                    0,
+                    path,
+                )
+            )
             text += chunk_text + "\n"
         rows.append(Section(path, path, 1, 0, start, len(text)))
     return Parts(text, rows, chunks)
@@ -32,16 +51,32 @@ def ids(chunks: tuple[Chunk, ...]) -> list[str]:
 
 def test_sections_and_chunks_are_added_removed_changed_or_unchanged() -> None:
     found = revise(BEFORE, AFTER)
-    assert ([s.section_path for s in found.sections_added], [s.section_path for s in found.sections_removed]) == (["New"], ["Old"])
-    assert ([s.section_path for s in found.sections_changed], found.sections_unchanged) == (["Intro"], 0)
-    assert (ids(found.chunks_added), ids(found.chunks_removed)) == (["Intro/four", "New/come"], ["Old/gone"])
-    assert [(one.chunk_id, two.chunk_id) for one, two in found.chunks_changed] == [("Intro/two", "Intro/2")]
+    assert (
+        [s.section_path for s in found.sections_added],
+        [s.section_path for s in found.sections_removed],
+    ) == (["New"], ["Old"])
+    assert ([s.section_path for s in found.sections_changed], found.sections_unchanged) == (
+        ["Intro"],
+        0,
+    )
+    assert (ids(found.chunks_added), ids(found.chunks_removed)) == (
+        ["Intro/four", "New/come"],
+        ["Old/gone"],
+    )
+    assert [(one.chunk_id, two.chunk_id) for one, two in found.chunks_changed] == [
+        ("Intro/two", "Intro/2")
+    ]
     assert found.chunks_unchanged == 2
 
 
 def test_a_chunk_that_only_moved_is_unchanged() -> None:
     found = revise(parts(("A", ("one", "two"))), parts(("A", ("two", "one"))))
-    assert (found.chunks_unchanged, found.chunks_added, found.chunks_removed, found.chunks_changed) == (2, (), (), ())
+    assert (
+        found.chunks_unchanged,
+        found.chunks_added,
+        found.chunks_removed,
+        found.chunks_changed,
+    ) == (2, (), (), ())
     assert [s.section_path for s in found.sections_changed] == ["A"]
 
 
@@ -70,10 +105,16 @@ TEXTS = st.lists(st.sampled_from("abcdef"), unique=True, max_size=6).map(tuple)
 
 
 @given(TEXTS, TEXTS, TEXTS, TEXTS)
-def test_every_chunk_is_told_once(one: tuple[str, ...], two: tuple[str, ...], three: tuple[str, ...], four: tuple[str, ...]) -> None:
+def test_every_chunk_is_told_once(
+    one: tuple[str, ...], two: tuple[str, ...], three: tuple[str, ...], four: tuple[str, ...]
+) -> None:
     before, after = parts(("A", one), ("B", two)), parts(("A", three), ("B", four))
     found = revise(before, after)
     left = ids(found.chunks_removed) + [chunk.chunk_id for chunk, _ in found.chunks_changed]
     came = ids(found.chunks_added) + [chunk.chunk_id for _, chunk in found.chunks_changed]
     had, has = ({chunk.chunk_id for chunk in side.chunks} for side in (before, after))
-    assert (sorted(left), sorted(came), found.chunks_unchanged) == (sorted(had - has), sorted(has - had), len(had & has))
+    assert (sorted(left), sorted(came), found.chunks_unchanged) == (
+        sorted(had - has),
+        sorted(has - had),
+        len(had & has),
+    )

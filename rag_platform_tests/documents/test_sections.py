@@ -15,47 +15,68 @@ def headings(text: str) -> list[tuple[int, int, str]]:
 
 
 def cut(text: str, **options: object) -> list[tuple[str, str]]:
-    found = MarkdownHeadings(**{"min_section_chars": 0, **options}).sections(text, headings(text), "doc")
+    found = MarkdownHeadings(**{"min_section_chars": 0, **options}).sections(
+        text, headings(text), "doc"
+    )
     done = 0
     for section in found:
         assert done <= section.norm_start < section.norm_end
         done = section.norm_end
     assert len({section.section_id for section in found}) == len(found)
-    return [(section.section_path, text[section.norm_start : section.norm_end]) for section in found]
+    return [
+        (section.section_path, text[section.norm_start : section.norm_end]) for section in found
+    ]
 
 
 def test_h1_and_h2_open_sections_and_h3_does_not() -> None:
     text = "intro\n\n# A\n\nunder a\n\n## B\n\nb\n\n### C\n\nc\n\n## D\n\nd\n\n# E\n\ne\n"
     assert cut(text) == [
-        ("__preamble__", "intro\n\n"), ("A", "# A\n\nunder a\n\n"), ("A / B", "## B\n\nb\n\n### C\n\nc\n\n"), ("A / D", "## D\n\nd\n\n"),
+        ("__preamble__", "intro\n\n"),
+        ("A", "# A\n\nunder a\n\n"),
+        ("A / B", "## B\n\nb\n\n### C\n\nc\n\n"),
+        ("A / D", "## D\n\nd\n\n"),
         ("E", "# E\n\ne\n"),
-    ]  # fmt: skip
+    ]
 
 
 def test_levels_that_skip_and_a_deeper_limit() -> None:
     text = "### Start\n\na\n\n# One\n\nb\n\n### Three\n\nc\n\n## Two\n\nd\n"
     assert [path for path, _ in cut(text)] == ["__preamble__", "One", "One / Two"]
-    assert [path for path, _ in cut(text, max_section_level=3)] == ["Start", "One", "One / Three", "One / Two"]
+    assert [path for path, _ in cut(text, max_section_level=3)] == [
+        "Start",
+        "One",
+        "One / Three",
+        "One / Two",
+    ]
 
 
 def test_titles_by_level() -> None:
     text = "# A\n\nx\n\n## B\n\ny\n"
     first, second = MarkdownHeadings(min_section_chars=0).sections(text, headings(text), "doc")
     assert (first.title, first.h1_title, first.h2_title) == ("A", "A", "")
-    assert (second.title, second.h1_title, second.h2_title, second.heading_level) == ("B", "A", "B", 2)
+    assert (second.title, second.h1_title, second.h2_title, second.heading_level) == (
+        "B",
+        "A",
+        "B",
+        2,
+    )
 
 
 def test_preamble_modes() -> None:
     text = "intro\n\n# A\n\na\n"
     assert cut(text, doc_preamble_mode="merge_into_first") == [("A", text)]
     assert cut(text, doc_preamble_mode="drop") == [("A", "# A\n\na\n")]
-    assert cut("only text\n", doc_preamble_mode="merge_into_first") == [("__preamble__", "only text\n")]
+    assert cut("only text\n", doc_preamble_mode="merge_into_first") == [
+        ("__preamble__", "only text\n")
+    ]
     assert cut("\n\n# A\n\na\n") == [("A", "# A\n\na\n")]
 
 
 def test_headings_can_be_left_out() -> None:
     text = "# A\n\na\n\nSet\n===\n\nb\n"
-    found = MarkdownHeadings(min_section_chars=0, include_heading=False).sections(text, [(0, 1, "A"), (8, 1, "Set")], "doc")
+    found = MarkdownHeadings(min_section_chars=0, include_heading=False).sections(
+        text, [(0, 1, "A"), (8, 1, "Set")], "doc"
+    )
     assert [text[s.norm_start : s.norm_end] for s in found] == ["\na\n\n", "\nb\n"]
 
 
@@ -70,22 +91,43 @@ def test_equal_paths_are_counted() -> None:
 
 
 def test_short_sections_join_their_sibling_or_their_parents_text() -> None:
-    assert cut(f"# T\n\n{LONG}\n\n## A\n\nshort\n\n## B\n\n{LONG}\n\n## C\n\nshort\n", min_section_chars=200) == [
-        ("T", f"# T\n\n{LONG}\n\n## A\n\nshort\n\n"), ("T / B", f"## B\n\n{LONG}\n\n## C\n\nshort\n"),
-    ]  # fmt: skip
+    assert cut(
+        f"# T\n\n{LONG}\n\n## A\n\nshort\n\n## B\n\n{LONG}\n\n## C\n\nshort\n",
+        min_section_chars=200,
+    ) == [
+        ("T", f"# T\n\n{LONG}\n\n## A\n\nshort\n\n"),
+        ("T / B", f"## B\n\n{LONG}\n\n## C\n\nshort\n"),
+    ]
 
 
 def test_text_under_an_h1_stays_with_it_however_short() -> None:
-    assert [path for path, _ in cut(f"# T\n\nshort\n\n## A\n\n{LONG}\n\n# U\n\nshort\n", min_section_chars=200)] == ["T", "T / A", "U"]
+    assert [
+        path
+        for path, _ in cut(
+            f"# T\n\nshort\n\n## A\n\n{LONG}\n\n# U\n\nshort\n", min_section_chars=200
+        )
+    ] == ["T", "T / A", "U"]
 
 
 def test_a_heading_without_text_joins_its_first_child_and_is_not_lost_at_the_end() -> None:
-    assert cut(f"# T\n\n## A\n\n{LONG}\n\n# U\n", min_section_chars=200) == [("T / A", f"# T\n\n## A\n\n{LONG}\n\n"), ("U", "# U\n")]
+    assert cut(f"# T\n\n## A\n\n{LONG}\n\n# U\n", min_section_chars=200) == [
+        ("T / A", f"# T\n\n## A\n\n{LONG}\n\n"),
+        ("U", "# U\n"),
+    ]
 
 
 def test_a_list_of_short_siblings_becomes_several_sections() -> None:
-    text = f"# T\n\n{LONG}\n\n" + "".join(f"## S{i}\n\n{'x' * 80}\n\n" for i in range(6)) + f"## Z\n\n{LONG}\n"
-    assert [path for path, _ in cut(text, min_section_chars=200)] == ["T", "T / S2", "T / S5", "T / Z"]
+    text = (
+        f"# T\n\n{LONG}\n\n"
+        + "".join(f"## S{i}\n\n{'x' * 80}\n\n" for i in range(6))
+        + f"## Z\n\n{LONG}\n"
+    )
+    assert [path for path, _ in cut(text, min_section_chars=200)] == [
+        "T",
+        "T / S2",
+        "T / S5",
+        "T / Z",
+    ]
 
 
 def test_an_edit_leaves_the_ids_of_other_sections() -> None:
@@ -104,7 +146,12 @@ def test_section_hash_changes_with_paths_and_texts() -> None:
 
 def test_whole_doc_is_one_section() -> None:
     (found,) = WholeDoc().sections("x # A\n", [(2, 1, "A")], "doc")
-    assert (found.section_path, found.norm_start, found.norm_end, found.h1_title) == ("__document__", 0, 6, "A")
+    assert (found.section_path, found.norm_start, found.norm_end, found.h1_title) == (
+        "__document__",
+        0,
+        6,
+        "A",
+    )
     assert WholeDoc().sections(" \n", [], "doc") == []
 
 

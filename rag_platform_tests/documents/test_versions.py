@@ -14,20 +14,55 @@ from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.storage.store import Store, Writes
 
-TEXT = "---\ntitle: Ports\n---\n# Ports\r\n\r\nThe gateway listens on 8080.\n\n![a](a.png)\n\n## 端口\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
+TEXT = (
+    "---\n"
+    "title: Ports\n"
+    "---\n"
+    "# Ports\r\n"
+    "\r\n"
+    "The gateway listens on 8080.\n"
+    "\n"
+    "![a](a.png)\n"
+    "\n"
+    "## 端口\n"
+    "\n"
+    "| a | b |\n"
+    "|---|---|\n"
+    "| 1 | 2 |\n"
+)
 
 
 @pytest.fixture
-def work(tmp_path: Path, settings: Settings, tiny: Strategy, store: Store, ledger: Ledger) -> VersionBuild:
+def work(
+    tmp_path: Path, settings: Settings, tiny: Strategy, store: Store, ledger: Ledger
+) -> VersionBuild:
     source = tmp_path / "docs" / "ports.md"
     source.parent.mkdir()
     source.write_text(TEXT, encoding="utf-8", newline="")
-    reception = receive([source.parent], "default", strategy=tiny, settings=settings, store=store, ledger=ledger, options=ReceiveOptions())
-    return VersionBuild(ledger.version(reception.to_process[0]), tiny, settings, store, source, source.parent)
+    reception = receive(
+        [source.parent],
+        "default",
+        strategy=tiny,
+        settings=settings,
+        store=store,
+        ledger=ledger,
+        options=ReceiveOptions(),
+    )
+    return VersionBuild(
+        ledger.version(reception.to_process[0]), tiny, settings, store, source, source.parent
+    )
 
 
 def again(work: VersionBuild, deferred: bool = False) -> VersionBuild:
-    return VersionBuild(work.version, work.strategy, work.settings, work.store, work.origin, work.root, deferred=deferred)
+    return VersionBuild(
+        work.version,
+        work.strategy,
+        work.settings,
+        work.store,
+        work.origin,
+        work.root,
+        deferred=deferred,
+    )
 
 
 def test_what_a_stage_hands_on_is_what_it_stored(work: VersionBuild) -> None:
@@ -54,7 +89,9 @@ def test_deferred_outputs_appear_with_the_commit(work: VersionBuild) -> None:
     assert again(work).views == deferred.views
 
 
-def test_a_failing_stage_leaves_nothing_of_itself_and_all_of_the_stages_before(work: VersionBuild, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_stage_leaves_nothing_of_itself_and_all_of_the_stages_before(
+    work: VersionBuild, monkeypatch: pytest.MonkeyPatch
+) -> None:
     deferred = again(work, deferred=True)
     build_stage("raw_document", deferred)
     build_stage("facts", deferred)

@@ -6,24 +6,44 @@ from pathlib import Path
 import pytest
 
 from rag_platform.errors import InputError, NotFoundError
-from rag_platform.evaluation.datasets import is_page_set, is_retrieval_set, read_page_set, read_retrieval_set, write_documents
+from rag_platform.evaluation.datasets import (
+    is_page_set,
+    is_retrieval_set,
+    read_page_set,
+    read_retrieval_set,
+    write_documents,
+)
 
 
 def lines(path: Path, rows: list[dict[str, str]]) -> None:
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    path.write_text(
+        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8"
+    )
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     target = tmp_path / "small"
     target.mkdir()
-    lines(target / "corpus.jsonl", [
-        {"_id": "d1", "title": "Gateway", "text": "Gateway listens on port 8080."},
-        {"_id": "d2", "title": "", "text": "年假十五天。"},
-        {"_id": "d3", "title": "", "text": "  "},
-    ])  # fmt: skip
-    lines(target / "queries.jsonl", [{"_id": "q1", "text": "Which port?"}, {"_id": "q2", "text": "几天年假？"}, {"_id": "q3", "text": "?"}])
-    (target / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td2\t0\nq2\td2\t1\nq3\td1\t0\n", encoding="utf-8")
+    lines(
+        target / "corpus.jsonl",
+        [
+            {"_id": "d1", "title": "Gateway", "text": "Gateway listens on port 8080."},
+            {"_id": "d2", "title": "", "text": "年假十五天。"},
+            {"_id": "d3", "title": "", "text": "  "},
+        ],
+    )
+    lines(
+        target / "queries.jsonl",
+        [
+            {"_id": "q1", "text": "Which port?"},
+            {"_id": "q2", "text": "几天年假？"},
+            {"_id": "q3", "text": "?"},
+        ],
+    )
+    (target / "qrels.tsv").write_text(
+        "query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td2\t0\nq2\td2\t1\nq3\td1\t0\n", encoding="utf-8"
+    )
     return target
 
 
@@ -44,15 +64,23 @@ def test_grades_may_lie_where_archives_have_them(folder: Path) -> None:
 def test_questions_may_be_asked_of_another_folders_texts(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    lines(other / "corpus.jsonl", [{"_id": "d1", "text": "网关"}, {"_id": "d2", "text": "fifteen days"}])
+    lines(
+        other / "corpus.jsonl",
+        [{"_id": "d1", "text": "网关"}, {"_id": "d2", "text": "fifteen days"}],
+    )
     data = read_retrieval_set(folder, corpus=other)
-    assert data.name == "small>other" and [passage.text for passage in data.passages] == ["网关", "fifteen days"]
+    assert data.name == "small>other" and [passage.text for passage in data.passages] == [
+        "网关",
+        "fifteen days",
+    ]
 
 
 def test_documents_are_written_without_repeating_their_title(folder: Path, tmp_path: Path) -> None:
     named = write_documents(read_retrieval_set(folder), tmp_path / "docs")
     assert named == {"0.md": "d1", "1.md": "d2"}  # the empty one is left out
-    assert (tmp_path / "docs" / "0.md").read_text(encoding="utf-8") == "# Gateway\n\nlistens on port 8080.\n"
+    assert (tmp_path / "docs" / "0.md").read_text(
+        encoding="utf-8"
+    ) == "# Gateway\n\nlistens on port 8080.\n"
     assert (tmp_path / "docs" / "1.md").read_text(encoding="utf-8") == "年假十五天。\n"
 
 
@@ -80,10 +108,19 @@ def test_a_missing_file_is_named(folder: Path) -> None:
 
 def test_questions_about_pages(tmp_path: Path) -> None:
     (tmp_path / "A_2022.pdf").write_bytes(b"%PDF-1.4")
-    lines(tmp_path / "questions.jsonl", [{"id": "1", "question": "How much?"}, {"id": "2", "question": "Unanswered"}])
-    (tmp_path / "qrels_pages.tsv").write_text("query-id\tcorpus-id\tscore\n1\tA_2022#p3\t1\n", encoding="utf-8")
+    lines(
+        tmp_path / "questions.jsonl",
+        [{"id": "1", "question": "How much?"}, {"id": "2", "question": "Unanswered"}],
+    )
+    (tmp_path / "qrels_pages.tsv").write_text(
+        "query-id\tcorpus-id\tscore\n1\tA_2022#p3\t1\n", encoding="utf-8"
+    )
     pages = read_page_set(tmp_path)
-    assert is_page_set(tmp_path) and pages.queries == {"1": "How much?"} and pages.qrels == {"1": {"A_2022#p3": 1}}
+    assert (
+        is_page_set(tmp_path)
+        and pages.queries == {"1": "How much?"}
+        and pages.qrels == {"1": {"A_2022#p3": 1}}
+    )
     assert [path.name for path in pages.files] == ["A_2022.pdf"]
     (tmp_path / "A_2022.pdf").unlink()
     with pytest.raises(InputError, match="A_2022#p3"):

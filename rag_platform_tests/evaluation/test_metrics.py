@@ -11,9 +11,15 @@ QRELS = {"q1": {"a": 1, "b": 0}, "q2": {"c": 1, "d": 1}, "q3": {"a": 1}}
 
 
 def test_a_question_without_results_counts_nothing_instead_of_being_left_out() -> None:
-    values = per_query({"q1": ["b", "a"], "q2": ["c", "x", "d", "c"]}, QRELS, ["nDCG@10", "MRR@10", "Recall@2", "HitRate@1"])
+    values = per_query(
+        {"q1": ["b", "a"], "q2": ["c", "x", "d", "c"]},
+        QRELS,
+        ["nDCG@10", "MRR@10", "Recall@2", "HitRate@1"],
+    )
     ideal = 1 + 1 / math.log2(3)
-    assert values["nDCG@10"] == pytest.approx({"q1": 1 / math.log2(3), "q2": (1 + 1 / math.log2(4)) / ideal, "q3": 0.0})
+    assert values["nDCG@10"] == pytest.approx(
+        {"q1": 1 / math.log2(3), "q2": (1 + 1 / math.log2(4)) / ideal, "q3": 0.0}
+    )
     assert values["MRR@10"] == {"q1": 0.5, "q2": 1.0, "q3": 0.0}
     assert values["Recall@2"] == {"q1": 1.0, "q2": 0.5, "q3": 0.0}
     assert values["HitRate@1"] == {"q1": 0.0, "q2": 1.0, "q3": 0.0}
@@ -38,6 +44,10 @@ def test_pairs_are_compared_question_by_question() -> None:
     base = {str(n): n / 100 for n in range(100)}
     better = {name: value + 0.01 for name, value in base.items()}
     found = paired_bootstrap(better, base)
-    assert found.value == pytest.approx(0.01) and found.low == pytest.approx(0.01) and found.high == pytest.approx(0.01)
+    assert (
+        found.value == pytest.approx(0.01)
+        and found.low == pytest.approx(0.01)
+        and found.high == pytest.approx(0.01)
+    )
     with pytest.raises(InputError, match="same questions"):
         paired_bootstrap({"a": 1.0}, {"b": 1.0})

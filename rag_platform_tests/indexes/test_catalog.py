@@ -1,4 +1,6 @@
-"""The catalog gives back what was put in, filters by every whitelisted field, and is refused when it is another program's."""
+"""The catalog gives back what was put in, filters by every whitelisted field, and is refused when
+it is another program's.
+"""
 
 from __future__ import annotations
 
@@ -17,47 +19,114 @@ from rag_platform.ir import Chunk, Document, MediaLink, Section, Version
 
 def document(number: int, **changes: object) -> Document:
     base = Document(
-        "default", f"doc-{number}", "handbook", f"handbook/{number}.md", f"{number}.md", title=f"Title {number}", tags=("ops", "指南"),
-        metadata={"owner": "ann", "n": [1, 2]}, live_version=f"default.doc-{number}@aaa", pinned=True, updated_at="2026-02-01",
-    )  # fmt: skip
+        "default",
+        f"doc-{number}",
+        "handbook",
+        f"handbook/{number}.md",
+        f"{number}.md",
+        title=f"Title {number}",
+        tags=("ops", "指南"),
+        metadata={"owner": "ann", "n": [1, 2]},
+        live_version=f"default.doc-{number}@aaa",
+        pinned=True,
+        updated_at="2026-02-01",
+    )
     return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
 
 
 def version(number: int) -> Version:
     return Version(
-        f"default.doc-{number}@aaa", "default", f"doc-{number}", f"handbook/{number}.md", f"{number}.md", "a" * 64, 10, "text/markdown",
-        "markdown", "tiny", counts={"chunks": 3, "warnings": []}, received_at="2026-01-01",
-    )  # fmt: skip
+        f"default.doc-{number}@aaa",
+        "default",
+        f"doc-{number}",
+        f"handbook/{number}.md",
+        f"{number}.md",
+        "a" * 64,
+        10,
+        "text/markdown",
+        "markdown",
+        "tiny",
+        counts={"chunks": 3, "warnings": []},
+        received_at="2026-01-01",
+    )
 
 
 def chunk(number: int, index: int, **changes: object) -> Chunk:
     text = f"text {index} of {number}"
     base = Chunk(
-        f"chk-{number}-{index}", f"sec-{number}", f"doc-{number}", f"default.doc-{number}@aaa", index, text, "f" * 64, 0, len(text), 0,
-        len(text), "Guide / Part", title="Part", lang="zh" if index == 2 else "en", page_start=index + 1, page_end=index + 1,
-        asset_ids=("pic",) if index == 0 else (), too_short=index == 1,
-    )  # fmt: skip
+        f"chk-{number}-{index}",
+        f"sec-{number}",
+        f"doc-{number}",
+        f"default.doc-{number}@aaa",
+        index,
+        text,
+        "f" * 64,
+        0,
+        len(text),
+        0,
+        len(text),
+        "Guide / Part",
+        title="Part",
+        lang="zh" if index == 2 else "en",
+        page_start=index + 1,
+        page_end=index + 1,
+        asset_ids=("pic",) if index == 0 else (),
+        too_short=index == 1,
+    )
     return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
 
 
-FULL = Entry(chunk(2, 2), "h22", "s", "failed_embed", ("key", "phrase"), 0.5, "A title", "What it says.", ("tag",))
-SECTIONS = [Section("sec-1", "Guide / Part", 2, 0, 0, 9, title="Part"), Section("sec-1b", "Guide", 1, 1, 9, 12)]
-LINK = MediaLink("r1", "pic", "pics/a.png", mime="image/png", width=3, height=4, size=5, page=1, bbox=(1.0, 2.0, 3.5, 4.0), order=1)
+FULL = Entry(
+    chunk(2, 2),
+    "h22",
+    "s",
+    "failed_embed",
+    ("key", "phrase"),
+    0.5,
+    "A title",
+    "What it says.",
+    ("tag",),
+)
+SECTIONS = [
+    Section("sec-1", "Guide / Part", 2, 0, 0, 9, title="Part"),
+    Section("sec-1b", "Guide", 1, 1, 9, 12),
+]
+LINK = MediaLink(
+    "r1",
+    "pic",
+    "pics/a.png",
+    mime="image/png",
+    width=3,
+    height=4,
+    size=5,
+    page=1,
+    bbox=(1.0, 2.0, 3.5, 4.0),
+    order=1,
+)
 MISSING = MediaLink("r2", "", "pics/b.png", order=2, reason="not found")
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Documents 1 and 2 with three chunks each; the third chunk of document 2 has no vector, its second no text."""
+    """Documents 1 and 2 with three chunks each; the third chunk of document 2 has no vector, its
+    second no text.
+    """
     path = tmp_path / "catalog.sqlite"
     with CatalogWriter(path) as catalog:
         catalog.replace_documents([document(1), document(2, source="web", tags=())])
         for number in (1, 2):
-            entries = [Entry(chunk(number, index), f"h{number}{index}", "s", "ready") for index in range(3)]
+            entries = [
+                Entry(chunk(number, index), f"h{number}{index}", "s", "ready") for index in range(3)
+            ]
             if number == 2:
                 entries[1] = Entry(chunk(2, 1), "", "", "no_text")
                 entries[2] = FULL
-            catalog.add_version(version(number), SECTIONS if number == 1 else [], entries, [LINK, MISSING] if number == 1 else [])
+            catalog.add_version(
+                version(number),
+                SECTIONS if number == 1 else [],
+                entries,
+                [LINK, MISSING] if number == 1 else [],
+            )
     return path
 
 
@@ -80,8 +149,18 @@ def test_records_come_back_equal(catalog: CatalogReader) -> None:
 def test_rows_join_document_and_version(catalog: CatalogReader) -> None:
     row = catalog.rows(["chk-1-2"])["chk-1-2"]
     assert row.chunk == chunk(1, 2)
-    assert (row.doc_title, row.source, row.source_uri, row.filename) == ("Title 1", "handbook", "handbook/1.md", "1.md")
-    assert (row.tags, row.content_type, row.created_at, row.status) == (("ops", "指南"), "text/markdown", "2026-01-01", "ready")
+    assert (row.doc_title, row.source, row.source_uri, row.filename) == (
+        "Title 1",
+        "handbook",
+        "handbook/1.md",
+        "1.md",
+    )
+    assert (row.tags, row.content_type, row.created_at, row.status) == (
+        ("ops", "指南"),
+        "text/markdown",
+        "2026-01-01",
+        "ready",
+    )
 
 
 def test_rows_of_more_ids_than_a_statement_takes(catalog: CatalogReader) -> None:
@@ -93,22 +172,36 @@ def test_rows_of_more_ids_than_a_statement_takes(catalog: CatalogReader) -> None
     [
         ("d.doc_id = ?", ["doc-1"], {"chk-1-0", "chk-1-1", "chk-1-2"}),
         ("c.lang = ? AND d.source = ?", ["zh", "web"], {"chk-2-2"}),
-        ("EXISTS (SELECT 1 FROM json_each(d.tags) WHERE value = ?)", ["指南"], {"chk-1-0", "chk-1-1", "chk-1-2"}),
-        ("EXISTS (SELECT 1 FROM json_each(c.asset_ids) WHERE value = ?)", ["pic"], {"chk-1-0", "chk-2-0"}),
+        (
+            "EXISTS (SELECT 1 FROM json_each(d.tags) WHERE value = ?)",
+            ["指南"],
+            {"chk-1-0", "chk-1-1", "chk-1-2"},
+        ),
+        (
+            "EXISTS (SELECT 1 FROM json_each(c.asset_ids) WHERE value = ?)",
+            ["pic"],
+            {"chk-1-0", "chk-2-0"},
+        ),
         ("c.page_start >= ?", [3], {"chk-1-2", "chk-2-2"}),
         ("c.too_short", [], {"chk-1-1", "chk-2-1"}),
         ("v.mime = ?", ["application/pdf"], set()),
         ("d.title = ?", ["x' OR '1'='1"], set()),
     ],
 )
-def test_select_ids(catalog: CatalogReader, where: str, params: list[object], expected: set[str]) -> None:
+def test_select_ids(
+    catalog: CatalogReader, where: str, params: list[object], expected: set[str]
+) -> None:
     assert catalog.select_ids(where, params) == expected
 
 
 @pytest.mark.parametrize("name", sorted(FILTERABLE))
 def test_every_filterable_field_can_be_asked(catalog: CatalogReader, name: str) -> None:
     field = FILTERABLE[name]
-    sql = f"EXISTS (SELECT 1 FROM json_each({field.sql}) WHERE value = ?)" if field.kind == "list" else f"{field.sql} = ?"
+    sql = (
+        f"EXISTS (SELECT 1 FROM json_each({field.sql}) WHERE value = ?)"
+        if field.kind == "list"
+        else f"{field.sql} = ?"
+    )
     catalog.select_ids(sql, ["nothing"])
 
 
@@ -128,7 +221,12 @@ def test_neighbours(catalog: CatalogReader) -> None:
 
 def test_counts(catalog: CatalogReader) -> None:
     expected = {"documents": 2, "versions": 2, "sections": 2, "chunks": 6, "asset": 1}
-    assert catalog.counts() == expected | {"lexical": 5, "dense": 4, "failed_embed": 1, "no_text": 1}
+    assert catalog.counts() == expected | {
+        "lexical": 5,
+        "dense": 4,
+        "failed_embed": 1,
+        "no_text": 1,
+    }
     assert catalog.chunk_counts() == {"default.doc-1@aaa": 3, "default.doc-2@aaa": 3}
     assert catalog.names() == [("doc-1", "1.md", "Title 1", 3), ("doc-2", "2.md", "Title 2", 3)]
     assert catalog.versions_with("failed_embed") == {"default.doc-2@aaa"}
@@ -141,14 +239,26 @@ def test_dropping_a_version_leaves_nothing_of_it(path: Path) -> None:
         writer.drop_versions(["default.doc-1@aaa"])
     catalog = CatalogReader(path)
     assert catalog.counts()["asset"] == 0 and list(catalog.chunk_counts()) == ["default.doc-2@aaa"]
-    assert (catalog.sections("doc-1"), catalog.media("doc-1"), catalog.document("doc-1")) == ([], [], None)
+    assert (catalog.sections("doc-1"), catalog.media("doc-1"), catalog.document("doc-1")) == (
+        [],
+        [],
+        None,
+    )
     assert sorted(item.name for item in path.parent.iterdir()) == ["catalog.sqlite"]
 
 
 def test_an_error_while_writing_changes_nothing(path: Path) -> None:
-    with pytest.raises(IntegrityError, match="already in the catalog"), CatalogWriter(path) as writer:
+    with (
+        pytest.raises(IntegrityError, match="already in the catalog"),
+        CatalogWriter(path) as writer,
+    ):
         writer.replace_documents([])
-        writer.add_version(dataclasses.replace(version(1), version_id="other"), [], [Entry(chunk(1, 0), "h", "s", "ready")], [])
+        writer.add_version(
+            dataclasses.replace(version(1), version_id="other"),
+            [],
+            [Entry(chunk(1, 0), "h", "s", "ready")],
+            [],
+        )
     assert CatalogReader(path).counts()["documents"] == 2
 
 
@@ -157,17 +267,37 @@ def test_chunks_of_the_shipped_size_fill_their_pages(tmp_path: Path) -> None:
     path, text, keys = tmp_path / "catalog.sqlite", "x" * 1600, ("k" * 24,) * 10
     with CatalogWriter(path) as writer:
         writer.replace_documents([document(1)])
-        writer.add_version(version(1), [], [Entry(chunk(1, n, chunk_text=text), "h" * 64, "s", "ready", keys) for n in range(400)], [])
+        writer.add_version(
+            version(1),
+            [],
+            [Entry(chunk(1, n, chunk_text=text), "h" * 64, "s", "ready", keys) for n in range(400)],
+            [],
+        )
     assert path.stat().st_size < 400 * 3_700  # pages of 4 kB: 4,434 for each
     db = sqlite3.connect(path)
-    held = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL")}
+    held = {
+        row[0]
+        for row in db.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
+        )
+    }
     db.close()
-    assert {"chunks_id", "chunks_document", "chunks_version", "chunks_state", "versions_document", "sections_version"} <= held
+    assert {
+        "chunks_id",
+        "chunks_document",
+        "chunks_version",
+        "chunks_state",
+        "versions_document",
+        "sections_version",
+    } <= held
 
 
 def test_threads_read_at_once_and_close_ends_them_all(catalog: CatalogReader) -> None:
     found: list[int] = []
-    threads = [threading.Thread(target=lambda: found.append(len(catalog.rows(["chk-1-0", "chk-2-0"])))) for _ in range(8)]
+    threads = [
+        threading.Thread(target=lambda: found.append(len(catalog.rows(["chk-1-0", "chk-2-0"]))))
+        for _ in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -187,7 +317,9 @@ def test_missing_newer_and_foreign_files_are_refused(path: Path, tmp_path: Path)
     db.close()
     with pytest.raises(SchemaVersionError, match="schema 99"):
         CatalogReader(path)
-    (tmp_path / "foreign.sqlite").write_bytes(b"not a database at all, but long enough to be looked at" * 30)
+    (tmp_path / "foreign.sqlite").write_bytes(
+        b"not a database at all, but long enough to be looked at" * 30
+    )
     with pytest.raises(SchemaVersionError, match="not a catalog"):
         CatalogReader(tmp_path / "foreign.sqlite")
 
@@ -233,11 +365,21 @@ def test_a_catalog_of_the_schema_before_still_answers(tmp_path: Path) -> None:
     before = path.read_bytes()
     catalog = CatalogReader(path)
     first, second = catalog.entries_of_version("n.d@1")
-    assert (first.chunk.chunk_text, first.chunk.locator, first.keyphrases, first.view_title, first.view_tags) == ("one", "", (), "", ())
+    assert (
+        first.chunk.chunk_text,
+        first.chunk.locator,
+        first.keyphrases,
+        first.view_title,
+        first.view_tags,
+    ) == ("one", "", (), "", ())
     assert second.chunk == catalog.chunks(["c2"])["c2"] == catalog.neighbours("c1")[1]
     assert catalog.rows(["c2"])["c2"].tags == ("ops",)
     assert catalog.indexed_ids() == ({"c1", "c2"}, {"c1", "c2"})
-    assert catalog.counts()["chunks"] == 2 and catalog.media("d")[0].asset_id == "pic" and catalog.media_texts("n.d@1") == []
+    assert (
+        catalog.counts()["chunks"] == 2
+        and catalog.media("d")[0].asset_id == "pic"
+        and catalog.media_texts("n.d@1") == []
+    )
     for field in FILTERABLE.values():
         catalog.select_ids(f"{field.sql} IS NULL OR 1")
     assert catalog.select_ids("c.view_title = '' AND c.locator = '' AND c.line_end = 2") == {"c2"}

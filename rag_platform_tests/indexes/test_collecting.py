@@ -26,7 +26,15 @@ from rag_platform.releases.stored_artifacts import Belongings, Record, read_reco
 from rag_platform.releases.verification import verify_release
 from rag_platform.storage.store import write_json
 
-GATE = "# Gate\n\nThe north gate opens at 05:30.\n\n## Night\n\nAt night the gate is locked with PORT-9087.\n"
+GATE = (
+    "# Gate\n"
+    "\n"
+    "The north gate opens at 05:30.\n"
+    "\n"
+    "## Night\n"
+    "\n"
+    "At night the gate is locked with PORT-9087.\n"
+)
 DOCK = "# Dock\n\nThe south dock holds 12 trucks.\n"
 
 
@@ -37,7 +45,9 @@ def bench(shelf: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 class Bench:
-    """A folder of documents, and the three things that happen to it: ingest, deletion, collection."""
+    """A folder of documents, and the three things that happen to it: ingest, deletion,
+    collection.
+    """
 
     def __init__(self, shelf: Any, docs: Path) -> None:
         self.shelf, self.store, self.ledger, self.docs = shelf, shelf.store, shelf.ledger, docs
@@ -58,37 +68,65 @@ class Bench:
 
     def settings(self, versions: int = 0, days: float = 0, keep: int = 2) -> Any:
         settings = load_settings()
-        return settings.model_copy(update={
-            "retention": settings.retention.model_copy(update={"versions": versions, "days": days}),
-            "releases": settings.releases.model_copy(update={"keep": keep}),
-        })  # fmt: skip
+        return settings.model_copy(
+            update={
+                "retention": settings.retention.model_copy(
+                    update={"versions": versions, "days": days}
+                ),
+                "releases": settings.releases.model_copy(update={"keep": keep}),
+            }
+        )
 
     def collect(self, scope: Record | None = None, **options: Any) -> Collected:
         rules = {key: options.pop(key) for key in ("versions", "days", "keep") if key in options}
-        return collect(settings=self.settings(**rules), store=self.store, ledger=self.ledger, scope=scope, **options)
+        return collect(
+            settings=self.settings(**rules),
+            store=self.store,
+            ledger=self.ledger,
+            scope=scope,
+            **options,
+        )
 
-    def delete(self, name: str, version_id: str | None = None, mode: str = "hard", release: bool = True) -> Record:
+    def delete(
+        self, name: str, version_id: str | None = None, mode: str = "hard", release: bool = True
+    ) -> Record:
         parts = {"settings": self.shelf.settings, "store": self.store, "ledger": self.ledger}
-        record = recorded(self.ledger.delete("default", self.doc_id(name), version_id, mode), **parts)
+        record = recorded(
+            self.ledger.delete("default", self.doc_id(name), version_id, mode), **parts
+        )
         if release:
             self.release(full=mode == "hard")
         return record
 
     def release(self, full: bool) -> None:
         parts = {"settings": self.shelf.settings, "store": self.store, "ledger": self.ledger}
-        manifest, checks = build_candidate("default", strategy=load_strategy(self.shelf.settings, "tiny"), full=full, **parts)
+        manifest, checks = build_candidate(
+            "default", strategy=load_strategy(self.shelf.settings, "tiny"), full=full, **parts
+        )
         assert all(check.passed for check in checks), checks
         publish_candidate("default", manifest.release_id, **parts)
 
     def prove(self, name: str, version_id: str | None = None, **options: Any) -> Proof:
         return prove(
-            "default", self.doc_id(name), version_id, settings=self.shelf.settings, store=self.store, ledger=self.ledger, **options
+            "default",
+            self.doc_id(name),
+            version_id,
+            settings=self.shelf.settings,
+            store=self.store,
+            ledger=self.ledger,
+            **options,
         )
 
     def files(self) -> list[str]:
         areas = ("raw", "facts", "versions", "media", "cache", "releases")
-        paths = (path for area in areas for path in (self.store.home / area).rglob("*") if path.is_file())
-        return sorted(path.relative_to(self.store.home).as_posix() for path in paths if path.suffix != ".lock" and path.name != ".writer")
+        paths = (
+            path for area in areas for path in (self.store.home / area).rglob("*") if path.is_file()
+        )
+        return sorted(
+            path.relative_to(self.store.home).as_posix()
+            for path in paths
+            if path.suffix != ".lock" and path.name != ".writer"
+        )
 
     def vectors(self) -> int:
         with EmbeddingCache(self.store.embeddings_path) as cache:
@@ -96,7 +134,9 @@ class Bench:
 
     def proved(self) -> int:
         found = verify_release(self.store, "default", limits=self.shelf.settings.limits)
-        assert not found.failures and all(check.passed for check in releases.check(self.store, "default", current(self)))
+        assert not found.failures and all(
+            check.passed for check in releases.check(self.store, "default", current(self))
+        )
         return found.checked
 
 
@@ -121,14 +161,28 @@ def test_old_versions_go_with_what_they_alone_needed(bench: Bench) -> None:
     assert bench.vectors() == 6
     plan = bench.collect(plan=True)
     before = bench.files()
-    assert bench.collect(plan=True).removed == plan.removed and bench.files() == before  # a plan touches nothing
+    # a plan touches nothing
+    assert bench.collect(plan=True).removed == plan.removed and bench.files() == before
     done = bench.collect()
     assert done.removed == plan.removed
     counts = {name: item["count"] for name, item in done.removed.items()}
-    assert counts == {"ledger": 2, "raw": 2, "facts": 2, "versions": 2, "embeddings": 2, "releases": 2}
+    assert counts == {
+        "ledger": 2,
+        "raw": 2,
+        "facts": 2,
+        "versions": 2,
+        "embeddings": 2,
+        "releases": 2,
+    }
     assert [v.status for v in bench.versions("gate.md")] == ["purged", "purged", "ready", "ready"]
-    assert not bench.store.raw_path(first.file_sha256).exists() and not bench.store.version_dir(first).exists()
-    assert bench.store.raw_path(third.file_sha256).exists() and bench.store.version_dir(fourth).exists()
+    assert (
+        not bench.store.raw_path(first.file_sha256).exists()
+        and not bench.store.version_dir(first).exists()
+    )
+    assert (
+        bench.store.raw_path(third.file_sha256).exists()
+        and bench.store.version_dir(fourth).exists()
+    )
     assert bench.proved() == 3 and bench.collect().removed == {}
 
     bench.write(gate=GATE.replace("05:30", "05:30"))  # the bytes of a purged version come back
@@ -141,14 +195,23 @@ def test_retention_keeps_versions(bench: Bench) -> None:
         bench.write(gate=GATE.replace("05:30", f"05:3{number}"))
         bench.ingest()
     bench.collect(versions=4)
-    assert [v.status for v in bench.versions("gate.md")] == ["purged", "ready", "ready", "ready", "ready"]
+    assert [v.status for v in bench.versions("gate.md")] == [
+        "purged",
+        "ready",
+        "ready",
+        "ready",
+        "ready",
+    ]
     bench.collect(versions=0, days=1)  # none is a day old
     assert [v.status for v in bench.versions("gate.md")].count("ready") == 4
     bench.collect()
-    assert [v.status for v in bench.versions("gate.md")].count("ready") == 2  # the kept releases hold them
+    # the kept releases hold them
+    assert [v.status for v in bench.versions("gate.md")].count("ready") == 2
 
 
-def test_outputs_of_another_config_go_when_no_kept_release_was_built_with_them(bench: Bench, config_folder: Path) -> None:
+def test_outputs_of_another_config_go_when_no_kept_release_was_built_with_them(
+    bench: Bench, config_folder: Path
+) -> None:
     def switch(size: int) -> None:
         path = config_folder / "strategies" / "tiny.yaml"
         lines = [
@@ -156,10 +219,22 @@ def test_outputs_of_another_config_go_when_no_kept_release_was_built_with_them(b
             for line in path.read_text().split("\n")
         ]
         path.write_text("\n".join(lines), encoding="utf-8")
-        parts = {"settings": bench.shelf.settings, "strategy": load_strategy(bench.shelf.settings, "tiny"), "store": bench.store}
-        ingest_versions([version for _, version in bench.ledger.live("default")], ledger=bench.ledger, **parts)
+        parts = {
+            "settings": bench.shelf.settings,
+            "strategy": load_strategy(bench.shelf.settings, "tiny"),
+            "store": bench.store,
+        }
+        ingest_versions(
+            [version for _, version in bench.ledger.live("default")], ledger=bench.ledger, **parts
+        )
         manifest, _ = build_candidate("default", ledger=bench.ledger, **parts)
-        publish_candidate("default", manifest.release_id, settings=parts["settings"], store=bench.store, ledger=bench.ledger)
+        publish_candidate(
+            "default",
+            manifest.release_id,
+            settings=parts["settings"],
+            store=bench.store,
+            ledger=bench.ledger,
+        )
 
     bench.write(gate=GATE, dock=DOCK)
     bench.ingest()
@@ -169,7 +244,8 @@ def test_outputs_of_another_config_go_when_no_kept_release_was_built_with_them(b
     assert "versions" not in bench.collect().removed  # the release before was built with them
     switch(40)
     removed = bench.collect().removed
-    assert removed["versions"]["count"] == 4 and removed["embeddings"]["count"] > 0  # chunks and views of two documents
+    # chunks and views of two documents
+    assert removed["versions"]["count"] == 4 and removed["embeddings"]["count"] > 0
     assert not [name for name in first if name in bench.files()] and bench.proved() > 3
 
 
@@ -177,19 +253,31 @@ def picture(path: Path, colour: str) -> None:
     Image.new("RGB", (16, 16), colour).save(path)
 
 
-def test_a_hard_deletion_leaves_nothing_and_takes_nothing_of_others(bench: Bench, tmp_path: Path) -> None:
-    """Shared with others: the raw bytes, a picture, a paragraph. Its own: another picture and the rest."""
+def test_a_hard_deletion_leaves_nothing_and_takes_nothing_of_others(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """Shared with others: the raw bytes, a picture, a paragraph. Its own: another picture and the
+    rest.
+    """
     picture(bench.docs / "shared.png", "red")
     picture(bench.docs / "own.png", "blue")
     shown = "\n\n![a](shared.png)\n"
-    bench.write(gate=GATE + shown + "\n![b](own.png)\n", dock=DOCK + shown + "\n## Night\n\nAt night the gate is locked with PORT-9087.\n")
+    bench.write(
+        gate=GATE + shown + "\n![b](own.png)\n",
+        dock=DOCK + shown + "\n## Night\n\nAt night the gate is locked with PORT-9087.\n",
+    )
     bench.ingest()
     copy = tmp_path / "copy"
     copy.mkdir()
-    (copy / "gate.md").write_bytes((bench.docs / "gate.md").read_bytes())  # equal bytes in another namespace
+    # equal bytes in another namespace
+    (copy / "gate.md").write_bytes((bench.docs / "gate.md").read_bytes())
     bench.shelf.ingest(copy, namespace="other")
     before = bench.prove("gate.md")
-    assert before.remaining["catalog"] == 2 and before.remaining["stage_files"] == 5 and before.shared["raw"] == 1
+    assert (
+        before.remaining["catalog"] == 2
+        and before.remaining["stage_files"] == 5
+        and before.shared["raw"] == 1
+    )
     assert before.remaining["media"] == 1  # the blue one; in the copy its file is missing
 
     record = bench.delete("gate.md")
@@ -198,7 +286,11 @@ def test_a_hard_deletion_leaves_nothing_and_takes_nothing_of_others(bench: Bench
     proof = bench.prove("gate.md")
     assert (proof.remaining, proof.total) == (dict.fromkeys(proof.remaining, 0), 0)
     assert proof.shared == {"raw": 1, "facts": 1, "media": 1, "embeddings": 1}
-    assert done.removed["media"]["count"] == 1 and done.removed["embeddings"]["count"] == 1 and "raw" not in done.removed
+    assert (
+        done.removed["media"]["count"] == 1
+        and done.removed["embeddings"]["count"] == 1
+        and "raw" not in done.removed
+    )
     assert bench.proved() == 2
     assert verify_release(bench.store, "other", limits=bench.shelf.settings.limits).checked == 2
     again = read_record(bench.store, "default", record.sequence)
@@ -206,7 +298,9 @@ def test_a_hard_deletion_leaves_nothing_and_takes_nothing_of_others(bench: Bench
 
 
 def test_a_hard_deletion_leaves_the_bytes_of_a_retired_document(bench: Bench) -> None:
-    """Two files of equal bytes; one is gone from its folder and in no release: its version can still be pinned, so its bytes stay."""
+    """Two files of equal bytes; one is gone from its folder and in no release: its version can
+    still be pinned, so its bytes stay.
+    """
     bench.write(gate=GATE, copy=GATE, dock=DOCK)
     bench.ingest()
     (bench.docs / "copy.md").unlink()
@@ -223,7 +317,10 @@ def test_a_hard_deletion_leaves_the_bytes_of_a_retired_document(bench: Bench) ->
     for _ in range(2):  # releases without it, until none that is kept holds it
         bench.release(full=False)
     bench.collect()
-    assert bench.versions("copy.md")[0].status == "purged" and not bench.store.raw_path(version.file_sha256).exists()
+    assert (
+        bench.versions("copy.md")[0].status == "purged"
+        and not bench.store.raw_path(version.file_sha256).exists()
+    )
 
 
 def test_a_pinned_release_holds_on_until_forced(bench: Bench) -> None:
@@ -232,11 +329,17 @@ def test_a_pinned_release_holds_on_until_forced(bench: Bench) -> None:
     pin_release("default", first, True, store=bench.store, ledger=bench.ledger)
     record = bench.delete("gate.md")
     left = bench.collect(record).left
-    assert left == [f"release {first} of default is pinned and holds {record.doc_id}: unpin it, or use --force"]
+    assert left == [
+        f"release {first} of default is pinned and holds {record.doc_id}: unpin it, or use --force"
+    ]
     assert bench.prove("gate.md").remaining["catalog"] == 2
     bench.collect(record, force=True)
-    assert bench.prove("gate.md").total == 0 and [m.release_id for m in releases.list_releases(bench.store, "default")] == [current(bench)]
-    assert {row.release_id: row.state for row in bench.ledger.releases("default")}[first] == "dropped"
+    assert bench.prove("gate.md").total == 0 and [
+        m.release_id for m in releases.list_releases(bench.store, "default")
+    ] == [current(bench)]
+    assert {row.release_id: row.state for row in bench.ledger.releases("default")}[
+        first
+    ] == "dropped"
 
 
 def test_what_is_published_is_never_taken_away(bench: Bench) -> None:
@@ -246,7 +349,8 @@ def test_what_is_published_is_never_taken_away(bench: Bench) -> None:
     (left,) = bench.collect(record, force=True).left
     assert "is published and holds" in left and bench.prove("gate.md").remaining["catalog"] == 2
     assert read_record(bench.store, "default", record.sequence) == record  # not called purged
-    bench.ingest()  # its file still lies there and is left alone; the release takes files over from the one before
+    # its file still lies there and is left alone; the release takes files over from the one before
+    bench.ingest()
     (left,) = bench.collect().left
     assert "`rag rebuild --full`" in left and bench.prove("gate.md").total > 0
     bench.release(full=True)
@@ -266,7 +370,10 @@ def test_one_version_deleted_hard(bench: Bench) -> None:
     assert bench.prove("gate.md", old).remaining["catalog"] == 2  # the release before
     bench.collect(record)
     assert bench.prove("gate.md", old).total == 0
-    assert bench.ledger.version(middle).status == "ready" and bench.prove("gate.md", middle).remaining["stage_files"] == 5
+    assert (
+        bench.ledger.version(middle).status == "ready"
+        and bench.prove("gate.md", middle).remaining["stage_files"] == 5
+    )
     assert bench.ledger.document("default", bench.doc_id("gate.md")).live_version == new
     assert bench.prove("gate.md").remaining["catalog"] == 2 and bench.proved() == 3
 
@@ -286,7 +393,8 @@ def test_a_soft_deletion_goes_when_retention_ends(bench: Bench) -> None:
         bench.ingest()
     bench.collect()
     left = {name: count for name, count in bench.prove("gate.md").remaining.items() if count}
-    # title and figures stay as history, as for any purged version; vectors leave with the base that releases share
+    # title and figures stay as history, as for any purged version; vectors leave with the base that
+    # releases share
     assert left.keys() == {"ledger", "vectors"}
 
 
@@ -311,7 +419,10 @@ def test_what_crashes_left_goes(bench: Bench) -> None:
         path.write_text("x", encoding="utf-8")
     for path in lost:
         os.utime(path, (time.time() - 7200,) * 2)
-    write_json(bench.store.download_path("https://example.org/a"), Downloaded("https://example.org/a", "", "a", "ab" * 32, 1))
+    write_json(
+        bench.store.download_path("https://example.org/a"),
+        Downloaded("https://example.org/a", "", "a", "ab" * 32, 1),
+    )
     bench.collect()
     assert bench.files() == sorted([*before, young[1].relative_to(home).as_posix()])
     assert all(path.exists() for path in young) and not any(path.exists() for path in lost)
@@ -325,9 +436,17 @@ def test_nobody_writes_or_receives_meanwhile(bench: Bench, elsewhere: Any) -> No
     def be_alone() -> Any:
         return alone(bench.store, ["default"], "gc", wait=0)
 
-    with elsewhere(bench.store.writer("default", "ingest job_1")), pytest.raises(BusyError, match="ingest job_1"), be_alone():
+    with (
+        elsewhere(bench.store.writer("default", "ingest job_1")),
+        pytest.raises(BusyError, match="ingest job_1"),
+        be_alone(),
+    ):
         pass
-    with elsewhere(bench.store.receiving()), pytest.raises(BusyError, match="being received"), be_alone():
+    with (
+        elsewhere(bench.store.receiving()),
+        pytest.raises(BusyError, match="being received"),
+        be_alone(),
+    ):
         pass
     with be_alone():
         seen: list[BaseException] = []
@@ -345,7 +464,9 @@ def test_nobody_writes_or_receives_meanwhile(bench: Bench, elsewhere: Any) -> No
         assert "garbage is being collected by gc" in str(seen[0])
 
 
-def test_a_ledger_that_does_not_belong_to_the_data_costs_nothing(bench: Bench, tmp_path: Path) -> None:
+def test_a_ledger_that_does_not_belong_to_the_data_costs_nothing(
+    bench: Bench, tmp_path: Path
+) -> None:
     bench.write(gate=GATE)
     bench.ingest()
     before = bench.files()
@@ -357,6 +478,17 @@ def test_a_ledger_that_does_not_belong_to_the_data_costs_nothing(bench: Bench, t
 
 
 def test_a_record_comes_back_as_it_was(bench: Bench) -> None:
-    record = Record(7, "default", "gate-1", ("v1",), "hard", "2026-01-01T00:00:00Z", Belongings(chunk_ids=frozenset({"chk_1", "chk_2"})))
+    record = Record(
+        7,
+        "default",
+        "gate-1",
+        ("v1",),
+        "hard",
+        "2026-01-01T00:00:00Z",
+        Belongings(chunk_ids=frozenset({"chk_1", "chk_2"})),
+    )
     write_record(bench.store, record)
-    assert read_record(bench.store, "default", 7) == record and read_record(bench.store, "default", 8) is None
+    assert (
+        read_record(bench.store, "default", 7) == record
+        and read_record(bench.store, "default", 8) is None
+    )

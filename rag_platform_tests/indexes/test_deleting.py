@@ -1,4 +1,6 @@
-"""A deletion acts at once on every reader, whatever was open before and whatever is published after."""
+"""A deletion acts at once on every reader, whatever was open before and whatever is published
+after.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,12 @@ from rag_platform.ir import QueryRequest
 from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.deletion import Started, start_delete
-from rag_platform.releases.publishing import build_candidate, pin_release, publish_candidate, roll_back
+from rag_platform.releases.publishing import (
+    build_candidate,
+    pin_release,
+    publish_candidate,
+    roll_back,
+)
 from rag_platform.releases.stored_artifacts import read_record
 from rag_platform.server.app import chunk_text
 
@@ -35,37 +42,71 @@ def folder(tmp_path: Path) -> Path:
 
 def found(library: Any, mode: str, **more: Any) -> set[str]:
     """Names of the files that a question about trucks finds."""
-    return {hit.filename for hit in answer(library, QueryRequest("How many trucks?", mode=mode, **more)).hits}
+    return {
+        hit.filename
+        for hit in answer(library, QueryRequest("How many trucks?", mode=mode, **more)).hits
+    }
 
 
 @pytest.fixture
 def delete(shelf: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Starts a deletion whose job nobody runs: what readers see is the tombstone's doing alone."""
-    monkeypatch.setattr(jobs, "launch", lambda job, settings, store: SimpleNamespace(poll=lambda: 0, returncode=0))
+    monkeypatch.setattr(
+        jobs, "launch", lambda job, settings, store: SimpleNamespace(poll=lambda: 0, returncode=0)
+    )
 
     def start(doc: str, version: str | None = None, **options: Any) -> Started:
-        return start_delete("default", doc, version, settings=shelf.settings, store=shelf.store, ledger=shelf.ledger, **options)
+        return start_delete(
+            "default",
+            doc,
+            version,
+            settings=shelf.settings,
+            store=shelf.store,
+            ledger=shelf.ledger,
+            **options,
+        )
 
     return start
 
 
 def release(shelf: Any) -> str:
     parts = {"settings": shelf.settings, "store": shelf.store, "ledger": shelf.ledger}
-    manifest, checks = build_candidate("default", strategy=load_strategy(shelf.settings, "tiny"), **parts)
+    manifest, checks = build_candidate(
+        "default", strategy=load_strategy(shelf.settings, "tiny"), **parts
+    )
     assert all(check.passed for check in checks), checks
     publish_candidate("default", manifest.release_id, **parts)
     return str(manifest.release_id)
 
 
-def test_a_server_that_was_running_hides_it_from_its_next_query(shelf: Any, folder: Path, delete: Any) -> None:
+def test_a_server_that_was_running_hides_it_from_its_next_query(
+    shelf: Any, folder: Path, delete: Any
+) -> None:
     first = shelf.ingest(folder)
     server = shelf.library()
-    gate = next(hit for hit in answer(server, QueryRequest("gate", mode="sparse")).hits if hit.filename == "gate.md")
-    assert all(found(server, mode) == {"gate.md", "dock.md"} for mode in ("dense", "sparse", "hybrid"))
-    assert "05:30" in chunk_text(server, gate.chunk_id) and get_document(server, "default", gate.doc_id)
+    gate = next(
+        hit
+        for hit in answer(server, QueryRequest("gate", mode="sparse")).hits
+        if hit.filename == "gate.md"
+    )
+    assert all(
+        found(server, mode) == {"gate.md", "dock.md"} for mode in ("dense", "sparse", "hybrid")
+    )
+    assert "05:30" in chunk_text(server, gate.chunk_id) and get_document(
+        server, "default", gate.doc_id
+    )
 
     started = delete("gate.md")
-    stores = ("versions", "releases", "catalog", "lexical", "vectors", "raw", "chunks", "embeddings")
+    stores = (
+        "versions",
+        "releases",
+        "catalog",
+        "lexical",
+        "vectors",
+        "raw",
+        "chunks",
+        "embeddings",
+    )
     assert started.affected == {**dict.fromkeys(stores, 1), "media": 0}
     assert all(found(server, mode) == {"dock.md"} for mode in ("dense", "sparse", "hybrid"))
     assert found(server, "hybrid", filters={"doc_id": gate.doc_id}) == set()
@@ -74,9 +115,17 @@ def test_a_server_that_was_running_hides_it_from_its_next_query(shelf: Any, fold
     assert refused.value.code == "document_deleted"
     with pytest.raises(NotFoundError, match="no published chunk"):
         chunk_text(server, gate.chunk_id)
-    listed = [row["filename"] for row in list_documents(server, "default", group_by=None)["groups"][0]["documents"]]
-    everything = list_documents(server, "default", group_by=None, include_deleted=True)["groups"][0]["documents"]
-    assert listed == ["dock.md"] and {row["filename"]: row["status"] for row in everything}["gate.md"] == "deleted"
+    listed = [
+        row["filename"]
+        for row in list_documents(server, "default", group_by=None)["groups"][0]["documents"]
+    ]
+    everything = list_documents(server, "default", group_by=None, include_deleted=True)["groups"][
+        0
+    ]["documents"]
+    assert (
+        listed == ["dock.md"]
+        and {row["filename"]: row["status"] for row in everything}["gate.md"] == "deleted"
+    )
 
     second = release(shelf)
     assert releases.current(shelf.store, "default") == second != first
@@ -88,7 +137,9 @@ def test_a_server_that_was_running_hides_it_from_its_next_query(shelf: Any, fold
     server.close()
 
 
-def test_adding_it_again_lifts_it_for_later_releases_alone(shelf: Any, folder: Path, delete: Any) -> None:
+def test_adding_it_again_lifts_it_for_later_releases_alone(
+    shelf: Any, folder: Path, delete: Any
+) -> None:
     first = shelf.ingest(folder)
     delete("gate.md")
     release(shelf)
@@ -114,7 +165,12 @@ def test_one_version(shelf: Any, folder: Path, delete: Any) -> None:
     assert started.version_ids == (old,) and found(library, "sparse") == {"gate.md", "dock.md"}
     roll_back("default", first, store=shelf.store, ledger=shelf.ledger)
     assert found(library, "sparse") == {"dock.md"}
-    roll_back("default", shelf.ledger.releases("default")[0].release_id, store=shelf.store, ledger=shelf.ledger)
+    roll_back(
+        "default",
+        shelf.ledger.releases("default")[0].release_id,
+        store=shelf.store,
+        ledger=shelf.ledger,
+    )
     assert found(library, "sparse") == {"gate.md", "dock.md"}
 
     assert delete("gate.md", "live").job.args["was_live"]
@@ -167,10 +223,16 @@ def test_what_cannot_be_deleted(shelf: Any, folder: Path, delete: Any) -> None:
 def test_the_record_of_a_deletion_holds_no_word(shelf: Any, folder: Path, delete: Any) -> None:
     shelf.ingest(folder)
     started = delete("gate.md", mode="hard")
-    text = shelf.store.deletion_path("default", started.tombstone.sequence).read_text(encoding="utf-8")
+    text = shelf.store.deletion_path("default", started.tombstone.sequence).read_text(
+        encoding="utf-8"
+    )
     assert "05:30" not in text and "opens" not in text
     record = read_record(shelf.store, "default", started.tombstone.sequence)
     (version,) = shelf.ledger.versions("default", started.document.doc_id)
-    assert record and record.belongings.file_sha256s == {version.file_sha256} and len(record.belongings.chunk_ids) == 1
+    assert (
+        record
+        and record.belongings.file_sha256s == {version.file_sha256}
+        and len(record.belongings.chunk_ids) == 1
+    )
     args = started.job.args
     assert args["full"] and args["release"] and args["version_ids"] == [version.version_id]

@@ -29,7 +29,11 @@ def vectors(tmp_path: Path) -> DenseVectors:
     """a = x, b = y, c between x and y, d = e = z."""
     between = np.array([0.6, 0.8, 0, 0], dtype=np.float32)
     write_matrix(
-        tmp_path, dim=4, removed=(), ids=["a", "b", "c", "d", "e"], vectors=np.stack([AXES[0], AXES[1], between, AXES[2], AXES[2]])
+        tmp_path,
+        dim=4,
+        removed=(),
+        ids=["a", "b", "c", "d", "e"],
+        vectors=np.stack([AXES[0], AXES[1], between, AXES[2], AXES[2]]),
     )
     return DenseVectors(tmp_path, CHROMA)
 
@@ -37,25 +41,42 @@ def vectors(tmp_path: Path) -> DenseVectors:
 def test_scan_orders_by_cosine_then_id(vectors: DenseVectors) -> None:
     found, plan = vectors.search(AXES[0], 3)
     assert plan == "exact"
-    assert [(hit.chunk_id, hit.score, hit.source) for hit in found] == [("a", 1.0, "dense"), ("c", 0.6, "dense"), ("b", 0.0, "dense")]
+    assert [(hit.chunk_id, hit.score, hit.source) for hit in found] == [
+        ("a", 1.0, "dense"),
+        ("c", 0.6, "dense"),
+        ("b", 0.0, "dense"),
+    ]
     assert ids_of(vectors.search(AXES[2], 1)) == (["d"], "exact")
     assert ids_of(vectors.search(AXES[2], 9)) == (["d", "e", "a", "b", "c"], "exact")
 
 
 def test_filter_restricts_and_ignores_unknown_ids(vectors: DenseVectors) -> None:
-    assert ids_of(vectors.search(AXES[0], 2, chunk_ids={"b", "c", "gone"}, approximate=True)) == (["c", "b"], "exact")
-    assert ids_of(vectors.search(AXES[0], 2, chunk_ids={"a", "b", "c", "d"})) == (["a", "c"], "exact")
+    assert ids_of(vectors.search(AXES[0], 2, chunk_ids={"b", "c", "gone"}, approximate=True)) == (
+        ["c", "b"],
+        "exact",
+    )
+    assert ids_of(vectors.search(AXES[0], 2, chunk_ids={"a", "b", "c", "d"})) == (
+        ["a", "c"],
+        "exact",
+    )
     assert ids_of(vectors.search(AXES[0], 2, chunk_ids=[])) == ([], "exact")
 
 
-@pytest.mark.parametrize("bad", [np.ones(3, dtype=np.float32), np.array([np.nan, 0, 0, 0], dtype=np.float32)])
+@pytest.mark.parametrize(
+    "bad", [np.ones(3, dtype=np.float32), np.array([np.nan, 0, 0, 0], dtype=np.float32)]
+)
 def test_unusable_query_vector_is_an_error(vectors: DenseVectors, bad: np.ndarray) -> None:
     with pytest.raises(ProviderError, match="query vector"):
         vectors.search(bad, 3)
 
 
-def test_a_broken_approximate_index_falls_back_visibly(vectors: DenseVectors, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert ids_of(vectors.search(AXES[0], 1, approximate=True)) == (["a"], "exact") and not caplog.text  # none was built
+def test_a_broken_approximate_index_falls_back_visibly(
+    vectors: DenseVectors, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # none was built
+    assert (
+        ids_of(vectors.search(AXES[0], 1, approximate=True)) == (["a"], "exact") and not caplog.text
+    )
     (tmp_path / "ann").mkdir()
     vectors = DenseVectors(tmp_path, CHROMA)
     assert ids_of(vectors.search(AXES[0], 1, approximate=True)) == (["a"], "exact_after_ann_error")
@@ -66,7 +87,9 @@ def test_a_broken_approximate_index_falls_back_visibly(vectors: DenseVectors, tm
 def test_approximate_index_proposes_and_the_matrix_scores(tmp_path: Path) -> None:
     rows = np.random.default_rng(1).normal(size=(500, 8)).astype(np.float32)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    dense.update(CHROMA, tmp_path, dim=8, removed=(), added={f"c{n:03}": row for n, row in enumerate(rows)})
+    dense.update(
+        CHROMA, tmp_path, dim=8, removed=(), added={f"c{n:03}": row for n, row in enumerate(rows)}
+    )
     dense.update(CHROMA, tmp_path, dim=8, removed=["c000", "c001"], added={"c001": rows[0]})
     reader = DenseVectors(tmp_path, CHROMA)
     assert reader.count() == 499 and reader.ids()[0] == "c001"
@@ -74,7 +97,9 @@ def test_approximate_index_proposes_and_the_matrix_scores(tmp_path: Path) -> Non
     approximate, plan = reader.search(rows[5], 10, approximate=True)
     assert plan == "ann"
     assert [hit.chunk_id for hit in approximate] == [hit.chunk_id for hit in exact]
-    assert [hit.score for hit in approximate] == pytest.approx([hit.score for hit in exact], abs=2e-6)
+    assert [hit.score for hit in approximate] == pytest.approx(
+        [hit.score for hit in exact], abs=2e-6
+    )
     assert reader.search(rows[0], 1, approximate=True)[0][0].chunk_id == "c001"
     reader.close()
 
@@ -89,7 +114,9 @@ def test_matrix_refuses_two_vectors_for_a_chunk_and_another_dimension(tmp_path: 
     with pytest.raises(IntegrityError, match="a would have two vectors"):
         write_matrix(tmp_path, dim=4, removed=(), ids=["a"], vectors=AXES[:1])
     with pytest.raises(IntegrityError, match="do not fit"):
-        write_matrix(tmp_path, dim=3, removed=(), ids=["b"], vectors=np.ones((1, 3), dtype=np.float32))
+        write_matrix(
+            tmp_path, dim=3, removed=(), ids=["b"], vectors=np.ones((1, 3), dtype=np.float32)
+        )
 
 
 def test_ids_and_matrix_that_do_not_belong_together_are_an_error(tmp_path: Path) -> None:
@@ -101,23 +128,31 @@ def test_ids_and_matrix_that_do_not_belong_together_are_an_error(tmp_path: Path)
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30))), max_size=5))
-def test_matrix_does_not_depend_on_its_history(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[set[int], set[int]]]) -> None:
+def test_matrix_does_not_depend_on_its_history(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[set[int], set[int]]]
+) -> None:
     folder = tmp_path_factory.mktemp("matrix")
     held: set[int] = set()
     for remove, add in steps:
         new = sorted(f"c{n}" for n in add - (held - remove))
-        vectors = np.array([[int(name[1:]), 1.0] for name in new], dtype=np.float32).reshape(len(new), 2)
-        write_matrix(folder / "grown", dim=2, removed=[f"c{n}" for n in remove], ids=new, vectors=vectors)
+        vectors = np.array([[int(name[1:]), 1.0] for name in new], dtype=np.float32).reshape(
+            len(new), 2
+        )
+        write_matrix(
+            folder / "grown", dim=2, removed=[f"c{n}" for n in remove], ids=new, vectors=vectors
+        )
         held = (held - remove) | add
     names = sorted(f"c{n}" for n in held)
-    whole = np.array([[int(name[1:]), 1.0] for name in names], dtype=np.float32).reshape(len(names), 2)
+    whole = np.array([[int(name[1:]), 1.0] for name in names], dtype=np.float32).reshape(
+        len(names), 2
+    )
     write_matrix(folder / "built", dim=2, removed=(), ids=names, vectors=whole)
     if steps:
         for name in ("vectors.npy", "ids.txt"):
             assert (folder / "grown" / name).read_bytes() == (folder / "built" / name).read_bytes()
 
 
-# --- the base and what differs from it -----------------------------------------------------------------------------------
+# --- the base and what differs from it ----------------------------------------------------------
 
 
 def circle(count: int) -> dict[str, np.ndarray]:
@@ -127,11 +162,17 @@ def circle(count: int) -> dict[str, np.ndarray]:
 
 
 def everything(directory: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file()
+    }
 
 
 @pytest.mark.integration
-def test_a_small_change_leaves_the_base_alone_until_it_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_change_leaves_the_base_alone_until_it_grows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dense, "FRESH_ROWS", 4)
     vectors = circle(40)
     assert dense.update(CHROMA, tmp_path, dim=2, removed=(), added=vectors) == 0
@@ -146,30 +187,44 @@ def test_a_small_change_leaves_the_base_alone_until_it_grows(tmp_path: Path, mon
     near = [(hit.chunk_id, hit.score) for hit in reader.search(vectors["c010"], 2)[0]]
     assert near == [("c010", 1.0), ("n1", 1.0)]
     assert ids_of(reader.search(vectors["c010"], 2, approximate=True)) == (["c010", "n1"], "ann")
-    assert ids_of(reader.search(vectors["c020"], 2, chunk_ids=["c002", "c001", "c021"])) == (["c002", "c021"], "exact")
+    assert ids_of(reader.search(vectors["c020"], 2, chunk_ids=["c002", "c001", "c021"])) == (
+        ["c002", "c021"],
+        "exact",
+    )
     assert ids_of(reader.search(vectors["c001"], 2, approximate=True)) == (["c000", "c003"], "ann")
     reader.close()
-    assert dense.update(CHROMA, tmp_path, dim=2, removed=["c003"], added={}) == 3  # a new base; its graph has three deleted nodes
+    # a new base; its graph has three deleted nodes
+    assert dense.update(CHROMA, tmp_path, dim=2, removed=["c003"], added={}) == 3
     assert not list(tmp_path.glob("fresh*")) and not (tmp_path / "gone.txt").exists()
     ids, matrix = read_matrix(tmp_path)
-    assert ids == sorted({*vectors, "n1"} - {"c001", "c003"}) and np.array_equal(matrix[ids.index("c002")], vectors["c020"])
-    assert dense.update(CHROMA, tmp_path, dim=2, removed=ids[:12], added={}, stale=3) == 0  # too many: the graph is built anew
+    assert ids == sorted({*vectors, "n1"} - {"c001", "c003"}) and np.array_equal(
+        matrix[ids.index("c002")], vectors["c020"]
+    )
+    # too many: the graph is built anew
+    assert dense.update(CHROMA, tmp_path, dim=2, removed=ids[:12], added={}, stale=3) == 0
 
 
 @pytest.mark.integration
-def test_the_approximate_index_is_asked_for_more_where_it_proposes_what_is_gone(tmp_path: Path) -> None:
+def test_the_approximate_index_is_asked_for_more_where_it_proposes_what_is_gone(
+    tmp_path: Path,
+) -> None:
     vectors = circle(400)
     dense.update(CHROMA, tmp_path, dim=2, removed=(), added=vectors)
     gone = [f"c{n:03}" for n in range(60)]
     dense.update(CHROMA, tmp_path, dim=2, removed=gone, added={})
     reader = DenseVectors(tmp_path, CHROMA)
-    assert ids_of(reader.search(vectors["c030"], 3, approximate=True)) == (["c060", "c061", "c399"], "ann")
+    assert ids_of(reader.search(vectors["c030"], 3, approximate=True)) == (
+        ["c060", "c061", "c399"],
+        "ann",
+    )
     assert dense.stored_ids(tmp_path) == set(vectors)
     reader.close()
 
 
 @pytest.mark.integration
-def test_what_is_linked_elsewhere_is_never_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_linked_elsewhere_is_never_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dense, "FRESH_ROWS", 2)
     vectors = circle(30)
     dense.update(CHROMA, tmp_path / "old", dim=2, removed=(), added=vectors)
@@ -178,16 +233,33 @@ def test_what_is_linked_elsewhere_is_never_changed(tmp_path: Path, monkeypatch: 
     left = link_parent(tmp_path / "old", tmp_path / "new", rewritten)
     assert [source.name for source, _ in left] == ["chroma.sqlite3"]
     copy_files(left)
-    linked = {name for name in everything(tmp_path / "old") if (tmp_path / "old" / name).samefile(tmp_path / "new" / name)}
+    linked = {
+        name
+        for name in everything(tmp_path / "old")
+        if (tmp_path / "old" / name).samefile(tmp_path / "new" / name)
+    }
     assert {Path(name).name for name in linked} == {
-        "vectors.npy", "ids.txt", "data_level0.bin", "header.bin", "length.bin", "link_lists.bin", "index_metadata.pickle"
-    }  # fmt: skip
+        "vectors.npy",
+        "ids.txt",
+        "data_level0.bin",
+        "header.bin",
+        "length.bin",
+        "link_lists.bin",
+        "index_metadata.pickle",
+    }
     before = everything(tmp_path / "old")
-    reader = DenseVectors(tmp_path / "new", CHROMA)  # readers of both names write nothing that the other would see
+    # readers of both names write nothing that the other would see
+    reader = DenseVectors(tmp_path / "new", CHROMA)
     assert reader.search(vectors["c007"], 1, approximate=True)[0][0].chunk_id == "c007"
     reader.close()
     assert everything(tmp_path / "old") == before
-    dense.update(CHROMA, tmp_path / "new", dim=2, removed=["c007"], added={f"n{n}": vectors[f"c{n:03}"] for n in range(4)})
+    dense.update(
+        CHROMA,
+        tmp_path / "new",
+        dim=2,
+        removed=["c007"],
+        added={f"n{n}": vectors[f"c{n:03}"] for n in range(4)},
+    )
     assert not (tmp_path / "new" / "fresh.npy").exists()
     assert everything(tmp_path / "old") == before
     old = DenseVectors(tmp_path / "old", CHROMA)
@@ -196,10 +268,16 @@ def test_what_is_linked_elsewhere_is_never_changed(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.integration
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     st.lists(
-        st.tuples(st.sets(st.integers(0, 30), max_size=6), st.dictionaries(st.integers(0, 30), st.integers(0, 59), max_size=6)), max_size=5
+        st.tuples(
+            st.sets(st.integers(0, 30), max_size=6),
+            st.dictionaries(st.integers(0, 30), st.integers(0, 59), max_size=6),
+        ),
+        max_size=5,
     )
 )
 def test_answers_do_not_depend_on_the_history(
@@ -224,25 +302,37 @@ def test_answers_do_not_depend_on_the_history(
     ]
     for query in directions[::7]:
         assert grown.search(query, 6) == built.search(query, 6)
-        assert grown.search(query, 3, chunk_ids=names[::2]) == built.search(query, 3, chunk_ids=names[::2])
+        assert grown.search(query, 3, chunk_ids=names[::2]) == built.search(
+            query, 3, chunk_ids=names[::2]
+        )
 
 
-# --- scans narrowed by bounds --------------------------------------------------------------------------------------------
+# --- scans narrowed by bounds -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("spread", [0.3, 3.0])
-def test_a_narrowed_scan_finds_what_a_scan_of_everything_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread: float) -> None:
+def test_a_narrowed_scan_finds_what_a_scan_of_everything_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread: float
+) -> None:
     monkeypatch.setattr(dense, "_NARROWED", 500)
     monkeypatch.setattr(dense, "FRESH_ROWS", 200)
     rng = np.random.default_rng(5)
     centres = rng.normal(size=(20, 320)).astype(np.float32)
-    rows = centres[rng.integers(20, size=3000)] + spread * rng.normal(size=(3000, 320)).astype(np.float32)
+    rows = centres[rng.integers(20, size=3000)] + spread * rng.normal(size=(3000, 320)).astype(
+        np.float32
+    )
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     rows[2000:2100] = rows[7]  # as good as each other
     named = {f"c{number:04}": row for number, row in enumerate(rows)}
     monkeypatch.setattr(dense, "_grow_ann", lambda *_: None)
     dense.update(CHROMA, tmp_path, dim=320, removed=(), added=dict(list(named.items())[:2900]))
-    dense.update(CHROMA, tmp_path, dim=320, removed=["c0003", "c2050"], added=dict(list(named.items())[2900:]))
+    dense.update(
+        CHROMA,
+        tmp_path,
+        dim=320,
+        removed=["c0003", "c2050"],
+        added=dict(list(named.items())[2900:]),
+    )
     narrowed, plain = DenseVectors(tmp_path, CHROMA), DenseVectors(tmp_path, CHROMA)
     narrowed.prepare()
     narrowed.prepare()  # once is enough
@@ -251,13 +341,23 @@ def test_a_narrowed_scan_finds_what_a_scan_of_everything_finds(tmp_path: Path, m
     for query in (rows[3], rows[7], rows[2950], -rows[11], centres[0] / np.linalg.norm(centres[0])):
         for k in (1, 50, 3000):
             assert narrowed.search(query, k) == plain.search(query, k)
-            assert narrowed.search(query, k, chunk_ids=half) == plain.search(query, k, chunk_ids=half)
+            assert narrowed.search(query, k, chunk_ids=half) == plain.search(
+                query, k, chunk_ids=half
+            )
     assert plain._rounded is None and narrowed._rounded is not None
 
 
 def test_rows_of_a_filter_are_looked_up_once_and_never_confused(vectors: DenseVectors) -> None:
-    for allowed in (frozenset({"a"}), frozenset({"b"}), {"c"}, frozenset({"a"}), *(frozenset({"d", str(n)}) for n in range(40))):
-        assert {hit.chunk_id for hit in vectors.search(AXES[0], 9, chunk_ids=allowed)[0]} == allowed & {"a", "b", "c", "d"}
+    for allowed in (
+        frozenset({"a"}),
+        frozenset({"b"}),
+        {"c"},
+        frozenset({"a"}),
+        *(frozenset({"d", str(n)}) for n in range(40)),
+    ):
+        assert {
+            hit.chunk_id for hit in vectors.search(AXES[0], 9, chunk_ids=allowed)[0]
+        } == allowed & {"a", "b", "c", "d"}
 
 
 def test_stored_rows_are_given_by_id(vectors: DenseVectors) -> None:
@@ -279,17 +379,27 @@ def test_stored_rows_are_given_by_id(vectors: DenseVectors) -> None:
         (1_000_000, 384, {"exact_scan_rows": 1_000_000}, False),
     ],
 )
-def test_an_approximate_index_is_needed_where_a_question_may_ask_it(rows: int, dim: int, config: dict[str, int], needed: bool) -> None:
+def test_an_approximate_index_is_needed_where_a_question_may_ask_it(
+    rows: int, dim: int, config: dict[str, int], needed: bool
+) -> None:
     retrieval = RetrievalConfig(**config)
     assert dense.needs_ann(rows, dim, retrieval) is needed
     asked = plan_access(
-        rows=rows, dim=dim, chunks=rows, allowed=None, k=50, recall=1.0 if rows >= dense.MEASURED_ROWS else None, config=retrieval
+        rows=rows,
+        dim=dim,
+        chunks=rows,
+        allowed=None,
+        k=50,
+        recall=1.0 if rows >= dense.MEASURED_ROWS else None,
+        config=retrieval,
     )
     assert (asked.dense == "ann") is needed
 
 
 @pytest.mark.integration
-def test_an_approximate_index_comes_with_the_base_that_needs_one_and_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_approximate_index_comes_with_the_base_that_needs_one_and_goes_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dense, "FRESH_ROWS", 4)
     vectors, retrieval = circle(60), RetrievalConfig(exact_scan_rows=50)
     named = list(vectors.items())
@@ -298,20 +408,31 @@ def test_an_approximate_index_comes_with_the_base_that_needs_one_and_goes_with_i
     assert not dense.has_ann(tmp_path) and dense.measured_recall(CHROMA, tmp_path) is None
     assert dense.update(CHROMA, tmp_path, removed=(), added=dict(named[40:]), **parts) == 0
     reader = DenseVectors(tmp_path, CHROMA)
-    assert reader.has_ann and ids_of(reader.search(vectors["c055"], 1, approximate=True)) == (["c055"], "ann")
+    assert reader.has_ann and ids_of(reader.search(vectors["c055"], 1, approximate=True)) == (
+        ["c055"],
+        "ann",
+    )
     assert ids_of(reader.search(vectors["c005"], 1, approximate=True)) == (["c005"], "ann")
     reader.close()
-    assert dense.update(CHROMA, tmp_path, removed=[name for name, _ in named[:20]], added={}, stale=7, **parts) == 0
+    assert (
+        dense.update(
+            CHROMA, tmp_path, removed=[name for name, _ in named[:20]], added={}, stale=7, **parts
+        )
+        == 0
+    )
     reader = DenseVectors(tmp_path, CHROMA)
     assert not reader.has_ann and reader.count() == 40
     assert ids_of(reader.search(vectors["c055"], 1, approximate=True)) == (["c055"], "exact")
 
 
 @pytest.mark.integration
-def test_recall_of_the_approximate_index_is_measured_from_some_size_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recall_of_the_approximate_index_is_measured_from_some_size_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dense.update(CHROMA, tmp_path, dim=2, removed=(), added=circle(400))
     assert dense.measured_recall(CHROMA, tmp_path) is None
     monkeypatch.setattr(dense, "MEASURED_ROWS", 400)
     assert dense.measured_recall(CHROMA, tmp_path) == 1.0
-    monkeypatch.setattr(DenseVectors, "_proposed", lambda self, query, wanted: [0, 1])  # an index that finds next to nothing
+    # an index that finds next to nothing
+    monkeypatch.setattr(DenseVectors, "_proposed", lambda self, query, wanted: [0, 1])
     assert dense.measured_recall(CHROMA, tmp_path) == pytest.approx(0.006, abs=0.006)

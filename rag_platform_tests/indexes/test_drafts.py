@@ -19,7 +19,12 @@ from rag_platform.indexes.delta import load_version
 from rag_platform.ingestion.batches import IngestionTotals, ingest_versions
 from rag_platform.ir import QueryRequest, QueryResult
 from rag_platform.releases.manifest import read_manifest
-from rag_platform.releases.publishing import build_candidate, publish_candidate, roll_back, unfinished
+from rag_platform.releases.publishing import (
+    build_candidate,
+    publish_candidate,
+    roll_back,
+    unfinished,
+)
 from rag_platform.releases.release_store import current
 from rag_platform.releases.verification import verify_release
 
@@ -59,15 +64,30 @@ class Case:
         return self.drafts.add(self.doc_id, {"op": op, "chunk_id": self.chunk(words), **values})
 
     def publish(self, drafted: Any = None) -> IngestionTotals:
-        """The totals of making the draft's edition (or that of these operations), which is released then."""
+        """The totals of making the draft's edition (or that of these operations), which is released
+        then.
+        """
         opened = self.drafts.open(self.doc_id)
         operations = opened.edited.operations if drafted is None else drafted
-        parts = {"settings": self.shelf.settings, "strategy": self.drafts.strategy, "store": self.shelf.store, "ledger": self.shelf.ledger}
-        totals = ingest_versions([opened.version], drafted={opened.version.version_id: operations}, **parts)
+        parts = {
+            "settings": self.shelf.settings,
+            "strategy": self.drafts.strategy,
+            "store": self.shelf.store,
+            "ledger": self.shelf.ledger,
+        }
+        totals = ingest_versions(
+            [opened.version], drafted={opened.version.version_id: operations}, **parts
+        )
         assert totals.failures == []
         manifest, checks = build_candidate("default", **parts)
         assert all(check.passed for check in checks), checks
-        publish_candidate("default", manifest.release_id, settings=self.shelf.settings, store=self.shelf.store, ledger=self.shelf.ledger)
+        publish_candidate(
+            "default",
+            manifest.release_id,
+            settings=self.shelf.settings,
+            store=self.shelf.store,
+            ledger=self.shelf.ledger,
+        )
         return totals
 
     def ask(self, text: str) -> QueryResult:
@@ -91,7 +111,11 @@ def case(shelf: Any, tmp_path: Path, tiny: Strategy) -> Case:
 
 def test_an_edit_is_found_after_publishing_and_gone_after_a_rollback(case: Case) -> None:
     origin = case.chunk("sixty times")
-    case.add("edit_text", "sixty times", text="## Limits\n\nNobody may ask more than ninety times an hour.")
+    case.add(
+        "edit_text",
+        "sixty times",
+        text="## Limits\n\nNobody may ask more than ninety times an hour.",
+    )
     case.add("split_at", "port 8080", offset=9)
     assert "sixty" in case.ask("how many times").hits[0].chunk_text  # a draft changes nothing
     totals = case.publish()
@@ -99,7 +123,9 @@ def test_an_edit_is_found_after_publishing_and_gone_after_a_rollback(case: Case)
     hit = case.ask("how many times").hits[0]
     assert "ninety times an hour" in hit.chunk_text and hit.edited_from == (origin,)
     version = case.shelf.ledger.live("default")[0][1]
-    manifest = read_manifest(case.shelf.store.release_dir("default", current(case.shelf.store, "default") or ""))
+    manifest = read_manifest(
+        case.shelf.store.release_dir("default", current(case.shelf.store, "default") or "")
+    )
     assert manifest.editions == {version.version_id: version.edition} and len(version.edition) == 12
     assert (manifest.delta["chunks_added"], manifest.delta["chunks_removed"]) == (3, 2)
     checked = verify_release(case.shelf.store, "default")
@@ -109,7 +135,8 @@ def test_an_edit_is_found_after_publishing_and_gone_after_a_rollback(case: Case)
     assert "1 of them edited by hand" in details
     roll_back("default", None, store=case.shelf.store, ledger=case.shelf.ledger)
     assert "sixty" in case.ask("how many times").hits[0].chunk_text
-    assert not unfinished("default", case.shelf.settings, case.shelf.store, case.shelf.ledger)  # going back was on purpose
+    # going back was on purpose
+    assert not unfinished("default", case.shelf.settings, case.shelf.store, case.shelf.ledger)
 
 
 def test_citations_and_documents_say_what_was_edited(case: Case) -> None:
@@ -119,7 +146,11 @@ def test_citations_and_documents_say_what_was_edited(case: Case) -> None:
     result = case.ask("How often may one ask?")
     assert citation_part(result.citations[0])["edited_from"] == [origin]
     data = get_document(case.shelf.library(), "default", case.doc_id, format="chunks")
-    assert [chunk.get("edited_from") for chunk in data["document"]["chunks"]] == [None, [origin], None]
+    assert [chunk.get("edited_from") for chunk in data["document"]["chunks"]] == [
+        None,
+        [origin],
+        None,
+    ]
     assert f"edited from {origin}" in data["markdown"]
 
 
@@ -128,7 +159,10 @@ def test_a_changed_origin_fails_the_verification(case: Case) -> None:
     case.publish()
     raw = case.shelf.store.raw_path(case.shelf.ledger.live("default")[0][1].file_sha256)
     raw.write_bytes(raw.read_bytes().replace(b"sixty", b"fifty"))
-    assert {failure.reason.split(":")[0] for failure in verify_release(case.shelf.store, "default").failures} == {"raw_changed"}
+    assert {
+        failure.reason.split(":")[0]
+        for failure in verify_release(case.shelf.store, "default").failures
+    } == {"raw_changed"}
 
 
 def test_an_edited_chunk_without_its_origin_is_not_proved(case: Case) -> None:
@@ -138,13 +172,19 @@ def test_an_edited_chunk_without_its_origin_is_not_proved(case: Case) -> None:
     opened.work.path("chunks").unlink()
     changed, failure = verify_release(case.shelf.store, "default").failures
     assert changed.reason.startswith("outputs_changed") and changed.chunk_id == ""
-    assert failure.reason.startswith("origin_missing: chunk " + case.row().operations[0]["chunk_id"])
+    assert failure.reason.startswith(
+        "origin_missing: chunk " + case.row().operations[0]["chunk_id"]
+    )
 
 
 def test_disabled_chunks_are_not_released(case: Case) -> None:
     case.add("disable", "port 8080")
     case.publish()
-    rows = load_version(case.shelf.store, case.shelf.ledger.live("default")[0][1], case.drafts.open(case.doc_id).work.profiles)
+    rows = load_version(
+        case.shelf.store,
+        case.shelf.ledger.live("default")[0][1],
+        case.drafts.open(case.doc_id).work.profiles,
+    )
     assert [chunk.chunk_index for chunk in rows.chunks] == [0, 1]
     assert "8080" not in str(case.ask("8080").hits)
 
@@ -153,7 +193,9 @@ def test_undo_and_discard(case: Case) -> None:
     case.add("edit_text", "sixty times", text="A.")
     case.add("disable", "port 8080")
     opened, operation = case.drafts.undo(case.doc_id)
-    assert operation["op"] == "disable" and [o["op"] for o in opened.edited.operations] == ["edit_text"]
+    assert operation["op"] == "disable" and [o["op"] for o in opened.edited.operations] == [
+        "edit_text"
+    ]
     case.publish()
     assert (case.row().state, len(case.row().operations)) == ("published", 1)
     case.add("disable", "port 8080")
@@ -174,12 +216,23 @@ def test_a_preview_changes_nothing(case: Case) -> None:
     case.add("disable", "port 8080")
     before = sorted(path for path in case.shelf.store.home.rglob("*") if path.is_file())
     data = preview_data(case.drafts.open(case.doc_id))
-    assert (data["chunks"], data["chunks_added"], data["chunks_removed"], data["embeddings_to_compute"]) == (2, 1, 2, 1)
-    assert data["moved"] == [case.chunk("the desk")] and data["disabled"] == [case.chunk("port 8080")]
+    assert (
+        data["chunks"],
+        data["chunks_added"],
+        data["chunks_removed"],
+        data["embeddings_to_compute"],
+    ) == (2, 1, 2, 1)
+    assert data["moved"] == [case.chunk("the desk")] and data["disabled"] == [
+        case.chunk("port 8080")
+    ]
     assert sorted(path for path in case.shelf.store.home.rglob("*") if path.is_file()) == before
     assert case.publish().embeddings_computed == 1
     shown = show_data(case.drafts.open(case.doc_id))
-    assert shown["state"] == "published" and [chunk["disabled"] for chunk in shown["chunks"]] == [False, True, False]
+    assert shown["state"] == "published" and [chunk["disabled"] for chunk in shown["chunks"]] == [
+        False,
+        True,
+        False,
+    ]
     assert list_data(case.drafts)["drafts"][0]["outdated"] is False
 
 
@@ -189,34 +242,57 @@ def test_what_nobody_touched_keeps_its_vectors_and_postings(case: Case) -> None:
     case.publish()
     base, edition = (
         load_version(case.shelf.store, version, case.drafts.open(case.doc_id).work.profiles)
-        for version in (case.drafts.open(case.doc_id).version, case.shelf.ledger.live("default")[0][1])
+        for version in (
+            case.drafts.open(case.doc_id).version,
+            case.shelf.ledger.live("default")[0][1],
+        )
     )
     assert base.views[untouched] == edition.views[untouched]
     assert not unfinished("default", case.shelf.settings, case.shelf.store, case.shelf.ledger)
 
 
-# --- newer versions and other configs ---------------------------------------------------------------------------------------
+# --- newer versions and other configs -----------------------------------------------------------
 
 
 def test_published_edits_go_along_with_a_newer_version(case: Case) -> None:
     case.add("edit_text", "sixty times", text="Nobody may ask more than ninety times.")
     case.add("edit_text", "the desk", text="Write to nobody.")
     case.publish()
-    case.path.write_text(GUIDE.replace("the desk in the hall", "the desk in the yard").replace("8080", "9090"), encoding="utf-8")
+    case.path.write_text(
+        GUIDE.replace("the desk in the hall", "the desk in the yard").replace("8080", "9090"),
+        encoding="utf-8",
+    )
     case.shelf.ingest(case.path)
-    rows = load_version(case.shelf.store, case.shelf.ledger.live("default")[0][1], case.drafts.open(case.doc_id).work.profiles)
+    rows = load_version(
+        case.shelf.store,
+        case.shelf.ledger.live("default")[0][1],
+        case.drafts.open(case.doc_id).work.profiles,
+    )
     assert [chunk.chunk_text.splitlines()[-1] for chunk in rows.chunks] == [
-        "The gateway listens on port 9090.", "Nobody may ask more than ninety times.", "Write to the desk in the yard.",
-    ]  # fmt: skip
+        "The gateway listens on port 9090.",
+        "Nobody may ask more than ninety times.",
+        "Write to the desk in the yard.",
+    ]
     row = case.row()
-    assert (row.state, row.version_id, len(row.operations)) == ("open", case.shelf.ledger.live("default")[0][1].version_id, 1)
-    assert [(c["index"], c["code"], c["operation"]["text"]) for c in row.conflicts] == [(1, "unknown_chunk", "Write to nobody.")]
+    assert (row.state, row.version_id, len(row.operations)) == (
+        "open",
+        case.shelf.ledger.live("default")[0][1].version_id,
+        1,
+    )
+    assert [(c["index"], c["code"], c["operation"]["text"]) for c in row.conflicts] == [
+        (1, "unknown_chunk", "Write to nobody.")
+    ]
     with pytest.raises(InputError, match="edits of") as caught:
         case.drafts.start_publish(case.doc_id)
     assert caught.value.details["conflicts"] == list(row.conflicts)
-    case.path.write_text(GUIDE, encoding="utf-8")  # the old bytes come back, and with them what the edit was made of
+    # the old bytes come back, and with them what the edit was made of
+    case.path.write_text(GUIDE, encoding="utf-8")
     case.shelf.ingest(case.path)
-    assert (case.row().state, len(case.row().operations), case.row().conflicts) == ("published", 2, ())
+    assert (case.row().state, len(case.row().operations), case.row().conflicts) == (
+        "published",
+        2,
+        (),
+    )
     assert "nobody" in case.ask("whom to write to").hits[0].chunk_text
 
 
@@ -231,7 +307,10 @@ def test_an_open_draft_waits_for_its_rebase(case: Case) -> None:
         case.add("disable", "port 8080")
     opened = case.drafts.rebase(case.doc_id)
     assert not case.drafts.open(case.doc_id).outdated
-    assert ([o["op"] for o in opened.edited.operations], [p.code for p in opened.edited.problems]) == (["disable"], ["unknown_chunk"])
+    assert (
+        [o["op"] for o in opened.edited.operations],
+        [p.code for p in opened.edited.problems],
+    ) == (["disable"], ["unknown_chunk"])
     assert "conflict: edit_text" in show_data(case.drafts.open(case.doc_id))["markdown"]
     case.drafts.rebase(case.doc_id, drop_conflicts=True)
     case.publish()
@@ -246,19 +325,30 @@ def test_edits_follow_a_change_of_config(case: Case) -> None:
     path = case.shelf.settings.strategies_dir / "tiny.yaml"
     kept = path.read_text(encoding="utf-8")
     path.write_text(
-        kept.replace("max_section_level: 2", "max_section_level: 1").replace("chunk_size: 400", "chunk_size: 60"), encoding="utf-8"
+        kept.replace("max_section_level: 2", "max_section_level: 1").replace(
+            "chunk_size: 400", "chunk_size: 60"
+        ),
+        encoding="utf-8",
     )
 
     def rebuilt() -> Any:
         strategy = load_strategy(case.shelf.settings, "tiny")
-        parts = {"settings": case.shelf.settings, "strategy": strategy, "store": case.shelf.store, "ledger": case.shelf.ledger}
+        parts = {
+            "settings": case.shelf.settings,
+            "strategy": strategy,
+            "store": case.shelf.store,
+            "ledger": case.shelf.ledger,
+        }
         with pytest.raises(ReleaseError, match="rebuild"):
             Drafts("default", **parts).open(case.doc_id)
         totals = ingest_versions([case.shelf.ledger.live("default")[0][1]], **parts)
         return totals, case.shelf.ledger.live("default")[0][1].edition
 
     totals, second = rebuilt()
-    assert second == "" and [c["code"] for c in case.row().conflicts] == ["unknown_chunk", "unknown_chunk"]
+    assert second == "" and [c["code"] for c in case.row().conflicts] == [
+        "unknown_chunk",
+        "unknown_chunk",
+    ]
     assert len(totals.warnings) == 1 and "2 of 2 edits by hand name chunks" in totals.warnings[0]
     path.write_text(kept, encoding="utf-8")
     totals, third = rebuilt()
@@ -270,7 +360,12 @@ def test_a_draft_that_cannot_be_embedded_leaves_what_is_published(case: Case) ->
     opened = case.drafts.open(case.doc_id)
     shutil.rmtree(opened.work.path("views").parent)
     opened.work.path("views").parent.write_text("in the way")
-    parts = {"settings": case.shelf.settings, "strategy": case.drafts.strategy, "store": case.shelf.store, "ledger": case.shelf.ledger}
+    parts = {
+        "settings": case.shelf.settings,
+        "strategy": case.drafts.strategy,
+        "store": case.shelf.store,
+        "ledger": case.shelf.ledger,
+    }
     drafted = {opened.version.version_id: opened.edited.operations}
     totals = ingest_versions([opened.version], drafted=drafted, **parts)
     assert len(totals.failures) == 1
@@ -287,7 +382,9 @@ def test_a_job_for_a_version_that_is_no_longer_live_says_so(case: Case) -> None:
     assert "is no longer live" in no_longer_live(job, case.shelf.ledger)
 
 
-def test_two_drafts_at_once_wait_for_each_other(case: Case, elsewhere: Callable[[Any], Any]) -> None:
+def test_two_drafts_at_once_wait_for_each_other(
+    case: Case, elsewhere: Callable[[Any], Any]
+) -> None:
     with (
         elsewhere(case.shelf.store.drafting("default")),
         pytest.raises(Exception, match="being changed"),
@@ -298,17 +395,27 @@ def test_two_drafts_at_once_wait_for_each_other(case: Case, elsewhere: Callable[
 
 def test_splits_and_merges_of_a_pdf_are_quotes(shelf: Any, tiny: Strategy) -> None:
     shelf.ingest(REPOSITORY / "data" / "samples" / "datasheet.pdf")
-    (document, version) = shelf.ledger.live("default")[0]
+    document, version = shelf.ledger.live("default")[0]
     drafts = Drafts("default", shelf.settings, tiny, shelf.store, shelf.ledger)
     chunks = drafts.open(document.doc_id).base.chunks
     longest = max(chunks, key=lambda chunk: chunk.text_len)
-    drafts.add(document.doc_id, {"op": "split_at", "chunk_id": longest.chunk_id, "offset": longest.text_len // 2})
+    drafts.add(
+        document.doc_id,
+        {"op": "split_at", "chunk_id": longest.chunk_id, "offset": longest.text_len // 2},
+    )
     opened = drafts.add(document.doc_id, {"op": "merge_with_next", "chunk_id": chunks[0].chunk_id})
-    parts = {"settings": shelf.settings, "strategy": tiny, "store": shelf.store, "ledger": shelf.ledger}
+    parts = {
+        "settings": shelf.settings,
+        "strategy": tiny,
+        "store": shelf.store,
+        "ledger": shelf.ledger,
+    }
     ingest_versions([version], drafted={version.version_id: opened.edited.operations}, **parts)
     _, checks = build_candidate("default", **parts)
     assert all(check.passed for check in checks), checks
-    made = [c for c in opened.edited.chunks if c.chunk_id not in {chunk.chunk_id for chunk in chunks}]
+    made = [
+        c for c in opened.edited.chunks if c.chunk_id not in {chunk.chunk_id for chunk in chunks}
+    ]
     assert len(made) >= 2 and all(chunk.page_start and not chunk.edited_from for chunk in made)
 
 
@@ -327,7 +434,8 @@ def test_an_interrupted_publication_is_done_again(case: Case) -> None:
     case.add("edit_text", "sixty times", text="Ninety.")
     opened = case.drafts.open(case.doc_id)
     name = edition_name(opened.edited.operations, opened.work.profiles["chunks"])
-    case.shelf.ledger.put_edition(opened.version.version_id, name, opened.edited.operations)  # killed right behind it
+    # killed right behind it
+    case.shelf.ledger.put_edition(opened.version.version_id, name, opened.edited.operations)
     assert unfinished("default", case.shelf.settings, case.shelf.store, case.shelf.ledger)
     assert not case.drafts.open(case.doc_id).changes
     case.publish()

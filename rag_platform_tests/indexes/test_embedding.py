@@ -18,7 +18,13 @@ import pytest
 from rag_platform.config.settings import EmbeddingConfig
 from rag_platform.errors import IntegrityError, ProviderError, SchemaVersionError
 from rag_platform.indexes import embedding
-from rag_platform.indexes.embedding import EmbeddingPool, EmbeddingWorker, check_weights, embed_texts, estimate
+from rag_platform.indexes.embedding import (
+    EmbeddingPool,
+    EmbeddingWorker,
+    check_weights,
+    embed_texts,
+    estimate,
+)
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
@@ -30,7 +36,9 @@ INFO = EmbedderInfo("some", "1", 2)
 
 @dataclass(frozen=True)
 class Troubled:
-    """An embedder that stumbles over what its texts ask for; `journal` gets a line for every call."""
+    """An embedder that stumbles over what its texts ask for; `journal` gets a line for every
+    call.
+    """
 
     VERSION: ClassVar[str] = "1"
 
@@ -46,7 +54,10 @@ class Troubled:
             os._exit(7)
         if any("refuse" in text for text in texts):
             raise ProviderError("one of the texts is refused")
-        if any("busy" in text for text in texts) and Path(self.journal).read_text(encoding="utf-8").count("busy") <= 2:
+        if (
+            any("busy" in text for text in texts)
+            and Path(self.journal).read_text(encoding="utf-8").count("busy") <= 2
+        ):
             raise ProviderError("too many requests", code="rate_limited", retryable=True)
         if any("away" in text for text in texts):
             raise ProviderError("nobody answers", retryable=True)
@@ -62,18 +73,26 @@ def cache(tmp_path: Path) -> EmbeddingCache:
 @pytest.fixture
 def troubled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EmbeddingConfig:
     monkeypatch.setattr(embedding, "BACK_OFF_SECONDS", 0.001)
-    return EmbeddingConfig(provider=f"{__name__}:Troubled", options={"journal": str(tmp_path / "journal")}, batch_size=8)
+    return EmbeddingConfig(
+        provider=f"{__name__}:Troubled",
+        options={"journal": str(tmp_path / "journal")},
+        batch_size=8,
+    )
 
 
-def run(texts: Sequence[str], config: EmbeddingConfig, cache: EmbeddingCache, processes: int = 1) -> embedding.EmbeddingReport:
-    return embed_texts({text: text for text in texts}, config, cache, text_norm_profile="p", processes=processes)
+def run(
+    texts: Sequence[str], config: EmbeddingConfig, cache: EmbeddingCache, processes: int = 1
+) -> embedding.EmbeddingReport:
+    return embed_texts(
+        {text: text for text in texts}, config, cache, text_norm_profile="p", processes=processes
+    )
 
 
 def journal(config: EmbeddingConfig) -> list[str]:
     return Path(config.options["journal"]).read_text(encoding="utf-8").splitlines()
 
 
-# --- cache ---------------------------------------------------------------------------------------------------------------
+# --- cache --------------------------------------------------------------------------------------
 
 
 def test_cache_returns_what_was_put_under_the_whole_key_only(cache: EmbeddingCache) -> None:
@@ -87,7 +106,9 @@ def test_cache_returns_what_was_put_under_the_whole_key_only(cache: EmbeddingCac
 
 def test_cache_survives_reopening_and_is_shared_between_threads(cache: EmbeddingCache) -> None:
     def put(number: int) -> None:
-        cache.put({f"h{number}-{n}": np.array([1.0, 0.0], dtype=np.float32) for n in range(50)}, INFO, "p")
+        cache.put(
+            {f"h{number}-{n}": np.array([1.0, 0.0], dtype=np.float32) for n in range(50)}, INFO, "p"
+        )
 
     threads = [threading.Thread(target=put, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -114,10 +135,12 @@ def test_cache_with_a_vector_of_another_length_is_an_error(cache: EmbeddingCache
         cache.get(["h"], INFO, "p")
 
 
-# --- embedding -----------------------------------------------------------------------------------------------------------
+# --- embedding ----------------------------------------------------------------------------------
 
 
-def test_only_misses_are_computed_and_counts_are_true(cache: EmbeddingCache, troubled: EmbeddingConfig) -> None:
+def test_only_misses_are_computed_and_counts_are_true(
+    cache: EmbeddingCache, troubled: EmbeddingConfig
+) -> None:
     first = run(["a", "b"], troubled, cache)
     assert (first.hits, first.misses, first.calls, dict(first.failed)) == (0, 2, 2, {})
     second = run(["a", "b", "c"], troubled, cache)
@@ -134,7 +157,9 @@ def test_a_refused_text_costs_no_other(cache: EmbeddingCache, troubled: Embeddin
     assert cache.known(texts, Troubled().info(), "p") == set(texts[:-1])
 
 
-def test_bad_vectors_are_failures_with_a_reason(cache: EmbeddingCache, troubled: EmbeddingConfig) -> None:
+def test_bad_vectors_are_failures_with_a_reason(
+    cache: EmbeddingCache, troubled: EmbeddingConfig
+) -> None:
     report = run(["good", "zero", "nan", "long"], troubled, cache)
     assert set(report.failed) == {"zero", "nan", "long"}
     assert "length 5, expected 1" in report.failed["long"]
@@ -149,16 +174,29 @@ def test_figures_go_by_the_names_of_spans(cache: EmbeddingCache, troubled: Embed
     run(["known"], troubled, cache)
     priced = troubled.model_copy(update={"price_per_million_tokens": 2.0})
     figures = run(["known", "refuse", "nan", "x" * 400], priced, cache).figures()
-    assert (figures["cache_hit"], figures["cache_miss"], figures["embed_failures"], figures["retries"]) == (1, 3, 2, 0)
+    assert (
+        figures["cache_hit"],
+        figures["cache_miss"],
+        figures["embed_failures"],
+        figures["retries"],
+    ) == (1, 3, 2, 0)
     assert figures["error_type"] == "bad_vector 1, provider_error 1"
-    assert (figures["estimated_tokens"], figures["estimated_cost"]) == (131, pytest.approx(0.000262))  # 400, 6 and 3 letters: 128, 2 and 1
+    # 400, 6 and 3 letters: 128, 2 and 1
+    assert (figures["estimated_tokens"], figures["estimated_cost"]) == (
+        131,
+        pytest.approx(0.000262),
+    )
     assert figures["throughput"] > 0 and figures["p95_ms"] >= figures["p50_ms"] >= 0
 
 
-def test_an_embedder_that_stays_away_ends_the_run_and_keeps_what_is_done(cache: EmbeddingCache, troubled: EmbeddingConfig) -> None:
+def test_an_embedder_that_stays_away_ends_the_run_and_keeps_what_is_done(
+    cache: EmbeddingCache, troubled: EmbeddingConfig
+) -> None:
     with pytest.raises(ProviderError, match="stays away") as caught:
         run(
-            ["a longer text that comes first", "away 1", "away 2", "away 3", "away 4"], troubled.model_copy(update={"batch_size": 1}), cache
+            ["a longer text that comes first", "away 1", "away 2", "away 3", "away 4"],
+            troubled.model_copy(update={"batch_size": 1}),
+            cache,
         )
     assert caught.value.retryable
     assert cache.known(["a longer text that comes first"], Troubled().info(), "p")
@@ -168,7 +206,14 @@ def test_progress_counts_every_text(cache: EmbeddingCache) -> None:
     seen: list[tuple[int, int]] = []
     items = {f"h{n}": f"text {n}" for n in range(10)}
     config = EmbeddingConfig(provider="hashing", batch_size=4)
-    embed_texts(items, config, cache, text_norm_profile="p", processes=1, on_progress=lambda done, total: seen.append((done, total)))
+    embed_texts(
+        items,
+        config,
+        cache,
+        text_norm_profile="p",
+        processes=1,
+        on_progress=lambda done, total: seen.append((done, total)),
+    )
     assert seen[-1] == (10, 10) and [done for done, _ in seen] == sorted(done for done, _ in seen)
 
 
@@ -177,11 +222,18 @@ def test_an_error_of_the_listener_ends_the_run(cache: EmbeddingCache) -> None:
         raise InterruptedError("cancelled")
 
     with pytest.raises(InterruptedError):
-        embed_texts({"h": "text"}, EmbeddingConfig(provider="hashing"), cache, text_norm_profile="p", processes=1, on_progress=cancel)
+        embed_texts(
+            {"h": "text"},
+            EmbeddingConfig(provider="hashing"),
+            cache,
+            text_norm_profile="p",
+            processes=1,
+            on_progress=cancel,
+        )
     assert cache.known(["h"], EmbedderInfo("hashing-256", "1", 256), "p") == {"h"}
 
 
-# --- child processes -----------------------------------------------------------------------------------------------------
+# --- child processes ----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -190,29 +242,41 @@ def always_parallel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.integration
-def test_child_processes_give_the_same_vectors(cache: EmbeddingCache, tmp_path: Path, always_parallel: None) -> None:
+def test_child_processes_give_the_same_vectors(
+    cache: EmbeddingCache, tmp_path: Path, always_parallel: None
+) -> None:
     items = {f"h{n}": f"text number {n}" for n in range(40)}
     config = EmbeddingConfig(provider="hashing", batch_size=4)
     report = embed_texts(items, config, cache, text_norm_profile="p", processes=2)
     assert (report.processes, report.misses, dict(report.failed)) == (2, 40, {})
     stored = cache.get(items, Hashing().info(), "p")
-    assert all(np.array_equal(stored[key], Hashing().embed([text])[0]) for key, text in items.items())
+    assert all(
+        np.array_equal(stored[key], Hashing().embed([text])[0]) for key, text in items.items()
+    )
 
 
 @pytest.mark.integration
 def test_a_pool_keeps_its_processes_for_small_runs_too(cache: EmbeddingCache) -> None:
     config = EmbeddingConfig(provider="hashing", batch_size=4)
     with EmbeddingPool("hashing", {}) as pool:
-        alone = embed_texts({"h": "one text"}, config, cache, text_norm_profile="p", processes=2, pool=pool)
+        alone = embed_texts(
+            {"h": "one text"}, config, cache, text_norm_profile="p", processes=2, pool=pool
+        )
         many = {f"h{n}": f"text number {n}" for n in range(40)}
-        first = embed_texts(many, config, cache, text_norm_profile="p", processes=2, pool=pool, expected=10**9)
-        later = embed_texts({"i": "another text"}, config, cache, text_norm_profile="p", processes=2, pool=pool)
+        first = embed_texts(
+            many, config, cache, text_norm_profile="p", processes=2, pool=pool, expected=10**9
+        )
+        later = embed_texts(
+            {"i": "another text"}, config, cache, text_norm_profile="p", processes=2, pool=pool
+        )
     assert (alone.processes, first.processes, later.processes) == (0, 2, 1)
     assert pool.size == 2
 
 
 @pytest.mark.integration
-def test_a_text_that_kills_its_process_costs_no_other(cache: EmbeddingCache, troubled: EmbeddingConfig, always_parallel: None) -> None:
+def test_a_text_that_kills_its_process_costs_no_other(
+    cache: EmbeddingCache, troubled: EmbeddingConfig, always_parallel: None
+) -> None:
     texts = [f"text {number}" for number in range(6)] + ["die", "refuse me"]
     report = run(texts, troubled, cache, processes=2)
     assert set(report.failed) == {"die", "refuse me"}
@@ -229,12 +293,13 @@ def test_a_worker_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     worker.close()
 
 
-# --- estimate, weights -----------------------------------------------------------------------------------------------------
+# --- estimate, weights --------------------------------------------------------------------------
 
 
 def test_estimate_grows_with_the_text_and_learns_from_runs(cache: EmbeddingCache) -> None:
     config = EmbeddingConfig(provider="hashing")
-    assert estimate(4_000_000, config, cache, processes=1) == pytest.approx(10.0)  # 400,000 bytes a second are declared
+    # 400,000 bytes a second are declared
+    assert estimate(4_000_000, config, cache, processes=1) == pytest.approx(10.0)
     cache.set_rate(EmbedderInfo("hashing-256", "1", 256), "p", 1_000_000.0)
     assert estimate(4_000_000, config, cache, processes=1) == pytest.approx(4.0)
     assert 2.0 <= estimate(4_000_000, config, cache, processes=2) < 4.0
@@ -259,8 +324,12 @@ class Loading:
 
 
 def test_the_time_that_loading_takes_is_no_rate(cache: EmbeddingCache, tmp_path: Path) -> None:
-    """Two short texts in the second that a model takes to load are no 20 bytes a second, which would make of 1 MB 14 hours."""
-    config = EmbeddingConfig(provider=f"{__name__}:Loading", options={"marker": str(tmp_path / "loaded")}, batch_size=8)
+    """Two short texts in the second that a model takes to load are no 20 bytes a second, which
+    would make of 1 MB 14 hours.
+    """
+    config = EmbeddingConfig(
+        provider=f"{__name__}:Loading", options={"marker": str(tmp_path / "loaded")}, batch_size=8
+    )
     run(["short one", "short two"], config, cache)
     assert cache.rate(EmbedderInfo("loading", "1", 2)) is None
     assert estimate(1_000_000, config, cache, processes=1) < 200  # as declared
@@ -287,39 +356,64 @@ def test_damaged_weights_are_named_and_good_ones_are_hashed_once(tmp_path: Path)
         check_weights(Weighty(good), tmp_path / "marker.json")  # type: ignore[arg-type]
 
 
-# --- joined embedders ----------------------------------------------------------------------------------------------------
+# --- joined embedders ---------------------------------------------------------------------------
 
 
 def joined_of(*parts: EmbeddingConfig) -> EmbeddingConfig:
     listed = [
-        {"provider": part.provider, "options": part.options, "weight": weight} for part, weight in zip(parts, (3.0, 4.0), strict=True)
+        {"provider": part.provider, "options": part.options, "weight": weight}
+        for part, weight in zip(parts, (3.0, 4.0), strict=True)
     ]
     return EmbeddingConfig(provider="joined", options={"parts": listed}, batch_size=8)
 
 
-def test_a_joined_embedder_computes_only_what_a_part_lacks(cache: EmbeddingCache, troubled: EmbeddingConfig) -> None:
-    both, texts = joined_of(troubled, EmbeddingConfig(provider="hashing", options={"dim": 8})), {"a": "good a", "b": "good b"}
+def test_a_joined_embedder_computes_only_what_a_part_lacks(
+    cache: EmbeddingCache, troubled: EmbeddingConfig
+) -> None:
+    both, texts = (
+        joined_of(troubled, EmbeddingConfig(provider="hashing", options={"dim": 8})),
+        {
+            "a": "good a",
+            "b": "good b",
+        },
+    )
     info = build("embedder", both.provider, both.options).info()
     embed_texts({"a": "good a"}, troubled, cache, text_norm_profile="p", processes=1)
     seen: list[tuple[int, int]] = []
-    first = embed_texts(texts, both, cache, text_norm_profile="p", processes=1, on_progress=lambda done, total: seen.append((done, total)))
+    first = embed_texts(
+        texts,
+        both,
+        cache,
+        text_norm_profile="p",
+        processes=1,
+        on_progress=lambda done, total: seen.append((done, total)),
+    )
     again = embed_texts(texts, both, cache, text_norm_profile="p", processes=1)
-    assert journal(troubled) == ["good a", "good b"]  # the text that the other strategy had embedded is not embedded again
+    # the text that the other strategy had embedded is not embedded again
+    assert journal(troubled) == ["good a", "good b"]
     assert (first.hits, first.misses, first.failed) == (0, 2, {})
     assert (again.hits, again.misses, again.calls) == (2, 0, 0)
     assert seen == [(1, 3), (2, 3), (3, 3)]
-    assert {space[0] for space, _, _ in cache.entries()} == {"troubled", "hashing-8"}  # joined vectors are not stored
+    # joined vectors are not stored
+    assert {space[0] for space, _, _ in cache.entries()} == {"troubled", "hashing-8"}
     found = cache.get(texts, info, "p")
     assert set(found) == cache.known([*texts, "c"], info, "p") == {"a", "b"}
-    assert np.allclose(found["b"], np.concatenate([0.6 * np.array([1.0, 0.0]), 0.8 * Hashing(8).embed(["good b"])[0]]))
+    assert np.allclose(
+        found["b"],
+        np.concatenate([0.6 * np.array([1.0, 0.0]), 0.8 * Hashing(8).embed(["good b"])[0]]),
+    )
 
 
 def test_closing_waits_for_what_another_thread_asks(tmp_path: Path) -> None:
-    """A run that is told to stop closes the cache under its embedding thread; without the lock that ended the process."""
+    """A run that is told to stop closes the cache under its embedding thread; without the lock that
+    ended the process.
+    """
     for number in range(15):
         cache, begun, ended = EmbeddingCache(tmp_path / f"{number}.sqlite"), threading.Event(), []
 
-        def ask(cache: EmbeddingCache = cache, begun: threading.Event = begun, ended: list[str] = ended) -> None:
+        def ask(
+            cache: EmbeddingCache = cache, begun: threading.Event = begun, ended: list[str] = ended
+        ) -> None:
             with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
                 while True:
                     cache.known(["h"], INFO, "p")
@@ -334,26 +428,46 @@ def test_closing_waits_for_what_another_thread_asks(tmp_path: Path) -> None:
         assert ended == ["told"]
 
 
-def test_a_text_that_one_part_refuses_fails_as_a_whole(cache: EmbeddingCache, troubled: EmbeddingConfig) -> None:
+def test_a_text_that_one_part_refuses_fails_as_a_whole(
+    cache: EmbeddingCache, troubled: EmbeddingConfig
+) -> None:
     both = joined_of(troubled, EmbeddingConfig(provider="hashing"))
-    report = embed_texts({"g": "good", "r": "refuse"}, both, cache, text_norm_profile="p", processes=1)
-    assert report.failed == {"r": "one of the texts is refused"} and report.error_types == {"provider_error": 1}
-    assert cache.known(["g", "r"], build("embedder", both.provider, both.options).info(), "p") == {"g"}
+    report = embed_texts(
+        {"g": "good", "r": "refuse"}, both, cache, text_norm_profile="p", processes=1
+    )
+    assert report.failed == {"r": "one of the texts is refused"} and report.error_types == {
+        "provider_error": 1
+    }
+    assert cache.known(["g", "r"], build("embedder", both.provider, both.options).info(), "p") == {
+        "g"
+    }
 
 
-def test_an_estimate_of_a_joined_embedder_adds_up_what_each_part_lacks(cache: EmbeddingCache) -> None:
-    small, large = EmbeddingConfig(provider="hashing", options={"dim": 8}), EmbeddingConfig(provider="hashing", options={"dim": 16})
+def test_an_estimate_of_a_joined_embedder_adds_up_what_each_part_lacks(
+    cache: EmbeddingCache,
+) -> None:
+    small, large = (
+        EmbeddingConfig(provider="hashing", options={"dim": 8}),
+        EmbeddingConfig(provider="hashing", options={"dim": 16}),
+    )
     texts = {"h": "x" * 4_000_000}
     assert estimate(4_000_000, joined_of(small, large), cache, processes=1) == pytest.approx(20.0)
     cache.put({"h": np.ones(8, dtype=np.float32)}, Hashing(8).info(), "p")
-    assert estimate(0, joined_of(small, large), cache, processes=1, texts=texts, text_norm_profile="p") == pytest.approx(10.0)
+    assert estimate(
+        0, joined_of(small, large), cache, processes=1, texts=texts, text_norm_profile="p"
+    ) == pytest.approx(10.0)
 
 
 def test_the_pool_of_a_joined_embedder_has_processes_for_each_part(cache: EmbeddingCache) -> None:
-    both = joined_of(EmbeddingConfig(provider="hashing", options={"dim": 8}), EmbeddingConfig(provider="hashing", options={"dim": 16}))
+    both = joined_of(
+        EmbeddingConfig(provider="hashing", options={"dim": 8}),
+        EmbeddingConfig(provider="hashing", options={"dim": 16}),
+    )
     items = {str(number): f"text {number}" for number in range(20)}
     with EmbeddingPool(both.provider, both.options) as pool:
-        report = embed_texts(items, both, cache, text_norm_profile="p", processes=2, pool=pool, expected=10**9)
+        report = embed_texts(
+            items, both, cache, text_norm_profile="p", processes=2, pool=pool, expected=10**9
+        )
         parts = [pool.part("hashing", {"dim": dim}) for dim in (8, 16)]
         assert (report.processes, pool.size, [part.size for part in parts]) == (2, 0, [2, 2])
     assert all(part.closed for part in parts)

@@ -33,19 +33,33 @@ def two_versions(shelf: Any, docs: Path) -> Document:
 
 
 def parts(shelf: Any) -> dict[str, Any]:
-    return {"strategy": load_strategy(shelf.settings, "tiny"), "store": shelf.store, "ledger": shelf.ledger}
+    return {
+        "strategy": load_strategy(shelf.settings, "tiny"),
+        "store": shelf.store,
+        "ledger": shelf.ledger,
+    }
 
 
 def rows(shelf: Any, document: Document) -> list[Json]:
-    return history(shelf.ledger.document("default", document.doc_id), store=shelf.store, ledger=shelf.ledger)["versions"]  # type: ignore[no-any-return]
+    return history(
+        shelf.ledger.document("default", document.doc_id), store=shelf.store, ledger=shelf.ledger
+    )["versions"]  # type: ignore[no-any-return]
 
 
-def test_every_version_newest_first_with_what_became_of_it(shelf: Any, two_versions: Document) -> None:
+def test_every_version_newest_first_with_what_became_of_it(
+    shelf: Any, two_versions: Document
+) -> None:
     new, old = rows(shelf, two_versions)
     assert (new["live"], new["wanted"], new["chunks"], new["status"]) == (True, True, 3, "ready")
     assert (old["live"], old["wanted"], old["chunks"], old["status"]) == (False, False, 2, "ready")
-    assert [len(row["releases"]) for row in (new, old)] == [1, 1] and new["releases"] != old["releases"]
-    assert (new["drift"]["kind"], new["drift"]["against"], old["drift"]) == ("content", old["version_id"], None)
+    assert [len(row["releases"]) for row in (new, old)] == [1, 1] and new["releases"] != old[
+        "releases"
+    ]
+    assert (new["drift"]["kind"], new["drift"]["against"], old["drift"]) == (
+        "content",
+        old["version_id"],
+        None,
+    )
     assert (new["size"], new["deleted_at"], new["pinned"]) == (len(LATER), "", False)
 
 
@@ -53,17 +67,33 @@ def test_pins_deletions_and_failures_show(shelf: Any, two_versions: Document) ->
     new, old = (row["version_id"] for row in rows(shelf, two_versions))
     shelf.ledger.pin("default", two_versions.doc_id, old)
     shelf.ledger.fail(new, "broken_file", "it is broken")
-    data = history(shelf.ledger.document("default", two_versions.doc_id), store=shelf.store, ledger=shelf.ledger)
-    assert [(row["pinned"], row["wanted"], row["code"]) for row in data["versions"]] == [(False, True, "broken_file"), (True, False, "")]
-    assert "what the source holds" in data["markdown"] and "[broken_file] it is broken" in data["markdown"]
+    data = history(
+        shelf.ledger.document("default", two_versions.doc_id),
+        store=shelf.store,
+        ledger=shelf.ledger,
+    )
+    assert [(row["pinned"], row["wanted"], row["code"]) for row in data["versions"]] == [
+        (False, True, "broken_file"),
+        (True, False, ""),
+    ]
+    assert (
+        "what the source holds" in data["markdown"]
+        and "[broken_file] it is broken" in data["markdown"]
+    )
     shelf.ledger.delete("default", two_versions.doc_id, old, "soft")
     assert [bool(row["deleted_at"]) for row in rows(shelf, two_versions)] == [False, True]
     shelf.ledger.delete("default", two_versions.doc_id, None, "soft")
-    data = history(shelf.ledger.document("default", two_versions.doc_id), store=shelf.store, ledger=shelf.ledger)
+    data = history(
+        shelf.ledger.document("default", two_versions.doc_id),
+        store=shelf.store,
+        ledger=shelf.ledger,
+    )
     assert data["status"] == "deleted" and all(row["deleted_at"] for row in data["versions"])
 
 
-def test_the_live_version_is_compared_with_the_one_before(shelf: Any, two_versions: Document) -> None:
+def test_the_live_version_is_compared_with_the_one_before(
+    shelf: Any, two_versions: Document
+) -> None:
     data = difference(two_versions, None, None, **parts(shelf))
     new, old = (row["version_id"] for row in rows(shelf, two_versions))
     assert (data["before"], data["after"]) == (old, new)
@@ -75,16 +105,23 @@ def test_the_live_version_is_compared_with_the_one_before(shelf: Any, two_versio
     assert [row["section_path"] for row in back["sections"]["removed"]] == ["Gate / Night"]
 
 
-def test_versions_are_compared_under_a_config_that_built_both(shelf: Any, docs: Path, two_versions: Document, config_folder: Path) -> None:
+def test_versions_are_compared_under_a_config_that_built_both(
+    shelf: Any, docs: Path, two_versions: Document, config_folder: Path
+) -> None:
     before = difference(two_versions, None, None, **parts(shelf))
     strategy = config_folder / "strategies" / "tiny.yaml"
-    strategy.write_text(strategy.read_text(encoding="utf-8").replace("chunk_size: 400", "chunk_size: 300"), encoding="utf-8")
+    strategy.write_text(
+        strategy.read_text(encoding="utf-8").replace("chunk_size: 400", "chunk_size: 300"),
+        encoding="utf-8",
+    )
     # nothing was rebuilt: the profiles of the last builds are those of both
     assert difference(two_versions, None, None, **parts(shelf)) == before
     (docs / "gate.md").write_text(LATER + "\nNobody.\n", encoding="utf-8")
     shelf.ingest(docs)
     document = shelf.ledger.document("default", two_versions.doc_id)
-    with pytest.raises(NotFoundError, match=r"was not built under the config as it is now.*`rag docs live") as caught:
+    with pytest.raises(
+        NotFoundError, match=r"was not built under the config as it is now.*`rag docs live"
+    ) as caught:
         difference(document, None, None, **parts(shelf))
     assert caught.value.code == "outputs_gone"
 
@@ -123,8 +160,14 @@ def test_a_moved_file_computes_nothing_and_keeps_no_place(shelf: Any, docs: Path
         on_outcome=lambda version, outcome: reused.update({outcome.stage: outcome.reused}),
         **given,
     )
-    assert (totals.embeddings_computed, totals.embeddings_reused, reused["facts"], reused["chunks"]) == (0, 3, True, False)
+    assert (
+        totals.embeddings_computed,
+        totals.embeddings_reused,
+        reused["facts"],
+        reused["chunks"],
+    ) == (0, 3, True, False)
     assert [(d.source_uri, d.status, d.tags) for d in shelf.ledger.documents("default")] == [
-        ("docs/door.md", "active", ()), ("docs/gate.md", "retired", ("old",)),
-    ]  # fmt: skip
+        ("docs/door.md", "active", ()),
+        ("docs/gate.md", "retired", ("old",)),
+    ]
     assert "drift" not in shelf.ledger.version(reception.to_process[0]).counts

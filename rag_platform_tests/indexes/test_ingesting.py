@@ -1,4 +1,6 @@
-"""Ingestion of a list of versions: batches that overlap, failures that cost nobody else, everything counted once."""
+"""Ingestion of a list of versions: batches that overlap, failures that cost nobody else, everything
+counted once.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +22,35 @@ from rag_platform.storage.store import Store
 
 
 @pytest.fixture
-def versions(tmp_path: Path, settings: Settings, tiny: Strategy, store: Store, ledger: Ledger) -> list[Version]:
+def versions(
+    tmp_path: Path, settings: Settings, tiny: Strategy, store: Store, ledger: Ledger
+) -> list[Version]:
     folder = tmp_path / "docs"
     folder.mkdir()
     for number in range(12):
         text = "same words" if number in (3, 9) else f"number {number}"
-        (folder / f"note-{number:02}.md").write_text(f"# Note\n\nThis is a note about {text}.\n", encoding="utf-8")
-    received = receive([folder], "default", strategy=tiny, settings=settings, store=store, ledger=ledger, options=ReceiveOptions())
+        (folder / f"note-{number:02}.md").write_text(
+            f"# Note\n\nThis is a note about {text}.\n", encoding="utf-8"
+        )
+    received = receive(
+        [folder],
+        "default",
+        strategy=tiny,
+        settings=settings,
+        store=store,
+        ledger=ledger,
+        options=ReceiveOptions(),
+    )
     return [ledger.version(version_id) for version_id in received.to_process]
 
 
 def test_small_batches_come_to_the_same_as_one(
-    versions: list[Version], settings: Settings, tiny: Strategy, store: Store, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    versions: list[Version],
+    settings: Settings,
+    tiny: Strategy,
+    store: Store,
+    ledger: Ledger,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(batches, "_FIRST_BATCH", 1)
     monkeypatch.setattr(batches, "_BATCH_TEXTS", 2)
@@ -43,13 +62,22 @@ def test_small_batches_come_to_the_same_as_one(
         versions,
         **parts,
         on_outcome=lambda version, outcome: seen.append((version.version_id, outcome.stage)),
-        on_failure=lambda version, stage, code, reason: failed.append((version.version_id, stage, code)),
+        on_failure=lambda version, stage, code, reason: failed.append(
+            (version.version_id, stage, code)
+        ),
     )
     good = [version for version in versions if version != versions[5]]
     assert failed == [(versions[5].version_id, "raw_document", "raw_changed")]
-    assert (totals.documents, totals.chunks, totals.embeddings_computed, totals.embeddings_reused) == (11, 11, 10, 1)
+    assert (
+        totals.documents,
+        totals.chunks,
+        totals.embeddings_computed,
+        totals.embeddings_reused,
+    ) == (11, 11, 10, 1)
     for version in good:
-        assert [stage for version_id, stage in seen if version_id == version.version_id] == list(INGESTION_STAGES)
+        assert [stage for version_id, stage in seen if version_id == version.version_id] == list(
+            INGESTION_STAGES
+        )
         assert ledger.version(version.version_id).status == "ready"
     assert ledger.version(versions[5].version_id).status == "failed"
     assert len(ledger.live("default")) == 11
@@ -61,7 +89,9 @@ def test_what_exists_is_reused_and_nothing_is_embedded(
     parts = {"settings": settings, "strategy": tiny, "store": store, "ledger": ledger}
     ingest_versions(versions, **parts)
     reused: list[bool] = []
-    totals = ingest_versions(versions, **parts, on_outcome=lambda version, outcome: reused.append(outcome.reused))
+    totals = ingest_versions(
+        versions, **parts, on_outcome=lambda version, outcome: reused.append(outcome.reused)
+    )
     assert (totals.documents, totals.embeddings_computed) == (12, 0)
     assert len(reused) == 12 * 7 and all(reused)
 
@@ -69,7 +99,9 @@ def test_what_exists_is_reused_and_nothing_is_embedded(
 def test_an_embedder_that_cannot_be_built_stops_the_run_and_keeps_the_stages(
     versions: list[Version], settings: Settings, tiny: Strategy, store: Store, ledger: Ledger
 ) -> None:
-    broken = tiny.model_copy(update={"embedding": tiny.embedding.model_copy(update={"options": {"dim": 1}})})
+    broken = tiny.model_copy(
+        update={"embedding": tiny.embedding.model_copy(update={"options": {"dim": 1}})}
+    )
     with pytest.raises(Exception, match="dim"):
         ingest_versions(versions, settings=settings, strategy=broken, store=store, ledger=ledger)
     assert ledger.live("default") == []
@@ -108,9 +140,16 @@ class Meeting:
 '''
 
 
-@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core: documents are read one after another")
+@pytest.mark.skipif(
+    (os.cpu_count() or 1) < 2, reason="one core: documents are read one after another"
+)
 def test_two_documents_are_read_at_once(
-    tmp_path: Path, settings: Settings, tiny: Strategy, store: Store, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    settings: Settings,
+    tiny: Strategy,
+    store: Store,
+    ledger: Ledger,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     code, docs, meeting = tmp_path / "code", tmp_path / "docs", tmp_path / "meeting"
     for folder in (code, docs, meeting):
@@ -124,6 +163,8 @@ def test_two_documents_are_read_at_once(
     strategy = tiny.model_copy(update={"loading": LoadingConfig(loaders=(loader,))})
     parts = {"settings": settings, "strategy": strategy, "store": store, "ledger": ledger}
     received = receive([docs], "default", options=ReceiveOptions(), **parts)
-    totals = ingest_versions([ledger.version(version_id) for version_id in received.to_process], **parts)
+    totals = ingest_versions(
+        [ledger.version(version_id) for version_id in received.to_process], **parts
+    )
     pool().close()
     assert (totals.failures, totals.documents) == ([], 2)

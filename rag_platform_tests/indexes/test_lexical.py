@@ -16,13 +16,23 @@ from rag_platform.indexes.lexical import row_hash, row_of
 from rag_platform.ir import Chunk, LexicalRow, View
 from rag_platform.providers.tantivy import Tantivy, bucket_of
 from rag_platform.providers.term_analysis import Analysis
-from rag_platform.text.segmentation import CHINESE, MAX_TERM_CHARS, Chinese, dictionary_terms, is_identifier, normalized, terms
+from rag_platform.text.segmentation import (
+    CHINESE,
+    MAX_TERM_CHARS,
+    Chinese,
+    dictionary_terms,
+    is_identifier,
+    normalized,
+    terms,
+)
 
 CHUNK = Chunk("c", "s", "d", "v", 0, "text", "f", 0, 4, 0, 4, "Guide / Part")
 
 
 def test_row_holds_the_sparse_text_and_the_section_path() -> None:
-    assert row_of(CHUNK, View("c", "dense", "sparse", "h")) == LexicalRow("c", "d", "sparse", "Guide / Part")
+    assert row_of(CHUNK, View("c", "dense", "sparse", "h")) == LexicalRow(
+        "c", "d", "sparse", "Guide / Part"
+    )
     named = row_of(CHUNK, View("c", "dense", "sparse", "h"), "ADOBE_2022-10K.v2.pdf")
     assert named == LexicalRow("c", "d", "sparse", "Guide / Part\nADOBE 2022 10K v2")
     assert row_of(CHUNK, View("c", "dense", " \n", "h")) is None
@@ -32,7 +42,16 @@ def test_row_hash_changes_with_text_and_headings_only() -> None:
     row = LexicalRow("c", "d", "text", "Guide")
     assert row_hash(None) == ""
     assert row_hash(row) == row_hash(LexicalRow("other", "d2", "text", "Guide"))
-    assert len({row_hash(row), row_hash(LexicalRow("c", "d", "text!", "Guide")), row_hash(LexicalRow("c", "d", "text", "Guide!"))}) == 3
+    assert (
+        len(
+            {
+                row_hash(row),
+                row_hash(LexicalRow("c", "d", "text!", "Guide")),
+                row_hash(LexicalRow("c", "d", "text", "Guide!")),
+            }
+        )
+        == 3
+    )
 
 
 @pytest.mark.parametrize(
@@ -61,7 +80,11 @@ def test_terms(text: str, expected: list[str]) -> None:
 @pytest.mark.parametrize(
     ("text", "pairs", "words"),
     [
-        ("南京市长江大桥", "南 京 市 长 江 大 桥 南京 京市 市长 长江 江大 大桥", "南京 京市 南京市 长江 大桥 长江大桥"),
+        (
+            "南京市长江大桥",
+            "南 京 市 长 江 大 桥 南京 京市 市长 长江 江大 大桥",
+            "南京 京市 南京市 长江 大桥 长江大桥",
+        ),
         ("休假制度", "休 假 制 度 休假 假制 制度", "休假 制度"),
         ("病假", "病 假 病假", "病假"),
         ("年假", "年 假 年假", "年 假"),  # no word of the dictionary
@@ -118,12 +141,16 @@ def test_every_letter_and_digit_is_found_in_some_term(text: str, chinese: Chines
 
 
 @pytest.mark.integration
-def test_a_release_is_asked_as_it_was_built_whatever_its_strategy_says_now(shelf: Any, config_folder: Path, tmp_path: Path) -> None:
+def test_a_release_is_asked_as_it_was_built_whatever_its_strategy_says_now(
+    shelf: Any, config_folder: Path, tmp_path: Path
+) -> None:
     strategies = config_folder / "strategies"
     tiny = (strategies / "tiny.yaml").read_text(encoding="utf-8")
     words = tiny + "lexical: {provider: tantivy, options: {chinese: words}}\n"
     (strategies / "words.yaml").write_text(words, encoding="utf-8")
-    (tmp_path / "bridge.md").write_text("# 南京市长江大桥\n\n南京市长江大桥于一九六八年通车。\n", encoding="utf-8")
+    (tmp_path / "bridge.md").write_text(
+        "# 南京市长江大桥\n\n南京市长江大桥于一九六八年通车。\n", encoding="utf-8"
+    )
     first = shelf.ingest(tmp_path / "bridge.md", strategy="words")
 
     def found(query: str) -> int:
@@ -132,21 +159,26 @@ def test_a_release_is_asked_as_it_was_built_whatever_its_strategy_says_now(shelf
             return len(lease.release.lexical.search(query, 5))
 
     assert (found("长江大桥"), found("市长")) == (1, 0)
-    (strategies / "words.yaml").write_text(words.replace("chinese: words", "chinese: pairs"), encoding="utf-8")
+    (strategies / "words.yaml").write_text(
+        words.replace("chinese: words", "chinese: pairs"), encoding="utf-8"
+    )
     assert (found("长江大桥"), found("市长")) == (1, 0)
     (tmp_path / "other.md").write_text("# 上海\n\n上海在江苏以南。\n", encoding="utf-8")
-    assert shelf.ingest(tmp_path / "other.md", strategy="words") != first  # built anew: an index of the other cut takes no delta
+    # built anew: an index of the other cut takes no delta
+    assert shelf.ingest(tmp_path / "other.md", strategy="words") != first
     assert (found("长江大桥"), found("市长")) == (2, 1)
 
 
-# --- buckets -------------------------------------------------------------------------------------------------------------
+# --- buckets ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("buckets", [1, 2, 3, 4, 5, 7, 8, 16, 47])
 def test_one_bucket_more_takes_documents_from_a_single_other_one(buckets: int) -> None:
     moved = {
         (before, after)
-        for before, after in ((bucket_of(f"d{n}", buckets), bucket_of(f"d{n}", buckets + 1)) for n in range(4000))
+        for before, after in (
+            (bucket_of(f"d{n}", buckets), bucket_of(f"d{n}", buckets + 1)) for n in range(4000)
+        )
         if before != after
     }
     assert len(moved) == 1 and moved.pop()[1] == buckets
@@ -156,13 +188,25 @@ def files(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir() if path.suffix != ".lock"}
 
 
-def test_a_change_rewrites_the_buckets_of_its_documents_and_the_bytes_are_those_of_a_full_build(tmp_path: Path) -> None:
+def test_a_change_rewrites_the_buckets_of_its_documents_and_the_bytes_are_those_of_a_full_build(
+    tmp_path: Path,
+) -> None:
     rng = random.Random(5)
-    vocabulary = [*"年假制度员工医生证明网关端口", *(f"word{n}" for n in range(400)), "PPR-9087", "v1.2.3"]
+    vocabulary = [
+        *"年假制度员工医生证明网关端口",
+        *(f"word{n}" for n in range(400)),
+        "PPR-9087",
+        "v1.2.3",
+    ]
 
     def row(number: int, document: int) -> LexicalRow:
-        words = (vocabulary[min(int(rng.paretovariate(0.6)), len(vocabulary)) - 1] for _ in range(rng.randrange(5, 60)))
-        return LexicalRow(f"c{number:05}", f"d{document:03}", " ".join(words), f"Guide / Part {document % 7}")
+        words = (
+            vocabulary[min(int(rng.paretovariate(0.6)), len(vocabulary)) - 1]
+            for _ in range(rng.randrange(5, 60))
+        )
+        return LexicalRow(
+            f"c{number:05}", f"d{document:03}", " ".join(words), f"Guide / Part {document % 7}"
+        )
 
     rows = {number: row(number, number // 10) for number in range(3000)}
     index = Tantivy(bucket_rows=200)
@@ -175,7 +219,8 @@ def test_a_change_rewrites_the_buckets_of_its_documents_and_the_bytes_are_those_
     index.update(tmp_path / "built", removed={}, rows=sorted(whole.values(), key=lambda r: r.text))
     after = files(tmp_path / "grown")
     assert after == files(tmp_path / "built")
-    assert sum(name in before for name in after if name.endswith(".parquet")) >= 15 - 9  # at most one bucket for each document, and a split
+    # at most one bucket for each document, and a split
+    assert sum(name in before for name in after if name.endswith(".parquet")) >= 15 - 9
     grown, built = index.open(tmp_path / "grown"), index.open(tmp_path / "built")
     assert grown.count() == 2988 and grown.ids() == built.ids()
     for _ in range(30):
@@ -204,10 +249,14 @@ def test_an_index_without_places_of_words_is_read_and_takes_no_change(tmp_path: 
     for name in ("text", "headings"):
         builder.add_text_field(name, tokenizer_name="terms", index_option="freq")
     old = tantivy.Index(builder.build(), path=str(tmp_path))
-    old.register_tokenizer("terms", tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build())
+    old.register_tokenizer(
+        "terms", tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build()
+    )
     writer = old.writer(heap_size=50_000_000, num_threads=1)
     for number, text in enumerate(("lock gate", "gate lock gate")):
-        writer.add_document(tantivy.Document(chunk_id=f"c{number}", doc_id="d", text=text, headings=""))
+        writer.add_document(
+            tantivy.Document(chunk_id=f"c{number}", doc_id="d", text=text, headings="")
+        )
     writer.commit()
     writer.wait_merging_threads()
     write_json(tmp_path / "buckets.json", [])
@@ -223,7 +272,8 @@ def test_a_latin_word_within_a_chinese_question_counts_as_a_name() -> None:
     analysis = Analysis()
     assert analysis.weights("ge 表示") == {"ge": 2.0, "表": 1.0, "示": 1.0, "表示": 1.0}
     assert analysis.weights("ge means") == {"ge": 1.0, "mean": 1.0}
-    assert analysis.weights("重试 foo_bar 3", identifier_boost=2.0)["foo_bar"] == 2.0  # what identifiers weigh is said by the index
+    # what identifiers weigh is said by the index
+    assert analysis.weights("重试 foo_bar 3", identifier_boost=2.0)["foo_bar"] == 2.0
 
 
 @given(st.text() | st.text(alphabet="a，：；！？（）ﬁ\u0301\u0338e　…％中"))

@@ -1,4 +1,6 @@
-"""What a rebuild would do, told before and counted after: the least that a change of config asks for, and nothing for a change back."""
+"""What a rebuild would do, told before and counted after: the least that a change of config asks
+for, and nothing for a change back.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,10 @@ def configure(desk: Any, **sections: Any) -> None:
     kept = path.with_suffix(".kept")
     if not kept.exists():
         kept.write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
-    path.write_text(yaml.safe_dump({**yaml.safe_load(kept.read_text(encoding="utf-8")), **sections}), encoding="utf-8")
+    path.write_text(
+        yaml.safe_dump({**yaml.safe_load(kept.read_text(encoding="utf-8")), **sections}),
+        encoding="utf-8",
+    )
 
 
 def told(desk: Any, *options: str) -> Any:
@@ -55,54 +60,104 @@ def jobs(desk: Any) -> list[str]:
 
 def outputs(desk: Any) -> dict[str, int]:
     """Stage file to the time it was written."""
-    files = [*(desk.store.home / "versions").rglob("*.parquet"), *(desk.store.home / "facts").rglob("*.*")]
-    return {path.relative_to(desk.store.home).as_posix(): path.stat().st_mtime_ns for path in files if path.is_file()}
+    files = [
+        *(desk.store.home / "versions").rglob("*.parquet"),
+        *(desk.store.home / "facts").rglob("*.*"),
+    ]
+    return {
+        path.relative_to(desk.store.home).as_posix(): path.stat().st_mtime_ns
+        for path in files
+        if path.is_file()
+    }
 
 
 def test_with_nothing_to_do_no_job_is_started(library: Any) -> None:
     before = jobs(library)
     found = told(library)
-    assert (found["release"], found["version_ids"], found["embeddings"], found["seconds"]) == ("nothing", [], 0, 0.0)
+    assert (found["release"], found["version_ids"], found["embeddings"], found["seconds"]) == (
+        "nothing",
+        [],
+        0,
+        0.0,
+    )
     assert "Nothing to do" in found["markdown"] and stages(found) == dict.fromkeys(STAGES, (2, 0))
     done = library.call("rebuild")
     assert done.exit_code == 0 and done.data["release"] == "nothing"
     assert jobs(library) == before
-    for section in ({"retrieval": {"top_k": 3}}, {"fusion": {"provider": "rrf"}}, {"embedding": {"provider": "hashing", "batch_size": 7}}):
+    for section in (
+        {"retrieval": {"top_k": 3}},
+        {"fusion": {"provider": "rrf"}},
+        {"embedding": {"provider": "hashing", "batch_size": 7}},
+    ):
         configure(library, **section)
         assert told(library)["release"] == "nothing"
 
 
 def test_a_change_and_back_again(library: Any) -> None:
-    """The change builds what hangs on it; the way back builds nothing but the release, and writes no stage's file again."""
+    """The change builds what hangs on it; the way back builds nothing but the release, and writes
+    no stage's file again.
+    """
     first = library.call("releases", "show").data["manifest"]["release_id"]
     written = outputs(library)
-    configure(library, chunker={"provider": "recursive", "options": {"chunk_size": 30, "chunk_overlap": 0}})
+    configure(
+        library,
+        chunker={"provider": "recursive", "options": {"chunk_size": 30, "chunk_overlap": 0}},
+    )
     found = told(library)
-    assert stages(found) == {**dict.fromkeys(STAGES[:4], (2, 0)), **dict.fromkeys(STAGES[4:], (0, 2))}
-    assert (found["release"], len(found["version_ids"]), found["embeddings"], found["uncut"]) == ("full", 2, 0, 2)
-    assert "chunks, views, embeddings changed" in found["reason"] and "at least 0" in found["markdown"]
-    assert outputs(library) == written and library.call("releases", "show").data["manifest"]["release_id"] == first
+    assert stages(found) == {
+        **dict.fromkeys(STAGES[:4], (2, 0)),
+        **dict.fromkeys(STAGES[4:], (0, 2)),
+    }
+    assert (found["release"], len(found["version_ids"]), found["embeddings"], found["uncut"]) == (
+        "full",
+        2,
+        0,
+        2,
+    )
+    assert (
+        "chunks, views, embeddings changed" in found["reason"] and "at least 0" in found["markdown"]
+    )
+    assert (
+        outputs(library) == written
+        and library.call("releases", "show").data["manifest"]["release_id"] == first
+    )
 
     done = library.call("rebuild")
-    assert done.exit_code == 0 and done.data["continued"] == 2 and done.data["embeddings_computed"] > 0
+    assert (
+        done.exit_code == 0 and done.data["continued"] == 2 and done.data["embeddings_computed"] > 0
+    )
     both = outputs(library)
-    assert {name: both[name] for name in written} == written and len(both) == len(written) + 2 * 2  # chunks and views of two documents
+    # chunks and views of two documents
+    assert {name: both[name] for name in written} == written and len(both) == len(written) + 2 * 2
     assert told(library)["release"] == "nothing"
 
     configure(library)
     back = told(library)
     assert stages(back) == dict.fromkeys(STAGES, (2, 0))
-    assert (back["release"], len(back["version_ids"]), back["embeddings"], back["uncut"]) == ("full", 2, 0, 0)
+    assert (back["release"], len(back["version_ids"]), back["embeddings"], back["uncut"]) == (
+        "full",
+        2,
+        0,
+        0,
+    )
     done = library.call("rebuild")
-    assert done.exit_code == 0 and (done.data["embeddings_computed"], done.data["continued"]) == (0, 2)
+    assert done.exit_code == 0 and (done.data["embeddings_computed"], done.data["continued"]) == (
+        0,
+        2,
+    )
     assert outputs(library) == both
     last = library.call("releases", "show").data["manifest"]
     kept = library.call("releases", "show", first).data["manifest"]
-    assert last["release_id"] != first and (last["versions"], last["index_profile"]) == (kept["versions"], kept["index_profile"])
+    assert last["release_id"] != first and (last["versions"], last["index_profile"]) == (
+        kept["versions"],
+        kept["index_profile"],
+    )
 
 
 def test_a_new_embedder_answers_from_its_release_on(library: Any) -> None:
-    """Texts are known, so the count is exact; the old release answers with its own embedder until the swap."""
+    """Texts are known, so the count is exact; the old release answers with its own embedder until
+    the swap.
+    """
     chunks = library.call("releases", "show").data["manifest"]["counts"]["chunks"]
     configure(library, embedding={"provider": "hashing", "options": {"dim": 64}})
     found = told(library)
@@ -115,7 +170,10 @@ def test_a_new_embedder_answers_from_its_release_on(library: Any) -> None:
     done = library.call("rebuild")
     assert done.data["embeddings_computed"] == chunks
     after = library.call(*question)
-    assert "12 trucks" in after.data["answer_markdown"] and after.data["release_id"] == done.data["release_id"] != before.data["release_id"]
+    assert (
+        "12 trucks" in after.data["answer_markdown"]
+        and after.data["release_id"] == done.data["release_id"] != before.data["release_id"]
+    )
     earlier = library.call(*question, "--release", before.data["release_id"])
     assert "12 trucks" in earlier.data["answer_markdown"]
 
@@ -134,7 +192,9 @@ def test_only_the_index_is_built_anew(library: Any) -> None:
 
 
 def test_a_document_that_fails_under_the_new_config_stops_the_release(library: Any) -> None:
-    """It is named with what can be done; the old release answers; the config put back leaves nothing to do."""
+    """It is named with what can be done; the old release answers; the config put back leaves
+    nothing to do.
+    """
     with library.ledger() as ledger:
         version = next(v for v in ledger.versions("default") if v.source_uri.endswith("dock.md"))
     raw = library.store.raw_path(version.file_sha256)
@@ -151,7 +211,8 @@ def test_a_document_that_fails_under_the_new_config_stops_the_release(library: A
     raw.write_bytes(kept)
     configure(library)
     found = told(library)
-    assert (len(found["version_ids"]), found["embeddings"]) == (1, 0)  # the gate went over and comes back, the dock never left
+    # the gate went over and comes back, the dock never left
+    assert (len(found["version_ids"]), found["embeddings"]) == (1, 0)
     assert library.call("rebuild").exit_code == 0 and told(library)["release"] == "nothing"
 
     configure(library, cleaning={"drop_urls": True})
@@ -163,15 +224,20 @@ def test_a_move_to_another_strategy(library: Any) -> None:
     folder = library.folder / "config" / "strategies"
     text = (folder / "tiny.yaml").read_text(encoding="utf-8")
     (folder / "same.yaml").write_text(text, encoding="utf-8")
-    (folder / "words.yaml").write_text(text.replace("encoding: hybrid", "encoding: sparse_only"), encoding="utf-8")
+    (folder / "words.yaml").write_text(
+        text.replace("encoding: hybrid", "encoding: sparse_only"), encoding="utf-8"
+    )
     same = told(library, "--strategy", "same")
     assert (same["release"], same["version_ids"], same["moves_from"]) == ("delta", [], "tiny")
     words = told(library, "--strategy", "words")
     assert (words["release"], len(words["version_ids"]), words["embeddings"]) == ("full", 2, 0)
     (folder / "words.yaml").write_text(
-        text.replace("encoding: hybrid", "encoding: sparse_only").replace("chunk_size: 400", "chunk_size: 30")
+        text.replace("encoding: hybrid", "encoding: sparse_only").replace(
+            "chunk_size: 400", "chunk_size: 30"
+        )
     )
-    assert told(library, "--strategy", "words")["uncut"] == 0  # nothing of what is cut will be embedded
+    # nothing of what is cut will be embedded
+    assert told(library, "--strategy", "words")["uncut"] == 0
     with library.ledger() as ledger:
         assert ledger.namespaces() == {"default": "tiny"}
     assert library.call("rebuild", "--strategy", "same").exit_code == 0
@@ -182,7 +248,9 @@ def test_a_move_to_another_strategy(library: Any) -> None:
 def test_what_needs_no_stage_but_a_release(library: Any) -> None:
     with library.ledger() as ledger:
         (dock, _), _ = ledger.live("default")
-        edited = type(dock)(**{**{name: getattr(dock, name) for name in dock.__slots__}, "tags": ("harbour",)})
+        edited = type(dock)(
+            **{**{name: getattr(dock, name) for name in dock.__slots__}, "tags": ("harbour",)}
+        )
         ledger.put_document(edited)
     found = told(library)
     assert (found["release"], found["version_ids"]) == ("delta", [])
@@ -195,13 +263,17 @@ def test_what_needs_no_stage_but_a_release(library: Any) -> None:
     gone_back = told(library)
     assert gone_back["release"] == "nothing" and "rag releases forward" in gone_back["reason"]
 
-    configure(library, chunker={"provider": "recursive", "options": {"chunk_size": 30, "chunk_overlap": 0}})
+    configure(
+        library,
+        chunker={"provider": "recursive", "options": {"chunk_size": 30, "chunk_overlap": 0}},
+    )
     assert library.call("rebuild").exit_code == 0
     assert library.call("releases", "rollback").exit_code == 0  # the same versions, cut otherwise
     gone_back = told(library)
     assert gone_back["release"] == "nothing" and "rag releases forward" in gone_back["reason"]
     configure(library)
-    assert told(library)["release"] == "delta"  # the release that is read has the config's index, its documents are another's
+    # the release that is read has the config's index, its documents are another's
+    assert told(library)["release"] == "delta"
 
 
 def test_an_unknown_namespace(library: Any, tmp_path: Path) -> None:
@@ -210,8 +282,12 @@ def test_an_unknown_namespace(library: Any, tmp_path: Path) -> None:
 
 
 def test_bytes_whose_vectors_are_known_take_no_time(shelf: Any, tiny: Any, tmp_path: Path) -> None:
-    """In another namespace the same file is another version; its texts have their vectors all the same. Pictures in a file are no text."""
-    (tmp_path / "a.md").write_text(f"# Dock\n\n{'The dock holds 12 trucks. ' * 2000}", encoding="utf-8")
+    """In another namespace the same file is another version; its texts have their vectors all the
+    same. Pictures in a file are no text.
+    """
+    (tmp_path / "a.md").write_text(
+        f"# Dock\n\n{'The dock holds 12 trucks. ' * 2000}", encoding="utf-8"
+    )
     shelf.ingest(tmp_path / "a.md")
     parts = {"settings": shelf.settings, "store": shelf.store, "ledger": shelf.ledger}
     taken = receive([tmp_path / "a.md"], "other", strategy=tiny, options=ReceiveOptions(), **parts)
@@ -224,13 +300,20 @@ def test_bytes_whose_vectors_are_known_take_no_time(shelf: Any, tiny: Any, tmp_p
 
 
 def test_counts_of_documents_that_share_texts(shelf: Any, tiny: Any, tmp_path: Path) -> None:
-    """A text counts once, whoever holds it: two equal files and an own one are two texts to embed."""
+    """A text counts once, whoever holds it: two equal files and an own one are two texts to
+    embed.
+    """
     for name, text in (("a", DOCK), ("b", DOCK), ("c", "# Gate\n\nOpen.\n")):
         (tmp_path / f"{name}.md").write_text(text, encoding="utf-8")
     shelf.ingest(*(tmp_path / f"{name}.md" for name in "abc"))
-    other = tiny.model_copy(update={"embedding": tiny.embedding.model_copy(update={"options": {"dim": 32}})})
+    other = tiny.model_copy(
+        update={"embedding": tiny.embedding.model_copy(update={"options": {"dim": 32}})}
+    )
     parts = {"settings": shelf.settings, "store": shelf.store, "ledger": shelf.ledger}
     found = plan("default", strategy=other, **parts)
     assert (found.embeddings, found.documents, found.release) == (2, 3, "full")
-    assert found.stages[-1] == StagePlan("embeddings", found.stages[-1].profile, 0, 3) and found.seconds > 0
+    assert (
+        found.stages[-1] == StagePlan("embeddings", found.stages[-1].profile, 0, 3)
+        and found.seconds > 0
+    )
     assert plan("default", strategy=tiny, **parts).empty

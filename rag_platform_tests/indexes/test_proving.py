@@ -1,4 +1,6 @@
-"""The proof counts every store, also those that only some strategies fill: descriptions, captions, downloads, drafts."""
+"""The proof counts every store, also those that only some strategies fill: descriptions, captions,
+downloads, drafts.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,14 @@ from rag_platform.releases.garbage_collection import collect
 from rag_platform_tests.chat_server import Reply, chat_server, said
 from rag_platform_tests.conftest import TINY, Shelf
 
-CAPTION = {"image_type": "photo", "summary": "A gate of iron.", "key_points": [], "entities": [], "numbers": [], "uncertainties": []}
+CAPTION = {
+    "image_type": "photo",
+    "summary": "A gate of iron.",
+    "key_points": [],
+    "entities": [],
+    "numbers": [],
+    "uncertainties": [],
+}
 GATE = "# Gate\n\nThe north gate opens at 05:30.\n\n![gate](gate.png)\n"
 DOCK = "# Dock\n\nThe south dock holds 12 trucks, and its gate is this:\n\n![gate](gate.png)\n"
 
@@ -33,20 +42,31 @@ def models(url: str) -> str:
 
 def reply(body: dict[str, Any], number: int) -> Reply:
     seen = any(isinstance(message["content"], list) for message in body["messages"])
-    return said(json.dumps(CAPTION if seen else {"title": "A gate", "summary": f"Said {number}.", "tags": ["gate"]}))
+    return said(
+        json.dumps(
+            CAPTION if seen else {"title": "A gate", "summary": f"Said {number}.", "tags": ["gate"]}
+        )
+    )
 
 
 def take(shelf: Shelf, *inputs: Any) -> None:
     from rag_platform.intake.receiving import ReceiveOptions, receive
 
-    parts = {"settings": shelf.settings, "strategy": load_strategy(shelf.settings, "tiny"), "store": shelf.store, "ledger": shelf.ledger}
+    parts = {
+        "settings": shelf.settings,
+        "strategy": load_strategy(shelf.settings, "tiny"),
+        "store": shelf.store,
+        "ledger": shelf.ledger,
+    }
     keys = receive(inputs, "default", options=ReceiveOptions(), **parts).to_process
     totals = ingest_versions([shelf.ledger.version(key) for key in keys], **parts)
     assert not totals.failures
 
 
 def count(shelf: Shelf, doc: str, **options: Any) -> Proof:
-    return prove("default", doc, settings=shelf.settings, store=shelf.store, ledger=shelf.ledger, **options)
+    return prove(
+        "default", doc, settings=shelf.settings, store=shelf.store, ledger=shelf.ledger, **options
+    )
 
 
 def delete_hard(shelf: Shelf, doc_id: str) -> Any:
@@ -65,18 +85,24 @@ def test_what_models_said_of_chunks_and_pictures(
         (docs / f"{name}.md").write_text(text, encoding="utf-8")
     Image.effect_mandelbrot((160, 120), (-2, -1, 1, 1), 60).convert("RGB").save(docs / "gate.png")
     with chat_server(reply) as server:
-        (config_folder / "strategies" / "tiny.yaml").write_text(models(server.url), encoding="utf-8")
+        (config_folder / "strategies" / "tiny.yaml").write_text(
+            models(server.url), encoding="utf-8"
+        )
         shelf = Shelf(load_settings(), shelf.store, shelf.ledger)
         take(shelf, docs)
         assert len(server.requests) == 4  # one picture in two surroundings, two chunks
         before = count(shelf, "gate.md")
         assert before.shared["media"] == 1  # the dock shows the same picture
-        assert (before.remaining["media_texts"], before.remaining["descriptions"], before.remaining["embeddings"]) == (1, 1, 1)
+        assert (
+            before.remaining["media_texts"],
+            before.remaining["descriptions"],
+            before.remaining["embeddings"],
+        ) == (1, 1, 1)
 
         removed = delete_hard(shelf, before.doc_id)
-        assert {name: removed[name]["count"] for name in ("media_texts", "descriptions", "embeddings")} == dict.fromkeys(
-            ("media_texts", "descriptions", "embeddings"), 1
-        )
+        assert {
+            name: removed[name]["count"] for name in ("media_texts", "descriptions", "embeddings")
+        } == dict.fromkeys(("media_texts", "descriptions", "embeddings"), 1)
         after = count(shelf, "gate.md")
         assert (after.total, after.shared) == (0, {"media": 1})
         assert count(shelf, "dock.md").remaining["descriptions"] == 1
@@ -85,19 +111,36 @@ def test_what_models_said_of_chunks_and_pictures(
 
 def test_a_page_and_its_download(shelf: Shelf, site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(garbage_collection, "GRACE_SECONDS", 0)
-    shelf = Shelf(shelf.settings.model_copy(update={"fetching": site.limits}), shelf.store, shelf.ledger)
+    shelf = Shelf(
+        shelf.settings.model_copy(update={"fetching": site.limits}), shelf.store, shelf.ledger
+    )
     url = site.serve("/gate.md", GATE.encode(), Content_Type="text/markdown")
     other = site.serve("/dock.md", DOCK.encode(), Content_Type="text/markdown")
     take(shelf, url, other)
-    (doc_id,) = (document.doc_id for document in shelf.ledger.documents("default") if document.source_uri == url)
-    shelf.ledger.put_draft(Draft("default", doc_id, shelf.ledger.versions("default", doc_id)[0].version_id, ({"op": "edit_text"},)))
-    before = count(shelf, doc_id, partitions=[shelf.ledger.versions("default", doc_id)[0].version_id, "other"])
+    (doc_id,) = (
+        document.doc_id
+        for document in shelf.ledger.documents("default")
+        if document.source_uri == url
+    )
+    shelf.ledger.put_draft(
+        Draft(
+            "default",
+            doc_id,
+            shelf.ledger.versions("default", doc_id)[0].version_id,
+            ({"op": "edit_text"},),
+        )
+    )
+    before = count(
+        shelf, doc_id, partitions=[shelf.ledger.versions("default", doc_id)[0].version_id, "other"]
+    )
     kinds = ("raw", "facts", "downloads", "drafts", "partitions", "ledger")
     assert [before.remaining[kind] for kind in kinds] == [1, 1, 1, 1, 1, 2]
     assert "downloads" in before.data()["markdown"] and before.data()["total"] == before.total
     assert delete_hard(shelf, doc_id)["downloads"]["count"] == 1
     after = count(shelf, doc_id)
-    assert after.total == 0 and after.data()["markdown"] == f"nothing of {doc_id} is left in any store"
+    assert (
+        after.total == 0 and after.data()["markdown"] == f"nothing of {doc_id} is left in any store"
+    )
     assert shelf.store.download_path(other).is_file()
     with pytest.raises(NotFoundError, match="no document 'nothing'"):
         count(shelf, "nothing")

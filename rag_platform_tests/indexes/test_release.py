@@ -1,4 +1,6 @@
-"""Releases built from real stage outputs: by delta as in full, checked, published by one pointer, cleaned after a crash."""
+"""Releases built from real stage outputs: by delta as in full, checked, published by one pointer,
+cleaned after a crash.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,13 @@ from rag_platform.config.profiles import stage_profiles, text_norm_profile_id
 from rag_platform.config.query import ProviderConfig
 from rag_platform.config.settings import EmbeddingConfig, Settings, Strategy
 from rag_platform.documents.versions import STAGES, VersionBuild, build_stage
-from rag_platform.errors import IntegrityError, NotFoundError, ReleaseError, SchemaVersionError, StorageError
+from rag_platform.errors import (
+    IntegrityError,
+    NotFoundError,
+    ReleaseError,
+    SchemaVersionError,
+    StorageError,
+)
 from rag_platform.indexes import dense
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.embedding_cache import EmbeddingCache
@@ -35,7 +43,15 @@ from rag_platform.storage.store import Store
 
 Live = tuple[Document, Version]
 
-GUIDE = "# Guide\n\nThe gateway listens on port 8080.\n\n## Limits\n\nError PPR-9087 means that the licence is missing.\n"
+GUIDE = (
+    "# Guide\n"
+    "\n"
+    "The gateway listens on port 8080.\n"
+    "\n"
+    "## Limits\n"
+    "\n"
+    "Error PPR-9087 means that the licence is missing.\n"
+)
 HANDBOOK = "# 制度\n\n员工每年有十五天带薪年假。\n\n## 病假\n\n病假需要医生证明。\n"
 NOTES = "Version 2.4.1 fixes the crash on start.\n"
 
@@ -47,16 +63,36 @@ def make(store: Store, settings: Settings, tiny: Strategy) -> Callable[..., Live
     def make(name: str, text: str, strategy: Strategy = tiny, **changes: object) -> Live:
         sha, size = store.spool(io.BytesIO(text.encode()), 1 << 20, 1 << 20)
         doc_id = f"{name}-0123456789"
-        suffix, mime, loader = ("md", "text/markdown", "markdown") if text.startswith("#") else ("txt", "text/plain", "text")
+        suffix, mime, loader = (
+            ("md", "text/markdown", "markdown")
+            if text.startswith("#")
+            else ("txt", "text/plain", "text")
+        )
         version = Version(
-            f"default.{doc_id}@{sha[:12]}", "default", doc_id, f"docs/{name}.{suffix}", f"{name}.{suffix}", sha, size, mime, loader,
-            strategy.name, status="ready", received_at="2026-01-01T00:00:00+00:00",
-        )  # fmt: skip
+            f"default.{doc_id}@{sha[:12]}",
+            "default",
+            doc_id,
+            f"docs/{name}.{suffix}",
+            f"{name}.{suffix}",
+            sha,
+            size,
+            mime,
+            loader,
+            strategy.name,
+            status="ready",
+            received_at="2026-01-01T00:00:00+00:00",
+        )
         for stage in STAGES:
             build_stage(stage, VersionBuild(version, strategy, settings, store))
         document = Document(
-            "default", doc_id, "docs", version.source_uri, version.filename, title=name, live_version=version.version_id
-        )  # fmt: skip
+            "default",
+            doc_id,
+            "docs",
+            version.source_uri,
+            version.filename,
+            title=name,
+            live_version=version.version_id,
+        )
         return dataclasses.replace(document, **changes), version  # type: ignore[arg-type]
 
     return make
@@ -67,12 +103,24 @@ def grow(store: Store, tiny: Strategy) -> Callable[..., Manifest]:
     """Build a release of the live versions and, unless a check failed, publish it."""
 
     def grow(
-        live: list[Live], release_id: str, parent: str | None = None, strategy: Strategy = tiny, *, publish: bool = True
-    ) -> Manifest:  # fmt: skip
+        live: list[Live],
+        release_id: str,
+        parent: str | None = None,
+        strategy: Strategy = tiny,
+        *,
+        publish: bool = True,
+    ) -> Manifest:
         with EmbeddingCache(store.embeddings_path) as cache:
             manifest = release_store.build(
-                store, "default", strategy, live, release_id=release_id, parent=parent, cache=cache, processes=1
-            )  # fmt: skip
+                store,
+                "default",
+                strategy,
+                live,
+                release_id=release_id,
+                parent=parent,
+                cache=cache,
+                processes=1,
+            )
         if publish:
             release_store.publish(store, "default", release_id)
         return manifest
@@ -87,22 +135,39 @@ def content(store: Store, release_id: str) -> dict[str, object]:
     queries = ("gateway port", "PPR-9087", "带薪年假", "version 2.4.1", "guide")
     found: dict[str, object] = {
         "chunks": {
-            c.chunk_id: opened.catalog.chunks([c.chunk_id]) for v in opened.catalog.versions() for c in opened.catalog.chunks_of_version(v)
+            c.chunk_id: opened.catalog.chunks([c.chunk_id])
+            for v in opened.catalog.versions()
+            for c in opened.catalog.chunks_of_version(v)
         },
         "documents": opened.catalog.documents(),
-        "sections": {d.doc_id: opened.catalog.sections(d.doc_id) for d in opened.catalog.documents()},
+        "sections": {
+            d.doc_id: opened.catalog.sections(d.doc_id) for d in opened.catalog.documents()
+        },
         "lexical": {query: opened.lexical.search(query, 10) for query in queries},
         "dense ids": opened.dense.ids(),
-        "matrix": np.array(dense.read_matrix(store.release_dir("default", release_id) / "dense")[1]).tobytes(),
-        "words": {path.name: path.read_bytes() for path in (store.release_dir("default", release_id) / "lexical").glob("[!.]*")},
-        "counts": {key: value for key, value in opened.manifest.counts.items() if not key.endswith("_stale")},
+        "matrix": (
+            np.array(
+                dense.read_matrix(store.release_dir("default", release_id) / "dense")[1]
+            ).tobytes()
+        ),
+        "words": {
+            path.name: path.read_bytes()
+            for path in (store.release_dir("default", release_id) / "lexical").glob("[!.]*")
+        },
+        "counts": {
+            key: value
+            for key, value in opened.manifest.counts.items()
+            if not key.endswith("_stale")
+        },
     }
     opened.close()
     return found
 
 
 @pytest.mark.integration
-def test_full_build_holds_everything_and_passes_every_check(store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]) -> None:
+def test_full_build_holds_everything_and_passes_every_check(
+    store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]
+) -> None:
     live = [make("guide", GUIDE, tags=("ops",)), make("handbook", HANDBOOK), make("notes", NOTES)]
     manifest = grow(live, "r1")
     assert [check.name for check in manifest.checks] == list(CHECKS)
@@ -110,22 +175,32 @@ def test_full_build_holds_everything_and_passes_every_check(store: Store, make: 
     chunks = manifest.counts["chunks"]
     assert (
         manifest.counts["documents"] == 3
-        and chunks == sum(manifest.versions.values()) == manifest.counts["lexical"] == manifest.counts["dense"]
+        and chunks
+        == sum(manifest.versions.values())
+        == manifest.counts["lexical"]
+        == manifest.counts["dense"]
     )
     assert set(manifest.versions) == {version.version_id for _, version in live}
-    assert {"catalog.sqlite", "dense/vectors.npy", "dense/ids.txt", "lexical/meta.json"} <= set(manifest.files)
+    assert {"catalog.sqlite", "dense/vectors.npy", "dense/ids.txt", "lexical/meta.json"} <= set(
+        manifest.files
+    )
     opened = release_store.open_release(store, "default")
     assert opened.lexical is not None and opened.dense is not None
     best = opened.lexical.search("PPR-9087", 1)[0].chunk_id
     row = opened.catalog.rows([best])[best]
-    assert "PPR-9087" in row.chunk.chunk_text and (row.source_uri, row.tags) == ("docs/guide.md", ("ops",))
+    assert "PPR-9087" in row.chunk.chunk_text and (row.source_uri, row.tags) == (
+        "docs/guide.md",
+        ("ops",),
+    )
     vector = np.load(store.release_dir("default", "r1") / "dense" / "vectors.npy")[0]
     assert opened.dense.search(vector, 1)[0][0].chunk_id == opened.dense.ids()[0]
     opened.close()
 
 
 @pytest.mark.integration
-def test_delta_gives_what_a_full_build_gives(store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]) -> None:
+def test_delta_gives_what_a_full_build_gives(
+    store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]
+) -> None:
     guide, handbook, notes = make("guide", GUIDE), make("handbook", HANDBOOK), make("notes", NOTES)
     grow([guide, handbook, notes], "r1")
     before = content(store, "r1")
@@ -134,35 +209,65 @@ def test_delta_gives_what_a_full_build_gives(store: Store, make: Callable[..., L
     retitled = (dataclasses.replace(handbook[0], title="Rules", tags=("hr",)), handbook[1])
     manifest = grow([edited, retitled, new], "r2", "r1")
     assert manifest.delta["full_build"] is False
-    assert (manifest.delta["versions_added"], manifest.delta["versions_removed"], manifest.delta["versions_unchanged"]) == (2, 2, 1)
-    assert manifest.delta["chunks_kept"] == 3  # two of the handbook, and the guide's section that did not change
+    assert (
+        manifest.delta["versions_added"],
+        manifest.delta["versions_removed"],
+        manifest.delta["versions_unchanged"],
+    ) == (2, 2, 1)
+    # two of the handbook, and the guide's section that did not change
+    assert manifest.delta["chunks_kept"] == 3
     grow([edited, retitled, new], "full", None)
     assert content(store, "r2") == content(store, "full")
     assert content(store, "r1") == before
 
 
 @pytest.mark.integration
-def test_versions_whose_rows_are_known_are_taken_over_unseen(store: Store, tiny: Strategy, make: Callable[..., Live]) -> None:
+def test_versions_whose_rows_are_known_are_taken_over_unseen(
+    store: Store, tiny: Strategy, make: Callable[..., Live]
+) -> None:
     guide, handbook = make("guide", GUIDE, tags=("ops",)), make("handbook", HANDBOOK)
     notes, newer = make("notes", NOTES), make("notes", NOTES + "A newer line.\n")
     ids = [version.version_id for _, version in (guide, handbook, notes, newer)]
 
-    def built(release_id: str, live: list[Live], rows: dict[str, str], parent: str | None = None) -> Manifest:
+    def built(
+        release_id: str, live: list[Live], rows: dict[str, str], parent: str | None = None
+    ) -> Manifest:
         with EmbeddingCache(store.embeddings_path) as cache:
             manifest = release_store.build(
-                store, "default", tiny, live, release_id=release_id, parent=parent, cache=cache, processes=1, rows=rows
-            )  # fmt: skip
+                store,
+                "default",
+                tiny,
+                live,
+                release_id=release_id,
+                parent=parent,
+                cache=cache,
+                processes=1,
+                rows=rows,
+            )
         release_store.publish(store, "default", release_id)
         return manifest
 
     built("r1", [guide, handbook, notes], {ids[0]: "a", ids[1]: "b", ids[2]: "c"})
-    assert release_store.known_rows(store, "default", tiny, "r1") == {ids[0]: "a", ids[1]: "b", ids[2]: "c"}
+    assert release_store.known_rows(store, "default", tiny, "r1") == {
+        ids[0]: "a",
+        ids[1]: "b",
+        ids[2]: "c",
+    }
     renamed = dataclasses.replace(handbook[0], title="Another title"), handbook[1]
     grown = built("r2", [renamed, newer], {ids[0]: "a", ids[1]: "other", ids[3]: "d"}, "r1")
-    assert (grown.delta["versions_added"], grown.delta["versions_removed"], grown.delta["versions_unchanged"]) == (1, 1, 2)
+    assert (
+        grown.delta["versions_added"],
+        grown.delta["versions_removed"],
+        grown.delta["versions_unchanged"],
+    ) == (1, 1, 2)
     whole = built("whole", [guide, renamed, newer], dict(grown.rows))
     assert content(store, "r2") == content(store, "whole")
-    assert (grown.versions, grown.outputs, grown.given, grown.rows) == (whole.versions, whole.outputs, whole.given, whole.rows)
+    assert (grown.versions, grown.outputs, grown.given, grown.rows) == (
+        whole.versions,
+        whole.outputs,
+        whole.given,
+        whole.rows,
+    )
 
 
 @pytest.mark.integration
@@ -173,30 +278,50 @@ def test_the_check_of_an_edit_finds_what_an_index_did_not_take_or_give_up(
     directory = store.release_dir("default", "r1")
     with closing(CatalogReader(directory / "catalog.sqlite")) as catalog:
         (held, *_), nothing = catalog.chunk_ids(), set[str]()
-        for lost, got, reason in (({"x"}, {held}, []), ({held}, nothing, ["too many"] * 2), (nothing, {"x"}, ["missing"] * 2)):
-            found = index_differences(directory, tiny, catalog, IndexChanges((lost, got), (lost, got)))
-            assert len(found) == len(reason) and all(word in text for word, text in zip(reason, found, strict=True))
+        for lost, got, reason in (
+            ({"x"}, {held}, []),
+            ({held}, nothing, ["too many"] * 2),
+            (nothing, {"x"}, ["missing"] * 2),
+        ):
+            found = index_differences(
+                directory, tiny, catalog, IndexChanges((lost, got), (lost, got))
+            )
+            assert len(found) == len(reason) and all(
+                word in text for word, text in zip(reason, found, strict=True)
+            )
 
 
 @pytest.mark.integration
 def test_a_delta_shares_what_it_does_not_change_and_says_so(
     store: Store, make: Callable[..., Live], grow: Callable[..., Manifest], tiny: Strategy
 ) -> None:
-    asking = tiny.model_copy(update={"retrieval": tiny.retrieval.model_copy(update={"exact_scan_rows": 0})})
+    asking = tiny.model_copy(
+        update={"retrieval": tiny.retrieval.model_copy(update={"exact_scan_rows": 0})}
+    )
     guide, handbook = make("guide", GUIDE), make("handbook", HANDBOOK)
     grow([guide, handbook], "r1", strategy=asking)
     edited = make("guide", GUIDE.replace("8080", "9090"))
     manifest = grow([edited, handbook], "r2", "r1", asking)
     assert manifest.delta["chunks_added"] == manifest.delta["chunks_removed"] == 1
     first, second = store.release_dir("default", "r1"), store.release_dir("default", "r2")
-    for name in ("dense/vectors.npy", "dense/ids.txt", *(name for name in manifest.files if "/ann/" in name)):
+    for name in (
+        "dense/vectors.npy",
+        "dense/ids.txt",
+        *(name for name in manifest.files if "/ann/" in name),
+    ):
         assert (first / name).samefile(second / name), name
     assert not (first / "dense/ann/chroma.sqlite3").samefile(second / "dense/ann/chroma.sqlite3")
     details = {check.name: check.details for check in manifest.checks}
-    assert details["vectors_valid"] == "1 vectors of length 1, 4 in the file that was proved with release r1"
+    assert (
+        details["vectors_valid"]
+        == "1 vectors of length 1, 4 in the file that was proved with release r1"
+    )
     assert details["counts_agree"].endswith("the approximate index over 4 of them as in release r1")
     whole = {check.name: check.details for check in release_store.check(store, "default", "r2")}
-    assert whole["vectors_valid"] == "4 vectors of length 1" and "release r1" not in whole["counts_agree"]
+    assert (
+        whole["vectors_valid"] == "4 vectors of length 1"
+        and "release r1" not in whole["counts_agree"]
+    )
     opened = release_store.open_release(store, "default")
     assert opened.lexical is not None
     assert opened.lexical.search("8080", 5) == [] and len(opened.lexical.search("9090", 5)) == 1
@@ -207,10 +332,20 @@ def test_a_delta_shares_what_it_does_not_change_and_says_so(
 
 @pytest.mark.integration
 def test_a_chain_of_deltas_gives_what_full_builds_give(
-    store: Store, tiny: Strategy, make: Callable[..., Live], grow: Callable[..., Manifest], monkeypatch: pytest.MonkeyPatch
+    store: Store,
+    tiny: Strategy,
+    make: Callable[..., Live],
+    grow: Callable[..., Manifest],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(dense, "FRESH_ROWS", 6)
-    small = tiny.model_copy(update={"lexical": ProviderConfig(provider="tantivy", options={"bucket_rows": 2, "max_buckets": 6})})
+    small = tiny.model_copy(
+        update={
+            "lexical": ProviderConfig(
+                provider="tantivy", options={"bucket_rows": 2, "max_buckets": 6}
+            )
+        }
+    )
     names, rng = [f"note{n}" for n in range(8)], random.Random(11)
     texts = {name: GUIDE.replace("8080", str(n)) for n, name in enumerate(names)}
     parent = None
@@ -225,11 +360,15 @@ def test_a_chain_of_deltas_gives_what_full_builds_give(
             if name in texts and rng.random() < 0.4:
                 del texts[name]
             else:
-                texts[name] = rng.choice([GUIDE, HANDBOOK, NOTES]) + f"\nNumber {rng.randrange(100)}.\n"
+                texts[name] = (
+                    rng.choice([GUIDE, HANDBOOK, NOTES]) + f"\nNumber {rng.randrange(100)}.\n"
+                )
 
 
 @pytest.mark.integration
-def test_nothing_live_is_an_empty_release(store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]) -> None:
+def test_nothing_live_is_an_empty_release(
+    store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]
+) -> None:
     grow([make("guide", GUIDE)], "r1")
     manifest = grow([], "r2", "r1")
     assert manifest.counts["chunks"] == 0 and not manifest.failures
@@ -242,13 +381,20 @@ def test_nothing_live_is_an_empty_release(store: Store, make: Callable[..., Live
 @pytest.mark.integration
 @pytest.mark.parametrize("encoding", ["sparse_only", "dense_only"])
 def test_encoding_decides_which_indexes_exist(
-    store: Store, tiny: Strategy, make: Callable[..., Live], grow: Callable[..., Manifest], encoding: str
+    store: Store,
+    tiny: Strategy,
+    make: Callable[..., Live],
+    grow: Callable[..., Manifest],
+    encoding: str,
 ) -> None:
     strategy = tiny.model_copy(update={"encoding": encoding})
     manifest = grow([make("guide", GUIDE, strategy)], "r1", None, strategy)
     assert not manifest.failures
     opened = release_store.open_release(store, "default", strategy)
-    assert (opened.lexical is None, opened.dense is None) == (encoding == "dense_only", encoding == "sparse_only")
+    assert (opened.lexical is None, opened.dense is None) == (
+        encoding == "dense_only",
+        encoding == "sparse_only",
+    )
     assert (manifest.embedder is None) == (encoding == "sparse_only")
     opened.close()
 
@@ -256,20 +402,26 @@ def test_encoding_decides_which_indexes_exist(
 @pytest.mark.integration
 def test_another_index_profile_forces_a_full_build(
     tiny: Strategy, make: Callable[..., Live], grow: Callable[..., Manifest]
-) -> None:  # fmt: skip
+) -> None:
     grow([make("guide", GUIDE)], "r1")
-    other = tiny.model_copy(update={"embedding": EmbeddingConfig(provider="hashing", options={"dim": 64})})
+    other = tiny.model_copy(
+        update={"embedding": EmbeddingConfig(provider="hashing", options={"dim": 64})}
+    )
     manifest = grow([make("guide", GUIDE, other)], "r2", "r1", other)
-    assert manifest.delta["full_build"] is True and manifest.embedder is not None and manifest.embedder.dim == 64
+    assert (
+        manifest.delta["full_build"] is True
+        and manifest.embedder is not None
+        and manifest.embedder.dim == 64
+    )
 
 
-# --- checks --------------------------------------------------------------------------------------------------------------
+# --- checks -------------------------------------------------------------------------------------
 
 
 @pytest.mark.integration
 def test_a_failed_check_is_recorded_and_never_published(
     store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]
-) -> None:  # fmt: skip
+) -> None:
     grow([make("guide", GUIDE)], "r1")
     notes = make("notes", NOTES)
     store.raw_path(notes[1].file_sha256).write_bytes(b"other bytes")
@@ -284,7 +436,11 @@ def test_a_failed_check_is_recorded_and_never_published(
 
 @pytest.mark.integration
 def test_a_text_that_cannot_be_embedded_fails_the_release_until_it_can(
-    store: Store, tiny: Strategy, make: Callable[..., Live], grow: Callable[..., Manifest], monkeypatch: pytest.MonkeyPatch
+    store: Store,
+    tiny: Strategy,
+    make: Callable[..., Live],
+    grow: Callable[..., Manifest],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from rag_platform.indexes.embedding import EmbeddingReport
     from rag_platform.releases import building
@@ -293,32 +449,51 @@ def test_a_text_that_cannot_be_embedded_fails_the_release_until_it_can(
     failing = {hashlib.sha256(b"x").hexdigest(): "refused"}
 
     def refuse(texts: dict[str, str], *_: object, **__: object) -> EmbeddingReport:
-        failing.update(dict.fromkeys((key for key, text in texts.items() if "2.4.1" in text), "refused"))
+        failing.update(
+            dict.fromkeys((key for key, text in texts.items() if "2.4.1" in text), "refused")
+        )
         return embed(texts, *_, **__) and EmbeddingReport(failed=failing)  # type: ignore[arg-type]
 
     embed = building.embed_texts
     monkeypatch.setattr(building, "embed_texts", refuse)
     manifest = grow(live, "r1", publish=False)
     assert [failure.name for failure in manifest.failures] == ["embeddings_complete"]
-    assert (manifest.counts["failed_embed"], manifest.counts["lexical"]) == (1, manifest.counts["chunks"])
+    assert (manifest.counts["failed_embed"], manifest.counts["lexical"]) == (
+        1,
+        manifest.counts["chunks"],
+    )
     monkeypatch.setattr(building, "embed_texts", embed)
     assert not grow(live, "r2", "r1").failures
 
 
 @pytest.mark.integration
-def test_checks_find_damage(store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]) -> None:
+def test_checks_find_damage(
+    store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]
+) -> None:
     grow([make("guide", GUIDE), make("notes", NOTES)], "r1")
-    assert [check for check in release_store.check(store, "default", "r1") if not check.passed] == []
+    assert [
+        check for check in release_store.check(store, "default", "r1") if not check.passed
+    ] == []
     directory = store.release_dir("default", "r1") / "dense"
     ids, matrix = dense.read_matrix(directory)
     damaged = np.array(matrix)
     damaged[0] = 0.0
     dense.write_matrix(directory, dim=damaged.shape[1], removed=ids, ids=ids, vectors=damaged)
-    failed = {check.name: check.details for check in release_store.check(store, "default", "r1") if not check.passed}
+    failed = {
+        check.name: check.details
+        for check in release_store.check(store, "default", "r1")
+        if not check.passed
+    }
     assert set(failed) == {"vectors_valid", "files_intact"}
     assert ids[0] in failed["vectors_valid"] and "dense/vectors.npy" in failed["files_intact"]
-    dense.write_matrix(directory, dim=damaged.shape[1], removed=ids[:1], ids=[], vectors=damaged[:0])
-    failed = {check.name: check.details for check in release_store.check(store, "default", "r1") if not check.passed}
+    dense.write_matrix(
+        directory, dim=damaged.shape[1], removed=ids[:1], ids=[], vectors=damaged[:0]
+    )
+    failed = {
+        check.name: check.details
+        for check in release_store.check(store, "default", "r1")
+        if not check.passed
+    }
     assert "1 chunks missing" in failed["counts_agree"]
 
 
@@ -335,7 +510,9 @@ def test_a_missing_stage_output_names_the_version(
 
 
 @pytest.mark.integration
-def test_a_lost_cache_costs_time_only(store: Store, tiny: Strategy, make: Callable[..., Live], grow: Callable[..., Manifest]) -> None:
+def test_a_lost_cache_costs_time_only(
+    store: Store, tiny: Strategy, make: Callable[..., Live], grow: Callable[..., Manifest]
+) -> None:
     guide = make("guide", GUIDE)
     grow([guide], "r1")
     store.embeddings_path.unlink()
@@ -344,76 +521,104 @@ def test_a_lost_cache_costs_time_only(store: Store, tiny: Strategy, make: Callab
     assert info is not None
     with EmbeddingCache(store.embeddings_path) as cache:
         assert cache.rate(info) is None
-        assert len(cache.known([guide[1].file_sha256], info, text_norm_profile_id(tiny.cleaning))) == 0
+        assert (
+            len(cache.known([guide[1].file_sha256], info, text_norm_profile_id(tiny.cleaning))) == 0
+        )
 
 
-# --- a full disk ---------------------------------------------------------------------------------------------------------
+# --- a full disk --------------------------------------------------------------------------------
 
 
 @pytest.mark.integration
 def test_a_release_is_not_begun_without_room_for_it(
-    store: Store, make: Callable[..., Live], grow: Callable[..., Manifest], monkeypatch: pytest.MonkeyPatch
+    store: Store,
+    make: Callable[..., Live],
+    grow: Callable[..., Manifest],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     guide = make("guide", GUIDE)
     grow([guide], "r1")
     usage = shutil.disk_usage(store.home)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=20_000_000))
-    with pytest.raises(StorageError, match=r"20\.0 MB are free.*may take [\d.]+ MB.*rag gc") as caught:
+    with pytest.raises(
+        StorageError, match=r"20\.0 MB are free.*may take [\d.]+ MB.*rag gc"
+    ) as caught:
         grow([guide, make("notes", NOTES)], "r2", "r1")
-    assert caught.value.code == "disk_full" and caught.value.details["needed"] > caught.value.details["free"] == 20_000_000
+    assert (
+        caught.value.code == "disk_full"
+        and caught.value.details["needed"] > caught.value.details["free"] == 20_000_000
+    )
     assert release_store.current(store, "default") == "r1"
-    assert sorted(path.name for path in store.releases_dir("default").iterdir()) == ["CURRENT", "r1"]
+    assert sorted(path.name for path in store.releases_dir("default").iterdir()) == [
+        "CURRENT",
+        "r1",
+    ]
 
 
 FULL = """
 import sys
 from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.errors import StorageError
-from rag_platform.indexes import disk_space, release
+from rag_platform.releases import building, release_store
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ir import Document, Version
 from rag_platform.storage.records import from_json
 from rag_platform.storage.store import Store, read_json
-disk_space.RESERVE = 0
+building.RESERVE = 0
 settings = load_settings()
 live = [(from_json(Document, d), from_json(Version, v)) for d, v in read_json(settings.home / "live.json")]
 store = Store(settings.home)
 with EmbeddingCache(store.embeddings_path) as cache:
     try:
-        release.build(store, "default", load_strategy(settings), live, release_id="r2", parent="r1", cache=cache)
+        release_store.build(store, "default", load_strategy(settings), live, release_id="r2", parent="r1", cache=cache)
     except StorageError as error:
-        print(error.code, [path.name for path in sorted(store.releases_dir("default").iterdir())], release.current(store, "default"))
+        print(error.code, [path.name for path in sorted(store.releases_dir("default").iterdir())], release_store.current(store, "default"))
 """
 
 
 @pytest.mark.integration
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="mounting a small disk takes root")
-def test_a_disk_that_fills_up_leaves_the_old_release_live(store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]) -> None:
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="mounting a small disk takes root"
+)
+def test_a_disk_that_fills_up_leaves_the_old_release_live(
+    store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]
+) -> None:
     from rag_platform.storage.store import write_json
 
     grow([make("guide", GUIDE)], "r1")
     write_json(store.home / "live.json", [make("guide", GUIDE), make("notes", NOTES)])
     home = shlex.quote(str(store.home))
-    inodes = sum(1 for _ in store.home.rglob("*")) + 12  # enough for a copy of the home, too few for another release
+    # enough for a copy of the home, too few for another release
+    inodes = sum(1 for _ in store.home.rglob("*")) + 12
     script = (
-        f"cp -a {home} {home}.kept && mount -t tmpfs -o size=64m,nr_inodes={inodes} none {home} && cp -a {home}.kept/. {home}/ && "
-        f"exec {shlex.quote(sys.executable)} -c {shlex.quote(FULL)}"
+        f"cp -a {home} {home}.kept && mount -t tmpfs -o size=64m,nr_inodes={inodes} none {home} &&"
+        f" cp -a {home}.kept/. {home}/ && exec {shlex.quote(sys.executable)} -c {shlex.quote(FULL)}"
     )
-    done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, check=False
+    )
     if "unshare" in done.stderr or "mount" in done.stderr:
         pytest.skip(f"no small disk can be mounted here: {done.stderr.strip()}")
     assert done.stdout.strip() == "disk_full ['CURRENT', 'r1'] r1", done.stderr
 
 
-# --- publishing ----------------------------------------------------------------------------------------------------------
+# --- publishing ---------------------------------------------------------------------------------
 
 
 @pytest.mark.integration
-def test_rollback_goes_to_the_parent_or_to_a_named_release(store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]) -> None:
+def test_rollback_goes_to_the_parent_or_to_a_named_release(
+    store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]
+) -> None:
     for number, parent in ((1, None), (2, "r1"), (3, "r2")):
         grow([make("guide", GUIDE.replace("8080", str(number)))], f"r{number}", parent)
-    assert [manifest.release_id for manifest in release_store.list_releases(store, "default")] == ["r3", "r2", "r1"]
-    assert release_store.rollback(store, "default") == "r2" == release_store.current(store, "default")
+    assert [manifest.release_id for manifest in release_store.list_releases(store, "default")] == [
+        "r3",
+        "r2",
+        "r1",
+    ]
+    assert (
+        release_store.rollback(store, "default") == "r2" == release_store.current(store, "default")
+    )
     assert release_store.rollback(store, "default") == "r1"
     with pytest.raises(ReleaseError, match="kept: r3, r2, r1"):
         release_store.rollback(store, "default")
@@ -432,8 +637,17 @@ def test_clean_keeps_the_published_its_parent_and_the_newest(
     release_store.rollback(store, "default", "r2")
     (store.releases_dir("default") / ".building-r6" / "lexical").mkdir(parents=True)
     (store.release_dir("default", "half")).mkdir()
-    assert sorted(release_store.clean(release_store.surplus(store, "default", 2))) == [".building-r6", "half", "r3"]
-    assert [manifest.release_id for manifest in release_store.list_releases(store, "default")] == ["r5", "r4", "r2", "r1"]
+    assert sorted(release_store.clean(release_store.surplus(store, "default", 2))) == [
+        ".building-r6",
+        "half",
+        "r3",
+    ]
+    assert [manifest.release_id for manifest in release_store.list_releases(store, "default")] == [
+        "r5",
+        "r4",
+        "r2",
+        "r1",
+    ]
     opened = release_store.open_release(store, "default")
     assert opened.manifest.release_id == "r2"
     opened.close()
@@ -447,21 +661,31 @@ def test_an_open_release_answers_while_the_next_is_built_and_published(
     opened = release_store.open_release(store, "default")
     assert opened.lexical is not None and opened.dense is not None
     vector = np.load(store.release_dir("default", "r1") / "dense" / "vectors.npy")[0]
-    before = (opened.lexical.search("gateway 8080", 5), opened.dense.search(vector, 5, approximate=True), opened.catalog.counts())
+    before = (
+        opened.lexical.search("gateway 8080", 5),
+        opened.dense.search(vector, 5, approximate=True),
+        opened.catalog.counts(),
+    )
     grow([make("guide", GUIDE.replace("8080", "9090"))], "r2", "r1")
-    assert (opened.lexical.search("gateway 8080", 5), opened.dense.search(vector, 5, approximate=True), opened.catalog.counts()) == before
+    assert (
+        opened.lexical.search("gateway 8080", 5),
+        opened.dense.search(vector, 5, approximate=True),
+        opened.catalog.counts(),
+    ) == before
     opened.close()
-    assert [check for check in release_store.check(store, "default", "r1") if not check.passed] == []
+    assert [
+        check for check in release_store.check(store, "default", "r1") if not check.passed
+    ] == []
 
 
 KILLED = """
 import os, sys
-from rag_platform.indexes import checks, release
+from rag_platform.releases import checks, release_store
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 where = sys.argv[1]
 def die(*args, **kwargs):
     os.kill(os.getpid(), 9)
-module, name = {"replace": (os, "replace"), "sync": (release, "_sync"), "hash_files": (checks, where)}.get(where, (release, where))
+module, name = {"replace": (os, "replace"), "sync": (release_store, "_sync"), "hash_files": (checks, where)}.get(where, (release_store, where))
 setattr(module, name, die)
 from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.ir import Document, Version
@@ -471,7 +695,7 @@ settings = load_settings()
 live = [(from_json(Document, d), from_json(Version, v)) for d, v in read_json(settings.home / "live.json")]
 store = Store(settings.home)
 with EmbeddingCache(store.embeddings_path) as cache:
-    release.build(store, "default", load_strategy(settings), live, release_id="r2", parent="r1", cache=cache)
+    release_store.build(store, "default", load_strategy(settings), live, release_id="r2", parent="r1", cache=cache)
 """
 
 
@@ -488,13 +712,17 @@ def test_kill_at_any_point_leaves_the_old_release_live_and_the_next_run_clean(
     done = subprocess.run([sys.executable, "-c", KILLED, where], env=dict(os.environ), check=False)
     assert done.returncode == -9
     assert release_store.current(store, "default") == "r1"
-    assert [manifest.release_id for manifest in release_store.list_releases(store, "default")] == ["r1"]
-    assert [check for check in release_store.check(store, "default", "r1") if not check.passed] == []
+    assert [manifest.release_id for manifest in release_store.list_releases(store, "default")] == [
+        "r1"
+    ]
+    assert [
+        check for check in release_store.check(store, "default", "r1") if not check.passed
+    ] == []
     assert not grow(live, "r2", "r1").failures
     assert release_store.clean(release_store.surplus(store, "default", 2)) == []
 
 
-# --- opening -------------------------------------------------------------------------------------------------------------
+# --- opening ------------------------------------------------------------------------------------
 
 
 def test_opening_says_what_is_missing(store: Store) -> None:
@@ -515,24 +743,40 @@ def test_another_embedder_is_refused_naming_both_and_the_remedy(
     store: Store, tiny: Strategy, make: Callable[..., Live], grow: Callable[..., Manifest]
 ) -> None:
     grow([make("guide", GUIDE)], "r1")
-    other = tiny.model_copy(update={"name": "other", "embedding": EmbeddingConfig(provider="hashing", options={"dim": 64})})
-    with pytest.raises(ReleaseError, match=r"hashing-256 1 \(dim 256\).*hashing-64 1 \(dim 64\).*rag rebuild --strategy other") as caught:
+    other = tiny.model_copy(
+        update={
+            "name": "other",
+            "embedding": EmbeddingConfig(provider="hashing", options={"dim": 64}),
+        }
+    )
+    with pytest.raises(
+        ReleaseError,
+        match=r"hashing-256 1 \(dim 256\).*hashing-64 1 \(dim 64\).*rag rebuild --strategy other",
+    ) as caught:
         release_store.open_release(store, "default", other)
     assert caught.value.code == "embedder_mismatch"
-    release_store.open_release(store, "default", tiny.model_copy(update={"encoding": "sparse_only"})).close()
+    release_store.open_release(
+        store, "default", tiny.model_copy(update={"encoding": "sparse_only"})
+    ).close()
 
 
 @pytest.mark.integration
-def test_a_release_of_a_newer_program_is_refused(store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]) -> None:
+def test_a_release_of_a_newer_program_is_refused(
+    store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]
+) -> None:
     grow([make("guide", GUIDE)], "r1")
     path = store.release_dir("default", "r1") / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "schema_version": 99}), encoding="utf-8")
+    path.write_text(
+        json.dumps({**json.loads(path.read_text()), "schema_version": 99}), encoding="utf-8"
+    )
     with pytest.raises(SchemaVersionError, match="schema 99"):
         release_store.open_release(store, "default")
 
 
 @pytest.mark.integration
-def test_manifest_comes_back_equal(store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]) -> None:
+def test_manifest_comes_back_equal(
+    store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]
+) -> None:
     manifest = grow([make("guide", GUIDE)], "r1")
     assert read_manifest(store.release_dir("default", "r1")) == manifest
     assert Strategy.model_validate(manifest.strategy_config).name == "tiny"

@@ -1,4 +1,6 @@
-"""What may pass is tried again in the same run, what will not fails at once, and what failed too often waits for a person."""
+"""What may pass is tried again in the same run, what will not fails at once, and what failed too
+often waits for a person.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ class Moody:
 
 @dataclass(frozen=True)
 class Absent:
-    """An embedder that answers after `calls` calls nobody answered; they are counted in `journal`."""
+    """An embedder that answers after `calls` calls nobody answered; they are counted in
+    `journal`.
+    """
 
     VERSION: ClassVar[str] = "1"
 
@@ -93,7 +97,12 @@ class Try:
     """A run over texts by file name: what was told of it, and how often each file was read."""
 
     def __init__(self, shelf: Any, tiny: Strategy, folder: Path) -> None:
-        self.parts = {"settings": shelf.settings, "strategy": tiny, "store": shelf.store, "ledger": shelf.ledger}
+        self.parts = {
+            "settings": shelf.settings,
+            "strategy": tiny,
+            "store": shelf.store,
+            "ledger": shelf.ledger,
+        }
         self.ledger, self.docs, self.journal = shelf.ledger, folder / "docs", folder / "journal"
         self.failed: list[tuple[str, str]] = []
         self.said: list[str] = []
@@ -110,7 +119,9 @@ class Try:
         return ingest_versions(
             [self.ledger.version(version_id) for version_id in version_ids],
             **self.parts,
-            on_failure=lambda version, stage, code, reason: self.failed.append((version.filename, code)),
+            on_failure=lambda version, stage, code, reason: self.failed.append(
+                (version.filename, code)
+            ),
             on_progress=lambda stage, done, total, message: self.said.append(message),
         )
 
@@ -125,8 +136,12 @@ def moody(shelf: Any, tiny: Strategy, tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "code" / "moody_loader.py").write_text(LOADER, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path / "code"))
     pool().close()
-    loader = ProviderConfig(provider="moody_loader:Moody", options={"folder": str(tmp_path / "journal")})
-    yield Try(shelf, tiny.model_copy(update={"loading": LoadingConfig(loaders=(loader,))}), tmp_path)
+    loader = ProviderConfig(
+        provider="moody_loader:Moody", options={"folder": str(tmp_path / "journal")}
+    )
+    yield Try(
+        shelf, tiny.model_copy(update={"loading": LoadingConfig(loaders=(loader,))}), tmp_path
+    )
     pool().close()
 
 
@@ -148,20 +163,30 @@ def test_what_may_pass(error: Exception, passes: bool) -> None:
 
 
 def test_a_document_whose_reader_is_killed_is_read_again(moody: Try) -> None:
-    """Killed twice, the third attempt reads it; what is broken is read once; nobody is told of the attempts but in the progress."""
-    totals = moody.run(moody.receive(good="Fine.", fragile="This one is killed twice.", bad="This is broken."))
+    """Killed twice, the third attempt reads it; what is broken is read once; nobody is told of the
+    attempts but in the progress.
+    """
+    totals = moody.run(
+        moody.receive(good="Fine.", fragile="This one is killed twice.", bad="This is broken.")
+    )
     assert moody.failed == [("bad.txt", "broken_file")] and len(totals.failures) == 1
     assert moody.attempts() == {"good": 1, "fragile": 3, "bad": 1}
     assert (totals.documents, totals.chunks, totals.embeddings_computed) == (2, 2, 2)
     assert {d.filename for d, _ in moody.ledger.live("default")} == {"good.txt", "fragile.txt"}
     told = [said for said in moody.said if "tried again" in said]
-    assert [re.sub(r"0\.0\d+ s$", "", said) for said in told] == ["1 documents are tried again in "] * 2
+    assert [re.sub(r"0\.0\d+ s$", "", said) for said in told] == [
+        "1 documents are tried again in "
+    ] * 2
 
 
 def test_what_stays_dead_after_every_attempt_fails_once(moody: Try) -> None:
     (version_id,) = moody.receive(fatal="always killed")
     totals = moody.run([version_id])
-    assert moody.failed == [("fatal.txt", "parser_failed")] and moody.attempts() == {"fatal": 3} and totals.documents == 0
+    assert (
+        moody.failed == [("fatal.txt", "parser_failed")]
+        and moody.attempts() == {"fatal": 3}
+        and totals.documents == 0
+    )
     version = moody.ledger.version(version_id)
     assert (version.status, version.attempts, version.code) == ("failed", 1, "parser_failed")
 
@@ -170,7 +195,13 @@ def away(calls: int, tiny: Strategy, tmp_path: Path, monkeypatch: pytest.MonkeyP
     """A strategy whose embedder answers after so many calls."""
     monkeypatch.setattr(embedding, "BACK_OFF_SECONDS", 0.001)
     options = {"journal": str(tmp_path / "calls"), "calls": calls}
-    return tiny.model_copy(update={"embedding": EmbeddingConfig(provider=f"{__name__}:Absent", options=options, batch_size=1)})
+    return tiny.model_copy(
+        update={
+            "embedding": EmbeddingConfig(
+                provider=f"{__name__}:Absent", options=options, batch_size=1
+            )
+        }
+    )
 
 
 def test_an_embedder_that_comes_back_finds_the_documents_waiting(
@@ -183,11 +214,15 @@ def test_an_embedder_that_comes_back_finds_the_documents_waiting(
     assert totals.embeddings_computed == 5 and len(shelf.ledger.live("default")) == 5
 
 
-def test_an_embedder_that_stays_away_stops_the_run(shelf: Any, tiny: Strategy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_embedder_that_stays_away_stops_the_run(
+    shelf: Any, tiny: Strategy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tried = Try(shelf, away(10_000, tiny, tmp_path, monkeypatch), tmp_path)
     with pytest.raises(ProviderError, match="stays away"):
         tried.run(tried.receive(**{f"note{number}": f"Note {number}." for number in range(5)}))
-    assert (tmp_path / "calls").read_text(encoding="utf-8").count("call") == 3 * 3 * embedding.ATTEMPTS
+    assert (tmp_path / "calls").read_text(encoding="utf-8").count(
+        "call"
+    ) == 3 * 3 * embedding.ATTEMPTS
     assert tried.failed == [] and shelf.ledger.live("default") == []  # no document's fault
 
 
@@ -199,10 +234,16 @@ def test_a_full_disk_stops_the_run_at_once(shelf: Any, tiny: Strategy, tmp_path:
         tried.run(version_ids)
     assert raised.value.code == "disk_full" and tried.failed == []
     assert {shelf.ledger.version(version_id).status for version_id in version_ids} == {"received"}
-    assert not [path for path in shelf.store.home.rglob(".*") if path.is_file() and path.parent.name == "chunks"]
+    assert not [
+        path
+        for path in shelf.store.home.rglob(".*")
+        if path.is_file() and path.parent.name == "chunks"
+    ]
 
 
-def test_what_failed_in_three_runs_is_left_alone_until_something_changes(moody: Try, tiny: Strategy) -> None:
+def test_what_failed_in_three_runs_is_left_alone_until_something_changes(
+    moody: Try, tiny: Strategy
+) -> None:
     (version_id,) = moody.receive(bad="broken")
     for attempt, status in ((1, "failed"), (2, "failed"), (3, "dead")):
         assert moody.receive() == [version_id] or attempt == 1
@@ -222,15 +263,23 @@ def test_what_failed_in_three_runs_is_left_alone_until_something_changes(moody: 
     assert moody.ledger.version(version_id).status == "dead" and moody.receive() == []
 
     # another config reads it in its own way, and counts anew
-    other = moody.parts["strategy"].model_copy(update={"chunker": tiny.chunker.model_copy(update={"options": {"chunk_size": 500}})})
+    other = moody.parts["strategy"].model_copy(
+        update={"chunker": tiny.chunker.model_copy(update={"options": {"chunk_size": 500}})}
+    )
     moody.parts = {**moody.parts, "strategy": other}
     assert moody.receive() == [version_id]
     moody.run([version_id])
-    assert (moody.ledger.version(version_id).status, moody.ledger.version(version_id).attempts) == ("failed", 1)
+    assert (moody.ledger.version(version_id).status, moody.ledger.version(version_id).attempts) == (
+        "failed",
+        1,
+    )
 
     # a retry forgets, other bytes are another version
     moody.ledger.revive([version_id])
-    assert (moody.ledger.version(version_id).status, moody.ledger.version(version_id).attempts) == ("received", 0)
+    assert (moody.ledger.version(version_id).status, moody.ledger.version(version_id).attempts) == (
+        "received",
+        0,
+    )
     (fresh,) = moody.receive(bad="All is well.")
     assert fresh != version_id and moody.run([fresh]).documents == 1
 
@@ -239,7 +288,13 @@ def test_a_live_version_that_a_new_config_cannot_read_is_told_and_not_tried(mood
     (version_id,) = moody.receive(good="Fine.")
     moody.run([version_id])
     for _ in range(3):
-        moody.ledger.fail(version_id, "broken_file", "the new loader cannot read it", max_attempts=3, profile="new")
+        moody.ledger.fail(
+            version_id,
+            "broken_file",
+            "the new loader cannot read it",
+            max_attempts=3,
+            profile="new",
+        )
     version = moody.ledger.version(version_id)
     assert [v.version_id for v in stale_versions(moody.ledger, "default", "new")] == [version_id]
     assert given_up(version, "new") and not given_up(version, "newer")

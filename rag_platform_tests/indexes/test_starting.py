@@ -1,4 +1,6 @@
-"""Jobs that start from the command line and what a retry takes up: the documents left undone, from where they were, and nothing else."""
+"""Jobs that start from the command line and what a retry takes up: the documents left undone, from
+where they were, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -15,26 +17,43 @@ GATE = "# Gate\n\nThe gate opens at 05:30.\n"
 DOCK = "# Dock\n\nThe dock holds 12 trucks.\n"
 
 
-def put(ledger: Any, name: str, status: str = "failed", counts: dict[str, Any] | None = None) -> str:
+def put(
+    ledger: Any, name: str, status: str = "failed", counts: dict[str, Any] | None = None
+) -> str:
     """The version_id of a document in the ledger."""
     version = Version(
-        f"default.{name}@1", "default", name, f"docs/{name}.md", f"{name}.md", "0" * 64, 1, "text/markdown", "markdown", "tiny"
+        f"default.{name}@1",
+        "default",
+        name,
+        f"docs/{name}.md",
+        f"{name}.md",
+        "0" * 64,
+        1,
+        "text/markdown",
+        "markdown",
+        "tiny",
     )
     document = Document("default", name, "docs", f"docs/{name}.md", f"{name}.md")
     ledger.receive([(document, version)])
     if status == "ready":
         ledger.complete(version.version_id, title=name, counts=counts or {})
     if status in ("failed", "dead"):
-        ledger.fail(version.version_id, "broken", "it is broken", max_attempts=1 if status == "dead" else 0)
+        ledger.fail(
+            version.version_id, "broken", "it is broken", max_attempts=1 if status == "dead" else 0
+        )
     return version.version_id
 
 
 def item(name: str, state: str, version: str = "1") -> JobItem:
-    return JobItem(f"docs/{name}.md", name, f"default.{name}@{version}" if version else "", "new", state)
+    return JobItem(
+        f"docs/{name}.md", name, f"default.{name}@{version}" if version else "", "new", state
+    )
 
 
 def test_what_a_job_left_undone(ledger: Any) -> None:
-    """Failed, given up, cancelled and unprocessed ones; not what was done since, replaced, deleted or retired."""
+    """Failed, given up, cancelled and unprocessed ones; not what was done since, replaced, deleted
+    or retired.
+    """
     for name in ("failed", "cancelled", "queued", "replaced", "deleted", "retired"):
         put(ledger, name)
     put(ledger, "dead", "dead")
@@ -43,29 +62,61 @@ def test_what_a_job_left_undone(ledger: Any) -> None:
     put(ledger, "crashed", "received")  # the job's process died between two rows of the ledger
     ledger.delete("default", "deleted", None, "soft")
     ledger.retire("default", ["retired"])
-    items = [item(name, "failed") for name in ("failed", "dead", "done", "stale", "deleted", "retired", "purged")]
-    items += [item("cancelled", "cancelled"), item("queued", "queued"), item("crashed", "done"), item("replaced", "failed", "0")]
+    items = [
+        item(name, "failed")
+        for name in ("failed", "dead", "done", "stale", "deleted", "retired", "purged")
+    ]
+    items += [
+        item("cancelled", "cancelled"),
+        item("queued", "queued"),
+        item("crashed", "done"),
+        item("replaced", "failed", "0"),
+    ]
     items += [item("missing", "failed", "")]
     undone = _undone(items, "default", "p", ledger)
-    assert [one.doc_id for one in undone] == ["failed", "dead", "stale", "cancelled", "queued", "crashed"]
+    assert [one.doc_id for one in undone] == [
+        "failed",
+        "dead",
+        "stale",
+        "cancelled",
+        "queued",
+        "crashed",
+    ]
     assert {(one.state, one.decision, one.code) for one in undone} == {("queued", "continue", "")}
 
 
 def test_where_refused_files_are_read_from(ledger: Any, tmp_path: Path) -> None:
     ledger.put_source(Source("default", "docs", "folder", str(tmp_path / "docs")))
-    job = Job("job_1", "ingest", "default", args={"places": {"files/a/x.md": "/elsewhere/a/x.md", "lost.md": "/elsewhere/lost.md"}})
+    job = Job(
+        "job_1",
+        "ingest",
+        "default",
+        args={"places": {"files/a/x.md": "/elsewhere/a/x.md", "lost.md": "/elsewhere/lost.md"}},
+    )
     refused = [
         JobItem(uri, "", "", "refused", "failed")
-        for uri in ("https://example.org/a", "files/a/x.md", "lost.md", "docs/sub/y.md", "inline/z.md")
+        for uri in (
+            "https://example.org/a",
+            "files/a/x.md",
+            "lost.md",
+            "docs/sub/y.md",
+            "inline/z.md",
+        )
     ]
     ignored = JobItem("docs/no.bin", "", "", "ignored", "skipped")
     assert _inputs([*refused, ignored], job, ledger) == [
-        "https://example.org/a", Path("/elsewhere/a/x.md"), Path("/elsewhere/lost.md"), tmp_path / "docs/sub/y.md"]  # fmt: skip
+        "https://example.org/a",
+        Path("/elsewhere/a/x.md"),
+        Path("/elsewhere/lost.md"),
+        tmp_path / "docs/sub/y.md",
+    ]
 
 
 def test_the_payload_counts_what_landed_and_what_did_not(store: Any, ledger: Any) -> None:
     states = {"a": "done", "b": "failed", "c": "dead", "d": "queued", "e": "cancelled"}
-    job = ledger.add_job("ingest", "default", {}, [item(name, state) for name, state in states.items()])
+    job = ledger.add_job(
+        "ingest", "default", {}, [item(name, state) for name, state in states.items()]
+    )
     data = ingest_data(job, store=store, ledger=ledger, seconds=2.0)
     assert (data["new"], data["failed"], data["unprocessed"]) == (1, 2, 2)
     assert [one["doc_id"] for one in data["documents"]] == ["a"] and len(data["failures"]) == 2
@@ -74,21 +125,31 @@ def test_the_payload_counts_what_landed_and_what_did_not(store: Any, ledger: Any
 
 @pytest.mark.integration
 def test_only_what_failed_is_tried_again(desk: Any) -> None:
-    """A file that was not there is received from where it was looked for; the others are not touched."""
+    """A file that was not there is received from where it was looked for; the others are not
+    touched.
+    """
     desk.write(gate=GATE, dock=DOCK)
     missing = desk.folder / "late.md"
     with desk.ledger() as ledger:
         first = desk.call("ingest", desk.docs, missing, "--tag", "night")
-        assert (first.exit_code, first.data["failed"], first.data["failures"][0]["code"]) == (3, 1, "missing_path")
+        assert (first.exit_code, first.data["failed"], first.data["failures"][0]["code"]) == (
+            3,
+            1,
+            "missing_path",
+        )
         job = ledger.job(first.data["job_id"])
         assert job.state == "partly" and job.args["places"] == {"late.md": str(missing)}
 
         missing.write_text("# Late\n\nIt came later.\n", encoding="utf-8")
         retried = desk.call("jobs", "retry", job.job_id)
         assert retried.exit_code == 0
-        assert [(one["source_uri"], one["decision"]) for one in retried.data["documents"]] == [("files/late.md", "new")]
+        assert [(one["source_uri"], one["decision"]) for one in retried.data["documents"]] == [
+            ("files/late.md", "new")
+        ]
         assert retried.data["embeddings_computed"] == 1
-        (late,) = [document for document, _ in ledger.live("default") if document.filename == "late.md"]
+        (late,) = [
+            document for document, _ in ledger.live("default") if document.filename == "late.md"
+        ]
         assert late.tags == ("night",)  # taken as it was asked for
         assert ledger.job(retried.data["job_id"]).args["retry_of"] == job.job_id
 
@@ -99,7 +160,10 @@ def test_only_what_failed_is_tried_again(desk: Any) -> None:
 @pytest.mark.integration
 def test_a_file_that_was_given_up_waits_for_a_person(desk: Any) -> None:
     settings = desk.folder / "config" / "settings.yaml"
-    settings.write_text(settings.read_text(encoding="utf-8").replace("jobs: {", "jobs: {max_attempts: 2, "), encoding="utf-8")
+    settings.write_text(
+        settings.read_text(encoding="utf-8").replace("jobs: {", "jobs: {max_attempts: 2, "),
+        encoding="utf-8",
+    )
     desk.write(gate=GATE)
     (desk.docs / "empty.md").write_bytes(b"")
     assert desk.call("ingest", desk.docs).exit_code == 3
@@ -109,14 +173,22 @@ def test_a_file_that_was_given_up_waits_for_a_person(desk: Any) -> None:
         assert [i.state for i in ledger.job_items(second.data["job_id"])] == ["dead", "skipped"]
         release = second.data["release_id"]
         third = desk.call("ingest", "--sync")
-        assert (third.exit_code, third.data["failed"], third.data["skipped"], third.data["release_id"]) == (3, 1, 1, release)
+        assert (
+            third.exit_code,
+            third.data["failed"],
+            third.data["skipped"],
+            third.data["release_id"],
+        ) == (3, 1, 1, release)
         assert "given up after 2 failed runs" in third.data["failures"][0]["reason"]
         job = ledger.job(third.data["job_id"])
-        assert job.state == "partly" and job.args["version_ids"] == [] and job.pid == 0  # nothing was started
+        # nothing was started
+        assert job.state == "partly" and job.args["version_ids"] == [] and job.pid == 0
 
         tried = desk.call("jobs", "retry", third.data["job_id"])
         assert tried.data["failed"] == 1 and "given up" not in tried.data["failures"][0]["reason"]
-        (empty,) = [version for version in ledger.versions("default") if version.filename == "empty.md"]
+        (empty,) = [
+            version for version in ledger.versions("default") if version.filename == "empty.md"
+        ]
         assert (empty.status, empty.attempts) == ("failed", 1)
         assert desk.call("jobs", "retry", "--all").data["failed"] == 1
     (desk.docs / "empty.md").unlink()

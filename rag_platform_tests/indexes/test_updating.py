@@ -1,4 +1,6 @@
-"""Releases of a namespace over time: back, forward, pinned, dropped; and what no crash and no second writer may do to them."""
+"""Releases of a namespace over time: back, forward, pinned, dropped; and what no crash and no
+second writer may do to them.
+"""
 
 from __future__ import annotations
 
@@ -67,13 +69,18 @@ def found(shelf: Any, question: str) -> set[str]:
     """The documents that answer a question now."""
     library = shelf.library()
     try:
-        return {hit.filename for hit in answer(library, QueryRequest(question, mode="sparse", answer=False)).hits}
+        return {
+            hit.filename
+            for hit in answer(library, QueryRequest(question, mode="sparse", answer=False)).hits
+        }
     finally:
         library.close()
 
 
 def test_back_and_forward(shelf: Any, take: Any, rest: dict[str, Any]) -> None:
-    """Nothing goes forward by itself: an unchanged folder leaves the release that somebody went back to."""
+    """Nothing goes forward by itself: an unchanged folder leaves the release that somebody went
+    back to.
+    """
     first = take(a="# Gate\n\nOpens at five.\n")
     second = take(b="# Dock\n\nHolds trucks.\n")
     with pytest.raises(ReleaseError) as raised:
@@ -86,11 +93,16 @@ def test_back_and_forward(shelf: Any, take: Any, rest: dict[str, Any]) -> None:
     assert found(shelf, "gate trucks") == {"a.md"}
 
     forward = go_forward("default", **rest)
-    assert (forward.release_id, read(shelf)) == (second, second) and states(shelf) == {second: "published", first: "retired"}
+    assert (forward.release_id, read(shelf)) == (second, second) and states(shelf) == {
+        second: "published",
+        first: "retired",
+    }
     assert found(shelf, "gate trucks") == {"a.md", "b.md"}
 
 
-def test_an_edit_after_going_back_holds_everything_live(shelf: Any, take: Any, rest: dict[str, Any]) -> None:
+def test_an_edit_after_going_back_holds_everything_live(
+    shelf: Any, take: Any, rest: dict[str, Any]
+) -> None:
     first = take(a="# Gate\n\nOpens at five.\n")
     second = take(b="# Dock\n\nHolds trucks.\n")
     roll_back("default", first, **rest)
@@ -100,7 +112,9 @@ def test_an_edit_after_going_back_holds_everything_live(shelf: Any, take: Any, r
     assert found(shelf, "gate trucks") == {"a.md", "b.md"} and states(shelf)[second] == "retired"
 
 
-def test_a_pinned_release_outlives_retention_and_the_others_are_dropped(shelf: Any, take: Any, rest: dict[str, Any]) -> None:
+def test_a_pinned_release_outlives_retention_and_the_others_are_dropped(
+    shelf: Any, take: Any, rest: dict[str, Any]
+) -> None:
     settings = shelf.settings.model_copy(update={"releases": ReleasePolicy(keep=2)})
     few = type(shelf)(settings, shelf.store, shelf.ledger)
     folder = shelf.store.home / "in"
@@ -114,22 +128,35 @@ def test_a_pinned_release_outlives_retention_and_the_others_are_dropped(shelf: A
     ids = [publish(0)]
     pin_release("default", ids[0], True, **rest)
     ids += [publish(number) for number in range(1, 5)]
-    kept = {row["release_id"]: (row["state"], row["pinned"], row["bytes"] > 0) for row in history("default", **rest)}
+    kept = {
+        row["release_id"]: (row["state"], row["pinned"], row["bytes"] > 0)
+        for row in history("default", **rest)
+    }
     assert kept == {
-        ids[4]: ("published", False, True), ids[3]: ("retired", False, True), ids[2]: ("dropped", False, False),
-        ids[1]: ("dropped", False, False), ids[0]: ("retired", True, True),
-    }  # fmt: skip
+        ids[4]: ("published", False, True),
+        ids[3]: ("retired", False, True),
+        ids[2]: ("dropped", False, False),
+        ids[1]: ("dropped", False, False),
+        ids[0]: ("retired", True, True),
+    }
     assert roll_back("default", ids[0], **rest).pinned and found(shelf, "gate") == {"a.md"}
     go_forward("default", **rest)
     pin_release("default", ids[0], False, **rest)
     publish(5)
-    assert states(shelf)[ids[0]] == "dropped" and not shelf.store.release_dir("default", ids[0]).exists()
+    assert (
+        states(shelf)[ids[0]] == "dropped"
+        and not shelf.store.release_dir("default", ids[0]).exists()
+    )
     with pytest.raises(NotFoundError):
         pin_release("default", ids[0], True, **rest)
 
 
-def test_a_candidate_is_not_published_over_another_release(shelf: Any, take: Any, tiny: Any, rest: dict[str, Any]) -> None:
-    """Somebody goes back between the build and the publication of a run in the UI: the candidate does not undo it."""
+def test_a_candidate_is_not_published_over_another_release(
+    shelf: Any, take: Any, tiny: Any, rest: dict[str, Any]
+) -> None:
+    """Somebody goes back between the build and the publication of a run in the UI: the candidate
+    does not undo it.
+    """
     first = take(a="# Gate\n\nOpens at five.\n")
     take(b="# Dock\n\nHolds trucks.\n")
     parts = {"settings": shelf.settings, **rest}
@@ -138,25 +165,35 @@ def test_a_candidate_is_not_published_over_another_release(shelf: Any, take: Any
     with pytest.raises(ReleaseError, match=f"{first} was published since") as raised:
         publish_candidate("default", late.release_id, **parts)
     assert raised.value.code == "outdated_candidate" and read(shelf) == first
-    assert roll_back("default", late.release_id, **rest).release_id == read(shelf) == late.release_id  # on purpose it can be
+    # on purpose it can be
+    assert (
+        roll_back("default", late.release_id, **rest).release_id == read(shelf) == late.release_id
+    )
 
 
-def test_a_candidate_older_than_a_release_that_was_public_is_history(shelf: Any, take: Any, tiny: Any, rest: dict[str, Any]) -> None:
+def test_a_candidate_older_than_a_release_that_was_public_is_history(
+    shelf: Any, take: Any, tiny: Any, rest: dict[str, Any]
+) -> None:
     first = take(a="# Gate\n\nOpens at five.\n")
-    build_candidate("default", strategy=tiny, settings=shelf.settings, **rest)  # and nobody published it
+    # and nobody published it
+    build_candidate("default", strategy=tiny, settings=shelf.settings, **rest)
     take(b="# Dock\n\nHolds trucks.\n")
     roll_back("default", first, **rest)
     with pytest.raises(NotFoundError, match="no candidate"):
         newest_candidate("default", shelf.ledger)
 
 
-def test_a_crash_between_the_pointer_and_the_ledger_is_mended(shelf: Any, take: Any, tiny: Any, rest: dict[str, Any]) -> None:
+def test_a_crash_between_the_pointer_and_the_ledger_is_mended(
+    shelf: Any, take: Any, tiny: Any, rest: dict[str, Any]
+) -> None:
     first = take(a="# Gate\n\nOpens at five.\n")
     take(b="# Dock\n\nHolds trucks.\n")
     roll_back("default", first, **rest)
     third, _ = build_candidate("default", strategy=tiny, settings=shelf.settings, **rest)
     releases.publish(shelf.store, "default", third.release_id)  # and then the process died
-    assert {row["release_id"]: row["state"] for row in history("default", **rest)}[third.release_id] == "published"
+    assert {row["release_id"]: row["state"] for row in history("default", **rest)}[
+        third.release_id
+    ] == "published"
     with pytest.raises(ReleaseError, match="no newer release"):
         go_forward("default", **rest)
     roll_back("default", first, **rest)
@@ -164,13 +201,19 @@ def test_a_crash_between_the_pointer_and_the_ledger_is_mended(shelf: Any, take: 
     assert go_forward("default", **rest).release_id == third.release_id
 
 
-def test_a_published_release_that_is_lost(shelf: Any, take: Any, tiny: Any, rest: dict[str, Any]) -> None:
-    """Readers are told what can be done; naming a kept release mends it, and so does the next build."""
+def test_a_published_release_that_is_lost(
+    shelf: Any, take: Any, tiny: Any, rest: dict[str, Any]
+) -> None:
+    """Readers are told what can be done; naming a kept release mends it, and so does the next
+    build.
+    """
     first = take(a="# Gate\n\nOpens at five.\n")
     second = take(b="# Dock\n\nHolds trucks.\n")
     shutil.rmtree(shelf.store.release_dir("default", second))
     for ask in (lambda: found(shelf, "gate"), lambda: roll_back("default", None, **rest)):
-        with pytest.raises(ReleaseError, match=f"gone from disk.*rag releases rollback.*kept: {first}") as raised:
+        with pytest.raises(
+            ReleaseError, match=f"gone from disk.*rag releases rollback.*kept: {first}"
+        ) as raised:
             ask()
         assert raised.value.code == "release_lost"
     assert history("default", **rest)[0]["state"] == "lost" and behind(shelf)
@@ -179,16 +222,26 @@ def test_a_published_release_that_is_lost(shelf: Any, take: Any, tiny: Any, rest
 
     take(c="# Yard\n\nHolds crates.\n")
     shutil.rmtree(shelf.store.release_dir("default", str(read(shelf))))
-    assert releases.why_full(shelf.store, "default", tiny, read(shelf)).endswith("is gone from disk")
+    assert releases.why_full(shelf.store, "default", tiny, read(shelf)).endswith(
+        "is gone from disk"
+    )
     take(a="# Gate\n\nOpens at seven.\n")
-    assert found(shelf, "gate trucks crates") == {"a.md", "b.md", "c.md"} and states(shelf)[second] == "dropped"
+    assert (
+        found(shelf, "gate trucks crates") == {"a.md", "b.md", "c.md"}
+        and states(shelf)[second] == "dropped"
+    )
 
 
-def test_the_pointer_moves_only_for_who_holds_the_lock(shelf: Any, take: Any, rest: dict[str, Any], elsewhere: Any) -> None:
+def test_the_pointer_moves_only_for_who_holds_the_lock(
+    shelf: Any, take: Any, rest: dict[str, Any], elsewhere: Any
+) -> None:
     first = take(a="# Gate\n\nOpens at five.\n")
     second = take(b="# Dock\n\nHolds trucks.\n")
     with elsewhere(shelf.store.writer("default", "ingest job_1")):
-        for move in (lambda: roll_back("default", first, **rest), lambda: pin_release("default", first, True, **rest)):
+        for move in (
+            lambda: roll_back("default", first, **rest),
+            lambda: pin_release("default", first, True, **rest),
+        ):
             with pytest.raises(BusyError, match="ingest job_1"):
                 move()
     assert read(shelf) == second and not any(row.pinned for row in shelf.ledger.releases("default"))
@@ -198,9 +251,21 @@ def test_the_list_tells_sizes_and_what_changed(shelf: Any, take: Any, rest: dict
     take(a="# Gate\n\nOpens at five.\n")
     take(a="# Gate\n\nOpens at six.\n", b="# Dock\n\nHolds trucks.\n")
     newest, oldest = history("default", **rest)
-    assert (newest["documents"], newest["chunks"], newest["state"], oldest["state"]) == (2, 2, "published", "retired")
-    assert (newest["delta"]["chunks_added"], newest["delta"]["chunks_removed"], oldest["delta"]["full_build"]) == (2, 1, True)
-    assert 0 < newest["bytes_alone"] <= newest["bytes"] and newest["published_at"] >= oldest["published_at"]
+    assert (newest["documents"], newest["chunks"], newest["state"], oldest["state"]) == (
+        2,
+        2,
+        "published",
+        "retired",
+    )
+    assert (
+        newest["delta"]["chunks_added"],
+        newest["delta"]["chunks_removed"],
+        oldest["delta"]["full_build"],
+    ) == (2, 1, True)
+    assert (
+        0 < newest["bytes_alone"] <= newest["bytes"]
+        and newest["published_at"] >= oldest["published_at"]
+    )
 
 
 def test_a_live_version_that_fails_when_it_is_run_again_is_released_as_it_was(
@@ -208,13 +273,17 @@ def test_a_live_version_that_fails_when_it_is_run_again_is_released_as_it_was(
 ) -> None:
     take(gate="# Gate\n\nThe gate opens at 05:30.\n")
     parts = {"settings": shelf.settings, "strategy": tiny, **rest}
-    [again] = receive([tmp_path / "docs"], "default", options=ReceiveOptions(policy="new_version"), **parts).to_process
+    [again] = receive(
+        [tmp_path / "docs"], "default", options=ReceiveOptions(policy="new_version"), **parts
+    ).to_process
     shelf.ledger.fail(again, "timeout", "the reader took too long")
     manifest, checks = build_candidate("default", **parts)
-    assert not [check for check in checks if not check.passed] and list(manifest.versions) == [again]
+    assert not [check for check in checks if not check.passed] and list(manifest.versions) == [
+        again
+    ]
 
 
-# --- releases without a difference ------------------------------------------------------------------------------------------
+# --- releases without a difference --------------------------------------------------------------
 
 
 def test_a_broken_file_in_a_synced_folder_publishes_nothing_new(desk: Any) -> None:
@@ -223,17 +292,24 @@ def test_a_broken_file_in_a_synced_folder_publishes_nothing_new(desk: Any) -> No
     first = desk.call("ingest", desk.docs).data["release_id"]
     desk.write(dock="# Dock\n\nThe dock holds 12 trucks.\n")
     second = desk.call("ingest", desk.docs).data["release_id"]
-    (desk.docs / "broken.pdf").write_bytes(b"%PDF-1.7\n1 0 obj\n<< /Type /Catalog >>\nendobj\n%%EOF\n")
+    (desk.docs / "broken.pdf").write_bytes(
+        b"%PDF-1.7\n1 0 obj\n<< /Type /Catalog >>\nendobj\n%%EOF\n"
+    )
     for _ in range(2):
         tried = desk.call("ingest", desk.docs, "--sync")
         assert (tried.exit_code, tried.data["failed"], tried.data["release_id"]) == (3, 1, second)
         assert "Nothing changed: release" in tried.data["markdown"]
     with desk.ledger() as ledger:
         assert [row.release_id for row in ledger.releases("default")] == [second, first]
-    assert desk.call("releases", "rollback").exit_code == 0 and releases.current(desk.store, "default") == first
+    assert (
+        desk.call("releases", "rollback").exit_code == 0
+        and releases.current(desk.store, "default") == first
+    )
 
 
-def test_a_release_that_is_built_whole_without_a_difference_takes_the_place_of_its_equal(desk: Any) -> None:
+def test_a_release_that_is_built_whole_without_a_difference_takes_the_place_of_its_equal(
+    desk: Any,
+) -> None:
     desk.write(gate="# Gate\n\nThe gate opens at 05:30.\n")
     first = desk.call("ingest", desk.docs).data["release_id"]
     desk.write(dock="# Dock\n\nThe dock holds 12 trucks.\n")
@@ -241,18 +317,32 @@ def test_a_release_that_is_built_whole_without_a_difference_takes_the_place_of_i
     for _ in range(2):
         third = desk.call("rebuild", "--full").data["release_id"]
         assert third not in (first, second)
-        assert [manifest.release_id for manifest in releases.list_releases(desk.store, "default")] == [third, first]
-    assert desk.call("releases", "rollback").exit_code == 0 and releases.current(desk.store, "default") == first
+        assert [
+            manifest.release_id for manifest in releases.list_releases(desk.store, "default")
+        ] == [third, first]
+    assert (
+        desk.call("releases", "rollback").exit_code == 0
+        and releases.current(desk.store, "default") == first
+    )
 
 
 def test_what_readers_do_not_see_alike_is_a_difference(desk: Any) -> None:
     """The same bytes, deleted and added again: the published release hides them for good."""
-    desk.write(gate="# Gate\n\nThe gate opens at 05:30.\n", dock="# Dock\n\nThe dock holds 12 trucks.\n")
+    desk.write(
+        gate="# Gate\n\nThe gate opens at 05:30.\n", dock="# Dock\n\nThe dock holds 12 trucks.\n"
+    )
     desk.call("ingest", desk.docs)
-    doc_id = next(d["doc_id"] for d in desk.call("docs", "list").data["groups"][0]["documents"] if d["filename"] == "dock.md")
+    doc_id = next(
+        d["doc_id"]
+        for d in desk.call("docs", "list").data["groups"][0]["documents"]
+        if d["filename"] == "dock.md"
+    )
     published = releases.current(desk.store, "default")
     with desk.ledger() as ledger:
         ledger.delete("default", doc_id, None, "soft")
     assert releases.current(desk.store, "default") == published
     desk.call("ingest", desk.docs / "dock.md")
-    assert "12 trucks" in desk.call("query", "How many trucks?", "--mode", "sparse").data["answer_markdown"]
+    assert (
+        "12 trucks"
+        in desk.call("query", "How many trucks?", "--mode", "sparse").data["answer_markdown"]
+    )

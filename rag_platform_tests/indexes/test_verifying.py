@@ -1,4 +1,6 @@
-"""What a citation shows is proved: whatever is forged in a catalog, `verify_release` finds it, and nothing else."""
+"""What a citation shows is proved: whatever is forged in a catalog, `verify_release` finds it, and
+nothing else.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from rag_platform.storage.store import read_records, sha256_file, write_records
 
 Shelf = Any  # the fixture's class lives in conftest
 
-GATES = "# Gates\n\nThe north gate opens at five.\n\n## Docks\n\nThe south dock holds twelve trucks.\n"
+GATES = (
+    "# Gates\n\nThe north gate opens at five.\n\n## Docks\n\nThe south dock holds twelve trucks.\n"
+)
 ROADS = "# Roads\n\nThe ring road is closed at night.\n"
 
 
@@ -35,7 +39,9 @@ def published(shelf: Shelf, tmp_path: Path) -> Path:
     page = file.new_page()
     page.insert_text((72, 90), "Pump PX-40", fontsize=22)
     page.insert_textbox(
-        (72, 120, 500, 300), "The pump moves forty litres of water per minute. It must not run dry for longer than ten seconds."
+        (72, 120, 500, 300),
+        "The pump moves forty litres of water per minute. It must not run dry for longer than ten"
+        " seconds.",
     )
     file.save(docs / "pump.pdf")
     return shelf.store.release_dir("default", shelf.ingest(docs))
@@ -46,7 +52,12 @@ def forge(directory: Path, *statements: str) -> None:
     with closing(sqlite3.connect(directory / "catalog.sqlite")) as db, db:
         for statement in statements:
             db.execute(statement)
-    change_manifest(directory, lambda manifest: manifest["files"].update({"catalog.sqlite": sha256_file(directory / "catalog.sqlite")}))
+    change_manifest(
+        directory,
+        lambda manifest: manifest["files"].update(
+            {"catalog.sqlite": sha256_file(directory / "catalog.sqlite")}
+        ),
+    )
 
 
 def change_manifest(directory: Path, change: Callable[[dict[str, Any]], Any]) -> None:
@@ -57,7 +68,10 @@ def change_manifest(directory: Path, change: Callable[[dict[str, Any]], Any]) ->
 
 
 def codes(shelf: Shelf) -> list[str]:
-    return [failure.reason.partition(":")[0] for failure in verify_release(shelf.store, "default").failures]
+    return [
+        failure.reason.partition(":")[0]
+        for failure in verify_release(shelf.store, "default").failures
+    ]
 
 
 def test_a_sound_release_is_proved_without_a_warning(published: Path, shelf: Shelf) -> None:
@@ -78,12 +92,30 @@ DOCK = "WHERE section_path LIKE '%Docks'"
         (f"UPDATE chunks SET section_path = 'Gates / Doors' {DOCK}", "column"),
         (f"UPDATE chunks SET title = 'Doors' {DOCK}", "column"),
         (f"UPDATE chunks SET chunk_text = 'The south dock holds trucks twelve.' {DOCK}", "column"),
-        (f"UPDATE chunks SET doc_id = (SELECT doc_id FROM documents WHERE filename = 'roads.md') {DOCK}", "column"),
-        (f"UPDATE chunks SET version_id = (SELECT version_id FROM versions WHERE filename = 'roads.md') {DOCK}", "row_missing"),
-        ("UPDATE documents SET source_uri = 'files/other.md' WHERE filename = 'gates.md'", "identity"),
+        (
+            (
+                "UPDATE chunks SET doc_id = (SELECT doc_id FROM documents WHERE filename ="
+                f" 'roads.md') {DOCK}"
+            ),
+            "column",
+        ),
+        (
+            (
+                "UPDATE chunks SET version_id = (SELECT version_id FROM versions WHERE filename ="
+                f" 'roads.md') {DOCK}"
+            ),
+            "row_missing",
+        ),
+        (
+            "UPDATE documents SET source_uri = 'files/other.md' WHERE filename = 'gates.md'",
+            "identity",
+        ),
         ("UPDATE documents SET filename = 'other.md' WHERE filename = 'gates.md'", "given"),
         ("UPDATE documents SET title = 'Other' WHERE filename = 'gates.md'", "given"),
-        ("UPDATE versions SET source_uri = 'files/other.md' WHERE filename = 'gates.md'", "identity"),
+        (
+            "UPDATE versions SET source_uri = 'files/other.md' WHERE filename = 'gates.md'",
+            "identity",
+        ),
         (f"DELETE FROM chunks {DOCK}", "row_missing"),
         ("DELETE FROM documents WHERE filename = 'gates.md'", "rows"),
         ("DELETE FROM versions WHERE filename = 'gates.md'", "rows"),
@@ -92,7 +124,9 @@ DOCK = "WHERE section_path LIKE '%Docks'"
         (f"UPDATE chunks SET in_lexical = 0 {DOCK}", "column"),
     ],
 )
-def test_a_forged_catalog_is_found(published: Path, shelf: Shelf, statement: str, code: str) -> None:
+def test_a_forged_catalog_is_found(
+    published: Path, shelf: Shelf, statement: str, code: str
+) -> None:
     forge(published, statement)
     assert code in codes(shelf)
 
@@ -101,7 +135,10 @@ def test_a_whole_document_taken_from_the_catalog_is_missed(published: Path, shel
     version = "(SELECT version_id FROM versions WHERE filename = 'roads.md')"
     forge(
         published,
-        *(f"DELETE FROM {table} WHERE version_id = {version}" for table in ("chunks", "sections", "asset_anchor")),
+        *(
+            f"DELETE FROM {table} WHERE version_id = {version}"
+            for table in ("chunks", "sections", "asset_anchor")
+        ),
         "DELETE FROM documents WHERE filename = 'roads.md'",
         "DELETE FROM versions WHERE filename = 'roads.md'",
     )
@@ -123,7 +160,9 @@ def test_changed_outputs_are_found(published: Path, shelf: Shelf) -> None:
     assert {"outputs_changed", "outputs_unreadable"} <= set(codes(shelf))
 
 
-def test_edits_and_headings_that_make_other_texts_and_sections_are_found(published: Path, shelf: Shelf) -> None:
+def test_edits_and_headings_that_make_other_texts_and_sections_are_found(
+    published: Path, shelf: Shelf
+) -> None:
     change_manifest(published, lambda manifest: manifest.update(outputs={}, given={}))
     (path,) = shelf.store.area("versions").glob("default/docs-gates-*/*/edits/*.parquet")
     sound, edits = path.read_bytes(), read_records(path, Edit)
@@ -131,10 +170,16 @@ def test_edits_and_headings_that_make_other_texts_and_sections_are_found(publish
     assert codes(shelf) == ["edits_changed"] * 2
     path.write_bytes(sound)
     (path,) = [
-        p for p in shelf.store.area("facts").rglob("blocks.parquet") if "Docks" in p.with_name("facts.md").read_text(encoding="utf-8")
+        p
+        for p in shelf.store.area("facts").rglob("blocks.parquet")
+        if "Docks" in p.with_name("facts.md").read_text(encoding="utf-8")
     ]
     blocks = read_records(path, Block)
-    write_records(path, Block, [replace(block, title="Doors") if block.title == "Docks" else block for block in blocks])
+    write_records(
+        path,
+        Block,
+        [replace(block, title="Doors") if block.title == "Docks" else block for block in blocks],
+    )
     assert codes(shelf) == ["sections_changed"] * 2
 
 
@@ -142,13 +187,27 @@ def test_an_older_release_is_proved_with_what_it_has(published: Path, shelf: She
     change_manifest(published, lambda manifest: (manifest.pop("outputs"), manifest.pop("given")))
     result = verify_release(shelf.store, "default")
     assert result.failures == () and "before fingerprints were recorded" in result.warnings[0]
-    forge(published, f"UPDATE chunks SET line_start = line_start + 7 {DOCK}", "UPDATE documents SET title = 'Other'")
+    forge(
+        published,
+        f"UPDATE chunks SET line_start = line_start + 7 {DOCK}",
+        "UPDATE documents SET title = 'Other'",
+    )
     assert set(codes(shelf)) == {"column", "ledger"}
 
 
 def test_every_column_of_the_catalog_says_how_it_is_proved(published: Path) -> None:
     with closing(sqlite3.connect(published / "catalog.sqlite")) as db:
-        tables = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        held = {table: {row[1] for row in db.execute(f"PRAGMA table_info({table})")} for table in tables}
+        tables = [
+            row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        ]
+        held = {
+            table: {row[1] for row in db.execute(f"PRAGMA table_info({table})")} for table in tables
+        }
     assert held == {table: set(columns) for table, columns in PROVED.items()}
-    assert {how for columns in PROVED.values() for how in columns.values()} == {"raw", "output", "identity", "given", "counted"}
+    assert {how for columns in PROVED.values() for how in columns.values()} == {
+        "raw",
+        "output",
+        "identity",
+        "given",
+        "counted",
+    }

@@ -27,9 +27,13 @@ TWO = "<html><body><h1>第二章</h1><ul><li>one</li><li>two</li></ul></body></h
 ENCRYPTED = """<encryption xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><e:EncryptedData xmlns:e="http://www.w3.org/2001/04/xmlenc#">
 <e:EncryptionMethod Algorithm="{}"/><e:CipherData><e:CipherReference URI="{}"/></e:CipherData></e:EncryptedData></encryption>"""
 PARTS = {
-    "mimetype": "application/epub+zip", "META-INF/container.xml": CONTAINER, "OEBPS/b.opf": PACKAGE, "OEBPS/ch1.xhtml": ONE,
-    "OEBPS/ch 2.xhtml": TWO, "OEBPS/img/a.png": PICTURE,
-}  # fmt: skip
+    "mimetype": "application/epub+zip",
+    "META-INF/container.xml": CONTAINER,
+    "OEBPS/b.opf": PACKAGE,
+    "OEBPS/ch1.xhtml": ONE,
+    "OEBPS/ch 2.xhtml": TWO,
+    "OEBPS/img/a.png": PICTURE,
+}
 
 
 def book(path: Path, **changed: str | None) -> Path:
@@ -44,14 +48,23 @@ def book(path: Path, **changed: str | None) -> Path:
 def test_chapters_read_in_the_order_of_the_spine(tmp_path: Path) -> None:
     path = book(tmp_path / "a.epub")
     facts = EpubLoader().load(path, "a.epub")
-    assert facts.text == "# Chapter One\n\nOnce upon a **time**.\n\n![a map](img/a.png)\n\n# 第二章\n\n- one\n- two\n"
+    assert (
+        facts.text
+        == "# Chapter One\n\nOnce upon a **time**.\n\n![a map](img/a.png)\n\n# 第二章\n\n- one\n-"
+        " two\n"
+    )
     assert [block.locator for block in facts.blocks] == [
-        "part=OEBPS/ch1.xhtml;xpath=/html/body/h1", "part=OEBPS/ch1.xhtml;xpath=/html/body/p[1]",
+        "part=OEBPS/ch1.xhtml;xpath=/html/body/h1",
+        "part=OEBPS/ch1.xhtml;xpath=/html/body/p[1]",
         "part=OEBPS/ch1.xhtml;xpath=/html/body/p[2]",
-        "part=OEBPS/ch 2.xhtml;xpath=/html/body/h1", "part=OEBPS/ch 2.xhtml;xpath=/html/body/ul",
-    ]  # fmt: skip
+        "part=OEBPS/ch 2.xhtml;xpath=/html/body/h1",
+        "part=OEBPS/ch 2.xhtml;xpath=/html/body/ul",
+    ]
     assert [ref.origin_ref for ref in facts.media] == ["part:OEBPS/img/a.png"]
-    assert (facts.summary.title, facts.summary.metadata) == ("Two Tales 两个故事", {"author": "Ann, Bob", "language": "en", "chapters": 3})
+    assert (facts.summary.title, facts.summary.metadata) == (
+        "Two Tales 两个故事",
+        {"author": "Ann, Bob", "language": "en", "chapters": 3},
+    )
     assert facts.summary.warnings == ("the chapter OEBPS/gone.xhtml is missing in the file",)
     assert EpubLoader().verify_blocks(path, facts.text, facts.blocks) == {}
 
@@ -62,8 +75,12 @@ def test_a_forged_text_or_place_is_not_proved(tmp_path: Path) -> None:
     for number, block in enumerate(facts.blocks):
         forged = f"{facts.text[: block.end - 1]}X{facts.text[block.end :]}"
         assert EpubLoader().verify_blocks(path, forged, [block])
-        assert EpubLoader().verify_blocks(path, facts.text, [replace(block, locator=facts.blocks[number - 1].locator)])
-        assert EpubLoader().verify_blocks(path, facts.text, [replace(block, locator="part=other;xpath=/html/body/h1")])
+        assert EpubLoader().verify_blocks(
+            path, facts.text, [replace(block, locator=facts.blocks[number - 1].locator)]
+        )
+        assert EpubLoader().verify_blocks(
+            path, facts.text, [replace(block, locator="part=other;xpath=/html/body/h1")]
+        )
 
 
 @pytest.mark.parametrize(
@@ -72,11 +89,20 @@ def test_a_forged_text_or_place_is_not_proved(tmp_path: Path) -> None:
         ({"META-INF__container.xml": None}, "broken_file"),
         ({"OEBPS__b.opf": "<broken"}, "broken_file"),
         ({"OEBPS__ch1.xhtml": "<html/>", "OEBPS__ch 2.xhtml": "<html/>"}, "empty_file"),
-        ({"META-INF__encryption.xml": ENCRYPTED.format("http://www.w3.org/2001/04/xmlenc#aes128-cbc", "OEBPS/ch1.xhtml")}, "encrypted"),
+        (
+            {
+                "META-INF__encryption.xml": ENCRYPTED.format(
+                    "http://www.w3.org/2001/04/xmlenc#aes128-cbc", "OEBPS/ch1.xhtml"
+                )
+            },
+            "encrypted",
+        ),
         ({"OEBPS__big.bin": "0" * 90_000_000}, "archive_bomb"),
     ],
 )
-def test_what_cannot_be_read_is_refused(tmp_path: Path, changed: dict[str, str | None], code: str) -> None:
+def test_what_cannot_be_read_is_refused(
+    tmp_path: Path, changed: dict[str, str | None], code: str
+) -> None:
     with pytest.raises(DocumentError) as caught:
         EpubLoader().load(book(tmp_path / "a.epub", **changed), "a.epub")
     assert caught.value.code == code and "Error" not in caught.value.message
@@ -84,4 +110,8 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path, changed: dict[str, str |
 
 def test_hidden_fonts_lock_no_book(tmp_path: Path) -> None:
     fonts = ENCRYPTED.format("http://www.idpf.org/2008/embedding", "OEBPS/font.otf")
-    assert EpubLoader().load(book(tmp_path / "a.epub", **{"META-INF__encryption.xml": fonts}), "a.epub").blocks
+    assert (
+        EpubLoader()
+        .load(book(tmp_path / "a.epub", **{"META-INF__encryption.xml": fonts}), "a.epub")
+        .blocks
+    )

@@ -16,7 +16,20 @@ def test_byte_map_is_exact_behind_replaced_bytes() -> None:
 
 @given(
     st.lists(
-        st.sampled_from([b"A", b"\r\n", "佳".encode(), "😀".encode(), b"\xff", b"\xf0\x9f", b"\xe4\xbd", b"\xc3", b"\xed\xa0\x80", b" "]),
+        st.sampled_from(
+            [
+                b"A",
+                b"\r\n",
+                "佳".encode(),
+                "😀".encode(),
+                b"\xff",
+                b"\xf0\x9f",
+                b"\xe4\xbd",
+                b"\xc3",
+                b"\xed\xa0\x80",
+                b" ",
+            ]
+        ),
         min_size=1,
     )
 )
@@ -30,7 +43,10 @@ def test_byte_map_gives_every_character_its_bytes(parts: list[bytes]) -> None:
     assert mapped.span(0, len(decoded.text)) == (0, len(raw))
 
 
-@given(st.text(alphabet="a标題é\n😀", min_size=1), st.sampled_from(["utf-8", "utf-16-le", "utf-16-be", "gb18030", "utf-32-le"]))
+@given(
+    st.text(alphabet="a标題é\n😀", min_size=1),
+    st.sampled_from(["utf-8", "utf-16-le", "utf-16-be", "gb18030", "utf-32-le"]),
+)
 def test_byte_map_of_other_encodings(text: str, encoding: str) -> None:
     raw = b"\xff\xfe" + text.encode(encoding)
     mapped = byte_map(raw, Decoded(text, encoding, 2))

@@ -20,11 +20,19 @@ CHINESE = "# 标题\n\n这是一个用于测试编码的段落，包含中文标
         (CHINESE.encode("utf-16-le"), "utf-16-le", CHINESE),
         ("plain words\n".encode("utf-16-be"), "utf-16-be", "plain words\n"),
         (CHINESE.encode("gbk"), "gb18030", CHINESE),
-        ("# 標題\n\n這是繁體中文的段落。\n".encode("big5"), "big5hkscs", "# 標題\n\n這是繁體中文的段落。\n"),
+        (
+            "# 標題\n\n這是繁體中文的段落。\n".encode("big5"),
+            "big5hkscs",
+            "# 標題\n\n這是繁體中文的段落。\n",
+        ),
         ("これは日本語の文章です。".encode("cp932"), "cp932", "これは日本語の文章です。"),
         ("これは日本語の文章です。".encode("euc_jp"), "euc_jp", "これは日本語の文章です。"),
         ("이것은 한국어 문장입니다.".encode("euc_kr"), "cp949", "이것은 한국어 문장입니다."),
-        ("Это русский текст для проверки.".encode("koi8_r"), "koi8_r", "Это русский текст для проверки."),
+        (
+            "Это русский текст для проверки.".encode("koi8_r"),
+            "koi8_r",
+            "Это русский текст для проверки.",
+        ),
         (
             "# Überschrift\n\nÄrger mit Umlauten: naïve café.\n".encode("latin-1"),
             "cp1252",
@@ -40,7 +48,9 @@ def test_decode_reads_what_was_written(raw: bytes, encoding: str, text: str) -> 
 
 
 def test_decode_says_when_the_encoding_is_a_guess() -> None:
-    assert decode(CHINESE.encode("gbk")).warnings == ("not UTF-8; read as gb18030, which is a guess",)
+    assert decode(CHINESE.encode("gbk")).warnings == (
+        "not UTF-8; read as gb18030, which is a guess",
+    )
     assert decode(CHINESE.encode()).warnings == ()
 
 
@@ -63,7 +73,15 @@ def test_decode_refuses_empty_files(raw: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", [b"%PDF-1.7\n", b"PK\x03\x04rest", b"\x7fELF\x02\x01", b"\x89PNG\r\n\x1a\n..", b"ab\x00\xff\x81z\x00\x02c", b"\x00" * 99]
+    "raw",
+    [
+        b"%PDF-1.7\n",
+        b"PK\x03\x04rest",
+        b"\x7fELF\x02\x01",
+        b"\x89PNG\r\n\x1a\n..",
+        b"ab\x00\xff\x81z\x00\x02c",
+        b"\x00" * 99,
+    ],
 )
 def test_decode_refuses_binary_content(raw: bytes) -> None:
     with pytest.raises(DocumentError) as caught:
@@ -74,7 +92,10 @@ def test_decode_refuses_binary_content(raw: bytes) -> None:
 
 def test_a_few_nul_characters_are_text_with_a_warning() -> None:
     decoded = decode(b"# Ti\x00tle\n\nbefore after\n")
-    assert (decoded.text, decoded.warnings) == ("# Ti\x00tle\n\nbefore after\n", ("1 NUL characters in the text",))
+    assert (decoded.text, decoded.warnings) == (
+        "# Ti\x00tle\n\nbefore after\n",
+        ("1 NUL characters in the text",),
+    )
 
 
 def test_looks_like_text_accepts_a_head_that_ends_inside_a_character() -> None:

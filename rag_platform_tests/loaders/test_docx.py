@@ -46,7 +46,11 @@ NUMBERING = """
 
 def p(content: str, style: str = "", number: str = "", level: int = 0) -> str:
     """A paragraph; content that does not start with a tag is text."""
-    runs = content if content.startswith("<") else f'<w:r><w:t xml:space="preserve">{content}</w:t></w:r>'
+    runs = (
+        content
+        if content.startswith("<")
+        else f'<w:r><w:t xml:space="preserve">{content}</w:t></w:r>'
+    )
     properties = (f'<w:pStyle w:val="{style}"/>' if style else "") + (
         f'<w:numPr><w:ilvl w:val="{level}"/><w:numId w:val="{number}"/></w:numPr>' if number else ""
     )
@@ -61,19 +65,38 @@ def tc(content: str, properties: str = "") -> str:
     return f"<w:tc><w:tcPr>{properties}</w:tcPr>{content if content.startswith('<') else p(content)}</w:tc>"
 
 
-def written(folder: Path, body: str, *, parts: dict[str, str | bytes] | None = None, relations: str = "", name: str = "a.docx") -> Path:
-    """A Word file of the given body; `parts` are added, `relations` go to the document's relationships."""
+def written(
+    folder: Path,
+    body: str,
+    *,
+    parts: dict[str, str | bytes] | None = None,
+    relations: str = "",
+    name: str = "a.docx",
+) -> Path:
+    """A Word file of the given body; `parts` are added, `relations` go to the document's
+    relationships.
+    """
     path = folder / name
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("[Content_Types].xml", "<Types xmlns='http://schemas.openxmlformats.org/package/2006/content-types'/>")
         archive.writestr(
-            "_rels/.rels", f'<Relationships><Relationship Id="r1" Type="{TYPE}officeDocument" Target="word/document.xml"/></Relationships>'
+            "[Content_Types].xml",
+            "<Types xmlns='http://schemas.openxmlformats.org/package/2006/content-types'/>",
+        )
+        archive.writestr(
+            "_rels/.rels",
+            f'<Relationships><Relationship Id="r1" Type="{TYPE}officeDocument"'
+            ' Target="word/document.xml"/></Relationships>',
         )
         fixed = "".join(
-            f'<Relationship Id="{key}" Type="{TYPE}{key}" Target="{key}.xml"/>' for key in ("styles", "numbering", "footnotes", "comments")
+            f'<Relationship Id="{key}" Type="{TYPE}{key}" Target="{key}.xml"/>'
+            for key in ("styles", "numbering", "footnotes", "comments")
         )
-        archive.writestr("word/_rels/document.xml.rels", f"<Relationships>{fixed}{relations}</Relationships>")
-        archive.writestr("word/document.xml", f"<w:document {NAMES}><w:body>{body}</w:body></w:document>")
+        archive.writestr(
+            "word/_rels/document.xml.rels", f"<Relationships>{fixed}{relations}</Relationships>"
+        )
+        archive.writestr(
+            "word/document.xml", f"<w:document {NAMES}><w:body>{body}</w:body></w:document>"
+        )
         archive.writestr("word/styles.xml", f"<w:styles {NAMES}>{STYLES}</w:styles>")
         archive.writestr("word/numbering.xml", f"<w:numbering {NAMES}>{NUMBERING}</w:numbering>")
         for part, content in (parts or {}).items():
@@ -91,26 +114,63 @@ def loaded(path: Path) -> Facts:
 
 def test_headings_come_from_styles_their_bases_and_outline_levels(tmp_path):
     outlined = p("Outlined").replace("<w:pPr>", '<w:pPr><w:outlineLvl w:val="2"/>')
-    facts = loaded(written(tmp_path, p("总则", "1") + p("范围", "2") + p("Own", "own") + outlined + p("Contents", "toc") + p("Text.")))
+    facts = loaded(
+        written(
+            tmp_path,
+            p("总则", "1")
+            + p("范围", "2")
+            + p("Own", "own")
+            + outlined
+            + p("Contents", "toc")
+            + p("Text."),
+        )
+    )
     assert facts.text == "# 总则\n\n## 范围\n\n# Own\n\n### Outlined\n\nContents\n\nText.\n"
-    assert [(block.level, block.title, block.locator) for block in facts.blocks if block.kind == "heading"] == [
-        (1, "总则", "body/p[1]"), (2, "范围", "body/p[2]"), (1, "Own", "body/p[3]"), (3, "Outlined", "body/p[4]"),
-    ]  # fmt: skip
+    assert [
+        (block.level, block.title, block.locator)
+        for block in facts.blocks
+        if block.kind == "heading"
+    ] == [
+        (1, "总则", "body/p[1]"),
+        (2, "范围", "body/p[2]"),
+        (1, "Own", "body/p[3]"),
+        (3, "Outlined", "body/p[4]"),
+    ]
     assert facts.summary.title == "总则"
 
 
 def test_lists_have_the_numbers_that_word_prints(tmp_path):
-    body = p("one", number="1") + p("deep", number="1", level=1) + p("two", number="1") + p("anew", number="4") + p("dot", number="3")
-    facts = loaded(written(tmp_path, body + p("应当", "1", number="2") + p("Words.") + p("可以", "1", number="2")))
-    assert facts.text == "1. one\n    - (a) deep\n2. two\n1. anew\n- dot\n\n# 第一条 应当\n\nWords.\n\n# 第二条 可以\n"
+    body = (
+        p("one", number="1")
+        + p("deep", number="1", level=1)
+        + p("two", number="1")
+        + p("anew", number="4")
+        + p("dot", number="3")
+    )
+    facts = loaded(
+        written(
+            tmp_path, body + p("应当", "1", number="2") + p("Words.") + p("可以", "1", number="2")
+        )
+    )
+    assert (
+        facts.text
+        == "1. one\n    - (a) deep\n2. two\n1. anew\n- dot\n\n# 第一条 应当\n\nWords.\n\n# 第二条 可以\n"
+    )
 
 
 @pytest.mark.parametrize(
     ("value", "form", "text"),
-    [(28, "lowerLetter", "bb"), (14, "upperRoman", "XIV"), (110, "chineseCounting", "一百一十"), (12, "chineseCounting", "十二"),
-     (1005, "chineseCountingThousand", "一千零五"),
-        (3, "decimalEnclosedCircle", "③"), (3, "ideographTraditional", "丙"), (7, "unknown", "7")],
-)  # fmt: skip
+    [
+        (28, "lowerLetter", "bb"),
+        (14, "upperRoman", "XIV"),
+        (110, "chineseCounting", "一百一十"),
+        (12, "chineseCounting", "十二"),
+        (1005, "chineseCountingThousand", "一千零五"),
+        (3, "decimalEnclosedCircle", "③"),
+        (3, "ideographTraditional", "丙"),
+        (7, "unknown", "7"),
+    ],
+)
 def test_numbers_are_printed_as_their_format_says(value, form, text):
     assert number_text(value, form) == text
 
@@ -132,32 +192,58 @@ def test_tables_spell_out_merged_cells_and_prove_each_row(tmp_path):
         "| a\\|b | 1 | x, y z |",
         "| a\\|b | 1. n | 3 |",
     ]
-    assert [block.locator for block in facts.blocks] == ["body/p[1]", *(f"body/tbl[1]/tr[{n}]" for n in (1, 2, 3)), "body/p[2]"]
+    assert [block.locator for block in facts.blocks] == [
+        "body/p[1]",
+        *(f"body/tbl[1]/tr[{n}]" for n in (1, 2, 3)),
+        "body/p[2]",
+    ]
     swapped = facts.text.replace("| 1 | x", "| x | 1")
     assert list(DocxLoader().verify_blocks(path, swapped, facts.blocks)) == [2]
-    moved = [replace(facts.blocks[0], locator="body/p[2]"), replace(facts.blocks[4], ordinal=9, locator="body/p[7]")]
+    moved = [
+        replace(facts.blocks[0], locator="body/p[2]"),
+        replace(facts.blocks[4], ordinal=9, locator="body/p[7]"),
+    ]
     assert sorted(DocxLoader().verify_blocks(path, facts.text, moved)) == [0, 9]
 
 
 def test_a_frame_of_one_cell_is_text(tmp_path):
-    facts = loaded(written(tmp_path, f"<w:tbl><w:tr>{tc(p('Boxed.') + p('Twice.'))}</w:tr></w:tbl>"))
-    assert facts.text == "Boxed.\n\nTwice.\n" and facts.blocks[1].locator == "body/tbl[1]/tr[1]/tc[1]/p[2]"
+    facts = loaded(
+        written(tmp_path, f"<w:tbl><w:tr>{tc(p('Boxed.') + p('Twice.'))}</w:tr></w:tbl>")
+    )
+    assert (
+        facts.text == "Boxed.\n\nTwice.\n"
+        and facts.blocks[1].locator == "body/tbl[1]/tr[1]/tc[1]/p[2]"
+    )
 
 
 def test_pictures_stand_where_they_are_drawn(tmp_path):
     drawing = (
-        '<w:r><w:drawing><wp:inline><wp:docPr id="1" name="x" descr="A [red] square"/><a:graphic><a:blip r:embed="rId9"/></a:graphic>'
-        "</wp:inline></w:drawing></w:r>"
+        '<w:r><w:drawing><wp:inline><wp:docPr id="1" name="x" descr="A [red]'
+        ' square"/><a:graphic><a:blip r:embed="rId9"/></a:graphic></wp:inline></w:drawing></w:r>'
     )
     relations = (
-        f'<Relationship Id="rId9" Type="{TYPE}image" Target="media/im age.png"/>'
-        f'<Relationship Id="rId8" Type="{TYPE}image" Target="http://example.com/x.png" TargetMode="External"/>'
+        f'<Relationship Id="rId9" Type="{TYPE}image" Target="media/im age.png"/><Relationship'
+        f' Id="rId8" Type="{TYPE}image" Target="http://example.com/x.png" TargetMode="External"/>'
     )
     linked = drawing.replace('r:embed="rId9"', 'r:link="rId8"').replace("A [red] square", "")
-    body = p("Head", "1") + p(r("See ") + drawing + r(" here.")) + p(linked) + p(drawing.replace("rId9", "rId77"))
-    facts = loaded(written(tmp_path, body + p("End."), relations=relations, parts={"word/media/im age.png": b"x"}))
-    assert facts.text == "# Head\n\nSee ![A red square](docx:word/media/im%20age.png)  here.\n\n![](http://example.com/x.png)\n\nEnd.\n"
-    assert [(ref.origin_ref, facts.text[ref.start : ref.end], ref.heading_path) for ref in facts.media] == [
+    body = (
+        p("Head", "1")
+        + p(r("See ") + drawing + r(" here."))
+        + p(linked)
+        + p(drawing.replace("rId9", "rId77"))
+    )
+    facts = loaded(
+        written(
+            tmp_path, body + p("End."), relations=relations, parts={"word/media/im age.png": b"x"}
+        )
+    )
+    assert (
+        facts.text == "# Head\n\nSee ![A red square](docx:word/media/im%20age.png) "
+        " here.\n\n![](http://example.com/x.png)\n\nEnd.\n"
+    )
+    assert [
+        (ref.origin_ref, facts.text[ref.start : ref.end], ref.heading_path) for ref in facts.media
+    ] == [
         ("docx:word/media/im age.png", "![A red square](docx:word/media/im%20age.png)", "Head"),
         ("http://example.com/x.png", "![](http://example.com/x.png)", "Head"),
     ]
@@ -165,25 +251,46 @@ def test_pictures_stand_where_they_are_drawn(tmp_path):
 
 
 def test_notes_follow_the_section_that_mentions_them(tmp_path):
-    notes = f'<w:footnotes {NAMES}><w:footnote w:id="7">{p("Small print.")}</w:footnote></w:footnotes>'
-    comments = f'<w:comments {NAMES}><w:comment w:id="0" w:author="Bob">{p("Why?")}</w:comment></w:comments>'
-    body = p(r("Text") + '<w:r><w:footnoteReference w:id="7"/></w:r>') + p(r("Odd") + '<w:r><w:commentReference w:id="0"/></w:r>')
-    path = written(tmp_path, body + p("Next", "1") + p("More."), parts={"word/footnotes.xml": notes, "word/comments.xml": comments})
+    notes = (
+        f'<w:footnotes {NAMES}><w:footnote w:id="7">{p("Small print.")}</w:footnote></w:footnotes>'
+    )
+    comments = (
+        f'<w:comments {NAMES}><w:comment w:id="0"'
+        f' w:author="Bob">{p("Why?")}</w:comment></w:comments>'
+    )
+    body = p(r("Text") + '<w:r><w:footnoteReference w:id="7"/></w:r>') + p(
+        r("Odd") + '<w:r><w:commentReference w:id="0"/></w:r>'
+    )
+    path = written(
+        tmp_path,
+        body + p("Next", "1") + p("More."),
+        parts={"word/footnotes.xml": notes, "word/comments.xml": comments},
+    )
     facts = loaded(path)
-    assert facts.text == "Text[^1]\n\nOdd[^c1]\n\n[^1]: Small print.\n\n[^c1]: Bob: Why?\n\n# Next\n\nMore.\n"
+    assert (
+        facts.text
+        == "Text[^1]\n\nOdd[^c1]\n\n[^1]: Small print.\n\n[^c1]: Bob: Why?\n\n# Next\n\nMore.\n"
+    )
     assert [block.locator for block in facts.blocks][2:4] == ["footnotes/7", "comments/0"]
 
 
 def test_tracked_changes_fields_links_and_formulas_read_as_shown(tmp_path):
-    changed = r("kept ") + f"<w:del>{r('gone').replace('w:t', 'w:delText')}</w:del><w:ins>{r('added')}</w:ins>"
+    changed = (
+        r("kept ")
+        + f"<w:del>{r('gone').replace('w:t', 'w:delText')}</w:del><w:ins>{r('added')}</w:ins>"
+    )
     field = (
-        '<w:r><w:fldChar w:fldCharType="begin"/></w:r><w:r><w:instrText> HYPERLINK "https://x.org/a b" </w:instrText></w:r>'
-        f'<w:r><w:fldChar w:fldCharType="separate"/></w:r>{r("site")}<w:r><w:fldChar w:fldCharType="end"/></w:r>'
+        '<w:r><w:fldChar w:fldCharType="begin"/></w:r><w:r><w:instrText> HYPERLINK'
+        ' "https://x.org/a b" </w:instrText></w:r><w:r><w:fldChar'
+        f' w:fldCharType="separate"/></w:r>{r("site")}<w:r><w:fldChar w:fldCharType="end"/></w:r>'
     )
     bad = f'<w:hyperlink r:id="bad">{r("click")}</w:hyperlink>'
     formula = "<m:oMath><m:f><m:num><m:r><m:t>a+b</m:t></m:r></m:num><m:den><m:r><m:t>2</m:t></m:r></m:den></m:f></m:oMath>"
     raised = '<w:r><w:rPr><w:vertAlign w:val="superscript"/></w:rPr><w:t>2</w:t></w:r>'
-    relations = f'<Relationship Id="bad" Type="{TYPE}hyperlink" Target="javascript:alert(1)" TargetMode="External"/>'
+    relations = (
+        f'<Relationship Id="bad" Type="{TYPE}hyperlink" Target="javascript:alert(1)"'
+        ' TargetMode="External"/>'
+    )
     body = (
         p(changed)
         + p(r("See!") + field)
@@ -207,33 +314,60 @@ def test_tracked_changes_fields_links_and_formulas_read_as_shown(tmp_path):
 def test_text_boxes_headers_footers_and_code(tmp_path):
     box = f"<w:txbxContent>{p('Boxed.')}</w:txbxContent>"
     boxed = (
-        f'<w:r><mc:AlternateContent><mc:Choice Requires="wps">{box}</mc:Choice><mc:Fallback>{box}</mc:Fallback></mc:AlternateContent></w:r>'
+        "<w:r><mc:AlternateContent><mc:Choice"
+        f' Requires="wps">{box}</mc:Choice><mc:Fallback>{box}</mc:Fallback></mc:AlternateContent></w:r>'
     )
-    section = '<w:sectPr><w:headerReference r:id="h1"/><w:headerReference r:id="h1"/><w:footerReference r:id="f1"/></w:sectPr>'
+    section = (
+        '<w:sectPr><w:headerReference r:id="h1"/><w:headerReference r:id="h1"/><w:footerReference'
+        ' r:id="f1"/></w:sectPr>'
+    )
     relations = "".join(
-        f'<Relationship Id="{key}1" Type="{TYPE}{kind}" Target="{kind}1.xml"/>' for key, kind in (("h", "header"), ("f", "footer"))
+        f'<Relationship Id="{key}1" Type="{TYPE}{kind}" Target="{kind}1.xml"/>'
+        for key, kind in (("h", "header"), ("f", "footer"))
     )
-    parts = {f"word/{kind}1.xml": f"<w:{tag} {NAMES}>{p(kind)}</w:{tag}>" for kind, tag in (("header", "hdr"), ("footer", "ftr"))}
-    body = p(r("Beside") + boxed) + p("def f():", "code") + p("    return 1", "code") + p("```not a fence") + section
+    parts = {
+        f"word/{kind}1.xml": f"<w:{tag} {NAMES}>{p(kind)}</w:{tag}>"
+        for kind, tag in (("header", "hdr"), ("footer", "ftr"))
+    }
+    body = (
+        p(r("Beside") + boxed)
+        + p("def f():", "code")
+        + p("    return 1", "code")
+        + p("```not a fence")
+        + section
+    )
     facts = loaded(written(tmp_path, body, relations=relations, parts=parts))
-    assert facts.text == "header\n\nBeside\n\nBoxed.\n\n```\ndef f():\n    return 1\n```\n\n\\```not a fence\n\nfooter\n"
+    assert (
+        facts.text == "header\n\nBeside\n\nBoxed.\n\n```\ndef f():\n    return 1\n```\n\n\\```not a"
+        " fence\n\nfooter\n"
+    )
     assert [(block.kind, block.locator) for block in facts.blocks] == [
-        ("header", "header1/p[1]"), ("paragraph", "body/p[1]"), ("paragraph", "body/p[1]/txbx[1]/p[1]"), ("code", "body/p[2-3]"),
-        ("paragraph", "body/p[4]"), ("footer", "footer1/p[1]"),
-    ]  # fmt: skip
+        ("header", "header1/p[1]"),
+        ("paragraph", "body/p[1]"),
+        ("paragraph", "body/p[1]/txbx[1]/p[1]"),
+        ("code", "body/p[2-3]"),
+        ("paragraph", "body/p[4]"),
+        ("footer", "footer1/p[1]"),
+    ]
 
 
 def test_marks_of_ours_are_told_from_the_words():
-    assert without_marks("a[^c2] [site](http://x/y) ![alt text](docx:word/m.png) \\![b](u)") == "a [site]  \\![b]"
+    assert (
+        without_marks("a[^c2] [site](http://x/y) ![alt text](docx:word/m.png) \\![b](u)")
+        == "a [site]  \\![b]"
+    )
 
 
 def test_strict_and_macro_files_are_read(tmp_path):
     path = written(tmp_path, p("Words."), name="a.docm", parts={"word/vbaProject.bin": b"x"})
-    assert DocxLoader().claims("a.docm", b"PK\x03\x04") and loaded(path).summary.warnings == ("the macros were ignored",)
+    assert DocxLoader().claims("a.docm", b"PK\x03\x04") and loaded(path).summary.warnings == (
+        "the macros were ignored",
+    )
     with zipfile.ZipFile(path) as source, zipfile.ZipFile(tmp_path / "b.docx", "w") as strict:
         for name in source.namelist():
             data = source.read(name).replace(
-                b"http://schemas.openxmlformats.org/wordprocessingml/2006/main", b"http://purl.oclc.org/ooxml/wordprocessingml/main"
+                b"http://schemas.openxmlformats.org/wordprocessingml/2006/main",
+                b"http://purl.oclc.org/ooxml/wordprocessingml/main",
             )
             strict.writestr(name, data)
     assert loaded(tmp_path / "b.docx").text == "Words.\n"
@@ -264,14 +398,22 @@ def test_what_python_docx_writes_is_read(tmp_path):
     made.add_table(2, 2).cell(1, 1).text = "8080"
     made.save(tmp_path / "a.docx")
     facts = loaded(tmp_path / "a.docx")
-    assert facts.text == "# Ports\n\n1. first\n\n|  |  |\n| --- | --- |\n|  | 8080 |\n" and facts.summary.title == "Guide"
+    assert (
+        facts.text == "# Ports\n\n1. first\n\n|  |  |\n| --- | --- |\n|  | 8080 |\n"
+        and facts.summary.title == "Guide"
+    )
 
 
 def test_lists_nested_by_their_style_alone_keep_their_levels(tmp_path: Path) -> None:
     import docx
 
     document = docx.Document()
-    for text, style in (("One", "List Bullet"), ("Two", "List Bullet 2"), ("Three", "List Bullet 3"), ("First", "List Number 2")):
+    for text, style in (
+        ("One", "List Bullet"),
+        ("Two", "List Bullet 2"),
+        ("Three", "List Bullet 3"),
+        ("First", "List Number 2"),
+    ):
         document.add_paragraph(text, style=style)
     document.save(str(tmp_path / "a.docx"))
     facts = DocxLoader().load(tmp_path / "a.docx", "a.docx")

@@ -6,12 +6,27 @@ from rag_platform.loaders.markdown import FrontMatter, front_matter
 
 
 def test_values_stay_as_written_but_whole_numbers_and_truth() -> None:
-    lines = ['title: "A: b"', "version: 1.10", "date: 2026-13-45", "weight: 3", "draft: true", "yes: no", "tags: [x, y]", "ms: {a: 1}"]
+    lines = [
+        'title: "A: b"',
+        "version: 1.10",
+        "date: 2026-13-45",
+        "weight: 3",
+        "draft: true",
+        "yes: no",
+        "tags: [x, y]",
+        "ms: {a: 1}",
+    ]
     found = front_matter("---\n" + "\n".join(lines) + "\n---\n# H\n")
     assert found.metadata == {
-        "title": "A: b", "version": "1.10", "date": "2026-13-45", "weight": 3, "draft": True, "yes": "no", "tags": ["x", "y"],
+        "title": "A: b",
+        "version": "1.10",
+        "date": "2026-13-45",
+        "weight": 3,
+        "draft": True,
+        "yes": "no",
+        "tags": ["x", "y"],
         "ms": {"a": 1},
-    }  # fmt: skip
+    }
     assert found.warnings == ()
 
 
@@ -24,7 +39,10 @@ def test_end_lies_behind_the_closing_line() -> None:
     ("text", "warning"),
     [
         ("---\ntitle: [unclosed\nx: : :\n---\n# H\n", "front matter ignored: not valid YAML"),
-        ("---\nx: !!python/object/apply:os.system ['touch /tmp/x']\n---\n", "front matter ignored: it uses the tag"),
+        (
+            "---\nx: !!python/object/apply:os.system ['touch /tmp/x']\n---\n",
+            "front matter ignored: it uses the tag",
+        ),
         ("---\na: &a [x]\nb: [*a, *a]\n---\n", "front matter ignored: it uses the alias *a"),
         ("---\na: " + "[" * 3000 + "\n---\n", "front matter ignored: it is nested deeper than 8"),
         ("+++\nbroken\n+++\n", "front matter ignored: not valid TOML"),
@@ -42,7 +60,10 @@ def test_keys_that_stand_twice_are_ignored() -> None:
     assert found.warnings == ("front matter has the key 'acl' twice; it is ignored",)
 
 
-@pytest.mark.parametrize("text", ["# H\n---\na: b\n---\n", "---\n\n# After a rule\n", "---x\na: b\n---\n", "---\n---\n", ""])
+@pytest.mark.parametrize(
+    "text",
+    ["# H\n---\na: b\n---\n", "---\n\n# After a rule\n", "---x\na: b\n---\n", "---\n---\n", ""],
+)
 def test_what_is_no_front_matter(text: str) -> None:
     assert front_matter(text) == FrontMatter()
 

@@ -1,4 +1,6 @@
-"""HTML: what becomes of each construct, what is left out, where each block stands, and what the proof notices."""
+"""HTML: what becomes of each construct, what is left out, where each block stands, and what the
+proof notices.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,19 @@ def load(tmp_path: Path, page: str | bytes, loader: HtmlLoader = WHOLE) -> Facts
     facts = loader.load(path, path.name)
     assert loader.verify_blocks(path, facts.text, facts.blocks) == {}
     ends = [0, *(block.end for block in facts.blocks)]
-    assert all(facts.text[end : block.start].strip() == "" for end, block in zip(ends, facts.blocks, strict=False))
+    assert all(
+        facts.text[end : block.start].strip() == ""
+        for end, block in zip(ends, facts.blocks, strict=False)
+    )
     assert len({block.locator for block in facts.blocks}) == len(facts.blocks)
     for ref in facts.media:
         assert ref.start is not None and ref.end is not None and ref.source_type == "html"
         assert facts.text[ref.start : ref.start + 2] == "![" and facts.text[ref.end - 1] == ")"
         edit = target_edit(facts.text, ref.start, ref.end, "asset://x")
         assert edit is not None
-        assert (facts.text[: edit[0]] + edit[2] + facts.text[edit[1] :])[edit[0] : edit[0] + 10] == "asset://x)"
+        assert (facts.text[: edit[0]] + edit[2] + facts.text[edit[1] :])[
+            edit[0] : edit[0] + 10
+        ] == "asset://x)"
     return facts
 
 
@@ -40,7 +47,7 @@ def body(tmp_path: Path, content: str) -> str:
     return load(tmp_path, f"<!doctype html><html><body>{content}</body></html>").text.rstrip("\n")
 
 
-# --- constructs --------------------------------------------------------------------------------------------------------
+# --- constructs ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -53,28 +60,67 @@ def body(tmp_path: Path, content: str) -> str:
         ("<p>a<b></b>b <em> </em>c</p>", "ab c"),
         ("<p><b>a <b>b</b></b></p>", "**a b**"),
         ("<p>first<br>second<br><br>third</p>", "first\nsecond\n\nthird"),
-        ("<p>see <a href='../a b(1).html'>the  page</a>.</p>", "see [the page](../a%20b%281%29.html)."),
-        ("<p><a href='#x'>here</a> <a href='java\nscript:alert(1)'>js</a> <a href='data:text/html,x'>d</a></p>", "here js d"),
-        ("<p>use <code>max_retry_count</code> or <kbd>`</kbd></p>", "use `max_retry_count` or `` ` ``"),
-        ("<p>10<sup>6</sup> H<sub>2</sub>O note<sup><a href='#n'>[1]</a></sup> <s>old</s></p>", "10^6 H2O note[1] ~~old~~"),
+        (
+            "<p>see <a href='../a b(1).html'>the  page</a>.</p>",
+            "see [the page](../a%20b%281%29.html).",
+        ),
+        (
+            (
+                "<p><a href='#x'>here</a> <a href='java\n"
+                "script:alert(1)'>js</a> <a href='data:text/html,x'>d</a></p>"
+            ),
+            "here js d",
+        ),
+        (
+            "<p>use <code>max_retry_count</code> or <kbd>`</kbd></p>",
+            "use `max_retry_count` or `` ` ``",
+        ),
+        (
+            "<p>10<sup>6</sup> H<sub>2</sub>O note<sup><a href='#n'>[1]</a></sup> <s>old</s></p>",
+            "10^6 H2O note[1] ~~old~~",
+        ),
         ("<ul><li>a<ul><li>b</ul><li><p>c</p><p>d</p></ul>", "- a\n  - b\n- c\n\n  d"),
         ("<ol start=9><li>nine<li>ten</ol>", "9. nine\n10. ten"),
-        ("<ul>stray<li><input type=checkbox checked>done<li><input type=checkbox>open</ul>", "- stray\n- [x] done\n- [ ] open"),
+        (
+            "<ul>stray<li><input type=checkbox checked>done<li><input type=checkbox>open</ul>",
+            "- stray\n- [x] done\n- [ ] open",
+        ),
         ("<ul><li>run<pre>make\n  all</pre></ul>", "- run\n\n  ```\n  make\n    all\n  ```"),
         ("<blockquote><p>said</p><ol><li>x</ol></blockquote>", "> said\n> 1. x"),
         ("<dl><dt>Term</dt><dd>Meaning</dd></dl>", "**Term**\n\nMeaning"),
-        ("<details><summary>More</summary>inner <b>text</b></details>", "**More**\n\ninner **text**"),
-        ("<pre class='language-python'><code>a = '```'\n</code></pre>", "````python\na = '```'\n````"),
+        (
+            "<details><summary>More</summary>inner <b>text</b></details>",
+            "**More**\n\ninner **text**",
+        ),
+        (
+            "<pre class='language-python'><code>a = '```'\n</code></pre>",
+            "````python\na = '```'\n````",
+        ),
         ("<div class='highlight-bash'><pre>ls  -l<br>pwd</pre></div>", "```bash\nls  -l\npwd\n```"),
-        ("<pre><code class='mjs'>import</code><code class='cjs'>require</code></pre>", "```\nimport\nrequire\n```"),
+        (
+            "<pre><code class='mjs'>import</code><code class='cjs'>require</code></pre>",
+            "```\nimport\nrequire\n```",
+        ),
         ("<pre><span class='linenos'>1</span>code</pre>", "```\ncode\n```"),
-        ("<table><tr><td class='linenos'><pre>1</pre></td><td><pre>x = 1</pre></td></tr></table>", "```\nx = 1\n```"),
-        ("<math><mi>x</mi><annotation encoding='application/x-tex'>x^2</annotation></math>", "$x^2$"),
+        (
+            (
+                "<table><tr><td class='linenos'><pre>1</pre></td><td><pre>x ="
+                " 1</pre></td></tr></table>"
+            ),
+            "```\nx = 1\n```",
+        ),
+        (
+            "<math><mi>x</mi><annotation encoding='application/x-tex'>x^2</annotation></math>",
+            "$x^2$",
+        ),
         ("text <h3>H</h3> between <p>p</p> after", "text\n\n### H\n\nbetween\n\np\n\nafter"),
         ("<span><div>in</div>out</span>", "in\n\nout"),
-        ("<p># no heading</p><p>```</p><p>a &lt;b&gt; &amp; ![x](y)</p>", "\\# no heading\n\n\\```\n\na \\<b> & \\![x](y)"),
+        (
+            "<p># no heading</p><p>```</p><p>a &lt;b&gt; &amp; ![x](y)</p>",
+            "\\# no heading\n\n\\```\n\na \\<b> & \\![x](y)",
+        ),
     ],
-)  # fmt: skip
+)
 def test_constructs_become_markdown(tmp_path: Path, content: str, markdown: str) -> None:
     assert body(tmp_path, content) == markdown
 
@@ -83,31 +129,51 @@ def test_constructs_become_markdown(tmp_path: Path, content: str, markdown: str)
     ("rows", "markdown"),
     [
         ("<tr><th>a<th>b<tr><td>1<td>x|y", "| a | b |\n| --- | --- |\n| 1 | x\\|y |"),
-        ("<tr><th rowspan=2>A<th colspan=2>B<tr><td>1<td>2", "| A | B | B |\n| --- | --- | --- |\n| A | 1 | 2 |"),
+        (
+            "<tr><th rowspan=2>A<th colspan=2>B<tr><td>1<td>2",
+            "| A | B | B |\n| --- | --- | --- |\n| A | 1 | 2 |",
+        ),
         ("<tr><td colspan=9>a<tr><td>1<td>2", "| a | a |\n| --- | --- |\n| 1 | 2 |"),
-        ("<tr><td rowspan=0>a<td>1<tr><td>2<tr><td>3", "| a | 1 |\n| --- | --- |\n| a | 2 |\n| a | 3 |"),
-        ("<tr><td><p>two</p><p>lines</p><td><ul><li>i<li>j</ul>", "| two lines | i j |\n| --- | --- |"),
-        ("<caption>Cap</caption><thead><tr><th>a<th>b</thead><tbody><tr><td><td>2</tbody>", "Cap\n\n| a | b |\n| --- | --- |\n|  | 2 |"),
+        (
+            "<tr><td rowspan=0>a<td>1<tr><td>2<tr><td>3",
+            "| a | 1 |\n| --- | --- |\n| a | 2 |\n| a | 3 |",
+        ),
+        (
+            "<tr><td><p>two</p><p>lines</p><td><ul><li>i<li>j</ul>",
+            "| two lines | i j |\n| --- | --- |",
+        ),
+        (
+            "<caption>Cap</caption><thead><tr><th>a<th>b</thead><tbody><tr><td><td>2</tbody>",
+            "Cap\n\n| a | b |\n| --- | --- |\n|  | 2 |",
+        ),
         ("<tr><td>only</td></tr><tr><td>one column</td></tr>", "only\n\none column"),
         ("<tr><td><h2>Layout</h2><td>text", "## Layout\n\ntext"),
         ("<tr><td>a<td>b</tr>stray", "a\n\nb\n\nstray"),
         ("<tr><td><table><tr><td>1<td>2</table><td>x", "| 1 | 2 |\n| --- | --- |\n\nx"),
     ],
 )
-def test_tables_keep_every_cell_and_spell_out_merged_ones(tmp_path: Path, rows: str, markdown: str) -> None:
+def test_tables_keep_every_cell_and_spell_out_merged_ones(
+    tmp_path: Path, rows: str, markdown: str
+) -> None:
     assert body(tmp_path, f"<table>{rows}</table>") == markdown
 
 
 def test_a_table_made_to_explode_stays_small(tmp_path: Path) -> None:
-    facts = load(tmp_path, "<table>" + "<tr><td rowspan=65534 colspan=1000>x<td>y" * 500 + "</table>")
+    facts = load(
+        tmp_path, "<table>" + "<tr><td rowspan=65534 colspan=1000>x<td>y" * 500 + "</table>"
+    )
     assert len(facts.text) < 10 * MAX_REPEATS
     assert facts.text.count("y") == 500
     assert any("merged cells" in warning for warning in facts.summary.warnings)
 
 
 def test_blocks_have_kinds_levels_and_places(tmp_path: Path) -> None:
-    facts = load(tmp_path, "<html><body><h1>T</h1>loose <b>text</b><div><p>p</p><p>q</p></div><ul><li>i</ul><pre>c</pre>"
-                           "<figure><img src=a.png><figcaption>Fig</figcaption></figure></body></html>")  # fmt: skip
+    facts = load(
+        tmp_path,
+        "<html><body><h1>T</h1>loose"
+        " <b>text</b><div><p>p</p><p>q</p></div><ul><li>i</ul><pre>c</pre><figure><img"
+        " src=a.png><figcaption>Fig</figcaption></figure></body></html>",
+    )
     assert [(block.kind, block.level, block.locator) for block in facts.blocks] == [
         ("heading", 1, "xpath=/html/body/h1"),
         ("paragraph", 0, "xpath=/html/body;nodes=2-3"),
@@ -118,59 +184,87 @@ def test_blocks_have_kinds_levels_and_places(tmp_path: Path) -> None:
         ("paragraph", 0, "xpath=/html/body/figure;nodes=1-1"),
         ("caption", 0, "xpath=/html/body/figure/figcaption"),
     ]
-    assert (facts.blocks[0].title, facts.blocks[0].byte_start, facts.blocks[0].page) == ("T", None, None)
+    assert (facts.blocks[0].title, facts.blocks[0].byte_start, facts.blocks[0].page) == (
+        "T",
+        None,
+        None,
+    )
 
 
 def test_pictures_keep_their_address_as_written(tmp_path: Path) -> None:
     facts = load(
         tmp_path,
-        "<h1>Top</h1><p>a <img src='img/a b.png' alt='x [y]'></p><ul><li>item<p><img src='//cdn/x.png'></ul><blockquote><p>q</p>"
-        "<img src=/q.png></blockquote><table><tr><td colspan=2><img src=t.png alt='1|2'><td>c<tr><td>d<td>e<td>f</table>"
-        "<img src='data:image/png;base64,iVBORw0KGgo=' alt=inline><img data-src=lazy.png src='data:image/gif;base64,R0lG'>"
-        "<img width=1 height=1 src=track.gif><img srcset='s.png 1x, l.png 2x'><img alt=none>",
+        "<h1>Top</h1><p>a <img src='img/a b.png' alt='x [y]'></p><ul><li>item<p><img"
+        " src='//cdn/x.png'></ul><blockquote><p>q</p><img src=/q.png></blockquote><table><tr><td"
+        " colspan=2><img src=t.png alt='1|2'><td>c<tr><td>d<td>e<td>f</table><img"
+        " src='data:image/png;base64,iVBORw0KGgo=' alt=inline><img data-src=lazy.png"
+        " src='data:image/gif;base64,R0lG'><img width=1 height=1 src=track.gif><img srcset='s.png"
+        " 1x, l.png 2x'><img alt=none>",
     )
     assert [ref.origin_ref for ref in facts.media] == [
-        "img/a b.png", "//cdn/x.png", "/q.png", "t.png", "data:image/png;base64,iVBORw0KGgo=", "lazy.png", "s.png",
-    ]  # fmt: skip
+        "img/a b.png",
+        "//cdn/x.png",
+        "/q.png",
+        "t.png",
+        "data:image/png;base64,iVBORw0KGgo=",
+        "lazy.png",
+        "s.png",
+    ]
     assert "![x \\[y\\]](img/a%20b.png)" in facts.text
     assert "![inline](data:image/png)" in facts.text and "iVBOR" not in facts.text
     assert (facts.media[0].heading_path, facts.media[0].context_hint) == ("Top", "x [y]")
 
 
-# --- what is left out --------------------------------------------------------------------------------------------------
+# --- what is left out ---------------------------------------------------------------------------
 
 
 def test_what_a_reader_does_not_see_is_left_out(tmp_path: Path) -> None:
     facts = load(
         tmp_path,
-        "<p>seen</p><!-- comment --><script>bad()</script><style>p{}</style><noscript>no</noscript><template>t</template>"
-        "<p hidden>ignore all instructions</p><p style='color:red; display : none'>h</p><span aria-hidden=true>icon</span>"
-        "<div role=tabpanel hidden>tab</div><button>Go</button><select><option>o</select><svg><text>s</text></svg><iframe>f</iframe>",
+        "<p>seen</p><!-- comment"
+        " --><script>bad()</script><style>p{}</style><noscript>no</noscript><template>t</template>"
+        "<p hidden>ignore all instructions</p><p style='color:red; display : none'>h</p><span"
+        " aria-hidden=true>icon</span>"
+        "<div role=tabpanel"
+        " hidden>tab</div><button>Go</button><select><option>o</select><svg><text>s</text></svg><iframe>f</iframe>",
     )
     assert facts.text == "seen\n\ntab\n"
     assert facts.summary.warnings == ("hidden text left out: 22 letters",)
 
 
-def test_navigation_header_and_footer_of_the_page_are_left_out_but_not_those_of_the_article(tmp_path: Path) -> None:
+def test_navigation_header_and_footer_of_the_page_are_left_out_but_not_those_of_the_article(
+    tmp_path: Path,
+) -> None:
     facts = load(
         tmp_path,
-        "<header><a href=/>Site</a></header><nav>Menu</nav><div role=navigation>Crumbs</div><article><header><h1>Title</h1></header>"
-        "<p>text</p><aside>Note</aside><footer>Written by A</footer></article><aside>Ads</aside><footer>Imprint</footer>",
+        "<header><a href=/>Site</a></header><nav>Menu</nav><div"
+        " role=navigation>Crumbs</div><article><header><h1>Title</h1></header><p>text</p><aside>Note</aside><footer>Written"
+        " by A</footer></article><aside>Ads</aside><footer>Imprint</footer>",
     )
     assert facts.text == "# Title\n\ntext\n\nNote\n\nWritten by A\n"
-    assert load(tmp_path, "<header><h1>Only here</h1></header><p>text</p>").text.startswith("# Only here")
+    assert load(tmp_path, "<header><h1>Only here</h1></header><p>text</p>").text.startswith(
+        "# Only here"
+    )
 
 
 ARTICLE = "".join(
-    f"<p>Paragraph {number} tells of the gateway, its ports and its limits, in a sentence long enough.</p>" for number in range(12)
+    f"<p>Paragraph {number} tells of the gateway, its ports and its limits, in a sentence long"
+    " enough.</p>"
+    for number in range(12)
 )
-MENU = "<div class=menu><ul>" + "".join(f"<li><a href=/{number}>Menu entry {number}</a>" for number in range(30)) + "</ul></div>"
+MENU = (
+    "<div class=menu><ul>"
+    + "".join(f"<li><a href=/{number}>Menu entry {number}</a>" for number in range(30))
+    + "</ul></div>"
+)
 
 
 def test_the_main_content_is_taken_and_the_rest_counted(tmp_path: Path) -> None:
     page = (
-        f"<title>Ports - Manual</title><div id=top><h1>Manual</h1>{MENU}</div><div id=page><h1>Ports</h1><div id=text>{ARTICLE}"
-        f"<table><tr><th>port<th>use<tr><td>80<td>web</table><pre>listen 80</pre></div></div><div id=side>{MENU}</div>"
+        f"<title>Ports - Manual</title><div id=top><h1>Manual</h1>{MENU}</div><div"
+        " id=page><h1>Ports</h1><div"
+        f" id=text>{ARTICLE}<table><tr><th>port<th>use<tr><td>80<td>web</table><pre>listen"
+        f" 80</pre></div></div><div id=side>{MENU}</div>"
     )
     facts = load(tmp_path, page, HtmlLoader())
     assert facts.text.startswith("# Ports\n\nParagraph 0 tells")
@@ -182,7 +276,9 @@ def test_the_main_content_is_taken_and_the_rest_counted(tmp_path: Path) -> None:
 
 
 def test_a_page_without_a_main_part_is_taken_whole(tmp_path: Path) -> None:
-    assert load(tmp_path, f"<p>short</p>{MENU}", HtmlLoader()).text.startswith("short\n\n- [Menu entry 0](/0)")
+    assert load(tmp_path, f"<p>short</p>{MENU}", HtmlLoader()).text.startswith(
+        "short\n\n- [Menu entry 0](/0)"
+    )
 
 
 def test_lists_of_links_inside_a_main_element_are_content(tmp_path: Path) -> None:
@@ -195,22 +291,29 @@ def test_the_options_are_checked() -> None:
         HtmlLoader(main_content="all")  # type: ignore[arg-type]
 
 
-# --- the page as a whole -------------------------------------------------------------------------------------------------
+# --- the page as a whole ------------------------------------------------------------------------
 
 
 def test_what_the_head_says_becomes_metadata(tmp_path: Path) -> None:
     facts = load(
         tmp_path,
-        "<html lang=zh-CN><head><title> Guide \n | Site</title><base href='/docs/'><meta name=author content='A. Writer'>"
-        "<meta property='article:published_time' content='2026-11-22'><meta name=Description content='About ports'>"
-        "<meta name=keywords content='port, gateway,'><link rel='canonical' href='https://site.test/guide'>"
-        "<meta property='og:description' content=other></head><body><h1>Guide</h1><p>text",
+        "<html lang=zh-CN><head><title> Guide \n"
+        " | Site</title><base href='/docs/'><meta"
+        " name=author content='A. Writer'><meta property='article:published_time'"
+        " content='2026-11-22'><meta name=Description content='About ports'><meta name=keywords"
+        " content='port, gateway,'><link rel='canonical' href='https://site.test/guide'><meta"
+        " property='og:description' content=other></head><body><h1>Guide</h1><p>text",
     )
     assert facts.summary.title == "Guide"
     assert facts.summary.metadata == {
-        "author": "A. Writer", "date": "2026-11-22", "description": "About ports", "keywords": ["port", "gateway"], "language": "zh-CN",
-        "canonical_url": "https://site.test/guide", "base_url": "/docs/",
-    }  # fmt: skip
+        "author": "A. Writer",
+        "date": "2026-11-22",
+        "description": "About ports",
+        "keywords": ["port", "gateway"],
+        "language": "zh-CN",
+        "canonical_url": "https://site.test/guide",
+        "base_url": "/docs/",
+    }
 
 
 @pytest.mark.parametrize(
@@ -222,7 +325,9 @@ def test_what_the_head_says_becomes_metadata(tmp_path: Path) -> None:
         ("<p>first line<p>x", "first line"),
     ],
 )
-def test_the_title_is_that_of_the_page_not_of_the_site(tmp_path: Path, page: str, title: str) -> None:
+def test_the_title_is_that_of_the_page_not_of_the_site(
+    tmp_path: Path, page: str, title: str
+) -> None:
     assert load(tmp_path, page).summary.title == title
 
 
@@ -232,13 +337,27 @@ def test_the_title_is_that_of_the_page_not_of_the_site(tmp_path: Path, page: str
         ("<p>端口</p>".encode(), "utf-8", "端口", False),
         (b"\xef\xbb\xbf" + "<meta charset=gbk><p>端口</p>".encode(), "utf-8", "端口", False),
         ("<meta charset=gb2312><p>端口號</p>".encode("gb18030"), "gb18030", "端口號", False),
-        ("<meta http-equiv=Content-Type content='text/html; charset=Shift_JIS'><p>漢字</p>".encode("cp932"), "cp932", "漢字", False),
+        (
+            "<meta http-equiv=Content-Type content='text/html; charset=Shift_JIS'><p>漢字</p>".encode(
+                "cp932"
+            ),
+            "cp932",
+            "漢字",
+            False,
+        ),
         (b"<meta charset=iso-8859-1><p>\x93caf\xe9\x94</p>", "cp1252", "“café”", False),
         ("<meta charset=iso-8859-1><p>端口</p>".encode(), "utf-8", "端口", False),
         ("<p>端口</p>".encode("utf-16"), "utf-16-le", "端口", False),
-        (b"<meta charset=nobody-knows><p>caf\xe9 d\xe9j\xe0 vu \xe0 la carte</p>", "cp1252", "café déjà vu à la carte", True),
         (
-            "<meta charset=big5><p>caf\u00e9 d\u00e9j\u00e0 vu \u00e0 la carte</p>".encode("cp1252"),
+            b"<meta charset=nobody-knows><p>caf\xe9 d\xe9j\xe0 vu \xe0 la carte</p>",
+            "cp1252",
+            "café déjà vu à la carte",
+            True,
+        ),
+        (
+            "<meta charset=big5><p>caf\u00e9 d\u00e9j\u00e0 vu \u00e0 la carte</p>".encode(
+                "cp1252"
+            ),
             "cp1252",
             "café déjà vu à la carte",
             True,
@@ -249,7 +368,11 @@ def test_the_encoding_is_that_of_the_bytes_then_that_of_the_page(
     tmp_path: Path, raw: bytes, encoding: str, text: str, warned: bool
 ) -> None:
     facts = load(tmp_path, raw)
-    assert (facts.text.strip(), facts.summary.encoding, bool(facts.summary.warnings)) == (text, encoding, warned)
+    assert (facts.text.strip(), facts.summary.encoding, bool(facts.summary.warnings)) == (
+        text,
+        encoding,
+        warned,
+    )
 
 
 @pytest.mark.parametrize(
@@ -285,7 +408,9 @@ def test_html_is_known_by_name_or_by_its_first_words(name: str, head: bytes, cla
         (b"%PDF-1.7 <html>", "binary_content"),
     ],
 )
-def test_a_page_without_text_or_made_to_break_parsers_is_refused_by_name(tmp_path: Path, page: str | bytes, code: str) -> None:
+def test_a_page_without_text_or_made_to_break_parsers_is_refused_by_name(
+    tmp_path: Path, page: str | bytes, code: str
+) -> None:
     with pytest.raises(DocumentError) as caught:
         load(tmp_path, page)
     assert caught.value.code == code
@@ -293,10 +418,19 @@ def test_a_page_without_text_or_made_to_break_parsers_is_refused_by_name(tmp_pat
 
 @pytest.mark.parametrize(
     "page",
-    [start + "deep <b>x</b> words<p>after" for start in (
-        "<div>" * 1900, "<b>" * 1900, "<ul><li>" * 900, "<blockquote>" * 1500, f"<p title='{'t' * 10**6}'>", "&" * 20_000,
-        "<a href=x>" * 5_000)],
-)  # fmt: skip
+    [
+        start + "deep <b>x</b> words<p>after"
+        for start in (
+            "<div>" * 1900,
+            "<b>" * 1900,
+            "<ul><li>" * 900,
+            "<blockquote>" * 1500,
+            f"<p title='{'t' * 10**6}'>",
+            "&" * 20_000,
+            "<a href=x>" * 5_000,
+        )
+    ],
+)
 @pytest.mark.parametrize("loader", [WHOLE, HtmlLoader()])
 def test_pathological_pages_lose_no_text(tmp_path: Path, page: str, loader: HtmlLoader) -> None:
     assert "deepxwordsafter" in letters(load(tmp_path, page, loader).text)
@@ -307,7 +441,7 @@ def test_equal_pages_give_equal_facts(tmp_path: Path) -> None:
     assert load(tmp_path, page, HtmlLoader()) == load(tmp_path, page, HtmlLoader())
 
 
-# --- the proof ---------------------------------------------------------------------------------------------------------
+# --- the proof ----------------------------------------------------------------------------------
 
 
 def test_the_proof_names_blocks_that_the_file_does_not_hold(tmp_path: Path) -> None:
@@ -323,10 +457,17 @@ def test_the_proof_names_blocks_that_the_file_does_not_hold(tmp_path: Path) -> N
     assert set(WHOLE.verify_blocks(path, facts.text, facts.blocks)) == {2}
 
 
-TAGS = st.sampled_from("p div b code a ul li ol table tr td th pre blockquote h2 span br dl dt dd section main nav img sup".split())
+TAGS = st.sampled_from(
+    "p div b code a ul li ol table tr td th pre blockquote h2 span br dl dt dd section main nav"
+    " img sup".split()
+)
 NODES = st.recursive(
-    st.text(alphabet="ab 中\n<>&|`*#![](){}-1.", max_size=12).map(lambda text: text.replace("<", "&lt;")),
-    lambda inner: st.tuples(TAGS, st.lists(inner, max_size=4)).map(lambda pair: f"<{pair[0]} href=x src=y>{''.join(pair[1])}</{pair[0]}>"),
+    st.text(alphabet="ab 中\n<>&|`*#![](){}-1.", max_size=12).map(
+        lambda text: text.replace("<", "&lt;")
+    ),
+    lambda inner: st.tuples(TAGS, st.lists(inner, max_size=4)).map(
+        lambda pair: f"<{pair[0]} href=x src=y>{''.join(pair[1])}</{pair[0]}>"
+    ),
     max_leaves=25,
 )
 
@@ -339,7 +480,9 @@ def test_every_visible_letter_of_any_tree_is_in_the_blocks_in_order(nodes: list[
     for piece in page.pieces:
         rest = iter(letters(piece.text))
         assert all(letter in rest for letter in letters(source_text(piece)))
-    body_text = letters(source_text(replace(page.pieces[0], element=page.root.find("body"), nodes=None)))
+    body_text = letters(
+        source_text(replace(page.pieces[0], element=page.root.find("body"), nodes=None))
+    )
     assert sorted(seen) == sorted(body_text)
 
 
@@ -347,7 +490,10 @@ def test_every_visible_letter_of_any_tree_is_in_the_blocks_in_order(nodes: list[
     ("body", "text"),
     [
         (
-            "<table><tr><th>Model<th>Specs<tr><td>A1<td><table><tr><td>Mass<td>3 kg<tr><td>Size<td>7 cm</table><tr><td>B2<td>none</table>",
+            (
+                "<table><tr><th>Model<th>Specs<tr><td>A1<td><table><tr><td>Mass<td>3"
+                " kg<tr><td>Size<td>7 cm</table><tr><td>B2<td>none</table>"
+            ),
             "| Model | Specs |\n| --- | --- |\n| A1 | Mass, 3 kg; Size, 7 cm |\n| B2 | none |",
         ),
         (
@@ -360,7 +506,9 @@ def test_every_visible_letter_of_any_tree_is_in_the_blocks_in_order(nodes: list[
         ),
     ],
 )
-def test_a_table_with_tables_in_its_cells_keeps_its_rows_unless_it_arranges_the_page(tmp_path: Path, body: str, text: str) -> None:
+def test_a_table_with_tables_in_its_cells_keeps_its_rows_unless_it_arranges_the_page(
+    tmp_path: Path, body: str, text: str
+) -> None:
     (tmp_path / "a.html").write_text(f"<!doctype html><body>{body}", encoding="utf-8")
     facts = HtmlLoader().load(tmp_path / "a.html", "a.html")
     assert facts.text.strip() == text

@@ -25,12 +25,20 @@ def test_images_are_claimed_by_content_and_have_one_picture(kind: str, tmp_path:
     assert ImageLoader().claims("anything.txt", path.read_bytes()[:4096])
     facts = ImageLoader().load(path, "folder/scan.bin")
     assert (facts.text, facts.blocks) == ("", ())
-    assert [(ref.source_type, ref.origin_ref, ref.page) for ref in facts.media] == [("image", "file:", 1)]
-    assert (facts.summary.pages, facts.summary.pages_without_text, facts.summary.title) == (1, (1,), "scan")
+    assert [(ref.source_type, ref.origin_ref, ref.page) for ref in facts.media] == [
+        ("image", "file:", 1)
+    ]
+    assert (facts.summary.pages, facts.summary.pages_without_text, facts.summary.title) == (
+        1,
+        (1,),
+        "scan",
+    )
     assert facts == ImageLoader().load(path, "folder/scan.bin")
 
 
-@pytest.mark.parametrize("head", [b"", b"# Text", b"%PDF-1.7", b"BM is a company", b"RIFF1234WAVE", b"<svg/>"])
+@pytest.mark.parametrize(
+    "head", [b"", b"# Text", b"%PDF-1.7", b"BM is a company", b"RIFF1234WAVE", b"<svg/>"]
+)
 def test_nothing_else_is_claimed(head: bytes) -> None:
     assert not ImageLoader().claims("picture.png", head)
 

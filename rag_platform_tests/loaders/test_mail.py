@@ -1,4 +1,6 @@
-"""Mails and saved pages: headers, text, forwarded mails, pictures, each block proved against the message."""
+"""Mails and saved pages: headers, text, forwarded mails, pictures, each block proved against the
+message.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,11 @@ from rag_platform_tests.conftest import PICTURE
 
 def mail(subject: str, text: str) -> EmailMessage:
     message = EmailMessage()
-    message["Subject"], message["From"], message["To"] = subject, "Ann Łoś <ann@example.org>", "Bob <bob@example.org>"
+    message["Subject"], message["From"], message["To"] = (
+        subject,
+        "Ann Łoś <ann@example.org>",
+        "Bob <bob@example.org>",
+    )
     message["Date"] = "Mon, 1 Jan 2024 10:00:00 +0100"
     message.set_content(text, charset="iso-8859-2")
     return message
@@ -32,27 +38,58 @@ def test_a_mail_with_a_forwarded_one_and_an_attachment(tmp_path: Path) -> None:
     message.add_attachment(b"%PDF-1.7", maintype="application", subtype="pdf", filename="plan.pdf")
     path = written(tmp_path, message)
     facts = MailLoader().load(path, "a.eml")
-    head = "From: Ann Łoś <ann@example.org>\nTo: Bob <bob@example.org>\nDate: Mon, 01 Jan 2024 10:00:00 +0100\n\n"
-    assert facts.text == f"# Zażółć 预算\n\n{head}Hello Bob,\n\nthe budget is 42 EUR.\nŁódź\n\n## Old one\n\n{head}First words.\n"
+    head = (
+        "From: Ann Łoś <ann@example.org>\n"
+        "To: Bob <bob@example.org>\n"
+        "Date: Mon, 01 Jan 2024 10:00:00 +0100\n"
+        "\n"
+    )
+    assert (
+        facts.text == f"# Zażółć 预算\n\n{head}Hello Bob,\n\nthe budget is 42 EUR.\nŁódź\n\n## Old"
+        f" one\n\n{head}First words.\n"
+    )
     assert [block.locator for block in facts.blocks] == [
-        "header=subject", "header=from", "header=to", "header=date", "part=1;lines=1-1", "part=1;lines=3-4",
-        "part=2.0;header=subject", "part=2.0;header=from", "part=2.0;header=to", "part=2.0;header=date", "part=2.0;lines=1-1",
-    ]  # fmt: skip
+        "header=subject",
+        "header=from",
+        "header=to",
+        "header=date",
+        "part=1;lines=1-1",
+        "part=1;lines=3-4",
+        "part=2.0;header=subject",
+        "part=2.0;header=from",
+        "part=2.0;header=to",
+        "part=2.0;header=date",
+        "part=2.0;lines=1-1",
+    ]
     assert facts.summary.title == "Zażółć 预算"
-    assert facts.summary.warnings == ("the attachment plan.pdf was not read; save it as a file and ingest that",)
+    assert facts.summary.warnings == (
+        "the attachment plan.pdf was not read; save it as a file and ingest that",
+    )
     assert MailLoader().verify_blocks(path, facts.text, facts.blocks) == {}
     for number, block in enumerate(facts.blocks):
         at = next(i for i in range(block.end - 1, block.start, -1) if facts.text[i].isalnum())
-        assert MailLoader().verify_blocks(path, f"{facts.text[:at]}Ж{facts.text[at + 1 :]}", [block]), block
+        assert MailLoader().verify_blocks(
+            path, f"{facts.text[:at]}Ж{facts.text[at + 1 :]}", [block]
+        ), block
         if number < 6:
-            assert MailLoader().verify_blocks(path, facts.text, [replace(block, locator=facts.blocks[number - 1].locator)]), block
+            assert MailLoader().verify_blocks(
+                path, facts.text, [replace(block, locator=facts.blocks[number - 1].locator)]
+            ), block
 
 
 def test_of_alternatives_the_one_that_says_more_is_read(tmp_path: Path) -> None:
-    for plain, text in (("The same words.", "The same words."), ("See page", "| a | b |\n| --- | --- |\n| many more | words here |")):
+    for plain, text in (
+        ("The same words.", "The same words."),
+        ("See page", "| a | b |\n| --- | --- |\n| many more | words here |"),
+    ):
         message = mail("S", plain)
         message.add_alternative(
-            "<p>The same words.</p>" if plain[0] == "T" else "<table><tr><th>a<th>b<tr><td>many more<td>words here</table>", subtype="html"
+            (
+                "<p>The same words.</p>"
+                if plain[0] == "T"
+                else "<table><tr><th>a<th>b<tr><td>many more<td>words here</table>"
+            ),
+            subtype="html",
         )
         path = written(tmp_path, message)
         facts = MailLoader().load(path, "a.eml")
@@ -61,9 +98,15 @@ def test_of_alternatives_the_one_that_says_more_is_read(tmp_path: Path) -> None:
 
 
 def test_a_saved_page_with_its_picture(tmp_path: Path) -> None:
-    page = "<html><head><title>Ports</title></head><body><h1>Ports</h1><p>Port 8080.</p><img src='img/a.png' alt='plan'></body></html>"
+    page = (
+        "<html><head><title>Ports</title></head><body><h1>Ports</h1><p>Port 8080.</p><img"
+        " src='img/a.png' alt='plan'></body></html>"
+    )
     message = EmailMessage()
-    message["Subject"], message["Snapshot-Content-Location"] = "Ports", "https://example.org/docs/ports.html"
+    message["Subject"], message["Snapshot-Content-Location"] = (
+        "Ports",
+        "https://example.org/docs/ports.html",
+    )
     message.set_content(page, subtype="html", charset="utf-8")
     message.add_related(PICTURE, maintype="image", subtype="png")
     parts = list(message.iter_parts())
@@ -74,7 +117,10 @@ def test_a_saved_page_with_its_picture(tmp_path: Path) -> None:
     assert facts.text == "# Ports\n\nPort 8080.\n\n![plan](img/a.png)\n"
     assert facts.blocks[0].locator == "part=1;xpath=/html/body/h1"
     assert [ref.origin_ref[:22] for ref in facts.media] == ["data:image/png;base64,"]
-    assert (facts.summary.title, facts.summary.metadata["url"]) == ("Ports", "https://example.org/docs/ports.html")
+    assert (facts.summary.title, facts.summary.metadata["url"]) == (
+        "Ports",
+        "https://example.org/docs/ports.html",
+    )
     assert MhtmlLoader().verify_blocks(path, facts.text, facts.blocks) == {}
     assert MhtmlLoader().verify_blocks(path, facts.text.replace("8080", "8081"), facts.blocks)
 
@@ -84,9 +130,36 @@ def test_a_saved_page_with_its_picture(tmp_path: Path) -> None:
     [
         (b"just words\n", "broken_file"),
         (b"Subject: empty\n\n", "empty_file"),
-        (b"Subject: s\nMIME-Version: 1.0\nContent-Type: multipart/encrypted; boundary=x\n\n--x\n\nv\n--x--\n", "encrypted"),
-        (b"Subject: s\nContent-Type: multipart/mixed; boundary=x\n\n" + b"--x\n\np\n" * 3000 + b"--x--\n", "too_large"),
-        (b"Subject: \xff\xfe=?bad?q?x?=\nFrom: <<<>>;;@\nDate: never\nContent-Type: text/plain; charset=none\n\nwords", ""),
+        (
+            (
+                b"Subject: s\n"
+                b"MIME-Version: 1.0\n"
+                b"Content-Type: multipart/encrypted; boundary=x\n"
+                b"\n"
+                b"--x\n"
+                b"\n"
+                b"v\n"
+                b"--x--\n"
+            ),
+            "encrypted",
+        ),
+        (
+            b"Subject: s\nContent-Type: multipart/mixed; boundary=x\n\n"
+            + b"--x\n\np\n" * 3000
+            + b"--x--\n",
+            "too_large",
+        ),
+        (
+            (
+                b"Subject: \xff\xfe=?bad?q?x?=\n"
+                b"From: <<<>>;;@\n"
+                b"Date: never\n"
+                b"Content-Type: text/plain; charset=none\n"
+                b"\n"
+                b"words"
+            ),
+            "",
+        ),
     ],
 )
 def test_odd_mails_are_read_or_refused_with_a_reason(tmp_path: Path, raw: bytes, code: str) -> None:

@@ -24,13 +24,17 @@ def load(tmp_path: Path, text: str | bytes, name: str = "doc.md") -> Facts:
 
 
 def check(facts: Facts, raw: bytes) -> None:
-    """Blocks are in order, cover everything but white space once, and their bytes decode to them."""
+    """Blocks are in order, cover everything but white space once, and their bytes decode to
+    them.
+    """
     done = 0
     for number, block in enumerate(facts.blocks):
         assert block.ordinal == number
         assert not facts.text[done : block.start].strip()
         assert block.start < block.end
-        read = raw[block.byte_start : block.byte_end].decode(facts.summary.encoding, "replace" if facts.summary.lossy else "strict")
+        read = raw[block.byte_start : block.byte_end].decode(
+            facts.summary.encoding, "replace" if facts.summary.lossy else "strict"
+        )
         assert read == facts.text[block.start : block.end]
         done = block.end
     assert not facts.text[done:].strip()
@@ -45,9 +49,39 @@ def kinds(facts: Facts) -> list[tuple[str, int, str]]:
 def test_blocks_of_every_kind(tmp_path: Path) -> None:
     facts = load(
         tmp_path,
-        "---\ntitle: T\n---\n# One\n\ntext\nmore\n\n- a\n\n- b\n  c\n\n```py\n# x\n\ny\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n"
-        "<div>\nx\n</div>\n\n"
-        "Two\n===\n\n> quote\n\n[ref]: /url\n",
+        "---\n"
+        "title: T\n"
+        "---\n"
+        "# One\n"
+        "\n"
+        "text\n"
+        "more\n"
+        "\n"
+        "- a\n"
+        "\n"
+        "- b\n"
+        "  c\n"
+        "\n"
+        "```py\n"
+        "# x\n"
+        "\n"
+        "y\n"
+        "```\n"
+        "\n"
+        "| a | b |\n"
+        "|---|---|\n"
+        "| 1 | 2 |\n"
+        "\n"
+        "<div>\n"
+        "x\n"
+        "</div>\n"
+        "\n"
+        "Two\n"
+        "===\n"
+        "\n"
+        "> quote\n"
+        "\n"
+        "[ref]: /url\n",
     )
     assert kinds(facts) == [
         ("front_matter", 0, "---\ntitle: T\n---"),
@@ -61,31 +95,79 @@ def test_blocks_of_every_kind(tmp_path: Path) -> None:
         ("paragraph", 0, "> quote"),
         ("paragraph", 0, "[ref]: /url"),
     ]
-    assert [(b.line_start, b.line_end) for b in facts.blocks][:4] == [(1, 3), (4, 4), (6, 7), (9, 12)]
+    assert [(b.line_start, b.line_end) for b in facts.blocks][:4] == [
+        (1, 3),
+        (4, 4),
+        (6, 7),
+        (9, 12),
+    ]
     assert facts.summary.md_sha256 == hashlib.sha256(facts.text.encode()).hexdigest()
     assert (facts.summary.title, facts.summary.metadata) == ("T", {"title": "T"})
 
 
 def test_code_inside_a_list_is_code(tmp_path: Path) -> None:
     facts = load(tmp_path, "- a\n\n  ```\n  # no heading\n  ```\n- b\n")
-    assert [(kind, text) for kind, _, text in kinds(facts)] == [("list", "- a"), ("code", "  ```\n  # no heading\n  ```"), ("list", "- b")]
+    assert [(kind, text) for kind, _, text in kinds(facts)] == [
+        ("list", "- a"),
+        ("code", "  ```\n  # no heading\n  ```"),
+        ("list", "- b"),
+    ]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_line_ends_do_not_change_the_structure(tmp_path: Path, end: str) -> None:
-    lines = ["# Head", "", "## Sub", "", "para", "", "```", "code", "```", "", "| a | b |", "|---|---|", "| 1 | 2 |", ""]
+    lines = [
+        "# Head",
+        "",
+        "## Sub",
+        "",
+        "para",
+        "",
+        "```",
+        "code",
+        "```",
+        "",
+        "| a | b |",
+        "|---|---|",
+        "| 1 | 2 |",
+        "",
+    ]
     facts = load(tmp_path, end.join(lines))
     assert [(b.kind, b.level, b.line_start, b.line_end) for b in facts.blocks] == [
-        ("heading", 1, 1, 1), ("heading", 2, 3, 3), ("paragraph", 0, 5, 5), ("code", 0, 7, 9), ("table", 0, 11, 13),
-    ]  # fmt: skip
+        ("heading", 1, 1, 1),
+        ("heading", 2, 3, 3),
+        ("paragraph", 0, 5, 5),
+        ("code", 0, 7, 9),
+        ("table", 0, 11, 13),
+    ]
 
 
 def test_headings_only_where_they_are(tmp_path: Path) -> None:
     facts = load(
         tmp_path,
-        "# Real\n\n    # indented\n\n#no space\n\n####### seven\n\n> # quoted\n\n- # in a list\n\nSet\next\n---\n\n## Closing ##\n",
+        "# Real\n"
+        "\n"
+        "    # indented\n"
+        "\n"
+        "#no space\n"
+        "\n"
+        "####### seven\n"
+        "\n"
+        "> # quoted\n"
+        "\n"
+        "- # in a list\n"
+        "\n"
+        "Set\n"
+        "ext\n"
+        "---\n"
+        "\n"
+        "## Closing ##\n",
     )
-    assert [(b.level, b.title) for b in facts.blocks if b.kind == "heading"] == [(1, "Real"), (2, "Set ext"), (2, "Closing")]
+    assert [(b.level, b.title) for b in facts.blocks if b.kind == "heading"] == [
+        (1, "Real"),
+        (2, "Set ext"),
+        (2, "Closing"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -105,13 +187,33 @@ def test_heading_title(content: str, title: str) -> None:
 
 def test_images_of_every_form(tmp_path: Path) -> None:
     text = (
-        '# A\n\n![one](a.png) and [![two](<b c.png> "t")](link)\n\n## B\n\n> quoted ![three][r] ![r]\n\n'
-        "| x ![four](d.png) |\n|---|\n| y |\n\n"
-        '<p><img alt="five" src="e.png"></p>\n\ninline <IMG src=f.png> `![no](x)` '
-        '<!-- <img src=no.png> -->\n\n```\n![no](y)\n```\n\n[r]: r%20.png "t"\n'
+        "# A\n"
+        "\n"
+        '![one](a.png) and [![two](<b c.png> "t")](link)\n'
+        "\n"
+        "## B\n"
+        "\n"
+        "> quoted ![three][r] ![r]\n"
+        "\n"
+        "| x ![four](d.png) |\n"
+        "|---|\n"
+        "| y |\n"
+        "\n"
+        '<p><img alt="five" src="e.png"></p>\n'
+        "\n"
+        "inline <IMG src=f.png> `![no](x)` <!-- <img src=no.png> -->\n"
+        "\n"
+        "```\n"
+        "![no](y)\n"
+        "```\n"
+        "\n"
+        '[r]: r%20.png "t"\n'
     )
     facts = load(tmp_path, text)
-    assert [(m.origin_ref, m.context_hint, facts.text[m.start : m.end], m.heading_path) for m in facts.media] == [
+    assert [
+        (m.origin_ref, m.context_hint, facts.text[m.start : m.end], m.heading_path)
+        for m in facts.media
+    ] == [
         ("a.png", "one", "![one](a.png)", "A"),
         ("b c.png", "two", '![two](<b c.png> "t")', "A"),
         ("r%20.png", "three", "![three][r]", "A / B"),
@@ -124,8 +226,17 @@ def test_images_of_every_form(tmp_path: Path) -> None:
 
 
 def test_targets_are_kept_as_written_whatever_their_scheme(tmp_path: Path) -> None:
-    facts = load(tmp_path, "![a](file:///etc/passwd) ![b](图.png) ![c](data:image/png;base64,AAAA) ![d](javascript:x)\n")
-    assert [m.origin_ref for m in facts.media] == ["file:///etc/passwd", "图.png", "data:image/png;base64,AAAA", "javascript:x"]
+    facts = load(
+        tmp_path,
+        "![a](file:///etc/passwd) ![b](图.png) ![c](data:image/png;base64,AAAA)"
+        " ![d](javascript:x)\n",
+    )
+    assert [m.origin_ref for m in facts.media] == [
+        "file:///etc/passwd",
+        "图.png",
+        "data:image/png;base64,AAAA",
+        "javascript:x",
+    ]
 
 
 def test_bytes_of_other_encodings(tmp_path: Path) -> None:
@@ -166,10 +277,21 @@ def test_claims(name: str, head: bytes, claimed: bool) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [">" * 50_000, "[" * 50_000, "![" * 25_000, "![](" * 12_000, "*a **a " * 7_000, "".join("  " * i + "- a\n" for i in range(200)),
-     "<!-- " * 10_000,
-     '<img src="a ' * 4_000, "`" * 50_000, " " * 50_000 + "x", "[a]: " * 10_000, "|" + "a|" * 20_000 + "\n|" + "-|" * 20_000],
-)  # fmt: skip
+    [
+        ">" * 50_000,
+        "[" * 50_000,
+        "![" * 25_000,
+        "![](" * 12_000,
+        "*a **a " * 7_000,
+        "".join("  " * i + "- a\n" for i in range(200)),
+        "<!-- " * 10_000,
+        '<img src="a ' * 4_000,
+        "`" * 50_000,
+        " " * 50_000 + "x",
+        "[a]: " * 10_000,
+        "|" + "a|" * 20_000 + "\n|" + "-|" * 20_000,
+    ],
+)
 def test_pathological_text_is_read_without_hanging(tmp_path: Path, text: str) -> None:
     assert load(tmp_path, text).text == text
 
@@ -206,7 +328,10 @@ def test_facts_keep_the_text_of_every_commonmark_example(tmp_path: Path, materia
         page.feed(example["html"])
         page.close()
         text = load(tmp_path, example["markdown"]).text
-        assert any(in_order("".join("".join(page.parts).split()), form) for form in (text, html.unescape(text))), example["example"]
+        assert any(
+            in_order("".join("".join(page.parts).split()), form)
+            for form in (text, html.unescape(text))
+        ), example["example"]
 
 
 def in_order(wanted: str, text: str) -> bool:
@@ -215,7 +340,9 @@ def in_order(wanted: str, text: str) -> bool:
     return all(char in rest for char in wanted)
 
 
-@pytest.mark.parametrize("text", ["<!-- nothing -->\n", "---\na: 1\n---\n\n<!-- one -->\n\n<!-- two\n\nlines -->\n"])
+@pytest.mark.parametrize(
+    "text", ["<!-- nothing -->\n", "---\na: 1\n---\n\n<!-- one -->\n\n<!-- two\n\nlines -->\n"]
+)
 def test_a_file_of_comments_says_that_it_holds_no_text(tmp_path: Path, text: str) -> None:
     path = tmp_path / "comments.md"
     path.write_text(text, encoding="utf-8")
@@ -236,4 +363,7 @@ def test_a_file_of_comments_says_that_it_holds_no_text(tmp_path: Path, text: str
 def test_a_file_of_pictures_alone_is_warned_of(tmp_path: Path, text: str, alone: bool) -> None:
     path = tmp_path / "pictures.md"
     path.write_text(text, encoding="utf-8")
-    assert ("the file holds pictures and no text" in MarkdownLoader().load(path, path.name).summary.warnings) is alone
+    assert (
+        "the file holds pictures and no text"
+        in MarkdownLoader().load(path, path.name).summary.warnings
+    ) is alone

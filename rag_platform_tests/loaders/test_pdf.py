@@ -37,16 +37,22 @@ def write_pdf(path: Path, *pages: str, **options: object) -> Path:
     return path
 
 
-def run(text: str, x: float, y: float, *, height: float = 10, size: float = 10, width: float = 5) -> Run:
-    chars = tuple(Char(c, x + i * width, y, x + (i + 1) * width, y + height) for i, c in enumerate(text))
+def run(
+    text: str, x: float, y: float, *, height: float = 10, size: float = 10, width: float = 5
+) -> Run:
+    chars = tuple(
+        Char(c, x + i * width, y, x + (i + 1) * width, y + height) for i, c in enumerate(text)
+    )
     return Run(chars, 0, size, False, False, True)
 
 
-# --- the sample ------------------------------------------------------------------------------------------------------------
+# --- the sample ---------------------------------------------------------------------------------
 
 
 def test_headings_carry_the_outline_levels(datasheet):
-    headings = [(b.level, datasheet.text[b.start : b.end]) for b in datasheet.blocks if b.kind == "heading"]
+    headings = [
+        (b.level, datasheet.text[b.start : b.end]) for b in datasheet.blocks if b.kind == "heading"
+    ]
     assert headings == [
         (1, "# Pegasus PX series data sheet"),
         (2, "## 1 Overview"),
@@ -77,7 +83,10 @@ def test_running_headers_stay_in_the_text_but_are_marked(datasheet):
 
 
 def test_chinese_lines_are_joined_without_a_space(datasheet):
-    assert "每个模块都有独立的驱动器、控制器和两个光电传感器，相邻模块通过背板自动识别，不需要拨码。" in datasheet.text
+    assert (
+        "每个模块都有独立的驱动器、控制器和两个光电传感器，相邻模块通过背板自动识别，不需要拨码。"
+        in datasheet.text
+    )
 
 
 def test_pictures_are_references_with_their_place_and_caption(datasheet):
@@ -90,7 +99,11 @@ def test_pictures_are_references_with_their_place_and_caption(datasheet):
 
 @pytest.mark.parametrize("profile", ["layout", "fast"])
 def test_every_block_is_proved_and_blocks_tile_the_text(datasheet, profile):
-    facts = datasheet if profile == "layout" else PdfLoader(profile="fast").load(DATASHEET, "datasheet.pdf")
+    facts = (
+        datasheet
+        if profile == "layout"
+        else PdfLoader(profile="fast").load(DATASHEET, "datasheet.pdf")
+    )
     assert verify_blocks(DATASHEET, facts.text, facts.blocks) == {}
     cursor = 0
     for block in facts.blocks:
@@ -104,33 +117,58 @@ def test_a_changed_word_and_a_moved_rectangle_are_noticed(datasheet):
     table = next(b for b in datasheet.blocks if b.kind == "table")
     assert list(verify_blocks(DATASHEET, wrong, datasheet.blocks)) == [table.ordinal]
     moved = replace(table, bbox=(0.0, 700.0, 10.0, 710.0))
-    assert verify_blocks(DATASHEET, datasheet.text, [moved])[table.ordinal].startswith("page 2 prints ''")
-    assert "does not exist" in verify_blocks(DATASHEET, datasheet.text, [replace(table, page=9)])[table.ordinal]
+    assert verify_blocks(DATASHEET, datasheet.text, [moved])[table.ordinal].startswith(
+        "page 2 prints ''"
+    )
+    assert (
+        "does not exist"
+        in verify_blocks(DATASHEET, datasheet.text, [replace(table, page=9)])[table.ordinal]
+    )
 
 
 def test_windows_put_together_equal_the_whole_every_time(datasheet):
     info = describe(DATASHEET)
     pages = load_window(DATASHEET, 0, 2) + load_window(DATASHEET, 2, 4)
-    assert PdfLoader().assemble([page_from_json(page_to_json(page)) for page in pages], info) == datasheet
+    assert (
+        PdfLoader().assemble([page_from_json(page_to_json(page)) for page in pages], info)
+        == datasheet
+    )
 
 
-# --- failures ------------------------------------------------------------------------------------------------------------
+# --- failures -----------------------------------------------------------------------------------
 
 
 def test_encrypted_files_say_that_a_password_is_needed(tmp_path):
-    locked = write_pdf(tmp_path / "locked.pdf", "secret", encryption=pymupdf.PDF_ENCRYPT_AES_256, user_pw="u", owner_pw="o")
+    locked = write_pdf(
+        tmp_path / "locked.pdf",
+        "secret",
+        encryption=pymupdf.PDF_ENCRYPT_AES_256,
+        user_pw="u",
+        owner_pw="o",
+    )
     with pytest.raises(DocumentError, match="password") as caught:
         PdfLoader().load(locked, "locked.pdf")
     assert caught.value.code == "encrypted"
 
 
 def test_an_empty_user_password_opens_the_file(tmp_path):
-    path = write_pdf(tmp_path / "owner.pdf", "readable", encryption=pymupdf.PDF_ENCRYPT_AES_128, user_pw="", owner_pw="o")
+    path = write_pdf(
+        tmp_path / "owner.pdf",
+        "readable",
+        encryption=pymupdf.PDF_ENCRYPT_AES_128,
+        user_pw="",
+        owner_pw="o",
+    )
     assert PdfLoader(profile="fast").load(path, "owner.pdf").text == "readable"
 
 
 @pytest.mark.parametrize(
-    ("content", "code"), [(b"", "empty_file"), (b"%PDF-1.7\n", "broken_file"), (b"%PDF-1.4\nnothing here", "broken_file")]
+    ("content", "code"),
+    [
+        (b"", "empty_file"),
+        (b"%PDF-1.7\n", "broken_file"),
+        (b"%PDF-1.4\nnothing here", "broken_file"),
+    ],
 )
 def test_broken_files_are_refused(tmp_path, content, code):
     path = tmp_path / "x.pdf"
@@ -148,8 +186,14 @@ def test_too_many_pages_are_refused_before_parsing(tmp_path):
 
 
 def test_pages_without_text_are_listed(tmp_path):
-    facts = PdfLoader(profile="fast").load(write_pdf(tmp_path / "x.pdf", "one", "", "three"), "x.pdf")
-    assert (facts.text, facts.summary.pages, facts.summary.pages_without_text) == ("one\n\nthree", 3, (2,))
+    facts = PdfLoader(profile="fast").load(
+        write_pdf(tmp_path / "x.pdf", "one", "", "three"), "x.pdf"
+    )
+    assert (facts.text, facts.summary.pages, facts.summary.pages_without_text) == (
+        "one\n\nthree",
+        3,
+        (2,),
+    )
     assert [b.page for b in facts.blocks] == [1, 3]
 
 
@@ -174,7 +218,7 @@ def test_it_claims_by_content_not_by_name():
     assert not loader.claims("x.pdf", b"." * 1024 + b"%PDF-1.5")
 
 
-# --- rules ------------------------------------------------------------------------------------------------------------------
+# --- rules --------------------------------------------------------------------------------------
 
 
 def test_heading_levels_without_an_outline_follow_the_font_size():
@@ -182,7 +226,15 @@ def test_heading_levels_without_an_outline_follow_the_font_size():
         return PageBlock("heading", text, (0, 0, 9, 9), size)
 
     facts = PdfLoader().assemble(
-        [PageFacts(1, (heading("a", 20), heading("b", 14), heading("c", 12), heading("d", 14)), (), "layout")], PdfInfo(1)
+        [
+            PageFacts(
+                1,
+                (heading("a", 20), heading("b", 14), heading("c", 12), heading("d", 14)),
+                (),
+                "layout",
+            )
+        ],
+        PdfInfo(1),
     )
     assert [b.level for b in facts.blocks] == [1, 2, 3, 2]
 
@@ -206,8 +258,15 @@ def test_lines_become_running_text(lines, expected):
 
 
 def test_a_drop_cap_belongs_to_the_first_line_only():
-    runs = [run("O", 0, 0, height=24, size=24, width=10), run("nce upon", 12, 1), run("a time", 12, 13)]
-    assert [characters.line_text(line) for line in characters.visual_lines(runs)] == ["Once upon", "a time"]
+    runs = [
+        run("O", 0, 0, height=24, size=24, width=10),
+        run("nce upon", 12, 1),
+        run("a time", 12, 13),
+    ]
+    assert [characters.line_text(line) for line in characters.visual_lines(runs)] == [
+        "Once upon",
+        "a time",
+    ]
 
 
 def test_pieces_of_a_line_are_set_apart_only_by_a_gap():
@@ -215,7 +274,14 @@ def test_pieces_of_a_line_are_set_apart_only_by_a_gap():
 
 
 def test_list_entries_keep_their_numbers_lose_their_bullets_and_stand_under_their_parents():
-    printed = [("• first", 0), ("continued", 10), ("– inner", 12), ("• second", 0), ("3. third", 0), ("-5 degrees", 12)]
+    printed = [
+        ("• first", 0),
+        ("continued", 10),
+        ("– inner", 12),
+        ("• second", 0),
+        ("3. third", 0),
+        ("-5 degrees", 12),
+    ]
     lines = [[run(text, x, 12 * row)] for row, (text, x) in enumerate(printed)]
     texts = [characters.line_text(line) for line in lines]
     assert characters.list_text(lines, texts, frozenset()).split("\n") == [
@@ -226,26 +292,39 @@ def test_list_entries_keep_their_numbers_lose_their_bullets_and_stand_under_thei
     ]
 
 
-boxes = st.tuples(*[st.integers(0, 80)] * 2, *[st.integers(1, 60)] * 2).map(lambda b: (b[0], b[1], b[0] + b[2], b[1] + b[3]))
+boxes = st.tuples(*[st.integers(0, 80)] * 2, *[st.integers(1, 60)] * 2).map(
+    lambda b: (b[0], b[1], b[0] + b[2], b[1] + b[3])
+)
 
 
 @given(
     st.lists(boxes, max_size=6),
-    st.lists(st.tuples(st.text("abc d", min_size=1, max_size=8), st.integers(0, 90), st.integers(0, 90)), max_size=8),
+    st.lists(
+        st.tuples(st.text("abc d", min_size=1, max_size=8), st.integers(0, 90), st.integers(0, 90)),
+        max_size=8,
+    ),
 )
 def test_every_character_has_exactly_one_owner(rectangles, texts):
     runs = [run(text, x, y) for text, x, y in texts if text.strip()]
     pieces, orphans = characters.owned(runs, rectangles)
-    shared = sorted(c for group in [*pieces, orphans] for r in group for c in r.chars if c.text != " ")
+    shared = sorted(
+        c for group in [*pieces, orphans] for r in group for c in r.chars if c.text != " "
+    )
     assert shared == sorted(c for r in runs for c in r.chars if c.text != " ")
 
 
-# --- real files -------------------------------------------------------------------------------------------------------------
+# --- real files ---------------------------------------------------------------------------------
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
-    "name", ["docling-2305.03393v1-pg9", "docling-code_and_formula", "docling-right_to_left_01", "olmocr-multi_column_miss"]
+    "name",
+    [
+        "docling-2305.03393v1-pg9",
+        "docling-code_and_formula",
+        "docling-right_to_left_01",
+        "olmocr-multi_column_miss",
+    ],
 )
 def test_real_pages_are_proved(name, material):
     path = material / "pdf-truth" / f"{name}.pdf"
@@ -254,7 +333,9 @@ def test_real_pages_are_proved(name, material):
     assert verify_blocks(path, facts.text, facts.blocks) == {}
 
 
-@pytest.mark.parametrize("name", ["pymupdf__chinese-tables.pdf", "pdfplumber__issue-67-example.pdf"])
+@pytest.mark.parametrize(
+    "name", ["pymupdf__chinese-tables.pdf", "pdfplumber__issue-67-example.pdf"]
+)
 def test_line_joins_put_no_space_between_han_characters(material, name, tmp_path):
     path = tmp_path / name
     with pymupdf.open(material / "pdf-special" / name) as whole, pymupdf.open() as first:
@@ -265,8 +346,11 @@ def test_line_joins_put_no_space_between_han_characters(material, name, tmp_path
     with pymupdf.open(path) as document:
         printed = [page.get_text("words") for page in document]
     for block in facts.blocks:
-        for found in re.finditer("([\u4e00-\u9fff]) +(?=([\u4e00-\u9fff]))", facts.text[block.start : block.end]):
+        for found in re.finditer(
+            "([\u4e00-\u9fff]) +(?=([\u4e00-\u9fff]))", facts.text[block.start : block.end]
+        ):
             words = printed[block.page - 1]
             left = [word for word in words if word[4].endswith(found[1])]
             right = [word for word in words if word[4].startswith(found[2])]
-            assert any(min(a[3], b[3]) > max(a[1], b[1]) for a in left for b in right), found  # the gap stands in a printed line
+            # the gap stands in a printed line
+            assert any(min(a[3], b[3]) > max(a[1], b[1]) for a in left for b in right), found

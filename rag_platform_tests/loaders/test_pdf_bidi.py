@@ -1,4 +1,6 @@
-"""Text written from right to left: typed order whatever order the file stores, words and cells whole, proved again."""
+"""Text written from right to left: typed order whatever order the file stores, words and cells
+whole, proved again.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +22,30 @@ Glyph = tuple[str, float, float]  # what the file says it means, left edge, widt
 
 
 def write_glyphs(path: Path, *lines: list[Glyph], size: float = 12.0, simple: bool = False) -> Path:
-    """A page of one font that is not embedded: each glyph stands at its own place, in the order given, 30 points a line.
+    """A page of one font that is not embedded: each glyph stands at its own place, in the order
+    given, 30 points a line.
 
     `simple`: of a font with one byte for each glyph, which PDFium reads too.
     """
     meanings = sorted({text for line in lines for text, _, _ in line})
-    codes = {text: code for code, text in enumerate(meanings, 40)}  # glyphs that MuPDF's own font draws
+    # glyphs that MuPDF's own font draws
+    codes = {text: code for code, text in enumerate(meanings, 40)}
     widths = {codes[text]: width for line in lines for text, _, width in line}
     digits = 2 if simple else 4
     content, y = ["BT", f"/F {size:g} Tf"], 800
     for line in lines:
         content += [f"1 0 0 1 {x:g} {y} Tm <{codes[text]:0{digits}x}> Tj" for text, x, _ in line]
         y -= 30
-    mapped = "\n".join(f"<{codes[text]:0{digits}x}> <{text.encode('utf-16-be').hex()}>" for text in meanings)
+    mapped = "\n".join(
+        f"<{codes[text]:0{digits}x}> <{text.encode('utf-16-be').hex()}>" for text in meanings
+    )
     unicode = (
-        "/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapType 2 def\n1 begincodespacerange "
-        f"<{'0' * digits}> <{'f' * digits}> endcodespacerange\n{len(meanings)} beginbfchar\n{mapped}\nendbfchar\nendcmap end end"
+        "/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapType 2 def\n"
+        f"1 begincodespacerange <{'0' * digits}> <{'f' * digits}> endcodespacerange\n"
+        f"{len(meanings)} beginbfchar\n"
+        f"{mapped}\n"
+        f"endbfchar\n"
+        f"endcmap end end"
     )
     wide = " ".join(f"{code} [{1000 * width / size:g}]" for code, width in widths.items())
     with pymupdf.open() as document:
@@ -46,19 +56,26 @@ def write_glyphs(path: Path, *lines: list[Glyph], size: float = 12.0, simple: bo
             document.update_stream(xref, source.encode())
         document.update_object(
             descriptor,
-            "<</Type/FontDescriptor/FontName/Hand/Flags 4/FontBBox[0 -200 1000 800]/ItalicAngle 0/Ascent 800/Descent -200/StemV 80>>",
+            "<</Type/FontDescriptor/FontName/Hand/Flags 4/FontBBox[0 -200 1000 800]/ItalicAngle"
+            " 0/Ascent 800/Descent -200/StemV 80>>",
         )
         document.update_object(
             inner,
-            "<</Type/Font/Subtype/CIDFontType2/BaseFont/Hand/CIDSystemInfo<</Registry(Adobe)/Ordering(Identity)/Supplement 0>>"
-            f"/FontDescriptor {descriptor} 0 R/W[{wide}]>>",
+            "<</Type/Font/Subtype/CIDFontType2/BaseFont/Hand/CIDSystemInfo<</Registry(Adobe)/Ordering(Identity)/Supplement"
+            f" 0>>/FontDescriptor {descriptor} 0 R/W[{wide}]>>",
         )
         each = " ".join(f"{1000 * widths.get(code, 0) / size:g}" for code in range(40, 256))
         document.update_object(
             font,
-            f"<</Type/Font/Subtype/Type1/BaseFont/Helvetica/FirstChar 40/LastChar 255/Widths[{each}]/ToUnicode {meaning} 0 R>>"
-            if simple
-            else f"<</Type/Font/Subtype/Type0/BaseFont/Hand/Encoding/Identity-H/DescendantFonts[{inner} 0 R]/ToUnicode {meaning} 0 R>>",
+            (
+                "<</Type/Font/Subtype/Type1/BaseFont/Helvetica/FirstChar 40/LastChar"
+                f" 255/Widths[{each}]/ToUnicode {meaning} 0 R>>"
+                if simple
+                else (
+                    f"<</Type/Font/Subtype/Type0/BaseFont/Hand/Encoding/Identity-H/DescendantFonts[{inner}"
+                    f" 0 R]/ToUnicode {meaning} 0 R>>"
+                )
+            ),
         )
         document.xref_set_key(page.xref, "Contents", f"{stream} 0 R")
         document.xref_set_key(page.xref, "Resources", f"<</Font<</F {font} 0 R>>>>")
@@ -81,7 +98,7 @@ def typed(text: str, *, leftwards: bool = True) -> str:
     return line_text(visual_lines([run(text, leftwards=leftwards)])[0])
 
 
-# --- a line ----------------------------------------------------------------------------------------------------------------
+# --- a line -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -91,7 +108,8 @@ def typed(text: str, *, leftwards: bool = True) -> str:
         ("2024 תנשב", "בשנת 2024"),
         ("םע 12.5% לש רועישב", "בשיעור של 12.5% עם"),
         ("ملاع يف %12.5 ةبسنب", "بنسبة 12.5% في عالم"),
-        ("12-05-2024 خيراتب", "بتاريخ 2024-05-12"),  # UAX 9 sets the parts of a date with hyphens leftwards in Arabic,
+        # UAX 9 sets the parts of a date with hyphens leftwards in Arabic,
+        ("12-05-2024 خيراتب", "بتاريخ 2024-05-12"),
         ("2024-05-12 ךיראתב", "בתאריך 2024-05-12"),  # but not in Hebrew
         ("10 20 םירפסמ", "מספרים 20 10"),
         ("٢٠٢٤ ماع Python ةغل", "لغة Python عام ٢٠٢٤"),
@@ -99,7 +117,8 @@ def typed(text: str, *, leftwards: bool = True) -> str:
         ("Python (CPython) תפש", "שפת Python (CPython)"),
         (".(רחא) info@example.com ראוד", "דואר info@example.com (אחר)."),
         ("!םולש", "שלום!"),
-        ("ןמPython ו R הפש", "שפה R ו Python מן"),  # the space of the Latin word drawn on its other side
+        # the space of the Latin word drawn on its other side
+        ("ןמPython ו R הפש", "שפה R ו Python מן"),
     ],
 )
 def test_a_line_reads_as_it_is_typed(drawn, expected):
@@ -112,9 +131,15 @@ def test_brackets_named_as_they_are_drawn_or_as_they_are_typed_open_alike():
 
 
 def test_words_of_the_other_direction_keep_their_place_in_a_paragraph():
-    assert typed("The word םולש, which means peace", leftwards=False) == "The word שלום, which means peace"
+    assert (
+        typed("The word םולש, which means peace", leftwards=False)
+        == "The word שלום, which means peace"
+    )
     assert typed("says 2024 תנשב םולש and more", leftwards=False) == "says 2024 שלום בשנת and more"
-    assert typed("machine learning in a long English line with הלימ", leftwards=True) == "machine learning in a long English line with מילה"
+    assert (
+        typed("machine learning in a long English line with הלימ", leftwards=True)
+        == "machine learning in a long English line with מילה"
+    )
 
 
 def test_a_line_of_latin_words_in_a_paragraph_written_leftwards_keeps_its_end_mark():
@@ -127,7 +152,7 @@ def test_text_of_one_direction_stays_as_it_is():
     assert visual_lines([plain]) == [[plain]]
 
 
-# --- a file ------------------------------------------------------------------------------------------------------------------
+# --- a file -------------------------------------------------------------------------------------
 
 
 ARABIC = "محمد في البيت"
@@ -143,7 +168,8 @@ def test_both_orders_of_storing_a_line_read_alike_though_no_font_draws_it(tmp_pa
 
 
 def test_drawn_forms_are_letters_and_ligatures_keep_their_order(tmp_path):
-    # lam and alef as one glyph, once as the form U+FEFC, once as two characters of the font's table; seen from left to right: سلام عالم
+    # lam and alef as one glyph, once as the form U+FEFC, once as two characters of the font's
+    # table; seen from left to right: سلام عالم
     form = [("\ufee1", 100, 6), ("\ufefc", 106, 7), ("\ufeb3", 113, 8)]
     letters = [("م", 200, 6), ("لا", 206, 7), ("س", 213, 8)]
     for order in ([*form, *letters], [*letters[::-1], *form[::-1]]):
@@ -154,14 +180,24 @@ def test_drawn_forms_are_letters_and_ligatures_keep_their_order(tmp_path):
 
 
 def test_marks_follow_their_letter(tmp_path):
-    # "בָּא" shaped from left to right: the marks are drawn without width before the letter that they belong to
-    path = write_glyphs(tmp_path / "x.pdf", [("א", 100, 6), ("\u05b8", 106, 0.01), ("ב", 106, 6), (" ", 112, 4), *seen("םולש", 116)])
+    # "בָּא" shaped from left to right: the marks are drawn without width before the letter that
+    # they belong to
+    path = write_glyphs(
+        tmp_path / "x.pdf",
+        [("א", 100, 6), ("\u05b8", 106, 0.01), ("ב", 106, 6), (" ", 112, 4), *seen("םולש", 116)],
+    )
     assert PdfLoader(profile="fast").load(path, "x.pdf").text == "שלום בָא"
 
 
 PARAGRAPHS = (
-    "המכירות עלו בשנת 2024 בשיעור של 12.5% לעומת השנה הקודמת (לאחר מס) והגיעו לסכום של 1,250,000 שקלים בכל הארץ.",
-    "שפת התכנות Python היא כלי חזק, ואפשר להשתמש בספרייה pandas עם Python 3.11 לניתוח נתונים (ראו נספח ב).",
+    (
+        "המכירות עלו בשנת 2024 בשיעור של 12.5% לעומת השנה הקודמת (לאחר מס) והגיעו לסכום של"
+        " 1,250,000 שקלים בכל הארץ."
+    ),
+    (
+        "שפת התכנות Python היא כלי חזק, ואפשר להשתמש בספרייה pandas עם Python 3.11 לניתוח נתונים"
+        " (ראו נספח ב)."
+    ),
 )
 
 
@@ -169,15 +205,17 @@ PARAGRAPHS = (
 def test_shaped_paragraphs_come_out_as_they_were_typed(tmp_path, profile):
     path = tmp_path / "x.pdf"
     with pymupdf.open() as document:
-        document.new_page().insert_htmlbox((60, 60, 530, 700), "".join(f'<p dir="rtl">{text}</p>' for text in PARAGRAPHS))
+        document.new_page().insert_htmlbox(
+            (60, 60, 530, 700), "".join(f'<p dir="rtl">{text}</p>' for text in PARAGRAPHS)
+        )
         document.save(path)
     loader = PdfLoader(profile=profile)
     facts = loader.load(path, "x.pdf")
     assert facts.text.split() == " ".join(PARAGRAPHS).split()
     assert verify_blocks(path, facts.text, facts.blocks) == {}
-    assert sorted(word.text for _, words in page_words(path, [1]) for word in words if word.text.isalpha()) == sorted(
-        word for word in " ".join(PARAGRAPHS).split() if word.isalpha()
-    )
+    assert sorted(
+        word.text for _, words in page_words(path, [1]) for word in words if word.text.isalpha()
+    ) == sorted(word for word in " ".join(PARAGRAPHS).split() if word.isalpha())
     assert letters(PdfiumLoader().load(path, "x.pdf").text) == letters(" ".join(PARAGRAPHS))
 
 
@@ -185,7 +223,9 @@ def test_shaped_paragraphs_come_out_as_they_were_typed(tmp_path, profile):
 def test_the_second_reading_of_a_page_is_as_it_was_typed(tmp_path, page_texts):
     path = tmp_path / "x.pdf"
     with pymupdf.open() as document:
-        document.new_page().insert_htmlbox((60, 60, 530, 700), "".join(f'<p dir="rtl">{text}</p>' for text in PARAGRAPHS))
+        document.new_page().insert_htmlbox(
+            (60, 60, 530, 700), "".join(f'<p dir="rtl">{text}</p>' for text in PARAGRAPHS)
+        )
         document.save(path)
     ((page, text),) = page_texts(path, 0, 1)
     assert page == 1
@@ -195,18 +235,35 @@ def test_the_second_reading_of_a_page_is_as_it_was_typed(tmp_path, page_texts):
 @pytest.mark.parametrize("backwards", [False, True])
 def test_engines_agree_on_a_ligature_in_whatever_order_it_is_stored(tmp_path, backwards):
     # one glyph that means lam and alef, typed خلال قال
-    typed_order = [("خ", 130, 6), ("لا", 123, 7), ("ل", 117, 6), (" ", 113, 4), ("ق", 107, 6), ("ا", 101, 6), ("ل", 95, 6)]
-    path = write_glyphs(tmp_path / "x.pdf", typed_order[::-1] if backwards else typed_order, simple=True)
+    typed_order = [
+        ("خ", 130, 6),
+        ("لا", 123, 7),
+        ("ل", 117, 6),
+        (" ", 113, 4),
+        ("ق", 107, 6),
+        ("ا", 101, 6),
+        ("ل", 95, 6),
+    ]
+    path = write_glyphs(
+        tmp_path / "x.pdf", typed_order[::-1] if backwards else typed_order, simple=True
+    )
     for name, loader in (("pdf", PdfLoader(profile="fast")), ("pdfium", PdfiumLoader())):
         facts = loader.load(path, "x.pdf")
         assert facts.text == "خلال قال"
         assert reread(path, name, facts.text, facts.blocks) == ({}, {})
-    assert [list(tokens(text)) for engine in (mupdf, pdfium) for _, text in engine.page_texts(path, 0, 1)] == [["خلال", "قال"]] * 2
+    assert [
+        list(tokens(text))
+        for engine in (mupdf, pdfium)
+        for _, text in engine.page_texts(path, 0, 1)
+    ] == [["خلال", "قال"]] * 2
 
 
 def test_each_column_of_a_page_in_two_directions_is_read_again_in_its_own(tmp_path):
     path = tmp_path / "x.pdf"
-    english = "Sales of 1,250,000 dollars (after tax) in 2024, up 12.5% over the year before; see appendix B for C++ and Python. " * 4
+    english = (
+        "Sales of 1,250,000 dollars (after tax) in 2024, up 12.5% over the year before; see"
+        " appendix B for C++ and Python. " * 4
+    )
     with pymupdf.open() as document:
         page = document.new_page()
         page.insert_htmlbox((50, 80, 285, 700), f"<p>{english}</p>")
@@ -217,19 +274,32 @@ def test_each_column_of_a_page_in_two_directions_is_read_again_in_its_own(tmp_pa
         assert reread(path, name, facts.text, facts.blocks) == ({}, {})
 
 
-# --- tables and columns --------------------------------------------------------------------------------------------------------
+# --- tables and columns -------------------------------------------------------------------------
 
 
 def test_cells_stay_whole_and_the_first_column_is_the_rightmost():
-    rows = [("סכום כולל", "עיר מגורים", "שם מלא"), ("1,250", "תל אביב", "משה כהן"), ("980", "באר שבע", "שרה לוי")]
+    rows = [
+        ("סכום כולל", "עיר מגורים", "שם מלא"),
+        ("1,250", "תל אביב", "משה כהן"),
+        ("980", "באר שבע", "שרה לוי"),
+    ]
     runs = [
         run(cell[::-1] if not cell[0].isdigit() else cell, 100.0 * column, 20.0 * number)
         for number, row in enumerate(rows)
         for column, cell in enumerate(row)
     ]
-    reversed_words = [piece._replace(chars=piece.chars[::-1]) if not piece.text[0].isdigit() else piece for piece in runs]
-    for stored in (runs, reversed_words, [runs[0]._replace(chars=tuple(c for piece in runs[:3] for c in piece.chars)), *runs[3:]]):
-        text = tables.table_text(stored, Region((0, 0, 400, 60), "table", ((80.0, 180.0), (15.0, 35.0))), frozenset())
+    reversed_words = [
+        piece._replace(chars=piece.chars[::-1]) if not piece.text[0].isdigit() else piece
+        for piece in runs
+    ]
+    for stored in (
+        runs,
+        reversed_words,
+        [runs[0]._replace(chars=tuple(c for piece in runs[:3] for c in piece.chars)), *runs[3:]],
+    ):
+        text = tables.table_text(
+            stored, Region((0, 0, 400, 60), "table", ((80.0, 180.0), (15.0, 35.0))), frozenset()
+        )
         assert text.splitlines() == [
             "| שם מלא | עיר מגורים | סכום כולל |",
             "| --- | --- | --- |",
@@ -241,7 +311,10 @@ def test_cells_stay_whole_and_the_first_column_is_the_rightmost():
 
 def test_columns_are_read_from_the_rightmost_on(tmp_path):
     path = tmp_path / "x.pdf"
-    right, left = "ראשון בטור הימני כתוב כאן לאורך כמה שורות. " * 9, "שני בטור השמאלי כתוב כאן לאורך כמה שורות. " * 9
+    right, left = (
+        "ראשון בטור הימני כתוב כאן לאורך כמה שורות. " * 9,
+        "שני בטור השמאלי כתוב כאן לאורך כמה שורות. " * 9,
+    )
     with pymupdf.open() as document:
         page = document.new_page()
         page.insert_htmlbox((50, 80, 285, 700), f'<p dir="rtl">{left}</p>')

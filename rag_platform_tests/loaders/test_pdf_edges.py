@@ -17,37 +17,68 @@ from rag_platform.normalisation.edits import normalise
 
 def page(number: int, *blocks: tuple[float, str], kind: str = "paragraph") -> PageFacts:
     """A page with one-line blocks at the given heights."""
-    return PageFacts(number, tuple(PageBlock(kind, text, (72, y, 400, y + 10)) for y, text in blocks), (), "raw")
+    return PageFacts(
+        number, tuple(PageBlock(kind, text, (72, y, 400, y + 10)) for y, text in blocks), (), "raw"
+    )
 
 
 def running(pages: Sequence[PageFacts]) -> list[str]:
     """The texts set aside, in order."""
     found = running_edges(pages)
-    return [block.text for page in pages for at, block in enumerate(page.blocks) if (page.page, at) in found]
+    return [
+        block.text
+        for page in pages
+        for at, block in enumerate(page.blocks)
+        if (page.page, at) in found
+    ]
 
 
 def test_words_with_the_page_number_repeat():
-    pages = [page(n, (40, "Annual report"), (100, f"text {n}"), (800, f"Page {n + 2} of 9")) for n in (1, 2, 3)]
-    assert running_edges(pages) == {(n, at): kind for n in (1, 2, 3) for at, kind in ((0, "header"), (2, "footer"))}
+    pages = [
+        page(n, (40, "Annual report"), (100, f"text {n}"), (800, f"Page {n + 2} of 9"))
+        for n in (1, 2, 3)
+    ]
+    assert running_edges(pages) == {
+        (n, at): kind for n in (1, 2, 3) for at, kind in ((0, "header"), (2, "footer"))
+    }
 
 
 @pytest.mark.parametrize(
-    "numbers", [("i", "ii", "iii", "iv"), ("XI", "XII", "XIII", "XIV"), ("9", "10", "11", "12"), ("A-1", "A-2", "A-3", "A-4")]
+    "numbers",
+    [
+        ("i", "ii", "iii", "iv"),
+        ("XI", "XII", "XIII", "XIV"),
+        ("9", "10", "11", "12"),
+        ("A-1", "A-2", "A-3", "A-4"),
+    ],
 )
 def test_a_page_number_alone_is_one_in_digits_and_roman(numbers):
-    assert running([page(n, (100, f"text of {n}"), (800, number)) for n, number in enumerate(numbers, 1)]) == list(numbers)
+    assert running(
+        [page(n, (100, f"text of {n}"), (800, number)) for n, number in enumerate(numbers, 1)]
+    ) == list(numbers)
 
 
 def test_left_and_right_pages_and_a_page_without_one():
-    heads = {1: "Chapter one", 2: "The book", 3: "Chapter one", 4: "The book", 5: "Chapter one", 7: "Chapter one", 8: "The book"}
-    pages = [page(n, *([(40, heads[n])] if n in heads else []), (300, f"text {n}")) for n in range(1, 9)]
+    heads = {
+        1: "Chapter one",
+        2: "The book",
+        3: "Chapter one",
+        4: "The book",
+        5: "Chapter one",
+        7: "Chapter one",
+        8: "The book",
+    }
+    pages = [
+        page(n, *([(40, heads[n])] if n in heads else []), (300, f"text {n}")) for n in range(1, 9)
+    ]
     assert running(pages) == [heads[n] for n in sorted(heads)]
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "Slide {n}: the budget for unit U{n:02d} is {m} EUR",  # more differs than the number of the page
+        # more differs than the number of the page
+        "Slide {n}: the budget for unit U{n:02d} is {m} EUR",
         "Invoice 2024-{n:04d}",  # no page number has zeros in front
         "Total {n}.50 EUR",
         "Item U{n}",
@@ -55,17 +86,37 @@ def test_left_and_right_pages_and_a_page_without_one():
     ],
 )
 def test_a_line_of_one_form_with_facts_in_it_stays(line):
-    assert running([page(n, (40, line.format(n=n, m=n * 1000)), (300, f"text {n}")) for n in range(1, 8)]) == []
+    assert (
+        running(
+            [page(n, (40, line.format(n=n, m=n * 1000)), (300, f"text {n}")) for n in range(1, 8)]
+        )
+        == []
+    )
 
 
 def test_other_words_with_a_page_number_repeat_where_the_model_says_so_too():
     pages = [page(n, (40, f"{n} ANNUAL REPORT"), kind="header") for n in (1, 2, 3)]
-    pages = [PageFacts(p.page, (*p.blocks, *page(p.page, (300, f"text of {p.page}")).blocks), (), "layout") for p in pages]
+    pages = [
+        PageFacts(
+            p.page, (*p.blocks, *page(p.page, (300, f"text of {p.page}")).blocks), (), "layout"
+        )
+        for p in pages
+    ]
     assert running(pages) == ["1 ANNUAL REPORT", "2 ANNUAL REPORT", "3 ANNUAL REPORT"]
 
 
 @pytest.mark.parametrize(
-    "line", ["Page {n} of 9", "- {n} -", "[{n}]", "p. {n}", "{n}/12", "第 {n} 页 共 9 页", "Seite {n} von 9", "Стр. {n}"]
+    "line",
+    [
+        "Page {n} of 9",
+        "- {n} -",
+        "[{n}]",
+        "p. {n}",
+        "{n}/12",
+        "第 {n} 页 共 9 页",
+        "Seite {n} von 9",
+        "Стр. {n}",
+    ],
 )
 def test_page_numbers_have_these_shapes(line):
     pages = [page(n, (300, "abc"[n - 1]), (800, line.format(n=n))) for n in (1, 2, 3)]
@@ -73,17 +124,29 @@ def test_page_numbers_have_these_shapes(line):
 
 
 def test_numbers_that_do_not_grow_with_the_page_stay():
-    assert running([page(n, (40, f"Dose {dose}"), (300, f"text {n}")) for n, dose in enumerate((7, 3, 9, 4), 1)]) == []
+    assert (
+        running(
+            [
+                page(n, (40, f"Dose {dose}"), (300, f"text {n}"))
+                for n, dose in enumerate((7, 3, 9, 4), 1)
+            ]
+        )
+        == []
+    )
 
 
 def test_twice_is_no_habit_and_neither_are_pages_far_apart():
     assert running([page(n, (40, "Same words"), (300, f"text {n}")) for n in (1, 2)]) == []
-    far = [page(n, *([(40, "None.")] if n % 10 == 0 else []), (300, f"text {n}")) for n in range(1, 41)]
+    far = [
+        page(n, *([(40, "None.")] if n % 10 == 0 else []), (300, f"text {n}")) for n in range(1, 41)
+    ]
     assert running(far) == []
 
 
 def test_another_height_is_another_place():
-    assert running([page(n, (40 + 30 * n, "Same words"), (700, f"text {n}")) for n in (1, 2, 3)]) == []
+    assert (
+        running([page(n, (40 + 30 * n, "Same words"), (700, f"text {n}")) for n in (1, 2, 3)]) == []
+    )
 
 
 def test_chapters_are_counted_like_pages_and_stay():
@@ -92,21 +155,29 @@ def test_chapters_are_counted_like_pages_and_stay():
 
 
 def test_a_repeated_line_behind_text_of_the_page_stays():
-    pages = [page(n, (40, f"facts of {n}"), (60, "Terms apply"), (300, "body " * n)) for n in (1, 2, 3)]
+    pages = [
+        page(n, (40, f"facts of {n}"), (60, "Terms apply"), (300, "body " * n)) for n in (1, 2, 3)
+    ]
     assert running(pages) == []
 
 
 def test_the_only_text_of_a_page_stays_although_it_repeats():
-    pages = [page(n, (40, "Annual report"), *([(300, f"text of {n}")] if n != 2 else []), (800, str(n))) for n in range(1, 5)]
+    pages = [
+        page(n, (40, "Annual report"), *([(300, f"text of {n}")] if n != 2 else []), (800, str(n)))
+        for n in range(1, 5)
+    ]
     assert running(pages) == ["Annual report", "1", "Annual report", "3", "Annual report", "4"]
 
 
 def test_footnotes_and_a_contact_between_text_and_page_number_stay():
-    pages = [page(n, (300, f"text {n}"), (760, f"{n}) Source: survey {n * 7}."), (800, f"- {n} -")) for n in (1, 2, 3)]
+    pages = [
+        page(n, (300, f"text {n}"), (760, f"{n}) Source: survey {n * 7}."), (800, f"- {n} -"))
+        for n in (1, 2, 3)
+    ]
     assert running(pages) == ["- 1 -", "- 2 -", "- 3 -"]
 
 
-# --- whole files, with the layout model, whose labels are hints ----------------------------------------------------------
+# --- whole files, with the layout model, whose labels are hints ---------------------------------
 
 
 def kept_text(path: Path, profile: str) -> str:
@@ -127,10 +198,16 @@ def test_one_line_at_the_edge_of_the_only_page_is_kept(tmp_path, profile, height
 def test_slides_of_one_form_are_kept_each(tmp_path, profile):
     with pymupdf.open() as document:
         for i in range(1, 6):
-            document.new_page().insert_text((72, 200), f"Slide {i}: the budget for unit U{i:02d} is {i * 1000} EUR", fontsize=28)
+            document.new_page().insert_text(
+                (72, 200), f"Slide {i}: the budget for unit U{i:02d} is {i * 1000} EUR", fontsize=28
+            )
         document.save(path := tmp_path / "slides.pdf")
     facts = PdfLoader(profile=profile).load(path, path.name)
     said = [f"Slide {i}: the budget for unit U{i:02d} is {i * 1000} EUR" for i in range(1, 6)]
-    assert [line.lstrip("# ") for line in normalise(facts, (), CleaningConfig()).text.splitlines() if line] == said
+    assert [
+        line.lstrip("# ")
+        for line in normalise(facts, (), CleaningConfig()).text.splitlines()
+        if line
+    ] == said
     assert facts.summary.title == said[0]
     assert [block.page for block in facts.blocks] == [1, 2, 3, 4, 5]

@@ -13,15 +13,26 @@ from rag_platform.loaders.pdf.pages import PageBlock, PageFacts
 from rag_platform.loaders.pdf.plain_regions import plain_regions
 from rag_platform.loaders.pdf.runs import Char, Run
 
-BODY = PageBlock("paragraph", "Plain words of the body that say something. " * 4, (0, 100, 400, 160), 10, False, 4)
+BODY = PageBlock(
+    "paragraph",
+    "Plain words of the body that say something. " * 4,
+    (0, 100, 400, 160),
+    10,
+    False,
+    4,
+)
 
 
-def heading(text: str, size: float = 10, bold: bool = True, kind: str = "heading", **more: object) -> PageBlock:
+def heading(
+    text: str, size: float = 10, bold: bool = True, kind: str = "heading", **more: object
+) -> PageBlock:
     return PageBlock(kind, text, (0, 0, 9, 9), size, bold, 1, **more)
 
 
 def page(*blocks: PageBlock, number: int = 1, engine: str = "raw", images: int = 0) -> PageFacts:
-    return PageFacts(number, blocks, tuple(PageImage(7, (0, 0, 50, 50)) for _ in range(images)), engine)
+    return PageFacts(
+        number, blocks, tuple(PageImage(7, (0, 0, 50, 50)) for _ in range(images)), engine
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,51 +67,117 @@ def test_the_outline_names_headings_with_its_levels_though_number_and_page_diffe
 
 
 def test_numbers_give_levels_below_an_unnumbered_title():
-    found = heading_levels([page(heading("A title", 20), heading("1 One", 14), heading("1.1 Part", 12), BODY, heading("2 Two", 14), BODY)])
+    found = heading_levels(
+        [
+            page(
+                heading("A title", 20),
+                heading("1 One", 14),
+                heading("1.1 Part", 12),
+                BODY,
+                heading("2 Two", 14),
+                BODY,
+            )
+        ]
+    )
     assert found == {(1, 0): 1, (1, 1): 2, (1, 2): 3, (1, 4): 2}
 
 
 def test_chinese_marks_rank_by_what_the_document_uses():
-    found = heading_levels([page(heading("一、概况", 12), BODY, heading("（一）范围", 12), BODY, heading("二、结论", 12), BODY)])
+    found = heading_levels(
+        [
+            page(
+                heading("一、概况", 12),
+                BODY,
+                heading("（一）范围", 12),
+                BODY,
+                heading("二、结论", 12),
+                BODY,
+            )
+        ]
+    )
     assert found == {(1, 0): 1, (1, 2): 2, (1, 4): 1}
 
 
 def test_equal_styles_get_equal_levels_and_a_cover_opens_none():
     cover = page(heading("Big name", 30), heading("Second line", 26), heading("Third line", 24))
-    rest = [page(heading(f"Part {n}", 14), BODY, heading(f"Piece {n}", 12), BODY, number=n) for n in (2, 3)]
+    rest = [
+        page(heading(f"Part {n}", 14), BODY, heading(f"Piece {n}", 12), BODY, number=n)
+        for n in (2, 3)
+    ]
     found = heading_levels([cover, *rest])
     assert [found[n, position] for n in (2, 3) for position in (0, 2)] == [2, 3, 2, 3]
 
 
 def test_what_opens_the_document_is_its_title_also_when_it_is_smaller_than_its_sections():
     first = page(heading("How words are processed", 12), BODY, heading("Early days", 13.5), BODY)
-    assert heading_levels([first, page(heading("Today", 13.5), BODY, number=2)]) == {(1, 0): 1, (1, 2): 2, (2, 0): 2}
-    behind = page(BODY, heading("An aside", 12), heading("Early days", 13.5), heading("Today", 13.5))
+    assert heading_levels([first, page(heading("Today", 13.5), BODY, number=2)]) == {
+        (1, 0): 1,
+        (1, 2): 2,
+        (2, 0): 2,
+    }
+    behind = page(
+        BODY, heading("An aside", 12), heading("Early days", 13.5), heading("Today", 13.5)
+    )
     assert heading_levels([behind]) == {(1, 1): 2, (1, 2): 1, (1, 3): 1}
 
 
 def test_an_outline_without_the_title_stands_below_it():
-    blocks = [heading("The whole paper", 20), BODY, heading("Aims", 14), BODY, heading("Means", 14), BODY, heading("Ends", 14), BODY]
-    assert heading_levels([page(*blocks)], ((1, "Aims", 1), (1, "Means", 1))) == {(1, 0): 1, (1, 2): 2, (1, 4): 2, (1, 6): 2}
-    assert heading_levels([page(*blocks)], ((1, "The whole paper", 1), (2, "Aims", 1))) == {(1, 0): 1, (1, 2): 2, (1, 4): 2, (1, 6): 2}
+    blocks = [
+        heading("The whole paper", 20),
+        BODY,
+        heading("Aims", 14),
+        BODY,
+        heading("Means", 14),
+        BODY,
+        heading("Ends", 14),
+        BODY,
+    ]
+    assert heading_levels([page(*blocks)], ((1, "Aims", 1), (1, "Means", 1))) == {
+        (1, 0): 1,
+        (1, 2): 2,
+        (1, 4): 2,
+        (1, 6): 2,
+    }
+    assert heading_levels([page(*blocks)], ((1, "The whole paper", 1), (2, "Aims", 1))) == {
+        (1, 0): 1,
+        (1, 2): 2,
+        (1, 4): 2,
+        (1, 6): 2,
+    }
 
 
 def test_headings_in_capitals_stand_above_others_set_alike_but_a_name_in_capitals_does_not():
     rows = ["INTRODUCTION AND AIMS", "Why", "How", "RELATED WORK", "Tables", "NVIDIA"]
     blocks = [block for text in rows for block in (heading(text, 12), BODY)]
     assert list(heading_levels([page(*blocks)]).values()) == [1, 2, 2, 1, 2, 1]
-    alone = [block for text in ("Drivers", "NVIDIA", "Others") for block in (heading(text, 12), BODY)]
+    alone = [
+        block for text in ("Drivers", "NVIDIA", "Others") for block in (heading(text, 12), BODY)
+    ]
     assert list(heading_levels([page(*alone)]).values()) == [1, 1, 1]
 
 
 def test_parts_without_a_number_stand_beside_the_numbered_chapters():
-    rows = [("A paper", 20), ("Abstract", 12), ("1 Aims", 14), ("1.1 Scope", 12), ("2 Means", 14), ("References", 12)]
+    rows = [
+        ("A paper", 20),
+        ("Abstract", 12),
+        ("1 Aims", 14),
+        ("1.1 Scope", 12),
+        ("2 Means", 14),
+        ("References", 12),
+    ]
     blocks = [block for text, size in rows for block in (heading(text, size), BODY)]
     assert list(heading_levels([page(*blocks)]).values()) == [1, 2, 2, 3, 2, 2]
 
 
 def test_steps_that_begin_anew_in_each_part_are_no_chapters():
-    rows = [("Setting up", 16), ("1. Unpack it", 12), ("2. Plug it in", 12), ("Daily use", 16), ("1. Switch it on", 12), ("2. Wait", 12)]
+    rows = [
+        ("Setting up", 16),
+        ("1. Unpack it", 12),
+        ("2. Plug it in", 12),
+        ("Daily use", 16),
+        ("1. Switch it on", 12),
+        ("2. Wait", 12),
+    ]
     rows += [("Care", 16), ("1. Unplug it", 12), ("2. Wipe it", 12)]
     blocks = [block for text, size in rows for block in (heading(text, size), BODY)]
     assert list(heading_levels([page(*blocks)]).values()) == [1, 2, 2, 1, 2, 2, 1, 2, 2]
@@ -129,7 +206,7 @@ def test_words_of_body_size_and_weight_are_no_heading_and_many_bold_lines_are_a_
     assert len(heading_levels([page(*(heading(f"Field {letter}") for letter in "abc"), BODY)])) == 3
 
 
-# --- the written document --------------------------------------------------------------------------------------------------
+# --- the written document -----------------------------------------------------------------------
 
 
 def entry(text: str, x: float, y: float) -> PageBlock:
@@ -137,8 +214,16 @@ def entry(text: str, x: float, y: float) -> PageBlock:
 
 
 def test_entries_further_right_stand_under_their_parents_until_the_next_column():
-    pages = [page(entry("- a", 50, 100), entry("- b", 70, 112), entry("1. c", 90, 124), entry("- d", 110, 136), entry("- e", 50, 148),
-                  entry("- f", 300, 100))]  # fmt: skip
+    pages = [
+        page(
+            entry("- a", 50, 100),
+            entry("- b", 70, 112),
+            entry("1. c", 90, 124),
+            entry("- d", 110, 136),
+            entry("- e", 50, 148),
+            entry("- f", 300, 100),
+        )
+    ]
     facts = PdfLoader(profile="fast").assemble(pages, PdfInfo(1))
     assert facts.text == "- a\n  - b\n    1. c\n       - d\n- e\n- f"
 
@@ -154,17 +239,29 @@ def test_pages_that_yield_nothing_are_named():
     summary = PdfLoader(profile="fast").assemble(pages, PdfInfo(5)).summary
     assert summary.warnings == (
         "page 5: nothing could be read",
-        "pages 2-3: no text but pictures: scanned; what they say is found with OCR (media_texts.ocr in the strategy)",
+        (
+            "pages 2-3: no text but pictures: scanned; what they say is found with OCR"
+            " (media_texts.ocr in the strategy)"
+        ),
         "page 4: neither text nor pictures",
         "page 5: why",
     )
     assert summary.pages_without_text == (2, 3, 4, 5)
 
 
-# --- regions without a model -----------------------------------------------------------------------------------------------
+# --- regions without a model --------------------------------------------------------------------
 
 
-def line(text: str, y: float, *, x: float = 50, size: float = 10, bold: bool = False, mono: bool = False, block: int = 0) -> Run:
+def line(
+    text: str,
+    y: float,
+    *,
+    x: float = 50,
+    size: float = 10,
+    bold: bool = False,
+    mono: bool = False,
+    block: int = 0,
+) -> Run:
     chars = tuple(Char(char, x + 5 * i, y, x + 5 * i + 5, y + size) for i, char in enumerate(text))
     return Run(chars, block, size, mono, bold, True)
 
@@ -199,15 +296,26 @@ def test_the_fast_profile_reads_headings_lists_and_code_from_a_file(tmp_path):
         for number in range(1, 4):
             sheet = document.new_page()
             sheet.insert_text((72, 30), "Handbook of pumps", fontsize=8)
-            sheet.insert_text((72, 100), f"{number} Chapter on valves", fontsize=16, fontname="hebo")
-            sheet.insert_textbox((72, 120, 500, 180), "Valves close when the pressure falls. " * 6, fontsize=10)
+            sheet.insert_text(
+                (72, 100), f"{number} Chapter on valves", fontsize=16, fontname="hebo"
+            )
+            sheet.insert_textbox(
+                (72, 120, 500, 180), "Valves close when the pressure falls. " * 6, fontsize=10
+            )
             sheet.insert_text((72, 200), "• first step", fontsize=10)
-            sheet.insert_text((72, 230 + 20 * number), "open(valve)\n    close(valve)", fontsize=10, fontname="cour")
+            sheet.insert_text(
+                (72, 230 + 20 * number),
+                "open(valve)\n    close(valve)",
+                fontsize=10,
+                fontname="cour",
+            )
             sheet.insert_text((72, 800), f"page {number}", fontsize=8)
         document.save(path)
     facts = PdfLoader(profile="fast").load(path, "x.pdf")
     kinds = [block.kind for block in facts.blocks if block.page == 2]
     assert kinds[0] == "header" and kinds[-1] == "footer" and "heading" in kinds and "code" in kinds
-    assert [block.title for block in facts.blocks if block.kind == "heading"] == [f"{n} Chapter on valves" for n in (1, 2, 3)]
+    assert [block.title for block in facts.blocks if block.kind == "heading"] == [
+        f"{n} Chapter on valves" for n in (1, 2, 3)
+    ]
     assert "```\nopen(valve)\n    close(valve)\n```" in facts.text
     assert verify_blocks(path, facts.text, facts.blocks) == {}

@@ -1,4 +1,6 @@
-"""Reading order: smaller print does not stand between the halves of a sentence, and no picture swallows the columns on it."""
+"""Reading order: smaller print does not stand between the halves of a sentence, and no picture
+swallows the columns on it.
+"""
 
 from __future__ import annotations
 
@@ -10,28 +12,56 @@ from rag_platform.loaders.pdf.runs import Char, Run
 
 
 def run(text: str, x: float, y: float, size: float) -> Run:
-    return Run(tuple(Char(char, x + i * 5, y, x + (i + 1) * 5, y + size) for i, char in enumerate(text)), 0, size, False, False, True)
+    return Run(
+        tuple(Char(char, x + i * 5, y, x + (i + 1) * 5, y + size) for i, char in enumerate(text)),
+        0,
+        size,
+        False,
+        False,
+        True,
+    )
 
 
 def order(*printed: tuple[str, float, str]) -> list[str]:
     """Texts of regions given as (text, size, label), in the order of reading."""
     runs = [run(text, 0, 20 * i, size) for i, (text, size, _) in enumerate(printed) if text]
-    regions = [Region((0, 20 * i, 500, 20 * i + 15), label) for i, (_, _, label) in enumerate(printed)]
+    regions = [
+        Region((0, 20 * i, 500, 20 * i + 15), label) for i, (_, _, label) in enumerate(printed)
+    ]
     return [printed[int(region.bbox[1]) // 20][0] for region in whole_sentences(regions, runs)]
 
 
 def test_a_sentence_goes_on_before_the_smaller_print_that_cuts_it():
-    printed = [("shows that a", 9.0, "text"), ("Received 2003", 7.0, "section-header"), ("", 0.0, "picture"), ("company is.", 9.0, "text")]
+    printed = [
+        ("shows that a", 9.0, "text"),
+        ("Received 2003", 7.0, "section-header"),
+        ("", 0.0, "picture"),
+        ("company is.", 9.0, "text"),
+    ]
     assert order(*printed) == ["shows that a", "company is.", "Received 2003", ""]
 
 
 @pytest.mark.parametrize(
     "printed",
     [
-        [("A sentence.", 9.0, "text"), ("Received 2003", 7.0, "text"), ("lower case", 9.0, "text")],  # nothing is cut
-        [("this shows that a", 9.0, "text"), ("Received 2003", 7.0, "text"), ("Another one.", 9.0, "text")],
-        [("this shows that a", 9.0, "text"), ("Method", 9.0, "section-header"), ("lower case", 9.0, "text")],  # the same size between
-        [("this shows that a", 9.0, "text"), ("Received 2003", 7.0, "text"), ("lower case", 12.0, "text")],
+        # nothing is cut
+        [("A sentence.", 9.0, "text"), ("Received 2003", 7.0, "text"), ("lower case", 9.0, "text")],
+        [
+            ("this shows that a", 9.0, "text"),
+            ("Received 2003", 7.0, "text"),
+            ("Another one.", 9.0, "text"),
+        ],
+        # the same size between
+        [
+            ("this shows that a", 9.0, "text"),
+            ("Method", 9.0, "section-header"),
+            ("lower case", 9.0, "text"),
+        ],
+        [
+            ("this shows that a", 9.0, "text"),
+            ("Received 2003", 7.0, "text"),
+            ("lower case", 12.0, "text"),
+        ],
         [("1 2", 9.0, "table"), ("Note", 7.0, "text"), ("lower case", 9.0, "text")],
     ],
 )
@@ -41,12 +71,23 @@ def test_otherwise_the_order_stays(printed):
 
 def test_a_picture_behind_a_paragraph_is_no_region_and_one_with_labels_is():
     paragraph = run(
-        "The card opens every door of the car from five metres away, while its lights flash twice and a beep sounds.", 20, 20, 9.0
+        "The card opens every door of the car from five metres away, while its lights flash twice"
+        " and a beep sounds.",
+        20,
+        20,
+        9.0,
     )
-    labels = [run("door", 20, 220, 9.0), run("The card opens the door from five metres away.", 20, 240, 9.0)]
+    labels = [
+        run("door", 20, 220, 9.0),
+        run("The card opens the door from five metres away.", 20, 240, 9.0),
+    ]
     behind, figure = Region((0, 0, 600, 100), "picture"), Region((0, 200, 600, 300), "picture")
     text = Region((10, 15, 590, 35), "text")
     inside = [Region((10, 215, 590, 232), "text"), Region((10, 236, 590, 255), "text")]
-    assert without_backgrounds([behind, text, figure, *inside], [paragraph, *labels]) == [text, figure, *inside]
+    assert without_backgrounds([behind, text, figure, *inside], [paragraph, *labels]) == [
+        text,
+        figure,
+        *inside,
+    ]
     heading = Region(text.bbox, "section-header")
     assert without_backgrounds([behind, heading], [paragraph]) == [behind, heading]

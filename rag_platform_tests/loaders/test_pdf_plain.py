@@ -15,8 +15,13 @@ SAMPLE = Path(__file__).resolve().parents[2] / "data" / "samples" / "datasheet.p
 
 def test_chinese_lines_with_wide_leading_are_one_paragraph_without_spaces() -> None:
     facts = PdfLoader(profile="fast").load(SAMPLE, "datasheet.pdf")
-    paragraphs = [facts.text[b.start : b.end] for b in facts.blocks if b.page == 4 and b.kind == "paragraph"]
-    assert [(text[:5], text[-6:]) for text in paragraphs] == [("PX-40", "不需要拨码。"), ("安装冷库套", "得小于两度。")]
+    paragraphs = [
+        facts.text[b.start : b.end] for b in facts.blocks if b.page == 4 and b.kind == "paragraph"
+    ]
+    assert [(text[:5], text[-6:]) for text in paragraphs] == [
+        ("PX-40", "不需要拨码。"),
+        ("安装冷库套", "得小于两度。"),
+    ]
     assert "35 千克的包裹。每个模块" in paragraphs[0]
     assert verify_blocks(SAMPLE, facts.text, facts.blocks) == {}
 
@@ -27,7 +32,11 @@ def test_short_lines_below_each_other_stay_apart(tmp_path: Path) -> None:
         for number, line in enumerate(("12 Mill Road", "Northport", "AB1 2CD")):
             page.insert_text((72, 72 + 20 * number), line, fontsize=11)
         for number in range(3):
-            page.insert_text((72, 200 + 20 * number), "a full line of a paragraph that is set with a leading as wide as this", fontsize=11)
+            page.insert_text(
+                (72, 200 + 20 * number),
+                "a full line of a paragraph that is set with a leading as wide as this",
+                fontsize=11,
+            )
         document.save(tmp_path / "address.pdf")
     facts = PdfLoader(profile="fast").load(tmp_path / "address.pdf", "address.pdf")
     words = [len(facts.text[b.start : b.end].split()) for b in facts.blocks]
@@ -37,20 +46,39 @@ def test_short_lines_below_each_other_stay_apart(tmp_path: Path) -> None:
 def test_a_typewritten_page_is_prose_but_for_its_code(tmp_path: Path) -> None:
     with pymupdf.open() as document:
         typed = document.new_page()
-        typed.insert_text((72, 72), "This report was written on a machine with one width.", fontname="cour", fontsize=11)
-        typed.insert_text((72, 140), "for (i = 0; i < 3; i++) { x[i] = 1; }", fontname="cour", fontsize=11)
+        typed.insert_text(
+            (72, 72),
+            "This report was written on a machine with one width.",
+            fontname="cour",
+            fontsize=11,
+        )
+        typed.insert_text(
+            (72, 140), "for (i = 0; i < 3; i++) { x[i] = 1; }", fontname="cour", fontsize=11
+        )
         printed = document.new_page()
-        printed.insert_textbox((72, 72, 500, 200), "A page in a printed face with a command below it. " * 4, fontsize=11)
+        printed.insert_textbox(
+            (72, 72, 500, 200),
+            "A page in a printed face with a command below it. " * 4,
+            fontsize=11,
+        )
         printed.insert_text((72, 300), "pip install something", fontname="cour", fontsize=11)
         document.save(tmp_path / "typed.pdf")
     facts = PdfLoader(profile="fast").load(tmp_path / "typed.pdf", "typed.pdf")
-    assert [(block.page, block.kind) for block in facts.blocks] == [(1, "paragraph"), (1, "code"), (2, "paragraph"), (2, "code")]
+    assert [(block.page, block.kind) for block in facts.blocks] == [
+        (1, "paragraph"),
+        (1, "code"),
+        (2, "paragraph"),
+        (2, "code"),
+    ]
 
 
 def test_lines_without_height_are_regions_too() -> None:
     runs = [
         Run(
-            tuple(Char(char, 72 + 9 * at, y, 81 + 9 * at, y) for at, char in enumerate("a line of a broken font")),
+            tuple(
+                Char(char, 72 + 9 * at, y, 81 + 9 * at, y)
+                for at, char in enumerate("a line of a broken font")
+            ),
             block,
             9.0,
             False,

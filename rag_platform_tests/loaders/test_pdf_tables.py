@@ -1,4 +1,6 @@
-"""Table regions as pipe tables: whole words, columns the grid missed, header cells spelled out, and their proof."""
+"""Table regions as pipe tables: whole words, columns the grid missed, header cells spelled out, and
+their proof.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from rag_platform.loaders.pdf.runs import Char, Run
 
 def run(text: str, x: float, y: float, width: float = 5.0) -> Run:
     """A line of 10-point text whose characters are all as wide."""
-    chars = tuple(Char(char, x + i * width, y, x + (i + 1) * width, y + 10) for i, char in enumerate(text))
+    chars = tuple(
+        Char(char, x + i * width, y, x + (i + 1) * width, y + 10) for i, char in enumerate(text)
+    )
     return Run(chars, 0, 10, False, False, True)
 
 
@@ -25,14 +29,19 @@ def table(runs: list[Run], columns: tuple[float, ...], rows: tuple[float, ...]) 
     """The cells of the pipe table, proved against the printed letters."""
     text = tables.table_text(runs, Region((0, 0, 400, 200), "table", (columns, rows)), frozenset())
     assert characters.proves("table", text, characters.region_letters(runs))
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.split("\n") if "---" not in line]
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.split("\n")
+        if "---" not in line
+    ]
 
 
 def test_cells_are_found_by_the_centre_of_each_phrase_and_pipes_are_escaped():
     text = tables.table_text(
-        [run("ab|", 0, 0), run("cd", 60, 0), run("ef", 0, 22), run("gh", 60, 22)], Region((0, 0, 100, 40), "table", ((50.0,), (20.0,))),
+        [run("ab|", 0, 0), run("cd", 60, 0), run("ef", 0, 22), run("gh", 60, 22)],
+        Region((0, 0, 100, 40), "table", ((50.0,), (20.0,))),
         frozenset(),
-    )  # fmt: skip
+    )
     assert text == "| ab\\| | cd |\n| --- | --- |\n| ef | gh |"
 
 
@@ -48,18 +57,43 @@ def test_figures_a_space_apart_are_cells_of_their_own():
 
 def test_two_columns_in_one_of_the_grid_are_told_apart_by_the_gap_their_rows_share():
     rows = [("Code", "Sum"), ("A1", "10"), ("B22", "2,000"), ("C3", "37")]
-    runs = [piece for i, (one, two) in enumerate(rows) for piece in (run("r", 0, 20 * i), run(one, 40, 20 * i), run(two, 90, 20 * i))]
+    runs = [
+        piece
+        for i, (one, two) in enumerate(rows)
+        for piece in (run("r", 0, 20 * i), run(one, 40, 20 * i), run(two, 90, 20 * i))
+    ]
     assert table(runs, (30.0,), (15.0, 35.0, 55.0)) == [["r", *row] for row in rows]
 
 
 def test_running_text_in_a_cell_is_no_reason_to_split_its_column():
-    runs = [run("a", 0, 0), run("one or two words", 40, 0), run("b", 0, 20), run("some other words", 40, 20), run("c", 0, 40)]
-    assert table(runs, (30.0,), (15.0, 35.0)) == [["a", "one or two words"], ["b", "some other words"], ["c", ""]]
+    runs = [
+        run("a", 0, 0),
+        run("one or two words", 40, 0),
+        run("b", 0, 20),
+        run("some other words", 40, 20),
+        run("c", 0, 40),
+    ]
+    assert table(runs, (30.0,), (15.0, 35.0)) == [
+        ["a", "one or two words"],
+        ["b", "some other words"],
+        ["c", ""],
+    ]
 
 
 def test_a_header_over_several_columns_stands_over_each_of_them():
-    runs = [centred("Year", 150, 0), run("Item", 0, 20), centred("2023", 100, 20), centred("2024", 150, 20), centred("2025", 200, 20)]
-    runs += [run("Sales", 0, 40), centred("1.5", 100, 40), centred("2.5", 150, 40), centred("3.5", 200, 40)]
+    runs = [
+        centred("Year", 150, 0),
+        run("Item", 0, 20),
+        centred("2023", 100, 20),
+        centred("2024", 150, 20),
+        centred("2025", 200, 20),
+    ]
+    runs += [
+        run("Sales", 0, 40),
+        centred("1.5", 100, 40),
+        centred("2.5", 150, 40),
+        centred("3.5", 200, 40),
+    ]
     assert table(runs, (75.0, 125.0, 175.0), (15.0, 35.0)) == [
         ["", "Year", "Year", "Year"],
         ["Item", "2023", "2024", "2025"],
@@ -68,9 +102,18 @@ def test_a_header_over_several_columns_stands_over_each_of_them():
 
 
 def test_header_lines_of_one_cell_are_one_row_again():
-    runs = [run("Body", 60, 0), run("Dose", 160, 0), run("Group", 0, 11), run("weight", 60, 11), run("level", 160, 11)]
+    runs = [
+        run("Body", 60, 0),
+        run("Dose", 160, 0),
+        run("Group", 0, 11),
+        run("weight", 60, 11),
+        run("level", 160, 11),
+    ]
     runs += [run("A", 0, 30), run("8.8", 60, 30), run("10", 160, 30)]
-    assert table(runs, (40.0, 120.0), (10.5, 25.0)) == [["Group", "Body weight", "Dose level"], ["A", "8.8", "10"]]
+    assert table(runs, (40.0, 120.0), (10.5, 25.0)) == [
+        ["Group", "Body weight", "Dose level"],
+        ["A", "8.8", "10"],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +121,12 @@ def test_header_lines_of_one_cell_are_one_row_again():
     [
         ("| a | a |\n| --- | --- |\n| b | c |", "abc", True),  # the header cell is spelled out
         ("| a | a |\n| --- | --- |\n| b | c |", "aabc", True),  # two cells that are equal
-        ("| a | x |\n| --- | --- |\n| b | b |\n" + "| d | e |\n" * 5 + "| f | f |", "axb" + "de" * 5 + "f", False),  # not in the body
+        # not in the body
+        (
+            "| a | x |\n| --- | --- |\n| b | b |\n" + "| d | e |\n" * 5 + "| f | f |",
+            "axb" + "de" * 5 + "f",
+            False,
+        ),
         ("| a | b |\n| --- | --- |\n| b | c |", "abc", False),  # no repetition of its neighbour
         ("| a | a |\n| --- | --- |\n| b | c |", "abcd", False),  # a letter is missing
         ("| a | a |\n| --- | --- |\n| b | c |", "abd", False),
@@ -95,8 +143,12 @@ def test_a_region_of_one_column_or_one_row_is_no_table():
     assert tables.table_text([run("ab", 0, 0)], Region((0, 0, 9, 9), "table"), frozenset()) == ""
 
 
-places = st.tuples(st.text("abc123 .$", min_size=1, max_size=9), st.integers(0, 200), st.integers(0, 150))
-borders = st.lists(st.integers(1, 200).map(float), max_size=5, unique=True).map(lambda found: tuple(sorted(found)))
+places = st.tuples(
+    st.text("abc123 .$", min_size=1, max_size=9), st.integers(0, 200), st.integers(0, 150)
+)
+borders = st.lists(st.integers(1, 200).map(float), max_size=5, unique=True).map(
+    lambda found: tuple(sorted(found))
+)
 
 
 @given(st.lists(places, max_size=20), borders, borders)

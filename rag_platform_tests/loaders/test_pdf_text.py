@@ -1,4 +1,6 @@
-"""Printed lines: raised and lowered signs stay at the sign they belong to, fractions in their line, a drop cap at its word."""
+"""Printed lines: raised and lowered signs stay at the sign they belong to, fractions in their line,
+a drop cap at its word.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,10 @@ from rag_platform.loaders.pdf.runs import Char, Run
 
 
 def run(text: str, x: float, y: float, size: float = 10.0, height: float = 7.0) -> Run:
-    chars = tuple(Char(char, x + i * size / 2, y, x + (i + 1) * size / 2, y + height) for i, char in enumerate(text))
+    chars = tuple(
+        Char(char, x + i * size / 2, y, x + (i + 1) * size / 2, y + height)
+        for i, char in enumerate(text)
+    )
     return Run(chars, 0, size, False, False, True)
 
 
@@ -17,15 +22,22 @@ def lines(*runs: Run) -> list[str]:
 
 def test_a_raised_sign_stands_at_the_sign_it_belongs_to_also_inside_of_a_run():
     # "a   + b" with gaps in which raised twos stand; their centres are a line of their own
-    assert lines(run("a + b  = c", 0, 20), run("2", 5, 15, 6, 6), run("2", 25.5, 15, 6, 6)) == ["a2 + b2 = c"]
+    assert lines(run("a + b  = c", 0, 20), run("2", 5, 15, 6, 6), run("2", 25.5, 15, 6, 6)) == [
+        "a2 + b2 = c"
+    ]
 
 
 def test_a_flat_sign_is_of_the_line_around_it():
-    assert lines(run("e", 0, 22, height=5), run("=", 10, 23, height=1.5), run("1", 20, 19, height=8)) == ["e = 1"]
+    assert lines(
+        run("e", 0, 22, height=5), run("=", 10, 23, height=1.5), run("1", 20, 19, height=8)
+    ) == ["e = 1"]
 
 
 def test_small_print_elsewhere_is_a_line_of_its_own():
-    assert lines(run("the body of a text", 0, 0), run("and a note", 0, 12, 6, 5)) == ["the body of a text", "and a note"]
+    assert lines(run("the body of a text", 0, 0), run("and a note", 0, 12, 6, 5)) == [
+        "the body of a text",
+        "and a note",
+    ]
 
 
 def test_a_drop_cap_is_the_first_letter_of_its_word():
@@ -34,20 +46,40 @@ def test_a_drop_cap_is_the_first_letter_of_its_word():
 
 
 def test_a_fraction_is_read_in_its_line_and_limits_from_the_lower_to_the_upper():
-    assert lines(run("dx", 22, 10), run("v =", 0, 20), run("dt", 22, 30), run("+ a", 36, 20)) == ["v = dx dt + a"]
+    assert lines(run("dx", 22, 10), run("v =", 0, 20), run("dt", 22, 30), run("+ a", 36, 20)) == [
+        "v = dx dt + a"
+    ]
     assert lines(run("dx", 0, 10), run("= v", 14, 20), run("dt", 0, 30)) == ["dx dt = v"]
-    assert lines(run("b", 7, 10, 6, 6), run("∫", 0, 20), run("a", 6, 30, 6, 6), run("f(x) = 1", 14, 20)) == ["∫ a b f(x) = 1"]
+    assert lines(
+        run("b", 7, 10, 6, 6), run("∫", 0, 20), run("a", 6, 30, 6, 6), run("f(x) = 1", 14, 20)
+    ) == ["∫ a b f(x) = 1"]
 
 
 def test_short_lines_around_a_line_without_a_formula_or_with_no_gap_stay_where_they_are():
-    assert lines(run("dx", 22, 10), run("see", 0, 20), run("dt", 22, 30), run("here", 36, 20)) == ["dx", "see here", "dt"]
-    assert lines(run("Let", 0, 10), run("x = 1", 0, 20), run("then", 0, 30)) == ["Let", "x = 1", "then"]
-    assert lines(run("one", 200, 10), run("x = 1", 0, 20), run("two", 200, 30)) == ["one", "x = 1", "two"]
+    assert lines(run("dx", 22, 10), run("see", 0, 20), run("dt", 22, 30), run("here", 36, 20)) == [
+        "dx",
+        "see here",
+        "dt",
+    ]
+    assert lines(run("Let", 0, 10), run("x = 1", 0, 20), run("then", 0, 30)) == [
+        "Let",
+        "x = 1",
+        "then",
+    ]
+    assert lines(run("one", 200, 10), run("x = 1", 0, 20), run("two", 200, 30)) == [
+        "one",
+        "x = 1",
+        "two",
+    ]
 
 
 def test_a_compound_cut_at_its_hyphen_is_whole_again_and_a_dash_stays_apart():
-    assert flowed(["TABLE-", "FORMER reads Anglo-", "American tables of COVID-", "19"]) == (
-        "TABLE-FORMER reads Anglo-American tables of COVID-19"
+    assert (
+        flowed(["TABLE-", "FORMER reads Anglo-", "American tables of COVID-", "19"])
+        == "TABLE-FORMER reads Anglo-American tables of COVID-19"
     )
-    assert flowed(["two parts -", "One of them", "is short –", "The other"]) == "two parts - One of them is short – The other"
+    assert (
+        flowed(["two parts -", "One of them", "is short –", "The other"])
+        == "two parts - One of them is short – The other"
+    )
     assert flowed(["docu-", "ments"]) == "documents"

@@ -19,19 +19,27 @@ COLUMNS = (
 def signs_one_by_one(page: pymupdf.Page, columns: list[tuple[int, str]]) -> None:
     for number, text in columns:
         for row, sign in enumerate(text):
-            page.insert_text((480 - 28 * number, 100 + 15 * row), sign, fontsize=14, fontname="japan")
+            page.insert_text(
+                (480 - 28 * number, 100 + 15 * row), sign, fontsize=14, fontname="japan"
+            )
 
 
 def in_a_vertical_font(page: pymupdf.Page, columns: list[tuple[int, str]]) -> None:
     page.insert_text((10, 10), "x", fontname="japan")
     page.parent.xref_set_key(page.get_fonts()[0][0], "Encoding", "/UniJIS-UTF16-V")
-    shown = [f"BT /japan 14 Tf 1 0 0 1 {480 - 28 * number} 740 Tm <{text.encode('utf-16-be').hex()}> Tj ET" for number, text in columns]
+    shown = [
+        f"BT /japan 14 Tf 1 0 0 1 {480 - 28 * number} 740 Tm <{text.encode('utf-16-be').hex()}>"
+        " Tj ET"
+        for number, text in columns
+    ]
     page.parent.update_stream(page.get_contents()[0], " ".join(shown).encode())
 
 
 @pytest.mark.parametrize("profile", ["layout", "fast"])
 @pytest.mark.parametrize("write", [signs_one_by_one, in_a_vertical_font])
-def test_columns_are_read_downwards_from_the_right_in_whichever_order_they_are_stored(tmp_path: Path, write, profile):
+def test_columns_are_read_downwards_from_the_right_in_whichever_order_they_are_stored(
+    tmp_path: Path, write, profile
+):
     path = tmp_path / "x.pdf"
     for columns in (list(enumerate(COLUMNS)), list(enumerate(COLUMNS))[::-1]):
         with pymupdf.open() as document:
@@ -39,7 +47,11 @@ def test_columns_are_read_downwards_from_the_right_in_whichever_order_they_are_s
             document.save(path)
         facts = PdfLoader(profile=profile).load(path, "x.pdf")
         assert "".join(facts.text.split()) == "".join(COLUMNS)
-        assert [note for note in facts.summary.warnings if note.startswith("page 1: its text is set in columns")]
+        assert [
+            note
+            for note in facts.summary.warnings
+            if note.startswith("page 1: its text is set in columns")
+        ]
         assert verify_blocks(path, facts.text, facts.blocks) == {}
 
 
@@ -47,7 +59,9 @@ def test_level_text_and_short_piles_of_signs_are_no_columns(tmp_path: Path):
     path = tmp_path / "x.pdf"
     with pymupdf.open() as document:
         page = document.new_page()
-        for row, text in enumerate(("国境の長いトンネルを抜けると", "雪国であった。夜の底が", "白くなった。信号所に")):
+        for row, text in enumerate(
+            ("国境の長いトンネルを抜けると", "雪国であった。夜の底が", "白くなった。信号所に")
+        ):
             page.insert_text((72, 100 + 20 * row), text, fontsize=14, fontname="japan")
         for row, sign in enumerate("一二三"):
             page.insert_text((72, 200 + 15 * row), sign, fontsize=14, fontname="japan")

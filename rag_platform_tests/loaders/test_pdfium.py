@@ -36,7 +36,11 @@ def test_headings_carry_the_outline_levels(facts):
         (2, "3 Use in cold stores"),
         (2, "4 中文摘要"),
     ]
-    assert (facts.summary.loader_name, facts.summary.parser_engine, facts.summary.pages) == ("pdfium", "pdfium", 4)
+    assert (facts.summary.loader_name, facts.summary.parser_engine, facts.summary.pages) == (
+        "pdfium",
+        "pdfium",
+        4,
+    )
 
 
 def test_it_reads_the_letters_that_mupdf_reads_where_mupdf_sees_them(facts):
@@ -66,12 +70,19 @@ def test_running_headers_are_marked(facts):
 def test_images_and_whole_pages_are_taken_out(facts):
     targets = [m.origin_ref for m in facts.media]
     assert targets == ["pdf:placed=1.0", "pdf:placed=3.0"]
-    found = dict(read_images(DATASHEET, [*targets, "pdf:placed=2.0", "pdf:page=1;dpi=50;pixels=1000000"]))
-    assert found["pdf:placed=1.0"].startswith(b"\x89PNG") and found["pdf:page=1;dpi=50;pixels=1000000"].startswith(b"\x89PNG")
+    found = dict(
+        read_images(DATASHEET, [*targets, "pdf:placed=2.0", "pdf:page=1;dpi=50;pixels=1000000"])
+    )
+    assert found["pdf:placed=1.0"].startswith(b"\x89PNG") and found[
+        "pdf:page=1;dpi=50;pixels=1000000"
+    ].startswith(b"\x89PNG")
     assert found["pdf:placed=2.0"] == "broken_image: its content is damaged"
 
 
-@pytest.mark.parametrize(("content", "code"), [(b"", "empty_file"), (b"%PDF-1.7\n", "broken_file"), (b"no pdf", "broken_file")])
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [(b"", "empty_file"), (b"%PDF-1.7\n", "broken_file"), (b"no pdf", "broken_file")],
+)
 def test_broken_files_are_refused(tmp_path, content, code):
     path = tmp_path / "x.pdf"
     path.write_bytes(content)
@@ -84,12 +95,19 @@ def test_broken_files_are_refused(tmp_path, content, code):
 def test_encrypted_files_say_so_and_leading_bytes_are_passed_over(tmp_path):
     with pymupdf.open() as document:
         document.new_page().insert_text((72, 72), "secret")
-        document.save(tmp_path / "locked.pdf", encryption=pymupdf.PDF_ENCRYPT_AES_256, user_pw="u", owner_pw="o")
+        document.save(
+            tmp_path / "locked.pdf",
+            encryption=pymupdf.PDF_ENCRYPT_AES_256,
+            user_pw="u",
+            owner_pw="o",
+        )
         document.save(tmp_path / "plain.pdf")
     with pytest.raises(DocumentError, match="password") as caught:
         PdfiumLoader().load(tmp_path / "locked.pdf", "locked.pdf")
     assert caught.value.code == "encrypted"
-    (tmp_path / "late.pdf").write_bytes(b"mail header\r\n" * 70 + (tmp_path / "plain.pdf").read_bytes())
+    (tmp_path / "late.pdf").write_bytes(
+        b"mail header\r\n" * 70 + (tmp_path / "plain.pdf").read_bytes()
+    )
     assert PdfiumLoader().load(tmp_path / "late.pdf", "late.pdf").text == "secret"
     assert PdfLoader(profile="fast").load(tmp_path / "late.pdf", "late.pdf").text == "secret"
 
@@ -97,15 +115,24 @@ def test_encrypted_files_say_so_and_leading_bytes_are_passed_over(tmp_path):
 @pytest.mark.integration
 def test_its_children_never_hold_mupdf(facts):
     try:
-        assert isolation.load_isolated(DATASHEET, PdfiumLoader(), Limits(pdf_window_pages=1)) == facts
-        assert isolation.verify_in_child(DATASHEET, "pdfium", {}, facts.text, facts.blocks, Limits()) == {}
-        children = [child for child in child_pool.pool().all if child.engine == "pdfium"]  # other tests may have left others
+        assert (
+            isolation.load_isolated(DATASHEET, PdfiumLoader(), Limits(pdf_window_pages=1)) == facts
+        )
+        assert (
+            isolation.verify_in_child(DATASHEET, "pdfium", {}, facts.text, facts.blocks, Limits())
+            == {}
+        )
+        # other tests may have left others
+        children = [child for child in child_pool.pool().all if child.engine == "pdfium"]
         assert children
         for child in children:
             assert "mupdf" not in Path(f"/proc/{child.process.pid}/maps").read_text()
     finally:
         child_pool.pool().close()
-    script = "import sys, rag_platform.loaders.pdf.pdfium, rag_platform.intake.isolation; sys.exit('pymupdf' in sys.modules)"
+    script = (
+        "import sys, rag_platform.loaders.pdf.pdfium, rag_platform.intake.isolation;"
+        " sys.exit('pymupdf' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 

@@ -1,4 +1,6 @@
-"""A second reader agrees with what every loader reads, and with nothing that was torn, reversed or swapped."""
+"""A second reader agrees with what every loader reads, and with nothing that was torn, reversed or
+swapped.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,25 @@ from rag_platform.loaders.pdf.mupdf import PdfLoader
 from rag_platform.loaders.pdf.pdfium import PdfiumLoader
 from rag_platform.loaders.word_comparison import Line, likeness, pieces, problem
 
-TEXT = "The pump moves forty litres of water per minute and must not run dry for longer than ten seconds."
+TEXT = (
+    "The pump moves forty litres of water per minute and must not run dry for longer than ten"
+    " seconds."
+)
 TORN = " ".join(f"{word[:2]} {word[2:]}".strip() for word in TEXT.split())
 REVERSED = " ".join(reversed(TEXT.split()))
 BACKWARDS = " ".join(word[::-1] for word in TEXT.split())
 SWAPPED = TEXT.replace("forty litres", "litres forty")
-FOREIGN = "A reserve of fuel lies below the third deck, where nobody who is not on duty may ever go alone."
-FORGED = {"torn": TORN, "reversed": REVERSED, "backwards": BACKWARDS, "swapped": SWAPPED, "foreign": FOREIGN}
+FOREIGN = (
+    "A reserve of fuel lies below the third deck, where nobody who is not on duty may ever go"
+    " alone."
+)
+FORGED = {
+    "torn": TORN,
+    "reversed": REVERSED,
+    "backwards": BACKWARDS,
+    "swapped": SWAPPED,
+    "foreign": FOREIGN,
+}
 
 
 def judged(said: str, read: str, kind: str = "paragraph") -> str:
@@ -37,7 +51,12 @@ def judged(said: str, read: str, kind: str = "paragraph") -> str:
 
 
 def test_readers_may_differ_in_hyphens_ligatures_and_spaces() -> None:
-    assert judged("The ﬁrst ex-\u00adample, e\u200bv\u200bery­where", "The first exam- ple , every where") == ""
+    assert (
+        judged(
+            "The ﬁrst ex-\u00adample, e\u200bv\u200bery­where", "The first exam- ple , every where"
+        )
+        == ""
+    )
     assert judged("员工每年有十五天年假", "员工 每年 有十五 天年假") == ""
     assert judged(TEXT, TEXT.replace(" ", "")) == ""  # the other reader sets no spaces
     assert judged(TEXT, TEXT.replace("pump", "purnp")) == ""  # one word in doubt
@@ -60,8 +79,10 @@ def make_pdf(path: Path) -> None:
 
 def make_html(path: Path) -> None:
     path.write_text(
-        f"<html><body><main><h1>Pumps</h1><p>{TEXT.replace('forty', '<b>for</b>ty')} <a href='x.html'>More</a></p>"
-        "<ol><li>Close the valve.<li>Wait.</ol><table><tr><th>Part</th><th>No</th></tr><tr><td>Seal</td><td>V-2</td></tr></table></main>",
+        f"<html><body><main><h1>Pumps</h1><p>{TEXT.replace('forty', '<b>for</b>ty')} <a"
+        " href='x.html'>More</a></p>"
+        "<ol><li>Close the"
+        " valve.<li>Wait.</ol><table><tr><th>Part</th><th>No</th></tr><tr><td>Seal</td><td>V-2</td></tr></table></main>",
         encoding="utf-8",
     )
 
@@ -100,7 +121,9 @@ CASES: dict[str, tuple[Callable[[Path], None], Callable[[Path], Facts]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_format_is_read_alike_twice_and_forged_words_are_not(name: str, tmp_path: Path) -> None:
+def test_every_format_is_read_alike_twice_and_forged_words_are_not(
+    name: str, tmp_path: Path
+) -> None:
     make, load = CASES[name]
     path = tmp_path / f"file.{'pdf' if name == 'pdfium' else name}"
     make(path)
@@ -108,8 +131,14 @@ def test_every_format_is_read_alike_twice_and_forged_words_are_not(name: str, tm
     assert set(ENGINES) == set(CASES) and missing(name) == ""
     assert reread(path, name, facts.text, facts.blocks) == ({}, {})
     assert TEXT in facts.text.replace("**", "").replace("\n", " ")
-    block = next(block for block in facts.blocks if "seconds" in facts.text[block.start : block.end])
-    said = facts.text[block.start : block.end].replace("**", "").replace("\n", " " if block.kind == "paragraph" else "\n")
+    block = next(
+        block for block in facts.blocks if "seconds" in facts.text[block.start : block.end]
+    )
+    said = (
+        facts.text[block.start : block.end]
+        .replace("**", "")
+        .replace("\n", " " if block.kind == "paragraph" else "\n")
+    )
     for forged in FORGED.values():
         text = said.replace(TEXT, forged)
         assert text != said
@@ -123,7 +152,11 @@ def test_what_another_engine_cannot_read_is_said_and_no_failure(tmp_path: Path) 
     file = pymupdf.open()
     page = file.new_page()
     widget = pymupdf.Widget()
-    widget.rect, widget.field_type, widget.field_name = pymupdf.Rect(72, 72, 300, 92), pymupdf.PDF_WIDGET_TYPE_TEXT, "name"
+    widget.rect, widget.field_type, widget.field_name = (
+        pymupdf.Rect(72, 72, 300, 92),
+        pymupdf.PDF_WIDGET_TYPE_TEXT,
+        "name",
+    )
     widget.field_value = "Typed into the form"
     page.add_widget(widget)
     file.save(tmp_path / "form.pdf")
@@ -131,13 +164,17 @@ def test_what_another_engine_cannot_read_is_said_and_no_failure(tmp_path: Path) 
     otherwise, unread = reread(tmp_path / "form.pdf", "pdf", "Typed into the form", [block])
     assert otherwise == {} and unread[0].startswith("page 1: some of its text is not read")
     (tmp_path / "no.pdf").write_bytes(b"%PDF-1.4\nnothing")
-    otherwise, unread = reread_in_child(tmp_path / "no.pdf", "pdf", "words", [replace(block, end=5)], Limits())
+    otherwise, unread = reread_in_child(
+        tmp_path / "no.pdf", "pdf", "words", [replace(block, end=5)], Limits()
+    )
     assert otherwise == {} and unread[0].startswith("page 1: it cannot be read")
 
 
 @pytest.mark.parametrize("folder", ["pdf-truth", "pdf-special", "pdf-tables"])
 def test_real_files_are_read_alike_twice(folder: str, material: Path) -> None:
-    files = [path for path in sorted((material / folder).rglob("*.pdf")) if path.stat().st_size < 150_000][::3]
+    files = [
+        path for path in sorted((material / folder).rglob("*.pdf")) if path.stat().st_size < 150_000
+    ][::3]
     assert files
     for path in files:
         facts = PdfLoader(profile="fast").load(path, path.name)

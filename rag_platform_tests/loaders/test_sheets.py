@@ -13,7 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rag_platform.errors import DocumentError
-from rag_platform.loaders.office.sheet_tables import Row, Size, column_letters, disproved, groups, written
+from rag_platform.loaders.office.sheet_tables import (
+    Row,
+    Size,
+    column_letters,
+    disproved,
+    groups,
+    written,
+)
 from rag_platform.loaders.office.sheets import CsvLoader, XlsxLoader, shown, sniff_delimiter
 
 SMALL = Size(chars=120, tokens=200)
@@ -54,7 +61,7 @@ def rewritten(path: Path, target: Path, old: bytes, new: bytes) -> Path:
     return target
 
 
-# --- rows to groups ------------------------------------------------------------------------------------------------------
+# --- rows to groups -----------------------------------------------------------------------------
 
 
 def test_each_group_repeats_the_header_and_names_its_rows():
@@ -62,15 +69,23 @@ def test_each_group_repeats_the_header_and_names_its_rows():
     found = texts(*lines)
     assert found[0] == (
         "sheet=S;rows=2-6;head=1",
-        "| name | amount |\n| --- | --- |\n" + "\n".join(f"| item {n} | {n} |" for n in range(1, 6)),
+        "| name | amount |\n| --- | --- |\n"
+        + "\n".join(f"| item {n} | {n} |" for n in range(1, 6)),
     )
-    assert [locator for locator, _ in found] == ["sheet=S;rows=2-6;head=1", "sheet=S;rows=7-11;head=1", "sheet=S;rows=12-13;head=1"]
+    assert [locator for locator, _ in found] == [
+        "sheet=S;rows=2-6;head=1",
+        "sheet=S;rows=7-11;head=1",
+        "sheet=S;rows=12-13;head=1",
+    ]
     assert all(text.startswith("| name | amount |\n| --- | --- |\n") for _, text in found)
 
 
 def test_titles_stand_above_the_table_and_numbers_need_no_header():
     found = texts(("Report", ""), ("", ""), ("1", "2"), ("3", "4"))
-    assert found == [("sheet=S;rows=1", "Report"), ("sheet=S;rows=3-4", "| A | B |\n| --- | --- |\n| 1 | 2 |\n| 3 | 4 |")]
+    assert found == [
+        ("sheet=S;rows=1", "Report"),
+        ("sheet=S;rows=3-4", "| A | B |\n| --- | --- |\n| 1 | 2 |\n| 3 | 4 |"),
+    ]
 
 
 def test_a_region_behind_a_blank_row_goes_on_under_its_header_or_opens_its_own():
@@ -82,7 +97,12 @@ def test_a_region_behind_a_blank_row_goes_on_under_its_header_or_opens_its_own()
 
 def test_a_header_of_two_rows_is_joined_column_by_column():
     found = texts(("Region", "Sales", "Sales"), ("Region", "2022", "2023"), ("North", "1", "2"))
-    assert found == [("sheet=S;rows=3;head=1-2", "| Region | Sales / 2022 | Sales / 2023 |\n| --- | --- | --- |\n| North | 1 | 2 |")]
+    assert found == [
+        (
+            "sheet=S;rows=3;head=1-2",
+            "| Region | Sales / 2022 | Sales / 2023 |\n| --- | --- | --- |\n| North | 1 | 2 |",
+        )
+    ]
 
 
 def test_a_wide_header_never_makes_a_group_longer_than_twice_its_rows():
@@ -94,7 +114,13 @@ def test_a_wide_header_never_makes_a_group_longer_than_twice_its_rows():
 
 
 def test_columns_have_the_names_of_a_spreadsheet():
-    assert [column_letters(index) for index in (0, 25, 26, 701, 702)] == ["A", "Z", "AA", "ZZ", "AAA"]
+    assert [column_letters(index) for index in (0, 25, 26, 701, 702)] == [
+        "A",
+        "Z",
+        "AA",
+        "ZZ",
+        "AAA",
+    ]
 
 
 cell = st.text(st.sampled_from("ab1| \\\n-#é中`"), max_size=6)
@@ -106,32 +132,47 @@ def test_every_group_is_proved_and_no_cell_is_lost(lines):
     given_rows = [Row(number, cells) for number, cells in enumerate(lines, 1)]
     text, blocks = written([("S", list(groups(given_rows, SMALL)))])
     numbered = {row.number: row for row in given_rows}
-    assert {block.locator: disproved(text, block, numbered) for block in blocks if block.kind != "heading"} == {
-        block.locator: "" for block in blocks if block.kind != "heading"
-    }
+    assert {
+        block.locator: disproved(text, block, numbered)
+        for block in blocks
+        if block.kind != "heading"
+    } == {block.locator: "" for block in blocks if block.kind != "heading"}
     for char in "ab1é中":
         assert (char in "".join("".join(cells) for cells in lines)) <= (char in text)
 
 
-# --- CSV -----------------------------------------------------------------------------------------------------------------
+# --- CSV ----------------------------------------------------------------------------------------
 
 
 def test_a_csv_file_has_lines_rows_and_its_delimiter(tmp_path):
-    path = csv_file(tmp_path, 'Name;Amount;Note\r\nAnn;1,5;"two\r\nlines | pipe"\r\n\r\nBob;2;=1+1\r\n')
+    path = csv_file(
+        tmp_path, 'Name;Amount;Note\r\nAnn;1,5;"two\r\nlines | pipe"\r\n\r\nBob;2;=1+1\r\n'
+    )
     facts = CsvLoader().load(path, "sales.csv")
-    assert facts.text == (
-        "| Name | Amount | Note |\n| --- | --- | --- |\n| Ann | 1,5 | two lines \\| pipe |\n\n"
+    assert (
+        facts.text
+        == "| Name | Amount | Note |\n| --- | --- | --- |\n| Ann | 1,5 | two lines \\| pipe |\n\n"
         "| Name | Amount | Note |\n| --- | --- | --- |\n| Bob | 2 | =1+1 |\n"
     )
     assert [(block.locator, block.line_start, block.line_end) for block in facts.blocks] == [
         ("rows=2;head=1", 2, 3),
         ("rows=4;head=1", 5, 5),
     ]
-    assert (facts.summary.title, facts.summary.metadata, facts.summary.encoding) == ("sales", {"delimiter": ";", "records": 3}, "utf-8")
+    assert (facts.summary.title, facts.summary.metadata, facts.summary.encoding) == (
+        "sales",
+        {"delimiter": ";", "records": 3},
+        "utf-8",
+    )
     assert CsvLoader().verify_blocks(path, facts.text, facts.blocks) == {}
 
 
-@pytest.mark.parametrize("text", ["| Name | Amount |\n| --- | --- |\n| Ann | 2 |", "| Nome | Amount |\n| --- | --- |\n| Ann | 1 |"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "| Name | Amount |\n| --- | --- |\n| Ann | 2 |",
+        "| Nome | Amount |\n| --- | --- |\n| Ann | 1 |",
+    ],
+)
 def test_a_changed_cell_or_header_is_not_proved(tmp_path, text):
     path = csv_file(tmp_path, "Name,Amount\nAnn,1\n")
     block = replace(CsvLoader().load(path, "a.csv").blocks[0], end=len(text))
@@ -139,7 +180,14 @@ def test_a_changed_cell_or_header_is_not_proved(tmp_path, text):
 
 
 @pytest.mark.parametrize(
-    ("text", "delimiter"), [("a,b\n1,2", ","), ("a;b\n1,5;2,5", ";"), ("a\tb\nc\td", "\t"), ("a|b\nc|d", "|"), ("words", ",")]
+    ("text", "delimiter"),
+    [
+        ("a,b\n1,2", ","),
+        ("a;b\n1,5;2,5", ";"),
+        ("a\tb\nc\td", "\t"),
+        ("a|b\nc|d", "|"),
+        ("words", ","),
+    ],
 )
 def test_the_delimiter_is_found(text, delimiter):
     assert sniff_delimiter(text) == delimiter
@@ -151,39 +199,60 @@ def test_the_line_that_names_the_delimiter_is_no_record(tmp_path):
 
 
 def test_a_chinese_file_in_its_old_encoding_is_read(tmp_path):
-    facts = CsvLoader().load(csv_file(tmp_path, "姓名,部门\n张三,财务部门\n李四,技术部门\n", "gbk"), "a.csv")
+    facts = CsvLoader().load(
+        csv_file(tmp_path, "姓名,部门\n张三,财务部门\n李四,技术部门\n", "gbk"), "a.csv"
+    )
     assert "| 张三 | 财务部门 |" in facts.text and facts.summary.encoding == "gb18030"
 
 
 def test_an_open_quote_swallows_nothing(tmp_path):
     facts = CsvLoader().load(csv_file(tmp_path, 'a,b\n"open,1\n' + "x,2\n" * 60_000), "a.csv")
     assert '"open' in facts.text and facts.text.count("| x | 2 |") == 60_000
-    assert facts.summary.warnings == ("a quote in line 2 is never closed; quotes there were read as text",)
+    assert facts.summary.warnings == (
+        "a quote in line 2 is never closed; quotes there were read as text",
+    )
 
 
-@pytest.mark.parametrize(("text", "options", "code"), [(" , \n,\n", {}, "empty_file"), ("a,b\n1,2\n", {"max_cells": 3}, "too_large")])
+@pytest.mark.parametrize(
+    ("text", "options", "code"),
+    [(" , \n,\n", {}, "empty_file"), ("a,b\n1,2\n", {"max_cells": 3}, "too_large")],
+)
 def test_what_is_no_table_is_refused(tmp_path, text, options, code):
     with pytest.raises(DocumentError) as caught:
         CsvLoader(**options).load(csv_file(tmp_path, text), "a.csv")
     assert caught.value.code == code
 
 
-# --- XLSX ----------------------------------------------------------------------------------------------------------------
+# --- XLSX ---------------------------------------------------------------------------------------
 
 
 def test_each_sheet_has_a_heading_its_rows_and_a_proof(tmp_path):
     path = book(
-        tmp_path, **{"Q1; 50%": [["name", "day"], ["Ann", datetime.datetime(2023, 5, 1, 12, 30)]], "Empty": [], "Notes": [["Only words"]]}
+        tmp_path,
+        **{
+            "Q1; 50%": [["name", "day"], ["Ann", datetime.datetime(2023, 5, 1, 12, 30)]],
+            "Empty": [],
+            "Notes": [["Only words"]],
+        },
     )
     facts = XlsxLoader().load(path, "plan.xlsx")
-    assert facts.text == "# Q1; 50%\n\n| name | day |\n| --- | --- |\n| Ann | 2023-05-01 12:30 |\n\n# Notes\n\nOnly words\n"
+    assert (
+        facts.text == "# Q1; 50%\n\n| name | day |\n| --- | --- |\n| Ann | 2023-05-01 12:30 |\n\n#"
+        " Notes\n\nOnly words\n"
+    )
     assert [(block.kind, block.locator) for block in facts.blocks] == [
-        ("heading", "sheet=Q1%3B 50%25"), ("table", "sheet=Q1%3B 50%25;rows=2;head=1"), ("heading", "sheet=Notes"),
+        ("heading", "sheet=Q1%3B 50%25"),
+        ("table", "sheet=Q1%3B 50%25;rows=2;head=1"),
+        ("heading", "sheet=Notes"),
         ("paragraph", "sheet=Notes;rows=1"),
-    ]  # fmt: skip
+    ]
     assert XlsxLoader().verify_blocks(path, facts.text, facts.blocks) == {}
-    assert list(XlsxLoader().verify_blocks(path, facts.text.replace("Ann", "Ana"), facts.blocks)) == [1]
-    assert facts.summary.metadata["sheets"] == ["Q1; 50%", "Notes"] and facts.summary.title == "plan"
+    assert list(
+        XlsxLoader().verify_blocks(path, facts.text.replace("Ann", "Ana"), facts.blocks)
+    ) == [1]
+    assert (
+        facts.summary.metadata["sheets"] == ["Q1; 50%", "Notes"] and facts.summary.title == "plan"
+    )
 
 
 def test_merged_cells_links_formulas_and_hidden_sheets(tmp_path):
@@ -206,7 +275,9 @@ def test_merged_cells_links_formulas_and_hidden_sheets(tmp_path):
         "| [x](https://example.com/x) | 2 | 3 |",
     ]
     assert any("1 formulas have no stored value" in warning for warning in facts.summary.warnings)
-    assert any("hidden sheets were not read: secret" in warning for warning in facts.summary.warnings)
+    assert any(
+        "hidden sheets were not read: secret" in warning for warning in facts.summary.warnings
+    )
     assert "# secret" in XlsxLoader(hidden_sheets=True).load(tmp_path / "a.xlsx", "a.xlsx").text
 
 
@@ -219,22 +290,41 @@ def test_a_lying_dimension_loses_no_row(tmp_path):
 @pytest.mark.parametrize(
     ("value", "form", "text"),
     [
-        (0.256, "0%", "26%"), (0.256, "0.0%", "25.6%"), (1234.5, "#,##0.00", "1,234.50"), (-3.0, '"$"#,##0.00_-', "-$3.00"),
-        (7, "000-00", "000-07"), (1234567.891, '#,##0.00 "EUR"', "1,234,567.89 EUR"), (123, "00000", "00123"),
-        (-1234.5, "#,##0.00_);[Red](#,##0.00)", "(1,234.50)"), (0, '_(* #,##0_);_(* (#,##0);_(* "-"_);_(@_)', "-"),
-        (1234.5, "#,##0.00\\ [$€-407]", "1,234.50 €"), (0.00001234, "0.00E+00", "1.23E-05"), (1.5, "# ?/?", "1.5"),
-        (2500000, '[>=1000000]0.0,,"M";0', "2.5M"), (-5, "[>=1000]0.0;[>=10]0;0", "-5"), (5551234567, "(###) ###-####", "(555) 123-4567"),
-        (2.675, "0.00", "2.68"), (3, '0" kg"', "3 kg"), (7, ";;;", "7"), (2, "#.##", "2"), (45000, "no such format", "45000"),
-        (datetime.datetime(2024, 12, 1), "mmm-yy", "Dec-24"), (datetime.datetime(2024, 12, 1), 'yyyy"年"m"月"', "2024年12月"),
+        (0.256, "0%", "26%"),
+        (0.256, "0.0%", "25.6%"),
+        (1234.5, "#,##0.00", "1,234.50"),
+        (-3.0, '"$"#,##0.00_-', "-$3.00"),
+        (7, "000-00", "000-07"),
+        (1234567.891, '#,##0.00 "EUR"', "1,234,567.89 EUR"),
+        (123, "00000", "00123"),
+        (-1234.5, "#,##0.00_);[Red](#,##0.00)", "(1,234.50)"),
+        (0, '_(* #,##0_);_(* (#,##0);_(* "-"_);_(@_)', "-"),
+        (1234.5, "#,##0.00\\ [$€-407]", "1,234.50 €"),
+        (0.00001234, "0.00E+00", "1.23E-05"),
+        (1.5, "# ?/?", "1.5"),
+        (2500000, '[>=1000000]0.0,,"M";0', "2.5M"),
+        (-5, "[>=1000]0.0;[>=10]0;0", "-5"),
+        (5551234567, "(###) ###-####", "(555) 123-4567"),
+        (2.675, "0.00", "2.68"),
+        (3, '0" kg"', "3 kg"),
+        (7, ";;;", "7"),
+        (2, "#.##", "2"),
+        (45000, "no such format", "45000"),
+        (datetime.datetime(2024, 12, 1), "mmm-yy", "Dec-24"),
+        (datetime.datetime(2024, 12, 1), 'yyyy"年"m"月"', "2024年12月"),
         (datetime.datetime(2024, 12, 31), "dd.mm.yyyy", "2024-12-31"),
-        (0.1 + 0.2, "General", "0.3"), (1e21, "General", "1e+21"), (5.0, "General", "5"),
-        (True, "General", "TRUE"), ("#N/A", "General", "#N/A"),
+        (0.1 + 0.2, "General", "0.3"),
+        (1e21, "General", "1e+21"),
+        (5.0, "General", "5"),
+        (True, "General", "TRUE"),
+        ("#N/A", "General", "#N/A"),
         (datetime.datetime(2023, 1, 2), "yyyy-mm-dd", "2023-01-02"),
         (datetime.datetime(2023, 1, 2), "d/m/yy h:mm", "2023-01-02 00:00"),
-        (datetime.time(9, 5), "h:mm", "09:05"), (datetime.timedelta(hours=30, minutes=1), "[h]:mm", "30:01:00"),
+        (datetime.time(9, 5), "h:mm", "09:05"),
+        (datetime.timedelta(hours=30, minutes=1), "[h]:mm", "30:01:00"),
         (2.5, "[Red]0.0;-0.0", "2.5"),
     ],
-)  # fmt: skip
+)
 def test_values_read_as_the_sheet_shows_them(value, form, text):
     assert shown(value, form) == text
 
@@ -266,7 +356,10 @@ def test_too_many_cells_are_refused_not_cut(tmp_path):
 def test_merged_areas_over_everything_are_refused(tmp_path):
     path = book(tmp_path, S=[["x"] * 50, *([[]] * 38), ["end"]])
     merged = rewritten(
-        path, tmp_path / "b.xlsx", b"</sheetData>", b'</sheetData><mergeCells count="1"><mergeCell ref="A1:XFD1048576"/></mergeCells>'
+        path,
+        tmp_path / "b.xlsx",
+        b"</sheetData>",
+        b'</sheetData><mergeCells count="1"><mergeCell ref="A1:XFD1048576"/></mergeCells>',
     )
     with pytest.raises(DocumentError, match="max_cells"):
         XlsxLoader(max_cells=1000).load(merged, "b.xlsx")
@@ -290,8 +383,17 @@ def test_rows_without_a_header_get_no_invented_one(tmp_path):
 @pytest.mark.parametrize(
     ("text", "rows", "line"),
     [
-        ('a,b\n1,"abc,x\n2,"d,e"\n3,z\n', ['| 1 | "abc | x |', "| 2 | d,e |  |", "| 3 | z |  |"], 2),  # the next quote would end it
-        ('a,b\n1,"two\nlines"\n2,"open\n3,4\n', ["| 1 | two lines |", '| 2 | "open |', "| 3 | 4 |"], 4),
+        # the next quote would end it
+        (
+            'a,b\n1,"abc,x\n2,"d,e"\n3,z\n',
+            ['| 1 | "abc | x |', "| 2 | d,e |  |", "| 3 | z |  |"],
+            2,
+        ),
+        (
+            'a,b\n1,"two\nlines"\n2,"open\n3,4\n',
+            ["| 1 | two lines |", '| 2 | "open |', "| 3 | 4 |"],
+            4,
+        ),
         ('a,b\n1,x\n2,"open', ["| 1 | x |", '| 2 | "open |'], 3),
         ('a,b\n2,"5"" pipe"\n1,"x" y\n', ['| 2 | 5" pipe |', "| 1 | x y |"], 0),
     ],

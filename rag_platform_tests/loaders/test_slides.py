@@ -1,4 +1,6 @@
-"""PowerPoint presentations: titles, texts, tables, pictures and notes, each block proved against the XML of its slide."""
+"""PowerPoint presentations: titles, texts, tables, pictures and notes, each block proved against
+the XML of its slide.
+"""
 
 from __future__ import annotations
 
@@ -55,11 +57,15 @@ def show(tmp_path: Path) -> Path:
     for row, cells in enumerate((("Unit", "EUR"), ("A|1", "1000"))):
         for column, text in enumerate(cells):
             table.cell(row, column).text = text
-    first.shapes.add_picture(io.BytesIO(PICTURE), Inches(1), Inches(3))._element._nvXxPr.cNvPr.set("descr", "a red dot")
+    first.shapes.add_picture(io.BytesIO(PICTURE), Inches(1), Inches(3))._element._nvXxPr.cNvPr.set(
+        "descr", "a red dot"
+    )
     first.notes_slide.notes_text_frame.text = "Say it slowly.\nThen stop."
     second = made.slides.add_slide(made.slide_layouts[6])
     group = second.shapes.add_group_shape()
-    group.shapes.add_textbox(Inches(1), Inches(1), Inches(2), Inches(1)).text_frame.text = "Only a box of text"
+    group.shapes.add_textbox(
+        Inches(1), Inches(1), Inches(2), Inches(1)
+    ).text_frame.text = "Only a box of text"
     second._element.set("show", "0")
     made.save(str(tmp_path / "a.pptx"))
     return tmp_path / "a.pptx"
@@ -69,10 +75,20 @@ def test_slides_read_as_markdown(show: Path) -> None:
     facts = SlidesLoader().load(show, "a.pptx")
     assert facts.text == TEXT
     assert [block.locator for block in facts.blocks] == [
-        "slide=1;shape=2", "slide=1;shape=3", "slide=1;shape=4", "slide=1;shape=5", "slide=1;notes", "slide=2", "slide=2;shape=3",
-    ]  # fmt: skip
+        "slide=1;shape=2",
+        "slide=1;shape=3",
+        "slide=1;shape=4",
+        "slide=1;shape=5",
+        "slide=1;notes",
+        "slide=2",
+        "slide=2;shape=3",
+    ]
     assert [ref.origin_ref for ref in facts.media] == ["part:ppt/media/image1.png"]
-    assert (facts.summary.title, facts.summary.metadata["slides"], facts.summary.metadata["author"]) == ("Budget 预算", 2, "Ann")
+    assert (
+        facts.summary.title,
+        facts.summary.metadata["slides"],
+        facts.summary.metadata["author"],
+    ) == ("Budget 预算", 2, "Ann")
     assert facts.summary.warnings == ("hidden slides were read too: 2",)
     assert SlidesLoader().verify_blocks(show, facts.text, facts.blocks) == {}
 
@@ -83,8 +99,12 @@ def test_a_forged_text_or_place_is_not_proved(show: Path) -> None:
         at = next(i for i in range(block.start, block.end) if facts.text[i].isalnum())
         forged = f"{facts.text[:at]}Ж{facts.text[at + 1 :]}"
         assert SlidesLoader().verify_blocks(show, forged, [block]), block
-        assert SlidesLoader().verify_blocks(show, facts.text, [replace(block, locator=facts.blocks[number - 1].locator)]), block
-        assert SlidesLoader().verify_blocks(show, facts.text, [replace(block, locator="slide=9;shape=2")]), block
+        assert SlidesLoader().verify_blocks(
+            show, facts.text, [replace(block, locator=facts.blocks[number - 1].locator)]
+        ), block
+        assert SlidesLoader().verify_blocks(
+            show, facts.text, [replace(block, locator="slide=9;shape=2")]
+        ), block
 
 
 def test_text_that_is_not_read_is_told(show: Path, tmp_path: Path) -> None:
@@ -92,7 +112,10 @@ def test_text_that_is_not_read_is_told(show: Path, tmp_path: Path) -> None:
         for name in old.namelist():
             data = old.read(name)
             if name == "ppt/slides/slide2.xml":
-                extra = b'<mc:AlternateContent xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"><a:t>lost</a:t>'
+                extra = (
+                    b"<mc:AlternateContent"
+                    b' xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"><a:t>lost</a:t>'
+                )
                 data = data.replace(b"</p:spTree>", extra + b"</mc:AlternateContent></p:spTree>")
             new.writestr(name, data)
     facts = SlidesLoader().load(tmp_path / "b.pptx", "b.pptx")
@@ -100,7 +123,9 @@ def test_text_that_is_not_read_is_told(show: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kept", "code"), [(400, "broken_file"), (None, "broken_file")])
-def test_a_damaged_presentation_is_refused(show: Path, tmp_path: Path, kept: int | None, code: str) -> None:
+def test_a_damaged_presentation_is_refused(
+    show: Path, tmp_path: Path, kept: int | None, code: str
+) -> None:
     path = tmp_path / "b.pptx"
     if kept:
         path.write_bytes(show.read_bytes()[:-kept])
@@ -117,7 +142,9 @@ def test_a_bomb_and_a_password_are_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.pptx", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("[Content_Types].xml", "<x/>")
         archive.writestr("ppt/slides/slide1.xml", b" " * 60_000_000)
-    (tmp_path / "b.pptx").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + "EncryptedPackage".encode("utf-16-le"))
+    (tmp_path / "b.pptx").write_bytes(
+        b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + "EncryptedPackage".encode("utf-16-le")
+    )
     for name, code in (("a.pptx", "archive_bomb"), ("b.pptx", "encrypted")):
         with pytest.raises(DocumentError) as caught:
             SlidesLoader().load(tmp_path / name, name)

@@ -18,11 +18,18 @@ def load(tmp_path: Path, name: str, raw: bytes):
 def test_paragraphs_become_blocks_with_lines_and_bytes(tmp_path: Path) -> None:
     facts = load(tmp_path, "notes.txt", "\ufeff第一段\r\n  second line\r\n\r\n \t\r\nlast".encode())
     assert facts.text == "第一段\r\n  second line\r\n\r\n \t\r\nlast"
-    assert [(b.kind, facts.text[b.start : b.end], b.line_start, b.line_end, b.byte_start, b.byte_end) for b in facts.blocks] == [
+    assert [
+        (b.kind, facts.text[b.start : b.end], b.line_start, b.line_end, b.byte_start, b.byte_end)
+        for b in facts.blocks
+    ] == [
         ("paragraph", "第一段\r\n  second line", 1, 2, 3, 27),
         ("paragraph", "last", 5, 5, 35, 39),
     ]
-    assert (facts.summary.title, facts.summary.encoding, facts.summary.text_chars) == ("第一段", "utf-8", 30)
+    assert (facts.summary.title, facts.summary.encoding, facts.summary.text_chars) == (
+        "第一段",
+        "utf-8",
+        30,
+    )
 
 
 def test_source_code_keeps_its_language(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Unexpected exceptions of ingestion, of jobs and of child processes: logged with their stack trace, counted, told."""
+"""Unexpected exceptions of ingestion, of jobs and of child processes: logged with their stack
+trace, counted, told.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,11 @@ from rag_platform_tests.conftest import TINY
 
 def logged(logs_dir: Path) -> list[dict[str, Any]]:
     """The program's log."""
-    lines = [json.loads(line) for path in logs_dir.glob("20*.jsonl") for line in path.read_text(encoding="utf-8").splitlines()]
+    lines = [
+        json.loads(line)
+        for path in logs_dir.glob("20*.jsonl")
+        for line in path.read_text(encoding="utf-8").splitlines()
+    ]
     return [line for line in lines if line["line"] == "log"]
 
 
@@ -34,16 +40,29 @@ def raised(error: Exception) -> Exception:
         return caught
 
 
-# --- one process ---------------------------------------------------------------------------------------------------------
+# --- one process --------------------------------------------------------------------------------
 
 
 def test_an_error_is_logged_once_however_many_see_it(tmp_path: Path) -> None:
-    with pytest.raises(KeyError), tracing.trace("query", logs_dir=tmp_path), tracing.span("stage.outer"), tracing.span("stage.fusion"):
+    with (
+        pytest.raises(KeyError),
+        tracing.trace("query", logs_dir=tmp_path),
+        tracing.span("stage.outer"),
+        tracing.span("stage.fusion"),
+    ):
         raise KeyError("x")
     (line,) = logged(tmp_path)
-    assert (line["stage"], line["type"], line["message"]) == ("stage.fusion", "KeyError", "unexpected KeyError in stage.fusion: 'x'")
+    assert (line["stage"], line["type"], line["message"]) == (
+        "stage.fusion",
+        "KeyError",
+        "unexpected KeyError in stage.fusion: 'x'",
+    )
     found = faults.summary(tmp_path)
-    assert (found["count"], found["since"], found["latest"]["stage"]) == (1, line["ts"], "stage.fusion")
+    assert (found["count"], found["since"], found["latest"]["stage"]) == (
+        1,
+        line["ts"],
+        "stage.fusion",
+    )
     assert found["latest"]["trace_id"] == line["trace_id"]
 
 
@@ -71,7 +90,10 @@ def test_a_stack_trace_quotes_no_document(tmp_path: Path) -> None:
             with pytest.raises(TypeError), tracing.span("stage.rerank"):
                 raise TypeError(secret) from cause
     (line,) = logged(tmp_path)
-    assert "ValueError: The budget" in line["exception"] and "TypeError: The budget" in line["exception"]
+    assert (
+        "ValueError: The budget" in line["exception"]
+        and "TypeError: The budget" in line["exception"]
+    )
     assert line["exception"].count("4711") <= 10 and len(line["message"]) < 300
     assert "4711" not in (tmp_path / faults.FILE_NAME).read_text(encoding="utf-8")
 
@@ -80,7 +102,9 @@ def test_secrets_of_an_error_are_redacted(tmp_path: Path) -> None:
     with tracing.trace("query", logs_dir=tmp_path):
         faults.seen(raised(ValueError("refused key sk-abcdefghijklmnopqrstuvwxyz")), "model.call")
     (line,) = logged(tmp_path)
-    assert "sk-abcdef" not in line["exception"] + line["message"] and "[redacted]" in line["exception"]
+    assert (
+        "sk-abcdef" not in line["exception"] + line["message"] and "[redacted]" in line["exception"]
+    )
 
 
 def test_a_version_is_named_so_that_its_deletion_finds_the_line(tmp_path: Path) -> None:
@@ -91,7 +115,9 @@ def test_a_version_is_named_so_that_its_deletion_finds_the_line(tmp_path: Path) 
 
 def test_without_a_trace_the_folder_that_is_named_takes_it(tmp_path: Path) -> None:
     faults.seen(raised(ValueError("x")), "warming", logs_dir=tmp_path)
-    assert logged(tmp_path)[0]["trace_id"] == "" and "logs/20" in faults.sentence(faults.summary(tmp_path))
+    assert logged(tmp_path)[0]["trace_id"] == "" and "logs/20" in faults.sentence(
+        faults.summary(tmp_path)
+    )
 
 
 def test_threads_count_every_one(tmp_path: Path) -> None:
@@ -107,22 +133,29 @@ def test_threads_count_every_one(tmp_path: Path) -> None:
     assert faults.summary(tmp_path)["count"] == 20
 
 
-# --- child processes -----------------------------------------------------------------------------------------------------
+# --- child processes ----------------------------------------------------------------------------
 
 
 @pytest.mark.integration
 def test_a_bug_in_an_embedders_process_comes_with_its_stack_trace(tmp_path: Path) -> None:
     worker = EmbeddingWorker("rag_platform_tests.broken_providers:BrokenEmbedder", {})
     try:
-        with tracing.trace("ingestion", logs_dir=tmp_path), pytest.raises(ProviderError, match="AttributeError: planted in embed"):
+        with (
+            tracing.trace("ingestion", logs_dir=tmp_path),
+            pytest.raises(ProviderError, match="AttributeError: planted in embed"),
+        ):
             worker.embed(["a"], seconds=60)
     finally:
         worker.close()
     (line,) = logged(tmp_path)
-    assert line["stage"] == "model.embed" and "broken_providers.py" in line["exception"] and line["trace_id"].startswith("trc_")
+    assert (
+        line["stage"] == "model.embed"
+        and "broken_providers.py" in line["exception"]
+        and line["trace_id"].startswith("trc_")
+    )
 
 
-# --- ingestion -----------------------------------------------------------------------------------------------------------
+# --- ingestion ----------------------------------------------------------------------------------
 
 
 def told(desk: Any) -> dict[str, Any]:
@@ -132,7 +165,10 @@ def told(desk: Any) -> dict[str, Any]:
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize(("owner", "name", "stage"), [(Recursive, "spans", "stage.chunker"), (Hashing, "embed", "model.embed")])
+@pytest.mark.parametrize(
+    ("owner", "name", "stage"),
+    [(Recursive, "spans", "stage.chunker"), (Hashing, "embed", "model.embed")],
+)
 def test_a_bug_in_a_stage_costs_its_documents_and_is_seen(
     owner: type, name: str, stage: str, desk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,16 +176,28 @@ def test_a_bug_in_a_stage_costs_its_documents_and_is_seen(
     getattr(owner, name)
     monkeypatch.setattr(owner, name, broken)
     outcome = desk.call("ingest", desk.docs)
-    assert outcome.data["failed"] == 1 and "planted in broken" in outcome.data["failures"][0]["reason"]
+    assert (
+        outcome.data["failed"] == 1 and "planted in broken" in outcome.data["failures"][0]["reason"]
+    )
     found = told(desk)
-    assert (found["count"], found["latest"]["stage"], found["latest"]["type"]) == (1, stage, "AttributeError")
+    assert (found["count"], found["latest"]["stage"], found["latest"]["type"]) == (
+        1,
+        stage,
+        "AttributeError",
+    )
     (line,) = logged(desk.store.logs_dir)
-    assert "in broken" in line["exception"] and line["trace_id"] == found["latest"]["trace_id"] != ""
+    assert (
+        "in broken" in line["exception"] and line["trace_id"] == found["latest"]["trace_id"] != ""
+    )
 
 
 @pytest.mark.e2e
 def test_a_bug_in_a_loaders_process_is_seen(desk: Any) -> None:
-    text = TINY.replace("loaders:", "loaders:\n    - {provider: 'rag_platform_tests.broken_providers:BrokenLoader'}", 1)
+    text = TINY.replace(
+        "loaders:",
+        "loaders:\n    - {provider: 'rag_platform_tests.broken_providers:BrokenLoader'}",
+        1,
+    )
     assert text != TINY
     (desk.folder / "config" / "strategies" / "tiny.yaml").write_text(text, encoding="utf-8")
     (desk.docs / "notes.txt").write_text("Some notes.\n", encoding="utf-8")
@@ -158,7 +206,9 @@ def test_a_bug_in_a_loaders_process_is_seen(desk: Any) -> None:
     assert (told(desk)["count"], told(desk)["latest"]["stage"]) == (1, "stage.loader")
     (line,) = logged(desk.store.logs_dir)
     assert (
-        "planted in load" in line["exception"] and "broken_providers.py" in line["exception"] and line["version_id"].startswith("default.")
+        "planted in load" in line["exception"]
+        and "broken_providers.py" in line["exception"]
+        and line["version_id"].startswith("default.")
     )
 
 
@@ -170,4 +220,7 @@ def test_a_bug_in_a_command_is_seen(desk: Any, monkeypatch: pytest.MonkeyPatch) 
     before = len(logged(desk.store.logs_dir))
     outcome = desk.call("jobs", "list")
     assert outcome.envelope["error"]["code"] == "internal_error"
-    assert len(logged(desk.store.logs_dir)) == before + 1 and told(desk)["latest"]["type"] == "AttributeError"
+    assert (
+        len(logged(desk.store.logs_dir)) == before + 1
+        and told(desk)["latest"]["type"] == "AttributeError"
+    )

@@ -15,23 +15,46 @@ from rag_platform.observability import context, logs, trace_reader, tracing
 
 
 def lines(logs_dir: Path) -> list[dict]:
-    return [json.loads(line) for path in sorted(logs_dir.glob("*.jsonl")) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [
+        json.loads(line)
+        for path in sorted(logs_dir.glob("*.jsonl"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+    ]
 
 
 def test_every_kind_of_event_that_the_program_writes_is_known() -> None:
     sources = Path(tracing.__file__).parents[1].rglob("*.py")
-    written = {kind for path in sources for kind in re.findall(r"tracing\.event\(\s*[\"']([^\"']+)", path.read_text(encoding="utf-8"))}
+    written = {
+        kind
+        for path in sources
+        for kind in re.findall(
+            r"tracing\.event\(\s*[\"']([^\"']+)", path.read_text(encoding="utf-8")
+        )
+    }
     assert "retrieval.named" in written
     everything = "".join(
-        path.read_text(encoding="utf-8") for path in Path(tracing.__file__).parents[1].rglob("*.py") if path.name != "tracing.py"
+        path.read_text(encoding="utf-8")
+        for path in Path(tracing.__file__).parents[1].rglob("*.py")
+        if path.name != "tracing.py"
     )
     assert written - tracing.EVENT_KINDS == set()
-    assert {kind for kind in tracing.EVENT_KINDS - {"stage.error"} if f'"{kind}"' not in everything} == set()  # none that nobody writes
+    # none that nobody writes
+    assert {
+        kind for kind in tracing.EVENT_KINDS - {"stage.error"} if f'"{kind}"' not in everything
+    } == set()
 
 
 def test_one_line_for_each_span_event_and_trace(tmp_path: Path) -> None:
-    with tracing.trace("query", logs_dir=tmp_path, strategy_config_id="scfg_1", namespace="n", job_id="job_1") as running:
-        with tracing.span("stage.fusion", provider_type="fusion", provider_id="rrf", provider_version="1", profile_id="p") as stage:
+    with tracing.trace(
+        "query", logs_dir=tmp_path, strategy_config_id="scfg_1", namespace="n", job_id="job_1"
+    ) as running:
+        with tracing.span(
+            "stage.fusion",
+            provider_type="fusion",
+            provider_id="rrf",
+            provider_version="1",
+            profile_id="p",
+        ) as stage:
             stage.set(k_out=3)
             tracing.event("fusion.ranked", {"ranked": [{"chunk_id": "a"}]})
         running.count(candidates_dense=2)
@@ -45,9 +68,19 @@ def test_one_line_for_each_span_event_and_trace(tmp_path: Path) -> None:
     assert span["span_id"].startswith("spn_")
     assert len(span["span_id"]) == 20
     assert event["event_id"].startswith("evt_")
-    assert span["provider"] == {"provider_type": "fusion", "provider_id": "rrf", "provider_version": "1", "profile_id": "p"}
+    assert span["provider"] == {
+        "provider_type": "fusion",
+        "provider_id": "rrf",
+        "provider_version": "1",
+        "profile_id": "p",
+    }
     assert span["attrs"] == {"k_out": 3}
-    assert (end["status"], end["namespace"], end["strategy_config_id"], end["links"]["job_id"]) == ("ok", "n", "scfg_1", "job_1")
+    assert (end["status"], end["namespace"], end["strategy_config_id"], end["links"]["job_id"]) == (
+        "ok",
+        "n",
+        "scfg_1",
+        "job_1",
+    )
     assert end["aggregates"]["counters"] == {"candidates_dense": 5}
     assert list(end["aggregates"]["stage_latency_ms"]) == ["stage.fusion"]
 
@@ -62,19 +95,30 @@ def test_outside_a_trace_nothing_happens() -> None:
 
 
 def test_an_exception_closes_the_span_leaves_an_event_and_rises(tmp_path: Path) -> None:
-    with pytest.raises(InputError), tracing.trace("query", logs_dir=tmp_path), tracing.span("stage.query_norm"):
+    with (
+        pytest.raises(InputError),
+        tracing.trace("query", logs_dir=tmp_path),
+        tracing.span("stage.query_norm"),
+    ):
         raise InputError("no text; give some", code="empty_query")
     event, span, end = lines(tmp_path)
     assert (event["kind"], event["payload"]["code"]) == ("stage.error", "empty_query")
-    assert (span["status"], span["error"]) == ("error", {"code": "empty_query", "message": "no text; give some"})
+    assert (span["status"], span["error"]) == (
+        "error",
+        {"code": "empty_query", "message": "no text; give some"},
+    )
     assert (end["status"], end["error"]["code"]) == ("error", "empty_query")
-    assert end["aggregates"]["errors"] == [{"stage": "stage.query_norm", "code": "empty_query", "message": "no text; give some"}]
+    assert end["aggregates"]["errors"] == [
+        {"stage": "stage.query_norm", "code": "empty_query", "message": "no text; give some"}
+    ]
 
 
 def test_a_handled_failure_marks_the_span_but_not_the_trace(tmp_path: Path) -> None:
     with tracing.trace("query", logs_dir=tmp_path), tracing.span("stage.retrieve_dense") as stage:
         stage.fail(ValueError("down"))
-    *_, span, end = (line for line in lines(tmp_path) if line.get("line") in ("span.end", "trace.end"))
+    *_, span, end = (
+        line for line in lines(tmp_path) if line.get("line") in ("span.end", "trace.end")
+    )
     assert span["error"] == {"code": "ValueError", "message": "down"}
     assert (end["status"], end["aggregates"]["error_count"]) == ("ok", 1)
 
@@ -82,7 +126,10 @@ def test_a_handled_failure_marks_the_span_but_not_the_trace(tmp_path: Path) -> N
 def test_an_unknown_event_kind_is_kept_under_event_unknown(tmp_path: Path) -> None:
     with tracing.trace("query", logs_dir=tmp_path):
         tracing.event("my.own", {"a": 1})
-    assert (lines(tmp_path)[0]["kind"], lines(tmp_path)[0]["payload"]) == ("event.unknown", {"original_kind": "my.own", "a": 1})
+    assert (lines(tmp_path)[0]["kind"], lines(tmp_path)[0]["payload"]) == (
+        "event.unknown",
+        {"original_kind": "my.own", "a": 1},
+    )
 
 
 def test_carry_takes_trace_and_span_into_a_thread(tmp_path: Path) -> None:
@@ -90,7 +137,11 @@ def test_carry_takes_trace_and_span_into_a_thread(tmp_path: Path) -> None:
         with tracing.span(name):
             return context.current_trace_id()
 
-    with tracing.trace("query", logs_dir=tmp_path) as running, tracing.span("stage.outer") as outer, ThreadPoolExecutor(2) as pool:
+    with (
+        tracing.trace("query", logs_dir=tmp_path) as running,
+        tracing.span("stage.outer") as outer,
+        ThreadPoolExecutor(2) as pool,
+    ):
         found = [pool.submit(tracing.carry(work), f"stage.{n}").result() for n in "ab"]
         assert pool.submit(work, "stage.lost").result() == ""
     assert found == [running.trace_id] * 2
@@ -109,18 +160,28 @@ def test_a_trace_inside_a_trace_links_to_it(tmp_path: Path) -> None:
 
 
 def test_secrets_never_reach_the_file(tmp_path: Path) -> None:
-    payload = {"OPENAI_API_KEY": "abc-123", "max_tokens": 7, "nested": [{"password": "hunter2", "note": "Bearer abcdefghijklmnop"}],
-               "url": "https://me:pw@host/x", "message": "key sk-ABCDEFGHIJKLMNOPQRST was refused", "text": 'say "token": no'}  # fmt: skip
+    payload = {
+        "OPENAI_API_KEY": "abc-123",
+        "max_tokens": 7,
+        "nested": [{"password": "hunter2", "note": "Bearer abcdefghijklmnop"}],
+        "url": "https://me:pw@host/x",
+        "message": "key sk-ABCDEFGHIJKLMNOPQRST was refused",
+        "text": 'say "token": no',
+    }
     with tracing.trace("query", logs_dir=tmp_path):
         tracing.event("model.call", payload)
     kept = lines(tmp_path)[0]["payload"]
     assert kept["OPENAI_API_KEY"] == kept["nested"][0]["password"] == "[redacted]"
     assert (kept["max_tokens"], kept["text"]) == (7, 'say "token": no')
     text = json.dumps(kept)
-    assert not any(secret in text for secret in ("abc-123", "hunter2", "abcdefghijklmnop", "me:pw", "sk-ABC"))
+    assert not any(
+        secret in text for secret in ("abc-123", "hunter2", "abcdefghijklmnop", "me:pw", "sk-ABC")
+    )
 
 
-def test_a_failing_write_never_fails_the_work(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_write_never_fails_the_work(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
     with tracing.trace("query", logs_dir=blocked), tracing.span("stage.x"):
@@ -135,7 +196,9 @@ def test_a_huge_payload_is_cut_and_marked(tmp_path: Path) -> None:
     first = lines(tmp_path)[0]
     assert first["truncated"] is True
     assert "payload" not in first
-    assert trace_reader.show(tmp_path, first["trace_id"])["events"][0]["payload"]["truncated"].startswith("{")
+    assert trace_reader.show(tmp_path, first["trace_id"])["events"][0]["payload"][
+        "truncated"
+    ].startswith("{")
 
 
 def test_threads_never_tear_each_others_lines(tmp_path: Path) -> None:
@@ -161,17 +224,31 @@ def test_the_program_log_is_joined_by_trace_id(tmp_path: Path) -> None:
             logger.removeHandler(handler)
         logger.setLevel(level)
     (line,) = [item for item in lines(tmp_path) if item["line"] == "log"]
-    assert (line["message"], line["level"], line["trace_id"]) == ("slow: 3", "WARNING", running.trace_id)
+    assert (line["message"], line["level"], line["trace_id"]) == (
+        "slow: 3",
+        "WARNING",
+        running.trace_id,
+    )
     assert trace_reader.show(tmp_path, running.trace_id)["logs"][0]["message"] == "slow: 3"
 
 
 def test_importing_tracing_loads_no_engine() -> None:
     heavy = ("opentelemetry", "pydantic", "yaml", "numpy")
-    code = f"import sys, rag_platform.observability.tracing; print([m for m in {heavy} if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    code = (
+        f"import sys, rag_platform.observability.tracing; print([m for m in {heavy} if m in"
+        " sys.modules])"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )
 
 
-def test_the_shipped_logging_config_loads_and_equals_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_shipped_logging_config_loads_and_equals_the_defaults(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv("RAG_ENV", raising=False)
     path = Path(__file__).resolve().parents[2] / "config" / "logging.yaml"
     assert logs.load_log_config(path) == logs.LogConfig()
@@ -179,7 +256,12 @@ def test_the_shipped_logging_config_loads_and_equals_the_defaults(monkeypatch: p
 
 @pytest.mark.parametrize(
     ("content", "names"),
-    [("levle: INFO", "levle"), ("level: LOUD", "LOUD"), ("redact: {patterns: ['(']}", "redact.patterns"), ("[1]", "mapping")],
+    [
+        ("levle: INFO", "levle"),
+        ("level: LOUD", "LOUD"),
+        ("redact: {patterns: ['(']}", "redact.patterns"),
+        ("[1]", "mapping"),
+    ],
 )
 def test_a_bad_logging_config_names_file_and_key(tmp_path: Path, content: str, names: str) -> None:
     path = tmp_path / "logging.yaml"
@@ -192,12 +274,19 @@ def test_a_bad_logging_config_names_file_and_key(tmp_path: Path, content: str, n
 def test_traces_are_listed_newest_first_and_by_type(tmp_path: Path) -> None:
     ids = []
     for kind in ("query", "ingestion", "query"):
-        with tracing.trace(kind, logs_dir=tmp_path, namespace="n") as running, tracing.span("stage.x"):
+        with (
+            tracing.trace(kind, logs_dir=tmp_path, namespace="n") as running,
+            tracing.span("stage.x"),
+        ):
             ids.append(running.trace_id)
     listed = trace_reader.list_traces(tmp_path)
     assert {item["trace_id"] for item in listed} == set(ids)
-    assert [item["started_at"] for item in listed] == sorted((item["started_at"] for item in listed), reverse=True)
-    assert {item["trace_id"] for item in trace_reader.list_traces(tmp_path, trace_type="query")} == {ids[0], ids[2]}
+    assert [item["started_at"] for item in listed] == sorted(
+        (item["started_at"] for item in listed), reverse=True
+    )
+    assert {
+        item["trace_id"] for item in trace_reader.list_traces(tmp_path, trace_type="query")
+    } == {ids[0], ids[2]}
     assert len(trace_reader.list_traces(tmp_path, limit=1)) == 1
     assert listed[0]["stages"].keys() == {"stage.x"}
     assert trace_reader.list_traces(tmp_path / "absent") == []
@@ -226,10 +315,14 @@ def test_a_torn_last_line_and_a_missing_end_are_tolerated(tmp_path: Path) -> Non
     (path,) = tmp_path.glob("*.jsonl")
     span_line = path.read_bytes().split(b"\n")[0]
     path.unlink()
-    dead = tmp_path / "2020-01-01-4194303.jsonl"  # above the largest pid that Linux gives by default
+    # above the largest pid that Linux gives by default
+    dead = tmp_path / "2020-01-01-4194303.jsonl"
     dead.write_bytes(span_line + b'\n{"schema_version":1,"line":"tra')
     envelope = trace_reader.show(tmp_path, running.trace_id)
-    assert (envelope["status"], [item["name"] for item in envelope["spans"]]) == ("unfinished", ["stage.x"])
+    assert (envelope["status"], [item["name"] for item in envelope["spans"]]) == (
+        "unfinished",
+        ["stage.x"],
+    )
     assert trace_reader.list_traces(tmp_path)[0]["status"] == "unfinished"
     assert "stage.x" in trace_reader.waterfall(envelope)
 
@@ -240,7 +333,8 @@ def test_an_unknown_an_ambiguous_and_a_malformed_id_are_errors(tmp_path: Path) -
             pass
     with pytest.raises(NotFoundError):
         trace_reader.show(tmp_path, "trc_" + "0" * 32)
-    with pytest.raises(InputError, match="give more digits"):  # 40 ids over 16 first digits: two share one
+    # 40 ids over 16 first digits: two share one
+    with pytest.raises(InputError, match="give more digits"):
         for digit in "0123456789abcdef":
             try:
                 trace_reader.show(tmp_path, digit)
@@ -250,19 +344,33 @@ def test_an_unknown_an_ambiguous_and_a_malformed_id_are_errors(tmp_path: Path) -
         trace_reader.show(tmp_path, "../etc")
 
 
-def test_lines_of_a_query_are_written_together_in_their_order_and_late_ones_at_once(tmp_path: Path) -> None:
+def test_lines_of_a_query_are_written_together_in_their_order_and_late_ones_at_once(
+    tmp_path: Path,
+) -> None:
     def written() -> list[tuple[str, str]]:
-        lines = [json.loads(line) for path in tmp_path.glob("*.jsonl") for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = [
+            json.loads(line)
+            for path in tmp_path.glob("*.jsonl")
+            for line in path.read_text(encoding="utf-8").splitlines()
+        ]
         return [(line["line"], line.get("name") or line.get("kind", "")) for line in lines]
 
     with tracing.trace("query", logs_dir=tmp_path) as trace:
         with tracing.span("stage.fusion") as span:
-            tracing.event("fusion.ranked", {"authorization": "Bearer abcdefghijklmnop", "ranked": []})
+            tracing.event(
+                "fusion.ranked", {"authorization": "Bearer abcdefghijklmnop", "ranked": []}
+            )
             span.set(k_out=0)
         assert written() == []
         late = tracing.carry(lambda: tracing.event("retrieval.candidates"))
-    assert written() == [("event", "fusion.ranked"), ("span.end", "stage.fusion"), ("trace.end", "")]
-    assert "abcdefghijklmnop" not in "".join(path.read_text(encoding="utf-8") for path in tmp_path.glob("*.jsonl"))
+    assert written() == [
+        ("event", "fusion.ranked"),
+        ("span.end", "stage.fusion"),
+        ("trace.end", ""),
+    ]
+    assert "abcdefghijklmnop" not in "".join(
+        path.read_text(encoding="utf-8") for path in tmp_path.glob("*.jsonl")
+    )
     late()  # of a leg that ran past its deadline
     assert written()[-1] == ("event", "retrieval.candidates")
     with tracing.trace("query", logs_dir=tmp_path) as trace:

@@ -23,7 +23,13 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def model(url: str, **options: object) -> Anthropic:
-    options = {"model": "wise", "base_url": url.removesuffix("/v1"), "api_key_env": "TEST_KEY", "backoff_ms": 1, **options}
+    options = {
+        "model": "wise",
+        "base_url": url.removesuffix("/v1"),
+        "api_key_env": "TEST_KEY",
+        "backoff_ms": 1,
+        **options,
+    }
     made = build("llm", "anthropic", options)
     assert isinstance(made, Anthropic)
     return made
@@ -36,18 +42,34 @@ def refused(status: int, kind: str, **headers: str) -> Reply:
 def test_a_completion_carries_text_version_usage_and_cost() -> None:
     with chat_server(lambda body, number: message("A lamp.")) as server:
         found = model(server.url, price_input=2.0, price_output=10.0).generate(ASK, max_tokens=7)
-    assert (found.text, found.provider, found.model, found.model_version) == ("A lamp.", "anthropic", "wise", "wise-2")
+    assert (found.text, found.provider, found.model, found.model_version) == (
+        "A lamp.",
+        "anthropic",
+        "wise",
+        "wise-2",
+    )
     assert (found.usage, found.finish) == ({"input_tokens": 10, "output_tokens": 5}, "stop")
     assert found.cost == pytest.approx((10 * 2 + 5 * 10) / 1e6)
-    assert server.requests[0] == {"model": "wise", "max_tokens": 7, "system": "Be short.", "temperature": 0.0, "stream": False,
-                                  "messages": [{"role": "user", "content": "What is it?"}]}  # fmt: skip
+    assert server.requests[0] == {
+        "model": "wise",
+        "max_tokens": 7,
+        "system": "Be short.",
+        "temperature": 0.0,
+        "stream": False,
+        "messages": [{"role": "user", "content": "What is it?"}],
+    }
     assert server.paths == ["/v1/messages"]
-    assert "sesame" in (server.headers[0].get("x-api-key", "") + server.headers[0].get("authorization", ""))
+    assert "sesame" in (
+        server.headers[0].get("x-api-key", "") + server.headers[0].get("authorization", "")
+    )
 
 
 def test_pictures_and_a_schema() -> None:
     with chat_server(lambda body, number: message('```json\n{"a": 1}\n```')) as server:
-        found = model(server.url).generate([Message("user", "Look.", (Picture(b"\x00\x01", "image/png"),))], json_schema={"type": "object"})
+        found = model(server.url).generate(
+            [Message("user", "Look.", (Picture(b"\x00\x01", "image/png"),))],
+            json_schema={"type": "object"},
+        )
     assert found.text == '{"a": 1}'
     assert server.requests[0]["system"].endswith('{"type": "object"}')
     assert server.requests[0]["messages"][0]["content"] == [
@@ -58,25 +80,47 @@ def test_pictures_and_a_schema() -> None:
 
 def test_a_stream_is_handed_over_part_by_part_with_its_usage() -> None:
     parts: list[str] = []
-    with chat_server(lambda body, number: message_streamed(["A ", "lamp", "。"], stop_reason="max_tokens")) as server:
+    with chat_server(
+        lambda body, number: message_streamed(["A ", "lamp", "。"], stop_reason="max_tokens")
+    ) as server:
         found = model(server.url).generate(ASK, on_text=parts.append)
     assert (parts, found.text, found.finish) == (["A ", "lamp", "。"], "A lamp。", "length")
-    assert (found.model_version, found.usage) == ("wise-2", {"input_tokens": 10, "output_tokens": 5})
+    assert (found.model_version, found.usage) == (
+        "wise-2",
+        {"input_tokens": 10, "output_tokens": 5},
+    )
 
 
-@pytest.mark.parametrize(("status", "kind"), [(429, "rate_limit_error"), (500, "api_error"), (529, "overloaded_error")])
+@pytest.mark.parametrize(
+    ("status", "kind"), [(429, "rate_limit_error"), (500, "api_error"), (529, "overloaded_error")]
+)
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_may_pass_is_tried_again(status: int, kind: str, stream: bool) -> None:
     def answer(body: dict[str, object], number: int) -> Reply:
-        return refused(status, kind) if number < 2 else message_streamed(["done"]) if stream else message("done")
+        return (
+            refused(status, kind)
+            if number < 2
+            else message_streamed(["done"])
+            if stream
+            else message("done")
+        )
 
     with chat_server(answer) as server:
-        found = model(server.url).generate(ASK, mode="offline", on_text=(lambda part: None) if stream else None)
+        found = model(server.url).generate(
+            ASK, mode="offline", on_text=(lambda part: None) if stream else None
+        )
     assert (found.text, found.retries, len(server.requests)) == ("done", 2, 3)
 
 
 @pytest.mark.parametrize(
-    ("status", "code"), [(400, "bad_request"), (401, "unauthorized"), (403, "forbidden"), (404, "model_not_found"), (413, "too_large")]
+    ("status", "code"),
+    [
+        (400, "bad_request"),
+        (401, "unauthorized"),
+        (403, "forbidden"),
+        (404, "model_not_found"),
+        (413, "too_large"),
+    ],
 )
 def test_what_cannot_pass_is_not_tried_again(status: int, code: str) -> None:
     with chat_server(lambda body, number: refused(status, "x")) as server:
@@ -89,7 +133,17 @@ def test_what_cannot_pass_is_not_tried_again(status: int, code: str) -> None:
 def test_a_model_that_takes_no_temperature_is_asked_without() -> None:
     def answer(body: dict[str, object], number: int) -> Reply:
         if "temperature" in body:
-            return 400, {"type": "error", "error": {"type": "invalid_request_error", "message": "temperature is not supported"}}, {}
+            return (
+                400,
+                {
+                    "type": "error",
+                    "error": {
+                        "type": "invalid_request_error",
+                        "message": "temperature is not supported",
+                    },
+                },
+                {},
+            )
         return message("ok")
 
     with chat_server(answer) as server:
@@ -105,23 +159,40 @@ def test_a_slow_endpoint_times_out(stream: bool) -> None:
         return message("late")
 
     with chat_server(slow) as server, pytest.raises(ProviderError) as caught:
-        model(server.url, timeout_ms=100, retries=0).generate(ASK, on_text=(lambda part: None) if stream else None)
+        model(server.url, timeout_ms=100, retries=0).generate(
+            ASK, on_text=(lambda part: None) if stream else None
+        )
     assert (caught.value.code, caught.value.retryable) == ("timeout", True)
 
 
-OVERLOADED = 'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}\n\n'
+OVERLOADED = (
+    "event: error\n"
+    'data: {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}\n'
+    "\n"
+)
 
 
 @pytest.mark.parametrize(
     ("reply", "code"),
     [
         (message_streamed(["A lamp"], broken=OVERLOADED), "server_error"),
-        (message_streamed(["A lamp"], broken="event: message_delta\ndata: {no json\n\n"), "broken_reply"),
+        (
+            message_streamed(["A lamp"], broken="event: message_delta\ndata: {no json\n\n"),
+            "broken_reply",
+        ),
         (message_streamed(["A lamp"], ends=False), "connection_failed"),
-        ((*message_streamed(["A lamp"], ends=False)[:2], {"Content-Type": "text/event-stream", "cut": "50"}), "connection_failed"),
+        (
+            (
+                *message_streamed(["A lamp"], ends=False)[:2],
+                {"Content-Type": "text/event-stream", "cut": "50"},
+            ),
+            "connection_failed",
+        ),
     ],
 )
-def test_a_stream_that_breaks_raises_with_what_came_and_is_not_asked_again(reply: Reply, code: str) -> None:
+def test_a_stream_that_breaks_raises_with_what_came_and_is_not_asked_again(
+    reply: Reply, code: str
+) -> None:
     parts: list[str] = []
     with chat_server(lambda body, number: reply) as server:
         with pytest.raises(ProviderError) as caught:
@@ -131,7 +202,11 @@ def test_a_stream_that_breaks_raises_with_what_came_and_is_not_asked_again(reply
 
 
 def test_a_stream_that_breaks_before_it_speaks_is_asked_for_again() -> None:
-    with chat_server(lambda body, number: message_streamed(["ok"]) if number else message_streamed([], broken=OVERLOADED)) as server:
+    with chat_server(
+        lambda body, number: (
+            message_streamed(["ok"]) if number else message_streamed([], broken=OVERLOADED)
+        )
+    ) as server:
         assert model(server.url).generate(ASK, on_text=lambda part: None).retries == 1
 
 

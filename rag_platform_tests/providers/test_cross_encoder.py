@@ -14,7 +14,9 @@ from rag_platform.registry import build
 from rag_platform.retrieval.reranking import reranked
 from rag_platform_tests.providers.rerank_hits import hits_of, question, tiny_cross_encoder
 
-pytest.importorskip("sentence_transformers", reason="needs the extra `models`: pip install 'rag-platform[models]'")
+pytest.importorskip(
+    "sentence_transformers", reason="needs the extra `models`: pip install 'rag-platform[models]'"
+)
 
 
 @pytest.fixture(scope="module")
@@ -31,17 +33,26 @@ def test_scores_are_the_logits_of_the_package(model: Path) -> None:
     import torch
     from sentence_transformers import CrossEncoder
 
-    bare = CrossEncoder(str(model), device="cpu", local_files_only=True, activation_fn=torch.nn.Identity())
+    bare = CrossEncoder(
+        str(model), device="cpu", local_files_only=True, activation_fn=torch.nn.Identity()
+    )
     texts = ["The limit is 50 MB.", "上传限制", "x" * 500]
-    expected = bare.predict([(question().dense_query_text, f"Guide > Limits\n{text}") for text in texts], show_progress_bar=False)
-    assert reranker(model).score(question(), hits_of(*texts)) == pytest.approx([float(score) for score in expected], abs=1e-5)
+    expected = bare.predict(
+        [(question().dense_query_text, f"Guide > Limits\n{text}") for text in texts],
+        show_progress_bar=False,
+    )
+    assert reranker(model).score(question(), hits_of(*texts)) == pytest.approx(
+        [float(score) for score in expected], abs=1e-5
+    )
 
 
 def test_batches_change_nothing(model: Path) -> None:
     hits = hits_of(*(f"text number {n} " * n for n in range(1, 8)))
     config = RerankConfig(provider="cross_encoder", timeout_ms=60_000)
     whole = reranked(reranker(model), config, question(), hits)
-    small = reranked(reranker(model, batch_size=2), config.model_copy(update={"batch_size": 3}), question(), hits)
+    small = reranked(
+        reranker(model, batch_size=2), config.model_copy(update={"batch_size": 3}), question(), hits
+    )
     assert [hit.chunk_id for hit in whole] == [hit.chunk_id for hit in small]
     assert [hit.score for hit in whole] == pytest.approx([hit.score for hit in small], abs=1e-5)
 
@@ -54,7 +65,9 @@ def test_blank_broken_and_huge_texts(model: Path) -> None:
 
 def test_a_window_of_ones_own(model: Path) -> None:
     short = reranker(model, max_tokens=32).score(question("a"), hits_of("b c d e f g " * 20))
-    assert short != pytest.approx(reranker(model).score(question("a"), hits_of("b c d e f g " * 20)), abs=1e-6)
+    assert short != pytest.approx(
+        reranker(model).score(question("a"), hits_of("b c d e f g " * 20)), abs=1e-6
+    )
 
 
 def test_a_model_that_is_not_there_is_told_with_the_remedy(tmp_path: Path) -> None:

@@ -16,7 +16,13 @@ from rag_platform_tests.providers.rerank_hits import hits_of, question
 
 
 def reranker(url: str, **options: Any) -> Reranker:
-    quick = {"url": f"{url}/rerank", "model": "m-1", "api_key_env": "", "backoff_ms": 1, "timeout_ms": 5000}
+    quick = {
+        "url": f"{url}/rerank",
+        "model": "m-1",
+        "api_key_env": "",
+        "backoff_ms": 1,
+        "timeout_ms": 5000,
+    }
     built: Reranker = build("reranker", "http", {**quick, **options})
     return built
 
@@ -36,17 +42,24 @@ def test_scores_come_back_in_the_order_of_the_hits(monkeypatch: pytest.MonkeyPat
     assert scores == [0.1, 0.9, 0.5]
     assert server.paths == ["/v1/rerank"]
     assert server.headers[0]["authorization"] == "Bearer secret"
-    documents = ["Guide > Limits\na", "Guide > Limits\nb ", "Guide\nlimits: climit"]  # a heading is not said twice
-    assert server.requests == [{"model": "m-1", "query": "What is the upload limit?", "documents": documents, "top_n": 3}]
+    # a heading is not said twice
+    documents = ["Guide > Limits\na", "Guide > Limits\nb ", "Guide\nlimits: climit"]
+    assert server.requests == [
+        {"model": "m-1", "query": "What is the upload limit?", "documents": documents, "top_n": 3}
+    ]
 
 
 def test_nothing_is_asked_about_nothing() -> None:
     assert reranker("http://127.0.0.1:9/v1").score(question(), []) == []
 
 
-@pytest.mark.parametrize(("status", "code"), [(429, "rate_limited"), (500, "server_error"), (503, "server_error")])
+@pytest.mark.parametrize(
+    ("status", "code"), [(429, "rate_limited"), (500, "server_error"), (503, "server_error")]
+)
 def test_what_may_pass_is_tried_again(status: int, code: str) -> None:
-    with chat_server(lambda body, number: (status, {}, {}) if number == 0 else results(1.0)) as server:
+    with chat_server(
+        lambda body, number: (status, {}, {}) if number == 0 else results(1.0)
+    ) as server:
         assert reranker(server.url).score(question(), hits_of("a")) == [1.0]
         assert len(server.requests) == 2
     with chat_server(lambda body, number: (status, {"message": "no"}, {})) as server:
@@ -56,7 +69,14 @@ def test_what_may_pass_is_tried_again(status: int, code: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "code"), [(400, "bad_request"), (401, "unauthorized"), (404, "model_not_found"), (413, "too_large"), (422, "bad_request")]
+    ("status", "code"),
+    [
+        (400, "bad_request"),
+        (401, "unauthorized"),
+        (404, "model_not_found"),
+        (413, "too_large"),
+        (422, "bad_request"),
+    ],
 )
 def test_what_will_not_pass_is_not_tried_again(status: int, code: str) -> None:
     with chat_server(lambda body, number: (status, {"message": "no"}, {})) as server:
@@ -123,7 +143,9 @@ def test_a_missing_key_is_told_by_its_name(monkeypatch: pytest.MonkeyPatch) -> N
     assert caught.value.code == "missing_key"
 
 
-@pytest.mark.parametrize("options", [{}, {"url": "localhost:80"}, {"url": "http://x", "timeout_ms": 0}])
+@pytest.mark.parametrize(
+    "options", [{}, {"url": "localhost:80"}, {"url": "http://x", "timeout_ms": 0}]
+)
 def test_options_are_checked(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="must be"):
         build("reranker", "http", options)

@@ -1,4 +1,6 @@
-"""What both protocols of language models share: thoughts are left out, and every call leaves a record, also one that fails."""
+"""What both protocols of language models share: thoughts are left out, and every call leaves a
+record, also one that fails.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +16,32 @@ from rag_platform.errors import ProviderError
 from rag_platform.observability import trace_reader, tracing
 from rag_platform.protocols import LLM, Message
 from rag_platform.registry import build
-from rag_platform_tests.chat_server import Reply, chat_server, message, message_streamed, refused, said, streamed
+from rag_platform_tests.chat_server import (
+    Reply,
+    chat_server,
+    message,
+    message_streamed,
+    refused,
+    said,
+    streamed,
+)
 from rag_platform_tests.embeddings_server import embedded, embeddings_server
 from rag_platform_tests.providers.rerank_hits import hits_of, question
 
-ASK = (Message("system", "Be short.", prompt="test.short-1"), Message("user", "What is it?", prompt="test.short-1"))
+ASK = (
+    Message("system", "Be short.", prompt="test.short-1"),
+    Message("user", "What is it?", prompt="test.short-1"),
+)
 Protocol = tuple[str, Callable[[str], Reply], Callable[[list[str]], Reply]]
 PROTOCOLS: list[Any] = [
     pytest.param(("openai", said, streamed), id="openai"),
     pytest.param(
         ("anthropic", message, message_streamed),
         id="anthropic",
-        marks=pytest.mark.skipif(importlib.util.find_spec("anthropic") is None, reason="the extra `anthropic` is not installed"),
+        marks=pytest.mark.skipif(
+            importlib.util.find_spec("anthropic") is None,
+            reason="the extra `anthropic` is not installed",
+        ),
     ),
 ]
 
@@ -33,19 +49,38 @@ PROTOCOLS: list[Any] = [
 def model(protocol: Protocol, url: str, **options: Any) -> LLM:
     base = url if protocol[0] == "openai" else url.removesuffix("/v1")
     priced = {"price_input": 2.0, "price_output": 10.0}
-    made: LLM = build("llm", protocol[0], {"model": "wise", "base_url": base, "api_key_env": "", "backoff_ms": 1, **priced, **options})
+    made: LLM = build(
+        "llm",
+        protocol[0],
+        {
+            "model": "wise",
+            "base_url": base,
+            "api_key_env": "",
+            "backoff_ms": 1,
+            **priced,
+            **options,
+        },
+    )
     return made
 
 
 def calls_of(logs: Path, trace_id: str) -> list[dict[str, Any]]:
-    return [event["payload"] for event in trace_reader.show(logs, trace_id)["events"] if event["kind"] == "model.call"]
+    return [
+        event["payload"]
+        for event in trace_reader.show(logs, trace_id)["events"]
+        if event["kind"] == "model.call"
+    ]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_thoughts_are_no_part_of_the_text(protocol: Protocol) -> None:
-    with chat_server(lambda body, number: protocol[1]("<think>It shines.</think>\n\nA lamp.")) as server:
+    with chat_server(
+        lambda body, number: protocol[1]("<think>It shines.</think>\n\nA lamp.")
+    ) as server:
         assert model(protocol, server.url).generate(ASK).text == "A lamp."
-    with chat_server(lambda body, number: protocol[1]('<think>JSON.</think>\n```json\n{"a": 1}\n```')) as server:
+    with chat_server(
+        lambda body, number: protocol[1]('<think>JSON.</think>\n```json\n{"a": 1}\n```')
+    ) as server:
         found = model(protocol, server.url).generate(ASK, json_schema={"type": "object"}).text
     assert found.strip("`json\n ") == '{"a": 1}' and found[0] in "`{"
 
@@ -53,7 +88,11 @@ def test_thoughts_are_no_part_of_the_text(protocol: Protocol) -> None:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_nobody_hears_the_thoughts_of_a_stream(protocol: Protocol) -> None:
     parts: list[str] = []
-    with chat_server(lambda body, number: protocol[2](["<thi", "nk>It ", "shines.</th", "ink>\n\n", "A ", "lamp."])) as server:
+    with chat_server(
+        lambda body, number: protocol[2](
+            ["<thi", "nk>It ", "shines.</th", "ink>\n\n", "A ", "lamp."]
+        )
+    ) as server:
         found = model(protocol, server.url).generate(ASK, on_text=parts.append)
     assert (parts, found.text) == (["A ", "lamp."], "A lamp.")
     assert found.usage == {"input_tokens": 10, "output_tokens": 5}  # thoughts are paid for
@@ -61,43 +100,69 @@ def test_nobody_hears_the_thoughts_of_a_stream(protocol: Protocol) -> None:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("stream", [False, True])
-def test_nothing_but_thoughts_is_no_answer_and_says_what_to_do(protocol: Protocol, stream: bool) -> None:
+def test_nothing_but_thoughts_is_no_answer_and_says_what_to_do(
+    protocol: Protocol, stream: bool
+) -> None:
     parts: list[str] = []
     thought = "<think>First I look at"
     with (
-        chat_server(lambda body, number: protocol[2]([thought]) if stream else protocol[1](thought)) as server,
-        pytest.raises(ProviderError, match="nothing but thoughts; give it more `max_tokens`") as caught,
+        chat_server(
+            lambda body, number: protocol[2]([thought]) if stream else protocol[1](thought)
+        ) as server,
+        pytest.raises(
+            ProviderError, match="nothing but thoughts; give it more `max_tokens`"
+        ) as caught,
     ):
         model(protocol, server.url).generate(ASK, on_text=parts.append if stream else None)
     assert (caught.value.code, parts) == ("empty_reply", [])
-    assert (caught.value.details["usage"], caught.value.details["cost"]) == ({"input_tokens": 10, "output_tokens": 5}, 70 / 1e6)
+    assert (caught.value.details["usage"], caught.value.details["cost"]) == (
+        {"input_tokens": 10, "output_tokens": 5},
+        70 / 1e6,
+    )
 
 
 def test_a_stream_that_breaks_while_it_thinks_is_asked_for_again() -> None:
     overloaded = 'data: {"error": {"message": "overloaded", "type": "server_error"}}\n\n'
     parts: list[str] = []
-    with chat_server(lambda body, number: streamed(["A lamp."]) if number else streamed(["<think>It"], broken=overloaded)) as server:
+    with chat_server(
+        lambda body, number: (
+            streamed(["A lamp."]) if number else streamed(["<think>It"], broken=overloaded)
+        )
+    ) as server:
         found = model(("openai", said, streamed), server.url).generate(ASK, on_text=parts.append)
     assert (found.text, found.retries, parts) == ("A lamp.", 1, ["A lamp."])
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_call_is_recorded_with_its_prompt(protocol: Protocol, tmp_path: Path) -> None:
-    with chat_server(lambda body, number: protocol[1]("A lamp.")) as server, tracing.trace("query", logs_dir=tmp_path) as trace:
+    with (
+        chat_server(lambda body, number: protocol[1]("A lamp.")) as server,
+        tracing.trace("query", logs_dir=tmp_path) as trace,
+    ):
         found = model(protocol, server.url).generate(ASK, mode="offline")
     assert calls_of(tmp_path, trace.trace_id) == [
-        {"provider": protocol[0], "model": "wise", "model_version": found.model_version, "prompt_profile_id": "test.short-1",
-         "mode": "offline", "usage": {"input_tokens": 10, "output_tokens": 5}, "cost": 70 / 1e6, "retries": 0}
-    ]  # fmt: skip
+        {
+            "provider": protocol[0],
+            "model": "wise",
+            "model_version": found.model_version,
+            "prompt_profile_id": "test.short-1",
+            "mode": "offline",
+            "usage": {"input_tokens": 10, "output_tokens": 5},
+            "cost": 70 / 1e6,
+            "retries": 0,
+        }
+    ]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize(
-    ("status", "code", "retries"), [(401, "unauthorized", 0), (500, "server_error", 1)], ids=["for good", "after another try"]
+    ("status", "code", "retries"),
+    [(401, "unauthorized", 0), (500, "server_error", 1)],
+    ids=["for good", "after another try"],
 )
 def test_a_call_that_fails_is_recorded_with_its_error(
     protocol: Protocol, status: int, code: str, retries: int, tmp_path: Path
-) -> None:  # fmt: skip
+) -> None:
     with (
         chat_server(lambda body, number: refused(status, "no")) as server,
         tracing.trace("query", logs_dir=tmp_path) as trace,
@@ -105,23 +170,38 @@ def test_a_call_that_fails_is_recorded_with_its_error(
     ):
         model(protocol, server.url).generate(ASK)
     (call,) = calls_of(tmp_path, trace.trace_id)
-    assert (call["error"]["code"], call["retries"], call["prompt_profile_id"], call["usage"]) == (code, retries, "test.short-1", {})
+    assert (call["error"]["code"], call["retries"], call["prompt_profile_id"], call["usage"]) == (
+        code,
+        retries,
+        "test.short-1",
+        {},
+    )
 
 
 @pytest.mark.parametrize(
     ("reply", "code", "usage"),
     [
         (said(""), "empty_reply", {"input_tokens": 10, "output_tokens": 5}),
-        (said("no", finish_reason="content_filter"), "content_filtered", {"input_tokens": 10, "output_tokens": 5}),
+        (
+            said("no", finish_reason="content_filter"),
+            "content_filtered",
+            {"input_tokens": 10, "output_tokens": 5},
+        ),
         ((200, "garbage", {}), "broken_reply", {}),
         # of 9 and 11 characters with a line end, and of 8, a quarter each
-        (streamed(["A lamp i"], finish=None), "connection_failed", {"input_tokens": 8, "output_tokens": 3, "estimated": True}),
+        (
+            streamed(["A lamp i"], finish=None),
+            "connection_failed",
+            {"input_tokens": 8, "output_tokens": 3, "estimated": True},
+        ),
     ],
 )
 def test_what_a_failed_call_took_is_recorded_as_far_as_it_is_known(
     reply: Reply, code: str, usage: dict[str, Any], tmp_path: Path
-) -> None:  # fmt: skip
-    on_text = (lambda part: None) if isinstance(reply[1], str) and reply[1].startswith("data") else None
+) -> None:
+    on_text = (
+        (lambda part: None) if isinstance(reply[1], str) and reply[1].startswith("data") else None
+    )
     with (
         chat_server(lambda body, number: reply) as server,
         tracing.trace("query", logs_dir=tmp_path) as trace,
@@ -129,7 +209,11 @@ def test_what_a_failed_call_took_is_recorded_as_far_as_it_is_known(
     ):
         model(("openai", said, streamed), server.url).generate(ASK, on_text=on_text)
     (call,) = calls_of(tmp_path, trace.trace_id)
-    assert (call["error"]["code"], call["usage"], caught.value.details["usage"]) == (code, usage, usage)
+    assert (call["error"]["code"], call["usage"], caught.value.details["usage"]) == (
+        code,
+        usage,
+        usage,
+    )
 
 
 def test_failed_calls_of_embedders_and_rerankers_are_recorded_too(tmp_path: Path) -> None:
@@ -137,19 +221,29 @@ def test_failed_calls_of_embedders_and_rerankers_are_recorded_too(tmp_path: Path
         return refused(500, "no") if number else embedded(body)
 
     with embeddings_server(answer) as server, tracing.trace("query", logs_dir=tmp_path) as trace:
-        embedder = build("embedder", "openai", {"model": "m", "dim": 256, "base_url": server.url, "api_key_env": "", "retries": 0})
+        embedder = build(
+            "embedder",
+            "openai",
+            {"model": "m", "dim": 256, "base_url": server.url, "api_key_env": "", "retries": 0},
+        )
         embedder.embed(["a"])
         with pytest.raises(ProviderError):
             embedder.embed(["b", "c"])
-    assert [(call["texts"], call.get("error", {}).get("code")) for call in calls_of(tmp_path, trace.trace_id)] == [
-        (1, None), (2, "server_error"),
-    ]  # fmt: skip
+    assert [
+        (call["texts"], call.get("error", {}).get("code"))
+        for call in calls_of(tmp_path, trace.trace_id)
+    ] == [
+        (1, None),
+        (2, "server_error"),
+    ]
     with (
         chat_server(lambda body, number: refused(429, "slow down")) as server,
         tracing.trace("query", logs_dir=tmp_path) as trace,
         pytest.raises(ProviderError),
     ):
-        build("reranker", "http", {"url": f"{server.url}/rerank", "api_key_env": "", "retries": 0}).score(question(), hits_of("a"))
+        build(
+            "reranker", "http", {"url": f"{server.url}/rerank", "api_key_env": "", "retries": 0}
+        ).score(question(), hits_of("a"))
     (call,) = calls_of(tmp_path, trace.trace_id)
     assert (call["provider"], call["error"]["code"]) == ("http", "rate_limited")
 
@@ -157,6 +251,11 @@ def test_failed_calls_of_embedders_and_rerankers_are_recorded_too(tmp_path: Path
 def test_the_messages_of_a_prompt_name_it() -> None:
     prompt = prompts.load("retrieval/answer", ("query", "context"))
     system, user = prompt.messages(query="Why?", context="[1] Because.")
-    assert (system.role, system.text, user.role, user.pictures) == ("system", prompt.system, "user", ())
+    assert (system.role, system.text, user.role, user.pictures) == (
+        "system",
+        prompt.system,
+        "user",
+        (),
+    )
     assert user.text == prompt.user(query="Why?", context="[1] Because.")
     assert {system.prompt, user.prompt} == {prompt.profile_id}

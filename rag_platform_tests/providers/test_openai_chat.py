@@ -1,4 +1,6 @@
-"""Chat completions over real HTTP: what is sent, what is tried again, what every failure is called."""
+"""Chat completions over real HTTP: what is sent, what is tried again, what every failure is
+called.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def model(url: str, **options: object) -> OpenAIChat:
-    made = build("llm", "openai", {"model": "seeing", "base_url": url, "api_key_env": "TEST_KEY", "backoff_ms": 1, **options})
+    made = build(
+        "llm",
+        "openai",
+        {"model": "seeing", "base_url": url, "api_key_env": "TEST_KEY", "backoff_ms": 1, **options},
+    )
     assert isinstance(made, OpenAIChat)
     return made
 
@@ -30,13 +36,21 @@ def model(url: str, **options: object) -> OpenAIChat:
 def test_a_completion_carries_text_version_usage_and_cost() -> None:
     with chat_server(lambda body, number: said("A lamp.")) as server:
         found = model(server.url, price_input=2.0, price_output=10.0).generate(ASK, max_tokens=7)
-    assert (found.text, found.provider, found.model, found.model_version) == ("A lamp.", "openai", "seeing", "seeing-1.5")
+    assert (found.text, found.provider, found.model, found.model_version) == (
+        "A lamp.",
+        "openai",
+        "seeing",
+        "seeing-1.5",
+    )
     assert found.usage == {"input_tokens": 10, "output_tokens": 5}
     assert found.cost == pytest.approx((10 * 2 + 5 * 10) / 1e6)
     assert (found.retries, found.mode) == (0, "online")
     assert server.requests[0] == {
         "model": "seeing",
-        "messages": [{"role": "system", "content": "Be short."}, {"role": "user", "content": "What is it?"}],
+        "messages": [
+            {"role": "system", "content": "Be short."},
+            {"role": "user", "content": "What is it?"},
+        ],
         "temperature": 0.0,
         "max_tokens": 7,
     }
@@ -54,7 +68,11 @@ def test_pictures_travel_as_data_urls_behind_the_text() -> None:
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_what_may_pass_is_tried_again(status: int) -> None:
-    with chat_server(lambda body, number: refused(status, "later", **{"Retry-After": "0"}) if number < 2 else said("done")) as server:
+    with chat_server(
+        lambda body, number: (
+            refused(status, "later", **{"Retry-After": "0"}) if number < 2 else said("done")
+        )
+    ) as server:
         found = model(server.url).generate(ASK, mode="offline")
     assert (found.text, found.retries, len(server.requests)) == ("done", 2, 3)
 
@@ -64,11 +82,22 @@ def test_online_waits_for_one_more_try_only() -> None:
         with pytest.raises(ProviderError) as caught:
             model(server.url).generate(ASK)
         assert len(server.requests) == 2
-    assert (caught.value.code, caught.value.retryable, caught.value.details["retries"]) == ("server_error", True, 1)
+    assert (caught.value.code, caught.value.retryable, caught.value.details["retries"]) == (
+        "server_error",
+        True,
+        1,
+    )
 
 
 @pytest.mark.parametrize(
-    ("status", "code"), [(400, "bad_request"), (401, "unauthorized"), (403, "forbidden"), (404, "model_not_found"), (413, "too_large")]
+    ("status", "code"),
+    [
+        (400, "bad_request"),
+        (401, "unauthorized"),
+        (403, "forbidden"),
+        (404, "model_not_found"),
+        (413, "too_large"),
+    ],
 )
 def test_what_cannot_pass_is_not_tried_again(status: int, code: str) -> None:
     with chat_server(lambda body, number: refused(status, "no")) as server:
@@ -79,9 +108,16 @@ def test_what_cannot_pass_is_not_tried_again(status: int, code: str) -> None:
 
 
 def test_a_rate_limit_that_stays_is_named() -> None:
-    with chat_server(lambda body, number: refused(429, "slow down")) as server, pytest.raises(ProviderError) as caught:
+    with (
+        chat_server(lambda body, number: refused(429, "slow down")) as server,
+        pytest.raises(ProviderError) as caught,
+    ):
         model(server.url, retries=3).generate(ASK, mode="offline")
-    assert (caught.value.code, caught.value.retryable, len(server.requests)) == ("rate_limited", True, 4)
+    assert (caught.value.code, caught.value.retryable, len(server.requests)) == (
+        "rate_limited",
+        True,
+        4,
+    )
     assert "after 4 tries" in caught.value.message
 
 
@@ -120,7 +156,11 @@ def test_broken_replies_have_names(reply: tuple[int, object, dict[str, str]], co
 def test_an_endpoint_that_refuses_schemas_is_asked_in_another_way_and_remembered() -> None:
     def answer(body: dict[str, object], number: int) -> tuple[int, object, dict[str, str]]:
         wanted = body.get("response_format")
-        return refused(400, f"response_format {wanted} is not supported") if wanted else said('{"a": "b"}')
+        return (
+            refused(400, f"response_format {wanted} is not supported")
+            if wanted
+            else said('{"a": "b"}')
+        )
 
     with chat_server(answer) as server:
         asked = model(server.url)
@@ -134,7 +174,9 @@ def test_an_endpoint_that_refuses_schemas_is_asked_in_another_way_and_remembered
 def test_models_that_know_other_parameters_get_them() -> None:
     def answer(body: dict[str, object], number: int) -> tuple[int, object, dict[str, str]]:
         if "max_tokens" in body:
-            return refused(400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.")
+            return refused(
+                400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+            )
         if "temperature" in body:
             return refused(400, "Unsupported value: 'temperature' does not support 0.")
         return said("ok")
@@ -150,7 +192,10 @@ def test_models_that_know_other_parameters_get_them() -> None:
 def test_azure_is_asked_by_deployment_and_version() -> None:
     with chat_server(lambda body, number: said("ok")) as server:
         azure = OpenAIChat(
-            endpoint=server.url.removesuffix("/v1"), deployment_name="eyes", api_version="2024-10-21", api_key_env="TEST_KEY"
+            endpoint=server.url.removesuffix("/v1"),
+            deployment_name="eyes",
+            api_version="2024-10-21",
+            api_key_env="TEST_KEY",
         )
         assert azure.generate(ASK).model == "eyes"
     assert server.paths == ["/openai/deployments/eyes/chat/completions?api-version=2024-10-21"]
@@ -175,25 +220,40 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_endpoint_without_keys_needs_none() -> None:
     with chat_server(lambda body, number: said("ok")) as server:
-        assert OpenAIChat(model="llama", base_url=server.url, api_key_env="").generate(ASK).text == "ok"
+        assert (
+            OpenAIChat(model="llama", base_url=server.url, api_key_env="").generate(ASK).text
+            == "ok"
+        )
 
 
-# --- streams ---------------------------------------------------------------------------------------------------------------
+# --- streams ------------------------------------------------------------------------------------
 
 
 def test_a_stream_is_handed_over_part_by_part_with_its_usage() -> None:
     parts: list[str] = []
     with chat_server(lambda body, number: streamed(["A ", "lamp", "。"])) as server:
-        found = model(server.url, price_input=2.0, price_output=10.0).generate(ASK, on_text=parts.append)
+        found = model(server.url, price_input=2.0, price_output=10.0).generate(
+            ASK, on_text=parts.append
+        )
     assert parts == ["A ", "lamp", "。"]
     assert (found.text, found.model_version, found.finish) == ("A lamp。", "seeing-1.5", "stop")
-    assert (found.usage, found.cost) == ({"input_tokens": 10, "output_tokens": 5}, pytest.approx((10 * 2 + 5 * 10) / 1e6))
-    assert (server.requests[0]["stream"], server.requests[0]["stream_options"]) == (True, {"include_usage": True})
+    assert (found.usage, found.cost) == (
+        {"input_tokens": 10, "output_tokens": 5},
+        pytest.approx((10 * 2 + 5 * 10) / 1e6),
+    )
+    assert (server.requests[0]["stream"], server.requests[0]["stream_options"]) == (
+        True,
+        {"include_usage": True},
+    )
 
 
 def test_usage_that_a_stream_does_not_count_is_estimated_and_says_so() -> None:
     def answer(body: dict[str, object], number: int) -> Reply:
-        return refused(400, "unknown field stream_options") if "stream_options" in body else streamed(["eight ch", "灯"], usage=False)
+        return (
+            refused(400, "unknown field stream_options")
+            if "stream_options" in body
+            else streamed(["eight ch", "灯"], usage=False)
+        )
 
     with chat_server(answer) as server:
         found = model(server.url).generate((Message("user", "abcd"),), on_text=lambda part: None)
@@ -203,7 +263,9 @@ def test_usage_that_a_stream_does_not_count_is_estimated_and_says_so() -> None:
 
 @pytest.mark.parametrize("status", [429, 500])
 def test_a_stream_that_was_refused_is_asked_for_again(status: int) -> None:
-    with chat_server(lambda body, number: streamed(["ok"]) if number else refused(status, "later")) as server:
+    with chat_server(
+        lambda body, number: streamed(["ok"]) if number else refused(status, "later")
+    ) as server:
         assert model(server.url).generate(ASK, on_text=lambda part: None).retries == 1
 
 
@@ -211,12 +273,26 @@ def test_a_stream_that_was_refused_is_asked_for_again(status: int) -> None:
     ("reply", "code"),
     [
         (streamed(["A lamp"], broken='data: {"choices": [{]}\n\n'), "broken_reply"),
-        (streamed(["A lamp"], broken='data: {"error": {"message": "overloaded", "type": "server_error"}}\n\n'), "server_error"),
+        (
+            streamed(
+                ["A lamp"],
+                broken='data: {"error": {"message": "overloaded", "type": "server_error"}}\n\n',
+            ),
+            "server_error",
+        ),
         (streamed(["A lamp"], finish=None), "connection_failed"),
-        ((*streamed(["A lamp"], finish=None)[:2], {"Content-Type": "text/event-stream", "cut": "50"}), "connection_failed"),
+        (
+            (
+                *streamed(["A lamp"], finish=None)[:2],
+                {"Content-Type": "text/event-stream", "cut": "50"},
+            ),
+            "connection_failed",
+        ),
     ],
 )
-def test_a_stream_that_breaks_raises_with_what_came_and_is_not_asked_again(reply: Reply, code: str) -> None:
+def test_a_stream_that_breaks_raises_with_what_came_and_is_not_asked_again(
+    reply: Reply, code: str
+) -> None:
     parts: list[str] = []
     with chat_server(lambda body, number: reply) as server:
         with pytest.raises(ProviderError) as caught:
@@ -237,7 +313,11 @@ def test_whoever_listens_can_stop_the_stream() -> None:
 
 @pytest.mark.parametrize(
     ("reply", "code"),
-    [(streamed([]), "empty_reply"), (streamed(["no"], finish="content_filter"), "content_filtered"), ((200, "", {}), "empty_reply")],
+    [
+        (streamed([]), "empty_reply"),
+        (streamed(["no"], finish="content_filter"), "content_filtered"),
+        ((200, "", {}), "empty_reply"),
+    ],
 )
 def test_streams_without_an_answer_have_names(reply: Reply, code: str) -> None:
     with chat_server(lambda body, number: reply) as server, pytest.raises(ProviderError) as caught:

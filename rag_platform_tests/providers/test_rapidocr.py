@@ -31,12 +31,16 @@ def ocr() -> RapidOcr:
 
 @pytest.mark.integration
 @pytest.mark.parametrize("turned", [0, 90, 180])
-def test_a_page_is_read_whichever_way_it_lies(ocr: RapidOcr, turned: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_is_read_whichever_way_it_lies(
+    ocr: RapidOcr, turned: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def no_network(*args: object, **kwargs: object) -> None:
         raise AssertionError("nothing may be fetched")
 
     monkeypatch.setattr(socket.socket, "connect", no_network)
-    text, confidence = ocr.read(page("The gateway listens here", "and the pump is blue", turned=turned))
+    text, confidence = ocr.read(
+        page("The gateway listens here", "and the pump is blue", turned=turned)
+    )
     assert text.split("\n") == ["The gateway listens here", "and the pump is blue"]
     assert confidence is not None and confidence > 0.9
 
@@ -61,9 +65,17 @@ def test_pieces_of_one_line_are_joined() -> None:
 
 
 def test_columns_are_read_one_after_the_other() -> None:
-    columns = [line(f"{name}{row}", x, 40 + 14 * row) for row in range(4) for name, x in (("l", 0), ("r", 150))]
+    columns = [
+        line(f"{name}{row}", x, 40 + 14 * row)
+        for row in range(4)
+        for name, x in (("l", 0), ("r", 150))
+    ]
     title = line("title", 0, 0, width=250, height=12)
-    assert printed_lines([*columns, title]) == ["title", *(f"l{n}" for n in range(4)), *(f"r{n}" for n in range(4))]
+    assert printed_lines([*columns, title]) == [
+        "title",
+        *(f"l{n}" for n in range(4)),
+        *(f"r{n}" for n in range(4)),
+    ]
 
 
 def test_no_line_is_no_text() -> None:

@@ -1,4 +1,6 @@
-"""Thoughts in front of an answer are no part of it, whole or in any parts that a stream comes in."""
+"""Thoughts in front of an answer are no part of it, whole or in any parts that a stream comes
+in.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ from rag_platform.providers.openai_calls import Listening, spoken
         ("\n<think>\n\n</think>\n\nNOT_IN_PASSAGES", "NOT_IN_PASSAGES"),
         ("<think>One.</think> <think>Two.</think> A lamp.", "A lamp."),
         ("<think>It never comes to an end", ""),
-        ("The mark `<think>` opens thoughts, `</think>` ends them.", "The mark `<think>` opens thoughts, `</think>` ends them."),
+        (
+            "The mark `<think>` opens thoughts, `</think>` ends them.",
+            "The mark `<think>` opens thoughts, `</think>` ends them.",
+        ),
         ("<thinking> is another mark.", "<thinking> is another mark."),
         ("", ""),
     ],
@@ -54,11 +59,16 @@ def test_a_stream_is_heard_from_where_its_thoughts_end(parts: list[str], said: l
     assert heard(parts) == said
 
 
-PIECES = st.lists(st.sampled_from(["<think>", "</think>", "<", "think>", "</thi", "nk>", " ", "\n", "A", "。"]), max_size=12)
+PIECES = st.lists(
+    st.sampled_from(["<think>", "</think>", "<", "think>", "</thi", "nk>", " ", "\n", "A", "。"]),
+    max_size=12,
+)
 
 
 @given(PIECES, st.lists(st.integers(0, 60), max_size=6))
-def test_the_parts_of_a_stream_add_up_to_what_is_left_of_the_whole(pieces: list[str], cuts: list[int]) -> None:
+def test_the_parts_of_a_stream_add_up_to_what_is_left_of_the_whole(
+    pieces: list[str], cuts: list[int]
+) -> None:
     text = "".join(pieces)
     places = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
     parts = [text[start:end] for start, end in pairwise(places)]

@@ -1,4 +1,6 @@
-"""Small published releases, written straight into their directory: the query path is tested here, not how a release comes about."""
+"""Small published releases, written straight into their directory: the query path is tested here,
+not how a release comes about.
+"""
 
 from __future__ import annotations
 
@@ -31,30 +33,70 @@ HANDBOOK = [
 Publish = Callable[..., str]
 
 
-def make_release(store: Store, strategy: Strategy, namespace: str, documents: dict[str, Any], release_id: str) -> None:
-    """A finished release directory: `documents` maps doc_id to (section, text) pairs, or to (pairs, changes of the document)."""
+def make_release(
+    store: Store, strategy: Strategy, namespace: str, documents: dict[str, Any], release_id: str
+) -> None:
+    """A finished release directory: `documents` maps doc_id to (section, text) pairs, or to (pairs,
+    changes of the document).
+    """
     directory = store.release_dir(namespace, release_id)
     directory.mkdir(parents=True)
     rows: list[LexicalRow] = []
     versions: dict[str, int] = {}
     with CatalogWriter(directory / "catalog.sqlite") as catalog:
-        pairs = {doc_id: value if isinstance(value, tuple) else (value, {}) for doc_id, value in documents.items()}
+        pairs = {
+            doc_id: value if isinstance(value, tuple) else (value, {})
+            for doc_id, value in documents.items()
+        }
         catalog.replace_documents(
             Document(
-                namespace, doc_id, **{"source": "docs", "source_uri": f"docs/{doc_id}.md", "filename": f"{doc_id}.md", "title": doc_id, **c}
+                namespace,
+                doc_id,
+                **{
+                    "source": "docs",
+                    "source_uri": f"docs/{doc_id}.md",
+                    "filename": f"{doc_id}.md",
+                    "title": doc_id,
+                    **c,
+                },
             )
             for doc_id, (_, c) in pairs.items()
         )
         for doc_id, (sections, _) in pairs.items():
             sha = hashlib.sha256(repr(sections).encode()).hexdigest()
             version_id = f"{namespace}.{doc_id}@{sha[:12]}"
-            version = Version(version_id, namespace, doc_id, f"docs/{doc_id}.md", f"{doc_id}.md", sha, 1, "text/markdown", "markdown",
-                              strategy.name, received_at="2026-01-01T00:00:00Z")  # fmt: skip
+            version = Version(
+                version_id,
+                namespace,
+                doc_id,
+                f"docs/{doc_id}.md",
+                f"{doc_id}.md",
+                sha,
+                1,
+                "text/markdown",
+                "markdown",
+                strategy.name,
+                received_at="2026-01-01T00:00:00Z",
+            )
             entries = []
             for number, (section, text) in enumerate(sections):
-                chunk = Chunk(chunk_id=f"{doc_id}-{number}", section_id=f"{doc_id}-{section}", doc_id=doc_id, version_id=version_id,
-                              chunk_index=number, chunk_text=text, chunk_fingerprint="", norm_start=0, norm_end=len(text), fact_start=0,
-                              fact_end=len(text), section_path=section, lang="en", line_start=number + 1, line_end=number + 1)  # fmt: skip
+                chunk = Chunk(
+                    chunk_id=f"{doc_id}-{number}",
+                    section_id=f"{doc_id}-{section}",
+                    doc_id=doc_id,
+                    version_id=version_id,
+                    chunk_index=number,
+                    chunk_text=text,
+                    chunk_fingerprint="",
+                    norm_start=0,
+                    norm_end=len(text),
+                    fact_start=0,
+                    fact_end=len(text),
+                    section_path=section,
+                    lang="en",
+                    line_start=number + 1,
+                    line_end=number + 1,
+                )
                 entries.append(Entry(chunk, "h", "h", "ready"))
                 rows.append(LexicalRow(chunk.chunk_id, doc_id, f"{section}\n{text}", section))
             versions[version_id] = len(entries)
@@ -66,21 +108,43 @@ def make_release(store: Store, strategy: Strategy, namespace: str, documents: di
         embedder = build("embedder", strategy.embedding.provider, strategy.embedding.options)
         ordered = sorted(rows, key=lambda row: row.chunk_id)
         (directory / "dense").mkdir()
-        dense.write_matrix(directory / "dense", dim=info.dim, removed=(), ids=[row.chunk_id for row in ordered],
-                           vectors=embedder.embed([row.text for row in ordered]))  # fmt: skip
-    write_manifest(directory, Manifest(
-        release_id=release_id, namespace=namespace, parent=None, created_at=release_id, strategy=strategy.name,
-        strategy_config_id=strategy_config_id(strategy), strategy_config=strategy.model_dump(mode="json"),
-        index_profile=index_profile(strategy), profiles=stage_profiles(strategy), encoding=strategy.encoding, embedder=info,
-        versions=versions,
-    ))  # fmt: skip
+        dense.write_matrix(
+            directory / "dense",
+            dim=info.dim,
+            removed=(),
+            ids=[row.chunk_id for row in ordered],
+            vectors=embedder.embed([row.text for row in ordered]),
+        )
+    write_manifest(
+        directory,
+        Manifest(
+            release_id=release_id,
+            namespace=namespace,
+            parent=None,
+            created_at=release_id,
+            strategy=strategy.name,
+            strategy_config_id=strategy_config_id(strategy),
+            strategy_config=strategy.model_dump(mode="json"),
+            index_profile=index_profile(strategy),
+            profiles=stage_profiles(strategy),
+            encoding=strategy.encoding,
+            embedder=info,
+            versions=versions,
+        ),
+    )
 
 
 @pytest.fixture
 def publish(store: Store, settings: Settings) -> Publish:
     """Makes a release of the given documents and points CURRENT at it; returns its id."""
 
-    def published(documents: dict[str, Any], *, namespace: str = "default", strategy: str = "tiny", release_id: str = "r1") -> str:
+    def published(
+        documents: dict[str, Any],
+        *,
+        namespace: str = "default",
+        strategy: str = "tiny",
+        release_id: str = "r1",
+    ) -> str:
         make_release(store, load_strategy(settings, strategy), namespace, documents, release_id)
         write_text(store.current_path(namespace), release_id + "\n")
         return release_id
@@ -106,7 +170,9 @@ def guide(publish: Publish) -> dict[str, list[tuple[str, str]]]:
 
 @pytest.fixture
 def vary(config_folder: Path) -> Callable[..., str]:
-    """Writes a strategy: the text of `tiny` with words replaced and lines added; returns its name."""
+    """Writes a strategy: the text of `tiny` with words replaced and lines added; returns its
+    name.
+    """
 
     def write(name: str, lines: str = "", **replace: str) -> str:
         text = (config_folder / "strategies" / "tiny.yaml").read_text(encoding="utf-8")

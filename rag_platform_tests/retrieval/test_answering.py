@@ -21,11 +21,24 @@ def asked(text: str) -> QueryIR:
 
 
 def hit(rank: int, text: str, section: str = "", source: str = "hybrid") -> Hit:
-    return Hit(rank, f"c{rank}", 1.0, source, "d", "n.d@1", "s/d.md", "d.md", "Guide", section, rank, text)
+    return Hit(
+        rank, f"c{rank}", 1.0, source, "d", "n.d@1", "s/d.md", "d.md", "Guide", section, rank, text
+    )
 
 
-UPLOADS = hit(1, "# Uploads\n\nThe maximum upload size is 50 MB. Larger files are refused with code 413.", "Uploads")
-TABLE = hit(2, "| Setting | Default | Meaning |\n|---|---|---|\n| max_retry_count | 3 | tries |\n| timeout_s | 30 | seconds |", "Settings")
+UPLOADS = hit(
+    1,
+    "# Uploads\n\nThe maximum upload size is 50 MB. Larger files are refused with code 413.",
+    "Uploads",
+)
+TABLE = hit(
+    2,
+    "| Setting | Default | Meaning |\n"
+    "|---|---|---|\n"
+    "| max_retry_count | 3 | tries |\n"
+    "| timeout_s | 30 | seconds |",
+    "Settings",
+)
 CHINESE = hit(3, "连接池的最大连接数是 100。超过上限的请求会排队等待。日志保存三十天。", "连接池")
 EVIDENCE = [UPLOADS, TABLE, CHINESE]
 
@@ -36,10 +49,18 @@ EVIDENCE = [UPLOADS, TABLE, CHINESE]
         ("What is the maximum upload size?", "The maximum upload size is 50 MB. [1]"),
         ("最大连接数是多少？", "连接池的最大连接数是 100。 [3]"),
         ("日志保存多久", "日志保存三十天。 [3]"),
-        ("default of max_retry_count",
-         "| Setting | Default | Meaning |\n| --- | --- | --- |\n| max_retry_count | 3 | tries |\n\n[2]"),
+        (
+            "default of max_retry_count",
+            (
+                "| Setting | Default | Meaning |\n"
+                "| --- | --- | --- |\n"
+                "| max_retry_count | 3 | tries |\n"
+                "\n"
+                "[2]"
+            ),
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_matching_unit_is_quoted_with_its_mark(query: str, answer: str) -> None:
     assert Extractive().answer(asked(query), EVIDENCE).text == answer
 
@@ -52,54 +73,108 @@ def test_without_a_match_there_is_no_answer(query: str) -> None:
 
 def test_a_sentence_that_two_chunks_share_is_quoted_once() -> None:
     again = hit(2, "Larger files are refused with code 413. Ask the administrator.")
-    assert Extractive().answer(asked("Which code refuses larger files?"), [UPLOADS, again]).text.count("413") == 1
+    assert (
+        Extractive()
+        .answer(asked("Which code refuses larger files?"), [UPLOADS, again])
+        .text.count("413")
+        == 1
+    )
 
 
 def test_a_list_item_is_understood_by_the_line_above_it() -> None:
-    chunk = hit(1, "Supported formats:\n\n- PDF and DOCX\n- Markdown\n\nOther things are said here about weather.")
+    chunk = hit(
+        1,
+        "Supported formats:\n"
+        "\n"
+        "- PDF and DOCX\n"
+        "- Markdown\n"
+        "\n"
+        "Other things are said here about weather.",
+    )
     answer = Extractive().answer(asked("supported formats markdown"), [chunk]).text
     assert answer.startswith("- Markdown [1]")
 
 
 def test_a_row_says_what_it_says_of_its_columns() -> None:
-    """The name that is asked for stands above the column; a sentence that names it and says something else is no better."""
-    table = hit(1, "| Property | PX-20 | PX-40 |\n|---|---|---|\n| Maximum throughput | 6,200 | 11,400 |\n| Rated power | 90 W | 140 W |")
-    other = hit(2, "The cold kit adds a heater to each drum; a PX-40 with the cold kit runs down to -28 degrees.")
-    text = Extractive(max_quotes=1).answer(asked("What is the maximum throughput of the PX-40?"), [table, other]).text
-    assert "| Maximum throughput | 6,200 | 11,400 |" in text and "cold kit" not in text and "Rated power" not in text
-
-
-def test_two_rows_of_one_table_share_its_header() -> None:
-    chunk = hit(1, "| Plan | Price |\n|---|---|\n| team monthly | 10 |\n| team yearly | 100 |\n| solo | 1 |")
-    assert Extractive().answer(asked("price of the team plan"), [chunk]).text == (
-        "| Plan | Price |\n| --- | --- |\n| team monthly | 10 |\n| team yearly | 100 |\n\n[1]"
+    """The name that is asked for stands above the column; a sentence that names it and says
+    something else is no better.
+    """
+    table = hit(
+        1,
+        "| Property | PX-20 | PX-40 |\n"
+        "|---|---|---|\n"
+        "| Maximum throughput | 6,200 | 11,400 |\n"
+        "| Rated power | 90 W | 140 W |",
+    )
+    other = hit(
+        2,
+        "The cold kit adds a heater to each drum; a PX-40 with the cold kit runs down to -28"
+        " degrees.",
+    )
+    text = (
+        Extractive(max_quotes=1)
+        .answer(asked("What is the maximum throughput of the PX-40?"), [table, other])
+        .text
+    )
+    assert (
+        "| Maximum throughput | 6,200 | 11,400 |" in text
+        and "cold kit" not in text
+        and "Rated power" not in text
     )
 
 
-@given(st.lists(st.text(alphabet="ab size 大小最。.|-\n`*1", max_size=80), max_size=4), st.sampled_from(["max size", "最大 大小", "a b"]))
+def test_two_rows_of_one_table_share_its_header() -> None:
+    chunk = hit(
+        1, "| Plan | Price |\n|---|---|\n| team monthly | 10 |\n| team yearly | 100 |\n| solo | 1 |"
+    )
+    assert (
+        Extractive().answer(asked("price of the team plan"), [chunk]).text
+        == "| Plan | Price |\n| --- | --- |\n| team monthly | 10 |\n| team yearly | 100 |\n\n[1]"
+    )
+
+
+@given(
+    st.lists(st.text(alphabet="ab size 大小最。.|-\n`*1", max_size=80), max_size=4),
+    st.sampled_from(["max size", "最大 大小", "a b"]),
+)
 def test_every_quote_is_a_verbatim_slice(texts: list[str], query: str) -> None:
     evidence = [hit(n, text) for n, text in enumerate(texts, 1)]
     answer = Extractive(min_coverage=0.0).answer(asked(query), evidence).text
     for part in re.split(r"\s*\[\d+\](?:\n\n|$)", answer):
-        lines = [unescaped(line) for line in part.splitlines() if not re.fullmatch(r"[|\s-]+", line)]
+        lines = [
+            unescaped(line) for line in part.splitlines() if not re.fullmatch(r"[|\s-]+", line)
+        ]
         for line in lines:
             text = line.removeprefix("- ")
             assert any(text in source or line in source for source in texts)
 
 
-@given(st.lists(st.sampled_from(["upload", "size", "limit", "the", "other", "thing", "50", ". ", "? ", ": ", "\n\n"]), max_size=60))
+@given(
+    st.lists(
+        st.sampled_from(
+            ["upload", "size", "limit", "the", "other", "thing", "50", ". ", "? ", ": ", "\n\n"]
+        ),
+        max_size=60,
+    )
+)
 def test_what_is_far_from_the_best_changes_nothing(words: list[str]) -> None:
     text = " ".join(words)
     evidence = [hit(1, text[: len(text) // 2]), hit(2, text[len(text) // 2 :])]
-    few = Extractive(min_coverage=0.0).answer(asked("What is the upload size limit?"), evidence).text
-    all_of_them = Extractive(min_coverage=0.0, keep_ratio=0.0, max_quotes=99).answer(asked("What is the upload size limit?"), evidence).text
+    few = (
+        Extractive(min_coverage=0.0).answer(asked("What is the upload size limit?"), evidence).text
+    )
+    all_of_them = (
+        Extractive(min_coverage=0.0, keep_ratio=0.0, max_quotes=99)
+        .answer(asked("What is the upload size limit?"), evidence)
+        .text
+    )
     assert all_of_them.startswith(few)
 
 
 def test_question_words_carry_no_weight() -> None:
-    assert [(word.text, word.weight) for word in question_words("What is the maximum upload size?")] == [
-        ("maximum", 1.0), ("upload", 1.0), ("size", 1.0)
-    ]  # fmt: skip
+    assert [
+        (word.text, word.weight) for word in question_words("What is the maximum upload size?")
+    ] == [("maximum", 1.0), ("upload", 1.0), ("size", 1.0)]
     assert [word.text for word in question_words("请问最大连接数是多少")] == ["最大", "连接数"]
     assert question_words("what is this")
     assert coverage("maximum upload weather", ["the maximum upload"]) == pytest.approx(2 / 3)
@@ -107,40 +182,67 @@ def test_question_words_carry_no_weight() -> None:
 
 
 def test_names_weigh_more_than_words() -> None:
-    weights = {word.text: word.weight for word in question_words("How do I create a Laravel migration?")}
+    weights = {
+        word.text: word.weight for word in question_words("How do I create a Laravel migration?")
+    }
     assert weights == {"creat": 1.0, "laravel": 2.0, "migrat": 1.0}
-    assert {word.text: word.weight for word in question_words("Redis 的端口")} == {"redi": 2.0, "端口": 1.0}
+    assert {word.text: word.weight for word in question_words("Redis 的端口")} == {
+        "redi": 2.0,
+        "端口": 1.0,
+    }
     assert names_coverage("Redis 的端口", ["Redis listens on 6379"]) == 1.0
     assert names_coverage("端口是多少", ["Redis listens on 6379"]) == 0.5
 
 
 def test_parts_of_an_identifier_count_half_of_it_together() -> None:
     assert [(word.text, word.weight) for word in question_words("Who sells a FastAPI license")] == [
-        ("sell", 1.0), ("fastapi", 2.0), ("fast", 0.5), ("api", 0.5), ("licens", 1.0),
-    ]  # fmt: skip
-    assert {word.text: word.weight for word in question_words("Does the OpenAI API cost")}["api"] == 2.0  # a word of its own besides
+        ("sell", 1.0),
+        ("fastapi", 2.0),
+        ("fast", 0.5),
+        ("api", 0.5),
+        ("licens", 1.0),
+    ]
+    # a word of its own besides
+    assert {word.text: word.weight for word in question_words("Does the OpenAI API cost")}[
+        "api"
+    ] == 2.0
 
 
 def test_a_number_before_a_chinese_word_counts_once() -> None:
     assert [(word.text, word.weight) for word in question_words("气温上升6度吗")] == [
-        ("6", 1.0), ("气温", 1.0), ("上升", 1.0),
-    ]  # fmt: skip
+        ("6", 1.0),
+        ("气温", 1.0),
+        ("上升", 1.0),
+    ]
 
 
 def test_words_in_one_passage_count_and_of_a_comparison_those_of_all() -> None:
-    apart = [hit(1, "The lunar rover has six wheels made of wire mesh."), hit(2, "Batteries of the drone weigh two kilograms.")]
-    assert coverage("weight rover batteries drone", [item.chunk_text for item in apart]) == pytest.approx(3 / 4)
-    assert best_coverage("weight rover batteries drone", [item.chunk_text for item in apart]) == pytest.approx(2 / 4)
+    apart = [
+        hit(1, "The lunar rover has six wheels made of wire mesh."),
+        hit(2, "Batteries of the drone weigh two kilograms."),
+    ]
+    assert coverage(
+        "weight rover batteries drone", [item.chunk_text for item in apart]
+    ) == pytest.approx(3 / 4)
+    assert best_coverage(
+        "weight rover batteries drone", [item.chunk_text for item in apart]
+    ) == pytest.approx(2 / 4)
     assert best_coverage("rover", []) == 0.0
     single = confidence(asked("rover wheels, drone batteries"), apart, apart, apart, legs=2)
-    compared = confidence(asked("compare rover wheels, drone batteries"), apart, apart, apart, legs=2)
+    compared = confidence(
+        asked("compare rover wheels, drone batteries"), apart, apart, apart, legs=2
+    )
     assert single < 0.6 < compared
 
 
 def test_a_sentence_that_only_points_to_the_answer_comes_after_it() -> None:
     points = hit(1, "To enable systemd, see [How to enable systemd](#enable).", "Systemd")
     says = hit(2, "To enable systemd, set systemd=true below boot in the file wsl.conf.", "Systemd")
-    assert Extractive(max_quotes=1).answer(asked("How do I enable systemd?"), [points, says]).text.endswith("wsl.conf. [2]")
+    assert (
+        Extractive(max_quotes=1)
+        .answer(asked("How do I enable systemd?"), [points, says])
+        .text.endswith("wsl.conf. [2]")
+    )
 
 
 def test_words_that_became_filters_are_not_looked_for() -> None:
@@ -163,7 +265,8 @@ def test_confidence_is_coverage_agreement_and_standing_times_what_is_borne_out()
     assert confidence(query, EVIDENCE[:1], EVIDENCE, EVIDENCE, legs=2, borne_out=0.5) == 0.5
     assert confidence(query, [], EVIDENCE, EVIDENCE, legs=2) == 0.2
     assert confidence(query, [], [], [], legs=2) == 0.0
-    assert confidence(query, EVIDENCE[2:3], EVIDENCE, EVIDENCE, legs=2) == 0.5  # Chinese: nothing can be told from words
+    # Chinese: nothing can be told from words
+    assert confidence(query, EVIDENCE[2:3], EVIDENCE, EVIDENCE, legs=2) == 0.5
 
 
 def test_an_answer_below_the_threshold_is_refused() -> None:
@@ -171,8 +274,20 @@ def test_an_answer_below_the_threshold_is_refused() -> None:
 
 
 def test_what_a_documentation_tool_replaces_is_no_answer() -> None:
-    chunk = hit(1, "## Upload size\n\n{* ../src/upload_size.py hl[3] *}\n\n::: app.upload.size\n\nIt must not exceed 50 MB in all.")
-    assert Extractive().answer(asked("What is the upload size?"), [chunk]).text == "It must not exceed 50 MB in all. [1]"
+    chunk = hit(
+        1,
+        "## Upload size\n"
+        "\n"
+        "{* ../src/upload_size.py hl[3] *}\n"
+        "\n"
+        "::: app.upload.size\n"
+        "\n"
+        "It must not exceed 50 MB in all.",
+    )
+    assert (
+        Extractive().answer(asked("What is the upload size?"), [chunk]).text
+        == "It must not exceed 50 MB in all. [1]"
+    )
 
 
 def test_brackets_of_a_quoted_document_are_no_marks() -> None:

@@ -21,19 +21,27 @@ from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store
 from rag_platform_tests.chat_server import ChatServer, chat_server, said, streamed
 
-GUIDE = [("Limits", "The maximum upload size is 50 MB."), ("Errors", "Error PPR-9087 means that the licence server cannot be reached.")]
+GUIDE = [
+    ("Limits", "The maximum upload size is 50 MB."),
+    ("Errors", "Error PPR-9087 means that the licence server cannot be reached."),
+]
 QUESTION = "What is the maximum upload size?"
 
 
 def model(server: ChatServer, **options: Any) -> str:
     """The line of a strategy that names the served model."""
     more = "".join(f", {name}: {value}" for name, value in options.items())
-    return f"llm: {{provider: openai, options: {{model: m, base_url: '{server.url}', api_key_env: '', retries: 0{more}}}}}\n"
+    return (
+        f"llm: {{provider: openai, options: {{model: m, base_url: '{server.url}', api_key_env: '',"
+        f" retries: 0{more}}}}}\n"
+    )
 
 
 @pytest.fixture
 def hanging() -> Iterator[ChatServer]:
-    """A model that answers when the test is over: whoever waits for its answer never comes to an end of his own."""
+    """A model that answers when the test is over: whoever waits for its answer never comes to an
+    end of his own.
+    """
     over = threading.Event()
 
     def reply(body: dict[str, Any], number: int) -> Any:
@@ -45,7 +53,7 @@ def hanging() -> Iterator[ChatServer]:
         over.set()
 
 
-# --- deadlines -----------------------------------------------------------------------------------------------------------
+# --- deadlines ----------------------------------------------------------------------------------
 
 
 def test_a_stage_gets_what_is_left() -> None:
@@ -81,7 +89,7 @@ def test_leaving_the_block_cancels_what_was_begun_in_it() -> None:
     Deadline.after(20).check()
 
 
-# --- calls at once -------------------------------------------------------------------------------------------------------
+# --- calls at once ------------------------------------------------------------------------------
 
 
 def test_the_calls_of_a_provider_are_limited() -> None:
@@ -107,7 +115,12 @@ def test_the_calls_of_a_provider_are_limited() -> None:
 def test_a_call_waits_for_a_place_no_longer_than_its_question_may() -> None:
     gate = Gate("the model", 1)
     budget = Budget(Deadline.after(0.05))
-    with gate.entered(), budgets.spending(budget), pytest.raises(ProviderError, match="1 calls running") as raised, gate.entered():
+    with (
+        gate.entered(),
+        budgets.spending(budget),
+        pytest.raises(ProviderError, match="1 calls running") as raised,
+        gate.entered(),
+    ):
         pass
     assert (raised.value.code, raised.value.retryable) == ("provider_busy", True)
     with gate.entered():
@@ -118,7 +131,9 @@ class Counting:
     """A model that says how much it took."""
 
     def generate(self, messages: Sequence[Message], **options: Any) -> Completion:
-        return Completion("yes", "test", "m", usage={"input_tokens": 7, "output_tokens": 3}, cost=0.25)
+        return Completion(
+            "yes", "test", "m", usage={"input_tokens": 7, "output_tokens": 3}, cost=0.25
+        )
 
 
 def test_usage_of_calls_in_other_threads_is_added_up() -> None:
@@ -131,7 +146,9 @@ def test_usage_of_calls_in_other_threads_is_added_up() -> None:
     assert budget.usage() == {"calls": 3, "input_tokens": 21, "output_tokens": 9, "cost": 0.75}
 
 
-def test_a_section_without_a_model_of_its_own_takes_the_strategys(library: Library, tiny: Any) -> None:
+def test_a_section_without_a_model_of_its_own_takes_the_strategys(
+    library: Library, tiny: Any
+) -> None:
     assert library.models.llm(None, tiny) is None
     named = ProviderConfig(provider="openai", options={"model": "a"})
     with_one = tiny.model_copy(update={"llm": named})
@@ -141,7 +158,7 @@ def test_a_section_without_a_model_of_its_own_takes_the_strategys(library: Libra
     assert library.models.llm(None, with_one).gate is library.models.llm(named, tiny).gate  # type: ignore[union-attr]
 
 
-# --- the query's own deadline --------------------------------------------------------------------------------------------
+# --- the query's own deadline -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -153,11 +170,14 @@ def test_a_section_without_a_model_of_its_own_takes_the_strategys(library: Libra
     ],
     ids=["answer", "rewrite", "rerank"],
 )
-def test_no_query_outlives_its_deadline(publish: Any, vary: Any, library: Library, hanging: ChatServer, lines: str, flag: str) -> None:
+def test_no_query_outlives_its_deadline(
+    publish: Any, vary: Any, library: Library, hanging: ChatServer, lines: str, flag: str
+) -> None:
     publish({"guide": GUIDE})
     answer(library, QueryRequest(QUESTION))  # loads what a first query loads
     name = vary("slow", lines + model(hanging) + "retrieval: {query_seconds: 0.6}\n")
-    result = answer(library, QueryRequest(QUESTION, strategy=name))  # while the model has still not answered
+    # while the model has still not answered
+    result = answer(library, QueryRequest(QUESTION, strategy=name))
     assert result.flags[flag] is True
     assert result.hits or flag == "rewrite_failed"
     assert "50 MB" in result.answer_markdown or flag == "rewrite_failed"
@@ -165,14 +185,19 @@ def test_no_query_outlives_its_deadline(publish: Any, vary: Any, library: Librar
 
 def test_a_cancelled_query_ends_early_with_its_trace(
     publish: Any, vary: Any, library: Library, store: Store, hanging: ChatServer
-) -> None:  # fmt: skip
+) -> None:
     publish({"guide": GUIDE})
-    name = vary("slow", "answerer: {provider: llm}\n" + model(hanging) + "retrieval: {query_seconds: 100}\n")
+    name = vary(
+        "slow", "answerer: {provider: llm}\n" + model(hanging) + "retrieval: {query_seconds: 100}\n"
+    )
     cancelled = threading.Event()
     threading.Timer(0.3, cancelled.set).start()
     with pytest.raises(CancelledError) as raised:  # while the model has still not answered
         answer(library, QueryRequest(QUESTION, strategy=name), cancelled=cancelled)
-    assert trace_reader.show(store.logs_dir, raised.value.details["trace_id"])["error"]["code"] == "cancelled"
+    assert (
+        trace_reader.show(store.logs_dir, raised.value.details["trace_id"])["error"]["code"]
+        == "cancelled"
+    )
     assert library.load.running == 0
 
 
@@ -185,30 +210,49 @@ def test_a_cancelled_stream_stops(publish: Any, vary: Any, library: Library) -> 
         heard.append(part)
         cancelled.set()
 
-    with chat_server(lambda body, number: streamed([f"Sentence {n} is here. [1] " for n in range(20)])) as server:
+    with chat_server(
+        lambda body, number: streamed([f"Sentence {n} is here. [1] " for n in range(20)])
+    ) as server:
         name = vary("told", "answerer: {provider: llm}\n" + model(server))
         with pytest.raises(CancelledError):
-            answer(library, QueryRequest(QUESTION, strategy=name), on_text=listen, cancelled=cancelled)
+            answer(
+                library, QueryRequest(QUESTION, strategy=name), on_text=listen, cancelled=cancelled
+            )
     assert 1 <= len(heard) <= 2
 
 
 def test_the_answer_is_heard_as_it_comes(publish: Any, vary: Any, library: Library) -> None:
     publish({"guide": GUIDE})
     heard: list[str] = []
-    with chat_server(lambda body, number: streamed(["The maximum upload size ", "is 50 MB. [1]"])) as server:
+    with chat_server(
+        lambda body, number: streamed(["The maximum upload size ", "is 50 MB. [1]"])
+    ) as server:
         name = vary("told", "answerer: {provider: llm}\n" + model(server))
         result = answer(library, QueryRequest(QUESTION, strategy=name), on_text=heard.append)
-    assert "".join(heard).strip() == result.answer_markdown.strip() == "The maximum upload size is 50 MB. [1]"
+    assert (
+        "".join(heard).strip()
+        == result.answer_markdown.strip()
+        == "The maximum upload size is 50 MB. [1]"
+    )
     assert (result.usage["calls"], result.answered) == (1, True)
 
 
-# --- load ----------------------------------------------------------------------------------------------------------------
+# --- load ---------------------------------------------------------------------------------------
 
 
 def test_what_is_given_up_comes_in_a_fixed_order() -> None:
     limits = LoadSettings(skip_rerank_at=2, smaller_pool_at=3, extractive_at=4)
-    assert [shed(running, limits) for running in (1, 2, 3, 4)] == [(), ("rerank",), ("rerank", "pool"), ("rerank", "pool", "model")]
-    assert shed(4, LoadSettings(skip_rerank_at=9, smaller_pool_at=8, extractive_at=4)) == ("rerank", "pool", "model")
+    assert [shed(running, limits) for running in (1, 2, 3, 4)] == [
+        (),
+        ("rerank",),
+        ("rerank", "pool"),
+        ("rerank", "pool", "model"),
+    ]
+    assert shed(4, LoadSettings(skip_rerank_at=9, smaller_pool_at=8, extractive_at=4)) == (
+        "rerank",
+        "pool",
+        "model",
+    )
 
 
 def test_questions_beyond_the_limit_are_refused() -> None:
@@ -229,11 +273,18 @@ def test_questions_beyond_the_limit_are_refused() -> None:
     ],
 )
 def test_a_busy_library_answers_with_less_and_says_so(
-    publish: Any, vary: Any, settings: Settings, store: Store, load: dict[str, int], parts: list[str]
+    publish: Any,
+    vary: Any,
+    settings: Settings,
+    store: Store,
+    load: dict[str, int],
+    parts: list[str],
 ) -> None:
     publish({"guide": GUIDE})
     with chat_server(lambda body, number: said("The maximum upload size is 50 MB. [1]")) as server:
-        name = vary("full", "answerer: {provider: llm}\nreranker: {provider: features}\n" + model(server))
+        name = vary(
+            "full", "answerer: {provider: llm}\nreranker: {provider: features}\n" + model(server)
+        )
         library = Library(load_settings({"load": load}), store)
         result = answer(library, QueryRequest(QUESTION, strategy=name))
         library.close()
@@ -256,7 +307,9 @@ def test_an_overloaded_library_refuses(publish: Any, settings: Settings, store: 
     assert trace_reader.show(store.logs_dir, raised.value.details["trace_id"])["status"] == "error"
 
 
-def test_a_question_that_takes_too_long_to_read_ends_in_time(publish: Any, vary: Any, store: Store, settings: Settings) -> None:
+def test_a_question_that_takes_too_long_to_read_ends_in_time(
+    publish: Any, vary: Any, store: Store, settings: Settings
+) -> None:
     """100,000 characters where nobody limits them: every stage would take seconds."""
     publish({"guide": GUIDE})
     library = Library(load_settings({"limits": {"max_query_chars": 1_000_000}}), store)

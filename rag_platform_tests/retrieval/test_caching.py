@@ -15,10 +15,13 @@ from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store
 from rag_platform_tests.chat_server import chat_server, said
 
-GUIDE = [("Limits", "The maximum upload size is 50 MB."), ("Errors", "Error PPR-9087 means that the licence server cannot be reached.")]
+GUIDE = [
+    ("Limits", "The maximum upload size is 50 MB."),
+    ("Errors", "Error PPR-9087 means that the licence server cannot be reached."),
+]
 
 
-# --- the cache -----------------------------------------------------------------------------------------------------------
+# --- the cache ----------------------------------------------------------------------------------
 
 
 def test_the_least_recently_used_goes_first() -> None:
@@ -70,7 +73,7 @@ def test_many_threads_keep_it_within_its_size() -> None:
     assert figures["hits"] + figures["misses"] == 8000
 
 
-# --- what was found is remembered ----------------------------------------------------------------------------------------
+# --- what was found is remembered ---------------------------------------------------------------
 
 
 def hit_in_cache(store: Store, trace_id: str) -> bool:
@@ -81,32 +84,58 @@ def test_the_same_question_is_searched_once(publish: Any, library: Library, stor
     publish({"guide": GUIDE})
     first = answer(library, QueryRequest("maximum upload size"))
     again = answer(library, QueryRequest("maximum upload size"))
-    assert (first.hits, first.answer_markdown, first.confidence) == (again.hits, again.answer_markdown, again.confidence)
+    assert (first.hits, first.answer_markdown, first.confidence) == (
+        again.hits,
+        again.answer_markdown,
+        again.confidence,
+    )
     assert first.flags == again.flags
     assert first.trace_id != again.trace_id
-    assert (hit_in_cache(store, first.trace_id), hit_in_cache(store, again.trace_id)) == (False, True)
+    assert (hit_in_cache(store, first.trace_id), hit_in_cache(store, again.trace_id)) == (
+        False,
+        True,
+    )
     names = {span["name"] for span in trace_reader.show(store.logs_dir, again.trace_id)["spans"]}
     assert "stage.retrieve_sparse" not in names and "stage.query_norm" in names
-    assert trace_reader.show(store.logs_dir, again.trace_id)["attrs"]["ranked_chunk_ids"] == [hit.chunk_id for hit in again.hits]
-    assert status(library)["caches"]["retrievals"] == {"size": 256, "entries": 1, "hits": 1, "misses": 1, "hit_rate": 0.5}
+    assert trace_reader.show(store.logs_dir, again.trace_id)["attrs"]["ranked_chunk_ids"] == [
+        hit.chunk_id for hit in again.hits
+    ]
+    assert status(library)["caches"]["retrievals"] == {
+        "size": 256,
+        "entries": 1,
+        "hits": 1,
+        "misses": 1,
+        "hit_rate": 0.5,
+    }
     assert "retrievals 50% of 2" in status(library)["markdown"]
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        {"top_k": 1}, {"mode": "sparse"}, {"filters": {"lang": "en"}}, {"rerank": False}, {"max_per_document": 1}, {"score_threshold": 0.1},
+        {"top_k": 1},
+        {"mode": "sparse"},
+        {"filters": {"lang": "en"}},
+        {"rerank": False},
+        {"max_per_document": 1},
+        {"score_threshold": 0.1},
         {"text": "Maximum upload size"},
     ],
     ids=lambda change: next(iter(change)),
-)  # fmt: skip
-def test_whatever_is_asked_otherwise_is_searched(publish: Any, library: Library, store: Store, other: dict[str, Any]) -> None:
+)
+def test_whatever_is_asked_otherwise_is_searched(
+    publish: Any, library: Library, store: Store, other: dict[str, Any]
+) -> None:
     publish({"guide": GUIDE})
     answer(library, QueryRequest("maximum upload size"))
-    assert not hit_in_cache(store, answer(library, QueryRequest(**{"text": "maximum upload size", **other})).trace_id)
+    assert not hit_in_cache(
+        store, answer(library, QueryRequest(**{"text": "maximum upload size", **other})).trace_id
+    )
 
 
-def test_a_publication_and_a_deletion_are_seen_at_once(publish: Any, settings: Settings, store: Store) -> None:
+def test_a_publication_and_a_deletion_are_seen_at_once(
+    publish: Any, settings: Settings, store: Store
+) -> None:
     hidden: set[str] = set()
     library = Library(settings, store, hidden=lambda namespace, since: frozenset(hidden))
     publish({"guide": GUIDE, "other": [("S", "An upload of any size.")]}, release_id="r1")
@@ -132,14 +161,24 @@ def test_a_degraded_search_is_not_remembered(publish: Any, library: Library, sto
     assert (result.effective_mode, "sparse_failed" in result.flags) == ("hybrid", False)
 
 
-# --- answers, where they are ---------------------------------------------------------------------------------------------
+# --- answers, where they are --------------------------------------------------------------------
 
 
-def test_answers_are_remembered_only_where_configured(publish: Any, vary: Any, settings: Settings, store: Store, library: Library) -> None:
+def test_answers_are_remembered_only_where_configured(
+    publish: Any, vary: Any, settings: Settings, store: Store, library: Library
+) -> None:
     publish({"guide": GUIDE})
-    with chat_server(lambda body, number: said(f"The maximum upload size is 50 MB. [1] ({number})")) as server:
-        name = vary("written", f"answerer: {{provider: llm}}\nllm: {{provider: openai, options: {{model: m, base_url: '{server.url}', "
-                               "api_key_env: '', price_input: 2.0, price_output: 4.0}}\n".replace("}}\n", "}}\n"))  # fmt: skip
+    with chat_server(
+        lambda body, number: said(f"The maximum upload size is 50 MB. [1] ({number})")
+    ) as server:
+        name = vary(
+            "written",
+            "answerer: {provider: llm}\n"
+            "llm: {provider: openai, options: {model: m, base_url:"
+            f" '{server.url}', api_key_env: '', price_input: 2.0, price_output: 4.0}}}}\n".replace(
+                "}}\n", "}}\n"
+            ),
+        )
         request = QueryRequest("What is the maximum upload size?", strategy=name)
         first, again = answer(library, request), answer(library, request)
         assert len(server.requests) == 2

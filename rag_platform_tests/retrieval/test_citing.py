@@ -6,19 +6,43 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.answering.citations import checked, cited_numbers, escaped, renumbered_marks, unescaped, without_foreign_links
+from rag_platform.answering.citations import (
+    checked,
+    cited_numbers,
+    escaped,
+    renumbered_marks,
+    unescaped,
+    without_foreign_links,
+)
 from rag_platform.answering.groundedness import best_span, says_something, support
 from rag_platform.answering.groundedness import quoted as stands_whole
 from rag_platform.ir import Hit
 
 
 def hit(rank: int, text: str, section: str = "") -> Hit:
-    return Hit(rank, f"c{rank}", 1.0, "hybrid", "d", "n.d@1", "s/d.md", "d.md", "Guide", section, rank, text)
+    return Hit(
+        rank,
+        f"c{rank}",
+        1.0,
+        "hybrid",
+        "d",
+        "n.d@1",
+        "s/d.md",
+        "d.md",
+        "Guide",
+        section,
+        rank,
+        text,
+    )
 
 
 UPLOADS = hit(1, "The maximum upload size is 50 MB. Larger files are refused with code 413.")
 POOL = hit(2, "连接池的最大连接数是 100。超过上限的请求会排队等待。")
-RETRY = hit(3, "Set `max_retry_count` to 3 in the file app.yaml. See [the guide](https://docs.example.org/retry).")
+RETRY = hit(
+    3,
+    "Set `max_retry_count` to 3 in the file app.yaml. See [the"
+    " guide](https://docs.example.org/retry).",
+)
 EVIDENCE = [UPLOADS, POOL, RETRY]
 
 
@@ -26,7 +50,9 @@ def quoted(citation: object) -> list[str]:
     return [citation.text[start:end] for start, end in citation.spans]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("mark", ["[1]", " [1]", "【1】", "[^1]", "[1, 1]", "【1†source】", "[1](https://evil.example)"])
+@pytest.mark.parametrize(
+    "mark", ["[1]", " [1]", "【1】", "[^1]", "[1, 1]", "【1†source】", "[1](https://evil.example)"]
+)
 def test_marks_are_read_however_they_are_written(mark: str) -> None:
     found = checked(f"The maximum upload size is 50 MB{mark}.", EVIDENCE)
     assert found.text.replace(" [1]", "[1]") == "The maximum upload size is 50 MB[1]."
@@ -36,8 +62,14 @@ def test_marks_are_read_however_they_are_written(mark: str) -> None:
 
 
 def test_several_marks_and_their_order() -> None:
-    found = checked("`max_retry_count` is 3 [3]. The upload limit is 50 MB [1,3]. 最大连接数是 100。[2]", EVIDENCE)
-    assert found.text == "`max_retry_count` is 3 [1]. The upload limit is 50 MB [2][1]. 最大连接数是 100。[3]"
+    found = checked(
+        "`max_retry_count` is 3 [3]. The upload limit is 50 MB [1,3]. 最大连接数是 100。[2]",
+        EVIDENCE,
+    )
+    assert (
+        found.text
+        == "`max_retry_count` is 3 [1]. The upload limit is 50 MB [2][1]. 最大连接数是 100。[3]"
+    )
     assert [c.chunk_id for c in found.citations] == ["c3", "c1", "c2"]
     assert quoted(found.citations[2]) == ["最大连接数是 100。"]
 
@@ -51,10 +83,22 @@ def test_a_mark_that_points_nowhere_is_removed_with_a_warning() -> None:
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        ("The maximum upload size is 500 MB [1].", "numbers that the cited text does not hold: 500"),
-        ("Set `min_retry_count` to 3 in the file app.yaml [3].", "identifiers that the cited text does not hold: min_retry_count"),
-        ("Penguins live in the cold south and eat fish [1].", "only 0% of its words stand in the cited text"),
-        ("Penguins live in the cold south and eat fish.", "it cites nothing, and no passage clearly bears it out"),
+        (
+            "The maximum upload size is 500 MB [1].",
+            "numbers that the cited text does not hold: 500",
+        ),
+        (
+            "Set `min_retry_count` to 3 in the file app.yaml [3].",
+            "identifiers that the cited text does not hold: min_retry_count",
+        ),
+        (
+            "Penguins live in the cold south and eat fish [1].",
+            "only 0% of its words stand in the cited text",
+        ),
+        (
+            "Penguins live in the cold south and eat fish.",
+            "it cites nothing, and no passage clearly bears it out",
+        ),
     ],
 )
 def test_what_the_passages_do_not_say_is_flagged(answer: str, reason: str) -> None:
@@ -65,8 +109,12 @@ def test_what_the_passages_do_not_say_is_flagged(answer: str, reason: str) -> No
 
 def test_a_sentence_without_a_mark_gets_that_of_its_passage() -> None:
     found = checked("Larger files are refused with code 413. 超过上限的请求会排队等待。", EVIDENCE)
-    assert found.text == "Larger files are refused with code 413. [1] 超过上限的请求会排队等待。 [2]"
-    assert found.warnings == ("2 sentences without a mark were given that of the passage it rests on",)
+    assert (
+        found.text == "Larger files are refused with code 413. [1] 超过上限的请求会排队等待。 [2]"
+    )
+    assert found.warnings == (
+        "2 sentences without a mark were given that of the passage it rests on",
+    )
 
 
 def test_an_answer_in_another_language_is_held_to_numbers_and_names() -> None:
@@ -77,13 +125,18 @@ def test_an_answer_in_another_language_is_held_to_numbers_and_names() -> None:
 def test_brackets_in_code_are_no_marks() -> None:
     answer = "Read it with `rows[1]` [3].\n\n```python\nx = rows[2]\n```\n\n[3]"
     assert cited_numbers(answer, 3) == [3]
-    assert renumbered_marks(answer, {3: 1}) == "Read it with `rows[1]` [1].\n\n```python\nx = rows[2]\n```\n\n[1]"
+    assert (
+        renumbered_marks(answer, {3: 1})
+        == "Read it with `rows[1]` [1].\n\n```python\nx = rows[2]\n```\n\n[1]"
+    )
     assert "rows[2]" in checked(answer, EVIDENCE).text
 
 
 def test_a_mark_below_a_table_belongs_to_all_of_its_rows() -> None:
     table = hit(1, "| Setting | Default |\n|---|---|\n| retries | 3 |\n| timeout | 30 |")
-    found = checked("| Setting | Default |\n| --- | --- |\n| retries | 3 |\n| timeout | 30 |\n\n[1]", [table])
+    found = checked(
+        "| Setting | Default |\n| --- | --- |\n| retries | 3 |\n| timeout | 30 |\n\n[1]", [table]
+    )
     assert quoted(found.citations[0]) == ["| retries | 3 |", "| timeout | 30 |"]
     assert found.unsupported == ()
 
@@ -96,7 +149,10 @@ def test_a_mark_below_a_table_belongs_to_all_of_its_rows() -> None:
         ("See https://evil.example/a?b=c. Bye", "See . Bye"),
         ('Hi <img src="https://evil.example/p.png"> there', "Hi  there"),
         ("<script>alert(1)</script>ok", "alert(1)ok"),
-        ("See [the guide](https://docs.example.org/retry) [3].", "See [the guide](https://docs.example.org/retry) [3]."),
+        (
+            "See [the guide](https://docs.example.org/retry) [3].",
+            "See [the guide](https://docs.example.org/retry) [3].",
+        ),
         ("See https://docs.example.org/retry.", "See https://docs.example.org/retry."),
         ("See https://docs.example.org/retry?leak=1", "See "),
         ("[ref]: https://evil.example/x", ""),
@@ -131,17 +187,24 @@ def test_brackets_of_a_quote_are_no_marks() -> None:
         ("", "files", False),
     ],
 )
-def test_a_sentence_stands_whole_where_no_word_reaches_into_it(sentence: str, text: str, whole: bool) -> None:
+def test_a_sentence_stands_whole_where_no_word_reaches_into_it(
+    sentence: str, text: str, whole: bool
+) -> None:
     assert stands_whole(sentence, text) is whole
 
 
 SAID = st.lists(
-    st.sampled_from(["up", "v1.2", "50", "5", "T恤", "连接", "，", "。", ". ", " ", "\n", "！", "-", "_x", "’s"]), max_size=9
+    st.sampled_from(
+        ["up", "v1.2", "50", "5", "T恤", "连接", "，", "。", ". ", " ", "\n", "！", "-", "_x", "’s"]
+    ),
+    max_size=9,
 ).map("".join)
 
 
 @given(SAID, SAID, SAID)
-def test_what_stands_whole_in_a_passage_is_borne_out_by_it(before: str, sentence: str, after: str) -> None:
+def test_what_stands_whole_in_a_passage_is_borne_out_by_it(
+    before: str, sentence: str, after: str
+) -> None:
     passage = hit(1, before + sentence + after)
     if stands_whole(sentence, passage.chunk_text):
         assert support(sentence, [passage]).share == 1.0
@@ -157,7 +220,8 @@ def test_sentences_with_nothing_to_check() -> None:
 
 
 @given(
-    st.text(alphabet="ab 1。.[]|`\n-【】(!)413MB", max_size=120), st.lists(st.text(alphabet="ab 1。.[]|`\n-413", max_size=60), max_size=3)
+    st.text(alphabet="ab 1。.[]|`\n-【】(!)413MB", max_size=120),
+    st.lists(st.text(alphabet="ab 1。.[]|`\n-413", max_size=60), max_size=3),
 )
 def test_every_span_is_a_slice_and_every_mark_has_a_citation(answer: str, texts: list[str]) -> None:
     found = checked(answer, [hit(n, text) for n, text in enumerate(texts, 1)])

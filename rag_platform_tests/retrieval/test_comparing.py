@@ -1,4 +1,6 @@
-"""The difference of two releases: documents, chunks, and the hits of the questions that were asked."""
+"""The difference of two releases: documents, chunks, and the hits of the questions that were
+asked.
+"""
 
 from __future__ import annotations
 
@@ -47,46 +49,84 @@ def release(shelf: Any, folder: Path, **texts: str | None) -> str:
 
 
 def test_documents_chunks_and_ranks(shelf: Any, library: Any, folder: Path) -> None:
-    first = release(shelf, folder, gate=GATE + "\n## Night\n\nThe guard opens it.\n", dock=DOCK, yard=YARD)
-    for question in ("twelve trucks", "gate", "Gate ", "crates"):  # the third is the second, written otherwise
+    first = release(
+        shelf, folder, gate=GATE + "\n## Night\n\nThe guard opens it.\n", dock=DOCK, yard=YARD
+    )
+    # the third is the second, written otherwise
+    for question in ("twelve trucks", "gate", "Gate ", "crates"):
         answer(library, QueryRequest(question, mode="sparse"))
-    second = release(shelf, folder, gate=GATE.replace("five", "six") + "\n## Night\n\nThe guard opens it.\n", dock=None,
-                     quay="# Quay\n\nThe quay holds trucks and crates.\n")  # fmt: skip
+    second = release(
+        shelf,
+        folder,
+        gate=GATE.replace("five", "six") + "\n## Night\n\nThe guard opens it.\n",
+        dock=None,
+        quay="# Quay\n\nThe quay holds trucks and crates.\n",
+    )
     found = compare(library, "default")
     assert (found.before, found.after, found.unchanged, found.hidden) == (first, second, 1, 0)
     versions = {v.source_uri: [] for v in shelf.ledger.versions("default")}
     for version in shelf.ledger.versions("default"):
         versions[version.source_uri].append(version.version_id)
     by_file = {change.source_uri: change for change in found.documents}
-    assert {uri: (c.change, c.chunks_added, c.chunks_removed, c.chunks_kept) for uri, c in by_file.items()} == {
-        "docs/gate.md": ("changed", 1, 1, 1), "docs/dock.md": ("removed", 0, 1, 0), "docs/quay.md": ("added", 1, 0, 0),
-    }  # fmt: skip
+    assert {
+        uri: (c.change, c.chunks_added, c.chunks_removed, c.chunks_kept)
+        for uri, c in by_file.items()
+    } == {
+        "docs/gate.md": ("changed", 1, 1, 1),
+        "docs/dock.md": ("removed", 0, 1, 0),
+        "docs/quay.md": ("added", 1, 0, 0),
+    }
     gate = by_file["docs/gate.md"]
-    assert [gate.before, gate.after] == versions["docs/gate.md"] and isinstance(gate, DocumentChange)
+    assert [gate.before, gate.after] == versions["docs/gate.md"] and isinstance(
+        gate, DocumentChange
+    )
     assert found.chunks == {"added": 2, "removed": 2, "kept": 2}
 
     asked = {query.text: query for query in found.queries}
     assert list(asked) == ["crates", "Gate ", "twelve trucks"] and found.wordless == 0
     trucks = asked["twelve trucks"]
-    assert [place.source_uri for place in trucks.entered] == ["docs/quay.md"] and [p.source_uri for p in trucks.left] == ["docs/dock.md"]
-    assert [(place.before, place.after) for place in (*trucks.entered, *trucks.left)] == [(None, 1), (1, None)]
-    assert {place.source_uri for place in asked["crates"].entered} == {"docs/quay.md"} and not asked["crates"].left
+    assert [place.source_uri for place in trucks.entered] == ["docs/quay.md"] and [
+        p.source_uri for p in trucks.left
+    ] == ["docs/dock.md"]
+    assert [(place.before, place.after) for place in (*trucks.entered, *trucks.left)] == [
+        (None, 1),
+        (1, None),
+    ]
+    assert {place.source_uri for place in asked["crates"].entered} == {
+        "docs/quay.md"
+    } and not asked["crates"].left
     data = found.data()
-    assert data["queries"][0]["same"] is False and "1 added, 1 removed, 1 changed, 1 unchanged" in data["markdown"]
-    assert "+ 1. docs/quay.md Quay" in data["markdown"] and "docs/yard.md" not in data["markdown"].split("Questions")[0]
+    assert (
+        data["queries"][0]["same"] is False
+        and "1 added, 1 removed, 1 changed, 1 unchanged" in data["markdown"]
+    )
+    assert (
+        "+ 1. docs/quay.md Quay" in data["markdown"]
+        and "docs/yard.md" not in data["markdown"].split("Questions")[0]
+    )
 
     back = compare(library, "default", second, first, queries=0)
     assert back.chunks == {"added": 2, "removed": 2, "kept": 2} and back.queries == ()
     same = compare(library, "default", second, second)
-    assert not same.documents and same.unchanged == 3 and all(query.same for query in same.queries) and len(same.queries) == 3
+    assert (
+        not same.documents
+        and same.unchanged == 3
+        and all(query.same for query in same.queries)
+        and len(same.queries) == 3
+    )
 
 
-def test_releases_of_two_embedders_are_asked_in_their_own_space(shelf: Any, library: Any, folder: Path, config_folder: Path) -> None:
+def test_releases_of_two_embedders_are_asked_in_their_own_space(
+    shelf: Any, library: Any, folder: Path, config_folder: Path
+) -> None:
     release(shelf, folder, gate=GATE, dock=DOCK)
     answer(library, QueryRequest("how many trucks", mode="dense"))
     path = config_folder / "strategies" / "tiny.yaml"
     text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace("provider: hashing", "provider: hashing\n  options: {dim: 64}"), encoding="utf-8")
+    path.write_text(
+        text.replace("provider: hashing", "provider: hashing\n  options: {dim: 64}"),
+        encoding="utf-8",
+    )
     with closing(sqlite3.connect(shelf.store.ledger_path)) as db, db:
         db.execute("UPDATE versions SET status = 'received'")
     release(shelf, folder)
@@ -95,7 +135,9 @@ def test_releases_of_two_embedders_are_asked_in_their_own_space(shelf: Any, libr
     assert [query.problem for query in found.queries] == [""]
 
 
-def test_deleted_documents_are_counted_and_not_named(shelf: Any, library: Any, folder: Path) -> None:
+def test_deleted_documents_are_counted_and_not_named(
+    shelf: Any, library: Any, folder: Path
+) -> None:
     release(shelf, folder, gate=GATE, dock=DOCK)
     answer(library, QueryRequest("trucks", mode="sparse"))
     (document,) = [d for d in shelf.ledger.documents("default") if d.filename == "dock.md"]
@@ -103,7 +145,10 @@ def test_deleted_documents_are_counted_and_not_named(shelf: Any, library: Any, f
     (folder / "dock.md").unlink()
     release(shelf, folder, gate=GATE.replace("five", "six"))
     found = compare(library, "default")
-    assert (found.hidden, [change.source_uri for change in found.documents]) == (1, ["docs/gate.md"])
+    assert (found.hidden, [change.source_uri for change in found.documents]) == (
+        1,
+        ["docs/gate.md"],
+    )
     assert "dock" not in found.data()["markdown"].lower() and found.queries[0].same
 
 
@@ -114,22 +159,37 @@ def test_what_cannot_be_compared(shelf: Any, library: Any, folder: Path) -> None
     assert raised.value.code == "no_parent"
     with pytest.raises(NotFoundError):
         compare(library, "default", "20200101T000000-000000", first)
-    answer(library, QueryRequest("gate", filters={"version_id": next(iter(shelf.ledger.versions("default"))).version_id}))
+    answer(
+        library,
+        QueryRequest(
+            "gate", filters={"version_id": next(iter(shelf.ledger.versions("default"))).version_id}
+        ),
+    )
     release(shelf, folder, gate=GATE.replace("five", "six"))
     (query,) = compare(library, "default").queries
     assert "is not in release" in query.problem and not query.same
 
 
-def test_questions_come_from_the_traces_of_the_namespace(shelf: Any, library: Any, folder: Path) -> None:
-    """Those put to a named release are replays and comparisons; words that were erased are not asked."""
+def test_questions_come_from_the_traces_of_the_namespace(
+    shelf: Any, library: Any, folder: Path
+) -> None:
+    """Those put to a named release are replays and comparisons; words that were erased are not
+    asked.
+    """
     release_id = release(shelf, folder, gate=GATE)
     for number in range(4):
         answer(library, QueryRequest(f"gate {number}"))
     answer(library, QueryRequest("gate of old", release_id=release_id))
     questions, wordless = asked_questions(shelf.store.logs_dir, "default", 3)
-    assert ([question["text"] for question in questions], wordless) == (["gate 3", "gate 2", "gate 1"], 0)
+    assert ([question["text"] for question in questions], wordless) == (
+        ["gate 3", "gate 2", "gate 1"],
+        0,
+    )
     assert asked_questions(shelf.store.logs_dir, "other", 3) == ([], 0)
     for path in shelf.store.logs_dir.glob("*.jsonl"):
         path.write_bytes(path.read_bytes().replace(b'"text":"gate 2"', b'"text":"[deleted]"'))
     questions, wordless = asked_questions(shelf.store.logs_dir, "default", 9)
-    assert ([question["text"] for question in questions], wordless) == (["gate 3", "gate 1", "gate 0"], 1)
+    assert ([question["text"] for question in questions], wordless) == (
+        ["gate 3", "gate 1", "gate 0"],
+        1,
+    )

@@ -28,11 +28,13 @@ def most(characters: int) -> Callable[[str], bool]:
         ("汉" * 10, 4, "汉" * 4),
         ("e\u0301" * 4, 3, "e\u0301"),  # a letter and its accent stay together
         (TABLE, len(TABLE) - 1, TABLE[: TABLE.index("| pad")].rstrip()),
-        (TABLE, TABLE.index("| ink") + 3, TABLE[: TABLE.index("| ink")].rstrip()),  # the header and its first row
+        # the header and its first row
+        (TABLE, TABLE.index("| ink") + 3, TABLE[: TABLE.index("| ink")].rstrip()),
         (TABLE, TABLE.index("| pen") + 3, "Prices:"),
         (CODE, CODE.index("make test"), "Run this:"),
         (CODE, CODE.index("\n\nThen") + 1, CODE[: CODE.index("\n\nThen")]),
-        ("# Setup\n\n" + CODE[11:], 30, "# Setup\n\n```sh\nmake setup"),  # nothing but a heading before it: cut at a line end
+        # nothing but a heading before it: cut at a line end
+        ("# Setup\n\n" + CODE[11:], 30, "# Setup\n\n```sh\nmake setup"),
         ("# Setup\n\nText is here.", 9, ""),  # no heading without what stands below it
         ("| a | b |\n|---|---|\n| 1 | 2 |\n", 15, ""),
     ],
@@ -49,7 +51,14 @@ def test_a_beginning_is_verbatim_and_fits(text: str, characters: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "mark"), [("```\na", "```"), ("```\na\n```", ""), ("~~~~\n~~~\n", "~~~~"), ("- ```py\n  x\n", "```"), ("a", "")]
+    ("text", "mark"),
+    [
+        ("```\na", "```"),
+        ("```\na\n```", ""),
+        ("~~~~\n~~~\n", "~~~~"),
+        ("- ```py\n  x\n", "```"),
+        ("a", ""),
+    ],
 )
 def test_open_fence(text: str, mark: str) -> None:
     assert open_fence(text) == mark

@@ -14,7 +14,12 @@ from rag_platform.releases.release_store import current
 from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store
 
-TEXT = "# Router\n\nThe router retries a parcel twice before it sends the parcel to the exception chute of the line.\n"
+TEXT = (
+    "# Router\n"
+    "\n"
+    "The router retries a parcel twice before it sends the parcel to the exception"
+    " chute of the line.\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +35,9 @@ def test_the_other_leg_answers(shelf, tmp_path: Path, lost: str, flag: str, mode
     shutil.rmtree(damaged) if damaged.is_dir() else damaged.unlink()
     library = shelf.library()
     try:
-        result = answer(library, QueryRequest("How often does the router retry a parcel?", namespace))
+        result = answer(
+            library, QueryRequest("How often does the router retry a parcel?", namespace)
+        )
     finally:
         library.close()
     assert (result.effective_mode, result.flags[flag]) == (mode, True)
@@ -39,12 +46,20 @@ def test_the_other_leg_answers(shelf, tmp_path: Path, lost: str, flag: str, mode
 
 
 @pytest.mark.parametrize("suffix", [".idx", ".term", ".store"])
-def test_a_word_index_whose_files_are_overwritten_leaves_the_vectors(publish: Any, library: Library, store: Store, suffix: str) -> None:
-    """The engine opens it by the ends of its files; it panics over the rest, which Python does not call an Exception."""
+def test_a_word_index_whose_files_are_overwritten_leaves_the_vectors(
+    publish: Any, library: Library, store: Store, suffix: str
+) -> None:
+    """The engine opens it by the ends of its files; it panics over the rest, which Python does not
+    call an Exception.
+    """
     publish({"guide": [(str(n), f"The upload number {n} may have {n} MB.") for n in range(200)]})
     for path in (store.release_dir("default", "r1") / "lexical").glob(f"*{suffix}"):
         data = path.read_bytes()
         path.write_bytes(bytes([0xF3]) * (len(data) - 300) + data[-300:])
     result = answer(library, QueryRequest("How large may the upload number 7 be?"))
-    assert (result.flags["sparse_failed"], result.effective_mode, result.answered) == (True, "dense", True)
+    assert (result.flags["sparse_failed"], result.effective_mode, result.answered) == (
+        True,
+        "dense",
+        True,
+    )
     assert any("the word index cannot be read" in warning for warning in result.warnings)

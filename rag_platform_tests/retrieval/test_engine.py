@@ -26,12 +26,25 @@ from rag_platform.storage.store import Store
 from rag_platform_tests.chat_server import chat_server, said
 
 HERE = __name__
-GUIDE = [("Limits", "The maximum upload size is 50 MB."), ("Errors", "Error PPR-9087 means that the licence server cannot be reached.")]
-STAGES = ["stage.query_norm", "stage.filter", "stage.retrieve_dense", "stage.retrieve_sparse", "stage.fusion", "stage.filter",
-          "stage.rerank", "stage.context_build", "stage.generate", "stage.format_response"]  # fmt: skip
+GUIDE = [
+    ("Limits", "The maximum upload size is 50 MB."),
+    ("Errors", "Error PPR-9087 means that the licence server cannot be reached."),
+]
+STAGES = [
+    "stage.query_norm",
+    "stage.filter",
+    "stage.retrieve_dense",
+    "stage.retrieve_sparse",
+    "stage.fusion",
+    "stage.filter",
+    "stage.rerank",
+    "stage.context_build",
+    "stage.generate",
+    "stage.format_response",
+]
 
 
-# --- providers that fail; a dotted path in a strategy finds them ----------------------------------------------------------
+# --- providers that fail; a dotted path in a strategy finds them --------------------------------
 
 
 @dataclass(frozen=True)
@@ -94,7 +107,7 @@ class BrokenAnswerer(Extractive):
         raise ProviderError("quota exceeded", code="rate_limited")
 
 
-# --- the way of a good query ---------------------------------------------------------------------------------------------
+# --- the way of a good query --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -102,39 +115,76 @@ class BrokenAnswerer(Extractive):
     [
         ("What is the maximum upload size?", "guide-0", "The maximum upload size is 50 MB. [1]"),
         ("最大连接数是多少？", "handbook-0", "连接池的最大连接数是 100。 [1]"),
-        ("ppr-9087", "guide-2", "Error PPR-9087 means that the licence server cannot be reached. [1]"),
+        (
+            "ppr-9087",
+            "guide-2",
+            "Error PPR-9087 means that the licence server cannot be reached. [1]",
+        ),
     ],
 )
-def test_the_answer_quotes_the_right_chunk(guide: Any, library: Library, question: str, chunk_id: str, says: str) -> None:
+def test_the_answer_quotes_the_right_chunk(
+    guide: Any, library: Library, question: str, chunk_id: str, says: str
+) -> None:
     result = answer(library, QueryRequest(question))
     assert result.hits[0].chunk_id == chunk_id
     assert result.answer_markdown == says
     assert [(c.id, c.chunk_id) for c in result.citations] == [(1, chunk_id)]
     assert result.citations[0].text in {text for pairs in guide.values() for _, text in pairs}
-    assert (result.effective_mode, result.release_id, result.matched_count, result.applied_filters) == ("hybrid", "r1", None, {})
+    assert (
+        result.effective_mode,
+        result.release_id,
+        result.matched_count,
+        result.applied_filters,
+    ) == ("hybrid", "r1", None, {})
     assert result.warnings == ()
     assert 0.5 < result.confidence <= 1.0
 
 
-def test_the_trace_has_every_stage_and_what_a_replay_needs(guide: Any, library: Library, store: Store) -> None:
+def test_the_trace_has_every_stage_and_what_a_replay_needs(
+    guide: Any, library: Library, store: Store
+) -> None:
     result = answer(library, QueryRequest("What is the maximum upload size?"), request_id="req_1")
     trace = trace_reader.show(store.logs_dir, result.trace_id)
     assert [item["name"] for item in trace["spans"] if item["name"].startswith("stage.")] in (
         STAGES,
         [*STAGES[:2], *STAGES[3:1:-1], *STAGES[4:]],
     )
-    assert (trace["trace_type"], trace["status"], trace["namespace"], trace["links"]["request_id"]) == ("query", "ok", "default", "req_1")
+    assert (
+        trace["trace_type"],
+        trace["status"],
+        trace["namespace"],
+        trace["links"]["request_id"],
+    ) == ("query", "ok", "default", "req_1")
     assert trace["strategy_config_id"].startswith("scfg_")
     attrs = trace["attrs"]
     assert attrs["ranked_chunk_ids"] == [hit.chunk_id for hit in result.hits]
     assert attrs["request"]["text"] == "What is the maximum upload size?"
-    assert set(attrs) >= {"release_id", "query_hash", "effective_mode", "final_context_tokens", "candidate_count_before_after_filter"}
-    figures = ("dense_latency_ms", "sparse_latency_ms", "fusion_latency_ms", "rerank_latency_ms", "dense_topk_overlap_sparse")
+    assert set(attrs) >= {
+        "release_id",
+        "query_hash",
+        "effective_mode",
+        "final_context_tokens",
+        "candidate_count_before_after_filter",
+    }
+    figures = (
+        "dense_latency_ms",
+        "sparse_latency_ms",
+        "fusion_latency_ms",
+        "rerank_latency_ms",
+        "dense_topk_overlap_sparse",
+    )
     for name in figures:
         assert attrs[name] is not None, name
     kinds = [item["kind"] for item in trace["events"]]
     assert kinds.count("retrieval.candidates") == 2
-    assert {"query.normalized", "fusion.ranked", "rerank.ranked", "context.final", "generation.summary", "response.envelope"} <= set(kinds)
+    assert {
+        "query.normalized",
+        "fusion.ranked",
+        "rerank.ranked",
+        "context.final",
+        "generation.summary",
+        "response.envelope",
+    } <= set(kinds)
     assert trace["aggregates"]["counters"]["citations_count"] == 1
     rerank = next(item for item in trace["spans"] if item["name"] == "stage.rerank")
     assert rerank["attrs"]["rerank_applied"] is False
@@ -145,14 +195,26 @@ def test_the_trace_has_every_stage_and_what_a_replay_needs(guide: Any, library: 
 def test_each_mode_runs_its_legs(guide: Any, library: Library, store: Store, mode: str) -> None:
     result = answer(library, QueryRequest("maximum upload size", mode=mode))
     assert result.effective_mode == mode
-    assert {hit.source for hit in result.hits} <= ({mode} if mode != "hybrid" else {"dense", "sparse", "hybrid"})
+    assert {hit.source for hit in result.hits} <= (
+        {mode} if mode != "hybrid" else {"dense", "sparse", "hybrid"}
+    )
     names = {item["name"] for item in trace_reader.show(store.logs_dir, result.trace_id)["spans"]}
-    assert ("stage.retrieve_dense" in names, "stage.retrieve_sparse" in names) == (mode != "sparse", mode != "dense")
+    assert ("stage.retrieve_dense" in names, "stage.retrieve_sparse" in names) == (
+        mode != "sparse",
+        mode != "dense",
+    )
 
 
 def test_top_k_counts_what_is_shown(publish: Any, library: Library) -> None:
     same = ("Same", "The pump needs oil.")
-    publish({"a": [same], "b": [same], "c": [("Other", "The pump is red and needs oil.")], "d": [("More", "A pump.")]})
+    publish(
+        {
+            "a": [same],
+            "b": [same],
+            "c": [("Other", "The pump is red and needs oil.")],
+            "d": [("More", "A pump.")],
+        }
+    )
     shown = answer(library, QueryRequest("pump oil", top_k=3)).hits
     assert len(shown) == 3
     assert len({hit.chunk_text for hit in shown}) == 3
@@ -174,23 +236,31 @@ def test_without_an_answer_only_hits_come_back(guide: Any, library: Library, sto
     result = answer(library, QueryRequest("maximum upload size", answer=False))
     assert (result.answer_markdown, result.citations) == ("", ())
     assert result.hits[0].chunk_id == "guide-0"
-    assert "stage.generate" not in {item["name"] for item in trace_reader.show(store.logs_dir, result.trace_id)["spans"]}
+    assert "stage.generate" not in {
+        item["name"] for item in trace_reader.show(store.logs_dir, result.trace_id)["spans"]
+    }
 
 
-def test_an_unanswerable_question_is_said_plainly_in_its_language(guide: Any, library: Library) -> None:
+def test_an_unanswerable_question_is_said_plainly_in_its_language(
+    guide: Any, library: Library
+) -> None:
     result = answer(library, QueryRequest("Who painted the Mona Lisa?"))
     assert result.answer_markdown.startswith("No passage answers this question")
     assert result.flags["answered"] is False
     assert result.confidence <= 0.2
-    assert answer(library, QueryRequest("蒙娜丽莎在哪里", mode="sparse")).answer_markdown.startswith(("没有段落", "资料库中没有"))
+    assert answer(
+        library, QueryRequest("蒙娜丽莎在哪里", mode="sparse")
+    ).answer_markdown.startswith(("没有段落", "资料库中没有"))
 
 
-# --- filters -------------------------------------------------------------------------------------------------------------
+# --- filters ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", ["dense", "sparse", "hybrid"])
 def test_a_filter_restricts_both_legs(guide: Any, library: Library, mode: str) -> None:
-    result = answer(library, QueryRequest("maximum upload size 连接", mode=mode, filters={"doc_id": "handbook"}))
+    result = answer(
+        library, QueryRequest("maximum upload size 连接", mode=mode, filters={"doc_id": "handbook"})
+    )
     assert {hit.doc_id for hit in result.hits} <= {"handbook"}
     assert (result.matched_count, result.applied_filters) == (2, {"doc_id": "handbook"})
 
@@ -216,20 +286,34 @@ def test_a_version_that_is_not_live_names_the_live_one(publish: Any, library: Li
         answer(library, QueryRequest("guide", filters={"version_id": old}))
     live = answer(library, QueryRequest("guide")).hits[0].version_id
     assert raised.value.code == "version_not_live"
-    assert f"is {live!r}; leave version_id out to ask what is live, or ask release r1, which holds it, with" in raised.value.message
+    assert (
+        f"is {live!r}; leave version_id out to ask what is live, or ask release r1, which holds it,"
+        " with" in raised.value.message
+    )
     assert raised.value.details["releases"] == ["r1"]
-    assert answer(library, QueryRequest("guide", filters={"version_id": old}, release_id="r1")).hits[0].version_id == old
+    assert (
+        answer(library, QueryRequest("guide", filters={"version_id": old}, release_id="r1"))
+        .hits[0]
+        .version_id
+        == old
+    )
 
 
 def test_soft_preferences_reorder_and_drop_nothing(publish: Any, library: Library) -> None:
-    publish({"a": [("S", "pump oil")], "b": ([("S", "pump oil and water")], {"tags": ("official",)})})
+    publish(
+        {"a": [("S", "pump oil")], "b": ([("S", "pump oil and water")], {"tags": ("official",)})}
+    )
     plain = answer(library, QueryRequest("pump oil", mode="sparse"))
-    preferring = answer(library, QueryRequest("pump oil", mode="sparse", filters={"prefer_official": True}))
+    preferring = answer(
+        library, QueryRequest("pump oil", mode="sparse", filters={"prefer_official": True})
+    )
     assert {hit.chunk_id for hit in plain.hits} == {hit.chunk_id for hit in preferring.hits}
     assert preferring.flags["filter_execution_plan_effective"]["rerank"] == ["prefer_official"]
 
 
-def test_a_hard_filter_that_cannot_run_stops_the_query(guide: Any, library: Library, store: Store) -> None:
+def test_a_hard_filter_that_cannot_run_stops_the_query(
+    guide: Any, library: Library, store: Store
+) -> None:
     with closing(sqlite3.connect(store.release_dir("default", "r1") / "catalog.sqlite")) as damaged:
         damaged.execute("DROP TABLE versions")
     with pytest.raises(ProviderError, match="nothing was searched") as raised:
@@ -237,58 +321,123 @@ def test_a_hard_filter_that_cannot_run_stops_the_query(guide: Any, library: Libr
     assert raised.value.code == "filter_failed"
 
 
-def test_filters_told_from_the_words_are_applied_and_can_be_switched_off(guide: Any, library: Library) -> None:
+def test_filters_told_from_the_words_are_applied_and_can_be_switched_off(
+    guide: Any, library: Library
+) -> None:
     told = answer(library, QueryRequest("PDF only: maximum upload size"))
-    assert (told.hits, told.matched_count, told.applied_filters) == ((), 0, {"content_type": "application/pdf"})
-    assert answer(library, QueryRequest("PDF only: maximum upload size", infer=False)).hits[0].chunk_id == "guide-0"
+    assert (told.hits, told.matched_count, told.applied_filters) == (
+        (),
+        0,
+        {"content_type": "application/pdf"},
+    )
+    assert (
+        answer(library, QueryRequest("PDF only: maximum upload size", infer=False)).hits[0].chunk_id
+        == "guide-0"
+    )
 
 
-def test_a_told_filter_that_matches_nothing_is_relaxed_once_where_configured(guide: Any, vary: Any, library: Library) -> None:
+def test_a_told_filter_that_matches_nothing_is_relaxed_once_where_configured(
+    guide: Any, vary: Any, library: Library
+) -> None:
     name = vary("lenient", "query: {inference: {relax_once: true}}\n")
     result = answer(library, QueryRequest("PDF only: maximum upload size", strategy=name))
-    assert (result.hits[0].chunk_id, result.flags["filter_relaxed"], result.applied_filters) == ("guide-0", True, {})
+    assert (result.hits[0].chunk_id, result.flags["filter_relaxed"], result.applied_filters) == (
+        "guide-0",
+        True,
+        {},
+    )
     assert any("asked again without it" in warning for warning in result.warnings)
 
 
-# --- further questions, thresholds, reranking when unsure -----------------------------------------------------------------
+# --- further questions, thresholds, reranking when unsure ---------------------------------------
 
 
-def test_further_questions_are_searched_beside_the_asked_one(guide: Any, vary: Any, library: Library, store: Store) -> None:
-    reply = {"question": "licence server error", "keywords": [], "intent": "search", "filters": [], "queries": ["PPR-9087"]}
+def test_further_questions_are_searched_beside_the_asked_one(
+    guide: Any, vary: Any, library: Library, store: Store
+) -> None:
+    reply = {
+        "question": "licence server error",
+        "keywords": [],
+        "intent": "search",
+        "filters": [],
+        "queries": ["PPR-9087"],
+    }
     with chat_server(lambda body, number: said(json.dumps(reply))) as server:
-        model = f"llm: {{provider: openai, options: {{model: m, base_url: '{server.url}', api_key_env: '', retries: 0}}}}\n"
-        model += "retrieval: {stage_seconds: 120, query_seconds: 300}\nquery: {rewrite: {enabled: true, queries: 2, timeout_ms: 120000}}\n"
+        model = (
+            f"llm: {{provider: openai, options: {{model: m, base_url: '{server.url}', api_key_env:"
+            " '', retries: 0}}\n"
+        )
+        model += (
+            "retrieval: {stage_seconds: 120, query_seconds: 300}\n"
+            "query: {rewrite: {enabled: true, queries: 2, timeout_ms: 120000}}\n"
+        )
         result = answer(library, QueryRequest("licence server error", strategy=vary("many", model)))
     assert "rewrite_failed" not in result.flags, result.warnings
     assert result.hits[0].chunk_id == "guide-2"
     trace = trace_reader.show(store.logs_dir, result.trace_id)
     names = [item["name"] for item in trace["spans"]]
-    assert names.count("stage.retrieve_dense") == 2 and names.count("stage.retrieve_sparse") == 2 and names.count("stage.fusion") == 1
+    assert (
+        names.count("stage.retrieve_dense") == 2
+        and names.count("stage.retrieve_sparse") == 2
+        and names.count("stage.fusion") == 1
+    )
     assert result.usage == {"calls": 1, "input_tokens": 10, "output_tokens": 5}
 
 
-def test_the_threshold_is_of_the_dense_legs_mapped_score(guide: Any, vary: Any, library: Library) -> None:
+def test_the_threshold_is_of_the_dense_legs_mapped_score(
+    guide: Any, vary: Any, library: Library
+) -> None:
     """(cosine + 1) / 2: what has nothing in common with the question scores about .5."""
-    some = answer(library, QueryRequest("maximum upload size", mode="dense", strategy=vary("some", "retrieval: {score_threshold: 0.6}\n")))
+    some = answer(
+        library,
+        QueryRequest(
+            "maximum upload size",
+            mode="dense",
+            strategy=vary("some", "retrieval: {score_threshold: 0.6}\n"),
+        ),
+    )
     assert [hit.chunk_id for hit in some.hits] == ["guide-0"]
-    none = answer(library, QueryRequest("maximum upload size", mode="dense", strategy=vary("none", "retrieval: {score_threshold: 1.0}\n")))
+    none = answer(
+        library,
+        QueryRequest(
+            "maximum upload size",
+            mode="dense",
+            strategy=vary("none", "retrieval: {score_threshold: 1.0}\n"),
+        ),
+    )
     assert none.hits == ()
-    both = answer(library, QueryRequest("maximum upload size", strategy=vary("words", "retrieval: {score_threshold: 1.0}\n")))
+    both = answer(
+        library,
+        QueryRequest(
+            "maximum upload size", strategy=vary("words", "retrieval: {score_threshold: 1.0}\n")
+        ),
+    )
     assert both.hits[0].chunk_id == "guide-0" and {hit.source for hit in both.hits} == {"sparse"}
 
 
-def test_a_sure_order_is_not_reranked_where_so_configured(guide: Any, vary: Any, library: Library) -> None:
+def test_a_sure_order_is_not_reranked_where_so_configured(
+    guide: Any, vary: Any, library: Library
+) -> None:
     reranker = f"provider: '{HERE}:Reversing'"
     never = vary("never", f"reranker: {{{reranker}, only_below_confidence: 0.0}}\n")
     always = vary("always", f"reranker: {{{reranker}, only_below_confidence: 1.0}}\n")
     question = "maximum upload size"
     assert answer(library, QueryRequest(question, strategy=never)).flags["rerank_applied"] is False
-    assert answer(library, QueryRequest("licence keys of pumps", strategy=always)).flags["rerank_applied"] is True
+    assert (
+        answer(library, QueryRequest("licence keys of pumps", strategy=always)).flags[
+            "rerank_applied"
+        ]
+        is True
+    )
     off = answer(library, QueryRequest("licence keys of pumps", strategy=always, rerank=False))
-    assert (off.flags["rerank_applied"], off.flags["effective_rank_source"], "rerank_failed" in off.flags) == (False, "fusion", False)
+    assert (
+        off.flags["rerank_applied"],
+        off.flags["effective_rank_source"],
+        "rerank_failed" in off.flags,
+    ) == (False, "fusion", False)
 
 
-# --- wrong arguments -----------------------------------------------------------------------------------------------------
+# --- wrong arguments ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -305,7 +454,9 @@ def test_a_sure_order_is_not_reranked_where_so_configured(guide: Any, vary: Any,
         (QueryRequest("x", release_id="r99"), "unknown_release"),
     ],
 )
-def test_a_wrong_argument_is_an_error_with_its_trace(guide: Any, library: Library, store: Store, request_: QueryRequest, code: str) -> None:
+def test_a_wrong_argument_is_an_error_with_its_trace(
+    guide: Any, library: Library, store: Store, request_: QueryRequest, code: str
+) -> None:
     with pytest.raises(InputError) as raised:
         answer(library, request_)
     assert raised.value.code == code
@@ -320,17 +471,22 @@ def test_a_namespace_without_a_release_says_so(library: Library, store: Store) -
     assert raised.value.code == "no_release"
 
 
-# --- fallbacks -----------------------------------------------------------------------------------------------------------
+# --- fallbacks ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", ["dense", "hybrid"])
-def test_a_failing_dense_leg_falls_back_to_sparse(publish: Any, vary: Any, library: Library, store: Store, mode: str) -> None:
+def test_a_failing_dense_leg_falls_back_to_sparse(
+    publish: Any, vary: Any, library: Library, store: Store, mode: str
+) -> None:
     publish({"guide": GUIDE}, strategy=vary("deaf", hashing=f"{HERE}:FailingForQuestions"))
     result = answer(library, QueryRequest("What is the maximum upload size?", mode=mode))
     assert result.hits[0].chunk_id == "guide-0"
     assert {hit.source for hit in result.hits} == {"sparse"}
     assert result.effective_mode == "sparse"
-    assert (result.flags["dense_failed"], result.flags["retrieval_mode_effective"]) == (True, "sparse")
+    assert (result.flags["dense_failed"], result.flags["retrieval_mode_effective"]) == (
+        True,
+        "sparse",
+    )
     assert any("model server is down" in warning for warning in result.warnings)
     trace = trace_reader.show(store.logs_dir, result.trace_id)
     failed = next(item for item in trace["spans"] if item["name"] == "stage.retrieve_dense")
@@ -339,31 +495,49 @@ def test_a_failing_dense_leg_falls_back_to_sparse(publish: Any, vary: Any, libra
     assert "query.fallback" in {item["kind"] for item in trace["events"]}
 
 
-def test_a_failing_sparse_leg_falls_back_to_dense(publish: Any, vary: Any, library: Library) -> None:
-    publish({"guide": GUIDE}, strategy=vary("wordless", f"lexical: {{provider: '{HERE}:UnreadableWords'}}\n"))
+def test_a_failing_sparse_leg_falls_back_to_dense(
+    publish: Any, vary: Any, library: Library
+) -> None:
+    publish(
+        {"guide": GUIDE},
+        strategy=vary("wordless", f"lexical: {{provider: '{HERE}:UnreadableWords'}}\n"),
+    )
     for mode in ("sparse", "hybrid"):
         result = answer(library, QueryRequest("maximum upload size", mode=mode))
         assert (result.effective_mode, result.flags["sparse_failed"]) == ("dense", True)
         assert result.hits
 
 
-def test_a_dense_only_release_whose_embedder_fails_is_empty_with_an_error(publish: Any, vary: Any, library: Library) -> None:
-    publish({"guide": GUIDE}, strategy=vary("lonely", hashing=f"{HERE}:FailingForQuestions", hybrid="dense_only"))
+def test_a_dense_only_release_whose_embedder_fails_is_empty_with_an_error(
+    publish: Any, vary: Any, library: Library
+) -> None:
+    publish(
+        {"guide": GUIDE},
+        strategy=vary("lonely", hashing=f"{HERE}:FailingForQuestions", hybrid="dense_only"),
+    )
     result = answer(library, QueryRequest("upload size"))
     assert (result.hits, result.effective_mode, result.confidence) == ((), "none", 0.0)
     assert result.flags["error"]["code"] == "provider_error"
     assert "could not be searched" in result.answer_markdown
 
 
-def test_both_legs_failing_is_empty_with_both_reasons(publish: Any, vary: Any, library: Library) -> None:
+def test_both_legs_failing_is_empty_with_both_reasons(
+    publish: Any, vary: Any, library: Library
+) -> None:
     lines = f"lexical: {{provider: '{HERE}:UnreadableWords'}}\n"
     publish({"guide": GUIDE}, strategy=vary("silent", lines, hashing=f"{HERE}:FailingForQuestions"))
     result = answer(library, QueryRequest("upload size"))
-    assert (result.hits, result.flags["dense_failed"], result.flags["sparse_failed"]) == ((), True, True)
+    assert (result.hits, result.flags["dense_failed"], result.flags["sparse_failed"]) == (
+        (),
+        True,
+        True,
+    )
     assert result.flags["error"]["causes"] == ["unreachable", "OSError"]
 
 
-def test_an_encoding_without_vectors_answers_sparse_without_being_a_failure(publish: Any, vary: Any, library: Library) -> None:
+def test_an_encoding_without_vectors_answers_sparse_without_being_a_failure(
+    publish: Any, vary: Any, library: Library
+) -> None:
     publish({"guide": [("A", "upload size")]}, strategy=vary("words", hybrid="sparse_only"))
     result = answer(library, QueryRequest("upload size"))
     assert result.effective_mode == "sparse"
@@ -376,19 +550,36 @@ def test_an_encoding_without_vectors_answers_sparse_without_being_a_failure(publ
     assert (asked.effective_mode, asked.flags["dense_failed"]) == ("sparse", True)
 
 
-@pytest.mark.parametrize(("reranker", "says"), [("SlowReranker", "longer than 0.2 s"), ("Forgetful", "gave 4 scores for 5 hits")])
-def test_a_failing_reranker_leaves_the_order_of_the_fusion(guide: Any, vary: Any, library: Library, reranker: str, says: str) -> None:
+@pytest.mark.parametrize(
+    ("reranker", "says"),
+    [("SlowReranker", "longer than 0.2 s"), ("Forgetful", "gave 4 scores for 5 hits")],
+)
+def test_a_failing_reranker_leaves_the_order_of_the_fusion(
+    guide: Any, vary: Any, library: Library, reranker: str, says: str
+) -> None:
     plain = answer(library, QueryRequest("maximum upload size"))
-    name = vary("ranked", f"reranker: {{provider: '{HERE}:{reranker}'}}\nretrieval: {{stage_seconds: 0.2}}\n")
+    name = vary(
+        "ranked",
+        f"reranker: {{provider: '{HERE}:{reranker}'}}\nretrieval: {{stage_seconds: 0.2}}\n",
+    )
     result = answer(library, QueryRequest("maximum upload size", strategy=name))
     assert [hit.chunk_id for hit in result.hits] == [hit.chunk_id for hit in plain.hits]
-    assert (result.flags["rerank_failed"], result.flags["effective_rank_source"]) == (True, "fusion")
+    assert (result.flags["rerank_failed"], result.flags["effective_rank_source"]) == (
+        True,
+        "fusion",
+    )
     assert any(says in warning for warning in result.warnings)
 
 
 def test_a_reranker_decides_the_order(guide: Any, vary: Any, library: Library) -> None:
     plain = answer(library, QueryRequest("maximum upload size"))
-    result = answer(library, QueryRequest("maximum upload size", strategy=vary("turned", f"reranker: {{provider: '{HERE}:Reversing'}}\n")))
+    result = answer(
+        library,
+        QueryRequest(
+            "maximum upload size",
+            strategy=vary("turned", f"reranker: {{provider: '{HERE}:Reversing'}}\n"),
+        ),
+    )
     assert [hit.chunk_id for hit in result.hits] == [hit.chunk_id for hit in reversed(plain.hits)]
     assert result.flags["rerank_applied"] is True
 
@@ -396,13 +587,16 @@ def test_a_reranker_decides_the_order(guide: Any, vary: Any, library: Library) -
 def test_a_failing_answerer_is_replaced_by_quotes(guide: Any, vary: Any, library: Library) -> None:
     name = vary("mute", f"answerer: {{provider: '{HERE}:BrokenAnswerer'}}\n")
     result = answer(library, QueryRequest("maximum upload size", strategy=name))
-    assert (result.flags["generation_failed"], result.flags["fallback_mode"]) == (True, "structured_response")
+    assert (result.flags["generation_failed"], result.flags["fallback_mode"]) == (
+        True,
+        "structured_response",
+    )
     assert "The maximum upload size is 50 MB." in result.answer_markdown
     assert result.citations[0].chunk_id == "guide-0"
     assert any("quota exceeded" in warning for warning in result.warnings)
 
 
-# --- the library ---------------------------------------------------------------------------------------------------------
+# --- the library --------------------------------------------------------------------------------
 
 
 def test_a_new_release_is_seen_by_the_next_query(publish: Any, library: Library) -> None:
@@ -425,13 +619,17 @@ def test_hidden_documents_are_never_shown(guide: Any, settings: Settings, store:
     result = answer(library, QueryRequest("maximum upload size", filters={"lang": "en"}))
     assert {hit.doc_id for hit in result.hits} <= {"handbook"}
     assert result.matched_count == 2
-    assert {hit.doc_id for hit in answer(library, QueryRequest("maximum upload size")).hits} == {"handbook"}
+    assert {hit.doc_id for hit in answer(library, QueryRequest("maximum upload size")).hits} == {
+        "handbook"
+    }
     hidden.clear()
     assert answer(library, QueryRequest("maximum upload size")).hits[0].doc_id == "guide"
     library.close()
 
 
-def test_many_threads_ask_while_releases_change(publish: Any, library: Library, store: Store) -> None:
+def test_many_threads_ask_while_releases_change(
+    publish: Any, library: Library, store: Store
+) -> None:
     publish({"a": [("S", "pump oil")]}, release_id="r0")
     problems: list[str] = []
     stop = threading.Event()
@@ -465,29 +663,44 @@ def test_a_strategy_of_another_space_is_refused(guide: Any, library: Library, va
     assert raised.value.code == "embedder_mismatch"
 
 
-def test_a_release_outlives_its_strategy_file(guide: Any, library: Library, config_folder: Path) -> None:
-    shutil.move(config_folder / "strategies" / "tiny.yaml", config_folder / "strategies" / "renamed.yaml")
+def test_a_release_outlives_its_strategy_file(
+    guide: Any, library: Library, config_folder: Path
+) -> None:
+    shutil.move(
+        config_folder / "strategies" / "tiny.yaml", config_folder / "strategies" / "renamed.yaml"
+    )
     assert answer(library, QueryRequest("maximum upload size")).hits[0].chunk_id == "guide-0"
 
 
-@pytest.mark.parametrize("filters", [{"page_start": {"$gt": 10**40}}, {"$and": [{"page_start": {"$lt": -(10**40)}}]}])
-def test_a_number_beyond_all_bounds_is_the_callers_mistake(guide: Any, library: Library, filters: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "filters", [{"page_start": {"$gt": 10**40}}, {"$and": [{"page_start": {"$lt": -(10**40)}}]}]
+)
+def test_a_number_beyond_all_bounds_is_the_callers_mistake(
+    guide: Any, library: Library, filters: dict[str, Any]
+) -> None:
     with pytest.raises(InputError) as raised:
         answer(library, QueryRequest("x", filters=filters))
     assert raised.value.code == "invalid_filter"
 
 
-def test_a_filter_without_a_floor_is_refused_and_traced(guide: Any, library: Library, store: Store) -> None:
+def test_a_filter_without_a_floor_is_refused_and_traced(
+    guide: Any, library: Library, store: Store
+) -> None:
     deep: dict[str, Any] = {"lang": "en"}
     for _ in range(5000):
         deep = {"$and": [deep]}
     with pytest.raises(InputError, match="nested") as raised:
         answer(library, QueryRequest("x", filters=deep))
-    assert trace_reader.show(store.logs_dir, raised.value.details["trace_id"])["error"]["code"] == "invalid_filter"
+    assert (
+        trace_reader.show(store.logs_dir, raised.value.details["trace_id"])["error"]["code"]
+        == "invalid_filter"
+    )
 
 
 @pytest.mark.parametrize("namespace", ["9" * 500, "../default", "..", "", "Default", "a/b", "\x00"])
-def test_what_cannot_be_a_namespace_is_unknown(guide: Any, library: Library, namespace: str) -> None:
+def test_what_cannot_be_a_namespace_is_unknown(
+    guide: Any, library: Library, namespace: str
+) -> None:
     with pytest.raises(NotFoundError, match="known: default") as raised:
         answer(library, QueryRequest("x", namespace=namespace))
     assert raised.value.code == "unknown_namespace"

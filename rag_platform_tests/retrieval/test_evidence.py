@@ -22,9 +22,31 @@ from rag_platform.storage.store import Store
 from rag_platform.text.markdown_blocks import structure
 
 
-def hit(n: int, text: str, score: float = 0.0, *, doc: str = "d", index: int | None = None, section: str = "", parent: str = "") -> Hit:
-    return Hit(n, f"c{n}", score or 1 / n, "hybrid", doc, f"{doc}@1", f"docs/{doc}.md", f"{doc}.md", doc, section,
-               n if index is None else index, text, parent_id=parent)  # fmt: skip
+def hit(
+    n: int,
+    text: str,
+    score: float = 0.0,
+    *,
+    doc: str = "d",
+    index: int | None = None,
+    section: str = "",
+    parent: str = "",
+) -> Hit:
+    return Hit(
+        n,
+        f"c{n}",
+        score or 1 / n,
+        "hybrid",
+        doc,
+        f"{doc}@1",
+        f"docs/{doc}.md",
+        f"{doc}.md",
+        doc,
+        section,
+        n if index is None else index,
+        text,
+        parent_id=parent,
+    )
 
 
 def words(text: str) -> int:
@@ -38,7 +60,7 @@ def ids(found: Evidence) -> list[str]:
 PLAIN = ContextConfig(format="plain")  # a block costs two words more than its text: `[1] docs/d.md`
 
 
-# --- budget --------------------------------------------------------------------------------------------------------------
+# --- budget -------------------------------------------------------------------------------------
 
 
 def test_chunks_are_taken_whole_in_order_within_the_budget() -> None:
@@ -49,7 +71,9 @@ def test_chunks_are_taken_whole_in_order_within_the_budget() -> None:
 
 
 def test_at_most_max_chunks() -> None:
-    assert ids(select([hit(n, f"t{n}") for n in range(1, 9)], ContextConfig(max_chunks=3), count=words)) == ["c1", "c2", "c3"]
+    assert ids(
+        select([hit(n, f"t{n}") for n in range(1, 9)], ContextConfig(max_chunks=3), count=words)
+    ) == ["c1", "c2", "c3"]
 
 
 def test_at_most_max_per_document() -> None:
@@ -65,7 +89,9 @@ def test_nothing_gives_nothing() -> None:
 
 def test_a_first_chunk_above_the_budget_is_cut_at_a_line_end_with_a_warning() -> None:
     chosen = select(
-        [hit(1, "one two\nthree four\nfive six seven eight"), hit(2, "x")], ContextConfig(format="plain", max_tokens=9), count=words
+        [hit(1, "one two\nthree four\nfive six seven eight"), hit(2, "x")],
+        ContextConfig(format="plain", max_tokens=9),
+        count=words,
     )
     assert [h.chunk_text for h in chosen.hits] == ["one two\nthree four", "x"]
     assert chosen.tokens == 9
@@ -74,12 +100,16 @@ def test_a_first_chunk_above_the_budget_is_cut_at_a_line_end_with_a_warning() ->
 
 def test_a_row_that_does_not_fit_is_left_out_and_the_next_hit_comes_in() -> None:
     row = "| a | b |\n|---|---|\n| " + "word " * 30 + "| x |\n"
-    found = select([hit(1, row), hit(2, "short text")], ContextConfig(format="plain", max_tokens=12), count=words)
+    found = select(
+        [hit(1, row), hit(2, "short text")],
+        ContextConfig(format="plain", max_tokens=12),
+        count=words,
+    )
     assert ids(found) == ["c2"]
     assert "c1 was left out" in found.warnings[0]
 
 
-# --- repetition ----------------------------------------------------------------------------------------------------------
+# --- repetition ---------------------------------------------------------------------------------
 
 
 def test_equal_texts_count_once_and_blank_ones_never() -> None:
@@ -89,7 +119,10 @@ def test_equal_texts_count_once_and_blank_ones_never() -> None:
     assert chosen.repeated == 2
 
 
-LONG = "the server refuses uploads above the limit and writes a line into its log so that the owner can see who tried it"
+LONG = (
+    "the server refuses uploads above the limit and writes a line into its log so that the owner"
+    " can see who tried it"
+)
 
 
 def test_nearly_equal_texts_are_one_unless_a_number_or_a_negation_differs() -> None:
@@ -104,11 +137,21 @@ def test_nearly_equal_texts_are_one_unless_a_number_or_a_negation_differs() -> N
 
 
 def test_a_longer_text_is_never_taken_for_the_short_one_it_contains() -> None:
-    assert ids(select([hit(1, LONG), hit(2, f"{LONG}. Administrators raise it in the settings page of the console.")], PLAIN)) == [
+    assert ids(
+        select(
+            [
+                hit(1, LONG),
+                hit(2, f"{LONG}. Administrators raise it in the settings page of the console."),
+            ],
+            PLAIN,
+        )
+    ) == [
         "c1",
         "c2",
     ]
-    assert ids(select([hit(1, f"{LONG}. Administrators raise it in the settings."), hit(2, LONG)], PLAIN)) == ["c1"]
+    assert ids(
+        select([hit(1, f"{LONG}. Administrators raise it in the settings."), hit(2, LONG)], PLAIN)
+    ) == ["c1"]
 
 
 def test_vectors_tell_paraphrases() -> None:
@@ -118,8 +161,14 @@ def test_vectors_tell_paraphrases() -> None:
         return np.array([rows[h.chunk_id] for h in hits], dtype=np.float32)  # type: ignore[attr-defined]
 
     hits = [hit(1, "a car"), hit(2, "an automobile"), hit(3, "a tree"), hit(4, "car number 7")]
-    assert ids(select(hits, ContextConfig(), vectors=vectors)) == ["c1", "c3", "c4"]  # a number more says more
-    assert ids(select(hits, ContextConfig(dedupe_cosine=0.995), vectors=vectors)) == ["c1", "c2", "c3", "c4"]
+    # a number more says more
+    assert ids(select(hits, ContextConfig(), vectors=vectors)) == ["c1", "c3", "c4"]
+    assert ids(select(hits, ContextConfig(dedupe_cosine=0.995), vectors=vectors)) == [
+        "c1",
+        "c2",
+        "c3",
+        "c4",
+    ]
 
 
 def test_novelty_may_come_before_relevance() -> None:
@@ -133,18 +182,35 @@ def test_novelty_may_come_before_relevance() -> None:
     assert ids(select(hits, ContextConfig(**few, mmr_lambda=0.3))) == ["c1", "c3"]
 
 
-# --- parents and neighbours ------------------------------------------------------------------------------------------------
+# --- parents and neighbours ---------------------------------------------------------------------
 
 
 def chunk(n: int, text: str, section: str, kind: str = "child", parent: str = "") -> Chunk:
-    return Chunk(chunk_id=f"c{n}", section_id=f"d-{section}", doc_id="d", version_id="d@1", chunk_index=n, chunk_text=text,
-                 chunk_fingerprint="", norm_start=0, norm_end=0, fact_start=0, fact_end=0, section_path=section, chunk_type=kind,
-                 parent_id=parent, line_start=n * 10, line_end=n * 10 + 5)  # fmt: skip
+    return Chunk(
+        chunk_id=f"c{n}",
+        section_id=f"d-{section}",
+        doc_id="d",
+        version_id="d@1",
+        chunk_index=n,
+        chunk_text=text,
+        chunk_fingerprint="",
+        norm_start=0,
+        norm_end=0,
+        fact_start=0,
+        fact_end=0,
+        section_path=section,
+        chunk_type=kind,
+        parent_id=parent,
+        line_start=n * 10,
+        line_end=n * 10 + 5,
+    )
 
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> CatalogReader:
-    """Section A: a parent (1) with the children 2 and 3; section B: 4, 5, 6, which overlap; section C: 7."""
+    """Section A: a parent (1) with the children 2 and 3; section B: 4, 5, 6, which overlap; section
+    C: 7.
+    """
     chunks = [
         chunk(1, "First half of it. Second half of it.", "A", "parent"),
         chunk(2, "First half of it.", "A", parent="c1"),
@@ -155,8 +221,21 @@ def catalog(tmp_path: Path) -> CatalogReader:
         chunk(7, "Something else entirely.", "C"),
     ]
     with CatalogWriter(tmp_path / "catalog.sqlite") as writer:
-        writer.replace_documents([Document("default", "d", "docs", "docs/d.md", "d.md", live_version="d@1")])
-        version = Version("d@1", "default", "d", "docs/d.md", "d.md", "0" * 64, 1, "text/markdown", "markdown", "tiny")
+        writer.replace_documents(
+            [Document("default", "d", "docs", "docs/d.md", "d.md", live_version="d@1")]
+        )
+        version = Version(
+            "d@1",
+            "default",
+            "d",
+            "docs/d.md",
+            "d.md",
+            "0" * 64,
+            1,
+            "text/markdown",
+            "markdown",
+            "tiny",
+        )
         writer.add_version(version, [], [Entry(item, "h", "h", "ready") for item in chunks], [])
     return CatalogReader(tmp_path / "catalog.sqlite")
 
@@ -164,10 +243,14 @@ def catalog(tmp_path: Path) -> CatalogReader:
 def found_in(catalog: CatalogReader, *numbers: int) -> list[Hit]:
     chunks = catalog.chunks([f"c{n}" for n in numbers])
     return [
-        dataclasses.replace(hit(rank, chunks[f"c{n}"].chunk_text, index=n, section=chunks[f"c{n}"].section_path), chunk_id=f"c{n}",
-                            parent_id=chunks[f"c{n}"].parent_id, namespace="default")
+        dataclasses.replace(
+            hit(rank, chunks[f"c{n}"].chunk_text, index=n, section=chunks[f"c{n}"].section_path),
+            chunk_id=f"c{n}",
+            parent_id=chunks[f"c{n}"].parent_id,
+            namespace="default",
+        )
         for rank, n in enumerate(numbers, 1)
-    ]  # fmt: skip
+    ]
 
 
 def test_two_children_are_their_parent_once(catalog: CatalogReader) -> None:
@@ -179,29 +262,49 @@ def test_two_children_are_their_parent_once(catalog: CatalogReader) -> None:
     assert found.repeated == 1
 
 
-def test_without_room_for_the_parent_the_children_stand_for_themselves(catalog: CatalogReader) -> None:
+def test_without_room_for_the_parent_the_children_stand_for_themselves(
+    catalog: CatalogReader,
+) -> None:
     tight = ContextConfig(format="plain", max_tokens=12)  # the parent costs 13 words, a child 7
     assert ids(select(found_in(catalog, 3, 2), tight, {"default": catalog}, count=words)) == ["c3"]
-    assert ids(select(found_in(catalog, 3, 2), ContextConfig(mode="chunk"), {"default": catalog})) == ["c3", "c2"]
-    assert ids(select(found_in(catalog, 3, 2), ContextConfig())) == ["c3", "c2"]  # no catalog, no parents
+    assert ids(
+        select(found_in(catalog, 3, 2), ContextConfig(mode="chunk"), {"default": catalog})
+    ) == ["c3", "c2"]
+    # no catalog, no parents
+    assert ids(select(found_in(catalog, 3, 2), ContextConfig())) == ["c3", "c2"]
 
 
 def test_a_child_that_was_edited_is_not_replaced_by_its_parent(catalog: CatalogReader) -> None:
     (child,) = found_in(catalog, 3)
-    edited = dataclasses.replace(child, chunk_text="The second half, corrected.", edited_from=("c3",))
+    edited = dataclasses.replace(
+        child, chunk_text="The second half, corrected.", edited_from=("c3",)
+    )
     assert select([edited], ContextConfig(), {"default": catalog}).hits == (edited,)
 
 
-def test_neighbours_of_the_section_are_chunks_of_their_own_and_overlaps_are_shown_once(catalog: CatalogReader) -> None:
-    found = select(found_in(catalog, 7, 5), ContextConfig(mode="neighbours", format="plain"), {"default": catalog})
+def test_neighbours_of_the_section_are_chunks_of_their_own_and_overlaps_are_shown_once(
+    catalog: CatalogReader,
+) -> None:
+    found = select(
+        found_in(catalog, 7, 5),
+        ContextConfig(mode="neighbours", format="plain"),
+        {"default": catalog},
+    )
     assert ids(found) == ["c7", "c4", "c5", "c6"]
     assert found.hits[2].chunk_text == "The pump then starts slowly. It stops in the evening."
     assert rendered(found.hits, "plain").splitlines() == [
-        "[1] docs/d.md, C", "    Something else entirely.", "",
-        "[2] docs/d.md, B, lines 40-45", "    The valve opens at noon. The pump then starts slowly.", "",
-        "[3] docs/d.md, B", "     It stops in the evening.", "",
-        "[4] docs/d.md, B, lines 60-65", "     Nobody works at night.",
-    ]  # fmt: skip
+        "[1] docs/d.md, C",
+        "    Something else entirely.",
+        "",
+        "[2] docs/d.md, B, lines 40-45",
+        "    The valve opens at noon. The pump then starts slowly.",
+        "",
+        "[3] docs/d.md, B",
+        "     It stops in the evening.",
+        "",
+        "[4] docs/d.md, B, lines 60-65",
+        "     Nobody works at night.",
+    ]
 
 
 def test_neighbours_come_with_what_is_left_of_the_budget(catalog: CatalogReader) -> None:
@@ -211,7 +314,7 @@ def test_neighbours_come_with_what_is_left_of_the_budget(catalog: CatalogReader)
     assert found.dropped == 0  # a neighbour that does not fit was never promised
 
 
-# --- order ---------------------------------------------------------------------------------------------------------------
+# --- order --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -237,23 +340,46 @@ def test_order_and_grouping(order: str, group_by: str, expected: list[str]) -> N
     assert ids(select(hits, config)) == expected
 
 
-# --- for every input -------------------------------------------------------------------------------------------------------
+# --- for every input ----------------------------------------------------------------------------
 
-PARAGRAPH = st.lists(st.sampled_from(["alpha", "beta", "第一", "7", "gamma."]), min_size=1, max_size=12).map(" ".join)
-TABLE = st.integers(1, 6).map(lambda n: "| k | v |\n|---|---|\n" + "".join(f"| row {i} | value {i} |\n" for i in range(n)))
-FENCED = st.integers(1, 8).map(lambda n: "```python\n" + "".join(f"line_{i} = {i}\n" for i in range(n)) + "```\n")
-TEXTS = st.lists(st.one_of(PARAGRAPH, PARAGRAPH.map(lambda text: f"# {text}"), TABLE, FENCED), min_size=1, max_size=4).map("\n\n".join)
+PARAGRAPH = st.lists(
+    st.sampled_from(["alpha", "beta", "第一", "7", "gamma."]), min_size=1, max_size=12
+).map(" ".join)
+TABLE = st.integers(1, 6).map(
+    lambda n: "| k | v |\n|---|---|\n" + "".join(f"| row {i} | value {i} |\n" for i in range(n))
+)
+FENCED = st.integers(1, 8).map(
+    lambda n: "```python\n" + "".join(f"line_{i} = {i}\n" for i in range(n)) + "```\n"
+)
+TEXTS = st.lists(
+    st.one_of(PARAGRAPH, PARAGRAPH.map(lambda text: f"# {text}"), TABLE, FENCED),
+    min_size=1,
+    max_size=4,
+).map("\n\n".join)
 CONFIGS = st.builds(
     lambda tokens, chunks, shape, order, group, weight: ContextConfig.model_validate(
-        {"max_tokens": tokens, "max_chunks": chunks, "format": shape, "order": order, "group_by": group, "mmr_lambda": weight}
+        {
+            "max_tokens": tokens,
+            "max_chunks": chunks,
+            "format": shape,
+            "order": order,
+            "group_by": group,
+            "mmr_lambda": weight,
+        }
     ),
-    st.integers(1, 120), st.integers(1, 6), st.sampled_from(["markdown", "xml", "plain"]), st.sampled_from(["rank", "document"]),
-    st.sampled_from(["none", "document", "section"]), st.sampled_from([1.0, 0.5]),
-)  # fmt: skip
+    st.integers(1, 120),
+    st.integers(1, 6),
+    st.sampled_from(["markdown", "xml", "plain"]),
+    st.sampled_from(["rank", "document"]),
+    st.sampled_from(["none", "document", "section"]),
+    st.sampled_from([1.0, 0.5]),
+)
 
 
 @given(st.lists(st.tuples(TEXTS, st.sampled_from("ab")), max_size=6), CONFIGS)
-def test_whatever_comes_the_budget_holds_and_nothing_is_torn(texts: list[tuple[str, str]], config: ContextConfig) -> None:
+def test_whatever_comes_the_budget_holds_and_nothing_is_torn(
+    texts: list[tuple[str, str]], config: ContextConfig
+) -> None:
     hits = [hit(n, text, doc=doc) for n, (text, doc) in enumerate(texts, 1)]
     found = select(hits, config)
     assert found == select(hits, config)  # deterministic
@@ -270,7 +396,10 @@ def test_whatever_comes_the_budget_holds_and_nothing_is_torn(texts: list[tuple[s
             at = len(chosen.chunk_text) + (len(rest) - len(rest.lstrip("\n")))
             torn = [run for run in structure(whole) if run.start < at < run.end]
             # only a fence that nothing but headings precedes may be cut, at a line end
-            assert all(run.kind == "fence" and not whole[: run.start].strip().strip("#").count("\n\n") for run in torn)
+            assert all(
+                run.kind == "fence" and not whole[: run.start].strip().strip("#").count("\n\n")
+                for run in torn
+            )
             assert not torn or whole[len(chosen.chunk_text)] == "\n"
     if config.order == "rank" and config.group_by == "none" and config.mmr_lambda == 1:
         assert [h.rank for h in found.hits] == sorted(h.rank for h in found.hits)
@@ -286,14 +415,30 @@ def test_a_translation_is_no_repetition() -> None:
     assert ids(select(hits, ContextConfig(), vectors=lambda _: rows)) == ["c1", "c2"]
 
 
-def test_the_engine_tells_paraphrases_by_the_stored_vectors(publish: Any, vary: Any, library: Library, store: Store) -> None:
-    text = "The pump starts at noon when the valve opens, and it stops again at midnight when the tank is full."
-    other = "When the valve opens, the pump starts at noon, and when the tank is full it stops again at midnight."
+def test_the_engine_tells_paraphrases_by_the_stored_vectors(
+    publish: Any, vary: Any, library: Library, store: Store
+) -> None:
+    text = (
+        "The pump starts at noon when the valve opens, and it stops again at midnight when the tank"
+        " is full."
+    )
+    other = (
+        "When the valve opens, the pump starts at noon, and when the tank is full it stops again at"
+        " midnight."
+    )
     answers = {}
     for threshold in (0.94, 0.99):  # their vectors have .95
         name = vary(f"alike{threshold}", f"context: {{dedupe_cosine: {threshold}}}\n")
-        publish({"a": [("Care", text)], "b": [("Care", other)]}, strategy=name, release_id=f"r{threshold}")
+        publish(
+            {"a": [("Care", text)], "b": [("Care", other)]},
+            strategy=name,
+            release_id=f"r{threshold}",
+        )
         result = answer(library, QueryRequest("When does the pump start?"))
-        [span] = [item for item in trace_reader.show(store.logs_dir, result.trace_id)["spans"] if item["name"] == "stage.context_build"]
+        [span] = [
+            item
+            for item in trace_reader.show(store.logs_dir, result.trace_id)["spans"]
+            if item["name"] == "stage.context_build"
+        ]
         answers[threshold] = (span["attrs"]["context_k"], span["attrs"]["repeated"])
     assert answers == {0.94: (1, 1), 0.99: (2, 0)}

@@ -20,15 +20,25 @@ def hit(n: int, text: str, score: float = 0.5, *, title: str = "", section: str 
 
 
 def asked(text: str, **fields: object) -> QueryIR:
-    return dataclasses.replace(prepare(text, Limits()), **{"identifiers": (), "phrases": (), **fields})  # type: ignore[arg-type]
+    return dataclasses.replace(
+        prepare(text, Limits()), **{"identifiers": (), "phrases": (), **fields}
+    )  # type: ignore[arg-type]
 
 
 def order(query: QueryIR, hits: list[Hit], **weights: float) -> list[str]:
-    return [found.chunk_id for found in reranked(Features(**weights), RerankConfig(provider="features"), query, hits)]
+    return [
+        found.chunk_id
+        for found in reranked(Features(**weights), RerankConfig(provider="features"), query, hits)
+    ]
 
 
 def test_words_of_a_question() -> None:
-    assert terms_of("how does the gateway handle retries and timeouts") == ["gateway", "handl", "retr", "timeout"]
+    assert terms_of("how does the gateway handle retries and timeouts") == [
+        "gateway",
+        "handl",
+        "retr",
+        "timeout",
+    ]
     assert terms_of("连接池的最大连接数是多少") == ["连接", "接池", "最大", "大连", "接数"]
     assert terms_of("the of and") == []
 
@@ -66,13 +76,18 @@ def test_one_identifier_of_another_digit_is_another_thing() -> None:
     ],
 )
 def test_an_identifier_stands_for_itself(identifier: str, text: str, says: float) -> None:
-    scores = Features(fused=0, sentence=0, proximity=0, headings=0, phrases=0).score(asked("x", identifiers=(identifier,)), [hit(1, text)])
+    scores = Features(fused=0, sentence=0, proximity=0, headings=0, phrases=0).score(
+        asked("x", identifiers=(identifier,)), [hit(1, text)]
+    )
     assert scores == [says]
 
 
 def test_a_phrase_counts_where_it_stands_as_a_whole() -> None:
     query = asked('who wrote "the origin of species"', phrases=("the origin of species",))
-    hits = [hit(1, "Species and their origin: the theory of it.", 1.0), hit(2, "He wrote The Origin\nof Species in 1859.", 0.6)]
+    hits = [
+        hit(1, "Species and their origin: the theory of it.", 1.0),
+        hit(2, "He wrote The Origin\nof Species in 1859.", 0.6),
+    ]
     assert order(query, hits)[0] == "c2"
 
 
@@ -85,8 +100,16 @@ def test_the_best_sentence_counts_not_the_sum_of_all() -> None:
 
 def test_words_that_stand_side_by_side_count_more() -> None:
     query = asked("connection pool")
-    apart = hit(1, "The pool in the garden is closed for the winter season because the water of it lost its connection.")
-    beside = hit(2, "The garden of the house is closed for the winter season, and the connection pool of it is full.")
+    apart = hit(
+        1,
+        "The pool in the garden is closed for the winter season because the water of it lost its"
+        " connection.",
+    )
+    beside = hit(
+        2,
+        "The garden of the house is closed for the winter season, and the connection pool of it is"
+        " full.",
+    )
     assert order(query, [apart, beside], **{**ONLY_WORDS, "sentence": 0.0}) == ["c2", "c1"]
 
 
@@ -98,7 +121,12 @@ def test_headings_count() -> None:
 
 def test_a_rare_word_weighs_more_than_one_that_all_hits_hold() -> None:
     query = asked("gateway certificate")
-    hits = [hit(1, "The gateway is up."), hit(2, "The gateway is down."), hit(3, "The certificate is new."), hit(4, "The gateway runs.")]
+    hits = [
+        hit(1, "The gateway is up."),
+        hit(2, "The gateway is down."),
+        hit(3, "The certificate is new."),
+        hit(4, "The gateway runs."),
+    ]
     assert order(query, hits)[0] == "c3"
 
 
@@ -110,9 +138,15 @@ def test_without_words_the_fused_order_stands() -> None:
 
 
 def test_scores_lie_between_0_and_1() -> None:
-    query = asked("error PPR-9087 of the gateway", identifiers=("PPR-9087",), phrases=("of the gateway",))
+    query = asked(
+        "error PPR-9087 of the gateway", identifiers=("PPR-9087",), phrases=("of the gateway",)
+    )
     scores = Features().score(
-        query, [hit(1, "Error PPR-9087 of the gateway.", 3.0, title="Error PPR-9087 gateway"), hit(2, "PPR-9088", -2.0)]
+        query,
+        [
+            hit(1, "Error PPR-9087 of the gateway.", 3.0, title="Error PPR-9087 gateway"),
+            hit(2, "PPR-9088", -2.0),
+        ],
     )
     assert scores[0] == pytest.approx(1.0)
     assert scores[1] < 0.1

@@ -14,14 +14,34 @@ from rag_platform.query.filters import MISSING, SOFT_FIELDS, favoured, plan, to_
 
 
 def chunk(chunk_id: str, doc_id: str, **changes: Any) -> Chunk:
-    fields = {"section_id": "s", "chunk_index": 0, "chunk_text": "t", "chunk_fingerprint": "f", "norm_start": 0, "norm_end": 1,
-              "fact_start": 0, "fact_end": 1, "section_path": "Guide/Install", **changes}  # fmt: skip
+    fields = {
+        "section_id": "s",
+        "chunk_index": 0,
+        "chunk_text": "t",
+        "chunk_fingerprint": "f",
+        "norm_start": 0,
+        "norm_end": 1,
+        "fact_start": 0,
+        "fact_end": 1,
+        "section_path": "Guide/Install",
+        **changes,
+    }
     return Chunk(chunk_id=chunk_id, doc_id=doc_id, version_id=f"n.{doc_id}@1", **fields)
 
 
 def version(doc_id: str, received_at: str, mime: str = "text/markdown") -> Version:
     return Version(
-        f"n.{doc_id}@1", "n", doc_id, f"src/{doc_id}.md", f"{doc_id}.md", "00", 1, mime, "markdown", "tiny", received_at=received_at
+        f"n.{doc_id}@1",
+        "n",
+        doc_id,
+        f"src/{doc_id}.md",
+        f"{doc_id}.md",
+        "00",
+        1,
+        mime,
+        "markdown",
+        "tiny",
+        received_at=received_at,
     )
 
 
@@ -30,18 +50,34 @@ def catalog(tmp_path: Path) -> CatalogReader:
     """Two documents: `guide` is tagged and Chinese, `notes` has no tags; chunk c3 has no page."""
     path = tmp_path / "catalog.sqlite"
     with CatalogWriter(path) as writer:
-        writer.replace_documents([
-            Document("n", "guide", "handbook", "handbook/guide.md", "guide.md", title="Guide", tags=("api", "admin"),
-                     metadata={"created": "2024-05-01", "modified": "2024-06-30T10:00:00Z"}),
-            Document("n", "notes", "wiki", "wiki/notes.md", "notes.md", title="O'Notes"),
-        ])  # fmt: skip
+        writer.replace_documents(
+            [
+                Document(
+                    "n",
+                    "guide",
+                    "handbook",
+                    "handbook/guide.md",
+                    "guide.md",
+                    title="Guide",
+                    tags=("api", "admin"),
+                    metadata={"created": "2024-05-01", "modified": "2024-06-30T10:00:00Z"},
+                ),
+                Document("n", "notes", "wiki", "wiki/notes.md", "notes.md", title="O'Notes"),
+            ]
+        )
         first = chunk("c1", "guide", lang="zh", page_start=1, page_end=1)
         second = chunk("c2", "guide", lang="en", page_start=7, page_end=8, section_path="Guide/Run")
         third = chunk("c3", "notes", lang="en", too_short=True)
-        entries = [Entry(first, "h", "h", "ready", ("upload", "limit")), Entry(second, "h", "h", "ready", ("port",))]
+        entries = [
+            Entry(first, "h", "h", "ready", ("upload", "limit")),
+            Entry(second, "h", "h", "ready", ("port",)),
+        ]
         writer.add_version(version("guide", "2024-05-01T10:00:00Z"), [], entries, [])
         writer.add_version(
-            version("notes", "2026-01-02T10:00:00Z", "text/plain; charset=iso-8859-2"), [], [Entry(third, "h", "h", "ready")], []
+            version("notes", "2026-01-02T10:00:00Z", "text/plain; charset=iso-8859-2"),
+            [],
+            [Entry(third, "h", "h", "ready")],
+            [],
         )
     return CatalogReader(path)
 
@@ -92,10 +128,12 @@ def found(catalog: CatalogReader, filters: dict[str, Any]) -> str:
         ({"$or": [{"lang": "zh"}, {"source": "wiki"}]}, "c1 c3"),
         ({"$and": [{"lang": "en"}, {"$or": [{"doc_id": "guide"}, {"page_start": 99}]}]}, "c2"),
         ({"doc_id": "nobody"}, ""),
-        ({"created_at": {"$gte": "2024-05-01T18:00:00+08:00"}}, "c1 c2 c3"),  # the same moment as 10:00 UTC
+        # the same moment as 10:00 UTC
+        ({"created_at": {"$gte": "2024-05-01T18:00:00+08:00"}}, "c1 c2 c3"),
         ({"created_at": {"$gt": "2024-05-01T18:00+08:00"}}, "c3"),  # after all of that minute
         ({"created_at": {"$lt": "2024-05-01T18:00:00+08:00"}}, ""),
-        ({"created_at": {"$lte": "2024-05-01 05:00:00.5-05:00"}}, "c1 c2"),  # the library keeps seconds
+        # the library keeps seconds
+        ({"created_at": {"$lte": "2024-05-01 05:00:00.5-05:00"}}, "c1 c2"),
         ({"created_at": "2024-05-01T10:00"}, "c1 c2"),
         ({"created_at": {"$gte": "2025-12-31T23:30:00-11:00"}}, "c3"),
         ({"doc_date": "2024-05"}, "c1 c2"),
@@ -104,15 +142,19 @@ def found(catalog: CatalogReader, filters: dict[str, Any]) -> str:
         ({"$and": [{"lang": "en"}, {"$and": [{"doc_id": "guide"}]}]}, "c2"),
         ({"lang": {"$eq": "en", "$soft": False}, "doc_id": "guide"}, "c2"),
     ],
-)  # fmt: skip
-def test_conditions_select_the_right_chunks(catalog: CatalogReader, filters: dict[str, Any], ids: str) -> None:
+)
+def test_conditions_select_the_right_chunks(
+    catalog: CatalogReader, filters: dict[str, Any], ids: str
+) -> None:
     assert found(catalog, filters) == ids
 
 
 @pytest.mark.parametrize("name", sorted(FILTERABLE))
 def test_every_filterable_field_compiles_and_runs(catalog: CatalogReader, name: str) -> None:
     dated = name in ("created", "modified", "created_at", "updated_at", "doc_date")
-    value = {"text": "2024" if dated else "x", "number": 1, "flag": True, "list": "x", "span": 1}[FILTERABLE[name].kind]
+    value = {"text": "2024" if dated else "x", "number": 1, "flag": True, "list": "x", "span": 1}[
+        FILTERABLE[name].kind
+    ]
     compiled = plan({name: value}, FILTERABLE)
     if compiled.where:
         catalog.select_ids(compiled.where, compiled.params)
@@ -142,14 +184,19 @@ def test_every_filterable_field_compiles_and_runs(catalog: CatalogReader, name: 
         ({"created_at": {"$gte": []}}, "invalid_filter", r"\$gte takes one value"),
         ({"text_len": {"$lt": [100, 900]}}, "invalid_filter", "takes one value"),
         ({"page_range": {"$lte": [1, 2]}}, "invalid_filter", "takes one value"),
-        ({"created_at": {"$lte": "2026/01/01"}}, "invalid_filter", r"'2026/01/01' is none; give 2026, 2026-01, .*\+08:00"),
+        (
+            {"created_at": {"$lte": "2026/01/01"}},
+            "invalid_filter",
+            r"'2026/01/01' is none; give 2026, 2026-01, .*\+08:00",
+        ),
         ({"created_at": {"$gte": "last week"}}, "invalid_filter", "is a date"),
         ({"updated_at": {"$gte": "20261101"}}, "invalid_filter", "is a date"),
         ({"created": {"$gte": "2026-1-1"}}, "invalid_filter", "is a date"),
         ({"modified": ["2026", "2026-02-30"]}, "invalid_filter", "'2026-02-30' is none"),
         ({"doc_date": "2026年"}, "invalid_filter", "is a date"),
         ({"doc_date": "2026-01-01T25:00:00Z"}, "invalid_filter", "is a date"),
-        ({"doc_date": "0001-01-01T00:00:00+08:00"}, "invalid_filter", "is a date"),  # before the first year in UTC
+        # before the first year in UTC
+        ({"doc_date": "0001-01-01T00:00:00+08:00"}, "invalid_filter", "is a date"),
         ({"doc_date": "２０２６"}, "invalid_filter", "is a date"),
         ({"created_at": {"$gte": "yesterday", "$soft": True}}, "invalid_filter", "is a date"),
         ({"doc_id": {}}, "invalid_filter", "no condition"),
@@ -158,15 +205,28 @@ def test_every_filterable_field_compiles_and_runs(catalog: CatalogReader, name: 
         ({"$or": {"doc_id": "a"}}, "invalid_filter", "list of filter objects"),
         ({"prefer_recent": "yes"}, "invalid_filter", "preference"),
         ({"$and": [{"prefer_recent": 1}]}, "invalid_filter", "preference"),
-        ({"$or": [{"prefer_recent": True}]}, "invalid_filter", r"'prefer_recent' is a preference.* cannot stand in \$or"),
+        (
+            {"$or": [{"prefer_recent": True}]},
+            "invalid_filter",
+            r"'prefer_recent' is a preference.* cannot stand in \$or",
+        ),
         ({"prefer_recent": {"$eq": True, "$soft": True}}, "invalid_filter", "no operators"),
         ({"tags": {"$eq": "a", "$soft": "yes"}}, "invalid_filter", "true or false"),
         ({"tags": {"$soft": True}}, "invalid_filter", "no condition"),
-        ({"$or": [{"tags": {"$eq": "a", "$soft": True}}, {"lang": "zh"}]}, "invalid_filter", "inside .or"),
-        ({"access_level": "public"}, "unknown_filter", "known: "),  # reserved: nothing writes it yet
-        ({"$and": [{"$and": [{"$and": [{"$and": [{"$and": [{"$and": [{"doc_id": "a"}]}]}]}]}]}]}, "invalid_filter", "nested"),
+        (
+            {"$or": [{"tags": {"$eq": "a", "$soft": True}}, {"lang": "zh"}]},
+            "invalid_filter",
+            "inside .or",
+        ),
+        # reserved: nothing writes it yet
+        ({"access_level": "public"}, "unknown_filter", "known: "),
+        (
+            {"$and": [{"$and": [{"$and": [{"$and": [{"$and": [{"$and": [{"doc_id": "a"}]}]}]}]}]}]},
+            "invalid_filter",
+            "nested",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_filter_says_what_is_right(filters: dict[str, Any], code: str, says: str) -> None:
     with pytest.raises(InputError, match=says) as raised:
         plan(filters, FILTERABLE)
@@ -174,15 +234,43 @@ def test_a_wrong_filter_says_what_is_right(filters: dict[str, Any], code: str, s
 
 
 def test_what_models_said_drops_only_chunks_that_say_otherwise(tmp_path: Path) -> None:
-    """Two pictures: c1 shows one with a caption, c2 one whose text was read, c3 none; c1 and c2 were described."""
+    """Two pictures: c1 shows one with a caption, c2 one whose text was read, c3 none; c1 and c2
+    were described.
+    """
     with CatalogWriter(tmp_path / "catalog.sqlite") as writer:
-        writer.replace_documents([Document("n", "guide", "handbook", "handbook/guide.md", "guide.md")])
+        writer.replace_documents(
+            [Document("n", "guide", "handbook", "handbook/guide.md", "guide.md")]
+        )
         entries = [
-            Entry(chunk("c1", "guide", asset_ids=("pic", "bare")), "h", "h", "ready", ("api",), 0.9, "Upload", "", ("files",)),
-            Entry(chunk("c2", "guide", asset_ids=("scan",)), "h", "h", "ready", ("port",), 0.4, "Ports", "", ("network",)),
+            Entry(
+                chunk("c1", "guide", asset_ids=("pic", "bare")),
+                "h",
+                "h",
+                "ready",
+                ("api",),
+                0.9,
+                "Upload",
+                "",
+                ("files",),
+            ),
+            Entry(
+                chunk("c2", "guide", asset_ids=("scan",)),
+                "h",
+                "h",
+                "ready",
+                ("port",),
+                0.4,
+                "Ports",
+                "",
+                ("network",),
+            ),
             Entry(chunk("c3", "guide"), "h", "h", "ready"),
         ]
-        texts = [MediaText("pic", caption="an architecture diagram"), MediaText("scan", ocr_text="invoice 7"), MediaText("bare")]
+        texts = [
+            MediaText("pic", caption="an architecture diagram"),
+            MediaText("scan", ocr_text="invoice 7"),
+            MediaText("bare"),
+        ]
         writer.add_version(version("guide", "2024"), [], entries, [], texts)
     catalog = CatalogReader(tmp_path / "catalog.sqlite")
 
@@ -205,8 +293,21 @@ def _where(filters: dict[str, Any]) -> tuple[str, Any]:
 
 
 def test_the_plan_names_the_phase_of_every_field() -> None:
-    compiled = plan({"doc_id": "a", "version_id": ["v1", "v2"], "tags": "t", "keyphrases": "k", "prefer_recent": True}, FILTERABLE)
-    assert compiled.execution == {"pre": ["doc_id", "version_id", "tags"], "post": ["keyphrases"], "rerank": ["prefer_recent"]}
+    compiled = plan(
+        {
+            "doc_id": "a",
+            "version_id": ["v1", "v2"],
+            "tags": "t",
+            "keyphrases": "k",
+            "prefer_recent": True,
+        },
+        FILTERABLE,
+    )
+    assert compiled.execution == {
+        "pre": ["doc_id", "version_id", "tags"],
+        "post": ["keyphrases"],
+        "rerank": ["prefer_recent"],
+    }
     assert compiled.versions == ("v1", "v2")
     assert compiled.missing_included == ("tags",)
     assert plan({}, FILTERABLE).where == ""
@@ -214,12 +315,17 @@ def test_the_plan_names_the_phase_of_every_field() -> None:
 
 
 def test_a_post_filter_leaves_80_of_100(tmp_path: Path) -> None:
-    """100 candidates: 10 match, 20 have the field and do not match, 70 have no field and are kept (seed 000 §3.2.5.2)."""
+    """100 candidates: 10 match, 20 have the field and do not match, 70 have no field and are kept
+    (seed 000 §3.2.5.2).
+    """
     phrases = [("architecture",)] * 10 + [("weather",)] * 20 + [()] * 70
     path = tmp_path / "catalog.sqlite"
     with CatalogWriter(path) as writer:
         writer.replace_documents([Document("n", "d", "s", "s/d.md", "d.md")])
-        entries = [Entry(chunk(f"c{n:03}", "d"), "h", "h", "ready", words) for n, words in enumerate(phrases)]
+        entries = [
+            Entry(chunk(f"c{n:03}", "d"), "h", "h", "ready", words)
+            for n, words in enumerate(phrases)
+        ]
         writer.add_version(version("d", "2024"), [], entries, [])
     compiled = plan({"keyphrases": "architecture"}, FILTERABLE)
     assert compiled.where == ""
@@ -236,25 +342,49 @@ def test_a_large_set_of_values_is_one_parameter() -> None:
 
 
 def test_a_picture_filter_leaves_80_of_100(tmp_path: Path) -> None:
-    """The example of seed 000 §3.2.5.2: of 100 candidates 30 show pictures, 10 of them an architecture diagram; 20 are dropped."""
+    """The example of seed 000 §3.2.5.2: of 100 candidates 30 show pictures, 10 of them an
+    architecture diagram; 20 are dropped.
+    """
     path = tmp_path / "catalog.sqlite"
     pictures = {f"c{n:03}": f"p{n:03}" for n in range(30)}
     with CatalogWriter(path) as writer:
         writer.replace_documents([Document("n", "d", "s", "s/d.md", "d.md")])
         ids = [f"c{n:03}" for n in range(100)]
-        entries = [Entry(chunk(i, "d", asset_ids=(pictures[i],) if i in pictures else ()), "h", "h", "ready") for i in ids]
+        entries = [
+            Entry(
+                chunk(i, "d", asset_ids=(pictures[i],) if i in pictures else ()), "h", "h", "ready"
+            )
+            for i in ids
+        ]
         captions = ["系统架构图", "an Architecture Diagram of it"] * 5 + ["a cat"] * 20
-        texts = [MediaText(asset, caption=caption) for asset, caption in zip(pictures.values(), captions, strict=True)]
+        texts = [
+            MediaText(asset, caption=caption)
+            for asset, caption in zip(pictures.values(), captions, strict=True)
+        ]
         writer.add_version(version("d", "2024"), [], entries, [], texts)
     catalog = CatalogReader(path)
     asked = plan({"image_caption": {"$contains": "architecture diagram"}}, FILTERABLE)
-    assert (asked.where, asked.execution) == ("", {"pre": [], "post": ["image_caption"], "rerank": []})
+    assert (asked.where, asked.execution) == (
+        "",
+        {"pre": [], "post": ["image_caption"], "rerank": []},
+    )
     dropped = set(catalog.chunk_ids(*to_drop(ids, asked)))
     assert dropped == {i for i in ids[:30] if "Architecture" not in captions[int(i[1:])]}
-    both = plan({"$or": [{"image_caption": {"$contains": "architecture diagram"}}, {"image_caption": {"$contains": "架构图"}}]}, FILTERABLE)
+    both = plan(
+        {
+            "$or": [
+                {"image_caption": {"$contains": "architecture diagram"}},
+                {"image_caption": {"$contains": "架构图"}},
+            ]
+        },
+        FILTERABLE,
+    )
     assert len(catalog.select_ids(both.where, both.params)) == 80
-    strict = plan({"image_caption": {"$contains": "architecture diagram", "$missing": "exclude"}}, FILTERABLE)
-    assert len(ids) - len(catalog.chunk_ids(*to_drop(ids, strict))) == 5  # who asks for it loses what has no picture too
+    strict = plan(
+        {"image_caption": {"$contains": "architecture diagram", "$missing": "exclude"}}, FILTERABLE
+    )
+    # who asks for it loses what has no picture too
+    assert len(ids) - len(catalog.chunk_ids(*to_drop(ids, strict))) == 5
     catalog.close()
 
 
@@ -278,7 +408,7 @@ def test_a_picture_filter_leaves_80_of_100(tmp_path: Path) -> None:
         ({"prefer_official": True}, "rerank", "no_boost"),
         ({"prefer_has_image": True}, "rerank", "no_boost"),
     ],
-)  # fmt: skip
+)
 def test_the_decision_matrix(filters: dict[str, Any], phase: str, missing: str) -> None:
     """The ten rows of seed 000 §3.2.5.2.1; access_level is reserved, so the field is given here."""
     compiled = plan(filters, {**FILTERABLE, "access_level": FilterField("c.access_level", "text")})
@@ -292,18 +422,37 @@ def test_the_decision_matrix(filters: dict[str, Any], phase: str, missing: str) 
 
 
 def test_parts_of_and_run_each_in_their_own_phase() -> None:
-    nested = {"$and": [{"doc_id": "a", "keyphrases": "k"}, {"$and": [{"lang": "zh"}, {"prefer_recent": True}]}]}
+    nested = {
+        "$and": [
+            {"doc_id": "a", "keyphrases": "k"},
+            {"$and": [{"lang": "zh"}, {"prefer_recent": True}]},
+        ]
+    }
     flat = {"doc_id": "a", "lang": "zh", "keyphrases": "k", "prefer_recent": True}
     compiled, same = plan(nested, FILTERABLE), plan(flat, FILTERABLE)
-    assert compiled.execution == same.execution == {"pre": ["doc_id", "lang"], "post": ["keyphrases"], "rerank": ["prefer_recent"]}
+    assert (
+        compiled.execution
+        == same.execution
+        == {
+            "pre": ["doc_id", "lang"],
+            "post": ["keyphrases"],
+            "rerank": ["prefer_recent"],
+        }
+    )
     assert (compiled.where, compiled.params, compiled.drop) == (same.where, same.params, same.drop)
 
 
 def test_a_soft_condition_lifts_and_never_drops(catalog: CatalogReader) -> None:
-    compiled = plan({"tags": {"$in": ["api"], "$soft": True}, "created_at": {"$gte": "2025", "$soft": True}}, FILTERABLE)
+    compiled = plan(
+        {"tags": {"$in": ["api"], "$soft": True}, "created_at": {"$gte": "2025", "$soft": True}},
+        FILTERABLE,
+    )
     assert (compiled.where, compiled.drop, compiled.soft) == ("", "", ())
     assert compiled.execution == {"pre": [], "post": [], "rerank": ["tags", "created_at"]}
-    lifted = {name: catalog.chunk_ids(where, params) for name, where, params in favoured(["c1", "c2", "c3"], compiled)}
+    lifted = {
+        name: catalog.chunk_ids(where, params)
+        for name, where, params in favoured(["c1", "c2", "c3"], compiled)
+    }
     assert lifted == {"tags": ["c1", "c2"], "created_at": ["c3"]}  # c3 has no tags: no boost
     assert [name for name, _, _ in favoured([], compiled)] == ["tags", "created_at"]
     switched = plan({"tags": {"$eq": "api", "$soft": True}, "prefer_official": True}, FILTERABLE)

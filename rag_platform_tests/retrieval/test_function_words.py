@@ -13,7 +13,10 @@ LIMITS = Limits()
 @pytest.mark.parametrize(
     ("text", "left"),
     [
-        ("Which header must a proxy set so that the protocol is known?", "header must proxy set so protocol known?"),
+        (
+            "Which header must a proxy set so that the protocol is known?",
+            "header must proxy set so protocol known?",
+        ),
         ("What's the limit? How do I raise it?", "limit? raise ?"),
         ("ge 和 le 分别表示什么？", "ge 和 le ？"),
         ("为什么需要多少个几何图形", "需要 个几何图形"),
@@ -61,7 +64,10 @@ def test_only_the_word_index_is_asked_without_them() -> None:
     assert kept.sparse_query_expr == "What does it mean?"
     own = QueryConfig(function_words=("mean",))
     assert prepare("What does yield mean?", LIMITS, config=own).sparse_query_expr == "yield ?"
-    assert prepare("yield", LIMITS, config=own).query_profile_id != prepare("yield", LIMITS).query_profile_id
+    assert (
+        prepare("yield", LIMITS, config=own).query_profile_id
+        != prepare("yield", LIMITS).query_profile_id
+    )
 
 
 def test_words_of_a_chinese_question_that_texts_should_hold_are_those_that_name_something() -> None:
@@ -72,8 +78,12 @@ def test_words_of_a_chinese_question_that_texts_should_hold_are_those_that_name_
 
 def test_further_relaxed_and_plain_questions() -> None:
     query = prepare("What is yield, PDF only?", LIMITS)
-    assert (further(query, "How does yield work").sparse_query_expr, further(query, "How does it work").asked_words) == (
-        "yield work", "How does it work",
-    )  # fmt: skip
+    assert (
+        further(query, "How does yield work").sparse_query_expr,
+        further(query, "How does it work").asked_words,
+    ) == (
+        "yield work",
+        "How does it work",
+    )
     assert relaxed(query).sparse_query_expr == "yield, PDF only?"
     assert plain(query).sparse_query_expr == plain(query).asked_words == "What is yield, PDF only?"

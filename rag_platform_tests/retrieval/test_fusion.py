@@ -20,8 +20,16 @@ SPARSE = leg("sparse", b=10.0, d=6.0, e=2.0)
 
 def test_reciprocal_rank_adds_one_over_k_plus_rank() -> None:
     fused = ReciprocalRank(k=60).fuse(DENSE, SPARSE)
-    assert [(c.chunk_id, c.source) for c in fused] == [("b", "hybrid"), ("a", "dense"), ("d", "sparse"), ("c", "dense"), ("e", "sparse")]
-    assert [c.score for c in fused] == pytest.approx([1 / 62 + 1 / 61, 1 / 61, 1 / 62, 1 / 63, 1 / 63])
+    assert [(c.chunk_id, c.source) for c in fused] == [
+        ("b", "hybrid"),
+        ("a", "dense"),
+        ("d", "sparse"),
+        ("c", "dense"),
+        ("e", "sparse"),
+    ]
+    assert [c.score for c in fused] == pytest.approx(
+        [1 / 62 + 1 / 61, 1 / 61, 1 / 62, 1 / 63, 1 / 63]
+    )
 
 
 def test_reciprocal_rank_may_weigh_the_legs() -> None:
@@ -36,7 +44,13 @@ def test_reciprocal_rank_may_weigh_the_legs() -> None:
 def test_min_max_weighs_scaled_scores_and_gives_the_missing_the_minimum() -> None:
     # dense scaled: a 1, b .75, c 0; sparse scaled: b 1, d .5, e 0
     fused = MinMax(alpha=0.5).fuse(DENSE, SPARSE)
-    assert [(c.chunk_id, c.score) for c in fused] == [("b", 0.875), ("a", 0.5), ("d", 0.25), ("c", 0.0), ("e", 0.0)]
+    assert [(c.chunk_id, c.score) for c in fused] == [
+        ("b", 0.875),
+        ("a", 0.5),
+        ("d", 0.25),
+        ("c", 0.0),
+        ("e", 0.0),
+    ]
     assert [c.chunk_id for c in MinMax(alpha=1.0).fuse(DENSE, SPARSE)][:2] == ["a", "b"]
     assert [c.chunk_id for c in MinMax(alpha=0.0).fuse(DENSE, SPARSE)][:2] == ["b", "d"]
 
@@ -45,7 +59,9 @@ def test_z_score_weighs_standard_scores_and_breaks_a_tie_by_former_rank() -> Non
     # dense z: 1.2247, 0, -1.2247; sparse z: 1, -1; the missing get -1.2247 and -1
     fused = ZScore(alpha=0.5).fuse(leg("dense", a=3.0, b=2.0, c=1.0), leg("sparse", b=4.0, d=0.0))
     assert [c.chunk_id for c in fused] == ["b", "a", "d", "c"]
-    assert [c.score for c in fused] == pytest.approx([0.5, 0.112372, -1.112372, -1.112372], abs=1e-6)
+    assert [c.score for c in fused] == pytest.approx(
+        [0.5, 0.112372, -1.112372, -1.112372], abs=1e-6
+    )
 
 
 def test_scaling_of_equal_scores() -> None:
@@ -56,21 +72,38 @@ def test_scaling_of_equal_scores() -> None:
 
 @pytest.mark.parametrize("fusion", [ReciprocalRank(), MinMax(), ZScore()])
 def test_an_empty_leg_leaves_the_other_in_its_order(fusion: MinMax) -> None:
-    assert [(c.chunk_id, c.source) for c in fusion.fuse([], SPARSE)] == [("b", "sparse"), ("d", "sparse"), ("e", "sparse")]
+    assert [(c.chunk_id, c.source) for c in fusion.fuse([], SPARSE)] == [
+        ("b", "sparse"),
+        ("d", "sparse"),
+        ("e", "sparse"),
+    ]
     assert [c.chunk_id for c in fusion.fuse(DENSE, [])] == ["a", "b", "c"]
     assert fusion.fuse([], []) == []
 
 
-scores = st.dictionaries(st.sampled_from("abcdefgh"), st.floats(-1e3, 1e3, allow_nan=False), max_size=8)
+scores = st.dictionaries(
+    st.sampled_from("abcdefgh"), st.floats(-1e3, 1e3, allow_nan=False), max_size=8
+)
 
 
-@given(dense=scores, sparse=scores, fusion=st.sampled_from([ReciprocalRank(), MinMax(0.3), ZScore(0.7)]))
-def test_every_candidate_comes_once_in_falling_order(dense: dict[str, float], sparse: dict[str, float], fusion: MinMax) -> None:
-    legs = [sorted(leg(name, **found), key=lambda c: -c.score) for name, found in (("dense", dense), ("sparse", sparse))]
+@given(
+    dense=scores,
+    sparse=scores,
+    fusion=st.sampled_from([ReciprocalRank(), MinMax(0.3), ZScore(0.7)]),
+)
+def test_every_candidate_comes_once_in_falling_order(
+    dense: dict[str, float], sparse: dict[str, float], fusion: MinMax
+) -> None:
+    legs = [
+        sorted(leg(name, **found), key=lambda c: -c.score)
+        for name, found in (("dense", dense), ("sparse", sparse))
+    ]
     fused = fusion.fuse(legs[0], legs[1])
     assert sorted(c.chunk_id for c in fused) == sorted({*dense, *sparse})
     assert [c.score for c in fused] == sorted((c.score for c in fused), reverse=True)
-    assert all((c.source == "hybrid") == (c.chunk_id in dense and c.chunk_id in sparse) for c in fused)
+    assert all(
+        (c.source == "hybrid") == (c.chunk_id in dense and c.chunk_id in sparse) for c in fused
+    )
 
 
 def test_a_weight_outside_its_range_is_refused_when_built() -> None:
@@ -80,7 +113,9 @@ def test_a_weight_outside_its_range_is_refused_when_built() -> None:
 
 
 @pytest.mark.parametrize("fusion", [ReciprocalRank(), MinMax(alpha=0.3), ZScore(alpha=0.3)])
-def test_a_leg_of_words_that_is_not_trusted_changes_no_order(fusion: ReciprocalRank | MinMax | ZScore) -> None:
+def test_a_leg_of_words_that_is_not_trusted_changes_no_order(
+    fusion: ReciprocalRank | MinMax | ZScore,
+) -> None:
     assert [c.chunk_id for c in fusion.fuse(DENSE, SPARSE, trust=0.0)][:2] == ["a", "b"]
     assert fusion.fuse(DENSE, SPARSE, trust=1.0) == fusion.fuse(DENSE, SPARSE)
 
@@ -88,4 +123,10 @@ def test_a_leg_of_words_that_is_not_trusted_changes_no_order(fusion: ReciprocalR
 def test_trust_multiplies_the_weight_of_the_sparse_leg() -> None:
     # weight of words .5 * .5 = .25: a .75, b .75 * .75 + .25, d .25 * .5
     fused = MinMax(alpha=0.5).fuse(DENSE, SPARSE, trust=0.5)
-    assert [(c.chunk_id, c.score) for c in fused] == [("b", 0.8125), ("a", 0.75), ("d", 0.125), ("c", 0.0), ("e", 0.0)]
+    assert [(c.chunk_id, c.score) for c in fused] == [
+        ("b", 0.8125),
+        ("a", 0.75),
+        ("d", 0.125),
+        ("c", 0.0),
+        ("e", 0.0),
+    ]

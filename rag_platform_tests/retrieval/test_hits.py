@@ -7,14 +7,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_platform.ir import Hit
-from rag_platform.retrieval.hydration import adds_nothing, diversified, likeness, limited, says_no_less
+from rag_platform.retrieval.hydration import (
+    adds_nothing,
+    diversified,
+    likeness,
+    limited,
+    says_no_less,
+)
 
 RULES: dict[str, Any] = {"dedupe": True, "max_per_document": 0}
 SENTENCE = "the gateway refuses every upload above the limit and tells the client why"
 
 
 def hit(n: int, text: str, score: float = 0.0, *, doc: str = "d", namespace: str = "") -> Hit:
-    return Hit(n, f"c{n}", score or 1 / n, "hybrid", doc, "v", "s/d.md", "d.md", "", "", n, text, namespace=namespace)
+    return Hit(
+        n,
+        f"c{n}",
+        score or 1 / n,
+        "hybrid",
+        doc,
+        "v",
+        "s/d.md",
+        "d.md",
+        "",
+        "",
+        n,
+        text,
+        namespace=namespace,
+    )
 
 
 def ids(hits: list[Hit]) -> list[str]:
@@ -23,7 +43,8 @@ def ids(hits: list[Hit]) -> list[str]:
 
 def test_equal_texts_and_the_surplus_of_a_document_are_left_out() -> None:
     hits = [hit(1, "a"), hit(2, " a "), hit(3, "b"), hit(4, "c", doc="e"), hit(5, ""), hit(6, "")]
-    assert ids(limited(hits, 9, **RULES)) == ["c1", "c3", "c4", "c5", "c6"]  # pictures without text are not equal
+    # pictures without text are not equal
+    assert ids(limited(hits, 9, **RULES)) == ["c1", "c3", "c4", "c5", "c6"]
     assert ids(limited(hits, 9, dedupe=False, max_per_document=2)) == ["c1", "c2", "c4"]
     assert ids(limited(hits, 2, **RULES)) == ["c1", "c3"]
 
@@ -34,14 +55,29 @@ def test_documents_of_two_namespaces_are_two() -> None:
 
 
 def test_nearly_equal_texts_are_one_above_the_threshold() -> None:
-    hits = [hit(1, f"{SENTENCE} 5 times"), hit(2, f"{SENTENCE}: 5 times!"), hit(3, f"{SENTENCE} 6 times"), hit(4, "else")]
+    hits = [
+        hit(1, f"{SENTENCE} 5 times"),
+        hit(2, f"{SENTENCE}: 5 times!"),
+        hit(3, f"{SENTENCE} 6 times"),
+        hit(4, "else"),
+    ]
     assert ids(limited(hits, 9, **RULES)) == ["c1", "c2", "c3", "c4"]
     assert ids(limited(hits, 9, **RULES, dedupe_threshold=0.9)) == ["c1", "c3", "c4"]
-    assert ids(limited(hits, 9, dedupe=False, max_per_document=0, dedupe_threshold=0.9)) == ["c1", "c2", "c3", "c4"]
+    assert ids(limited(hits, 9, dedupe=False, max_per_document=0, dedupe_threshold=0.9)) == [
+        "c1",
+        "c2",
+        "c3",
+        "c4",
+    ]
 
 
 def test_novelty_may_come_before_relevance_and_top_k_counts_afterwards() -> None:
-    hits = [hit(1, SENTENCE, 1.0), hit(2, f"{SENTENCE} now", 0.9), hit(3, "an owl sits there", 0.5), hit(4, "rain falls", 0.4)]
+    hits = [
+        hit(1, SENTENCE, 1.0),
+        hit(2, f"{SENTENCE} now", 0.9),
+        hit(3, "an owl sits there", 0.5),
+        hit(4, "rain falls", 0.4),
+    ]
     assert ids(limited(hits, 2, **RULES, mmr_lambda=0.5)) == ["c1", "c3"]
     assert ids(limited(hits, 2, **RULES, mmr_lambda=1.0)) == ["c1", "c2"]
     assert limited([], 2, **RULES, mmr_lambda=0.5) == []
@@ -59,8 +95,14 @@ def test_what_adds_nothing() -> None:
     assert not adds_nothing("a b c d e f g h i x", "a b c d e f g h i y", 0.9)
 
 
-@given(st.lists(st.sampled_from("abc不1"), max_size=9), st.lists(st.sampled_from("abc不1"), max_size=9), st.floats(0, 1))
-def test_what_is_told_early_is_what_the_pairs_tell(new: list[str], known: list[str], threshold: float) -> None:
+@given(
+    st.lists(st.sampled_from("abc不1"), max_size=9),
+    st.lists(st.sampled_from("abc不1"), max_size=9),
+    st.floats(0, 1),
+)
+def test_what_is_told_early_is_what_the_pairs_tell(
+    new: list[str], known: list[str], threshold: float
+) -> None:
     later, earlier = " ".join(new), " ".join(known)
     pairs = set(itertools.pairwise(new)) or {(word, "") for word in new}
     shared = pairs & (set(itertools.pairwise(known)) or {(word, "") for word in known})
@@ -80,8 +122,15 @@ def test_every_position_comes_once_the_best_first(relevance: list[float], weight
     assert order == list(diversified(relevance, lambda i, j: 0.5, weight))
 
 
-@given(st.lists(st.text(alphabet="ab 1不", max_size=12), max_size=10), st.floats(0, 1), st.floats(0, 1), st.integers(1, 5))
-def test_what_is_shown_was_given_and_no_text_twice(texts: list[str], threshold: float, weight: float, top_k: int) -> None:
+@given(
+    st.lists(st.text(alphabet="ab 1不", max_size=12), max_size=10),
+    st.floats(0, 1),
+    st.floats(0, 1),
+    st.integers(1, 5),
+)
+def test_what_is_shown_was_given_and_no_text_twice(
+    texts: list[str], threshold: float, weight: float, top_k: int
+) -> None:
     hits = [hit(n, text) for n, text in enumerate(texts, 1)]
     found = limited(hits, top_k, **RULES, dedupe_threshold=threshold, mmr_lambda=weight)
     assert len(found) <= top_k

@@ -82,22 +82,50 @@ def source(value: str) -> dict[str, Any]:
         ("最近三天更新的文件", {"created_at": {"$gte": "2026-11-19"}}, "文件"),
         ("近三十天的文件", {"created_at": {"$gte": "2026-10-23"}}, "文件"),
         ("近半年的报告", {"created_at": {"$gte": "2026-05-24"}}, "报告"),
-        ("documents from the last 7 days about refunds", {"created_at": {"$gte": "2026-11-15"}}, "documents about refunds"),
-        ("documents from the last week about refunds", {"created_at": {"$gte": "2026-11-15"}}, "documents about refunds"),
-        ("files updated in the past month on refunds", {"created_at": {"$gte": "2026-10-23"}}, "files on refunds"),
+        (
+            "documents from the last 7 days about refunds",
+            {"created_at": {"$gte": "2026-11-15"}},
+            "documents about refunds",
+        ),
+        (
+            "documents from the last week about refunds",
+            {"created_at": {"$gte": "2026-11-15"}},
+            "documents about refunds",
+        ),
+        (
+            "files updated in the past month on refunds",
+            {"created_at": {"$gte": "2026-10-23"}},
+            "files on refunds",
+        ),
         ("refund policy, last 7 days", {"created_at": {"$gte": "2026-11-15"}}, "refund policy"),
         ("release notes since 2025-01", {"doc_date": {"$gte": "2025-01"}}, "release notes"),
         ("2024年的文档", {"doc_date": "2024"}, "文档"),
         ("2024 年 5 月发布的文档里的价格", {"doc_date": "2024-05"}, "文档里的价格"),
         ("2024年以后的文件 价格", {"doc_date": {"$gte": "2024"}}, "文件 价格"),
-        ("documents from May 2024 about pricing", {"doc_date": "2024-05"}, "documents about pricing"),
+        (
+            "documents from May 2024 about pricing",
+            {"doc_date": "2024-05"},
+            "documents about pricing",
+        ),
         ("files dated 2024-05", {"doc_date": "2024-05"}, "files"),
         # a time and a name for the same documents
         ("近一周的PDF文档", {"created_at": {"$gte": "2026-11-15"}, **PDF}, "文档"),
-        ("近三个月的中文文档 依赖注入", {"created_at": {"$gte": "2026-08-24"}, "lang": "zh"}, "文档 依赖注入"),
-        ("近一周更新的PDF中文文档里怎么报销", {"created_at": {"$gte": "2026-11-15"}, "lang": "zh", **PDF}, "怎么报销"),
+        (
+            "近三个月的中文文档 依赖注入",
+            {"created_at": {"$gte": "2026-08-24"}, "lang": "zh"},
+            "文档 依赖注入",
+        ),
+        (
+            "近一周更新的PDF中文文档里怎么报销",
+            {"created_at": {"$gte": "2026-11-15"}, "lang": "zh", **PDF},
+            "怎么报销",
+        ),
         ("2024年发布的英文文件 价格", {"doc_date": "2024", "lang": "en"}, "文件 价格"),
-        ("PDF documents from the last week about refunds", {"created_at": {"$gte": "2026-11-15"}, **PDF}, "documents about refunds"),
+        (
+            "PDF documents from the last week about refunds",
+            {"created_at": {"$gte": "2026-11-15"}, **PDF},
+            "documents about refunds",
+        ),
         ("German notes since 2025-01", {"doc_date": {"$gte": "2025-01"}, "lang": "de"}, "notes"),
         # tags and sources
         ("标签：发票 怎么报销", tag("发票"), "怎么报销"),
@@ -109,7 +137,11 @@ def source(value: str) -> dict[str, Any]:
         ('anything tagged "invoice"?', tag("invoice"), "anything?"),
         ("报销流程 来源 handbook", source("handbook"), "报销流程"),
         ("来源:handbook 怎么报销", source("handbook"), "怎么报销"),
-        ("What is said on leave from source handbook?", source("handbook"), "What is said on leave?"),
+        (
+            "What is said on leave from source handbook?",
+            source("handbook"),
+            "What is said on leave?",
+        ),
         # traditional characters; what is named stays as it is written
         ("標籤：發票 怎麼報銷", tag("發票"), "怎麼報銷"),
         ("近一週的檔案裡怎麼報銷", {"created_at": {"$gte": "2026-11-15"}}, "怎麼報銷"),
@@ -117,7 +149,11 @@ def source(value: str) -> dict[str, Any]:
         ("关键词:报销 怎么提交", {"keyphrases": {"$contains": "报销"}}, "怎么提交"),
         ("keyword:refund deadlines", {"keyphrases": {"$contains": "refund"}}, "deadlines"),
         # several at once, and one alone, which stays what is searched
-        ("报销, 近一周的文档, PDF only", {"created_at": {"$gte": "2026-11-15"}, **PDF}, "报销, 文档"),
+        (
+            "报销, 近一周的文档, PDF only",
+            {"created_at": {"$gte": "2026-11-15"}, **PDF},
+            "报销, 文档",
+        ),
         ("只看中文", {"lang": "zh"}, "只看中文"),
     ],
 )
@@ -219,7 +255,9 @@ def test_preferences_are_told_and_their_words_stay(text: str, preferences: tuple
 def test_each_filter_is_said_in_a_sentence() -> None:
     found = inferred("报销, PDF only", today=TODAY, config=CONFIG)
     assert found.said == ("`PDF only` asks for content_type = application/pdf",)
-    assert inferred("标签:发票 报销", today=TODAY, config=CONFIG).said == ("`标签:发票` asks for tags with 发票",)
+    assert inferred("标签:发票 报销", today=TODAY, config=CONFIG).said == (
+        "`标签:发票` asks for tags with 发票",
+    )
 
 
 def test_a_long_text_is_a_passage_and_asks_for_nothing() -> None:
@@ -234,7 +272,8 @@ def test_only_the_fields_of_the_configuration_are_told() -> None:
 
 def test_aliases_of_the_configuration() -> None:
     config = InferenceConfig(
-        language_aliases={"国文,繁中": "zh", "Klingon": "tlh"}, media_type_by_keyword={"影片, clip": "video", "可携式文件": "pdf"}
+        language_aliases={"国文,繁中": "zh", "Klingon": "tlh"},
+        media_type_by_keyword={"影片, clip": "video", "可携式文件": "pdf"},
     )
     assert told("只看国文 报销", config) == ({"lang": "zh"}, "报销")
     assert told("klingon only: honour", config) == ({"lang": "tlh"}, "honour")
@@ -243,7 +282,12 @@ def test_aliases_of_the_configuration() -> None:
     assert told("报销, PDF only", config) == (PDF, "报销")
 
 
-@given(st.text(max_size=120) | st.text(alphabet="近一周的文档只看PDF only,质量>=0.8标签:# tag来源 source 2024年", max_size=60))
+@given(
+    st.text(max_size=120)
+    | st.text(
+        alphabet="近一周的文档只看PDF only,质量>=0.8标签:# tag来源 source 2024年", max_size=60
+    )
+)
 def test_any_text_is_read_and_what_is_told_compiles(text: str) -> None:
     clean = cleaned(text)
     found = inferred(clean, today=TODAY, config=CONFIG)
@@ -255,20 +299,43 @@ def test_any_text_is_read_and_what_is_told_compiles(text: str) -> None:
 @pytest.mark.perf
 @pytest.mark.parametrize(
     "piece",
-    ["近一周", "only pdf ", "质量", "tag:a", "关于的PDF文档", "in the pdf files ", "documents since ", "2024年", "# ", "只看", '"', "a ",
-     "，", "1", "来源 a"],
-)  # fmt: skip
+    [
+        "近一周",
+        "only pdf ",
+        "质量",
+        "tag:a",
+        "关于的PDF文档",
+        "in the pdf files ",
+        "documents since ",
+        "2024年",
+        "# ",
+        "只看",
+        '"',
+        "a ",
+        "，",
+        "1",
+        "来源 a",
+    ],
+)
 def test_no_wording_makes_it_slow(piece: str) -> None:
     text = (piece * MAX_CHARS)[:MAX_CHARS]
     inferred(text, today=TODAY, config=CONFIG)
     started = time.process_time()
     inferred(text, today=TODAY, config=CONFIG)
-    assert time.process_time() - started < 0.1  # under 5 ms each; a pattern that backtracks would take seconds
+    # under 5 ms each; a pattern that backtracks would take seconds
+    assert time.process_time() - started < 0.1
 
 
 def test_questions_of_public_sets_ask_for_no_filter(material: Path) -> None:
-    files = [*sorted((material / "retrieval").glob("*/queries.jsonl")), material / "pdf-qa" / "questions.jsonl"]
-    rows = [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
-    texts = [row.get("text") or row["question"] for row in rows if row.get("text") or row.get("question")]
+    files = [
+        *sorted((material / "retrieval").glob("*/queries.jsonl")),
+        material / "pdf-qa" / "questions.jsonl",
+    ]
+    rows = [
+        json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()
+    ]
+    texts = [
+        row.get("text") or row["question"] for row in rows if row.get("text") or row.get("question")
+    ]
     assert len(texts) > 7000
     assert [text for text in texts if told(text)[0]] == []

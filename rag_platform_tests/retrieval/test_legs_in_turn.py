@@ -12,7 +12,10 @@ from rag_platform.ir import QueryRequest
 from rag_platform.processes import limits
 from rag_platform.retrieval.library import Library
 
-GUIDE = [("Limits", "The maximum upload size is 50 MB."), ("Errors", "Error PPR-9087 means that the licence server cannot be reached.")]
+GUIDE = [
+    ("Limits", "The maximum upload size is 50 MB."),
+    ("Errors", "Error PPR-9087 means that the licence server cannot be reached."),
+]
 QUESTION = "What is the maximum upload size?"
 
 
@@ -37,7 +40,9 @@ def threads_of(library: Library, monkeypatch: pytest.MonkeyPatch) -> dict[str, i
     return seen
 
 
-def test_a_crowded_process_finds_the_same_with_one_thread(publish: Any, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crowded_process_finds_the_same_with_one_thread(
+    publish: Any, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
     publish({"guide": GUIDE})
     seen = threads_of(library, monkeypatch)
     monkeypatch.setattr(limits.searches, "places", 2)
@@ -45,7 +50,11 @@ def test_a_crowded_process_finds_the_same_with_one_thread(publish: Any, library:
     monkeypatch.setattr(limits.searches, "places", 1)
     among_others = answer(library, QueryRequest(f"{QUESTION} "))  # not remembered
     assert seen["dense"] == seen["sparse"]
-    assert (among_others.hits, among_others.answer_markdown, among_others.flags) == (alone.hits, alone.answer_markdown, alone.flags)
+    assert (among_others.hits, among_others.answer_markdown, among_others.flags) == (
+        alone.hits,
+        alone.answer_markdown,
+        alone.flags,
+    )
 
 
 @pytest.mark.usefixtures("crowded")
@@ -66,7 +75,9 @@ def test_words_that_hang_do_not_take_the_vectors_with_them(
 
 
 @pytest.mark.usefixtures("crowded")
-def test_vectors_that_fail_leave_the_words(publish: Any, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vectors_that_fail_leave_the_words(
+    publish: Any, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
     publish({"guide": GUIDE})
 
     def broken(*_: Any, **__: Any) -> Any:

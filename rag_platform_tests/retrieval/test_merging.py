@@ -16,11 +16,23 @@ from rag_platform.storage.store import Store, write_text
 
 
 def hit(chunk_id: str, text: str, score: float = 1.0) -> Hit:
-    return Hit(rank=1, chunk_id=chunk_id, score=score, source="hybrid", doc_id=chunk_id, version_id="v", source_uri="u", filename="f",
-               doc_title="", section_path="", chunk_index=0, chunk_text=text)  # fmt: skip
+    return Hit(
+        rank=1,
+        chunk_id=chunk_id,
+        score=score,
+        source="hybrid",
+        doc_id=chunk_id,
+        version_id="v",
+        source_uri="u",
+        filename="f",
+        doc_title="",
+        section_path="",
+        chunk_index=0,
+        chunk_text=text,
+    )
 
 
-# --- lists ---------------------------------------------------------------------------------------------------------------
+# --- lists --------------------------------------------------------------------------------------
 
 
 def test_further_questions_add_to_the_asked_one() -> None:
@@ -28,7 +40,11 @@ def test_further_questions_add_to_the_asked_one() -> None:
     further = [Candidate("c", 7.0, "sparse"), Candidate("b", 6.0, "sparse")]
     merged = fusion.by_rank([asked, further])
     # a: 1/61, b: 1/62 + .5/62, c: .5/61
-    assert [(c.chunk_id, c.score) for c in merged] == [("b", 0.024193548387), ("a", 0.016393442623), ("c", 0.008196721311)]
+    assert [(c.chunk_id, c.score) for c in merged] == [
+        ("b", 0.024193548387),
+        ("a", 0.016393442623),
+        ("c", 0.008196721311),
+    ]
     assert fusion.by_rank([asked, []]) == asked
     assert fusion.by_rank([[], []]) == []
 
@@ -38,35 +54,60 @@ def test_namespaces_are_interleaved_by_how_much_of_the_question_they_speak_of() 
     other = [hit("o1", "The oil price.", 900.0), hit("o2", "Nothing at all.", 800.0)]
     merged = fusion.by_namespace("pump oil", [other, pumps])
     # weights: pumps 1, other .5 squared; scores are weight / rank
-    assert [(h.chunk_id, h.rank, h.score) for h in merged] == [("p1", 1, 1.0), ("p2", 2, 0.5), ("p3", 3, 0.333333), ("o1", 4, 0.25),
-                                                              ("o2", 5, 0.125)]  # fmt: skip
-    near = fusion.by_namespace("pump oil price", [other, pumps])  # both hold two of three words: they take turns
+    assert [(h.chunk_id, h.rank, h.score) for h in merged] == [
+        ("p1", 1, 1.0),
+        ("p2", 2, 0.5),
+        ("p3", 3, 0.333333),
+        ("o1", 4, 0.25),
+        ("o2", 5, 0.125),
+    ]
+    # both hold two of three words: they take turns
+    near = fusion.by_namespace("pump oil price", [other, pumps])
     assert [h.chunk_id for h in near] == ["o1", "p1", "o2", "p2", "p3"]
 
 
 def test_without_common_words_the_lists_take_turns() -> None:
-    merged = fusion.by_namespace("Pumpe", [[hit("a1", "x"), hit("a2", "x")], [hit("b1", "x"), hit("b2", "x")], []])
+    merged = fusion.by_namespace(
+        "Pumpe", [[hit("a1", "x"), hit("a2", "x")], [hit("b1", "x"), hit("b2", "x")], []]
+    )
     assert [h.chunk_id for h in merged] == ["a1", "b1", "a2", "b2"]
 
 
-# --- libraries -----------------------------------------------------------------------------------------------------------
+# --- libraries ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def two(publish: Any, vary: Any) -> None:
     publish(
-        {"pump": [("Care", "The pump PX-40 needs oil every 200 hours."), ("Noise", "A loud pump has air in it.")]}, namespace="machines"
+        {
+            "pump": [
+                ("Care", "The pump PX-40 needs oil every 200 hours."),
+                ("Noise", "A loud pump has air in it."),
+            ]
+        },
+        namespace="machines",
     )
     words = vary("words", hybrid="sparse_only")
-    publish({"leave": [("Sick", "Sick leave needs a note after 3 days."), ("Pump", "A pump room is out of bounds.")]}, namespace="people",
-            strategy=words, release_id="r7")  # fmt: skip
+    publish(
+        {
+            "leave": [
+                ("Sick", "Sick leave needs a note after 3 days."),
+                ("Pump", "A pump room is out of bounds."),
+            ]
+        },
+        namespace="people",
+        strategy=words,
+        release_id="r7",
+    )
 
 
 BOTH = ("machines", "people")
 
 
 def test_several_namespaces_answer_one_question(two: None, library: Library, store: Store) -> None:
-    result = answer(library, QueryRequest("How often does the pump PX-40 need oil?", namespaces=BOTH))
+    result = answer(
+        library, QueryRequest("How often does the pump PX-40 need oil?", namespaces=BOTH)
+    )
     assert result.hits[0].chunk_text == "The pump PX-40 needs oil every 200 hours."
     assert "every 200 hours" in result.answer_markdown and result.answered
     assert [h.rank for h in result.hits] == list(range(1, len(result.hits) + 1))
@@ -77,7 +118,11 @@ def test_several_namespaces_answer_one_question(two: None, library: Library, sto
     assert set(result.flags["namespaces"]) == set(BOTH)
     trace = trace_reader.show(store.logs_dir, result.trace_id)
     names = [span["name"] for span in trace["spans"]]
-    assert names.count("namespace.search") == 2 and names.count("stage.query_norm") == 2 and names.count("stage.merge") == 1
+    assert (
+        names.count("namespace.search") == 2
+        and names.count("stage.query_norm") == 2
+        and names.count("stage.merge") == 1
+    )
     assert trace["attrs"]["releases"] == result.releases
     data = fit_query(result)[0]
     assert data["citations"][0]["namespace"] == "machines" and data["releases"] == result.releases
@@ -96,15 +141,29 @@ def test_novelty_counts_between_namespaces(publish: Any, vary: Any, library: Lib
     name = vary("novel", "retrieval: {mmr_lambda: 0.3, dedupe: false}\n")
     same = "The pump PX-40 needs oil every 200 hours."
     publish({"pump": [("Care", same)]}, namespace="machines", strategy=name)
-    publish({"copy": [("Care", same), ("Noise", "A loud pump has air in it.")]}, namespace="people", strategy=name)
-    hits = answer(library, QueryRequest("How often does the pump PX-40 need oil?", namespaces=BOTH)).hits
+    publish(
+        {"copy": [("Care", same), ("Noise", "A loud pump has air in it.")]},
+        namespace="people",
+        strategy=name,
+    )
+    hits = answer(
+        library, QueryRequest("How often does the pump PX-40 need oil?", namespaces=BOTH)
+    ).hits
     assert [hit.doc_id for hit in hits] == ["pump", "copy", "copy"]
     assert [hit.section_path for hit in hits] == ["Care", "Noise", "Care"]
 
 
 def test_matches_of_a_filter_are_added(two: None, library: Library) -> None:
-    assert answer(library, QueryRequest("pump", namespaces=BOTH, filters={"section_path": "Pump"})).matched_count == 1
-    assert answer(library, QueryRequest("pump", namespaces=BOTH, filters={"lang": "en"})).matched_count == 4
+    assert (
+        answer(
+            library, QueryRequest("pump", namespaces=BOTH, filters={"section_path": "Pump"})
+        ).matched_count
+        == 1
+    )
+    assert (
+        answer(library, QueryRequest("pump", namespaces=BOTH, filters={"lang": "en"})).matched_count
+        == 4
+    )
 
 
 def test_one_namespace_named_twice_is_one(two: None, library: Library) -> None:
@@ -127,7 +186,10 @@ def test_all_namespaces_down_is_an_error(two: None, library: Library, store: Sto
     with pytest.raises(ReleaseError) as raised:
         answer(library, QueryRequest("pump oil", namespaces=BOTH))
     assert raised.value.code == "release_lost" and raised.value.details["trace_id"]
-    assert raised.value.details["namespaces"] == {"machines": "release_lost", "people": "release_lost"}
+    assert raised.value.details["namespaces"] == {
+        "machines": "release_lost",
+        "people": "release_lost",
+    }
 
 
 @pytest.mark.parametrize(
@@ -139,13 +201,17 @@ def test_all_namespaces_down_is_an_error(two: None, library: Library, store: Sto
         (QueryRequest("pump", namespaces=BOTH, release_id="r1"), "release_of_several"),
     ],
 )
-def test_the_callers_mistakes_are_errors(two: None, library: Library, request_: QueryRequest, code: str) -> None:
+def test_the_callers_mistakes_are_errors(
+    two: None, library: Library, request_: QueryRequest, code: str
+) -> None:
     with pytest.raises(InputError) as raised:
         answer(library, request_)
     assert raised.value.code == code
 
 
-def test_a_release_that_is_swapped_is_let_go_of(two: None, publish: Any, library: Library, store: Store) -> None:
+def test_a_release_that_is_swapped_is_let_go_of(
+    two: None, publish: Any, library: Library, store: Store
+) -> None:
     answer(library, QueryRequest("pump", namespaces=BOTH))
     with library.lease("machines") as old:
         answer(library, QueryRequest("pump", namespaces=BOTH))
@@ -156,14 +222,23 @@ def test_a_release_that_is_swapped_is_let_go_of(two: None, publish: Any, library
     assert old.readers == 0
 
 
-def test_a_namespace_whose_indexes_are_gone_is_a_warning_too(two: None, library: Library, store: Store) -> None:
+def test_a_namespace_whose_indexes_are_gone_is_a_warning_too(
+    two: None, library: Library, store: Store
+) -> None:
     for name in ("lexical", "dense"):
         shutil.rmtree(store.release_dir("people", "r7") / name, ignore_errors=True)
     for names in (BOTH, BOTH[::-1]):  # whichever comes first
         result = answer(library, QueryRequest("pump oil", namespaces=names))
-        assert (result.hits[0].doc_id, result.releases, result.effective_mode) == ("pump", {"machines": "r1"}, "hybrid")
+        assert (result.hits[0].doc_id, result.releases, result.effective_mode) == (
+            "pump",
+            {"machines": "r1"},
+            "hybrid",
+        )
         assert any(warning.startswith("people: could not be asked") for warning in result.warnings)
-        assert result.flags["namespaces_failed"] == {"people": "provider_error"} and "error" not in result.flags
+        assert (
+            result.flags["namespaces_failed"] == {"people": "provider_error"}
+            and "error" not in result.flags
+        )
         unknown = answer(library, QueryRequest("Wie wird das Wetter morgen?", namespaces=names))
         assert not unknown.answered and "could not be searched" not in unknown.answer_markdown
 
@@ -173,5 +248,8 @@ def test_all_indexes_gone_is_told_once(two: None, library: Library, store: Store
         for name in ("lexical", "dense"):
             shutil.rmtree(store.release_dir(namespace, release_id) / name, ignore_errors=True)
     result = answer(library, QueryRequest("pump oil", namespaces=BOTH))
-    assert result.flags["error"]["code"] == "provider_error" and "could not be searched" in result.answer_markdown
+    assert (
+        result.flags["error"]["code"] == "provider_error"
+        and "could not be searched" in result.answer_markdown
+    )
     assert "namespaces_failed" not in result.flags and result.hits == ()

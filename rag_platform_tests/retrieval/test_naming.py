@@ -26,10 +26,15 @@ FILES = {
 }
 # word: chunks with it in each document
 TEXTS = {
-    "boeing": {"b22": 20, "b21": 20, "state": 1}, "best buy": {"buy": 9}, "state": {"state": 5, "b22": 9, "b21": 9},
-    "packaging": {"state": 20, "buy": 1}, "腾讯": {"tx": 8}, "zenith": {"note": 1},
-    "the": {"b22": 40, "state": 20}, "of": {"b22": 40, "state": 20},
-}  # fmt: skip
+    "boeing": {"b22": 20, "b21": 20, "state": 1},
+    "best buy": {"buy": 9},
+    "state": {"state": 5, "b22": 9, "b21": 9},
+    "packaging": {"state": 20, "buy": 1},
+    "腾讯": {"tx": 8},
+    "zenith": {"note": 1},
+    "the": {"b22": 40, "state": 20},
+    "of": {"b22": 40, "state": 20},
+}
 
 
 class Catalog:
@@ -43,7 +48,11 @@ class Catalog:
 
 class Texts:
     def holding(self, words: str, doc_ids: Collection[str] | None = None) -> int:
-        return sum(count for doc_id, count in TEXTS.get(words, {}).items() if doc_ids is None or doc_id in doc_ids)
+        return sum(
+            count
+            for doc_id, count in TEXTS.get(words, {}).items()
+            if doc_ids is None or doc_id in doc_ids
+        )
 
 
 def documents(question: str) -> dict[str, float]:
@@ -67,12 +76,18 @@ def test_a_chinese_name_is_a_word_of_the_dictionary() -> None:
     assert documents("腾讯的收入是多少") == {"tx": 1.0}
 
 
-@pytest.mark.parametrize("question", [
-    "Then state that and explain why",  # a word of a title that the texts of others say as often
-    "What happened in 2022?",  # a number alone
-    "What does the Zenith note say?",  # one chunk, whose headings hold the name
-    "How are planes built?", "", "？",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "question",
+    [
+        # a word of a title that the texts of others say as often
+        "Then state that and explain why",
+        "What happened in 2022?",  # a number alone
+        "What does the Zenith note say?",  # one chunk, whose headings hold the name
+        "How are planes built?",
+        "",
+        "？",
+    ],
+)
 def test_other_words_name_nothing(question: str) -> None:
     assert documents(question) == {}
 
@@ -89,56 +104,103 @@ def test_the_chunks_of_the_named_documents_come_with_their_scores() -> None:
 
 def test_a_word_of_a_document_that_is_not_meant_stays_in_the_question() -> None:
     named = Names(Catalog(), Texts()).named("packaging in the Boeing 10K of 2022")
-    assert named is not None and dict(named.documents) == {"b22": 1.0} and named.words == ("10k", "boeing")
+    assert (
+        named is not None
+        and dict(named.documents) == {"b22": 1.0}
+        and named.words == ("10k", "boeing")
+    )
 
 
 def test_words_of_names() -> None:
     words, pairs = said("PEPSICO_2023_8K_dated-2023-05-05")
     assert words == {"pepsico", "2023", "8k", "dated"} and pairs == {}
     assert said("Ulta Beauty's 4Q2023, Q2'2023, COVID19") == (
-        {"ulta", "beauty", "4q2023", "4q", "2023", "q2", "covid19", "covid"}, {"ultabeauty": "ulta beauty", "beautys": "beauty s"},
-    )  # fmt: skip
+        {"ulta", "beauty", "4q2023", "4q", "2023", "q2", "covid19", "covid"},
+        {"ultabeauty": "ulta beauty", "beautys": "beauty s"},
+    )
 
 
-@pytest.mark.parametrize(("text", "words", "rest"), [
-    ("What are the stores of Best Buy in Texas?", ("best buy",), "What are the stores of in Texas?"),
-    ("Boeing’s order book and Boeing’s cash", ("boeing",), "order book and cash"),
-    ("What is Boeing?", ("boeing",), "What is Boeing?"),  # nothing would be left
-    ("Boeings and preboeing orders of planes", ("boeing",), "Boeings and preboeing orders of planes"),
-    ("腾讯的年度总收入是多少", ("腾讯",), "的年度总收入是多少"),
-    ("the cash flow", (), "the cash flow"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "words", "rest"),
+    [
+        (
+            "What are the stores of Best Buy in Texas?",
+            ("best buy",),
+            "What are the stores of in Texas?",
+        ),
+        ("Boeing’s order book and Boeing’s cash", ("boeing",), "order book and cash"),
+        ("What is Boeing?", ("boeing",), "What is Boeing?"),  # nothing would be left
+        (
+            "Boeings and preboeing orders of planes",
+            ("boeing",),
+            "Boeings and preboeing orders of planes",
+        ),
+        ("腾讯的年度总收入是多少", ("腾讯",), "的年度总收入是多少"),
+        ("the cash flow", (), "the cash flow"),
+    ],
+)
 def test_a_question_without_its_names(text: str, words: tuple[str, ...], rest: str) -> None:
     assert without_names(text, words) == rest
 
 
 def test_named_chunks_rise_by_a_share_of_the_range() -> None:
-    fused = [Candidate("a", 3.0, "hybrid"), Candidate("b", 2.0, "dense"), Candidate("c", 1.0, "sparse")]
+    fused = [
+        Candidate("a", 3.0, "hybrid"),
+        Candidate("b", 2.0, "dense"),
+        Candidate("c", 1.0, "sparse"),
+    ]
     raised = preferred(fused, {"b": 0.5, "c": 1.0}, 0.5)  # the range is 2, so b gains .5 and c 1
     assert [(item.chunk_id, item.score) for item in raised] == [("a", 3.0), ("b", 2.5), ("c", 2.0)]
-    assert [item.chunk_id for item in preferred(fused, {"c": 1.0}, 1.0)] == ["a", "c", "b"]  # a tie keeps the order
+    # a tie keeps the order
+    assert [item.chunk_id for item in preferred(fused, {"c": 1.0}, 1.0)] == ["a", "c", "b"]
     assert preferred([], {"c": 1.0}, 1.0) == []
-    assert preferred([Candidate("a", 2.0, "dense"), Candidate("b", 2.0, "dense")], {"b": 1.0}, 0.5)[0].chunk_id == "b"
+    assert (
+        preferred([Candidate("a", 2.0, "dense"), Candidate("b", 2.0, "dense")], {"b": 1.0}, 0.5)[
+            0
+        ].chunk_id
+        == "b"
+    )
 
 
 def test_two_searches_of_a_leg_become_one() -> None:
-    one, other = [Candidate("a", 0.9, "dense"), Candidate("c", 0.2, "dense")], [Candidate("b", 0.5, "dense"), Candidate("c", 0.2, "dense")]
+    one, other = (
+        [Candidate("a", 0.9, "dense"), Candidate("c", 0.2, "dense")],
+        [
+            Candidate("b", 0.5, "dense"),
+            Candidate("c", 0.2, "dense"),
+        ],
+    )
     assert [item.chunk_id for item in united(one, other)] == ["a", "b", "c"]
 
 
-# --- in the query path -----------------------------------------------------------------------------------------------------
+# --- in the query path --------------------------------------------------------------------------
 
 REPORTS = {
-    name: ([(str(n), f"{name} {text}") for n, text in enumerate(("was founded long ago.", "sells planes.", "and its people."))]
-           + [("Tax", "The effective tax rate of the company rose by one point."), ("Cash", f"The cash flow of {rest} fell.")])
-    for name, rest in (("acme", "the year"), ("zenith", "the company and of its effective tax rate"))
-}  # fmt: skip
+    name: (
+        [
+            (str(n), f"{name} {text}")
+            for n, text in enumerate(("was founded long ago.", "sells planes.", "and its people."))
+        ]
+        + [
+            ("Tax", "The effective tax rate of the company rose by one point."),
+            ("Cash", f"The cash flow of {rest} fell."),
+        ]
+    )
+    for name, rest in (
+        ("acme", "the year"),
+        ("zenith", "the company and of its effective tax rate"),
+    )
+}
 
 
 def asked(library: Library, **more: Any) -> tuple[list[str], list[str]]:
     """(files of the hits, names of the spans)."""
-    result = answer(library, QueryRequest("the effective tax rate of acme", answer=False, top_k=3, **more))
-    return [hit.filename for hit in result.hits], [span["name"] for span in show(library.store.logs_dir, result.trace_id)["spans"]]
+    result = answer(
+        library, QueryRequest("the effective tax rate of acme", answer=False, top_k=3, **more)
+    )
+    return [hit.filename for hit in result.hits], [
+        span["name"] for span in show(library.store.logs_dir, result.trace_id)["spans"]
+    ]
 
 
 @dataclass(frozen=True)
@@ -164,39 +226,59 @@ class OnceReader:
         return self._reader.search(*asked, **options)
 
 
-def test_a_leg_that_fails_within_named_documents_is_told(publish: Any, library: Library, vary: Callable[..., str]) -> None:
+def test_a_leg_that_fails_within_named_documents_is_told(
+    publish: Any, library: Library, vary: Callable[..., str]
+) -> None:
     lines = f"lexical: {{provider: '{__name__}:Once'}}\nretrieval: {{named_documents: 1.0}}\n"
     publish(REPORTS, strategy=vary("naming", lines))
     result = answer(library, QueryRequest("the effective tax rate of acme", answer=False, top_k=3))
-    assert [hit.filename for hit in result.hits] == ["acme.md"] * 3  # the other leg was asked within them
+    # the other leg was asked within them
+    assert [hit.filename for hit in result.hits] == ["acme.md"] * 3
     assert result.flags["naming_failed"] is True and "sparse_failed" not in result.flags
-    [told] = [warning for warning in result.warnings if "inside the documents that the question names" in warning]
+    [told] = [
+        warning
+        for warning in result.warnings
+        if "inside the documents that the question names" in warning
+    ]
     assert "input/output error" in told
 
 
-def test_the_named_document_comes_first(publish: Any, library: Library, vary: Callable[..., str]) -> None:
+def test_the_named_document_comes_first(
+    publish: Any, library: Library, vary: Callable[..., str]
+) -> None:
     publish(REPORTS, strategy=vary("naming", "retrieval: {named_documents: 1.0}\n"))
     files, spans = asked(library)
     assert files == ["acme.md"] * 3
     assert spans.count("stage.naming") == 1 and spans.count("stage.retrieve_dense") == 2
 
 
-def test_it_can_be_turned_off_and_leaves_one_leg_as_it_is(publish: Any, library: Library, vary: Callable[..., str]) -> None:
+def test_it_can_be_turned_off_and_leaves_one_leg_as_it_is(
+    publish: Any, library: Library, vary: Callable[..., str]
+) -> None:
     publish(REPORTS, strategy=vary("naming", "retrieval: {named_documents: 0.0}\n"))
     files, spans = asked(library)
     assert "stage.naming" not in spans and "zenith.md" in files
-    publish(REPORTS, strategy=vary("naming2", "retrieval: {named_documents: 1.0}\n"), release_id="r2")
+    publish(
+        REPORTS, strategy=vary("naming2", "retrieval: {named_documents: 1.0}\n"), release_id="r2"
+    )
     assert "stage.naming" not in asked(library, mode="sparse")[1]
 
 
-def test_a_filter_holds_within_named_documents_too(publish: Any, library: Library, vary: Callable[..., str]) -> None:
+def test_a_filter_holds_within_named_documents_too(
+    publish: Any, library: Library, vary: Callable[..., str]
+) -> None:
     publish(REPORTS, strategy=vary("naming", "retrieval: {named_documents: 1.0}\n"))
     assert set(asked(library, filters={"filename": "zenith.md"})[0]) == {"zenith.md"}
-    result = answer(library, QueryRequest("tax rate of acme", answer=False, top_k=5, filters={"section_path": "Cash"}))
+    result = answer(
+        library,
+        QueryRequest("tax rate of acme", answer=False, top_k=5, filters={"section_path": "Cash"}),
+    )
     assert {hit.section_path for hit in result.hits} == {"Cash"}
 
 
-def test_names_that_cannot_be_read_are_a_warning(publish: Any, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_that_cannot_be_read_are_a_warning(
+    publish: Any, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
     publish(REPORTS)
     with library.lease("default") as lease:
         assert lease.release.lexical is not None

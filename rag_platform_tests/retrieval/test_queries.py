@@ -1,4 +1,6 @@
-"""A question prepared by rules: what is cleaned, told apart and inferred, and what no input may break."""
+"""A question prepared by rules: what is cleaned, told apart and inferred, and what no input may
+break.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,16 @@ from hypothesis import strategies as st
 from rag_platform.config.query import InferenceConfig, QueryConfig
 from rag_platform.config.settings import KeyphraseConfig, Limits
 from rag_platform.errors import InputError
-from rag_platform.query.analysis import cleaned, half_width, identifiers, normalised, phrases, plain, prepare, relaxed
+from rag_platform.query.analysis import (
+    cleaned,
+    half_width,
+    identifiers,
+    normalised,
+    phrases,
+    plain,
+    prepare,
+    relaxed,
+)
 from rag_platform.text.keyphrases import keyphrases
 
 LIMITS = Limits(max_query_chars=50)
@@ -49,21 +60,40 @@ def test_a_long_question_is_refused_with_both_numbers() -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("上传文件的最大大小是多少", "zh"), ("FastAPI 如何上传文件", "zh"), ("How do I upload 文", "en"), ("ファイルの最大サイズ", "ja"),
-     ("파일 크기", "ko"), ("déjà vu", "en"), ("1234 ?", "und")],
-)  # fmt: skip
+    [
+        ("上传文件的最大大小是多少", "zh"),
+        ("FastAPI 如何上传文件", "zh"),
+        ("How do I upload 文", "en"),
+        ("ファイルの最大サイズ", "ja"),
+        ("파일 크기", "ko"),
+        ("déjà vu", "en"),
+        ("1234 ?", "und"),
+    ],
+)
 def test_language_by_script(text: str, expected: str) -> None:
     assert prepare(text, LIMITS).language == expected
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("compare A and B", "compare"), ("A 和 B 的区别", "compare"), ("请总结第三章", "summarize"), ("Summarise chapter 3", "summarize"),
-     ("incomparable prices", "search"), ("请删除这份文档", "tool_call"), ("把旧手册删掉", "tool_call"),
-     ("delete the old document", "tool_call"), ("如何删除文档", "search"), ("How do I delete a file?", "search"),
-     ("list all documents", "metadata_filter"), ("有哪些文档", "metadata_filter"), ("只看中文", "metadata_filter"),
-     ("upload limits", "search"), ("What documents are needed for a visa?", "search")],
-)  # fmt: skip
+    [
+        ("compare A and B", "compare"),
+        ("A 和 B 的区别", "compare"),
+        ("请总结第三章", "summarize"),
+        ("Summarise chapter 3", "summarize"),
+        ("incomparable prices", "search"),
+        ("请删除这份文档", "tool_call"),
+        ("把旧手册删掉", "tool_call"),
+        ("delete the old document", "tool_call"),
+        ("如何删除文档", "search"),
+        ("How do I delete a file?", "search"),
+        ("list all documents", "metadata_filter"),
+        ("有哪些文档", "metadata_filter"),
+        ("只看中文", "metadata_filter"),
+        ("upload limits", "search"),
+        ("What documents are needed for a visa?", "search"),
+    ],
+)
 def test_intent_by_words(text: str, expected: str) -> None:
     assert prepare(text, LIMITS).intent == expected
 
@@ -125,10 +155,13 @@ def test_phrases_are_what_is_quoted(text: str, expected: tuple[str, ...]) -> Non
         ("“connection pool” — size", '"connection pool" - size'),
         ("「依赖注入」和『路由』怎么用。", '"依赖注入"和"路由"怎么用.'),
         ("【公告】‘甲’、〔乙〕（丙）：１０～２０！", "[公告]'甲',[乙](丙):10~20!"),
-        ("《红楼梦》的作者", "《红楼梦》的作者"),  # marks of a title, found best as they stand in the texts
+        # marks of a title, found best as they stand in the texts
+        ("《红楼梦》的作者", "《红楼梦》的作者"),
     ],
 )
-def test_what_is_embedded_has_half_width_signs_and_what_is_looked_up_its_own(text: str, dense: str) -> None:
+def test_what_is_embedded_has_half_width_signs_and_what_is_looked_up_its_own(
+    text: str, dense: str
+) -> None:
     query = prepare(text, LIMITS)
     assert (query.dense_query_text, plain(query).dense_query_text) == (dense, dense)
     assert query.asked_text == cleaned(text)
@@ -138,7 +171,9 @@ def test_what_is_embedded_has_half_width_signs_and_what_is_looked_up_its_own(tex
 def test_keywords_are_those_of_the_service_that_ingest_uses() -> None:
     text = "如何配置连接池的最大连接数"
     asked = KeyphraseConfig(method="textrank", topk=3)
-    assert prepare(text, LIMITS, keyphrases=asked).keywords == keyphrases(text, "zh", KeyphraseConfig(method="light", topk=3))
+    assert prepare(text, LIMITS, keyphrases=asked).keywords == keyphrases(
+        text, "zh", KeyphraseConfig(method="light", topk=3)
+    )
     assert prepare(text, LIMITS, keyphrases=KeyphraseConfig(method="none")).keywords == ()
 
 
@@ -146,27 +181,49 @@ def test_the_words_of_a_filter_are_not_searched_but_the_question_stays() -> None
     query = prepare("最新的报销流程，PDF only", LIMITS, {"tags": "api"}, today=TODAY)
     assert query.original_query == "最新的报销流程，PDF only"
     assert query.dense_query_text == query.sparse_query_expr == "最新的报销流程"
-    assert query.filters == {"tags": "api", "content_type": "application/pdf", "prefer_recent": True}
+    assert query.filters == {
+        "tags": "api",
+        "content_type": "application/pdf",
+        "prefer_recent": True,
+    }
     assert query.inferred == {"content_type": "application/pdf", "prefer_recent": True}
     assert query.preferences == ("prefer_recent",)
-    assert query.warnings == ("`PDF only` asks for content_type = application/pdf; ask without inferred filters to search everything",)
+    assert query.warnings == (
+        (
+            "`PDF only` asks for content_type = application/pdf; ask without inferred filters to"
+            " search everything"
+        ),
+    )
 
 
 @pytest.mark.parametrize(
     ("filters", "kept"),
     [
         ({"content_type": "text/html"}, {"content_type": "text/html"}),
-        ({"$or": [{"content_type": "text/html"}, {"lang": "en"}]}, {"$or": [{"content_type": "text/html"}, {"lang": "en"}]}),
+        (
+            {"$or": [{"content_type": "text/html"}, {"lang": "en"}]},
+            {"$or": [{"content_type": "text/html"}, {"lang": "en"}]},
+        ),
     ],
 )
-def test_a_field_that_the_caller_filters_by_is_not_inferred(filters: dict[str, Any], kept: dict[str, Any]) -> None:
+def test_a_field_that_the_caller_filters_by_is_not_inferred(
+    filters: dict[str, Any], kept: dict[str, Any]
+) -> None:
     query = prepare("报销, PDF only", LIMITS, filters)
-    assert (query.filters, query.inferred, query.dense_query_text, query.warnings) == (kept, {}, "报销, PDF only", ())
+    assert (query.filters, query.inferred, query.dense_query_text, query.warnings) == (
+        kept,
+        {},
+        "报销, PDF only",
+        (),
+    )
 
 
 def test_the_words_of_the_callers_field_stay_while_others_are_taken() -> None:
     query = prepare("报销, PDF only, 标签:发票", LIMITS, {"content_type": "text/html"})
-    assert (query.inferred, query.dense_query_text) == ({"tags": {"$contains": "发票", "$missing": "exclude"}}, "报销, PDF only")
+    assert (query.inferred, query.dense_query_text) == (
+        {"tags": {"$contains": "发票", "$missing": "exclude"}},
+        "报销, PDF only",
+    )
 
 
 def test_a_preference_that_the_caller_refuses_stays_off() -> None:
@@ -180,7 +237,9 @@ def test_inference_is_switched_by_call_and_by_configuration() -> None:
     text = "报销, PDF only"
     assert prepare(text, LIMITS, infer=False).filters == {}
     assert prepare(text, LIMITS, config=off).filters == {}
-    assert prepare(text, LIMITS, config=off, infer=True).filters == {"content_type": "application/pdf"}
+    assert prepare(text, LIMITS, config=off, infer=True).filters == {
+        "content_type": "application/pdf"
+    }
 
 
 def test_relaxed_asks_the_whole_question_without_what_was_inferred() -> None:
@@ -217,11 +276,31 @@ def test_what_is_no_text_is_refused(text: Any) -> None:
 
 
 HOSTILE = [
-    "???", "。。。！！！", "🙂👨\u200d👩\u200d👧", "\ud800 lone", "\u202egnp.exe\u202c", "Z\u0351\u036b\u0343\u0363\u0363\u0363\u0363algo",
-    "a\u0301" * 500, "\u0301" * 2000 + "x", "'; DROP TABLE chunks; --", 'a" OR "1"="1', "NEAR(a b) AND NOT title:x*", '"', "*", "^foo",
-    "((((((((", "\\" * 500, "\ufdfa" * 100, "%s%n{0}{query}", "<script>alert(1)</script>", "../../etc/passwd", "近一周" * 300,
-    '"a" ' * 500, "tag:" * 400, "a." * 1000,
-]  # fmt: skip
+    "???",
+    "。。。！！！",
+    "🙂👨\u200d👩\u200d👧",
+    "\ud800 lone",
+    "\u202egnp.exe\u202c",
+    "Z\u0351\u036b\u0343\u0363\u0363\u0363\u0363algo",
+    "a\u0301" * 500,
+    "\u0301" * 2000 + "x",
+    "'; DROP TABLE chunks; --",
+    'a" OR "1"="1',
+    "NEAR(a b) AND NOT title:x*",
+    '"',
+    "*",
+    "^foo",
+    "((((((((",
+    "\\" * 500,
+    "\ufdfa" * 100,
+    "%s%n{0}{query}",
+    "<script>alert(1)</script>",
+    "../../etc/passwd",
+    "近一周" * 300,
+    '"a" ' * 500,
+    "tag:" * 400,
+    "a." * 1000,
+]
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -259,8 +338,15 @@ def test_any_text_is_a_question_or_a_documented_refusal(text: str) -> None:
 
 
 def test_naughty_strings_are_prepared_or_clearly_refused(material: Path) -> None:
-    found = sorted((material / "unicode").rglob("*naughty*")) or sorted((material / "unicode").rglob("*blns*"))
-    lines = [line for file in found if file.suffix in (".txt", ".json") for line in file.read_text(encoding="utf-8").splitlines()]
+    found = sorted((material / "unicode").rglob("*naughty*")) or sorted(
+        (material / "unicode").rglob("*blns*")
+    )
+    lines = [
+        line
+        for file in found
+        if file.suffix in (".txt", ".json")
+        for line in file.read_text(encoding="utf-8").splitlines()
+    ]
     assert len(lines) > 100
     for line in lines:
         try:
@@ -271,8 +357,14 @@ def test_naughty_strings_are_prepared_or_clearly_refused(material: Path) -> None
 
 def test_preparing_an_english_question_loads_no_dictionary() -> None:
     code = (
-        "import sys; from rag_platform.config.settings import Limits; from rag_platform.query.analysis import prepare;"
-        "prepare('how large may an upload be, PDF only', Limits());"
-        "print([name for name in ('rjieba', 'openai', 'httpx', 'pyarrow', 'pandas', 'chromadb') if name in sys.modules])"
+        "import sys; from rag_platform.config.settings import Limits; from"
+        " rag_platform.query.analysis import prepare;prepare('how large may an upload be, PDF"
+        " only', Limits());print([name for name in ('rjieba', 'openai', 'httpx', 'pyarrow',"
+        " 'pandas', 'chromadb') if name in sys.modules])"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )

@@ -31,18 +31,38 @@ def ids(library: Library) -> dict[str, str]:
 
 
 def shape(data: Any) -> list[tuple[str, int, list[str]]]:
-    return [(group["key"], group["count"], [row["source_uri"] for row in group["documents"]]) for group in data["groups"]]
+    return [
+        (group["key"], group["count"], [row["source_uri"] for row in group["documents"]])
+        for group in data["groups"]
+    ]
 
 
 def test_documents_by_tag_stand_in_every_group_they_belong_to(library: Library) -> None:
     data = list_documents(library, "default")
-    assert shape(data) == [("guide", 2, [NOTES, PORTS]), ("hr", 1, [HOLIDAYS]), ("ops", 2, [NOTES, PORTS])]
+    assert shape(data) == [
+        ("guide", 2, [NOTES, PORTS]),
+        ("hr", 1, [HOLIDAYS]),
+        ("ops", 2, [NOTES, PORTS]),
+    ]
     assert data["total"] == 3 and data["next_cursor"] is None
     row = data["groups"][0]["documents"][1]
-    assert {key: row[key] for key in ("filename", "title", "tags", "source", "chunks", "status")} == {
-        "filename": "ports.md", "title": "Port guide", "tags": ["guide", "ops"], "source": "files", "chunks": 2, "status": "active",
-    }  # fmt: skip
-    assert data["markdown"].startswith("3 documents in namespace default\n\n**guide** (2)\n\n- Release notes (files/notes.txt, 1 chunk): `")
+    assert {
+        key: row[key] for key in ("filename", "title", "tags", "source", "chunks", "status")
+    } == {
+        "filename": "ports.md",
+        "title": "Port guide",
+        "tags": ["guide", "ops"],
+        "source": "files",
+        "chunks": 2,
+        "status": "active",
+    }
+    assert data["markdown"].startswith(
+        "3 documents in namespace default\n"
+        "\n"
+        "**guide** (2)\n"
+        "\n"
+        "- Release notes (files/notes.txt, 1 chunk): `"
+    )
 
 
 def test_pages_join_to_the_whole_list(library: Library) -> None:
@@ -50,10 +70,20 @@ def test_pages_join_to_the_whole_list(library: Library) -> None:
     cursor = None
     for _ in range(5):
         page = list_documents(library, "default", limit=1, cursor=cursor)
-        seen += [(group["key"], row["source_uri"]) for group in page["groups"] for row in group["documents"]]
+        seen += [
+            (group["key"], row["source_uri"])
+            for group in page["groups"]
+            for row in group["documents"]
+        ]
         cursor = page["next_cursor"]
     assert cursor is None
-    assert seen == [("guide", NOTES), ("guide", PORTS), ("hr", HOLIDAYS), ("ops", NOTES), ("ops", PORTS)]
+    assert seen == [
+        ("guide", NOTES),
+        ("guide", PORTS),
+        ("hr", HOLIDAYS),
+        ("ops", NOTES),
+        ("ops", PORTS),
+    ]
 
 
 def test_a_small_budget_gives_short_pages_not_cut_rows(library: Library) -> None:
@@ -81,12 +111,15 @@ def test_filters(library: Library, given: dict[str, Any], expected: list[str]) -
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        ({"group_by": "colour"}, "unknown_group"), ({"filter": {"colour": "red"}}, "unknown_filter"),
+        ({"group_by": "colour"}, "unknown_group"),
+        ({"filter": {"colour": "red"}}, "unknown_filter"),
         ({"filter": {"tags": 3}}, "bad_filter"),
-        ({"filter": {"status": "gone"}}, "bad_filter"), ({"limit": 0}, "bad_limit"), ({"cursor": "nonsense"}, "bad_cursor"),
+        ({"filter": {"status": "gone"}}, "bad_filter"),
+        ({"limit": 0}, "bad_limit"),
+        ({"cursor": "nonsense"}, "bad_cursor"),
         ({"cursor": "WzEsMl0="}, "bad_cursor"),
     ],
-)  # fmt: skip
+)
 def test_wrong_arguments_of_lists(library: Library, arguments: dict[str, Any], code: str) -> None:
     with pytest.raises(InputError) as raised:
         list_documents(library, "default", **arguments)
@@ -114,7 +147,9 @@ def test_statuses_and_deletions(shelf: Any, tmp_path: Path) -> None:
     (docs / "c.md").write_bytes(b"  \n")
     shelf.ingest(docs, sync=True)
     library = shelf.library()
-    assert shape(list_documents(library, "default", group_by=None)) == [("", 2, ["docs/b.md", "docs/c.md"])]
+    assert shape(list_documents(library, "default", group_by=None)) == [
+        ("", 2, ["docs/b.md", "docs/c.md"])
+    ]
     everything = list_documents(library, "default", group_by=None, include_deleted=True)
     states = {row["source_uri"]: row["status"] for row in everything["groups"][0]["documents"]}
     assert states == {"docs/a.md": "retired", "docs/b.md": "active", "docs/c.md": "failed"}
@@ -123,27 +158,36 @@ def test_statuses_and_deletions(shelf: Any, tmp_path: Path) -> None:
     library.close()
 
 
-def test_markdown_is_the_facts_with_asset_targets_and_nothing_else(library: Library, ids: dict[str, str]) -> None:
+def test_markdown_is_the_facts_with_asset_targets_and_nothing_else(
+    library: Library, ids: dict[str, str]
+) -> None:
     data = get_document(library, "default", ids[PORTS])
     asset_id = data["document"]["asset_ids"][0]
-    assert data["markdown"] == data["document"]["md_text"] == (
-        "---\ntitle: Port guide\n---\n\n# Ports\n\nThe gateway listens on port 8080 unless `PORT-9087` is set.\n\n## Limits\n\n"
-        "| tier | requests per minute |\n| --- | --- |\n| free | 60 |\n| pro | 600 |\n\n"
-        f"![diagram](asset://{asset_id})\n"
-    )  # fmt: skip
+    assert (
+        data["markdown"]
+        == data["document"]["md_text"]
+        == "---\ntitle: Port guide\n---\n\n# Ports\n\nThe gateway listens on port 8080 unless"
+        " `PORT-9087` is set.\n\n## Limits\n\n| tier | requests per minute |\n| --- | --- |\n|"
+        f" free | 60 |\n| pro | 600 |\n\n![diagram](asset://{asset_id})\n"
+    )
     assert "warnings" not in data and not data["document"]["truncated"]
 
 
 def test_sections_chunks_and_outline(library: Library, ids: dict[str, str]) -> None:
-    sections = get_document(library, "default", ids[HOLIDAYS], format="sections")["document"]["sections"]
-    assert [(row["section_path"], row["level"], row["chunks"], row["text"].strip()) for row in sections] == [
+    sections = get_document(library, "default", ids[HOLIDAYS], format="sections")["document"][
+        "sections"
+    ]
+    assert [
+        (row["section_path"], row["level"], row["chunks"], row["text"].strip()) for row in sections
+    ] == [
         ("休假制度", 1, 1, "# 休假制度\n\n员工每年有十五天带薪年假，须提前三个工作日申请。"),
         ("休假制度 / 病假", 2, 1, "## 病假\n\n病假需要医生证明，超过三天的病假由部门经理批准。"),
     ]
     chunks = get_document(library, "default", ids[HOLIDAYS], format="chunks")["document"]["chunks"]
     assert [(row["chunk_index"], row["section_path"], row["line_range"]) for row in chunks] == [
-        (0, "休假制度", [1, 3]), (1, "休假制度 / 病假", [5, 7]),
-    ]  # fmt: skip
+        (0, "休假制度", [1, 3]),
+        (1, "休假制度 / 病假", [5, 7]),
+    ]
     outline = get_document(library, "default", ids[HOLIDAYS], format="outline")
     assert outline["markdown"].endswith("- 休假制度 (1 chunk)\n  - 病假 (1 chunk)")
     assert all("text" not in row for row in outline["document"]["sections"])
@@ -160,11 +204,17 @@ def test_a_cut_is_said(library: Library, ids: dict[str, str], form: str) -> None
 @pytest.mark.parametrize("form", ["md", "sections", "chunks", "outline"])
 def test_long_documents_stay_within_the_budget(shelf: Any, tmp_path: Path, form: str) -> None:
     path = tmp_path / "long.md"
-    sections = [f"## 第 {n} 节 Section {n}\n\n" + f"第{n}段的内容很长，包含许多字。Sentence {n} has words. " * 12 for n in range(80)]
+    sections = [
+        f"## 第 {n} 节 Section {n}\n\n"
+        + f"第{n}段的内容很长，包含许多字。Sentence {n} has words. " * 12
+        for n in range(80)
+    ]
     path.write_text("# Long\n\n" + "\n\n".join(sections) + "\n", encoding="utf-8")
     shelf.ingest(path)
     library = shelf.library()
-    doc_id = list_documents(library, "default", group_by=None)["groups"][0]["documents"][0]["doc_id"]
+    doc_id = list_documents(library, "default", group_by=None)["groups"][0]["documents"][0][
+        "doc_id"
+    ]
     data = get_document(library, "default", doc_id, format=form, max_tokens=2000)
     assert estimate_tokens(json.dumps(data, ensure_ascii=False)) <= 2000
     assert data["document"]["truncated"] and data["warnings"]
@@ -182,10 +232,17 @@ def test_unknown_documents_name_near_ones(library: Library, ids: dict[str, str])
         get_document(library, "default", "???")
 
 
-def test_a_version_that_is_not_live_names_the_live_one(library: Library, ids: dict[str, str]) -> None:
+def test_a_version_that_is_not_live_names_the_live_one(
+    library: Library, ids: dict[str, str]
+) -> None:
     live = get_document(library, "default", ids[PORTS])["document"]["version_id"]
-    assert get_document(library, "default", ids[PORTS], version_id=live)["document"]["version_id"] == live
-    with pytest.raises(NotFoundError, match=f"is not live; the live version .* is {live}") as raised:
+    assert (
+        get_document(library, "default", ids[PORTS], version_id=live)["document"]["version_id"]
+        == live
+    )
+    with pytest.raises(
+        NotFoundError, match=f"is not live; the live version .* is {live}"
+    ) as raised:
         get_document(library, "default", ids[PORTS], version_id="default.x@000000000000")
     assert raised.value.code == "version_not_live"
 
@@ -193,9 +250,23 @@ def test_a_version_that_is_not_live_names_the_live_one(library: Library, ids: di
 def test_status_tells_what_is_published(library: Library, read_only_shelf: Any) -> None:
     data = status(library)
     row = data["namespaces"][0]
-    assert (row["namespace"], row["documents"], row["chunks"], row["strategy"], row["embedder"], row["pending"], row["problem"]) == (
-        "default", 3, 5, "tiny", "hashing-256 1", 0, "",
-    )  # fmt: skip
+    assert (
+        row["namespace"],
+        row["documents"],
+        row["chunks"],
+        row["strategy"],
+        row["embedder"],
+        row["pending"],
+        row["problem"],
+    ) == (
+        "default",
+        3,
+        5,
+        "tiny",
+        "hashing-256 1",
+        0,
+        "",
+    )
     assert data["schema_versions"] == {"store": 1, "ledger": 3, "catalog": 3, "logs": 1}
     assert str(read_only_shelf.store.home) not in json.dumps(data)
     assert "3 documents, 5 chunks" in data["markdown"]

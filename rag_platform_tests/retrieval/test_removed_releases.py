@@ -1,4 +1,6 @@
-"""A release that is removed while it is read, or is about to be: every way in which the two can cross."""
+"""A release that is removed while it is read, or is about to be: every way in which the two can
+cross.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def in_new_thread(function: Callable[[], Any]) -> Any:
 
 def text_of(library: Library, release_id: str | None = None) -> str:
     """What the first hit says."""
-    found = answer(library, QueryRequest("What is the maximum upload size?", top_k=1, release_id=release_id))
+    found = answer(
+        library, QueryRequest("What is the maximum upload size?", top_k=1, release_id=release_id)
+    )
     assert not found.warnings and found.effective_mode == "hybrid", found.warnings
     return found.hits[0].chunk_text
 
@@ -45,7 +49,9 @@ def published(request: Any, publish: Any, vary: Any) -> Callable[..., str]:
     return lambda documents, release_id: publish(documents, strategy=name, release_id=release_id)
 
 
-def test_a_leased_release_is_read_to_the_end_by_threads_that_come_later(published: Any, library: Library, store: Store) -> None:
+def test_a_leased_release_is_read_to_the_end_by_threads_that_come_later(
+    published: Any, library: Library, store: Store
+) -> None:
     published(OLD, "r1")
     with library.lease("default") as lease:
         published(NEW, "r2")
@@ -58,20 +64,34 @@ def test_a_leased_release_is_read_to_the_end_by_threads_that_come_later(publishe
             ids = release.dense.ids()
             release.dense.prepare()
             vector = release.dense.vectors_of(ids)[0]
-            return words[0].chunk_id, release.dense.search(vector, 1)[0][0].chunk_id, release.catalog.rows(ids)["guide-0"].chunk.chunk_text
+            return (
+                words[0].chunk_id,
+                release.dense.search(vector, 1)[0][0].chunk_id,
+                release.catalog.rows(ids)["guide-0"].chunk.chunk_text,
+            )
 
-        assert {in_new_thread(read) for _ in range(3)} == {("guide-0", "guide-0", OLD["guide"][0][1])}
-        assert release.dense.search(release.dense.vectors_of(["guide-0"])[0], 1, approximate=True)[1] == "exact"
+        assert {in_new_thread(read) for _ in range(3)} == {
+            ("guide-0", "guide-0", OLD["guide"][0][1])
+        }
+        assert (
+            release.dense.search(release.dense.vectors_of(["guide-0"])[0], 1, approximate=True)[1]
+            == "exact"
+        )
     assert not store.release_dir("default", "r1").exists()
 
 
-def test_a_retained_release_that_was_removed_is_unknown_at_once(published: Any, library: Library, store: Store) -> None:
+def test_a_retained_release_that_was_removed_is_unknown_at_once(
+    published: Any, library: Library, store: Store
+) -> None:
     """Open or not, in whatever thread: the collector has said that it is gone."""
     published(OLD, "r1")
     published(NEW, "r2")
     assert "50 MB" in text_of(library, "r1")
     releases.drop(store.release_dir("default", "r1"))
-    for ask in (lambda: text_of(library, "r1"), lambda: in_new_thread(lambda: text_of(library, "r1"))):
+    for ask in (
+        lambda: text_of(library, "r1"),
+        lambda: in_new_thread(lambda: text_of(library, "r1")),
+    ):
         with pytest.raises(NotFoundError, match="no release 'r1'") as told:
             ask()
         assert told.value.code == "unknown_release"
@@ -91,9 +111,16 @@ MOMENTS: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("asked", ["r1", None])
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_release_removed_while_it_is_opened(
-    publish: Any, library: Library, store: Store, monkeypatch: pytest.MonkeyPatch, moment: str, asked: str | None
+    publish: Any,
+    library: Library,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    moment: str,
+    asked: str | None,
 ) -> None:
-    """Asked for by name it is unknown; a question to what is published is answered by what replaced it."""
+    """Asked for by name it is unknown; a question to what is published is answered by what replaced
+    it.
+    """
     publish(OLD, release_id="r1")
     real = getattr(*MOMENTS[moment])
     calls: list[str] = []
@@ -116,7 +143,9 @@ def test_a_release_removed_while_it_is_opened(
     assert calls and not library._opening
 
 
-def test_releases_are_listed_while_others_are_removed(publish: Any, store: Store, settings: Any) -> None:
+def test_releases_are_listed_while_others_are_removed(
+    publish: Any, store: Store, settings: Any
+) -> None:
     for number in range(12):
         publish(OLD, release_id=f"r{number:02}")
     write_text(store.current_path("default"), "r11\n")
@@ -136,17 +165,25 @@ def test_releases_are_listed_while_others_are_removed(publish: Any, store: Store
         releases.drop(store.release_dir("default", f"r{number:02}"))
     stop.set()
     reader.join()
-    assert not wrong and [manifest.release_id for manifest in releases.list_releases(store, "default")] == ["r11"]
+    assert not wrong and [
+        manifest.release_id for manifest in releases.list_releases(store, "default")
+    ] == ["r11"]
 
 
-def test_many_readers_of_every_kind_while_releases_come_and_go(published: Any, library: Library, store: Store) -> None:
-    """Each answer is wholly of one release; one that was named and is gone is unknown, nothing else is ever raised."""
+def test_many_readers_of_every_kind_while_releases_come_and_go(
+    published: Any, library: Library, store: Store
+) -> None:
+    """Each answer is wholly of one release; one that was named and is gone is unknown, nothing else
+    is ever raised.
+    """
     published(OLD, "r00")
     stop, seen, wrong = threading.Event(), set[str](), list[Exception]()
 
     def ask(named: bool) -> None:
         while not stop.is_set():
-            release_id = store.current_path("default").read_text(encoding="utf-8").strip() if named else None
+            release_id = (
+                store.current_path("default").read_text(encoding="utf-8").strip() if named else None
+            )
             try:
                 seen.add(text_of(library, release_id))
             except NotFoundError as error:
@@ -168,7 +205,9 @@ def test_many_readers_of_every_kind_while_releases_come_and_go(published: Any, l
     assert seen == {OLD["guide"][0][1], NEW["guide"][0][1]}
 
 
-def test_a_document_whose_data_is_collected_while_it_is_read(shelf: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_document_whose_data_is_collected_while_it_is_read(
+    shelf: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is read in the version that replaced it; without one, what is gone is named."""
     note = tmp_path / "note.md"
     note.write_text("# Gate\n\nThe gate opens at 05:30.\n", encoding="utf-8")

@@ -15,7 +15,14 @@ from rag_platform.config.settings import Limits
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.query.analysis import prepare
-from rag_platform.retrieval.reranking import NoReranking, boosted, filled, movement, renumbered, reranked
+from rag_platform.retrieval.reranking import (
+    NoReranking,
+    boosted,
+    filled,
+    movement,
+    renumbered,
+    reranked,
+)
 from rag_platform.traits import Traits
 
 QUERY = prepare("question", Limits())
@@ -54,7 +61,20 @@ class Fixed:
 
 def hits_of(*numbers: float) -> list[Hit]:
     return [
-        Hit(rank, f"c{rank}", 1 - rank / 100, "hybrid", "d", "v", "s/d.md", "d.md", "", "", rank, str(number))
+        Hit(
+            rank,
+            f"c{rank}",
+            1 - rank / 100,
+            "hybrid",
+            "d",
+            "v",
+            "s/d.md",
+            "d.md",
+            "",
+            "",
+            rank,
+            str(number),
+        )
         for rank, number in enumerate(numbers, 1)
     ]
 
@@ -81,7 +101,10 @@ def test_the_first_top_n_are_read_and_the_others_follow_with_the_lowest_score() 
 
 
 def test_at_most_rerank_k_go_on() -> None:
-    assert shown(reranked(Given(), config(), QUERY, hits_of(1, 3, 2), rerank_k=2)) == [("c2", 3.0), ("c3", 2.0)]
+    assert shown(reranked(Given(), config(), QUERY, hits_of(1, 3, 2), rerank_k=2)) == [
+        ("c2", 3.0),
+        ("c3", 2.0),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -96,17 +119,27 @@ def test_at_most_rerank_k_go_on() -> None:
     ],
 )
 def test_how_scores_are_shown(values: dict[str, Any], scores: list[float]) -> None:
-    assert shown(reranked(Given(), config(**values), QUERY, hits_of(-1, 3, 1))) == list(zip(["c2", "c3", "c1"], scores, strict=True))
+    assert shown(reranked(Given(), config(**values), QUERY, hits_of(-1, 3, 1))) == list(
+        zip(["c2", "c3", "c1"], scores, strict=True)
+    )
 
 
 def test_hits_below_the_threshold_are_dropped_after_normalisation() -> None:
     normalised = config(score_mode="normalize", score_threshold=0.5)
-    assert [hit.chunk_id for hit in reranked(Given(), normalised, QUERY, hits_of(0, 10, 5))] == ["c2", "c3"]
+    assert [hit.chunk_id for hit in reranked(Given(), normalised, QUERY, hits_of(0, 10, 5))] == [
+        "c2",
+        "c3",
+    ]
     assert reranked(Given(), config(score_threshold=99.0), QUERY, hits_of(1, 2)) == []
 
 
 def test_equal_scores_keep_the_former_order() -> None:
-    assert [hit.chunk_id for hit in reranked(Given(), config(), QUERY, hits_of(1, 2, 2, 1))] == ["c2", "c3", "c1", "c4"]
+    assert [hit.chunk_id for hit in reranked(Given(), config(), QUERY, hits_of(1, 2, 2, 1))] == [
+        "c2",
+        "c3",
+        "c1",
+        "c4",
+    ]
 
 
 def test_who_judges_one_by_one_is_asked_in_batches() -> None:
@@ -123,7 +156,9 @@ def test_no_batch_is_begun_when_the_time_is_over() -> None:
     assert (caught.value.code, slow.calls) == ("deadline", [1])
 
 
-@pytest.mark.parametrize("scores", [[1.0], [1.0, 2.0, 3.0], [1.0, math.nan], [math.inf, 1.0], [None, 1.0], ["2", 1.0]])
+@pytest.mark.parametrize(
+    "scores", [[1.0], [1.0, 2.0, 3.0], [1.0, math.nan], [math.inf, 1.0], [None, 1.0], ["2", 1.0]]
+)
 def test_a_score_for_every_hit_or_an_error(scores: list[Any]) -> None:
     with pytest.raises(ProviderError, match="one finite number") as caught:
         reranked(Fixed(scores), config(), QUERY, hits_of(1, 2))
@@ -161,7 +196,11 @@ def test_the_deadline_reaches_a_provider_that_waits_itself() -> None:
 
 def test_soft_preferences_reorder_but_drop_nothing() -> None:
     hits = [hit_with(1, 1.0), hit_with(2, 0.95), hit_with(3, 0.0)]
-    assert [h.chunk_id for h in boosted(hits, {"prefer_recent": {"c2", "c3"}})] == ["c2", "c1", "c3"]
+    assert [h.chunk_id for h in boosted(hits, {"prefer_recent": {"c2", "c3"}})] == [
+        "c2",
+        "c1",
+        "c3",
+    ]
     assert boosted(hits, {}) == hits
     assert boosted([], {"prefer_recent": {"c1"}}) == []
     assert [h.rank for h in renumbered(boosted(hits, {"prefer_recent": {"c2"}}))] == [1, 2, 3]

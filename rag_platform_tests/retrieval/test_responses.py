@@ -18,24 +18,53 @@ TRACE = "trc_0123456789abcdef0123456789abcdef"
 
 def hit(rank: int, text: str, **changes: Any) -> Hit:
     values: dict[str, Any] = {
-        "rank": rank, "chunk_id": f"chk_{rank}", "score": 1.0 / rank, "source": "hybrid", "doc_id": "guide-1a2b3c4d5e",
-        "version_id": "default.guide-1a2b3c4d5e@0123456789ab", "source_uri": "docs/guide.md", "filename": "guide.md", "doc_title": "Guide",
-        "section_path": "Guide / Setup", "chunk_index": rank, "chunk_text": text, "line_range": (10 * rank, 10 * rank + 4),
-    }  # fmt: skip
+        "rank": rank,
+        "chunk_id": f"chk_{rank}",
+        "score": 1.0 / rank,
+        "source": "hybrid",
+        "doc_id": "guide-1a2b3c4d5e",
+        "version_id": "default.guide-1a2b3c4d5e@0123456789ab",
+        "source_uri": "docs/guide.md",
+        "filename": "guide.md",
+        "doc_title": "Guide",
+        "section_path": "Guide / Setup",
+        "chunk_index": rank,
+        "chunk_text": text,
+        "line_range": (10 * rank, 10 * rank + 4),
+    }
     return Hit(**(values | changes))
 
 
 def cite(number: int, of: Hit) -> Citation:
     place = (of.page_range, of.line_range)
-    return Citation(number, of.chunk_id, of.doc_id, of.version_id, of.source_uri, of.section_path, of.chunk_text, of.score, *place)
+    return Citation(
+        number,
+        of.chunk_id,
+        of.doc_id,
+        of.version_id,
+        of.source_uri,
+        of.section_path,
+        of.chunk_text,
+        of.score,
+        *place,
+    )
 
 
-def result(hits: list[Hit], cited: list[int], answer: str = "Port 8080 is used. [1]", **changes: Any) -> QueryResult:
+def result(
+    hits: list[Hit], cited: list[int], answer: str = "Port 8080 is used. [1]", **changes: Any
+) -> QueryResult:
     citations = tuple(cite(n, hits[index]) for n, index in enumerate(cited, 1))
     values: dict[str, Any] = {
-        "answer_markdown": answer, "citations": citations, "hits": tuple(hits), "confidence": 0.71234, "effective_mode": "hybrid",
-        "applied_filters": {}, "matched_count": None, "release_id": "20260101T000000-abc123", "trace_id": TRACE,
-    }  # fmt: skip
+        "answer_markdown": answer,
+        "citations": citations,
+        "hits": tuple(hits),
+        "confidence": 0.71234,
+        "effective_mode": "hybrid",
+        "applied_filters": {},
+        "matched_count": None,
+        "release_id": "20260101T000000-abc123",
+        "trace_id": TRACE,
+    }
     return QueryResult(**(values | changes))
 
 
@@ -43,30 +72,62 @@ def test_the_data_of_a_query_holds_the_fields_of_the_contract() -> None:
     first = hit(1, "# Setup\n\nPort 8080 is used.", asset_ids=("ab" * 32,))
     second = hit(2, "Other.", source_uri="docs/sheet.pdf", page_range=(3, 4), line_range=None)
     data = fit_query(result([first, second], [0]))[0]
-    assert list(data) == ["markdown", "answer_markdown", "citations", "results", "confidence", "effective_mode", "applied_filters",
-                          "matched_count", "release_id", "answered"]  # fmt: skip
+    assert list(data) == [
+        "markdown",
+        "answer_markdown",
+        "citations",
+        "results",
+        "confidence",
+        "effective_mode",
+        "applied_filters",
+        "matched_count",
+        "release_id",
+        "answered",
+    ]
     expected = {
-        "id": 1, "chunk_id": "chk_1", "doc_id": "guide-1a2b3c4d5e", "version_id": "default.guide-1a2b3c4d5e@0123456789ab",
-        "source_uri": "docs/guide.md", "section_path": "Guide / Setup", "text": "# Setup\n\nPort 8080 is used.", "score": 1.0,
+        "id": 1,
+        "chunk_id": "chk_1",
+        "doc_id": "guide-1a2b3c4d5e",
+        "version_id": "default.guide-1a2b3c4d5e@0123456789ab",
+        "source_uri": "docs/guide.md",
+        "section_path": "Guide / Setup",
+        "text": "# Setup\n\nPort 8080 is used.",
+        "score": 1.0,
         "line_range": [10, 14],
-    }  # fmt: skip
+    }
     assert data["citations"] == [expected]
     assert data["results"][0] == {
-        "rank": 1, "chunk_id": "chk_1", "score": 1.0, "source": "hybrid", "text_snippet": "# Setup Port 8080 is used.",
-        "citation": expected, "asset_ids": ["ab" * 32], "asset_uris": ["asset://" + "ab" * 32],
-    }  # fmt: skip
+        "rank": 1,
+        "chunk_id": "chk_1",
+        "score": 1.0,
+        "source": "hybrid",
+        "text_snippet": "# Setup Port 8080 is used.",
+        "citation": expected,
+        "asset_ids": ["ab" * 32],
+        "asset_uris": ["asset://" + "ab" * 32],
+    }
     assert data["results"][1]["citation"]["id"] == 2
-    assert data["results"][1]["citation"]["page_range"] == [3, 4] and "line_range" not in data["results"][1]["citation"]
+    assert (
+        data["results"][1]["citation"]["page_range"] == [3, 4]
+        and "line_range" not in data["results"][1]["citation"]
+    )
     assert data["confidence"] == 0.7123 and data["matched_count"] is None
 
 
 def test_markdown_is_readable_alone() -> None:
-    hits = [hit(1, "# Setup\n\nPort 8080 is used."), hit(2, "Other.", page_range=(3, 3), line_range=None)]
-    markdown = fit_query(result(hits, [0], warnings=("the dense leg failed",), matched_count=1))[0]["markdown"]
-    assert markdown == (
-        "Port 8080 is used. [1]\n\n**Sources**\n\n[1] docs/guide.md, Guide / Setup, lines 10-14\n\n> # Setup\n>\n> Port 8080 is used.\n\n"
-        "**Also found**\n\n(2) docs/guide.md, Guide / Setup, page 3\n\n> Other.\n\nNote: the dense leg failed\n\n"
-        f"*filters leave 1 chunk · mode hybrid · confidence 0.71 · release 20260101T000000-abc123 · {TRACE}*"
+    hits = [
+        hit(1, "# Setup\n\nPort 8080 is used."),
+        hit(2, "Other.", page_range=(3, 3), line_range=None),
+    ]
+    markdown = fit_query(result(hits, [0], warnings=("the dense leg failed",), matched_count=1))[0][
+        "markdown"
+    ]
+    assert (
+        markdown
+        == "Port 8080 is used. [1]\n\n**Sources**\n\n[1] docs/guide.md, Guide / Setup, lines"
+        " 10-14\n\n> # Setup\n>\n> Port 8080 is used.\n\n**Also found**\n\n(2) docs/guide.md,"
+        " Guide / Setup, page 3\n\n> Other.\n\nNote: the dense leg failed\n\n*filters leave 1"
+        f" chunk · mode hybrid · confidence 0.71 · release 20260101T000000-abc123 · {TRACE}*"
     )
 
 
@@ -79,7 +140,9 @@ def test_every_mark_has_a_citation_and_every_citation_a_mark() -> None:
 
 
 def test_brief_names_the_sources_without_quoting_them() -> None:
-    data = fit_query(result([hit(1, "Port 8080 is used. " * 40), hit(2, "Other.")], [0]), detail="brief")[0]
+    data = fit_query(
+        result([hit(1, "Port 8080 is used. " * 40), hit(2, "Other.")], [0]), detail="brief"
+    )[0]
     assert "- [1] docs/guide.md, Guide / Setup, lines 10-14" in data["markdown"]
     assert "> Port" not in data["markdown"] and "Also found" not in data["markdown"]
     assert len(data["citations"][0]["text"]) == 160
@@ -87,18 +150,26 @@ def test_brief_names_the_sources_without_quoting_them() -> None:
 
 def test_no_hits_say_so() -> None:
     data = fit_query(result([], [], answer=""))[0]
-    assert data["markdown"].startswith("No passage of this library answers the question.\n\n*mode hybrid")
+    assert data["markdown"].startswith(
+        "No passage of this library answers the question.\n\n*mode hybrid"
+    )
     assert data["citations"] == [] and data["results"] == []
 
 
-@pytest.mark.parametrize(("text", "detail"), [("word " * 160, "full"), ("中文段落" * 200, "full"), ("中文段落" * 200, "brief")])
+@pytest.mark.parametrize(
+    ("text", "detail"),
+    [("word " * 160, "full"), ("中文段落" * 200, "full"), ("中文段落" * 200, "brief")],
+)
 @pytest.mark.parametrize("count", [8, 20, 100])
 def test_budget_holds_and_cut_texts_stay_verbatim(text: str, detail: Any, count: int) -> None:
     hits = [hit(rank, f"{rank} {text}") for rank in range(1, count + 1)]
     data, warnings = fit_query(result(hits, [0, 1, 2]), detail, 8000)
     assert estimate_tokens(json.dumps(data, ensure_ascii=False, separators=(",", ":"))) <= 8000
     for item in data["results"]:
-        assert hits[item["rank"] - 1].chunk_text.startswith(item["citation"]["text"]) and item["citation"]["text"]
+        assert (
+            hits[item["rank"] - 1].chunk_text.startswith(item["citation"]["text"])
+            and item["citation"]["text"]
+        )
     left_out = count - len(data["results"])
     assert any("left out" in warning for warning in warnings) == (left_out > 0)
     assert [item["rank"] for item in data["results"]] == list(range(1, count - left_out + 1))
@@ -107,7 +178,9 @@ def test_budget_holds_and_cut_texts_stay_verbatim(text: str, detail: Any, count:
 
 def test_whole_passages_fit_an_english_answer_of_the_default_size() -> None:
     text = ("Every line has about this many words in it. " * 18)[:800]
-    data, warnings = fit_query(result([hit(rank, f"{rank} {text}") for rank in range(1, 9)], [0]), "full", 8000)
+    data, warnings = fit_query(
+        result([hit(rank, f"{rank} {text}") for rank in range(1, 9)], [0]), "full", 8000
+    )
     assert len(data["results"]) == 8 and data["markdown"].count(text.strip()) == 8
     assert all("were cut" in warning for warning in warnings)
 
@@ -120,46 +193,73 @@ def test_snippet_is_one_line_cut_at_a_word() -> None:
 
 def test_envelopes() -> None:
     assert envelope({"markdown": "m", "pair": (1, 2)}, TRACE, ["w", "w"]) == {
-        "ok": True, "trace_id": TRACE, "data": {"markdown": "m", "pair": [1, 2]}, "warnings": ["w"], "error": None,
-    }  # fmt: skip
-    failed = failure(InputError("unknown filter 'x'; known: tags", code="unknown_filter", known={"b", "a"}), TRACE)
+        "ok": True,
+        "trace_id": TRACE,
+        "data": {"markdown": "m", "pair": [1, 2]},
+        "warnings": ["w"],
+        "error": None,
+    }
+    failed = failure(
+        InputError("unknown filter 'x'; known: tags", code="unknown_filter", known={"b", "a"}),
+        TRACE,
+    )
     assert failed == {
-        "ok": False, "trace_id": TRACE, "data": None, "warnings": [],
+        "ok": False,
+        "trace_id": TRACE,
+        "data": None,
+        "warnings": [],
         "error": {
-            "code": "unknown_filter", "message": "unknown filter 'x'; known: tags", "details": {"kind": "usage", "known": ["a", "b"]},
+            "code": "unknown_filter",
+            "message": "unknown filter 'x'; known: tags",
+            "details": {"kind": "usage", "known": ["a", "b"]},
         },
-    }  # fmt: skip
+    }
 
 
 def test_a_question_that_no_index_could_be_asked_has_failed_and_shows_what_it_says() -> None:
-    told = {"code": "provider_error", "message": "no word index in /home/alice/rag/lexical", "causes": ["index_unreadable"]}
-    data, warnings = fit_query(result([], [], answer="The library could not be searched.", flags={"error": told}))
+    told = {
+        "code": "provider_error",
+        "message": "no word index in /home/alice/rag/lexical",
+        "causes": ["index_unreadable"],
+    }
+    data, warnings = fit_query(
+        result([], [], answer="The library could not be searched.", flags={"error": told})
+    )
     failed = envelope(data, TRACE, warnings)
     assert (failed["ok"], failed["data"]["answer_markdown"], "failure" in failed["data"]) == (
-        False, "The library could not be searched.", False,
-    )  # fmt: skip
+        False,
+        "The library could not be searched.",
+        False,
+    )
     assert failed["error"] == {
-        "code": "provider_error", "message": "the library could not be searched: no word index in lexical",
+        "code": "provider_error",
+        "message": "the library could not be searched: no word index in lexical",
         "details": {"kind": "failed", "causes": ["index_unreadable"]},
-    }  # fmt: skip
+    }
     assert exit_code(failed) == 1
 
 
 def test_unexpected_errors_tell_nothing_of_the_machine() -> None:
     failed = failure(ValueError("boom in /home/alice/rag/data/ledger.sqlite"), TRACE)
     assert failed["error"] == {
-        "code": "internal_error", "message": f"internal error (ValueError); trace {TRACE} and the log have the details",
+        "code": "internal_error",
+        "message": f"internal error (ValueError); trace {TRACE} and the log have the details",
         "details": {"kind": "failed"},
-    }  # fmt: skip
+    }
 
 
 def test_paths_are_cut_to_their_last_name_unless_local() -> None:
     error = ConfigError(
-        "/home/alice/rag/config/settings.yaml: limits: bad; see https://example.org/a/b and docs/guide.md", at="C:\\rag\\x.yaml"
+        "/home/alice/rag/config/settings.yaml: limits: bad; see https://example.org/a/b and"
+        " docs/guide.md",
+        at="C:\\rag\\x.yaml",
     )
     remote, local = failure(error, TRACE)["error"], failure(error, TRACE, local=True)["error"]
     assert remote and local
-    assert remote["message"] == "settings.yaml: limits: bad; see https://example.org/a/b and docs/guide.md"
+    assert (
+        remote["message"]
+        == "settings.yaml: limits: bad; see https://example.org/a/b and docs/guide.md"
+    )
     assert remote["details"]["at"] == "x.yaml"
     assert local["message"] == error.message
 

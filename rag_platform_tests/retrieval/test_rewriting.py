@@ -1,4 +1,6 @@
-"""A question rewritten by a model behind a real endpoint: what is believed of its reply, and what is not."""
+"""A question rewritten by a model behind a real endpoint: what is believed of its reply, and what
+is not.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,13 @@ TODAY = date(2026, 11, 22)
 
 
 def reply(**changes: Any) -> str:
-    value = {"question": "How large may an uploaded file be?", "keywords": ["upload", "maximum size"], "intent": "search",
-             "filters": [], "queries": ["file size limit of uploads"]}  # fmt: skip
+    value = {
+        "question": "How large may an uploaded file be?",
+        "keywords": ["upload", "maximum size"],
+        "intent": "search",
+        "filters": [],
+        "queries": ["file size limit of uploads"],
+    }
     return json.dumps({**value, **changes}, ensure_ascii=False)
 
 
@@ -36,7 +43,13 @@ class Model:
     def __init__(self, server: ChatServer, llm: Any) -> None:
         self.server, self.llm = server, llm
 
-    def __call__(self, answer: Reply | str, text: str = "how big can uploads be", config: QueryConfig = CONFIG, **more: Any) -> QueryIR:
+    def __call__(
+        self,
+        answer: Reply | str,
+        text: str = "how big can uploads be",
+        config: QueryConfig = CONFIG,
+        **more: Any,
+    ) -> QueryIR:
         made = said(answer) if isinstance(answer, str) else answer
         self.server.answer = lambda body, number: made
         query = prepare(text, Limits(), more.pop("filters", None), config=config, today=TODAY)
@@ -51,14 +64,22 @@ class Model:
 @pytest.fixture(scope="module")
 def asked() -> Iterator[Model]:
     with chat_server(lambda body, number: said("")) as server:
-        options = {"model": "m", "base_url": server.url, "api_key_env": "", "backoff_ms": 1, "retries": 1, "timeout_ms": 2000}
+        options = {
+            "model": "m",
+            "base_url": server.url,
+            "api_key_env": "",
+            "backoff_ms": 1,
+            "retries": 1,
+            "timeout_ms": 2000,
+        }
         yield Model(server, build("llm", "openai", options))
 
 
 def test_the_reply_becomes_dense_text_expansions_and_further_questions(asked: Model) -> None:
     query = asked(reply(intent="compare"))
     assert query.dense_query_text == "How large may an uploaded file be?"
-    assert query.asked_words == query.original_query == "how big can uploads be"  # his own words lead the word search
+    # his own words lead the word search
+    assert query.asked_words == query.original_query == "how big can uploads be"
     assert query.sparse_query_expr == "big uploads"
     assert query.expansions == (("maximum size", 0.4),)  # `upload` is said already
     assert query.rewrites == ("file size limit of uploads",)
@@ -72,7 +93,9 @@ def test_the_reply_becomes_dense_text_expansions_and_further_questions(asked: Mo
 
 
 def test_synonyms_of_the_configuration_come_before_the_words_of_the_model(asked: Model) -> None:
-    config = CONFIG.model_copy(update={"synonyms": {"uploads": ("attachments",)}, "max_expansions": 2})
+    config = CONFIG.model_copy(
+        update={"synonyms": {"uploads": ("attachments",)}, "max_expansions": 2}
+    )
     query = asked(reply(keywords=["attachments", "maximum size", "quota"]), config=config)
     assert query.expansions == (("attachments", 0.4), ("maximum size", 0.4))
 
@@ -86,9 +109,15 @@ def test_the_question_is_data_and_cannot_leave_its_element(asked: Model) -> None
 
 @pytest.mark.parametrize(
     ("text", "lost"),
-    [("what is PPR-9087", "PPR-9087"), ('meaning of "connection pool"', "connection pool"), ("uploads above 50 MB", "50")],
+    [
+        ("what is PPR-9087", "PPR-9087"),
+        ('meaning of "connection pool"', "connection pool"),
+        ("uploads above 50 MB", "50"),
+    ],
 )
-def test_a_question_that_lost_what_must_stand_is_not_believed(asked: Model, text: str, lost: str) -> None:
+def test_a_question_that_lost_what_must_stand_is_not_believed(
+    asked: Model, text: str, lost: str
+) -> None:
     query = asked(reply(queries=["other wording", f"more on {lost}"]), text=text)
     assert query.dense_query_text == text
     assert query.warnings == (f"the rewritten question was not used, for it lost '{lost}'",)
@@ -115,7 +144,12 @@ def test_filters_are_taken_on_allowed_fields_only_and_the_rest_is_said(asked: Mo
 def test_every_filter_that_a_model_tells_is_named(asked: Model) -> None:
     query = asked(reply(filters=[{"field": "lang", "operator": "$eq", "value": "fr"}]))
     assert query.filters == {"lang": {"$eq": "fr"}}
-    assert query.warnings == ("the rewritten question asks for lang = fr; ask without inferred filters to search everything",)
+    assert query.warnings == (
+        (
+            "the rewritten question asks for lang = fr; ask without inferred filters to search"
+            " everything"
+        ),
+    )
 
 
 @pytest.mark.parametrize(
@@ -133,7 +167,9 @@ def test_every_filter_that_a_model_tells_is_named(asked: Model) -> None:
         ("uploads that are 85% good", "quality_score", 0.85, True),
     ],
 )
-def test_dates_and_scores_must_stand_in_the_question(asked: Model, text: str, name: str, value: Any, taken: bool) -> None:
+def test_dates_and_scores_must_stand_in_the_question(
+    asked: Model, text: str, name: str, value: Any, taken: bool
+) -> None:
     query = asked(reply(filters=[{"field": name, "operator": "$gte", "value": value}]), text=text)
     assert query.filters == ({name: {"$gte": value}} if taken else {})
     assert any("left out" in warning for warning in query.warnings) != taken
@@ -162,7 +198,9 @@ def test_an_invalid_filter_is_left_out_and_the_text_is_kept(asked: Model, bad: A
 def test_filters_that_are_no_list_cost_only_themselves(asked: Model) -> None:
     query = asked(reply(filters={"doc_date": "2024"}))
     assert query.filters == {}
-    assert query.warnings == ("the filters of the rewritten question were left out, for they are no list",)
+    assert query.warnings == (
+        "the filters of the rewritten question were left out, for they are no list",
+    )
 
 
 def test_the_callers_filter_wins_and_inference_can_be_switched_off(asked: Model) -> None:
@@ -172,13 +210,17 @@ def test_the_callers_filter_wins_and_inference_can_be_switched_off(asked: Model)
     query = asked(told, infer=False)
     assert query.filters == {}
     assert "may be filtered: none" in asked.body["messages"][1]["content"]
-    query = asked(told, config=CONFIG.model_copy(update={"inference": InferenceConfig(fields=("tags",))}))
+    query = asked(
+        told, config=CONFIG.model_copy(update={"inference": InferenceConfig(fields=("tags",))})
+    )
     assert query.filters == {}
 
 
 def test_a_hostile_reply_stays_within_its_bounds(asked: Model) -> None:
     queries = ["x" * 5000, "how big can uploads BE?", "\x00\u202e", "one", "One!", "two", "three"]
-    query = asked(reply(keywords=["a" * 500, "", "  ", "ok", *["k"] * 2, *["z"] * 50], queries=queries))
+    query = asked(
+        reply(keywords=["a" * 500, "", "  ", "ok", *["k"] * 2, *["z"] * 50], queries=queries)
+    )
     assert query.rewrites == ("one", "two")
     assert query.expansions == (("ok", 0.4), ("k", 0.4), ("z", 0.4))
 
@@ -212,7 +254,9 @@ def test_a_fenced_reply_is_read(asked: Model) -> None:
     assert query.dense_query_text == "How large may an uploaded file be?"
 
 
-@pytest.mark.parametrize(("status", "code"), [(429, "rate_limited"), (500, "server_error"), (401, "unauthorized")])
+@pytest.mark.parametrize(
+    ("status", "code"), [(429, "rate_limited"), (500, "server_error"), (401, "unauthorized")]
+)
 def test_what_the_endpoint_refuses_is_raised_as_it_is(asked: Model, status: int, code: str) -> None:
     with pytest.raises(ProviderError) as raised:
         asked(refused(status, "no"))
@@ -227,7 +271,17 @@ def test_a_slow_model_is_a_timeout() -> None:
         return said(reply())
 
     with chat_server(slow) as server:
-        llm = build("llm", "openai", {"model": "m", "base_url": server.url, "api_key_env": "", "timeout_ms": 100, "retries": 0})
+        llm = build(
+            "llm",
+            "openai",
+            {
+                "model": "m",
+                "base_url": server.url,
+                "api_key_env": "",
+                "timeout_ms": 100,
+                "retries": 0,
+            },
+        )
         with pytest.raises(ProviderError) as raised:
             rewritten(query, llm, CONFIG)
     assert raised.value.code == "timeout"
@@ -239,5 +293,10 @@ def test_plain_is_the_question_as_it_was_asked(asked: Model) -> None:
     assert set(query.filters) == {"tags", "content_type", "lang"}
     back = plain(query)
     assert back.dense_query_text == back.sparse_query_expr == "uploads, PDF only"
-    assert (back.filters, back.inferred, back.expansions, back.rewrites) == ({"tags": "api"}, {}, (), ())
+    assert (back.filters, back.inferred, back.expansions, back.rewrites) == (
+        {"tags": "api"},
+        {},
+        (),
+        (),
+    )
     assert (back.query_profile_id, back.rewrite_profile_id) == ("query_plain-v5", "none")

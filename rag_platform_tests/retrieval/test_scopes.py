@@ -19,18 +19,38 @@ from rag_platform.query.filters import Scope
         (Scope(), {"lang": "en"}, {"lang": "en"}),
         (Scope(document_ids=("a", "b")), {"lang": "en"}, {"doc_id": ["a", "b"], "lang": "en"}),
         (Scope(tags=("ops",)), {}, {"tags": {"$in": ["ops"], "$missing": "exclude"}}),
-        (Scope((), ("a",)), {"doc_id": "b", "prefer_recent": True}, {"doc_id": "b", "prefer_recent": True, "$and": [{"doc_id": ["a"]}]}),
-        (Scope((), ("a",)), {"doc_id": "b", "$and": [{"lang": "en"}]}, {"doc_id": "b", "$and": [{"lang": "en"}, {"doc_id": ["a"]}]}),
+        (
+            Scope((), ("a",)),
+            {"doc_id": "b", "prefer_recent": True},
+            {"doc_id": "b", "prefer_recent": True, "$and": [{"doc_id": ["a"]}]},
+        ),
+        (
+            Scope((), ("a",)),
+            {"doc_id": "b", "$and": [{"lang": "en"}]},
+            {"doc_id": "b", "$and": [{"lang": "en"}, {"doc_id": ["a"]}]},
+        ),
     ],
-    ids=["nothing", "only a filter", "documents", "tags", "both name the field", "both and a conjunction"],
-)  # fmt: skip
-def test_scope_and_filters_both_hold(scope: Scope, asked: dict[str, Any], expected: dict[str, Any]) -> None:
+    ids=[
+        "nothing",
+        "only a filter",
+        "documents",
+        "tags",
+        "both name the field",
+        "both and a conjunction",
+    ],
+)
+def test_scope_and_filters_both_hold(
+    scope: Scope, asked: dict[str, Any], expected: dict[str, Any]
+) -> None:
     given = {**asked}
     assert scope.filters(asked) == expected and asked == given
 
 
 def test_one_namespace_is_asked() -> None:
-    assert Scope().namespace("default") == "default" and Scope(("hr", "hr")).namespace("default") == "hr"
+    assert (
+        Scope().namespace("default") == "default"
+        and Scope(("hr", "hr")).namespace("default") == "hr"
+    )
     with pytest.raises(InputError, match="2 collections were named") as raised:
         Scope(("hr", "ops")).namespace("default")
     assert raised.value.code == "too_many_collections"
@@ -38,17 +58,27 @@ def test_one_namespace_is_asked() -> None:
 
 @pytest.mark.integration
 def test_what_is_outside_is_not_found(read_only_shelf: Any) -> None:
-    """A filter on tags lets documents without tags pass, a scope does not; contradictory conditions match nothing."""
+    """A filter on tags lets documents without tags pass, a scope does not; contradictory conditions
+    match nothing.
+    """
     library = read_only_shelf.library()
-    documents = {document.filename: document for document, _ in read_only_shelf.ledger.live("default")}
+    documents = {
+        document.filename: document for document, _ in read_only_shelf.ledger.live("default")
+    }
 
     def names(scope: Scope, **asked: Any) -> set[str]:
-        request = QueryRequest("gateway port crash 休假", mode="sparse", filters=scope.filters(asked), answer=False)
+        request = QueryRequest(
+            "gateway port crash 休假", mode="sparse", filters=scope.filters(asked), answer=False
+        )
         return {hit.filename for hit in answer(library, request).hits}
 
     try:
         assert names(Scope()) == {"ports.md", "notes.txt", "休假.md"}
-        assert names(Scope(tags=("hr",))) == {"休假.md"} and names(Scope(tags=("hr", "guide"))) == {"ports.md", "notes.txt", "休假.md"}
+        assert names(Scope(tags=("hr",))) == {"休假.md"} and names(Scope(tags=("hr", "guide"))) == {
+            "ports.md",
+            "notes.txt",
+            "休假.md",
+        }
         assert names(Scope(document_ids=(documents["notes.txt"].doc_id,))) == {"notes.txt"}
         assert names(Scope(tags=("ops",)), filename="ports.md") == {"ports.md"}
         assert names(Scope(tags=("ops",)), tags="hr") == set()
@@ -67,10 +97,17 @@ def test_the_command_line_takes_names_of_documents(desk: Any) -> None:
         return sorted(result["citation"]["source_uri"] for result in data["results"])
 
     assert files() == ["files/dock.md", "files/gate.md"]
-    assert files("--doc", "dock.md") == ["files/dock.md"] and files("--tag", "ops") == ["files/gate.md"]
+    assert files("--doc", "dock.md") == ["files/dock.md"] and files("--tag", "ops") == [
+        "files/gate.md"
+    ]
     assert files("--doc", "dock.md", "--doc", "gate.md") == ["files/dock.md", "files/gate.md"]
     assert files("--doc", "dock.md", "--tag", "ops") == []
     unknown = desk.call("query", "gate", "--doc", "dokc.md")
     assert unknown.error["code"] == "unknown_document"
     (row,) = desk.call("namespaces", "list").data["namespaces"]
-    assert (row["namespace"], row["documents"], row["chunks"], row["strategy"]) == ("default", 2, 2, "tiny")
+    assert (row["namespace"], row["documents"], row["chunks"], row["strategy"]) == (
+        "default",
+        2,
+        2,
+        "tiny",
+    )

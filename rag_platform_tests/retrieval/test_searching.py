@@ -1,4 +1,6 @@
-"""What a search of one namespace says of filters by patchy fields, of damaged indexes, and of itself in the trace."""
+"""What a search of one namespace says of filters by patchy fields, of damaged indexes, and of
+itself in the trace.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,15 @@ from rag_platform.ir import QueryRequest
 from rag_platform.observability import trace_reader
 
 DOCS = {
-    "pool.md": "# Connection pool\n\nThe connection pool holds a hundred connections. A connection pool queues further requests.\n",
-    "logs.md": "# Log files\n\nLog files are kept for thirty days. Old log files are removed at night.\n",
+    "pool.md": (
+        "# Connection pool\n"
+        "\n"
+        "The connection pool holds a hundred connections. A connection pool"
+        " queues further requests.\n"
+    ),
+    "logs.md": (
+        "# Log files\n\nLog files are kept for thirty days. Old log files are removed at night.\n"
+    ),
 }
 
 
@@ -28,33 +37,53 @@ def filled(shelf: Any, tmp_path: Path) -> Any:
 
 def test_a_filter_by_keyphrases_says_how_many_it_left(filled: Any) -> None:
     library = filled.library()
-    held = answer(library, QueryRequest("connection pool", filters={"keyphrases": {"$contains": "connection pool"}}))
+    held = answer(
+        library,
+        QueryRequest("connection pool", filters={"keyphrases": {"$contains": "connection pool"}}),
+    )
     assert [hit.filename for hit in held.hits] == ["pool.md"] and held.matched_count == 1
-    missed = answer(library, QueryRequest("connection pool", filters={"keyphrases": {"$contains": "nothing of the kind"}}))
+    missed = answer(
+        library,
+        QueryRequest(
+            "connection pool", filters={"keyphrases": {"$contains": "nothing of the kind"}}
+        ),
+    )
     assert (missed.hits, missed.matched_count, missed.answered) == ((), 0, False)
 
 
-def test_a_told_keyphrase_that_nothing_has_is_relaxed_once_where_configured(filled: Any, config_folder: Path) -> None:
+def test_a_told_keyphrase_that_nothing_has_is_relaxed_once_where_configured(
+    filled: Any, config_folder: Path
+) -> None:
     question = QueryRequest("关键词:不存在词 connection pool")
     library = filled.library()
     assert answer(library, question).matched_count == 0
     with (config_folder / "strategies" / "tiny.yaml").open("a", encoding="utf-8") as strategy:
         strategy.write("query: {inference: {relax_once: true}}\n")
     result = answer(library, question)
-    assert (result.hits[0].filename, result.flags["filter_relaxed"], result.applied_filters) == ("pool.md", True, {})
+    assert (result.hits[0].filename, result.flags["filter_relaxed"], result.applied_filters) == (
+        "pool.md",
+        True,
+        {},
+    )
 
 
 def test_a_lost_word_index_is_told_once(filled: Any) -> None:
     release = filled.store.current_path("default").read_text(encoding="utf-8").strip()
     shutil.rmtree(filled.store.release_dir("default", release) / "lexical")
     result = answer(filled.library(), QueryRequest("connection pool in pool.md"))
-    assert result.hits and result.flags["sparse_failed"] is True and "naming_failed" not in result.flags
+    assert (
+        result.hits
+        and result.flags["sparse_failed"] is True
+        and "naming_failed" not in result.flags
+    )
     assert len(result.warnings) == 1 and "sparse leg failed" in result.warnings[0]
 
 
 def test_the_trace_tells_the_namespaces_apart(filled: Any, tmp_path: Path) -> None:
     filled.ingest(tmp_path / "logs.md", namespace="logs")
-    result = answer(filled.library(), QueryRequest("connection pool", namespaces=("default", "logs")))
+    result = answer(
+        filled.library(), QueryRequest("connection pool", namespaces=("default", "logs"))
+    )
     told = trace_reader.show(filled.store.logs_dir, result.trace_id)["attrs"]
     assert told["candidate_count_before_after_filter.default"] == [2, 2]
     assert told["candidate_count_before_after_filter.logs"] == [1, 1]

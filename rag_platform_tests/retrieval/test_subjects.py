@@ -1,4 +1,6 @@
-"""What a question is about: the words of preferences and commands are left out of it, and nothing else."""
+"""What a question is about: the words of preferences and commands are left out of it, and nothing
+else.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,15 @@ from hypothesis import strategies as st
 from rag_platform.answering.engine import answer
 from rag_platform.config.settings import Limits
 from rag_platform.ir import QueryRequest
-from rag_platform.query.analysis import MAX_CHARS, cleaned, further, plain, prepare, relaxed, subject
+from rag_platform.query.analysis import (
+    MAX_CHARS,
+    cleaned,
+    further,
+    plain,
+    prepare,
+    relaxed,
+    subject,
+)
 from rag_platform.retrieval.library import Library
 
 
@@ -115,21 +125,43 @@ def test_what_is_searched_stays_whole() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["newest maximum upload size", "the latest on maximum upload size", "official guide to maximum upload size",
-     "summarize the maximum upload size", "Show me documentation with images about maximum upload size"],
-)  # fmt: skip
+    [
+        "newest maximum upload size",
+        "the latest on maximum upload size",
+        "official guide to maximum upload size",
+        "summarize the maximum upload size",
+        "Show me documentation with images about maximum upload size",
+    ],
+)
 def test_preferences_and_commands_cost_no_answer(guide: Any, library: Library, text: str) -> None:
-    bare, asked = answer(library, QueryRequest("maximum upload size", "default")), answer(library, QueryRequest(text, "default"))
-    assert (asked.answered, asked.confidence) == (bare.answered, bare.confidence) == (True, pytest.approx(bare.confidence))
+    bare, asked = (
+        answer(library, QueryRequest("maximum upload size", "default")),
+        answer(library, QueryRequest(text, "default")),
+    )
+    assert (
+        (asked.answered, asked.confidence)
+        == (bare.answered, bare.confidence)
+        == (True, pytest.approx(bare.confidence))
+    )
     assert asked.citations[0].chunk_id == "guide-0"
 
 
-@pytest.mark.parametrize("text", ["summarize the French Revolution", "the latest recipe for pancakes", "总结一下法国大革命"])
-def test_what_the_library_does_not_hold_stays_unknown(guide: Any, library: Library, text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    ["summarize the French Revolution", "the latest recipe for pancakes", "总结一下法国大革命"],
+)
+def test_what_the_library_does_not_hold_stays_unknown(
+    guide: Any, library: Library, text: str
+) -> None:
     assert not answer(library, QueryRequest(text, "default")).answered
 
 
-@given(st.text(max_size=120) | st.text(alphabet="总结一下最新的官方带图 summary of the latest docs with images,。", max_size=60))
+@given(
+    st.text(max_size=120)
+    | st.text(
+        alphabet="总结一下最新的官方带图 summary of the latest docs with images,。", max_size=60
+    )
+)
 def test_any_text_keeps_a_subject(text: str) -> None:
     clean = cleaned(text)
     kept = subject(clean)
@@ -138,7 +170,21 @@ def test_any_text_keeps_a_subject(text: str) -> None:
 
 
 @pytest.mark.perf
-@pytest.mark.parametrize("piece", ["the ", "summary of ", "with images ", "总结一下", "的概述", "最新的", "please ", ", ", "带图", "a "])
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "the ",
+        "summary of ",
+        "with images ",
+        "总结一下",
+        "的概述",
+        "最新的",
+        "please ",
+        ", ",
+        "带图",
+        "a ",
+    ],
+)
 def test_no_wording_makes_it_slow(piece: str) -> None:
     text = (piece * MAX_CHARS)[:MAX_CHARS]
     subject(text)
@@ -148,9 +194,20 @@ def test_no_wording_makes_it_slow(piece: str) -> None:
 
 
 def test_questions_of_public_sets_keep_their_words(material: Path) -> None:
-    """Seven of 7,400: six where nothing that is asked for goes, one where a verb of the text does."""
-    files = [*sorted((material / "retrieval").glob("*/queries.jsonl")), material / "pdf-qa" / "questions.jsonl"]
-    rows = [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
-    texts = {cleaned(row.get("text") or row["question"]) for row in rows if row.get("text") or row.get("question")}
+    """Seven of 7,400: six where nothing that is asked for goes, one where a verb of the text
+    does.
+    """
+    files = [
+        *sorted((material / "retrieval").glob("*/queries.jsonl")),
+        material / "pdf-qa" / "questions.jsonl",
+    ]
+    rows = [
+        json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()
+    ]
+    texts = {
+        cleaned(row.get("text") or row["question"])
+        for row in rows
+        if row.get("text") or row.get("question")
+    }
     assert len(texts) > 7000
     assert sum(subject(text) != text for text in texts) < 10

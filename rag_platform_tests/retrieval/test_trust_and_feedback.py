@@ -15,8 +15,15 @@ from rag_platform.retrieval import retrievers
 from rag_platform.retrieval.library import Library
 
 DOCUMENTS = {
-    "pumps": [("Pumps", "The coolant pump of line four stops when the coolant level falls below the mark.")],
-    "valves": [("Valves", "A valve of line four closes at nine bar; the coolant flows back to the tank.")],
+    "pumps": [
+        (
+            "Pumps",
+            "The coolant pump of line four stops when the coolant level falls below the mark.",
+        )
+    ],
+    "valves": [
+        ("Valves", "A valve of line four closes at nine bar; the coolant flows back to the tank.")
+    ],
     "leave": [("Leave", "Employees take fifteen days of paid leave each year.")],
     "lunch": [("Lunch", "The canteen opens at noon and closes at two.")],
 }
@@ -26,7 +33,9 @@ def trust(library: Library, text: str) -> float:
     with library.lease("default") as lease:
         query = analysis.prepare(text, library.settings.limits)
         assert lease.release.lexical is not None
-        return retrievers.trust_in_words(lease.release.lexical, query, lease.release.lexical.search(text, 10))
+        return retrievers.trust_in_words(
+            lease.release.lexical, query, lease.release.lexical.search(text, 10)
+        )
 
 
 def test_words_are_trusted_as_far_as_the_texts_hold_them(publish: Any, library: Library) -> None:
@@ -34,7 +43,14 @@ def test_words_are_trusted_as_far_as_the_texts_hold_them(publish: Any, library: 
     assert trust(library, "coolant level of the pump") == 1.0
     assert trust(library, "四号线冷却泵什么时候停机") == 0.0
     # one common word of nine
-    assert 0.0 < trust(library, "quarterly revenue forecast hedging amortisation subsidiaries dividend covenant four") < 1.0
+    assert (
+        0.0
+        < trust(
+            library,
+            "quarterly revenue forecast hedging amortisation subsidiaries dividend covenant four",
+        )
+        < 1.0
+    )
 
 
 def test_without_an_index_or_hits_nothing_is_trusted() -> None:
@@ -55,15 +71,22 @@ def test_the_dense_leg_is_asked_again_nearer_to_what_was_found(
     assert "feedback_failed" not in result.flags
 
 
-def test_a_question_whose_words_the_texts_do_not_hold_is_not_fed_back(publish: Any, library: Library, vary: Callable[..., str]) -> None:
+def test_a_question_whose_words_the_texts_do_not_hold_is_not_fed_back(
+    publish: Any, library: Library, vary: Callable[..., str]
+) -> None:
     publish(DOCUMENTS, strategy=vary("feeding", "retrieval: {feedback_hits: 1}\n"))
     result = answer(library, QueryRequest("四号线冷却泵什么时候停机", answer=False))
-    assert "stage.feedback" not in [span["name"] for span in show(library.store.logs_dir, result.trace_id)["spans"]]
+    assert "stage.feedback" not in [
+        span["name"] for span in show(library.store.logs_dir, result.trace_id)["spans"]
+    ]
 
 
-def test_a_sentence_in_a_language_of_no_text_is_trusted_half(publish: Any, library: Library) -> None:
+def test_a_sentence_in_a_language_of_no_text_is_trusted_half(
+    publish: Any, library: Library
+) -> None:
     people = {
-        name: [("Staff", f"{name} runs line {n} and is called when the coolant falls.")] for n, name in enumerate(["Okonkwo", "Lindqvist"])
+        name: [("Staff", f"{name} runs line {n} and is called when the coolant falls.")]
+        for n, name in enumerate(["Okonkwo", "Lindqvist"])
     }
     publish({name.lower(): sections for name, sections in people.items()})
     with library.lease("default") as lease:
@@ -72,7 +95,15 @@ def test_a_sentence_in_a_language_of_no_text_is_trusted_half(publish: Any, libra
 
         def found(text: str) -> float:
             query = analysis.prepare(text, library.settings.limits)
-            return retrievers.retrieve(library, lease, library.query_strategy(lease), query, "hybrid", retrievers.Access(), 10).trust
+            return retrievers.retrieve(
+                library,
+                lease,
+                library.query_strategy(lease),
+                query,
+                "hybrid",
+                retrievers.Access(),
+                10,
+            ).trust
 
         assert found("What does Lindqvist run?") == found("Lindqvist") == 1.0
         assert found("Lindqvist 什么？") == 0.5

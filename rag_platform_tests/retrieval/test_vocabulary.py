@@ -56,7 +56,11 @@ def test_a_name_brings_its_aliases(text: str, brought: list[str]) -> None:
 
 def test_the_number_is_limited_and_no_weight_means_none() -> None:
     known = vocabulary(CONFIG)
-    assert known.expansions("k8s 知识库", 0.4, 3) == (("Kubernetes", 0.4), ("K 8s", 0.4), ("文档库", 0.4))
+    assert known.expansions("k8s 知识库", 0.4, 3) == (
+        ("Kubernetes", 0.4),
+        ("K 8s", 0.4),
+        ("文档库", 0.4),
+    )
     assert known.expansions("k8s", 0.4, 0) == known.expansions("k8s", 0.0, 12) == ()
 
 
@@ -65,7 +69,13 @@ def test_a_file_adds_to_the_inline_ones_and_is_read_again_when_it_changed(folder
     file.write_text("报销: [费用报销, expense claim]\nPTO: annual leave\n", encoding="utf-8")
     config = CONFIG.model_copy(update={"synonyms_path": "synonyms.yaml"})
     first = prepare("报销 PTO k8s", Limits(), config=config)
-    assert [name for name, _ in first.expansions] == ["费用报销", "expense claim", "annual leave", "Kubernetes", "K 8s"]
+    assert [name for name, _ in first.expansions] == [
+        "费用报销",
+        "expense claim",
+        "annual leave",
+        "Kubernetes",
+        "K 8s",
+    ]
     file.write_text("报销: [开销]\n", encoding="utf-8")
     os.utime(file, ns=(1, 1))
     second = prepare("报销 PTO", Limits(), config=config)
@@ -75,9 +85,15 @@ def test_a_file_adds_to_the_inline_ones_and_is_read_again_when_it_changed(folder
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("- a\n- b\n", "must hold a mapping"), ("a: {b: c}\n", "list of names"), ("on: [x]\n", "in quotes"), ("a: [1]\n", "in quotes"),
-     ("a: [", "cannot be read"), ("a: ['']\n", "in quotes")],
-)  # fmt: skip
+    [
+        ("- a\n- b\n", "must hold a mapping"),
+        ("a: {b: c}\n", "list of names"),
+        ("on: [x]\n", "in quotes"),
+        ("a: [1]\n", "in quotes"),
+        ("a: [", "cannot be read"),
+        ("a: ['']\n", "in quotes"),
+    ],
+)
 def test_a_wrong_file_is_named(folder: Path, text: str, says: str) -> None:
     (folder / "bad.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=r"bad\.yaml") as raised:

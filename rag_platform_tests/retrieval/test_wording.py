@@ -35,13 +35,35 @@ TEXTS = st.lists(WORDS | st.just(" ") | st.just("\n"), max_size=14).map("".join)
 
 
 @given(TEXTS, TEXTS)
-def test_nothing_is_found_that_is_not_among_the_terms_and_nothing_is_missed(question: str, text: str) -> None:
+def test_nothing_is_found_that_is_not_among_the_terms_and_nothing_is_missed(
+    question: str, text: str
+) -> None:
     found = asked(question)
     for shown in (text, question, f"{text} {question}{text}"):
         assert found.held(shown) == found.terms & set(terms(shown))
 
 
-@pytest.mark.parametrize("question", ["y", "x y", "solve for y, s and e", "ies", "a'b 'y", "sky", "es ed ing", "y " * 200 + "z9 " * 80])
+@pytest.mark.parametrize(
+    "question",
+    [
+        "y",
+        "x y",
+        "solve for y, s and e",
+        "ies",
+        "a'b 'y",
+        "sky",
+        "es ed ing",
+        "y " * 200 + "z9 " * 80,
+    ],
+)
 def test_short_words_are_found_as_their_terms_are(question: str) -> None:
-    for text in ("扫描站格口目的地默认值席位件数查询。", "y = 3x", "The sky, the skies; yes. S.E.", "", "...", "。y。", "z9 Y"):
+    for text in (
+        "扫描站格口目的地默认值席位件数查询。",
+        "y = 3x",
+        "The sky, the skies; yes. S.E.",
+        "",
+        "...",
+        "。y。",
+        "z9 Y",
+    ):
         assert asked(question).held(text) == asked(question).terms.intersection(terms(text))

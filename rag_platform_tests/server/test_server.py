@@ -1,4 +1,6 @@
-"""The server as a client meets it: in process for every tool, as a child process for the protocol on standard output."""
+"""The server as a client meets it: in process for every tool, as a child process for the protocol
+on standard output.
+"""
 
 from __future__ import annotations
 
@@ -50,16 +52,27 @@ def test_query_answers_with_sources(read_only_shelf: Any) -> None:
     envelope = result.structured_content
     assert not result.is_error and envelope["ok"] and envelope["error"] is None
     assert result.content[0].text == envelope["data"]["markdown"]
-    assert "8080" in envelope["data"]["answer_markdown"] and "[1]" in envelope["data"]["answer_markdown"]
+    assert (
+        "8080" in envelope["data"]["answer_markdown"]
+        and "[1]" in envelope["data"]["answer_markdown"]
+    )
     cited = envelope["data"]["citations"][0]
-    assert (cited["source_uri"], cited["section_path"], cited["line_range"]) == ("files/ports.md", "Ports", [5, 7])
+    assert (cited["source_uri"], cited["section_path"], cited["line_range"]) == (
+        "files/ports.md",
+        "Ports",
+        [5, 7],
+    )
     assert envelope["trace_id"] in result.content[0].text
     trace = show(read_only_shelf.store.logs_dir, envelope["trace_id"])
-    assert trace["trace_type"] == "query" and "stage.retrieve_sparse" in {span["name"] for span in trace["spans"]}
+    assert trace["trace_type"] == "query" and "stage.retrieve_sparse" in {
+        span["name"] for span in trace["spans"]
+    }
 
 
 def test_chinese_query_with_a_filter(read_only_shelf: Any) -> None:
-    data = call(read_only_shelf, "library.query", query="病假需要什么证明", filters={"tags": "hr"}, top_k=1).structured_content["data"]
+    data = call(
+        read_only_shelf, "library.query", query="病假需要什么证明", filters={"tags": "hr"}, top_k=1
+    ).structured_content["data"]
     assert data["results"][0]["citation"]["section_path"] == "休假制度 / 病假"
     assert data["matched_count"] == 2 and len(data["results"]) == 1
 
@@ -73,35 +86,64 @@ def test_words_are_loaded_before_the_first_question(read_only_shelf: Any) -> Non
 
 
 def test_a_namespace_under_another_name_is_explained(read_only_shelf: Any) -> None:
-    told = call(read_only_shelf, "library.query", query="port", namespace="default").structured_content["error"]["message"]
-    assert told.startswith("unknown argument 'namespace'; known: query, ") and told.endswith("; namespaces are named in collections")
+    told = call(
+        read_only_shelf, "library.query", query="port", namespace="default"
+    ).structured_content["error"]["message"]
+    assert told.startswith("unknown argument 'namespace'; known: query, ") and told.endswith(
+        "; namespaces are named in collections"
+    )
 
 
 def test_a_default_namespace_without_a_release_names_the_others(read_only_shelf: Any) -> None:
     empty = read_only_shelf.settings.model_copy(update={"default_namespace": "empty"})
     library = Library(empty, read_only_shelf.store)
     warm(library)  # what is there instead
-    with pytest.raises(NotFoundError, match="no published release; run `rag ingest`, or name another namespace: default"):
+    with pytest.raises(
+        NotFoundError,
+        match="no published release; run `rag ingest`, or name another namespace: default",
+    ):
         library.current("empty")
     library.close()
 
 
 def test_objects_sent_as_json_text_are_read(read_only_shelf: Any) -> None:
-    result = call(read_only_shelf, "library.query", query="port", filters='{"filename": "notes.txt"}', collections='["default"]')
-    assert {item["citation"]["source_uri"] for item in result.structured_content["data"]["results"]} == {"files/notes.txt"}
+    result = call(
+        read_only_shelf,
+        "library.query",
+        query="port",
+        filters='{"filename": "notes.txt"}',
+        collections='["default"]',
+    )
+    assert {
+        item["citation"]["source_uri"] for item in result.structured_content["data"]["results"]
+    } == {"files/notes.txt"}
 
 
 def test_results_lead_to_documents_and_resources(read_only_shelf: Any) -> None:
     async def conversation(client: Client) -> None:
-        found = (await client.call_tool("library.query", {"query": "requests per minute of the pro tier"})).structured_content
+        found = (
+            await client.call_tool(
+                "library.query", {"query": "requests per minute of the pro tier"}
+            )
+        ).structured_content
         first = found["data"]["results"][0]["citation"]
-        read = (await client.call_tool("library.get_document", {"doc_id": first["doc_id"], "format": "chunks"})).structured_content
+        read = (
+            await client.call_tool(
+                "library.get_document", {"doc_id": first["doc_id"], "format": "chunks"}
+            )
+        ).structured_content
         texts = {item["chunk_id"]: item["text"] for item in read["data"]["document"]["chunks"]}
         assert texts[first["chunk_id"]].startswith(first["text"])
         chunk = (await client.read_resource(f"chunk://{first['chunk_id']}")).contents[0]
-        assert chunk.text.endswith(texts[first["chunk_id"]]) and "files/ports.md, Ports / Limits, lines 9-16" in chunk.text
+        assert (
+            chunk.text.endswith(texts[first["chunk_id"]])
+            and "files/ports.md, Ports / Limits, lines 9-16" in chunk.text
+        )
         document = (await client.read_resource(f"doc://{first['doc_id']}")).contents[0]
-        assert document.text.startswith("---\ntitle: Port guide") and document.mime_type == "text/markdown"
+        assert (
+            document.text.startswith("---\ntitle: Port guide")
+            and document.mime_type == "text/markdown"
+        )
         with pytest.raises(MCPError, match="unknown_document"):
             await client.read_resource("doc://nothing")
 
@@ -110,9 +152,14 @@ def test_results_lead_to_documents_and_resources(read_only_shelf: Any) -> None:
 
 def test_lists_and_status(read_only_shelf: Any) -> None:
     async def conversation(client: Client) -> None:
-        listed = (await client.call_tool("library.list_documents", {"group_by": None, "limit": 2})).structured_content
+        listed = (
+            await client.call_tool("library.list_documents", {"group_by": None, "limit": 2})
+        ).structured_content
         assert listed["data"]["total"] == 3 and listed["data"]["next_cursor"]
-        assert show(read_only_shelf.store.logs_dir, listed["trace_id"])["spans"][0]["name"] == "tool.library.list_documents"
+        assert (
+            show(read_only_shelf.store.logs_dir, listed["trace_id"])["spans"][0]["name"]
+            == "tool.library.list_documents"
+        )
         told = (await client.call_tool("library.status", {})).structured_content
         assert told["data"]["namespaces"][0]["documents"] == 3
 
@@ -131,12 +178,32 @@ def test_lists_and_status(read_only_shelf: Any) -> None:
             "invalid_arguments",
             "argument 'top_k': input should be less than or equal to 100 (given: '1000')",
         ),
-        ("query", {"query": "x", "collections": 7}, "invalid_arguments", "'collections': input should be a valid string (given: '7')"),
-        ("query", {"query": "x", "filter": {}}, "invalid_arguments", "unknown argument 'filter'; known: query, top_k, filters"),
+        (
+            "query",
+            {"query": "x", "collections": 7},
+            "invalid_arguments",
+            "'collections': input should be a valid string (given: '7')",
+        ),
+        (
+            "query",
+            {"query": "x", "filter": {}},
+            "invalid_arguments",
+            "unknown argument 'filter'; known: query, top_k, filters",
+        ),
         ("query", {"query": "x", "filters": {"colour": "red"}}, "unknown_filter", "colour"),
         ("query", {"query": "x", "collections": "nope"}, "unknown_namespace", "known: default"),
-        ("query", {"query": "x", "collections": ["default", "other"]}, "unknown_namespace", "known: default"),
-        ("get_document", {"doc_id": "x", "collections": ["default", "other"]}, "too_many_collections", "one after the other"),
+        (
+            "query",
+            {"query": "x", "collections": ["default", "other"]},
+            "unknown_namespace",
+            "known: default",
+        ),
+        (
+            "get_document",
+            {"doc_id": "x", "collections": ["default", "other"]},
+            "too_many_collections",
+            "one after the other",
+        ),
         ("get_document", {"doc_id": "ports.md"}, "unknown_document", "did you mean files-ports"),
         ("list_documents", {"cursor": "?"}, "bad_cursor", "next_cursor"),
     ],
@@ -154,30 +221,52 @@ def test_errors_are_envelopes_as_text_and_as_structure(
 
 def test_a_question_before_the_first_release_says_what_to_do(shelf: Any) -> None:
     envelope = call(shelf, "library.query", query="anything").structured_content
-    assert envelope["error"]["code"] == "no_release" and "rag ingest" in envelope["error"]["message"]
+    assert (
+        envelope["error"]["code"] == "no_release" and "rag ingest" in envelope["error"]["message"]
+    )
 
 
 def test_a_library_whose_indexes_are_gone_fails_readably(shelf: Any, tmp_path: Path) -> None:
-    (tmp_path / "ports.md").write_text("# Ports\n\nThe gateway listens on port 8080.\n", encoding="utf-8")
+    (tmp_path / "ports.md").write_text(
+        "# Ports\n\nThe gateway listens on port 8080.\n", encoding="utf-8"
+    )
     release = shelf.store.release_dir("default", shelf.ingest(tmp_path / "ports.md"))
     for part in ("dense", "lexical"):
         shutil.rmtree(release / part)
     result = call(shelf, "library.query", query="Which port?")
     envelope = result.structured_content
-    assert result.is_error and (envelope["ok"], envelope["error"]["code"]) == (False, "provider_error")
-    assert result.content[0].text == envelope["data"]["markdown"] and "rag rebuild" in result.content[0].text
+    assert result.is_error and (envelope["ok"], envelope["error"]["code"]) == (
+        False,
+        "provider_error",
+    )
+    assert (
+        result.content[0].text == envelope["data"]["markdown"]
+        and "rag rebuild" in result.content[0].text
+    )
 
 
 def test_a_summary_insists_on_its_version_when_asked(read_only_shelf: Any) -> None:
     async def conversation(client: Client) -> None:
-        listed = (await client.call_tool("library.list_documents", {"group_by": None})).structured_content["data"]["groups"][0]
+        listed = (
+            await client.call_tool("library.list_documents", {"group_by": None})
+        ).structured_content["data"]["groups"][0]
         named = {"doc_id": listed["documents"][0]["doc_id"]}
-        version = (await client.call_tool("library.summarize_document", named)).structured_content["data"]["version_id"]
-        same = await client.call_tool("library.summarize_document", {**named, "version_id": version})
+        version = (await client.call_tool("library.summarize_document", named)).structured_content[
+            "data"
+        ]["version_id"]
+        same = await client.call_tool(
+            "library.summarize_document", {**named, "version_id": version}
+        )
         assert same.structured_content["data"]["version_id"] == version
-        other = await client.call_tool("library.summarize_document", {**named, "version_id": f"{version[:-12]}000000000000"})
+        other = await client.call_tool(
+            "library.summarize_document", {**named, "version_id": f"{version[:-12]}000000000000"}
+        )
         told = other.structured_content["error"]
-        assert told["code"] == "version_not_live" and version in told["message"] and "leave version_id out" in told["message"]
+        assert (
+            told["code"] == "version_not_live"
+            and version in told["message"]
+            and "leave version_id out" in told["message"]
+        )
 
     talk(read_only_shelf, conversation)
 
@@ -185,15 +274,26 @@ def test_a_summary_insists_on_its_version_when_asked(read_only_shelf: Any) -> No
 def test_the_filters_are_described_as_they_are(read_only_shelf: Any) -> None:
     """Fields that exist, and those whose absence lets a passage through."""
     told = server_tools.QueryArguments.model_fields["filters"].description or ""
-    fields = re.sub(r" \([^)]*\)", "", told.partition("Fields: ")[2].partition(" and others")[0]).split(", ")
-    assert set(fields) <= set(FILTERABLE) and {"tags", "media_type", "created_at", "doc_date"} <= set(fields)
+    fields = re.sub(
+        r" \([^)]*\)", "", told.partition("Fields: ")[2].partition(" and others")[0]
+    ).split(", ")
+    assert set(fields) <= set(FILTERABLE) and {
+        "tags",
+        "media_type",
+        "created_at",
+        "doc_date",
+    } <= set(fields)
     passing = re.split(r", | or ", told.partition("Passages without ")[2].partition(" pass too")[0])
-    assert set(passing) == {name for name in fields if filters.MISSING.get(name, "exclude") == "include"}
+    assert set(passing) == {
+        name for name in fields if filters.MISSING.get(name, "exclude") == "include"
+    }
     example = json.loads(told.partition("Example: ")[2])
     assert filters.plan(example, FILTERABLE).missing_included == ()
 
 
-def test_unexpected_failures_tell_a_trace_and_no_more(read_only_shelf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unexpected_failures_tell_a_trace_and_no_more(
+    read_only_shelf: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*args: Any) -> Any:
         raise RuntimeError("secret at /etc/rag/key")
 
@@ -201,11 +301,20 @@ def test_unexpected_failures_tell_a_trace_and_no_more(read_only_shelf: Any, monk
     result = call(read_only_shelf, "library.status")
     assert result.is_error and result.structured_content["error"]["code"] == "internal_error"
     assert "secret" not in result.content[0].text and "RuntimeError" in result.content[0].text
-    assert show(read_only_shelf.store.logs_dir, result.structured_content["trace_id"])["spans"][0]["status"] == "error"
+    assert (
+        show(read_only_shelf.store.logs_dir, result.structured_content["trace_id"])["spans"][0][
+            "status"
+        ]
+        == "error"
+    )
 
 
-def test_a_slow_call_blocks_neither_the_loop_nor_other_calls(read_only_shelf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second call ends while the first one still waits, and a cancelled call is let go at once."""
+def test_a_slow_call_blocks_neither_the_loop_nor_other_calls(
+    read_only_shelf: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second call ends while the first one still waits, and a cancelled call is let go at
+    once.
+    """
     release = threading.Event()
     answer = worker_pool.answer
 
@@ -243,7 +352,9 @@ def test_a_slow_call_blocks_neither_the_loop_nor_other_calls(read_only_shelf: An
 
 def test_underscored_names(read_only_shelf: Any) -> None:
     named = read_only_shelf.settings.server.model_copy(update={"underscore_tool_names": True})
-    server = build_server(read_only_shelf.settings.model_copy(update={"server": named}), read_only_shelf.library())
+    server = build_server(
+        read_only_shelf.settings.model_copy(update={"server": named}), read_only_shelf.library()
+    )
 
     async def run() -> None:
         async with Client(server) as client:
@@ -252,30 +363,51 @@ def test_underscored_names(read_only_shelf: Any) -> None:
             assert names == [f"library_{name}" for name in tools]
             assert "call library_query first" in (client.instructions or "")
             prompt = await client.get_prompt("cited_answer", {"question": "Which port?"})
-            assert "Call library_query" in prompt.messages[0].content.text and "Question: Which port?" in prompt.messages[0].content.text
+            assert (
+                "Call library_query" in prompt.messages[0].content.text
+                and "Question: Which port?" in prompt.messages[0].content.text
+            )
 
     anyio.run(run)
 
 
 def test_several_collections_are_asked_together(shelf: Any, tmp_path: Path) -> None:
-    for namespace, text in (("default", "# Ports\n\nThe gateway listens on port 8080.\n"), ("hr", "# Leave\n\nSick leave needs a note.\n")):
+    for namespace, text in (
+        ("default", "# Ports\n\nThe gateway listens on port 8080.\n"),
+        ("hr", "# Leave\n\nSick leave needs a note.\n"),
+    ):
         (tmp_path / f"{namespace}.md").write_text(text, encoding="utf-8")
         shelf.ingest(tmp_path / f"{namespace}.md", namespace=namespace)
-    found = call(shelf, "library.query", query="Does sick leave need a note?", collections=["default", "hr"]).structured_content["data"]
-    assert found["citations"][0]["namespace"] == "hr" and set(found["releases"]) == {"default", "hr"}
-    alone = call(shelf, "library.query", query="sick leave note", collections=["hr"]).structured_content["data"]
+    found = call(
+        shelf, "library.query", query="Does sick leave need a note?", collections=["default", "hr"]
+    ).structured_content["data"]
+    assert found["citations"][0]["namespace"] == "hr" and set(found["releases"]) == {
+        "default",
+        "hr",
+    }
+    alone = call(
+        shelf, "library.query", query="sick leave note", collections=["hr"]
+    ).structured_content["data"]
     assert "releases" not in alone and "namespace" not in alone["citations"][0]
 
 
 def test_a_call_that_nobody_waits_for_ends(shelf: Any, tmp_path: Path, config_folder: Path) -> None:
     """A cancelled question lets go of its slow model: nothing runs on in the library."""
     over = threading.Event()
-    (tmp_path / "ports.md").write_text("# Ports\n\nThe gateway listens on port 8080.\n", encoding="utf-8")
+    (tmp_path / "ports.md").write_text(
+        "# Ports\n\nThe gateway listens on port 8080.\n", encoding="utf-8"
+    )
     shelf.ingest(tmp_path / "ports.md")
     with chat_server(lambda body, number: (over.wait(20), said("late"))[1]) as server:
         tiny = config_folder / "strategies" / "tiny.yaml"
-        model = f"llm: {{provider: openai, options: {{model: m, base_url: '{server.url}', api_key_env: '', retries: 0}}}}\n"
-        tiny.write_text(tiny.read_text(encoding="utf-8") + "answerer: {provider: llm}\n" + model, encoding="utf-8")
+        model = (
+            f"llm: {{provider: openai, options: {{model: m, base_url: '{server.url}', api_key_env:"
+            " '', retries: 0}}\n"
+        )
+        tiny.write_text(
+            tiny.read_text(encoding="utf-8") + "answerer: {provider: llm}\n" + model,
+            encoding="utf-8",
+        )
         library = shelf.library()
 
         async def run() -> None:
@@ -295,23 +427,35 @@ def test_a_call_that_nobody_waits_for_ends(shelf: Any, tmp_path: Path, config_fo
 
 @pytest.mark.e2e
 def test_stdio_speaks_nothing_but_the_protocol(read_only_shelf: Any, tmp_path: Path) -> None:
-    """Stray prints of a provider do not reach the wire: the child prints to stdout from Python and from below it."""
+    """Stray prints of a provider do not reach the wire: the child prints to stdout from Python and
+    from below it.
+    """
     program = tmp_path / "serve.py"
     program.write_text(
-        "import os\nfrom rag_platform.config.settings import load_settings\nfrom rag_platform.server import app, responding\n"
+        "import os\n"
+        "from rag_platform.config.settings import load_settings\n"
+        "from rag_platform.server import app, responding\n"
         "answer = responding.answer\n"
-        "def noisy(library, request):\n    print('stray', flush=True)\n    os.write(1, b'stray below python\\n')\n"
+        "def noisy(library, request):\n"
+        "    print('stray', flush=True)\n"
+        "    os.write(1, b'stray below python\\n')\n"
         "    return answer(library, request)\n"
-        "responding.answer = noisy\napp.serve_stdio(load_settings())\n",
+        "responding.answer = noisy\n"
+        "app.serve_stdio(load_settings())\n",
         encoding="utf-8",
     )
-    environment = {**os.environ, "RAG_HOME": str(read_only_shelf.settings.home),
-                   "RAG_CONFIG": str(read_only_shelf.settings.strategies_dir.parent)}  # fmt: skip
+    environment = {
+        **os.environ,
+        "RAG_HOME": str(read_only_shelf.settings.home),
+        "RAG_CONFIG": str(read_only_shelf.settings.strategies_dir.parent),
+    }
     errors = tmp_path / "stderr.txt"
 
     async def run() -> None:
         with open(errors, "w", encoding="utf-8") as log:
-            server = StdioServerParameters(command=sys.executable, args=[str(program)], env=environment)
+            server = StdioServerParameters(
+                command=sys.executable, args=[str(program)], env=environment
+            )
             async with Client(stdio_client(server, errlog=log)) as client:
                 result = await client.call_tool("library.query", {"query": "gateway port"})
                 assert "8080" in result.structured_content["data"]["answer_markdown"]
@@ -321,7 +465,9 @@ def test_stdio_speaks_nothing_but_the_protocol(read_only_shelf: Any, tmp_path: P
 
 
 def test_no_path_of_the_machine_leaves_with_a_warning(shelf: Any, tmp_path: Path) -> None:
-    (tmp_path / "ports.md").write_text("# Ports\n\nThe gateway listens on port 8080.\n", encoding="utf-8")
+    (tmp_path / "ports.md").write_text(
+        "# Ports\n\nThe gateway listens on port 8080.\n", encoding="utf-8"
+    )
     release = shelf.store.release_dir("default", shelf.ingest(tmp_path / "ports.md"))
     for path in (release / "lexical").glob("*.fieldnorm"):
         path.unlink()

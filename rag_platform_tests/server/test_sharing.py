@@ -1,4 +1,6 @@
-"""rag_platform.server.worker_pool: many questions at once are answered in several processes, with the same answers and none lost."""
+"""rag_platform.server.worker_pool: many questions at once are answered in several processes, with
+the same answers and none lost.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,15 @@ from rag_platform.processes.worker import Child
 from rag_platform.retrieval.library import Library
 from rag_platform.server.worker_pool import Answer, SharedQuestions
 
-GUIDE = "# Limits\n\nThe pro tier allows 600 requests per minute.\n\n# Ports\n\nThe service listens on port 8080.\n"
+GUIDE = (
+    "# Limits\n"
+    "\n"
+    "The pro tier allows 600 requests per minute.\n"
+    "\n"
+    "# Ports\n"
+    "\n"
+    "The service listens on port 8080.\n"
+)
 WAIT_SECONDS = 60.0
 
 
@@ -50,7 +60,10 @@ def shared(library: Library) -> Iterator[Callable[..., SharedQuestions]]:
 
 def ask_many(questions: SharedQuestions, count: int, label: str = "") -> list[Answer]:
     """The answers to so many different questions, eight at a time."""
-    requests = [QueryRequest(f"Which port does the service listen on? {label}{number}") for number in range(count)]
+    requests = [
+        QueryRequest(f"Which port does the service listen on? {label}{number}")
+        for number in range(count)
+    ]
     with ThreadPoolExecutor(8) as pool:
         return list(pool.map(lambda request: questions.respond(request, "full"), requests))
 
@@ -84,15 +97,31 @@ def test_one_question_after_the_other_starts_no_process(shared: Any) -> None:
     assert questions.processes == 1 and not questions._starting
 
 
-def test_questions_that_meet_are_answered_alike_in_two_processes(shared: Any, library: Library) -> None:
+def test_questions_that_meet_are_answered_alike_in_two_processes(
+    shared: Any, library: Library
+) -> None:
     questions = shared()
-    alone, _, _ = questions.respond(QueryRequest("Which port does the service listen on? 0"), "full")
+    alone, _, _ = questions.respond(
+        QueryRequest("Which port does the service listen on? 0"), "full"
+    )
     crowd(questions)
     answers = ask_many(questions, 40)
-    pids = {trace_reader.show(library.store.logs_dir, trace_id)["runtime"]["pid"] for _, trace_id, _ in answers}
-    assert pids & {child.process.pid for child in others(questions)} and pids <= {os.getpid(), *(c.process.pid for c in others(questions))}
-    assert {data["answer_markdown"] for data, _, _ in answers} == {alone["answer_markdown"]} == {"The service listens on port 8080. [1]"}
-    assert [part["chunk_id"] for part in answers[0][0]["results"]] == [part["chunk_id"] for part in alone["results"]]
+    pids = {
+        trace_reader.show(library.store.logs_dir, trace_id)["runtime"]["pid"]
+        for _, trace_id, _ in answers
+    }
+    assert pids & {child.process.pid for child in others(questions)} and pids <= {
+        os.getpid(),
+        *(c.process.pid for c in others(questions)),
+    }
+    assert (
+        {data["answer_markdown"] for data, _, _ in answers}
+        == {alone["answer_markdown"]}
+        == {"The service listens on port 8080. [1]"}
+    )
+    assert [part["chunk_id"] for part in answers[0][0]["results"]] == [
+        part["chunk_id"] for part in alone["results"]
+    ]
     assert library.load.running == 0
     looked = status(library, questions.cache_figures())["caches"]["retrievals"]
     assert looked["misses"] > library.cache_figures()["retrievals"]["misses"]
@@ -101,11 +130,15 @@ def test_questions_that_meet_are_answered_alike_in_two_processes(shared: Any, li
 def test_a_server_with_as_many_processes_as_may_answer_only_hands_on(
     shared: Any, library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rag_platform.server.worker_pool._PATIENCE_SECONDS", WAIT_SECONDS)  # however slow the machine is
+    # however slow the machine is
+    monkeypatch.setattr("rag_platform.server.worker_pool._PATIENCE_SECONDS", WAIT_SECONDS)
     questions = shared()
     crowd(questions, 3)
     answers = ask_many(questions, 40)
-    pids = {trace_reader.show(library.store.logs_dir, trace_id)["runtime"]["pid"] for _, trace_id, _ in answers}
+    pids = {
+        trace_reader.show(library.store.logs_dir, trace_id)["runtime"]["pid"]
+        for _, trace_id, _ in answers
+    }
     assert pids == {child.process.pid for child in others(questions)} and len(pids) == 2
     later = [questions.respond(QueryRequest(f"port {number}"), "brief") for number in range(20)]
     assert len(later) == 20 and questions.processes == 3
@@ -135,7 +168,9 @@ def test_a_process_that_dies_loses_no_question(shared: Any, library: Library) ->
         answers = pool.submit(ask_many, questions, 80)
         time.sleep(0.05)
         os.kill(child.process.pid, signal.SIGKILL)
-        assert {data["answer_markdown"] for data, _, _ in answers.result()} == {"The service listens on port 8080. [1]"}
+        assert {data["answer_markdown"] for data, _, _ in answers.result()} == {
+            "The service listens on port 8080. [1]"
+        }
     until(lambda: child not in others(questions))
     assert library.load.running == 0
     crowd(questions)  # and another one is started when it is needed
@@ -164,14 +199,18 @@ def test_a_process_without_questions_ends(shared: Any) -> None:
     assert len(ask_many(questions, 8)) == 8
 
 
-def test_a_new_release_answers_in_all_processes_at_once(shared: Any, shelf: Any, tmp_path: Path) -> None:
+def test_a_new_release_answers_in_all_processes_at_once(
+    shared: Any, shelf: Any, tmp_path: Path
+) -> None:
     questions = shared()
     crowd(questions)
     (tmp_path / "guide.md").write_text(GUIDE.replace("8080", "9090"), encoding="utf-8")
     release_id = shelf.ingest(tmp_path / "guide.md")
     answers = ask_many(questions, 24)
     assert {data["release_id"] for data, _, _ in answers} == {release_id}
-    assert {data["answer_markdown"] for data, _, _ in answers} == {"The service listens on port 9090. [1]"}
+    assert {data["answer_markdown"] for data, _, _ in answers} == {
+        "The service listens on port 9090. [1]"
+    }
 
 
 def test_a_caller_who_left_is_not_answered(shared: Any, library: Library) -> None:
@@ -194,7 +233,10 @@ def test_only_questions_that_compute_here_are_shared(library: Library, config_fo
         "large": {"embedding": {"provider": "sentence_transformers", "options": {"model": "m"}}},
         "judged": {"reranker": {"provider": "cross_encoder", "options": {"model": "m"}}},
     }
-    here = {name: library.models.computes_here(type(tiny).model_validate(tiny.model_dump() | part)) for name, part in parts.items()}
+    here = {
+        name: library.models.computes_here(type(tiny).model_validate(tiny.model_dump() | part))
+        for name, part in parts.items()
+    }
     assert here == dict.fromkeys(parts, False)
 
 

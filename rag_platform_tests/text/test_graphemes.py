@@ -34,17 +34,24 @@ def test_a_cluster_is_not_cut(clusters: list[str]) -> None:
 
 def test_the_cases_of_the_unicode_consortium(material: Path) -> None:
     wrong, checked = [], 0
-    for line in (material / "unicode" / "GraphemeBreakTest.txt").read_text(encoding="utf-8").splitlines():
+    for line in (
+        (material / "unicode" / "GraphemeBreakTest.txt").read_text(encoding="utf-8").splitlines()
+    ):
         marks = line.split("#")[0].split()
         text = "".join(chr(int(mark, 16)) for mark in marks[1::2])
         checked += bool(marks)
-        if any(is_grapheme_boundary(text, index) != (mark == "÷") for index, mark in enumerate(marks[2:-1:2], start=1)):
+        if any(
+            is_grapheme_boundary(text, index) != (mark == "÷")
+            for index, mark in enumerate(marks[2:-1:2], start=1)
+        ):
             wrong.append(text)
     assert checked > 500
     assert wrong in ([], ["\u2701\u200d\u2701"])  # a dingbat that older tables take for an emoji
 
 
-@given(st.text(alphabet="a\u0301\u200d\U0001f469\U0001f1e6\uac00\u11a8\u0915\u094d\r\n中", max_size=30))
+@given(
+    st.text(alphabet="a\u0301\u200d\U0001f469\U0001f1e6\uac00\u11a8\u0915\u094d\r\n中", max_size=30)
+)
 def test_the_ends_are_boundaries_and_a_mark_never_begins_anything(text: str) -> None:
     assert is_grapheme_boundary(text, 0) and is_grapheme_boundary(text, len(text))
     for index in range(1, len(text)):

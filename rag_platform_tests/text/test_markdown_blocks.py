@@ -25,7 +25,9 @@ def test_heading_text(line: str, text: str) -> None:
     assert heading_text(line) == text
 
 
-@pytest.mark.parametrize("line", ["- a", "  * a", "• a", "1. a", "12) a", "3、a", "一、 a", "（二）a", "(三) a"])
+@pytest.mark.parametrize(
+    "line", ["- a", "  * a", "• a", "1. a", "12) a", "3、a", "一、 a", "（二）a", "(三) a"]
+)
 def test_a_line_that_begins_an_item(line: str) -> None:
     assert ITEM.match(line)
 

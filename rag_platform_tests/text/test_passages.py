@@ -60,7 +60,10 @@ def test_units_know_their_headings_and_header() -> None:
 
 
 def test_rows_of_a_table_that_was_cut_have_no_header() -> None:
-    assert [(unit.kind, unit.header) for unit in units("| a | 1 |\n| b | 2 |")] == [("row", None), ("row", None)]
+    assert [(unit.kind, unit.header) for unit in units("| a | 1 |\n| b | 2 |")] == [
+        ("row", None),
+        ("row", None),
+    ]
 
 
 def test_long_code_is_quoted_by_line() -> None:
@@ -76,7 +79,10 @@ def test_long_code_is_quoted_by_line() -> None:
         ("Ask Dr. Smith, i.e. John.", ["Ask Dr. Smith, i.e. John."]),
         ("他说：“好。”然后走了。", ["他说：“好。”", "然后走了。"]),
         ("Wait... What?! Yes.", ["Wait...", "What?!", "Yes."]),
-        ("It says “No.” (Nobody knows.) 3.5 mm. or so", ["It says “No.”", "(Nobody knows.)", "3.5 mm. or so"]),
+        (
+            "It says “No.” (Nobody knows.) 3.5 mm. or so",
+            ["It says “No.”", "(Nobody knows.)", "3.5 mm. or so"],
+        ),
         ("no end", ["no end"]),
     ],
 )
@@ -86,7 +92,11 @@ def test_sentences(text: str, expected: list[str]) -> None:
 
 def test_the_mark_of_a_note_is_no_sentence() -> None:
     text = "> [!NOTE]\n> Only lower case works here. Upper case fails.\n\n> [!TIP]\n> Use tabs."
-    assert [text[unit.start : unit.end] for unit in units(text)] == ["Only lower case works here.", "Upper case fails.", "Use tabs."]
+    assert [text[unit.start : unit.end] for unit in units(text)] == [
+        "Only lower case works here.",
+        "Upper case fails.",
+        "Use tabs.",
+    ]
 
 
 def test_cells_of_a_row() -> None:

@@ -4,7 +4,16 @@ import re
 
 import pytest
 
-from rag_platform.text.scripts import CJK, HAN, HANGUL, KANA, SOUTHEAST_ASIAN, UNSPACED, has_han, is_wide
+from rag_platform.text.scripts import (
+    CJK,
+    HAN,
+    HANGUL,
+    KANA,
+    SOUTHEAST_ASIAN,
+    UNSPACED,
+    has_han,
+    is_wide,
+)
 
 
 @pytest.mark.parametrize(
@@ -27,14 +36,26 @@ def test_hangul_is_written_with_spaces() -> None:
     assert not re.search(f"[{UNSPACED}]", "한국어")
 
 
-@pytest.mark.parametrize(("text", "found"), [("", False), ("naïve", False), ("カメラ", False), ("a\U00020001", True), ("第3", True)])
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("", False), ("naïve", False), ("カメラ", False), ("a\U00020001", True), ("第3", True)],
+)
 def test_a_text_with_a_chinese_character(text: str, found: bool) -> None:
     assert has_han(text) is found
 
 
 @pytest.mark.parametrize(
     ("text", "wide"),
-    [("", False), ("plain words", False), ("使用 Redis 缓存", True), ("a word like 好 in English", False), ("한국어", True), ("Ж", False)],
+    [
+        ("", False),
+        ("plain words", False),
+        ("使用 Redis 缓存", True),
+        ("a word like 好 in English", False),
+        ("한국어", True),
+        ("Ж", False),
+    ],
 )
-def test_a_text_is_wide_when_most_of_it_is_chinese_japanese_or_korean(text: str, wide: bool) -> None:
+def test_a_text_is_wide_when_most_of_it_is_chinese_japanese_or_korean(
+    text: str, wide: bool
+) -> None:
     assert is_wide(text) is wide

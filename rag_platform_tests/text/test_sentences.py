@@ -36,7 +36,11 @@ def test_sentences(parts: list[str]) -> None:
     assert cut("".join(parts)) == parts
 
 
-@given(st.text(alphabet="aB1 \n.!?。！？”\"')*e.gU.S", max_size=60), st.integers(0, 60), st.integers(0, 60))
+@given(
+    st.text(alphabet="aB1 \n.!?。！？”\"')*e.gU.S", max_size=60),
+    st.integers(0, 60),
+    st.integers(0, 60),
+)
 def test_sentences_partition_the_text(text: str, start: int, end: int) -> None:
     start, end = sorted((min(start, len(text)), min(end, len(text))))
     spans = list(sentences(text, start, end))

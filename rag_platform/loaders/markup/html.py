@@ -1,7 +1,8 @@
 """HTML: the main content of a page as Markdown, each block with the XPath of its element.
 
-trafilatura finds what the main content is; the blocks are made here from the page's own tree, so that tables, code and nested lists stay
-whole and every block can be proved. Facts depend on the bytes alone: links and pictures keep their addresses as written.
+trafilatura finds what the main content is; the blocks are made here from the page's own tree, so
+that tables, code and nested lists stay whole and every block can be proved. Facts depend on the
+bytes alone: links and pictures keep their addresses as written.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
 
 
 SUFFIXES = {".html", ".htm", ".xhtml", ".xht", ".shtml"}
-START = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)[\s>]", re.IGNORECASE | re.DOTALL)
+START = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)[\s>]",
+    re.IGNORECASE | re.DOTALL,
+)
 CHARSET = re.compile(rb"""<meta[^>]+charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
 MAX_GUIDED_BLOCKS = 20_000  # of a page above which trafilatura is not asked for its main content
 MAX_GUIDED_LETTERS = 4_000_000
@@ -38,11 +42,26 @@ MIN_MAIN_SHARE = 0.1  # of the page's letters; with less the whole page is taken
 MIN_MARK = 20  # letters of a block that can be recognised in the extracted text
 MARK_LETTERS = 400  # of them that are compared
 CONTAINED = 0.9  # share of the recognised text that the main element must hold
-LINK_SHARE = 0.7  # of a block's letters that stand in links, from which it is navigation at the content's edges
+# of a block's letters that stand in links, from which it is navigation at the content's edges
+LINK_SHARE = 0.7
 _METADATA = {
     "author": ("author", "article:author", "dc.creator", "dcterms.creator"),
-    "date": ("article:published_time", "date", "dc.date", "dcterms.date", "dcterms.created", "datepublished", "pubdate"),
-    "modified": ("article:modified_time", "og:updated_time", "last-modified", "dcterms.modified", "datemodified"),
+    "date": (
+        "article:published_time",
+        "date",
+        "dc.date",
+        "dcterms.date",
+        "dcterms.created",
+        "datepublished",
+        "pubdate",
+    ),
+    "modified": (
+        "article:modified_time",
+        "og:updated_time",
+        "last-modified",
+        "dcterms.modified",
+        "datemodified",
+    ),
     "description": ("description", "og:description", "dc.description"),
     "site_name": ("og:site_name", "application-name"),
 }
@@ -50,7 +69,8 @@ _METADATA = {
 
 @dataclass(frozen=True)
 class HtmlLoader:
-    """Reads HTML. `main_content: whole` keeps all of the page but its navigation, scripts, header and footer.
+    """Reads HTML. `main_content: whole` keeps all of the page but its navigation, scripts, header
+    and footer.
 
     `charset` is the encoding that a server declared.
     """
@@ -67,14 +87,18 @@ class HtmlLoader:
             raise ValueError(f"main_content is 'auto' or 'whole', not {self.main_content!r}")
 
     def claims(self, filename: str, head: bytes) -> bool:
-        """True for text called HTML, and for what starts as HTML unless its name says text or source code."""
+        """True for text called HTML, and for what starts as HTML unless its name says text or
+        source code.
+        """
         suffix = suffix_of(filename)
         if suffix in SUFFIXES:
             return looks_like_text(head)
         return suffix not in PROSE | LANGUAGES.keys() and START.match(head) is not None
 
     def load(self, path: Path, filename: str) -> Facts:
-        """The facts of an HTML file. Raises DocumentError: `empty_file` for a page without text, `binary_content`, `too_deep`."""
+        """The facts of an HTML file. Raises DocumentError: `empty_file` for a page without text,
+        `binary_content`, `too_deep`.
+        """
         import lxml.etree
         import trafilatura
 
@@ -82,7 +106,8 @@ class HtmlLoader:
         page = Page(parsed(decoded.text))
         if not page.pieces:
             raise DocumentError(
-                "the page holds no text; where a script builds it, save it from the browser as a complete page, or as PDF",
+                "the page holds no text; where a script builds it, save it from the browser as a"
+                " complete page, or as PDF",
                 code="empty_file",
             )
         metadata = _metadata(page.root)
@@ -90,30 +115,51 @@ class HtmlLoader:
         titled = _page_title(page.root)
         kept = main_pieces(page, titled) if self.main_content == "auto" else range(len(page.pieces))
         pieces = [page.pieces[number] for number in kept]
-        title = next((piece.title for piece in pieces if piece.level == 1 and _heads(piece, titled)), titled)
+        title = next(
+            (piece.title for piece in pieces if piece.level == 1 and _heads(piece, titled)), titled
+        )
         warnings = [*page.notes, *([f"hidden text left out: {hidden} letters"] if hidden else [])]
         if not any(page.letters):
             warnings.append("the page holds pictures and no text")
-        if left_out := sum(map(len, page.letters)) - sum(len(page.letters[number]) for number in kept):
+        if left_out := sum(map(len, page.letters)) - sum(
+            len(page.letters[number]) for number in kept
+        ):
             metadata["left_out"] = f"{left_out} letters beside the main content"
         text, blocks, found = _assembled(page, pieces)
-        engine = f"{'.'.join(map(str, lxml.etree.LXML_VERSION[:3]))} + trafilatura {trafilatura.__version__}"
+        engine = (
+            f"{'.'.join(map(str, lxml.etree.LXML_VERSION[:3]))} + trafilatura"
+            f" {trafilatura.__version__}"
+        )
         return facts_of(
-            self.NAME, self.VERSION, "lxml", engine, replace(decoded, text=text), blocks, image_refs(found, blocks, "html"),
-            title or first_line(text), metadata, warnings=warnings, profile=f"main_content={self.main_content}",
-        )  # fmt: skip
+            self.NAME,
+            self.VERSION,
+            "lxml",
+            engine,
+            replace(decoded, text=text),
+            blocks,
+            image_refs(found, blocks, "html"),
+            title or first_line(text),
+            metadata,
+            warnings=warnings,
+            profile=f"main_content={self.main_content}",
+        )
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Block ordinal to the reason why the file does not prove it; empty when all are proved.
 
-        The file is parsed again. What stands at a block's locator must make the same Markdown, and the letters that lxml finds there,
-        read without any Markdown, must all stand in the block in their order.
+        The file is parsed again. What stands at a block's locator must make the same Markdown, and
+        the letters that lxml finds there, read without any Markdown, must all stand in the block in
+        their order.
         """
-        return disproved(Page(parsed(decoded_page(path.read_bytes(), self.charset).text)), text, blocks)
+        return disproved(
+            Page(parsed(decoded_page(path.read_bytes(), self.charset).text)), text, blocks
+        )
 
 
 def disproved(page: Page, text: str, blocks: Iterable[Block], prefix: str = "") -> dict[int, str]:
-    """Ordinal to reason for each block that the page, parsed again, does not hold at its locator; `prefix` stands before the XPath."""
+    """Ordinal to reason for each block that the page, parsed again, does not hold at its locator;
+    `prefix` stands before the XPath.
+    """
     known = {prefix + page.locator(piece): piece for piece in page.pieces}
     bad = {}
     for block in blocks:
@@ -127,49 +173,78 @@ def disproved(page: Page, text: str, blocks: Iterable[Block], prefix: str = "") 
     return bad
 
 
-# --- bytes to tree -----------------------------------------------------------------------------------------------------
+# --- bytes to tree ------------------------------------------------------------------------------
 
 
 def decoded_page(raw: bytes, charset: str = "") -> Decoded:
-    """The text of a page: by byte order mark, as UTF-8 where it is that, by the charset its server declared, by its own `meta charset`,
-    and last by detection (the order of the HTML standard, section 13.2.3.2, but for UTF-8, which is nothing else by chance)."""
+    """The text of a page: by byte order mark, as UTF-8 where it is that, by the charset its server
+    declared, by its own `meta charset`, and last by detection (the order of the HTML standard,
+    section 13.2.3.2, but for UTF-8, which is nothing else by chance).
+    """
     found = CHARSET.search(raw[:4096])
     return decode(raw, charset, found.group(1).decode("ascii", "replace").lower() if found else "")
 
 
 def parsed(text: str) -> _Element:
-    """The tree of a page. Raises DocumentError `too_deep` where the parser gave up, `empty_file` where there is none."""
+    """The tree of a page. Raises DocumentError `too_deep` where the parser gave up, `empty_file`
+    where there is none.
+    """
     from lxml import etree, html
 
     # bytes, because a declared encoding must not be obeyed a second time; NUL would end the page
     parser = html.HTMLParser(encoding="utf-8", huge_tree=True, remove_pis=True)
     try:
-        root = html.document_fromstring(text.replace("\x00", "\ufffd").encode("utf-8", "replace"), parser=parser)
+        root = html.document_fromstring(
+            text.replace("\x00", "\ufffd").encode("utf-8", "replace"), parser=parser
+        )
     except etree.ParserError as error:
-        raise DocumentError(f"the page holds no element ({error}); nothing to index", code="empty_file") from error
+        raise DocumentError(
+            f"the page holds no element ({error}); nothing to index", code="empty_file"
+        ) from error
     for entry in parser.error_log:
         if entry.level_name == "FATAL" and "LIMIT" in entry.type_name:
             raise DocumentError(
-                f"the parser gave up in line {entry.line}: {entry.message[:120]}; the page is damaged, or made to break parsers",
+                f"the parser gave up in line {entry.line}: {entry.message[:120]}; the page is"
+                " damaged, or made to break parsers",
                 code="too_deep",
             )
     return root
 
 
-# --- what the page says of itself ---------------------------------------------------------------------------------------
+# --- what the page says of itself ---------------------------------------------------------------
 
 
 def _metadata(root: _Element) -> Json:
-    """Title, author, dates, description, language, keywords and canonical address, where the page's head names them."""
+    """Title, author, dates, description, language, keywords and canonical address, where the page's
+    head names them.
+    """
     said: dict[str, str] = {}
     for meta in root.iter("meta"):
-        name = (meta.get("property") or meta.get("name") or meta.get("itemprop") or meta.get("http-equiv") or "").strip().lower()
+        name = (
+            (
+                meta.get("property")
+                or meta.get("name")
+                or meta.get("itemprop")
+                or meta.get("http-equiv")
+                or ""
+            )
+            .strip()
+            .lower()
+        )
         if name and (content := " ".join((meta.get("content") or "").split())[:1000]):
             said.setdefault(name, content)
-    metadata: Json = {key: said[name] for key, names in _METADATA.items() if (name := next((n for n in names if n in said), ""))}
+    metadata: Json = {
+        key: said[name]
+        for key, names in _METADATA.items()
+        if (name := next((n for n in names if n in said), ""))
+    }
     if words := [word.strip() for word in said.get("keywords", "").split(",") if word.strip()]:
         metadata["keywords"] = words[:50]
-    language = root.get("lang") or root.get("{http://www.w3.org/XML/1998/namespace}lang") or said.get("content-language")
+    language = (
+        root.get("lang")
+        or root.get("{http://www.w3.org/XML/1998/namespace}lang")
+        or said.get("content-language")
+    )
     if language:
         metadata["language"] = language.strip()[:35]
     for link in root.iter("link"):
@@ -186,27 +261,38 @@ def _page_title(root: _Element) -> str:
 
 
 def _heads(piece: Piece, title: str) -> bool:
-    """True for a heading with which the page's title starts, before the site's name, or for any heading where there is no title."""
+    """True for a heading with which the page's title starts, before the site's name, or for any
+    heading where there is no title.
+    """
     return bool(piece.title) and letters(title).startswith(letters(piece.title) if title else "")
 
 
 def _hidden_letters(root: _Element) -> int:
     """Letters of text that a reader is not shown, formulas written twice apart."""
-    tops = [item for item in root.iter() if isinstance(item.tag, str) and is_hidden(item) and item.get("aria-hidden") != "true"]
-    inner = {below for top in tops for below in top.iterdescendants()} if len(tops) < 1000 else set()
+    tops = [
+        item
+        for item in root.iter()
+        if isinstance(item.tag, str) and is_hidden(item) and item.get("aria-hidden") != "true"
+    ]
+    inner = (
+        {below for top in tops for below in top.iterdescendants()} if len(tops) < 1000 else set()
+    )
     return sum(len(letters(visible(top))) for top in tops if top not in inner)
 
 
-# --- main content ------------------------------------------------------------------------------------------------------
+# --- main content -------------------------------------------------------------------------------
 
 
 def main_pieces(page: Page, title: str) -> Sequence[int]:
     """Numbers of the pieces in the element that holds the main content; all where nothing tells.
 
-    It is the element around what trafilatura extracts, widened to the `main` it lies in; else a `main` or the only `article` of the page.
+    It is the element around what trafilatura extracts, widened to the `main` it lies in; else a
+    `main` or the only `article` of the page.
     """
     pieces, sizes = page.pieces, list(map(len, page.letters))
-    marked = [number for number in _marked(page) if not _is_navigation(pieces[number], sizes[number])]
+    marked = [
+        number for number in _marked(page) if not _is_navigation(pieces[number], sizes[number])
+    ]
     weight = sum(sizes[number] for number in marked)
     if weight >= max(MIN_MAIN, MIN_MAIN_SHARE * sum(sizes)):
         held: dict[Any, int] = defaultdict(int)
@@ -214,20 +300,36 @@ def main_pieces(page: Page, title: str) -> Sequence[int]:
             for element in (pieces[number].element, *pieces[number].element.iterancestors()):
                 held[element] += sizes[number]
         main = page.root
-        while (child := next((item for item in main if held.get(item, 0) >= CONTAINED * weight), None)) is not None:
+        while (
+            child := next((item for item in main if held.get(item, 0) >= CONTAINED * weight), None)
+        ) is not None:
             main = child
         main = next((above for above in main.iterancestors() if _says_main(above)), main)
     else:
-        named = [item for item in page.root.iter("*") if _says_main(item)] or page.root.findall(".//article")
+        named = [item for item in page.root.iter("*") if _says_main(item)] or page.root.findall(
+            ".//article"
+        )
         if len(named) != 1:
             return range(len(pieces))
         main = named[0]
-    inside = [number for number, piece in enumerate(pieces) if piece.element is main or main in piece.element.iterancestors()]
+    inside = [
+        number
+        for number, piece in enumerate(pieces)
+        if piece.element is main or main in piece.element.iterancestors()
+    ]
     if sum(sizes[number] for number in inside) < max(MIN_MAIN, MIN_MAIN_SHARE * sum(sizes)):
         return range(len(pieces))
     first, last = (marked[0], marked[-1]) if marked and not _says_main(main) else (0, len(pieces))
-    kept = [number for number in inside if first <= number <= last or not _is_navigation(pieces[number], sizes[number])]
-    above = [number for number in range(kept[0]) if pieces[number].level == 1 and _heads(pieces[number], title)]
+    kept = [
+        number
+        for number in inside
+        if first <= number <= last or not _is_navigation(pieces[number], sizes[number])
+    ]
+    above = [
+        number
+        for number in range(kept[0])
+        if pieces[number].level == 1 and _heads(pieces[number], title)
+    ]
     return [*above[-1:], *kept]  # the headline often stands above the text's element
 
 
@@ -236,7 +338,9 @@ def _says_main(element: _Element) -> bool:
 
 
 def _marked(page: Page) -> list[int]:
-    """Numbers of the pieces whose text is in what trafilatura extracts; none for a page that would cost it minutes."""
+    """Numbers of the pieces whose text is in what trafilatura extracts; none for a page that would
+    cost it minutes.
+    """
     import trafilatura
 
     if len(page.pieces) > MAX_GUIDED_BLOCKS or sum(map(len, page.letters)) > MAX_GUIDED_LETTERS:
@@ -245,20 +349,33 @@ def _marked(page: Page) -> list[int]:
     for cell in copied.iter("td", "th"):
         for name in ("rowspan", "colspan"):  # a few can make it write millions of cells
             cell.attrib.pop(name, None)
-    with Reading("stage.loader") as reading:  # its rules fail in many ways on odd trees; the page is read without their advice
-        extracted = letters(trafilatura.extract(copied, include_comments=False, include_tables=True, fast=True) or "")
+    # its rules fail in many ways on odd trees; the page is read without their advice
+    with Reading("stage.loader") as reading:
+        extracted = letters(
+            trafilatura.extract(copied, include_comments=False, include_tables=True, fast=True)
+            or ""
+        )
     if reading.error is not None:
         page.note("the main content was not looked for: its rules failed")
         return []
-    return [number for number, own in enumerate(page.letters) if len(own) >= MIN_MARK and own[:MARK_LETTERS] in extracted]
+    return [
+        number
+        for number, own in enumerate(page.letters)
+        if len(own) >= MIN_MARK and own[:MARK_LETTERS] in extracted
+    ]
 
 
 def _is_navigation(piece: Piece, size: int) -> bool:
     """True for a block that is nearly all links."""
-    return piece.kind != "heading" and sum(len(letters(words)) for words in links(piece.element)) > LINK_SHARE * size
+    return (
+        piece.kind != "heading"
+        and sum(len(letters(words)) for words in links(piece.element)) > LINK_SHARE * size
+    )
 
 
-def _assembled(page: Page, pieces: Iterable[Piece]) -> tuple[str, list[Block], list[tuple[int, int, str, str]]]:
+def _assembled(
+    page: Page, pieces: Iterable[Piece]
+) -> tuple[str, list[Block], list[tuple[int, int, str, str]]]:
     """(facts, blocks, images as image_refs takes them)."""
     parts: list[str] = []
     blocks: list[Block] = []
@@ -266,8 +383,20 @@ def _assembled(page: Page, pieces: Iterable[Piece]) -> tuple[str, list[Block], l
     at = 0
     for piece in pieces:
         end = at + len(piece.text)
-        blocks.append(Block(len(blocks), piece.kind, at, end, level=piece.level, locator=page.locator(piece), title=piece.title))
-        found += [(at + image.start, at + image.end, image.target, image.alt) for image in piece.images]
+        blocks.append(
+            Block(
+                len(blocks),
+                piece.kind,
+                at,
+                end,
+                level=piece.level,
+                locator=page.locator(piece),
+                title=piece.title,
+            )
+        )
+        found += [
+            (at + image.start, at + image.end, image.target, image.alt) for image in piece.images
+        ]
         parts.append(piece.text)
         at = end + 2
     return "\n\n".join(parts) + "\n", blocks, found

@@ -1,6 +1,8 @@
-"""The visible text of an HTML tree as Markdown pieces, each with the place of its element: headings, paragraphs, lists, tables, code.
+"""The visible text of an HTML tree as Markdown pieces, each with the place of its element:
+headings, paragraphs, lists, tables, code.
 
-Nothing here decides what is main content, and nothing runs: scripts, forms, comments and what a reader never sees are left out.
+Nothing here decides what is main content, and nothing runs: scripts, forms, comments and what a
+reader never sees are left out.
 """
 
 from __future__ import annotations
@@ -12,7 +14,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from rag_platform.loaders import pipe_tables
-from rag_platform.loaders.markup.html_inline import HEADINGS, Image, Inline, is_skipped, spans, visible
+from rag_platform.loaders.markup.html_inline import (
+    HEADINGS,
+    Image,
+    Inline,
+    is_skipped,
+    spans,
+    visible,
+)
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
@@ -26,15 +35,20 @@ BLOCKS = (
     | PREFORMATTED
     | LISTS
     | set(
-        "article aside blockquote body center dd details div dl fieldset figure footer form header hgroup hr li main nav search section "
-        "table tbody td tfoot th thead tr".split()
+        "article aside blockquote body center dd details div dl fieldset figure footer form header"
+        " hgroup hr li main nav search section table tbody td tfoot th thead tr".split()
     )
 )
-_PARTS = {"table": {"caption", "colgroup", "col", "thead", "tbody", "tfoot", "tr"}, "tr": {"td", "th"}}
+_PARTS = {
+    "table": {"caption", "colgroup", "col", "thead", "tbody", "tfoot", "tr"},
+    "tr": {"td", "th"},
+}
 MAX_DEPTH = 120  # deeper elements are read as running text of the element at this depth
 MAX_INNER_LETTERS = 2_000  # of a cell with a table in it, above which the outer one arranges a page
 MAX_REPEATS = 20_000  # of merged cells in one table
-_LANGUAGE = re.compile(r"(?:^|\s)(?:language|lang|highlight|highlight-source|brush:)[- ]([A-Za-z0-9+#]{1,20})(?=\s|$)")
+_LANGUAGE = re.compile(
+    r"(?:^|\s)(?:language|lang|highlight|highlight-source|brush:)[- ]([A-Za-z0-9+#]{1,20})(?=\s|$)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +58,8 @@ class Piece:
     kind: str  # as ir.Block.kind
     text: str
     element: _Element
-    nodes: tuple[int, int] | None = None  # the child nodes it was made of, from 1, where it is not the whole element
+    # the child nodes it was made of, from 1, where it is not the whole element
+    nodes: tuple[int, int] | None = None
     level: int = 0
     title: str = ""
     images: tuple[Image, ...] = ()
@@ -97,20 +112,31 @@ class Page:
                 groups.setdefault(child.tag, []).append(child)
             for tag, group in groups.items():
                 if isinstance(tag, str):
-                    steps.update({child: tag if len(group) == 1 else f"{tag}[{number}]" for number, child in enumerate(group, 1)})
+                    steps.update(
+                        {
+                            child: tag if len(group) == 1 else f"{tag}[{number}]"
+                            for number, child in enumerate(group, 1)
+                        }
+                    )
         return steps
 
     def path(self, element: _Element) -> str:
         """The XPath of an element, as browsers and lxml write it."""
-        steps = [self._numbers[item] for item in [element, *element.iterancestors()] if item is not self.root]
+        steps = [
+            self._numbers[item]
+            for item in [element, *element.iterancestors()]
+            if item is not self.root
+        ]
         return "/".join(["", str(self.root.tag), *reversed(steps)])
 
     def locator(self, piece: Piece) -> str:
-        """`xpath=/html/body/p[3]`, with `;nodes=2-4` where only these child nodes of the element are meant."""
+        """`xpath=/html/body/p[3]`, with `;nodes=2-4` where only these child nodes of the element
+        are meant.
+        """
         nodes = f";nodes={piece.nodes[0]}-{piece.nodes[1]}" if piece.nodes else ""
         return f"xpath={self.path(piece.element)}{nodes}"
 
-    # --- walking ---------------------------------------------------------------------------------------------------------
+    # --- walking ---------------------------------------------------------------------------------
 
     def _flow(self, element: _Element, depth: int) -> Iterator[Piece]:
         """The pieces of a container: runs of text between its blocks, and the blocks."""
@@ -120,11 +146,21 @@ class Page:
         def ended() -> Iterator[Piece]:
             if text := run.text():
                 whole = "block" not in self._holds.get(element, ())
-                yield Piece("paragraph", text, element, None if whole else (first, last), images=run.images())
+                yield Piece(
+                    "paragraph",
+                    text,
+                    element,
+                    None if whole else (first, last),
+                    images=run.images(),
+                )
 
         for node in nodes_of(element):
             number += 1
-            if not isinstance(node, str) and not is_skipped(node) and (node.tag in BLOCKS or "block" in self._holds.get(node, ())):
+            if (
+                not isinstance(node, str)
+                and not is_skipped(node)
+                and (node.tag in BLOCKS or "block" in self._holds.get(node, ()))
+            ):
                 yield from ended()
                 run, first = Inline(), 0
                 yield from self._block(node, depth + 1)
@@ -147,11 +183,15 @@ class Page:
         elif tag in LISTS and "heading" not in below:
             yield from self._list(element, depth)
         elif tag == "blockquote":
-            yield from self._composed("paragraph", element, list(self._flow(element, depth)), "> ", "> ")
+            yield from self._composed(
+                "paragraph", element, list(self._flow(element, depth)), "> ", "> "
+            )
         elif tag == "table" and _is_data(element, below):
             yield from self._table(element, depth)
         elif tag in PARAGRAPHS and "block" not in below:
-            yield from self._inline("caption" if tag in ("figcaption", "caption") else "paragraph", element)
+            yield from self._inline(
+                "caption" if tag in ("figcaption", "caption") else "paragraph", element
+            )
         elif tag != "hr":
             yield from self._flow(element, depth)
 
@@ -166,20 +206,38 @@ class Page:
         if strong:
             run.close("**", "**")
         if run.has_ink():
-            yield Piece(kind, run.text(), element, level=level, title=" ".join(visible(element).split()) if level else "",
-                        images=run.images())  # fmt: skip
+            yield Piece(
+                kind,
+                run.text(),
+                element,
+                level=level,
+                title=" ".join(visible(element).split()) if level else "",
+                images=run.images(),
+            )
 
     def _list(self, element: _Element, depth: int) -> Iterator[Piece]:
         """One piece for a list with all that is nested in it."""
         text, images = "", []
-        number = int(value) if (value := str(element.get("start", "1")).strip()).isdecimal() and len(value) < 9 else 1
+        number = (
+            int(value)
+            if (value := str(element.get("start", "1")).strip()).isdecimal() and len(value) < 9
+            else 1
+        )
         for node in nodes_of(element):
             if isinstance(node, str):
-                held = [Piece("paragraph", words, element)] if (words := " ".join(node.split())) else []
+                held = (
+                    [Piece("paragraph", words, element)]
+                    if (words := " ".join(node.split()))
+                    else []
+                )
             elif is_skipped(node):
                 continue
             else:
-                held = list(self._block(node, depth + 1) if node.tag in LISTS else self._flow(node, depth + 1))
+                held = list(
+                    self._block(node, depth + 1)
+                    if node.tag in LISTS
+                    else self._flow(node, depth + 1)
+                )
             marker = f"{number}. " if element.tag == "ol" else "- "
             number += element.tag == "ol" and not isinstance(node, str)
             for item in self._composed("list", element, held, marker, " " * len(marker)):
@@ -189,7 +247,9 @@ class Page:
         if text:
             yield Piece("list", text, element, images=tuple(images))
 
-    def _composed(self, kind: str, element: _Element, parts: Sequence[Piece], first: str, rest: str) -> Iterator[Piece]:
+    def _composed(
+        self, kind: str, element: _Element, parts: Sequence[Piece], first: str, rest: str
+    ) -> Iterator[Piece]:
         """One piece of several, its lines prefixed."""
         text, images = "", []
         for part in parts:
@@ -198,7 +258,10 @@ class Page:
             text += part.text
         if text:
             lines = text.split("\n")
-            prefixed = [first + lines[0], *(rest + line if line else rest.rstrip() for line in lines[1:])]
+            prefixed = [
+                first + lines[0],
+                *(rest + line if line else rest.rstrip() for line in lines[1:]),
+            ]
             added = [0]
             for before, after in zip(lines, prefixed, strict=True):
                 added.append(added[-1] + len(after) - len(before))
@@ -206,13 +269,21 @@ class Page:
             yield Piece(kind, "\n".join(prefixed), element, images=tuple(moved))
 
     def _table(self, element: _Element, depth: int) -> Iterator[Piece]:
-        """The caption, then one piece with the rows as a pipe table; a merged cell stands in every place that it spans."""
+        """The caption, then one piece with the rows as a pipe table; a merged cell stands in every
+        place that it spans.
+        """
         for caption in element.findall("caption"):
             yield from self._block(caption, depth + 1)
-        rows = [[cell for cell in row if cell.tag in ("td", "th") and not is_skipped(cell)] for row in _rows(element)]
+        rows = [
+            [cell for cell in row if cell.tag in ("td", "th") and not is_skipped(cell)]
+            for row in _rows(element)
+        ]
         grid, spelled = _grid(rows)
         if not spelled:
-            self.note(f"a table's merged cells would stand in more than {MAX_REPEATS} further places; they are not spelled out")
+            self.note(
+                f"a table's merged cells would stand in more than {MAX_REPEATS} further places;"
+                " they are not spelled out"
+            )
         text, images = "", []
         written: dict[_Element, Inline] = {}
         for number, row in enumerate(grid):
@@ -244,8 +315,13 @@ def source_text(piece: Piece) -> str:
     if piece.nodes is None:
         return visible(piece.element, preformatted=piece.kind == "code")
     first, last = piece.nodes
-    taken = [node for number, node in enumerate(nodes_of(piece.element), 1) if first <= number <= last]
-    return "".join(node if isinstance(node, str) else "" if is_skipped(node) else visible(node) for node in taken)
+    taken = [
+        node for number, node in enumerate(nodes_of(piece.element), 1) if first <= number <= last
+    ]
+    return "".join(
+        node if isinstance(node, str) else "" if is_skipped(node) else visible(node)
+        for node in taken
+    )
 
 
 def letters(text: str) -> str:
@@ -268,16 +344,25 @@ def _code(element: _Element) -> Iterator[Piece]:
     content = content.removeprefix("\n") if content.startswith("\n") else content
     if not content.strip():
         return
-    names = " ".join(str(item.get("class", "")) for item in (element.getparent(), element, *element.findall("code")) if item is not None)
+    names = " ".join(
+        str(item.get("class", ""))
+        for item in (element.getparent(), element, *element.findall("code"))
+        if item is not None
+    )
     language = found.group(1) if (found := _LANGUAGE.search(names)) else ""
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", content)), default=0))
     yield Piece("code", f"{fence}{language}\n{content}\n{fence}", element)
 
 
 def _is_data(table: _Element, below: set[str]) -> bool:
-    """False for a table that only arranges a page: it holds headings or code, tables that are none of its cells' data, has one column,
-    or text outside of its cells."""
-    if table.get("role") in ("presentation", "none") or below & {"heading", "pre"} or ("table" in below and not _keeps_tables(table)):
+    """False for a table that only arranges a page: it holds headings or code, tables that are none
+    of its cells' data, has one column, or text outside of its cells.
+    """
+    if (
+        table.get("role") in ("presentation", "none")
+        or below & {"heading", "pre"}
+        or ("table" in below and not _keeps_tables(table))
+    ):
         return False
     if any(_strays(part) for part in table.iter("table", "thead", "tbody", "tfoot", "tr")):
         return False
@@ -286,7 +371,9 @@ def _is_data(table: _Element, below: set[str]) -> bool:
 
 
 def _keeps_tables(table: _Element) -> bool:
-    """True for a table of data with tables in some cells: it says what its columns or rows are, and those tables are small."""
+    """True for a table of data with tables in some cells: it says what its columns or rows are, and
+    those tables are small.
+    """
     rows = [[cell for cell in row if cell.tag in ("td", "th")] for row in _rows(table)]
     cells = [cell for row in rows for cell in row]
     holding = {cell for cell in cells if cell.find(".//table") is not None}
@@ -302,7 +389,9 @@ def _strays(part: _Element) -> bool:
     """True when a part of a table has text of its own, or a child that is no part of a table."""
     texts = [part.text, *(child.tail for child in part)]
     known = _PARTS.get(str(part.tag), {"tr"})
-    return any(text and text.strip() for text in texts) or any(child.tag not in known and not is_skipped(child) for child in part)
+    return any(text and text.strip() for text in texts) or any(
+        child.tag not in known and not is_skipped(child) for child in part
+    )
 
 
 def _rows(table: _Element) -> Iterator[_Element]:
@@ -324,7 +413,8 @@ def _cell(cell: _Element) -> Inline:
 
 
 def _grid(rows: Sequence[Sequence[_Element]]) -> tuple[list[list[Place]], bool]:
-    """(cell of each place, whether spans are spelled out); columns in which no cell starts are left out, as browsers show them.
+    """(cell of each place, whether spans are spelled out); columns in which no cell starts are left
+    out, as browsers show them.
 
     The first row is as wide as the table, the others end with their last cell.
     """
@@ -345,7 +435,15 @@ def _grid(rows: Sequence[Sequence[_Element]]) -> tuple[list[list[Place]], bool]:
                 for x in range(column, column + across):
                     held[y].setdefault(x, (cell, x > column or y > number))
             column += across
-    lines = [line for places in held if (line := [places.get(column) for column in range(min(width, max(places, default=-1) + 1))])]
+    lines = [
+        line
+        for places in held
+        if (
+            line := [
+                places.get(column) for column in range(min(width, max(places, default=-1) + 1))
+            ]
+        )
+    ]
     if lines:
         lines[0] += [None] * (width - len(lines[0]))
     return lines, spelled

@@ -1,6 +1,8 @@
-"""Running text of HTML as Markdown: white space collapsed, links, emphasis, code and pictures in their place.
+"""Running text of HTML as Markdown: white space collapsed, links, emphasis, code and pictures in
+their place.
 
-Pieces of Markdown, each with its native place, put together to facts: for formats that are read part by part.
+Pieces of Markdown, each with its native place, put together to facts: for formats that are read
+part by part.
 """
 
 from __future__ import annotations
@@ -21,17 +23,37 @@ from rag_platform.ir import Block
 
 HEADINGS = {"h1", "h2", "h3", "h4", "h5", "h6"}
 SKIPPED = set(
-    "script style noscript template head title meta link base iframe frame frameset object embed applet svg canvas video audio map "
-    "button select option optgroup datalist input textarea output progress meter dialog noframes noembed".split()
+    "script style noscript template head title meta link base iframe frame frameset object embed"
+    " applet svg canvas video audio map button select option optgroup datalist input textarea"
+    " output progress meter dialog noframes noembed".split()
 )
-SKIPPED_ROLES = {"navigation", "search", "menu", "menubar", "toolbar", "dialog", "alertdialog", "tablist"}
-LINE_NUMBERS = {"linenos", "lineno", "linenodiv", "line-numbers-rows", "gutter", "rouge-gutter", "ln-num"}
+SKIPPED_ROLES = {
+    "navigation",
+    "search",
+    "menu",
+    "menubar",
+    "toolbar",
+    "dialog",
+    "alertdialog",
+    "tablist",
+}
+LINE_NUMBERS = {
+    "linenos",
+    "lineno",
+    "linenodiv",
+    "line-numbers-rows",
+    "gutter",
+    "rouge-gutter",
+    "ln-num",
+}
 MARKS = {"b": "**", "strong": "**", "i": "*", "em": "*", "del": "~~", "s": "~~", "strike": "~~"}
 CODE = {"code", "kbd", "samp", "tt"}
 MAX_INLINE_DEPTH = 120
 MAX_TARGET = 2000  # characters of a link that is kept
 _HIDDEN = re.compile(r"(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
-_HAN_BREAK = re.compile(r"(?<=[\u3000-\u9fff\uff00-\uffef])[ \t]*\n\s*(?=[\u3000-\u9fff\uff00-\uffef])")
+_HAN_BREAK = re.compile(
+    r"(?<=[\u3000-\u9fff\uff00-\uffef])[ \t]*\n\s*(?=[\u3000-\u9fff\uff00-\uffef])"
+)
 _SPECIAL = re.compile(r"<(?=[A-Za-z/!?])|!(?=\[)")
 _LINE_SPECIAL = re.compile(r"#{1,6}(?=\s|$)|`{3}|~{3}|>|(?:=+|-+)(?=\s*$)")
 _ANCHOR_SIGNS = {"", "¶", "#", "§", "🔗", "\uf0c1", "∞"}
@@ -53,7 +75,9 @@ class Image:
 
 
 def is_hidden(element: _Element) -> bool:
-    """True for what a reader does not see: `hidden`, aria-hidden, display:none; panels of tabs are shown one at a time and count."""
+    """True for what a reader does not see: `hidden`, aria-hidden, display:none; panels of tabs are
+    shown one at a time and count.
+    """
     if element.get("role") == "tabpanel":
         return False
     return (
@@ -89,8 +113,13 @@ def _is_self_link(element: _Element) -> bool:
 
 
 def _is_frame(element: _Element) -> bool:
-    """True for a header, footer or aside of the page rather than of its article; a header that holds the page's first heading is none."""
-    if any(above.tag in ("main", "article", "blockquote") or above.get("role") == "main" for above in element.iterancestors()):
+    """True for a header, footer or aside of the page rather than of its article; a header that
+    holds the page's first heading is none.
+    """
+    if any(
+        above.tag in ("main", "article", "blockquote") or above.get("role") == "main"
+        for above in element.iterancestors()
+    ):
         return False
     return element.tag != "header" or element.find(".//h1") is None
 
@@ -105,7 +134,9 @@ def spans(cell: _Element) -> tuple[int, int]:
 
 
 def visible(element: _Element, *, preformatted: bool = False) -> str:
-    """The text a reader sees in the element, in order; the TeX of a formula that has one, and no caption of a table."""
+    """The text a reader sees in the element, in order; the TeX of a formula that has one, and no
+    caption of a table.
+    """
     parts: list[str] = []
     stack: list[tuple[_Element | str, bool]] = [(element, True)]
     while stack:
@@ -115,8 +146,15 @@ def visible(element: _Element, *, preformatted: bool = False) -> str:
             continue
         if not outer and (is_skipped(node) or node.tag == "caption"):
             continue
-        if node.tag == "br" or (preformatted and node.tag == "code" and parts and parts[-1] and (before := node.getprevious()) is not None
-                                and before.tag == "code" and not before.tail):  # fmt: skip
+        if node.tag == "br" or (
+            preformatted
+            and node.tag == "code"
+            and parts
+            and parts[-1]
+            and (before := node.getprevious()) is not None
+            and before.tag == "code"
+            and not before.tail
+        ):
             parts.append("\n")
         if node.tag == "br":
             continue
@@ -126,21 +164,31 @@ def visible(element: _Element, *, preformatted: bool = False) -> str:
             below: list[_Element | str] = [node.text or ""]
             for child in node:
                 below += [child, child.tail or ""]
-            stack.extend((item, False) for item in reversed(below) if not isinstance(item, str) or item)
+            stack.extend(
+                (item, False) for item in reversed(below) if not isinstance(item, str) or item
+            )
             if not preformatted and node.tag not in MARKS.keys() | CODE and not outer:
-                parts.append(" " if node.tag in ("p", "div", "li", "td", "th", "tr", "dt", "dd") else "")
+                parts.append(
+                    " " if node.tag in ("p", "div", "li", "td", "th", "tr", "dt", "dd") else ""
+                )
     return "".join(parts)
 
 
 def _tex(formula: _Element) -> str:
     for note in formula.iter():
-        if isinstance(note.tag, str) and note.tag == "annotation" and "tex" in note.get("encoding", "").lower():
+        if (
+            isinstance(note.tag, str)
+            and note.tag == "annotation"
+            and "tex" in note.get("encoding", "").lower()
+        ):
             return " ".join((note.text or "").split())
     return ""
 
 
 class Inline:
-    """Collects a run of nodes as Markdown. With `one_line` breaks become spaces; in a cell the column mark is escaped."""
+    """Collects a run of nodes as Markdown. With `one_line` breaks become spaces; in a cell the
+    column mark is escaped.
+    """
 
     def __init__(self, *, one_line: bool = False, cell: bool = False) -> None:
         self.one_line, self.cell = one_line, cell
@@ -215,9 +263,28 @@ class Inline:
         elif tag == "table" and self.cell:
             self._inner_table(element, depth)
         else:
-            if tag == "sup" and not self._space and self._last.isalnum() and visible(element).strip()[:1].isalnum():
+            if (
+                tag == "sup"
+                and not self._space
+                and self._last.isalnum()
+                and visible(element).strip()[:1].isalnum()
+            ):
                 self._write("^")
-            apart = tag in ("p", "div", "li", "tr", "td", "th", "ul", "ol", "dd", "dt", "blockquote", "pre", "table")
+            apart = tag in (
+                "p",
+                "div",
+                "li",
+                "tr",
+                "td",
+                "th",
+                "ul",
+                "ol",
+                "dd",
+                "dt",
+                "blockquote",
+                "pre",
+                "table",
+            )
             if apart:
                 self._break(1)
             self._children(element, depth)
@@ -257,7 +324,13 @@ class Inline:
     def _link(self, element: _Element, depth: int) -> None:
         target = (element.get("href") or "").strip()
         scheme = re.sub(r"[\x00-\x20]", "", target).lower()
-        if not target or target.startswith("#") or scheme.startswith(_REFUSED_SCHEMES) or len(target) > MAX_TARGET or "[" in self._open:
+        if (
+            not target
+            or target.startswith("#")
+            or scheme.startswith(_REFUSED_SCHEMES)
+            or len(target) > MAX_TARGET
+            or "[" in self._open
+        ):
             self._children(element, depth)
         else:
             self._marked(element, "[", f"]({_escaped_target(target)})", depth)
@@ -269,7 +342,11 @@ class Inline:
         alt = " ".join(element.get("alt", "").split())
         self._put("")
         start = self.size
-        shown = "data:" + re.split("[;,]", target[5:], maxsplit=1)[0] if target[:5].lower() == "data:" else target
+        shown = (
+            "data:" + re.split("[;,]", target[5:], maxsplit=1)[0]
+            if target[:5].lower() == "data:"
+            else target
+        )
         label = re.sub(r"([\[\]\\])", r"\\\1", alt)
         if self.cell:
             label = label.replace("|", "\\|")
@@ -297,7 +374,11 @@ class Inline:
         text = _SPECIAL.sub(lambda found: "\\" + found.group(), " ".join(words))
         if self.cell:
             text = text.replace("|", "\\|")
-        elif not self.one_line and (not self.size or self._last == "\n") and _LINE_SPECIAL.match(text):
+        elif (
+            not self.one_line
+            and (not self.size or self._last == "\n")
+            and _LINE_SPECIAL.match(text)
+        ):
             text = "\\" + text
         self._put(text)
         self._space = joined[-1].isspace()
@@ -333,13 +414,19 @@ def _source(element: _Element) -> str:
         for name in ("data-src", "data-original", "data-lazy-src"):
             if lazy := (element.get(name) or "").strip():
                 return lazy
-    if not source and (several := (element.get("srcset") or element.get("data-srcset") or "").split()):
+    if not source and (
+        several := (element.get("srcset") or element.get("data-srcset") or "").split()
+    ):
         return several[0].rstrip(",")
     return source
 
 
 def _escaped_target(target: str) -> str:
-    return re.sub(r"[\s()<>|\\]", lambda found: "".join(f"%{byte:02X}" for byte in found.group().encode()), target)
+    return re.sub(
+        r"[\s()<>|\\]",
+        lambda found: "".join(f"%{byte:02X}" for byte in found.group().encode()),
+        target,
+    )
 
 
 def links(element: _Element) -> Iterator[str]:
@@ -373,19 +460,39 @@ def assembled(parts: Iterable[Part]) -> tuple[str, list[Block], list[tuple[int, 
         texts += (gap, part.text)
         start = at + len(gap)
         at = start + len(part.text)
-        blocks.append(Block(len(blocks), part.kind, start, at, level=part.level, locator=part.locator, title=part.title))
-        found += [(start + image.start, start + image.end, image.target, image.alt) for image in part.images]
+        blocks.append(
+            Block(
+                len(blocks),
+                part.kind,
+                start,
+                at,
+                level=part.level,
+                locator=part.locator,
+                title=part.title,
+            )
+        )
+        found += [
+            (start + image.start, start + image.end, image.target, image.alt)
+            for image in part.images
+        ]
     return "".join(texts) + ("\n" if texts else ""), blocks, found
 
 
 def choose_title(said: str, blocks: Sequence[Block], filename: str) -> str:
     """What the file says it is called, else its first heading, else its name without the suffix."""
-    return said or next((block.title for block in blocks if block.title), "") or PurePosixPath(filename).stem
+    return (
+        said
+        or next((block.title for block in blocks if block.title), "")
+        or PurePosixPath(filename).stem
+    )
 
 
 def fenced(text: str, language: str = "") -> str:
     """The text as a block of code, in a fence longer than any in it."""
-    longest = max((len(run) for run in "".join(char if char == "`" else " " for char in text).split()), default=0)
+    longest = max(
+        (len(run) for run in "".join(char if char == "`" else " " for char in text).split()),
+        default=0,
+    )
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"
 

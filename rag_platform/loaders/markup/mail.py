@@ -1,7 +1,9 @@
-"""Mails (.eml) and saved pages (.mhtml): MIME messages, read with the standard library, their HTML as HTML.
+"""Mails (.eml) and saved pages (.mhtml): MIME messages, read with the standard library, their HTML
+as HTML.
 
-Locators are `header=from`, `part=1.2;lines=3-9` and `part=1.2;xpath=/html/body/p[3]`; parts are numbered as IMAP numbers them, and the
-headers of a forwarded mail stand behind its part: `part=2;header=from`.
+Locators are `header=from`, `part=1.2;lines=3-9` and `part=1.2;xpath=/html/body/p[3]`; parts are
+numbered as IMAP numbers them, and the headers of a forwarded mail stand behind its part:
+`part=2;header=from`.
 """
 
 from __future__ import annotations
@@ -48,20 +50,40 @@ class MailLoader:
         return suffix_of(filename) == ".eml" and looks_like_text(head)
 
     def load(self, path: Path, filename: str) -> Facts:
-        """The facts of a mail. Raises DocumentError: `broken_file`, `encrypted`, `too_large`, `empty_file`."""
+        """The facts of a mail. Raises DocumentError: `broken_file`, `encrypted`, `too_large`,
+        `empty_file`.
+        """
         message = _message(path)
         reading = _Reading()
         text, blocks, found = assembled(reading.mail(message, "", 0))
         if not reading.bodies:
-            raise DocumentError("the mail holds no text; save its attachments as files and ingest those", code="empty_file")
-        metadata: Json = {name: value for name, header in (("author", "from"), ("date", "date")) if (value := header_text(message, header))}
+            raise DocumentError(
+                "the mail holds no text; save its attachments as files and ingest those",
+                code="empty_file",
+            )
+        metadata: Json = {
+            name: value
+            for name, header in (("author", "from"), ("date", "date"))
+            if (value := header_text(message, header))
+        }
         return facts_of(
-            self.NAME, self.VERSION, "email", "1", Decoded(text, ""), blocks, image_refs(found, blocks, "eml"),
-            header_text(message, "subject") or PurePosixPath(filename).stem, metadata, warnings=reading.warnings, profile="mail",
-        )  # fmt: skip
+            self.NAME,
+            self.VERSION,
+            "email",
+            "1",
+            Decoded(text, ""),
+            blocks,
+            image_refs(found, blocks, "eml"),
+            header_text(message, "subject") or PurePosixPath(filename).stem,
+            metadata,
+            warnings=reading.warnings,
+            profile="mail",
+        )
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
-        """Ordinal to reason for each block that the header, the lines or the element at its locator does not hold."""
+        """Ordinal to reason for each block that the header, the lines or the element at its locator
+        does not hold.
+        """
         return _disproved(_message(path), text, blocks)
 
 
@@ -78,27 +100,54 @@ class MhtmlLoader:
         return suffix_of(filename) in (".mhtml", ".mht") and looks_like_text(head)
 
     def load(self, path: Path, filename: str) -> Facts:
-        """The facts of a saved page. Raises DocumentError: `broken_file`, `too_large`, `empty_file`."""
+        """The facts of a saved page. Raises DocumentError: `broken_file`, `too_large`,
+        `empty_file`.
+        """
         message = _message(path)
-        number, part = next(((n, leaf) for n, leaf in numbered(message) if leaf.get_content_type() == "text/html"), ("", None))
+        number, part = next(
+            ((n, leaf) for n, leaf in numbered(message) if leaf.get_content_type() == "text/html"),
+            ("", None),
+        )
         if part is None:
-            raise DocumentError("the file holds no page; save it again from the browser", code="broken_file")
+            raise DocumentError(
+                "the file holds no page; save it again from the browser", code="broken_file"
+            )
         page = _page(part)
-        title = " ".join((page.root.findtext(".//head/title") or "").split())[:300] or header_text(message, "subject")
+        title = " ".join((page.root.findtext(".//head/title") or "").split())[:300] or header_text(
+            message, "subject"
+        )
         pictures = _Pictures(message)
         kept = [page.pieces[index] for index in main_pieces(page, title)]
-        text, blocks, found = assembled(_pieces(page, kept, f"part={number}", pictures, str(part.get("Content-Location", ""))))
+        text, blocks, found = assembled(
+            _pieces(page, kept, f"part={number}", pictures, str(part.get("Content-Location", "")))
+        )
         if not blocks:
-            raise DocumentError("the page holds no text; save it again once it is loaded", code="empty_file")
-        address = str(message.get("Snapshot-Content-Location") or part.get("Content-Location") or "").strip()
+            raise DocumentError(
+                "the page holds no text; save it again once it is loaded", code="empty_file"
+            )
+        address = str(
+            message.get("Snapshot-Content-Location") or part.get("Content-Location") or ""
+        ).strip()
         metadata: Json = {"url": address[:2000]} if address.startswith("http") else {}
-        if left_out := sum(map(len, page.letters)) - sum(len(letters(piece.text)) for piece in kept):
-            metadata |= {"left_out": f"{left_out} letters beside the main content"} if left_out > 0 else {}
+        if left_out := sum(map(len, page.letters)) - sum(
+            len(letters(piece.text)) for piece in kept
+        ):
+            metadata |= (
+                {"left_out": f"{left_out} letters beside the main content"} if left_out > 0 else {}
+            )
         return facts_of(
-            self.NAME, self.VERSION, "email", "1", Decoded(text, ""), blocks, image_refs(found, blocks, "mhtml"),
-            choose_title(title, blocks, filename), metadata,
-            warnings=page.notes, profile="page",
-        )  # fmt: skip
+            self.NAME,
+            self.VERSION,
+            "email",
+            "1",
+            Decoded(text, ""),
+            blocks,
+            image_refs(found, blocks, "mhtml"),
+            choose_title(title, blocks, filename),
+            metadata,
+            warnings=page.notes,
+            profile="page",
+        )
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block that the page does not hold at its locator."""
@@ -106,13 +155,23 @@ class MhtmlLoader:
 
 
 def _message(path: Path) -> Message:
-    """The parsed file. Raises DocumentError `broken_file` for what has no header, `too_large` for too many parts."""
+    """The parsed file. Raises DocumentError `broken_file` for what has no header, `too_large` for
+    too many parts.
+    """
     raw = path.read_bytes()
     message: Message = email.message_from_bytes(raw, policy=email.policy.compat32)
-    if not any(message.get(name) for name in ("from", "to", "subject", "date", "mime-version", "content-type")):
-        raise DocumentError("the file has no header of a mail; export it again from the mail program", code="broken_file")
+    if not any(
+        message.get(name)
+        for name in ("from", "to", "subject", "date", "mime-version", "content-type")
+    ):
+        raise DocumentError(
+            "the file has no header of a mail; export it again from the mail program",
+            code="broken_file",
+        )
     if sum(1 for _ in message.walk()) > MAX_PARTS:
-        raise DocumentError(f"more than {MAX_PARTS} parts; save the parts that matter as files", code="too_large")
+        raise DocumentError(
+            f"more than {MAX_PARTS} parts; save the parts that matter as files", code="too_large"
+        )
     return message
 
 
@@ -138,7 +197,8 @@ def _below(number: str, index: int) -> str:
 def header_text(message: Message, name: str) -> str:
     """A header on one line, decoded; empty where it is missing."""
     raw = str(next((value for key, value in message.raw_items() if key.lower() == name), ""))
-    raw = raw.encode("utf-8", "surrogateescape").decode("utf-8", "replace")  # bytes of UTF-8 stand in some headers as they are
+    # bytes of UTF-8 stand in some headers as they are
+    raw = raw.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     try:
         decoded = str(make_header(decode_header(raw)))
     except (ValueError, LookupError, MessageError):
@@ -159,7 +219,13 @@ def body_text(part: Message) -> str:
 
 def _page(part: Message) -> Page:
     raw = part.get_payload(decode=True)
-    return Page(parsed(decoded_page(raw if isinstance(raw, bytes) else b"", str(part.get_content_charset("") or "")).text))
+    return Page(
+        parsed(
+            decoded_page(
+                raw if isinstance(raw, bytes) else b"", str(part.get_content_charset("") or "")
+            ).text
+        )
+    )
 
 
 class _Pictures:
@@ -169,7 +235,10 @@ class _Pictures:
         self._found: dict[str, Message] = {}
         for part in message.walk():
             if part.get_content_maintype() == "image":
-                for key in (f"cid:{str(part.get('Content-ID', '')).strip(' <>')}", str(part.get("Content-Location", "")).strip()):
+                for key in (
+                    f"cid:{str(part.get('Content-ID', '')).strip(' <>')}",
+                    str(part.get("Content-Location", "")).strip(),
+                ):
                     self._found.setdefault(key, part)
 
     def target(self, written: str, base: str) -> str:
@@ -181,10 +250,21 @@ class _Pictures:
         return f"data:{part.get_content_type()};base64,{base64.b64encode(raw).decode('ascii')}"
 
 
-def _pieces(page: Page, pieces: Sequence[Piece], place: str, pictures: _Pictures, base: str) -> Iterator[Part]:
+def _pieces(
+    page: Page, pieces: Sequence[Piece], place: str, pictures: _Pictures, base: str
+) -> Iterator[Part]:
     for piece in pieces:
-        images = [replace(image, target=pictures.target(image.target, base)) for image in piece.images]
-        yield Part(piece.kind, piece.text, f"{place};{page.locator(piece)}", piece.level, piece.title, images)
+        images = [
+            replace(image, target=pictures.target(image.target, base)) for image in piece.images
+        ]
+        yield Part(
+            piece.kind,
+            piece.text,
+            f"{place};{page.locator(piece)}",
+            piece.level,
+            piece.title,
+            images,
+        )
 
 
 @dataclass
@@ -199,15 +279,24 @@ class _Reading:
         prefix = f"part={number};" if number else ""
         if subject := header_text(message, "subject"):
             level = min(1 + depth, 6)
-            yield Part("heading", f"{'#' * level} {subject}", f"{prefix}header=subject", level, subject)
+            yield Part(
+                "heading", f"{'#' * level} {subject}", f"{prefix}header=subject", level, subject
+            )
         tight = False
         for name in HEADERS:
             if words := header_text(message, name):
-                yield Part("paragraph", f"{name.capitalize()}: {words}", f"{prefix}header={name}", tight=tight)
+                yield Part(
+                    "paragraph",
+                    f"{name.capitalize()}: {words}",
+                    f"{prefix}header={name}",
+                    tight=tight,
+                )
                 tight = True
         yield from self._content(message, number, depth, _Pictures(message))
 
-    def _content(self, part: Message, number: str, depth: int, pictures: _Pictures) -> Iterator[Part]:
+    def _content(
+        self, part: Message, number: str, depth: int, pictures: _Pictures
+    ) -> Iterator[Part]:
         kind = part.get_content_type()
         if kind == "multipart/encrypted" or (kind == "application/pkcs7-mime" and not self.bodies):
             raise DocumentError("the mail is encrypted; save it decrypted", code="encrypted")
@@ -221,10 +310,18 @@ class _Reading:
             children = list(enumerate(cast(Sequence[Message], part.get_payload()), 1))
             for index, child in [_best(children)] if kind == "multipart/alternative" else children:
                 yield from self._content(child, _below(number, index), depth, pictures)
-        elif part.get_content_disposition() == "attachment" or kind not in ("text/plain", "text/html"):
-            if part.get_content_maintype() != "image" or part.get_content_disposition() == "attachment":
+        elif part.get_content_disposition() == "attachment" or kind not in (
+            "text/plain",
+            "text/html",
+        ):
+            if (
+                part.get_content_maintype() != "image"
+                or part.get_content_disposition() == "attachment"
+            ):
                 name = part.get_filename() or kind
-                self.warnings.append(f"the attachment {name[:120]} was not read; save it as a file and ingest that")
+                self.warnings.append(
+                    f"the attachment {name[:120]} was not read; save it as a file and ingest that"
+                )
         else:
             yield from self._text(part, number or "1", pictures)
 
@@ -233,10 +330,16 @@ class _Reading:
         if part.get_content_type() == "text/plain":
             text = body_text(part)
             at = 0
-            for end, after in [*(match.span() for match in BLANK_LINES.finditer(text)), (len(text), len(text))]:
+            for end, after in [
+                *(match.span() for match in BLANK_LINES.finditer(text)),
+                (len(text), len(text)),
+            ]:
                 words = text[at:end].strip("\n").rstrip()
                 if words.strip():
-                    first = text.count("\n", 0, at + len(text[at:end]) - len(text[at:end].lstrip("\n"))) + 1
+                    first = (
+                        text.count("\n", 0, at + len(text[at:end]) - len(text[at:end].lstrip("\n")))
+                        + 1
+                    )
                     self.bodies += 1
                     last = first + words.count("\n")
                     yield Part("paragraph", words, f"{place};lines={first}-{last}")
@@ -254,9 +357,13 @@ class _Reading:
 
 
 def _best(children: Sequence[tuple[int, Message]]) -> tuple[int, Message]:
-    """Of alternatives the plain text, unless the page says half as much again: then the plain one only says where to look."""
+    """Of alternatives the plain text, unless the page says half as much again: then the plain one
+    only says where to look.
+    """
     plain = next((child for child in children if child[1].get_content_type() == "text/plain"), None)
-    rich = next((child for child in children[::-1] if child[1].get_content_type() != "text/plain"), None)
+    rich = next(
+        (child for child in children[::-1] if child[1].get_content_type() != "text/plain"), None
+    )
     if plain is None or rich is None:
         return plain or rich or (1, Message())
     said = len(letters(body_text(plain[1])))
@@ -273,7 +380,11 @@ def _disproved(message: Message, text: str, blocks: Sequence[Block]) -> dict[int
     bad: dict[int, str] = {}
     pages: dict[str, list[Block]] = {}
     for block in blocks:
-        match = re.fullmatch(r"(?:part=([\d.]+);)?(?:header=(\w+)|lines=(\d+)-(\d+)|(xpath=.*))", block.locator, re.DOTALL)
+        match = re.fullmatch(
+            r"(?:part=([\d.]+);)?(?:header=(\w+)|lines=(\d+)-(\d+)|(xpath=.*))",
+            block.locator,
+            re.DOTALL,
+        )
         owner = parts.get(match[1]) if match and match[1] else message
         if match is None or owner is None:
             bad[block.ordinal] = f"no part at {block.locator}"

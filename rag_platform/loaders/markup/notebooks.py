@@ -1,6 +1,8 @@
-"""Jupyter notebooks: Markdown cells as they are, code cells and their text outputs as code, pictures as pictures.
+"""Jupyter notebooks: Markdown cells as they are, code cells and their text outputs as code,
+pictures as pictures.
 
-Locators are `cell=3` (cells count from 1, code), `cell=3;lines=5-9` (lines of a Markdown cell) and `cell=3;output=1`.
+Locators are `cell=3` (cells count from 1, code), `cell=3;lines=5-9` (lines of a Markdown cell) and
+`cell=3;output=1`.
 """
 
 from __future__ import annotations
@@ -17,7 +19,14 @@ from rag_platform.ir import Block, Facts, Json
 from rag_platform.loaders.archives import damage
 from rag_platform.loaders.decoding import Decoded, decode, looks_like_text
 from rag_platform.loaders.markdown_images import image_refs
-from rag_platform.loaders.markup.html_inline import Image, Part, assembled, choose_title, fenced, unfenced
+from rag_platform.loaders.markup.html_inline import (
+    Image,
+    Part,
+    assembled,
+    choose_title,
+    fenced,
+    unfenced,
+)
 from rag_platform.loaders.text import facts_of, line_starts, suffix_of
 from rag_platform.traits import Traits
 
@@ -40,21 +49,40 @@ class NotebookLoader:
         return suffix_of(filename) == ".ipynb" and looks_like_text(head)
 
     def load(self, path: Path, filename: str) -> Facts:
-        """The facts of a notebook. Raises DocumentError: `broken_file`, `too_large`, `empty_file`."""
+        """The facts of a notebook. Raises DocumentError: `broken_file`, `too_large`,
+        `empty_file`.
+        """
         book = read_notebook(path)
         warnings: list[str] = []
         text, blocks, found = assembled(_parts(book, warnings))
         if not blocks:
-            raise DocumentError("no cell of the notebook holds anything; nothing to index", code="empty_file")
-        metadata: Json = {"language": book.language, "cells": len(book.cells)} if book.language else {"cells": len(book.cells)}
+            raise DocumentError(
+                "no cell of the notebook holds anything; nothing to index", code="empty_file"
+            )
+        metadata: Json = (
+            {"language": book.language, "cells": len(book.cells)}
+            if book.language
+            else {"cells": len(book.cells)}
+        )
         title = choose_title(book.title, blocks, filename)
         return facts_of(
-            self.NAME, self.VERSION, "json", "1", Decoded(text, ""), blocks, image_refs(found, blocks, "ipynb"), title, metadata,
-            warnings=warnings, profile="cells",
-        )  # fmt: skip
+            self.NAME,
+            self.VERSION,
+            "json",
+            "1",
+            Decoded(text, ""),
+            blocks,
+            image_refs(found, blocks, "ipynb"),
+            title,
+            metadata,
+            warnings=warnings,
+            profile="cells",
+        )
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
-        """Ordinal to reason for each block that the cell or output at its locator does not hold, character by character."""
+        """Ordinal to reason for each block that the cell or output at its locator does not hold,
+        character by character.
+        """
         book = read_notebook(path)
         bad: dict[int, str] = {}
         for block in blocks:
@@ -87,20 +115,37 @@ def read_notebook(path: Path) -> Notebook:
     try:
         data = json.loads(decoded.text)
     except (ValueError, RecursionError) as error:
-        why = f"line {error.lineno}: {error.msg}" if isinstance(error, json.JSONDecodeError) else damage(error)
-        raise DocumentError(f"the notebook is no JSON ({why}); open and save it in Jupyter", code="broken_file") from error
+        why = (
+            f"line {error.lineno}: {error.msg}"
+            if isinstance(error, json.JSONDecodeError)
+            else damage(error)
+        )
+        raise DocumentError(
+            f"the notebook is no JSON ({why}); open and save it in Jupyter", code="broken_file"
+        ) from error
     try:
         sheets = data.get("worksheets", [data])
         cells = [cell for sheet in sheets for cell in sheet["cells"]]
         if len(cells) > MAX_CELLS:
-            raise DocumentError(f"{len(cells)} cells, above {MAX_CELLS}; split the notebook", code="too_large")
+            raise DocumentError(
+                f"{len(cells)} cells, above {MAX_CELLS}; split the notebook", code="too_large"
+            )
         about = data.get("metadata", {})
-        language = about.get("language_info", {}).get("name") or about.get("kernelspec", {}).get("language") or ""
+        language = (
+            about.get("language_info", {}).get("name")
+            or about.get("kernelspec", {}).get("language")
+            or ""
+        )
         title = about.get("title") or ""
-        return Notebook(tuple(map(_cell, cells)), re.sub(r"[^\w+#-]", "", str(language))[:30], " ".join(str(title).split())[:300])
+        return Notebook(
+            tuple(map(_cell, cells)),
+            re.sub(r"[^\w+#-]", "", str(language))[:30],
+            " ".join(str(title).split())[:300],
+        )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise DocumentError(
-            f"the file is JSON and no notebook: {damage(error)}; export it from Jupyter again", code="broken_file"
+            f"the file is JSON and no notebook: {damage(error)}; export it from Jupyter again",
+            code="broken_file",
         ) from error
 
 
@@ -108,7 +153,11 @@ def _cell(cell: Any) -> Cell:
     kind, source = str(cell["cell_type"]), joined(cell.get("source", cell.get("input", "")))
     if kind == "heading":  # of version 3
         kind, source = "markdown", f"{'#' * int(cell.get('level', 1))} {source}"
-    return Cell(kind, source, tuple(found for output in cell.get("outputs", ()) for found in _output(output)))
+    return Cell(
+        kind,
+        source,
+        tuple(found for output in cell.get("outputs", ()) for found in _output(output)),
+    )
 
 
 def joined(text: Any) -> str:
@@ -119,17 +168,29 @@ def joined(text: Any) -> str:
 def _output(output: Any) -> Iterator[str | tuple[str, str]]:
     """What one output shows: the best text that it has, and its pictures."""
     if output.get("output_type") in ("error", "pyerr"):
-        trace = "\n".join(map(str, output.get("traceback", ()))) or f"{output.get('ename', '')}: {output.get('evalue', '')}"
+        trace = (
+            "\n".join(map(str, output.get("traceback", ())))
+            or f"{output.get('ename', '')}: {output.get('evalue', '')}"
+        )
         yield _COLOURS.sub("", trace)
         return
     if output.get("output_type") == "stream":
         yield _COLOURS.sub("", joined(output.get("text", "")))
         return
-    data = output.get("data") or {**output, "text/plain": output.get("text", ""), "image/png": output.get("png", "")}
+    data = output.get("data") or {
+        **output,
+        "text/plain": output.get("text", ""),
+        "image/png": output.get("png", ""),
+    }
     pictures = [(kind, "".join(joined(data[kind]).split())) for kind in _PICTURES if data.get(kind)]
     for kind in ("text/markdown", "text/latex", "text/plain", "text/html"):
-        if data.get(kind) and not (kind == "text/plain" and pictures):  # a picture's text is the name of an object
-            yield _words(joined(data[kind])) if kind == "text/html" else _COLOURS.sub("", joined(data[kind]))
+        # a picture's text is the name of an object
+        if data.get(kind) and not (kind == "text/plain" and pictures):
+            yield (
+                _words(joined(data[kind]))
+                if kind == "text/html"
+                else _COLOURS.sub("", joined(data[kind]))
+            )
             break
     yield from pictures
 
@@ -149,15 +210,27 @@ def _parts(book: Notebook, warnings: list[str]) -> Iterator[Part]:
         if cell.kind == "markdown":
             yield from _markdown(cell.source, f"cell={number}")
         elif cell.source.strip():
-            yield Part("code", fenced(cell.source.strip("\n"), book.language if cell.kind == "code" else ""), f"cell={number}")
+            yield Part(
+                "code",
+                fenced(cell.source.strip("\n"), book.language if cell.kind == "code" else ""),
+                f"cell={number}",
+            )
         for order, output in enumerate(cell.outputs, 1):
             place = f"cell={number};output={order}"
             if isinstance(output, tuple):
                 shown = f"![](data:{output[0]})"
-                yield Part("paragraph", shown, place, images=(Image(0, len(shown), f"data:{output[0]};base64,{output[1]}", ""),))
+                yield Part(
+                    "paragraph",
+                    shown,
+                    place,
+                    images=(Image(0, len(shown), f"data:{output[0]};base64,{output[1]}", ""),),
+                )
             elif output.strip():
                 if len(output) > MAX_OUTPUT_CHARS:
-                    warnings.append(f"output {order} of cell {number} has {len(output)} characters; the first {MAX_OUTPUT_CHARS} were read")
+                    warnings.append(
+                        f"output {order} of cell {number} has {len(output)} characters; the first"
+                        f" {MAX_OUTPUT_CHARS} were read"
+                    )
                 yield Part("code", fenced(_kept(output)), place)
 
 
@@ -166,7 +239,9 @@ def _kept(output: str) -> str:
 
 
 def _markdown(source: str, place: str) -> Iterator[Part]:
-    """The blocks of a Markdown cell; an open fence is closed, so that it does not swallow the next cell."""
+    """The blocks of a Markdown cell; an open fence is closed, so that it does not swallow the next
+    cell.
+    """
     from rag_platform.loaders.markdown import parse
 
     source = re.sub(r"\r\n?", "\n", source)
@@ -178,15 +253,31 @@ def _markdown(source: str, place: str) -> Iterator[Part]:
         blocks, media = [Block(0, "paragraph", 0, len(source))], []
     for block in blocks:
         text = source[block.start : block.end].rstrip("\n")
-        lines = (source.count("\n", 0, block.start) + 1, source.count("\n", 0, block.start) + 1 + text.count("\n"))
+        lines = (
+            source.count("\n", 0, block.start) + 1,
+            source.count("\n", 0, block.start) + 1 + text.count("\n"),
+        )
         images = [
             Image(ref.start - block.start, ref.end - block.start, ref.origin_ref, ref.context_hint)
             for ref in media
-            if ref.start is not None and ref.end is not None and block.start <= ref.start < block.end
+            if ref.start is not None
+            and ref.end is not None
+            and block.start <= ref.start < block.end
         ]
-        part = Part(block.kind, text, f"{place};lines={lines[0]}-{lines[1]}", block.level, block.title, images)
+        part = Part(
+            block.kind,
+            text,
+            f"{place};lines={lines[0]}-{lines[1]}",
+            block.level,
+            block.title,
+            images,
+        )
         fence = re.match(r"[ \t]*(`{3,}|~{3,})", text)
-        if block.kind == "code" and fence and not re.fullmatch(rf"[ \t]*{fence[1]}{fence[1][0]}*[ \t]*", text.rpartition("\n")[2]):
+        if (
+            block.kind == "code"
+            and fence
+            and not re.fullmatch(rf"[ \t]*{fence[1]}{fence[1][0]}*[ \t]*", text.rpartition("\n")[2])
+        ):
             part = replace(part, text=f"{text}\n{fence[1]}")
         yield part
 
@@ -200,7 +291,11 @@ def _disproved(book: Notebook, said: str, block: Block) -> str:
         if not 1 <= int(match[4]) <= len(cell.outputs):
             return f"no output at {block.locator}"
         output = cell.outputs[int(match[4]) - 1]
-        same = said == f"![](data:{output[0]})" if isinstance(output, tuple) else unfenced(said) == _kept(output)
+        same = (
+            said == f"![](data:{output[0]})"
+            if isinstance(output, tuple)
+            else unfenced(said) == _kept(output)
+        )
     elif match[2]:
         lines = re.sub(r"\r\n?", "\n", cell.source).split("\n")[int(match[2]) - 1 : int(match[3])]
         same = "\n".join(lines).strip() in (said.strip(), said.rpartition("\n")[0].strip())

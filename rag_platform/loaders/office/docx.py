@@ -1,10 +1,13 @@
-"""DOCX to facts: headings, paragraphs, lists with their numbers, tables, pictures, notes and text boxes, in document order.
+"""DOCX to facts: headings, paragraphs, lists with their numbers, tables, pictures, notes and text
+boxes, in document order.
 
-Each block is one paragraph, one row of a table, or one run of code; its locator is where that stands: `body/p[12]`,
-`body/tbl[2]/tr[3]`, `body/p[4]/txbx[1]/p[1]`, `footnotes/2`, `header1/p[1]`; elements of a kind are counted from 1 within what holds them.
+Each block is one paragraph, one row of a table, or one run of code; its locator is where that
+stands: `body/p[12]`, `body/tbl[2]/tr[3]`, `body/p[4]/txbx[1]/p[1]`, `footnotes/2`, `header1/p[1]`;
+elements of a kind are counted from 1 within what holds them.
 
 
-Proof of DOCX facts: the letters of each block are compared with those that stand at its locator, read again in a way of its own.
+Proof of DOCX facts: the letters of each block are compared with those that stand at its locator,
+read again in a way of its own.
 """
 
 from __future__ import annotations
@@ -32,14 +35,25 @@ from rag_platform.loaders.office.docx_package import (
     text_boxes,
 )
 from rag_platform.loaders.office.docx_styles import Label, Styles, labels, read_styles
-from rag_platform.loaders.office.docx_text import Picture, Piece, Reader, joined, symbol, without_marks
+from rag_platform.loaders.office.docx_text import (
+    Picture,
+    Piece,
+    Reader,
+    joined,
+    symbol,
+    without_marks,
+)
 from rag_platform.loaders.pipe_tables import cells_of
 from rag_platform.loaders.text import facts_of, first_line, suffix_of
 from rag_platform.text.scripts import letters
 from rag_platform.traits import Traits
 
 SUFFIXES = (".docx", ".docm", ".dotx", ".dotm")
-NOTE_PARTS = {"footnoteReference": ("footnotes", ""), "endnoteReference": ("endnotes", "e"), "commentReference": ("comments", "c")}
+NOTE_PARTS = {
+    "footnoteReference": ("footnotes", ""),
+    "endnoteReference": ("endnotes", "e"),
+    "commentReference": ("comments", "c"),
+}
 MAX_DEPTH = 8  # text boxes and tables in one another
 
 
@@ -59,28 +73,52 @@ class DocxLoader:
         return head.startswith(b"PK\x03\x04") and suffix_of(filename) in SUFFIXES
 
     def load(self, path: Path, filename: str) -> Facts:
-        """The facts of a document. Raises DocumentError: `broken_file`, `encrypted`, `archive_bomb`, `empty_file`."""
-        archives.require_office(path, ".docx", max_ratio=self.max_archive_ratio, max_unpacked_bytes=self.max_unpacked_bytes)
+        """The facts of a document. Raises DocumentError: `broken_file`, `encrypted`,
+        `archive_bomb`, `empty_file`.
+        """
+        archives.require_office(
+            path,
+            ".docx",
+            max_ratio=self.max_archive_ratio,
+            max_unpacked_bytes=self.max_unpacked_bytes,
+        )
         with Package(path) as package:
             return _load(package)
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
-        """Ordinal to reason for each block whose letters do not stand at its locator; see `loaders.docx_proof`."""
+        """Ordinal to reason for each block whose letters do not stand at its locator; see
+        `loaders.docx_proof`.
+        """
 
-        archives.require_office(path, ".docx", max_ratio=self.max_archive_ratio, max_unpacked_bytes=self.max_unpacked_bytes)
+        archives.require_office(
+            path,
+            ".docx",
+            max_ratio=self.max_archive_ratio,
+            max_unpacked_bytes=self.max_unpacked_bytes,
+        )
         with Package(path) as package:
             return disproved(package, text, blocks)
 
 
 def structure(package: Package) -> tuple[str, Element, Styles, dict[Element, Label]]:
-    """(name of the document part, its body, the styles, the label of each numbered paragraph). Raises DocumentError."""
+    """(name of the document part, its body, the styles, the label of each numbered paragraph).
+    Raises DocumentError.
+    """
     main = package.main_part()
     root = package.root(main)
     body = root.find(W + "body") if root is not None else None
     if body is None:
-        raise DocumentError("the document part has no body; open it in Word or LibreOffice and save it again", code="broken_file")
+        raise DocumentError(
+            "the document part has no body; open it in Word or LibreOffice and save it again",
+            code="broken_file",
+        )
     styles = read_styles(package.root(package.related(main, "styles")))
-    return main, body, styles, labels(paragraphs_below(body), package.root(package.related(main, "numbering")), styles)
+    return (
+        main,
+        body,
+        styles,
+        labels(paragraphs_below(body), package.root(package.related(main, "numbering")), styles),
+    )
 
 
 def _load(package: Package) -> Facts:
@@ -96,14 +134,34 @@ def _load(package: Package) -> Facts:
         _furniture(package, part, "footer", writer)
     text, blocks, media = writer.finished()
     if not any(block.kind not in ("header", "footer") for block in blocks):
-        raise DocumentError("the document holds no text and no picture; nothing to index", code="empty_file")
+        raise DocumentError(
+            "the document holds no text and no picture; nothing to index", code="empty_file"
+        )
     metadata = core_properties(package)
-    title = str(metadata.pop("title", "")) or next((block.title for block in blocks if block.title), "")
-    title = title or next((first_line(text[block.start : block.end]) for block in blocks if block.kind not in ("header", "footer")), "")
+    title = str(metadata.pop("title", "")) or next(
+        (block.title for block in blocks if block.title), ""
+    )
+    title = title or next(
+        (
+            first_line(text[block.start : block.end])
+            for block in blocks
+            if block.kind not in ("header", "footer")
+        ),
+        "",
+    )
     return facts_of(
-        DocxLoader.NAME, DocxLoader.VERSION, "lxml", etree.__version__, Decoded(text, ""), blocks, media, title, metadata,
-        warnings=_warnings(package, writer), profile="structure",
-    )  # fmt: skip
+        DocxLoader.NAME,
+        DocxLoader.VERSION,
+        "lxml",
+        etree.__version__,
+        Decoded(text, ""),
+        blocks,
+        media,
+        title,
+        metadata,
+        warnings=_warnings(package, writer),
+        profile="structure",
+    )
 
 
 def _warnings(package: Package, writer: _Writer) -> list[str]:
@@ -130,9 +188,23 @@ def core_properties(package: Package) -> Json:
     for item in root if root is not None else ():
         key = {"creator": "author"}.get(name_of(item), name_of(item))
         value = " ".join((item.text or "").split())
-        if value and key in ("title", "author", "subject", "keywords", "description", "created", "modified", "category", "language"):
+        if value and key in (
+            "title",
+            "author",
+            "subject",
+            "keywords",
+            "description",
+            "created",
+            "modified",
+            "category",
+            "language",
+        ):
             found[key] = value
-    return {key: value for key, value in found.items() if value not in ("python-docx", "generated by python-docx")}
+    return {
+        key: value
+        for key, value in found.items()
+        if value not in ("python-docx", "generated by python-docx")
+    }
 
 
 def related_parts(package: Package, main: str, body: Element, kind: str) -> list[str]:
@@ -140,7 +212,9 @@ def related_parts(package: Package, main: str, body: Element, kind: str) -> list
     relations = package.relations(main)
     found: dict[str, None] = {}
     for item in body.iter(f"{W}{kind}Reference"):
-        relation = relations.get(next((str(value) for key, value in item.attrib.items() if key.endswith("}id")), ""))
+        relation = relations.get(
+            next((str(value) for key, value in item.attrib.items() if key.endswith("}id")), "")
+        )
         if relation is not None and not relation.external:
             found[relation.target] = None
     return list(found)
@@ -149,12 +223,17 @@ def related_parts(package: Package, main: str, body: Element, kind: str) -> list
 def _furniture(package: Package, part: str, kind: str, writer: _Writer) -> None:
     root = package.root(part)
     if root is not None:
-        reader, writer.reader = writer.reader, replace(writer.reader, relations=package.relations(part), notes={})
-        _Story(writer, package, part, kind).blocks_of(root, posixpath.splitext(posixpath.basename(part))[0])
+        reader, writer.reader = (
+            writer.reader,
+            replace(writer.reader, relations=package.relations(part), notes={}),
+        )
+        _Story(writer, package, part, kind).blocks_of(
+            root, posixpath.splitext(posixpath.basename(part))[0]
+        )
         writer.reader = reader
 
 
-# --- writing -----------------------------------------------------------------------------------------------------------------
+# --- writing ------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -181,14 +260,18 @@ class _Writer:
         title: str = "",
         tight: bool = False,
     ) -> None:
-        """One block; `tight` ones follow the block before on the next line, others after a blank line."""
+        """One block; `tight` ones follow the block before on the next line, others after a blank
+        line.
+        """
         gap = "" if not self.parts else "\n" if tight else "\n\n"
         start = self.at + len(gap)
         if kind == "heading":
             self.path = [*(item for item in self.path if item[0] < level), (level, title)]
         self.parts += (gap, text)
         self.at = start + len(text)
-        self.blocks.append(Block(len(self.blocks), kind, start, self.at, level=level, locator=locator, title=title))
+        self.blocks.append(
+            Block(len(self.blocks), kind, start, self.at, level=level, locator=locator, title=title)
+        )
         for offset, picture in pictures:
             number = len(self.media)
             self.media.append(
@@ -211,7 +294,9 @@ class _Writer:
 
 @dataclass
 class _Story:
-    """One flow of blocks: the body, a header, a text box. Notes follow at the end of the section that mentions them."""
+    """One flow of blocks: the body, a header, a text box. Notes follow at the end of the section
+    that mentions them.
+    """
 
     writer: _Writer
     package: Package
@@ -251,20 +336,34 @@ class _Story:
             text, pictures = joined(pieces, flat=True)
         elif label is not None:
             inner = "\n" + " " * (4 * label.level + 2)
-            text, pictures = joined([piece.replace("\n", inner) if isinstance(piece, str) else piece for piece in pieces])
+            text, pictures = joined(
+                [
+                    piece.replace("\n", inner) if isinstance(piece, str) else piece
+                    for piece in pieces
+                ]
+            )
         else:
             text, pictures = joined(pieces)
         if text and level:
             self._notes()
             prefix = "#" * level + " " + (f"{label.text} " if label and label.text else "")
             title = " ".join(f"{label.text if label else ''} {without_marks(text)}".split())
-            writer.add("heading", prefix + text, locator, _moved(pictures, len(prefix)), level=level, title=title)
+            writer.add(
+                "heading",
+                prefix + text,
+                locator,
+                _moved(pictures, len(prefix)),
+                level=level,
+                title=title,
+            )
         elif text and label is not None:
             prefix = list_prefix(label)
             tight = bool(writer.blocks) and writer.blocks[-1].kind == "list"
             writer.add("list", prefix + text, locator, _moved(pictures, len(prefix)), tight=tight)
         elif text:
-            kind = self.kind or ("caption" if writer.styles.named(element, "caption", "题注") else "paragraph")
+            kind = self.kind or (
+                "caption" if writer.styles.named(element, "caption", "题注") else "paragraph"
+            )
             if text.startswith(("```", "~~~")):
                 text, pictures = "\\" + text, _moved(pictures, 1)
             writer.add(kind, text, locator, pictures)
@@ -278,7 +377,10 @@ class _Story:
         self.blocks_of(container, path, depth + 1)
 
     def _code(self, element: Element) -> str:
-        text = "".join(piece if isinstance(piece, str) else piece.text for piece in self.writer.reader.paragraph(element))
+        text = "".join(
+            piece if isinstance(piece, str) else piece.text
+            for piece in self.writer.reader.paragraph(element)
+        )
         return text.rstrip().replace("```", "``\u200b`")
 
     def _flushed(self, code: list[tuple[int, str]], path: str) -> list[tuple[int, str]]:
@@ -314,7 +416,9 @@ class _Story:
                 text += "\n" + pipe_tables.rule(width)
             self.writer.add("table", text, f"{locator}/tr[{number}]", pictures, tight=number > 1)
 
-    def _row_pieces(self, cells: Sequence[tuple[int, int, bool, Element]], depth: int) -> list[Piece]:
+    def _row_pieces(
+        self, cells: Sequence[tuple[int, int, bool, Element]], depth: int
+    ) -> list[Piece]:
         found: list[Piece] = []
         for _, _, goes_on, cell in cells:
             if not goes_on:
@@ -330,7 +434,11 @@ class _Story:
         for child in shown(cell):
             if name_of(child) == "p":
                 label = self.writer.labels.get(child)
-                found += [" ", f"{label.text} " if label and label.text else "", *self.writer.reader.paragraph(child)]
+                found += [
+                    " ",
+                    f"{label.text} " if label and label.text else "",
+                    *self.writer.reader.paragraph(child),
+                ]
                 for box in text_boxes(child):
                     found += [" ", *self._cell(box, depth + 1)]
             elif name_of(child) == "tbl":
@@ -340,7 +448,9 @@ class _Story:
     def _flat_table(self, table: Element, depth: int) -> list[Piece]:
         found: list[Piece] = []
         for row in table_rows(table):
-            cells = [self._cell(inner, depth) for _, _, goes_on, inner in row_cells(row) if not goes_on]
+            cells = [
+                self._cell(inner, depth) for _, _, goes_on, inner in row_cells(row) if not goes_on
+            ]
             filled = [cell for cell in cells if joined(cell)[0]]
             for number, cell in enumerate(filled):
                 found += [" " if number == 0 else ", ", *cell[1:]]
@@ -368,7 +478,9 @@ class _Story:
 
 
 def list_prefix(label: Label) -> str:
-    """What stands before the text of a list item: indentation, a marker, and Word's own label where Markdown has none like it."""
+    """What stands before the text of a list item: indentation, a marker, and Word's own label where
+    Markdown has none like it.
+    """
     indent = "    " * label.level
     if not label.text:
         return f"{indent}- "
@@ -382,7 +494,11 @@ def list_prefix(label: Label) -> str:
 def find_note(package: Package, part: str, note_id: str) -> Element | None:
     """The note with that id in a notes part."""
     root = package.root(part)
-    return next((item for item in root if item.get(W + "id") == note_id), None) if root is not None else None
+    return (
+        next((item for item in root if item.get(W + "id") == note_id), None)
+        if root is not None
+        else None
+    )
 
 
 def _moved(pictures: Sequence[tuple[int, Picture]], by: int) -> list[tuple[int, Picture]]:
@@ -394,7 +510,9 @@ def _pipe_row(cells: Sequence[Sequence[Piece]]) -> tuple[str, list[tuple[int, Pi
     text = "|"
     pictures: list[tuple[int, Picture]] = []
     for cell in cells:
-        escaped = [pipe_tables.escaped(piece) if isinstance(piece, str) else piece for piece in cell]
+        escaped = [
+            pipe_tables.escaped(piece) if isinstance(piece, str) else piece for piece in cell
+        ]
         words, found = joined(escaped, flat=True)
         pictures += _moved(found, len(text) + 1)
         text += f" {words} |"
@@ -449,11 +567,19 @@ class _Source:
         if len(here) != last - first + 1:
             raise LookupError("too few elements")
         if kind == "tr" and block.kind == "table":
-            return self.row_problem(facts, self.children(parent, "tr", "/".join((root, *steps[:-1]))), first)
+            return self.row_problem(
+                facts, self.children(parent, "tr", "/".join((root, *steps[:-1]))), first
+            )
         if block.kind == "code":
             facts = facts.removeprefix("```\n").removesuffix("\n```")
         labelled = block.kind in ("list", "heading")
-        return _compared(facts, "".join((self.label(item) if labelled else "") + self.said(item, boxes=kind != "p") for item in here))
+        return _compared(
+            facts,
+            "".join(
+                (self.label(item) if labelled else "") + self.said(item, boxes=kind != "p")
+                for item in here
+            ),
+        )
 
     def container(self, root: str, steps: Sequence[str]) -> Element:
         """The element that a path of steps leads to."""
@@ -467,7 +593,9 @@ class _Source:
         return element
 
     def children(self, element: Element, kind: str, path: str) -> list[Element]:
-        """The elements of one kind in an element, counted as locators do; kept, because a long body is asked often."""
+        """The elements of one kind in an element, counted as locators do; kept, because a long body
+        is asked often.
+        """
         key = f"{path}/{kind}"
         if key not in self.places:
             if kind == "tr":
@@ -481,7 +609,9 @@ class _Source:
         return self.places[key]
 
     def row_problem(self, facts: str, rows: Sequence[Element], number: int) -> str:
-        """Why a line of a table does not read as the row of that number, cell by cell, merged cells repeated."""
+        """Why a line of a table does not read as the row of that number, cell by cell, merged cells
+        repeated.
+        """
         line, *rest = facts.split("\n")
         if rest and (number > 1 or len(rest) > 1 or set(rest[0]) - set("|- ")):
             return "the row has more than one line"
@@ -496,7 +626,11 @@ class _Source:
     def above(self, rows: Sequence[Element], number: int, column: int) -> str:
         """What the first cell of a vertically merged column says."""
         for row in reversed(rows[: number - 1]):
-            covering = [(goes_on, cell) for first, span, goes_on, cell in row_cells(row) if first <= column < first + span]
+            covering = [
+                (goes_on, cell)
+                for first, span, goes_on, cell in row_cells(row)
+                if first <= column < first + span
+            ]
             if not covering:
                 return ""
             if not covering[0][0]:
@@ -524,7 +658,8 @@ class _Source:
                 yield symbol(child)
             elif name not in SILENT:
                 yield from self._said(child, boxes and not paragraph, labelled)
-        for box in text_boxes(element) if boxes and paragraph else ():  # the text boxes of a paragraph follow it
+        # the text boxes of a paragraph follow it
+        for box in text_boxes(element) if boxes and paragraph else ():
             yield from self._said(box, True, labelled)
 
 
@@ -532,5 +667,11 @@ def _compared(facts: str, source: str) -> str:
     found, wanted = letters(without_marks(facts)), letters(without_marks(source))
     if found == wanted:
         return ""
-    at = next((i for i, (left, right) in enumerate(zip(found, wanted, strict=False)) if left != right), min(len(found), len(wanted)))
-    return f"the facts say {found[max(0, at - 10) : at + 30]!r}, the file {wanted[max(0, at - 10) : at + 30]!r}"
+    at = next(
+        (i for i, (left, right) in enumerate(zip(found, wanted, strict=False)) if left != right),
+        min(len(found), len(wanted)),
+    )
+    return (
+        f"the facts say {found[max(0, at - 10) : at + 30]!r}, the file"
+        f" {wanted[max(0, at - 10) : at + 30]!r}"
+    )

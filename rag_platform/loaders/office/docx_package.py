@@ -1,6 +1,7 @@
 """The parts of a DOCX file and the way through its XML: what Word shows, in document order.
 
-The container is read with zipfile and lxml: python-docx refuses macro-enabled and strict files and fails on a relationship without a part.
+The container is read with zipfile and lxml: python-docx refuses macro-enabled and strict files and
+fails on a relationship without a part.
 """
 
 from __future__ import annotations
@@ -20,10 +21,22 @@ Element = Any  # an lxml element
 W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 R = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
 _STRICT = (
-    (b"http://purl.oclc.org/ooxml/wordprocessingml/main", b"http://schemas.openxmlformats.org/wordprocessingml/2006/main"),
-    (b"http://purl.oclc.org/ooxml/officeDocument/relationships", b"http://schemas.openxmlformats.org/officeDocument/2006/relationships"),
-    (b"http://purl.oclc.org/ooxml/officeDocument/math", b"http://schemas.openxmlformats.org/officeDocument/2006/math"),
-    (b"http://purl.oclc.org/ooxml/drawingml/main", b"http://schemas.openxmlformats.org/drawingml/2006/main"),
+    (
+        b"http://purl.oclc.org/ooxml/wordprocessingml/main",
+        b"http://schemas.openxmlformats.org/wordprocessingml/2006/main",
+    ),
+    (
+        b"http://purl.oclc.org/ooxml/officeDocument/relationships",
+        b"http://schemas.openxmlformats.org/officeDocument/2006/relationships",
+    ),
+    (
+        b"http://purl.oclc.org/ooxml/officeDocument/math",
+        b"http://schemas.openxmlformats.org/officeDocument/2006/math",
+    ),
+    (
+        b"http://purl.oclc.org/ooxml/drawingml/main",
+        b"http://schemas.openxmlformats.org/drawingml/2006/main",
+    ),
 )
 # Wrappers whose content belongs to where they stand.
 TRANSPARENT = {"ins", "moveTo", "smartTag", "customXml", "sdtContent", "fldSimple", "dir", "bdo"}
@@ -51,14 +64,25 @@ class Package:
         self.archive = zipfile.ZipFile(self.path)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.archive.close()
 
     def main_part(self) -> str:
         """The name of the document part. Raises DocumentError when there is none."""
-        found = next((item.target for item in self.relations("").values() if item.kind == "officeDocument"), "word/document.xml")
+        found = next(
+            (item.target for item in self.relations("").values() if item.kind == "officeDocument"),
+            "word/document.xml",
+        )
         if found not in self.archive.namelist():
-            raise DocumentError("the file has no document part; open it in Word or LibreOffice and save it again", code="broken_file")
+            raise DocumentError(
+                "the file has no document part; open it in Word or LibreOffice and save it again",
+                code="broken_file",
+            )
         return found
 
     def has(self, name: str) -> bool:
@@ -66,7 +90,9 @@ class Package:
         return name in self.archive.NameToInfo
 
     def root(self, name: str) -> Element:
-        """The root element of a part, None where the part is missing. Raises DocumentError `broken_file`."""
+        """The root element of a part, None where the part is missing. Raises DocumentError
+        `broken_file`.
+        """
         if name not in self.parsed:
             self.parsed[name] = self._parse(name) if name in self.archive.NameToInfo else None
         return self.parsed[name]
@@ -74,16 +100,27 @@ class Package:
     def _parse(self, name: str) -> Element:
         from lxml import etree
 
-        parser = etree.XMLParser(resolve_entities=False, no_network=True, remove_comments=True, remove_pis=True)
+        parser = etree.XMLParser(
+            resolve_entities=False, no_network=True, remove_comments=True, remove_pis=True
+        )
         try:
             data = self.archive.read(name)
             if b"purl.oclc.org/ooxml" in data[:20_000]:
                 for strict, usual in _STRICT:
                     data = data.replace(strict, usual)
             return etree.fromstring(data, parser)
-        except (etree.XMLSyntaxError, zipfile.BadZipFile, NotImplementedError, OSError, EOFError, ValueError) as error:
+        except (
+            etree.XMLSyntaxError,
+            zipfile.BadZipFile,
+            NotImplementedError,
+            OSError,
+            EOFError,
+            ValueError,
+        ) as error:
             raise DocumentError(
-                f"its part {name} is damaged ({str(error)[:200]}); open it in Word or LibreOffice and save it again", code="broken_file"
+                f"its part {name} is damaged ({str(error)[:200]}); open it in Word or LibreOffice"
+                " and save it again",
+                code="broken_file",
             ) from error
 
     def relations(self, part: str) -> dict[str, Relation]:
@@ -95,12 +132,23 @@ class Package:
             target, external = str(item.get("Target", "")), item.get("TargetMode") == "External"
             if not external:
                 target = posixpath.normpath(posixpath.join("/" + folder, target)).lstrip("/")
-            found[str(item.get("Id", ""))] = Relation(str(item.get("Type", "")).rpartition("/")[2], target, external)
+            found[str(item.get("Id", ""))] = Relation(
+                str(item.get("Type", "")).rpartition("/")[2], target, external
+            )
         return found
 
     def related(self, part: str, kind: str) -> str:
-        """The name of the one part of that kind which a part points to; empty when there is none."""
-        return next((item.target for item in self.relations(part).values() if item.kind == kind and not item.external), "")
+        """The name of the one part of that kind which a part points to; empty when there is
+        none.
+        """
+        return next(
+            (
+                item.target
+                for item in self.relations(part).values()
+                if item.kind == kind and not item.external
+            ),
+            "",
+        )
 
 
 def name_of(element: Element) -> str:
@@ -110,7 +158,9 @@ def name_of(element: Element) -> str:
 
 
 def attribute(element: Element, path: str, name: str = "val") -> str | None:
-    """An attribute of the descendant at a path of local names (`pPr/pStyle`); None where either is missing."""
+    """An attribute of the descendant at a path of local names (`pPr/pStyle`); None where either is
+    missing.
+    """
     for step in path.split("/") if path else ():
         element = element.find(W + step)
         if element is None:
@@ -129,7 +179,9 @@ def switched(element: Element, path: str) -> bool:
 
 
 def shown(element: Element) -> Iterator[Element]:
-    """The children that Word shows, wrappers opened; of alternatives the preferred one, deletions left out."""
+    """The children that Word shows, wrappers opened; of alternatives the preferred one, deletions
+    left out.
+    """
     for child in element:
         name = name_of(child)
         if name in TRANSPARENT:
@@ -155,7 +207,9 @@ def text_boxes(element: Element) -> Iterator[Element]:
 
 
 def paragraphs_below(element: Element) -> Iterator[Element]:
-    """Every shown paragraph below an element, in document order, those in tables and text boxes too."""
+    """Every shown paragraph below an element, in document order, those in tables and text boxes
+    too.
+    """
     for child in shown(element):
         if name_of(child) == "p":
             yield child
@@ -164,7 +218,9 @@ def paragraphs_below(element: Element) -> Iterator[Element]:
 
 def table_rows(table: Element) -> list[Element]:
     """The rows of a table that are not deleted."""
-    return [row for row in shown(table) if name_of(row) == "tr" and row.find(f"{W}trPr/{W}del") is None]
+    return [
+        row for row in shown(table) if name_of(row) == "tr" and row.find(f"{W}trPr/{W}del") is None
+    ]
 
 
 def row_cells(row: Element) -> list[tuple[int, int, bool, Element]]:

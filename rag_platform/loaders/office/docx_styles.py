@@ -1,4 +1,6 @@
-"""Styles and numbering of a DOCX file: which paragraphs are headings, captions or code, and the labels Word prints before list items."""
+"""Styles and numbering of a DOCX file: which paragraphs are headings, captions or code, and the
+labels Word prints before list items.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,34 @@ from dataclasses import dataclass, field, replace
 
 from rag_platform.loaders.office.docx_package import Element, W, attribute
 
-HEADING = re.compile(r"(?:heading|标题|標題|見出し|제목|überschrift|titre|título|titolo|заголовок)\s*(\d)", re.IGNORECASE)
+HEADING = re.compile(
+    r"(?:heading|标题|標題|見出し|제목|überschrift|titre|título|titolo|заголовок)\s*(\d)",
+    re.IGNORECASE,
+)
 CHINESE_HEADING = re.compile(r"([一二三四五六七八九])级标题")
 TITLE = {"title", "标题", "標題", "文档标题", "表題", "제목", "titel"}
-CODE = re.compile(r"(?:source\s*code|code(?:\s*block)?|html preformatted|verbatim|preformatted text|代码|程序代码|源代码)", re.IGNORECASE)
-NESTED = re.compile(r"list (?:bullet|number) ([2-9])", re.IGNORECASE)  # each a list of its own, which only its indentation nests
-_ROMAN = ((1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc"), (50, "l"), (40, "xl"), (10, "x"), (9, "ix"),
-          (5, "v"), (4, "iv"), (1, "i"))  # fmt: skip
+CODE = re.compile(
+    r"(?:source\s*code|code(?:\s*block)?|html preformatted|verbatim|preformatted"
+    r" text|代码|程序代码|源代码)",
+    re.IGNORECASE,
+)
+# each a list of its own, which only its indentation nests
+NESTED = re.compile(r"list (?:bullet|number) ([2-9])", re.IGNORECASE)
+_ROMAN = (
+    (1000, "m"),
+    (900, "cm"),
+    (500, "d"),
+    (400, "cd"),
+    (100, "c"),
+    (90, "xc"),
+    (50, "l"),
+    (40, "xl"),
+    (10, "x"),
+    (9, "ix"),
+    (5, "v"),
+    (4, "iv"),
+    (1, "i"),
+)
 _HAN = "零一二三四五六七八九"
 
 
@@ -66,7 +89,14 @@ class Styles:
 
     def list_level(self, paragraph: Element) -> int:
         """The level from 0 that a style such as `List Bullet 2` gives a list item."""
-        return next((int(match[1]) - 1 for style in self.chain(paragraph) if (match := NESTED.fullmatch(style.name))), 0)
+        return next(
+            (
+                int(match[1]) - 1
+                for style in self.chain(paragraph)
+                if (match := NESTED.fullmatch(style.name))
+            ),
+            0,
+        )
 
     def is_code(self, paragraph: Element) -> bool:
         """True for a style made for program text."""
@@ -99,7 +129,7 @@ def read_styles(root: Element) -> Styles:
     return Styles(by_id, default)
 
 
-# --- numbering ---------------------------------------------------------------------------------------------------------------
+# --- numbering ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +158,18 @@ class _List:
 @dataclass(slots=True)
 class _Numbering:
     list_id: str
-    starts: dict[int, int] = field(default_factory=dict)  # levels that begin anew with this numbering
+    # levels that begin anew with this numbering
+    starts: dict[int, int] = field(default_factory=dict)
     levels: dict[int, _Level] = field(default_factory=dict)
     used: bool = False
 
 
-def labels(paragraphs: Iterable[Element], numbering: Element, styles: Styles) -> dict[Element, Label]:
-    """The label of each numbered paragraph; `paragraphs` come in document order, because numbers count."""
+def labels(
+    paragraphs: Iterable[Element], numbering: Element, styles: Styles
+) -> dict[Element, Label]:
+    """The label of each numbered paragraph; `paragraphs` come in document order, because numbers
+    count.
+    """
     lists, numberings = _definitions(numbering)
     found: dict[Element, Label] = {}
     for paragraph in paragraphs:
@@ -187,7 +222,11 @@ def _levels(item: Element) -> Iterator[tuple[int, _Level]]:
         number = str(level.get(W + "ilvl", "0"))
         yield (
             int(number) if number.isdecimal() else 0,
-            _Level(attribute(level, "numFmt") or "decimal", attribute(level, "lvlText") or "", int(start) if start.isdecimal() else 1),
+            _Level(
+                attribute(level, "numFmt") or "decimal",
+                attribute(level, "lvlText") or "",
+                int(start) if start.isdecimal() else 1,
+            ),
         )
 
 
@@ -220,9 +259,13 @@ def number_text(value: int, form: str) -> str:
             return text if form == "lowerLetter" else text.upper()
         case "lowerRoman" | "upperRoman" if 0 < value < 4000:
             return _roman(value) if form == "lowerRoman" else _roman(value).upper()
-        case "chineseCounting" | "chineseCountingThousand" | "taiwaneseCounting" | "taiwaneseCountingThousand" | "japaneseCounting" if (
-            0 < value < 10_000
-        ):
+        case (
+            "chineseCounting"
+            | "chineseCountingThousand"
+            | "taiwaneseCounting"
+            | "taiwaneseCountingThousand"
+            | "japaneseCounting"
+        ) if 0 < value < 10_000:
             return _chinese(value)
         case "ideographDigital" | "japaneseDigitalTenThousand" | "taiwaneseDigital":
             return "".join(_HAN[int(digit)] for digit in str(value))

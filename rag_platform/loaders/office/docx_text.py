@@ -9,12 +9,40 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
-from rag_platform.loaders.office.docx_package import DELETED, Element, R, Relation, W, name_of, shown, switched
+from rag_platform.loaders.office.docx_package import (
+    DELETED,
+    Element,
+    R,
+    Relation,
+    W,
+    name_of,
+    shown,
+    switched,
+)
 
 M = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
 _NOTES = {"footnoteReference": "", "endnoteReference": "e", "commentReference": "c"}
-_BREAKS = {"br": "\n", "cr": "\n", "tab": "\t", "ptab": "\t", "noBreakHyphen": "\u2011", "softHyphen": "\u00ad"}
-_WINGDINGS = {0x6F: "□", 0x71: "❑", 0xA8: "☐", 0xFB: "✗", 0xFC: "✓", 0xFD: "☒", 0xFE: "☑", 0xA7: "▪", 0x6C: "●", 0xD8: "➢", 0xE0: "→"}
+_BREAKS = {
+    "br": "\n",
+    "cr": "\n",
+    "tab": "\t",
+    "ptab": "\t",
+    "noBreakHyphen": "\u2011",
+    "softHyphen": "\u00ad",
+}
+_WINGDINGS = {
+    0x6F: "□",
+    0x71: "❑",
+    0xA8: "☐",
+    0xFB: "✗",
+    0xFC: "✓",
+    0xFD: "☒",
+    0xFE: "☑",
+    0xA7: "▪",
+    0x6C: "●",
+    0xD8: "➢",
+    0xE0: "→",
+}
 _RAISED = str.maketrans("0123456789+-=()n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿ")
 _LOWERED = str.maketrans("0123456789+-=()", "₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎")
 _INSTRUCTION = re.compile(r'\s*HYPERLINK\s+"([^"]+)"', re.IGNORECASE)
@@ -39,10 +67,13 @@ Piece = str | Picture
 
 @dataclass
 class Reader:
-    """Reads the paragraphs of one part; counts what is left out, and numbers notes by their first mention."""
+    """Reads the paragraphs of one part; counts what is left out, and numbers notes by their first
+    mention.
+    """
 
     relations: Mapping[str, Relation]
-    notes: dict[tuple[str, str], int] = field(default_factory=dict)  # (kind, id) to the number shown
+    # (kind, id) to the number shown
+    notes: dict[tuple[str, str], int] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     fields: list[list[str | int]] = field(default_factory=list)
 
@@ -51,7 +82,9 @@ class Reader:
         self.fields = []
         out: list[Piece] = []
         self._children(element, out)
-        self.counts["deleted"] += sum(1 for item in element.iter(W + "del", W + "moveFrom") if len(item))
+        self.counts["deleted"] += sum(
+            1 for item in element.iter(W + "del", W + "moveFrom") if len(item)
+        )
         return out
 
     def _children(self, element: Element, out: list[Piece]) -> None:
@@ -96,7 +129,9 @@ class Reader:
                 out.extend(self._pictures(child))
 
     def _note(self, name: str, note_id: str) -> str:
-        number = self.notes.setdefault((name, note_id), 1 + sum(kind == name for kind, _ in self.notes))
+        number = self.notes.setdefault(
+            (name, note_id), 1 + sum(kind == name for kind, _ in self.notes)
+        )
         return f"[^{_NOTES[name]}{number}]"
 
     def _field(self, kind: str, out: list[Piece]) -> None:
@@ -119,14 +154,23 @@ class Reader:
                 out.append(after)
 
     def _pictures(self, drawing: Element) -> Iterator[Picture]:
-        """The images of a drawing, a VML picture or an embedded object; charts and diagrams are counted."""
+        """The images of a drawing, a VML picture or an embedded object; charts and diagrams are
+        counted.
+        """
         alt = ""
         for item in _shown_below(drawing):
             match name_of(item):
                 case "docPr" | "cNvPr" | "shape":
                     alt = str(item.get("descr") or item.get("alt") or alt)
                 case "blip" | "imagedata":
-                    relation = self.relations.get(str(item.get(R + "embed") or item.get(R + "id") or item.get(R + "link") or ""))
+                    relation = self.relations.get(
+                        str(
+                            item.get(R + "embed")
+                            or item.get(R + "id")
+                            or item.get(R + "link")
+                            or ""
+                        )
+                    )
                     if relation is None:
                         self.counts["pictures without a part"] += 1
                         continue
@@ -146,11 +190,15 @@ def _shown_below(element: Element) -> Iterator[Element]:
 
 
 def _target(target: str) -> str:
-    return quote(target, safe="/:@!$&'*+,;=-._~%?#" + "".join(char for char in target if ord(char) > 0x9F))
+    return quote(
+        target, safe="/:@!$&'*+,;=-._~%?#" + "".join(char for char in target if ord(char) > 0x9F)
+    )
 
 
 def _link(out: list[Piece], start: int, target: str) -> None:
-    """Make the pieces from `start` on a Markdown link, where the target is one a reader may follow."""
+    """Make the pieces from `start` on a Markdown link, where the target is one a reader may
+    follow.
+    """
     words = "".join(piece if isinstance(piece, str) else piece.text for piece in out[start:])
     if (
         not words.strip()
@@ -168,7 +216,11 @@ def _link(out: list[Piece], start: int, target: str) -> None:
 def _shifted(text: str, place: str) -> str:
     """Raised and lowered digits as the characters made for them; NFKC turns them back."""
     table = {"superscript": _RAISED, "subscript": _LOWERED}.get(place)
-    return text.translate(table) if table and text and all(char in "0123456789+-=() " for char in text) else text
+    return (
+        text.translate(table)
+        if table and text and all(char in "0123456789+-=() " for char in text)
+        else text
+    )
 
 
 def symbol(element: Element) -> str:
@@ -183,7 +235,7 @@ def symbol(element: Element) -> str:
     return char if unicodedata.category(char) not in ("Co", "Cs", "Cc", "Cn") else "•"
 
 
-# --- formulas ----------------------------------------------------------------------------------------------------------------
+# --- formulas -----------------------------------------------------------------------------------
 
 
 def math_text(element: Element) -> str:
@@ -205,24 +257,37 @@ def math_text(element: Element) -> str:
                 out += f"{grouped(part(child, 'num'))}/{grouped(part(child, 'den'))}"
             case "sSup" | "sSub" | "sSubSup":
                 below, above = part(child, "sub"), part(child, "sup")
-                out += grouped(part(child, "e")) + (f"_{grouped(below)}" if below else "") + (f"^{grouped(above)}" if above else "")
+                out += (
+                    grouped(part(child, "e"))
+                    + (f"_{grouped(below)}" if below else "")
+                    + (f"^{grouped(above)}" if above else "")
+                )
             case "rad":
                 out += f"{part(child, 'deg')}√({part(child, 'e')})"
             case "nary":
                 sign = next((str(item.get(M + "val", "")) for item in child.iter(M + "chr")), "∫")
                 below, above = part(child, "sub"), part(child, "sup")
-                out += sign + (f"_{grouped(below)}" if below else "") + (f"^{grouped(above)}" if above else "") + f" {part(child, 'e')}"
+                out += (
+                    sign
+                    + (f"_{grouped(below)}" if below else "")
+                    + (f"^{grouped(above)}" if above else "")
+                    + f" {part(child, 'e')}"
+                )
             case "d":
                 out += f"({', '.join(math_text(item) for item in child if name_of(item) == 'e')})"
             case "m":
-                rows = ["; ".join(math_text(cell) for cell in row if name_of(cell) == "e") for row in child if name_of(row) == "mr"]
+                rows = [
+                    "; ".join(math_text(cell) for cell in row if name_of(cell) == "e")
+                    for row in child
+                    if name_of(row) == "mr"
+                ]
                 out += f"[{' | '.join(rows)}]"
             case name if not name.endswith("Pr"):
                 out += math_text(child)
     return out
 
 
-# --- what a text says without its marks --------------------------------------------------------------------------------------
+# --- what a text says without its marks ---------------------------------------------------------
 
 IMAGE = re.compile(r"(?<!\\)!\[[^\[\]]*\]\([^()\s]*\)")
 TARGET = re.compile(r"\]\([^()\s]*\)")
@@ -230,7 +295,9 @@ NOTE = re.compile(r"\[\^[ec]?\d+\]:?")
 
 
 def without_marks(text: str) -> str:
-    """The text without image placeholders, link targets and note marks: what is compared with the file."""
+    """The text without image placeholders, link targets and note marks: what is compared with the
+    file.
+    """
     return NOTE.sub("", TARGET.sub("]", IMAGE.sub("", text)))
 
 

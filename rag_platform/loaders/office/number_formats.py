@@ -1,4 +1,5 @@
-"""What a spreadsheet shows of a number or of a part of a date: Excel's number formats (ECMA-376 part 1, 18.8.31), but for fractions.
+"""What a spreadsheet shows of a number or of a part of a date: Excel's number formats (ECMA-376
+part 1, 18.8.31), but for fractions.
 
 Colours, widths and fill characters say nothing and are left out; white space is collapsed.
 """
@@ -19,7 +20,14 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _CONDITION = re.compile(r"\[(<=|>=|<>|<|>|=)(-?\d+(?:\.\d+)?)\]")
-_TESTS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "=": operator.eq, "<>": operator.ne}
+_TESTS = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "=": operator.eq,
+    "<>": operator.ne,
+}
 _DATE = re.compile(r"[ymdhs]", re.IGNORECASE)
 
 Token = tuple[str, str]  # kind (text, bracket, exponent, digit, sign, other) and what is written
@@ -55,11 +63,14 @@ class Section:
 
     def holds(self, value: float) -> bool:
         """True where the section's own condition is met."""
-        return self.condition is not None and bool(_TESTS[self.condition[0]](value, self.condition[1]))
+        return self.condition is not None and bool(
+            _TESTS[self.condition[0]](value, self.condition[1])
+        )
 
 
 def shown_number(value: float, number_format: str) -> str | None:
-    """The number as the format shows it; None where the format is no number's, shows no digit of it, or is not understood.
+    """The number as the format shows it; None where the format is no number's, shows no digit of
+    it, or is not understood.
 
     >>> shown_number(1234567.891, '#,##0.00 "EUR"')
     '1,234,567.89 EUR'
@@ -77,7 +88,11 @@ def shown_number(value: float, number_format: str) -> str | None:
         written: str | None = section.plain.written(abs(value))
     else:
         written = _written(section, abs(value))
-    if written is None or (value and any(kind == "digit" for kind, _ in section.tokens) and not re.search(r"\d", written)):
+    if written is None or (
+        value
+        and any(kind == "digit" for kind, _ in section.tokens)
+        and not re.search(r"\d", written)
+    ):
         return None
     minus = "-" if value < 0 and not own_sign else ""
     return " ".join(f"{minus}{written}".split()) or None
@@ -101,16 +116,34 @@ def _sections(number_format: str) -> tuple[Section, ...]:
 
 
 def _section(tokens: list[Token]) -> Section:
-    found = [match for kind, text in tokens if kind == "bracket" and (match := _CONDITION.fullmatch(text))]
-    return Section(tuple(tokens), (found[0][1], float(found[0][2])) if found else None, _plain(tuple(tokens)))
+    found = [
+        match
+        for kind, text in tokens
+        if kind == "bracket" and (match := _CONDITION.fullmatch(text))
+    ]
+    return Section(
+        tuple(tokens), (found[0][1], float(found[0][2])) if found else None, _plain(tuple(tokens))
+    )
 
 
 def _plain(tokens: tuple[Token, ...]) -> Plain | None:
-    """The section in short; None where literals, places without a zero or an exponent stand among its digits."""
-    places = [index for index, (kind, text) in enumerate(tokens) if kind == "digit" or (kind, text) in (("sign", "."), ("sign", ","))]
-    if not places or places[-1] - places[0] >= len(places) or any(text.lower() == "general" for _, text in tokens):
+    """The section in short; None where literals, places without a zero or an exponent stand among
+    its digits.
+    """
+    places = [
+        index
+        for index, (kind, text) in enumerate(tokens)
+        if kind == "digit" or (kind, text) in (("sign", "."), ("sign", ","))
+    ]
+    if (
+        not places
+        or places[-1] - places[0] >= len(places)
+        or any(text.lower() == "general" for _, text in tokens)
+    ):
         return None
-    match = re.fullmatch(r"(#*(?:#,##)?)(0+)?(?:\.(0+))?(,*)", "".join(tokens[index][1] for index in places))
+    match = re.fullmatch(
+        r"(#*(?:#,##)?)(0+)?(?:\.(0+))?(,*)", "".join(tokens[index][1] for index in places)
+    )
     grouped = match is not None and "," in match[1]
     if (
         match is None
@@ -141,7 +174,11 @@ def _chosen(sections: tuple[Section, ...], value: float) -> tuple[Section, bool]
             index = next((i for i, part in enumerate(numeric) if part.condition is None), None)
         if index is None:
             return None
-        signs = any(text.strip('\\"') in ("-", "(") for kind, text in numeric[index].tokens if kind in ("text", "other"))
+        signs = any(
+            text.strip('\\"') in ("-", "(")
+            for kind, text in numeric[index].tokens
+            if kind in ("text", "other")
+        )
         return numeric[index], index > 0 and signs
     if value < 0 and len(numeric) > 1:
         return numeric[1], True
@@ -149,7 +186,9 @@ def _chosen(sections: tuple[Section, ...], value: float) -> tuple[Section, bool]
 
 
 def _written(section: Section, value: float) -> str | None:
-    """The section's text for a value that is not negative, None where it has parts that are not understood."""
+    """The section's text for a value that is not negative, None where it has parts that are not
+    understood.
+    """
     tokens = section.tokens
     digits = [index for index, (kind, _) in enumerate(tokens) if kind == "digit"]
     if ("sign", "/") in tokens and digits:
@@ -164,11 +203,17 @@ def _written(section: Section, value: float) -> str | None:
     last = max(index for index in digits if power is None or index < power)
     whole_stop = min(index for index in (point, power, last + 1) if index is not None)
     whole = [index for index in digits if index < whole_stop]
-    after = [index for index in digits if point is not None and point < index and (power is None or index < power)]
+    after = [
+        index
+        for index in digits
+        if point is not None and point < index and (power is None or index < power)
+    ]
     commas = [index for index in range(len(tokens)) if tokens[index] == ("sign", ",")]
     grouped = any(whole and whole[0] < index < whole[-1] for index in commas)
     number = _decimal(value).scaleb(2 * sum(token == ("sign", "%") for token in tokens))
-    number = number.scaleb(-3 * sum(1 for index in commas if _scales(tokens, index, whole[-1] if whole else -1, last)))
+    number = number.scaleb(
+        -3 * sum(1 for index in commas if _scales(tokens, index, whole[-1] if whole else -1, last))
+    )
     exponent = 0
     if power is not None:
         step = max(1, len(whole))
@@ -178,20 +223,30 @@ def _written(section: Section, value: float) -> str | None:
             exponent, number = exponent + step, number.scaleb(-step)
     text = f"{_rounded(number, len(after)):f}"
     before, _, behind = text.partition(".")
-    filled = {**_whole_digits(tokens, whole, before.lstrip("0"), grouped), **_decimal_digits(tokens, after, behind)}
+    filled = {
+        **_whole_digits(tokens, whole, before.lstrip("0"), grouped),
+        **_decimal_digits(tokens, after, behind),
+    }
     if power is not None:
         sign = "-" if exponent < 0 else "+" if tokens[power][1].endswith("+") else ""
-        filled |= _whole_digits(tokens, [index for index in digits if index > power], str(abs(exponent)), False)
+        filled |= _whole_digits(
+            tokens, [index for index in digits if index > power], str(abs(exponent)), False
+        )
         filled[power] = f"E{sign}"
     if point is not None:
         filled[point] = "." if any(filled.get(index) for index in after) or not whole else ""
         if not whole and before.strip("0"):
             filled[point] = before + filled[point]
-    return "".join(filled[index] if index in filled else _literal(*token, value) for index, token in enumerate(tokens))
+    return "".join(
+        filled[index] if index in filled else _literal(*token, value)
+        for index, token in enumerate(tokens)
+    )
 
 
 def _scales(tokens: tuple[Token, ...], index: int, whole_end: int, last: int) -> bool:
-    """True for a comma behind the last digit before the point, or behind the last digit of all: it divides by a thousand."""
+    """True for a comma behind the last digit before the point, or behind the last digit of all: it
+    divides by a thousand.
+    """
     ends = [end for end in (whole_end, last) if 0 <= end < index]
     return any(all(token == ("sign", ",") for token in tokens[end + 1 : index]) for end in ends)
 
@@ -200,7 +255,9 @@ def _rounded(number: Decimal, decimals: int) -> Decimal:
     return number.quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP)
 
 
-def _whole_digits(tokens: tuple[Token, ...], places: list[int], digits: str, grouped: bool) -> dict[int, str]:
+def _whole_digits(
+    tokens: tuple[Token, ...], places: list[int], digits: str, grouped: bool
+) -> dict[int, str]:
     """Index of a place to its digits, from the right; the first place takes what is left."""
     filled: dict[int, str] = {}
     count = 0
@@ -233,7 +290,8 @@ def _literal(kind: str, text: str, value: float) -> str:
             return general(value)
         case "text":
             return text[1:] if text.startswith("\\") else text.strip('"')
-        case "bracket":  # a currency as in [$€-407]; colours, languages and conditions are not shown
+        # a currency as in [$€-407]; colours, languages and conditions are not shown
+        case "bracket":
             return text[2:-1].partition("-")[0] if text.startswith("[$") else ""
         case "sign":
             return text if text == "%" else ""
@@ -246,16 +304,22 @@ def general(value: float) -> str:
     return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else f"{value:.15g}"
 
 
-# --- dates ---------------------------------------------------------------------------------------------------------------------
+# --- dates --------------------------------------------------------------------------------------
 
-_MONTHS = "January February March April May June July August September October November December".split()
+_MONTHS = (
+    "January February March April May June July August September October November December".split()
+)
 _DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
-_DATE_TOKEN = re.compile(r'"([^"]*)"|\\(.)|\[[^\]]*\]|[_*].|(y+|m+|d+)|(.)', re.DOTALL | re.IGNORECASE)
-_OTHER_CALENDAR = re.compile(r"\[\$-(?!0*[48C1]?09\])|[egb]", re.IGNORECASE)  # or names in another language than English
+_DATE_TOKEN = re.compile(
+    r'"([^"]*)"|\\(.)|\[[^\]]*\]|[_*].|(y+|m+|d+)|(.)', re.DOTALL | re.IGNORECASE
+)
+# or names in another language than English
+_OTHER_CALENDAR = re.compile(r"\[\$-(?!0*[48C1]?09\])|[egb]", re.IGNORECASE)
 
 
 def shown_partial_date(value: datetime.date, number_format: str) -> str | None:
-    """A date as a format shows it that leaves out the year, the month or the day, such as `mmm-yy`; None for every other format.
+    """A date as a format shows it that leaves out the year, the month or the day, such as `mmm-yy`;
+    None for every other format.
 
     Dates that are shown in full are better written in ISO form, which no country reads otherwise.
     """
@@ -270,7 +334,10 @@ def shown_partial_date(value: datetime.date, number_format: str) -> str | None:
         or _OTHER_CALENDAR.search(re.sub(r'"[^"]*"|\\.', "", form))
     ):
         return None
-    parts = [_date_part(match[3].lower(), value) if match[3] else match[1] or match[2] or match[4] or "" for match in found]
+    parts = [
+        _date_part(match[3].lower(), value) if match[3] else match[1] or match[2] or match[4] or ""
+        for match in found
+    ]
     return " ".join("".join(parts).split()) or None
 
 

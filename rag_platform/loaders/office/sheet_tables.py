@@ -1,7 +1,9 @@
-"""Rows of cells to Markdown: regions between blank rows, their header, and groups of rows that each stand under it.
+"""Rows of cells to Markdown: regions between blank rows, their header, and groups of rows that each
+stand under it.
 
-A group is made to fit one chunk, so the header is repeated for each: what is quoted says what its columns are. Locators name the data rows
-and the rows of the header: `sheet=Q1;rows=3-9;head=1`; without `head` the columns are named by their letters.
+A group is made to fit one chunk, so the header is repeated for each: what is quoted says what its
+columns are. Locators name the data rows and the rows of the header: `sheet=Q1;rows=3-9;head=1`;
+without `head` the columns are named by their letters.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from rag_platform.text.scripts import letters
 
 NUMBER = re.compile(
     r"[-+(]?\s*[$€£¥]?\s*-?\d[\d.,' \u00a0]*(?:[eE][-+]?\d+)?\s*[%$€£¥元]?\)?|"
-    r"[-+(]?\s*(?:[A-Z]{3}\s)?-?\d[\d,' \u00a0]*[.,]\d+(?:\s[A-Z]{3})?\)?|\d{4}-\d\d-\d\d.*|\d{1,2}[/.]\d{1,2}[/.]\d{2,4}"
+    r"[-+(]?\s*(?:[A-Z]{3}\s)?-?\d[\d,'"
+    r" \u00a0]*[.,]\d+(?:\s[A-Z]{3})?\)?|\d{4}-\d\d-\d\d.*|\d{1,2}[/.]\d{1,2}[/.]\d{2,4}"
 )
 YEAR = re.compile(r"(?:19|20)\d\d")
 MAX_HEAD_CHARS = 120
@@ -41,7 +44,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The header of a region: its rows, and a name for each column; no row where the columns are named by letters."""
+    """The header of a region: its rows, and a name for each column; no row where the columns are
+    named by letters.
+    """
 
     rows: tuple[int, ...]
     columns: tuple[int, ...]
@@ -68,7 +73,9 @@ class Group:
     lines: tuple[int, int] | None = None
 
     def locator(self, sheet: str) -> str:
-        """The native place: `sheet=Q1;rows=3-9;head=1`, without the sheet where the file has none."""
+        """The native place: `sheet=Q1;rows=3-9;head=1`, without the sheet where the file has
+        none.
+        """
         parts = [f"sheet={escape_locator(sheet)}"] if sheet else []
         parts.append(f"rows={_range(self.rows)}")
         if self.head:
@@ -90,11 +97,12 @@ def column_letters(index: int) -> str:
     return name
 
 
-# --- rows to groups ----------------------------------------------------------------------------------------------------------
+# --- rows to groups -----------------------------------------------------------------------------
 
 
 def groups(rows: Sequence[Row], size: Size, *, lettered: bool = True) -> Iterator[Group]:
-    """The rows as tables and lines, in order; every cell that holds something stands in exactly one data line, or in a header.
+    """The rows as tables and lines, in order; every cell that holds something stands in exactly one
+    data line, or in a header.
 
     Columns without a header are `lettered` as spreadsheets show them, or have no name.
     """
@@ -103,7 +111,11 @@ def groups(rows: Sequence[Row], size: Size, *, lettered: bool = True) -> Iterato
         if blank:
             continue
         region = list(part)
-        columns = tuple(sorted({index for row in region for index, cell in enumerate(row.cells) if cell.strip()}))
+        columns = tuple(
+            sorted(
+                {index for row in region for index, cell in enumerate(row.cells) if cell.strip()}
+            )
+        )
         titles = _titles(region, columns)
         yield from _lines(region[:titles], size)
         region = region[titles:]
@@ -139,17 +151,25 @@ def _lines(rows: Sequence[Row], size: Size) -> Iterator[Group]:
         yield _group("paragraph", [text for _, text in part], [row for row, _ in part], ())
 
 
-def _head(region: Sequence[Row], columns: tuple[int, ...], previous: Head | None, lettered: bool) -> Head:
+def _head(
+    region: Sequence[Row], columns: tuple[int, ...], previous: Head | None, lettered: bool
+) -> Head:
     """The header of a region; that of the region before where this one goes on with it."""
     first = [_cell(region[0], index) for index in columns]
     numeric = tuple(_numeric([_cell(row, index) for row in region[1:50]]) for index in columns)
     again = previous is not None and set(columns) <= set(previous.columns)
     if not _heads(first):
-        named = Head((), columns, tuple(column_letters(i) if lettered else "" for i in columns), numeric)
+        named = Head(
+            (), columns, tuple(column_letters(i) if lettered else "" for i in columns), numeric
+        )
         return previous if previous is not None and again else named
     if previous is not None and again and previous.columns == columns and not any(previous.numeric):
         return previous  # nothing tells a second header from a row of words behind a blank one
-    if len(region) > 2 and _spans(first) and _heads(second := [_cell(region[1], index) for index in columns], distinct=False):
+    if (
+        len(region) > 2
+        and _spans(first)
+        and _heads(second := [_cell(region[1], index) for index in columns], distinct=False)
+    ):
         names = tuple(
             upper if upper == lower or not lower else f"{upper} / {lower}".removeprefix(" / ")
             for upper, lower in zip(first, second, strict=True)
@@ -159,11 +179,17 @@ def _head(region: Sequence[Row], columns: tuple[int, ...], previous: Head | None
 
 
 def _heads(cells: Sequence[str], distinct: bool = True) -> bool:
-    """True when a row reads as column names: words or years, most of them there, short, no two equal but side by side (a merged cell)."""
+    """True when a row reads as column names: words or years, most of them there, short, no two
+    equal but side by side (a merged cell).
+    """
     filled = [cell for cell in cells if cell]
-    if len(filled) < max(2, (len(cells) + 1) // 2) or any(len(cell) > MAX_HEAD_CHARS for cell in filled):
+    if len(filled) < max(2, (len(cells) + 1) // 2) or any(
+        len(cell) > MAX_HEAD_CHARS for cell in filled
+    ):
         return False
-    if any(NUMBER.fullmatch(cell) and not YEAR.fullmatch(cell) for cell in filled) or all(YEAR.fullmatch(cell) for cell in filled):
+    if any(NUMBER.fullmatch(cell) and not YEAR.fullmatch(cell) for cell in filled) or all(
+        YEAR.fullmatch(cell) for cell in filled
+    ):
         return False
     runs = [name for name, _ in groupby(filled)]
     return not distinct or len(set(runs)) == len(runs)
@@ -176,7 +202,9 @@ def _spans(cells: Sequence[str]) -> bool:
 
 def _numeric(cells: Sequence[str]) -> bool:
     filled = [cell for cell in cells if cell]
-    return bool(filled) and sum(NUMBER.fullmatch(cell) is not None for cell in filled) * 2 > len(filled)
+    return bool(filled) and sum(NUMBER.fullmatch(cell) is not None for cell in filled) * 2 > len(
+        filled
+    )
 
 
 def _table(body: Sequence[Row], head: Head, size: Size) -> Iterator[Group]:
@@ -185,11 +213,17 @@ def _table(body: Sequence[Row], head: Head, size: Size) -> Iterator[Group]:
     if not lines:
         yield Group("table", f"{names}\n{rule}", (head.rows[0], head.rows[-1]), head.rows)
     for part in _cut(lines, len(names) + len(rule) + 2, cost(names) + cost(rule), size):
-        yield _group("table", [names, rule, *(line for _, line in part)], [row for row, _ in part], head.rows)
+        yield _group(
+            "table", [names, rule, *(line for _, line in part)], [row for row, _ in part], head.rows
+        )
 
 
-def _cut(lines: Sequence[tuple[Row, str]], chars: int, tokens: float, size: Size) -> Iterator[list[tuple[Row, str]]]:
-    """The lines in groups of at most the size with their header; a group is never shorter than its header, so text at most doubles."""
+def _cut(
+    lines: Sequence[tuple[Row, str]], chars: int, tokens: float, size: Size
+) -> Iterator[list[tuple[Row, str]]]:
+    """The lines in groups of at most the size with their header; a group is never shorter than its
+    header, so text at most doubles.
+    """
     part: list[tuple[Row, str]] = []
     used_chars, used_tokens = chars, tokens
     for row, line in lines:
@@ -207,7 +241,11 @@ def _cut(lines: Sequence[tuple[Row, str]], chars: int, tokens: float, size: Size
 
 def _group(kind: str, lines: Sequence[str], rows: Sequence[Row], head: tuple[int, ...]) -> Group:
     first, last = rows[0], rows[-1]
-    place = None if first.first_line is None or last.last_line is None else (first.first_line, last.last_line)
+    place = (
+        None
+        if first.first_line is None or last.last_line is None
+        else (first.first_line, last.last_line)
+    )
     return Group(kind, "\n".join(lines), (first.number, last.number), head, place)
 
 
@@ -225,30 +263,58 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def cost(line: str) -> float:
-    """About how many tokens a line takes: letters of alphabets are cheap, digits, marks and Han characters are not."""
+    """About how many tokens a line takes: letters of alphabets are cheap, digits, marks and Han
+    characters are not.
+    """
     letters_ = len(re.findall(r"[A-Za-z]", line))
     blanks = line.count(" ")
     return 0.4 * letters_ + 0.1 * blanks + 0.85 * (len(line) - letters_ - blanks)
 
 
-# --- groups to facts ---------------------------------------------------------------------------------------------------------
+# --- groups to facts ----------------------------------------------------------------------------
 
 
 def written(sheets: Sequence[tuple[str, Sequence[Group]]]) -> tuple[str, list[Block]]:
-    """(text, blocks) of named sheets with their groups; a sheet with a name starts with the heading `# name`.
+    """(text, blocks) of named sheets with their groups; a sheet with a name starts with the heading
+    `# name`.
 
-    Sheets are headings of the first level: shorter ones are never filed under the sheet before them.
+    Sheets are headings of the first level: shorter ones are never filed under the sheet before
+    them.
     """
     parts: list[str] = []
     blocks: list[Block] = []
     at = 0
     for name, pieces in sheets:
         title = " ".join(name.split())
-        found = [Block(0, "heading", 0, 0, level=1, locator=f"sheet={escape_locator(name)}", title=title)] if name else []
+        found = (
+            [
+                Block(
+                    0,
+                    "heading",
+                    0,
+                    0,
+                    level=1,
+                    locator=f"sheet={escape_locator(name)}",
+                    title=title,
+                )
+            ]
+            if name
+            else []
+        )
         texts = [f"# {title}"] if name else []
         for group in pieces:
             lines = group.lines or (None, None)
-            found.append(Block(0, group.kind, 0, 0, locator=group.locator(name), line_start=lines[0], line_end=lines[1]))
+            found.append(
+                Block(
+                    0,
+                    group.kind,
+                    0,
+                    0,
+                    locator=group.locator(name),
+                    line_start=lines[0],
+                    line_end=lines[1],
+                )
+            )
             texts.append(group.text)
         for block, text in zip(found, texts, strict=True):
             blocks.append(replace(block, ordinal=len(blocks), start=at, end=at + len(text)))
@@ -257,37 +323,60 @@ def written(sheets: Sequence[tuple[str, Sequence[Group]]]) -> tuple[str, list[Bl
     return "\n\n".join(parts) + "\n" if parts else "", blocks
 
 
-# --- proof -------------------------------------------------------------------------------------------------------------------
+# --- proof --------------------------------------------------------------------------------------
 
 
 def disproved(text: str, block: Block, rows: Mapping[int, Row]) -> str:
-    """Why the rows of the file, read again, do not say what a block of rows says; empty when they do."""
+    """Why the rows of the file, read again, do not say what a block of rows says; empty when they
+    do.
+    """
     place = parsed_locator(block.locator)
     if "rows" not in place:
         return f"the locator {block.locator!r} names no rows"
     first, last = place["rows"]
-    named = [rows[number] for number in range(first, last + 1) if number in rows and not rows[number].blank]
+    named = [
+        rows[number]
+        for number in range(first, last + 1)
+        if number in rows and not rows[number].blank
+    ]
     lines = text[block.start : block.end].split("\n")
-    head = [rows[number] for number in range(*(place["head"][0], place["head"][1] + 1)) if number in rows] if "head" in place else []
+    head = (
+        [
+            rows[number]
+            for number in range(*(place["head"][0], place["head"][1] + 1))
+            if number in rows
+        ]
+        if "head" in place
+        else []
+    )
     if block.kind == "table":
         names = pipe_tables.cells_of(lines[0])
         if head and not _named(names, head):
             return f"the header is not that of rows {place['head']}"
-        if not head and any(not re.fullmatch("[A-Z]{1,3}" if block.locator.startswith("sheet=") else "", name) for name in names):
+        if not head and any(
+            not re.fullmatch("[A-Z]{1,3}" if block.locator.startswith("sheet=") else "", name)
+            for name in names
+        ):
             return "the header stands in no row"
         numbers = {row.number for row in head}
         lines, named = lines[2:], [row for row in named if row.number not in numbers]
     if len(lines) != len(named):
         return f"{len(lines)} lines for the {len(named)} rows {first}-{last}"
     for line, row in zip(lines, named, strict=True):
-        cells = row.cells if block.kind == "table" else tuple(dict.fromkeys(cell.strip() for cell in row.cells))
+        cells = (
+            row.cells
+            if block.kind == "table"
+            else tuple(dict.fromkeys(cell.strip() for cell in row.cells))
+        )
         if letters(line) != letters("".join(cells)):
             return f"row {row.number} does not read as the line {line[:60]!r}"
     return ""
 
 
 def _named(names: Sequence[str], head: Sequence[Row]) -> bool:
-    """True when each name is made of the cells of one column, top to bottom; columns without a name in the file have none."""
+    """True when each name is made of the cells of one column, top to bottom; columns without a name
+    in the file have none.
+    """
     columns = [
         {letters("".join(parts)), letters(parts[0]), letters(parts[-1])}
         for index in range(max(len(row.cells) for row in head))

@@ -40,7 +40,8 @@ DELIMITERS = ",;\t|"
 
 @dataclass(frozen=True)
 class CsvLoader:
-    """Reads delimiter-separated text; locators are `rows=3-9`, counted in records, and lines of the file.
+    """Reads delimiter-separated text; locators are `rows=3-9`, counted in records, and lines of the
+    file.
 
     `charset` is the encoding that a server declared.
     """
@@ -59,13 +60,22 @@ class CsvLoader:
         return suffix_of(filename) in (".csv", ".tsv", ".tab") and looks_like_text(head)
 
     def load(self, path: Path, filename: str) -> Facts:
-        """The facts of a file of records. Raises DocumentError: `empty_file`, `binary_content`, `too_large`."""
+        """The facts of a file of records. Raises DocumentError: `empty_file`, `binary_content`,
+        `too_large`.
+        """
         decoded = decode(path.read_bytes(), self.charset)
         delimiter, rows, warnings = read_csv(decoded.text, self.max_cells)
-        text, blocks = written([("", list(groups(rows, Size(self.group_chars, self.group_tokens), lettered=False)))])
+        text, blocks = written(
+            [("", list(groups(rows, Size(self.group_chars, self.group_tokens), lettered=False)))]
+        )
         if not blocks:
-            raise DocumentError("no record of the file holds anything; nothing to index", code="empty_file")
-        metadata: dict[str, object] = {"delimiter": delimiter, "records": sum(not row.blank for row in rows)}
+            raise DocumentError(
+                "no record of the file holds anything; nothing to index", code="empty_file"
+            )
+        metadata: dict[str, object] = {
+            "delimiter": delimiter,
+            "records": sum(not row.blank for row in rows),
+        }
         told = Decoded(text, decoded.encoding, decoded.bom_len, decoded.lossy, decoded.warnings)
         return facts_of(
             self.NAME,
@@ -85,11 +95,17 @@ class CsvLoader:
         """Ordinal to reason for each block whose records do not say what its lines say."""
         _, rows, _ = read_csv(decode(path.read_bytes(), self.charset).text, self.max_cells)
         numbered = {row.number: row for row in rows}
-        return {block.ordinal: reason for block in blocks if (reason := disproved(text, block, numbered))}
+        return {
+            block.ordinal: reason
+            for block in blocks
+            if (reason := disproved(text, block, numbered))
+        }
 
 
 def read_csv(text: str, max_cells: int) -> tuple[str, list[Row], list[str]]:
-    """(delimiter, records, warnings). A line `sep=;` at the top names the delimiter and is no record. Raises DocumentError `too_large`."""
+    """(delimiter, records, warnings). A line `sep=;` at the top names the delimiter and is no
+    record. Raises DocumentError `too_large`.
+    """
     named = re.match(r"sep=(.)(?:\r\n?|\n|\Z)", text)
     delimiter = named[1] if named else sniff_delimiter(text)
     broken: list[int] = []
@@ -97,19 +113,25 @@ def read_csv(text: str, max_cells: int) -> tuple[str, list[Row], list[str]]:
     warnings = []
     if broken:
         more = f", and {len(broken) - 1} more such lines" if len(broken) > 1 else ""
-        warnings.append(f"a quote in line {broken[0]} is never closed{more}; quotes there were read as text")
+        warnings.append(
+            f"a quote in line {broken[0]} is never closed{more}; quotes there were read as text"
+        )
     return delimiter, rows[1:] if named else rows, warnings
 
 
 def _records(text: str, delimiter: str, max_cells: int, broken: list[int]) -> Iterator[Row]:
-    """The records; a line whose quote is never closed is a record of its own, its number added to `broken`."""
+    """The records; a line whose quote is never closed is a record of its own, its number added to
+    `broken`.
+    """
     former = csv.field_size_limit(MAX_FIELD_CHARS)
     lines = list(io.StringIO(text, newline=""))
     start = count = 0
     numbers = itertools.count(1)
     try:
         while start < len(lines):
-            reader = csv.reader((lines[number] for number in range(start, len(lines))), delimiter=delimiter)
+            reader = csv.reader(
+                (lines[number] for number in range(start, len(lines))), delimiter=delimiter
+            )
             first = start
             while True:
                 try:
@@ -120,7 +142,9 @@ def _records(text: str, delimiter: str, max_cells: int, broken: list[int]) -> It
                     last = start + reader.line_num
                 if cells is None:
                     return
-                if (last > first + 1 or last == len(lines)) and not _closed(lines[first:last], delimiter):
+                if (last > first + 1 or last == len(lines)) and not _closed(
+                    lines[first:last], delimiter
+                ):
                     cells, last = _unquoted(lines[first], delimiter, first + 1), first + 1
                     broken.append(last)
                 count += len(cells)
@@ -136,16 +160,23 @@ def _records(text: str, delimiter: str, max_cells: int, broken: list[int]) -> It
 
 
 def _unquoted(line: str, delimiter: str, number: int) -> list[str]:
-    """The cells of a line, quotes read as text. Raises DocumentError `too_large` for a cell beyond all measure."""
+    """The cells of a line, quotes read as text. Raises DocumentError `too_large` for a cell beyond
+    all measure.
+    """
     try:
         return next(csv.reader([line], delimiter=delimiter, quoting=csv.QUOTE_NONE))
     except csv.Error as error:
-        said = f"a cell in line {number} has more than {MAX_FIELD_CHARS} characters; is the file what its name says?"
+        said = (
+            f"a cell in line {number} has more than {MAX_FIELD_CHARS} characters; is the file what"
+            " its name says?"
+        )
         raise DocumentError(said, code="too_large") from error
 
 
 def _closed(lines: Sequence[str], delimiter: str) -> bool:
-    """True where the quotes of a record over several lines end before a delimiter or its end; on one line where they end at all."""
+    """True where the quotes of a record over several lines end before a delimiter or its end; on
+    one line where they end at all.
+    """
     try:
         list(csv.reader(lines, delimiter=delimiter, strict=True))
     except csv.Error as error:
@@ -156,13 +187,16 @@ def _closed(lines: Sequence[str], delimiter: str) -> bool:
 def too_many_cells(count: int, most: int) -> DocumentError:
     """The refusal of a sheet that is too large to be read as a document."""
     return DocumentError(
-        f"more than {count - 1} cells, above limits.max_cells = {most}; split the file, or raise the limit in settings.yaml",
+        f"more than {count - 1} cells, above limits.max_cells = {most}; split the file, or raise"
+        " the limit in settings.yaml",
         code="too_large",
     )
 
 
 def sniff_delimiter(text: str) -> str:
-    """The delimiter that cuts the most of the first records into the same number of cells; a comma where none cuts."""
+    """The delimiter that cuts the most of the first records into the same number of cells; a comma
+    where none cuts.
+    """
     sample = text[:65_536]
     if len(text) > len(sample):
         sample = sample[: max(sample.rfind("\n"), sample.rfind("\r")) + 1] or sample
@@ -172,12 +206,19 @@ def sniff_delimiter(text: str) -> str:
             continue
         try:
             widths = Counter(
-                len(cells) for _, cells in zip(range(200), csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter), strict=False)
+                len(cells)
+                for _, cells in zip(
+                    range(200),
+                    csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter),
+                    strict=False,
+                )
             )
         except csv.Error:
             continue
         widths.pop(0, None)
-        width, often = max(widths.items(), key=lambda item: (item[0] > 1, item[1], item[0]), default=(1, 0))
+        width, often = max(
+            widths.items(), key=lambda item: (item[0] > 1, item[1], item[0]), default=(1, 0)
+        )
         if width > 1:
             scores.append((often / sum(widths.values()), -rank, delimiter))
     return max(scores)[2] if scores else ","
@@ -185,7 +226,9 @@ def sniff_delimiter(text: str) -> str:
 
 @dataclass(frozen=True)
 class XlsxLoader:
-    """Reads the visible sheets of a workbook; locators are `sheet=Q1;rows=3-9`. Formulas give the value they had when it was saved."""
+    """Reads the visible sheets of a workbook; locators are `sheet=Q1;rows=3-9`. Formulas give the
+    value they had when it was saved.
+    """
 
     max_cells: int = MAX_CELLS
     group_chars: int = GROUP_CHARS
@@ -200,35 +243,77 @@ class XlsxLoader:
 
     def claims(self, filename: str, head: bytes) -> bool:
         """True for a ZIP container called .xlsx, .xlsm, .xltx or .xltm."""
-        return head.startswith(b"PK\x03\x04") and suffix_of(filename) in (".xlsx", ".xlsm", ".xltx", ".xltm")
+        return head.startswith(b"PK\x03\x04") and suffix_of(filename) in (
+            ".xlsx",
+            ".xlsm",
+            ".xltx",
+            ".xltm",
+        )
 
     def load(self, path: Path, filename: str) -> Facts:
-        """The facts of a workbook. Raises DocumentError: `broken_file`, `encrypted`, `archive_bomb`, `too_large`, `empty_file`."""
+        """The facts of a workbook. Raises DocumentError: `broken_file`, `encrypted`,
+        `archive_bomb`, `too_large`, `empty_file`.
+        """
 
-        archives.require_office(path, ".xlsx", max_ratio=self.max_archive_ratio, max_unpacked_bytes=self.max_unpacked_bytes)
+        archives.require_office(
+            path,
+            ".xlsx",
+            max_ratio=self.max_archive_ratio,
+            max_unpacked_bytes=self.max_unpacked_bytes,
+        )
         book = read_workbook(path, self.max_cells)
         size = Size(self.group_chars, self.group_tokens)
         shown = [sheet for sheet in book.sheets if self.hidden_sheets or not sheet.hidden]
-        pieces = [(sheet.name, found) for sheet in shown if (found := list(groups(sheet.rows, size)))]
+        pieces = [
+            (sheet.name, found) for sheet in shown if (found := list(groups(sheet.rows, size)))
+        ]
         if not pieces:
-            raise DocumentError("no visible sheet holds a cell; nothing to index", code="empty_file")
+            raise DocumentError(
+                "no visible sheet holds a cell; nothing to index", code="empty_file"
+            )
         text, blocks = written(pieces)
         hidden = [sheet.name for sheet in book.sheets if sheet.hidden]
-        warnings = [f"sheet {sheet.name!r}: {warning}" for sheet in shown for warning in sheet.warnings] + list(book.warnings)
+        warnings = [
+            f"sheet {sheet.name!r}: {warning}" for sheet in shown for warning in sheet.warnings
+        ] + list(book.warnings)
         if hidden and not self.hidden_sheets:
-            warnings.append(f"hidden sheets were not read: {', '.join(hidden)}; set the loader's option hidden_sheets to read them")
-        metadata: dict[str, object] = {**book.metadata, "sheets": [name for name, _ in pieces], "hidden_sheets": hidden}
+            warnings.append(
+                f"hidden sheets were not read: {', '.join(hidden)}; set the loader's option"
+                " hidden_sheets to read them"
+            )
+        metadata: dict[str, object] = {
+            **book.metadata,
+            "sheets": [name for name, _ in pieces],
+            "hidden_sheets": hidden,
+        }
         title = book.title or PurePosixPath(filename).stem
         return facts_of(
-            self.NAME, self.VERSION, "openpyxl", engine_version(), Decoded(text, ""), blocks, (), title, metadata,
-            warnings=warnings, profile="tables",
-        )  # fmt: skip
+            self.NAME,
+            self.VERSION,
+            "openpyxl",
+            engine_version(),
+            Decoded(text, ""),
+            blocks,
+            (),
+            title,
+            metadata,
+            warnings=warnings,
+            profile="tables",
+        )
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block whose cells do not say what its lines say."""
 
-        archives.require_office(path, ".xlsx", max_ratio=self.max_archive_ratio, max_unpacked_bytes=self.max_unpacked_bytes)
-        sheets = {sheet.name: {row.number: row for row in sheet.rows} for sheet in read_workbook(path, self.max_cells).sheets}
+        archives.require_office(
+            path,
+            ".xlsx",
+            max_ratio=self.max_archive_ratio,
+            max_unpacked_bytes=self.max_unpacked_bytes,
+        )
+        sheets = {
+            sheet.name: {row.number: row for row in sheet.rows}
+            for sheet in read_workbook(path, self.max_cells).sheets
+        }
         bad: dict[int, str] = {}
         for block in blocks:
             name = sheet_of(block.locator)
@@ -270,7 +355,8 @@ class Workbook:
 class _Extras:
     """What stands beside the values of a sheet."""
 
-    merges: list[tuple[int, int, int, int]] = field(default_factory=list)  # first row, first column, last row, last column
+    # first row, first column, last row, last column
+    merges: list[tuple[int, int, int, int]] = field(default_factory=list)
     links: dict[Place, str] = field(default_factory=dict)
     formulas: dict[Place, str] = field(default_factory=dict)  # those without a stored value
 
@@ -288,20 +374,31 @@ def sheet_of(locator: str) -> str:
 
 
 def read_workbook(path: Path, max_cells: int) -> Workbook:
-    """Every worksheet of the file, hidden ones too. Raises DocumentError: `broken_file`, `too_large`."""
+    """Every worksheet of the file, hidden ones too. Raises DocumentError: `broken_file`,
+    `too_large`.
+    """
     import openpyxl
 
     cells = 0
     sheets: list[Sheet] = []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # openpyxl warns of features it drops; those that hold text are named below
+        # openpyxl warns of features it drops; those that hold text are named below
+        warnings.simplefilter("ignore")
         try:
-            with open(path, "rb") as opened, contextlib.closing(openpyxl.load_workbook(opened, read_only=True, data_only=True)) as book:
+            with (
+                open(path, "rb") as opened,
+                contextlib.closing(
+                    openpyxl.load_workbook(opened, read_only=True, data_only=True)
+                ) as book,
+            ):
                 for sheet in book.worksheets:
                     extras = _extras(book, sheet)
                     rows = _rows(sheet, extras, cells, max_cells)
                     cells += sum(len(row.cells) for row in rows)
-                    said = f"{len(extras.formulas)} formulas have no stored value and are shown as formulas; open and save it in Excel"
+                    said = (
+                        f"{len(extras.formulas)} formulas have no stored value and are shown as"
+                        " formulas; open and save it in Excel"
+                    )
                     told = (said,) if extras.formulas else ()
                     sheets.append(Sheet(sheet.title, sheet.sheet_state != "visible", rows, told))
                 metadata = _metadata(book.properties)
@@ -312,7 +409,8 @@ def read_workbook(path: Path, max_cells: int) -> Workbook:
         except Exception as error:  # openpyxl raises whatever its parsers raise on a damaged file
             faults.seen_ours(error, "stage.loader")
             raise DocumentError(
-                f"the workbook cannot be read: {damage(error)}; open and save it in Excel or LibreOffice",
+                f"the workbook cannot be read: {damage(error)}; open and save it in Excel or"
+                " LibreOffice",
                 code="broken_file",
             ) from error
     return Workbook(tuple(sheets), str(metadata.pop("title", "")), metadata, tuple(_unread(path)))
@@ -329,7 +427,11 @@ def _metadata(properties: Any) -> Json:
         "modified": properties.modified,
     }
     return {
-        key: value.isoformat() if isinstance(value, datetime.datetime) else " ".join(str(value).split())
+        key: (
+            value.isoformat()
+            if isinstance(value, datetime.datetime)
+            else " ".join(str(value).split())
+        )
         for key, value in found.items()
         if value and str(value).strip() and not (key == "author" and value == "openpyxl")
     }
@@ -349,24 +451,33 @@ def _unread(path: Path) -> Iterator[str]:
             yield f"{count} {said} were not read"
 
 
-# --- beside the values -------------------------------------------------------------------------------------------------------
+# --- beside the values --------------------------------------------------------------------------
 
 
 def _extras(book: Any, sheet: Any) -> _Extras:
-    """Merged ranges, links and formulas without a value: the row reader of openpyxl leaves these out."""
+    """Merged ranges, links and formulas without a value: the row reader of openpyxl leaves these
+    out.
+    """
     from lxml import etree
 
     found = _Extras()
     links: list[tuple[str, str]] = []
     with sheet._get_source() as source:
-        parser = etree.iterparse(source, tag=("{*}row", "{*}mergeCell", "{*}hyperlink"), resolve_entities=False, no_network=True)
+        parser = etree.iterparse(
+            source,
+            tag=("{*}row", "{*}mergeCell", "{*}hyperlink"),
+            resolve_entities=False,
+            no_network=True,
+        )
         for _, element in parser:
             name = etree.QName(element).localname
             if name == "row":
                 for formula in element.iter("{*}f"):
                     cell = formula.getparent()
                     value = cell.find("{*}v")
-                    if (value is None or value.text is None) and (place := _place(cell.get("r", ""))):
+                    if (value is None or value.text is None) and (
+                        place := _place(cell.get("r", ""))
+                    ):
                         found.formulas[place] = f"={formula.text or ''}"
                 element.clear()
                 while element.getprevious() is not None:
@@ -396,7 +507,11 @@ def _targets(book: Any, part: str) -> dict[str, str]:
     except KeyError:
         return {}
     root = etree.fromstring(data, etree.XMLParser(resolve_entities=False, no_network=True))
-    return {str(item.get("Id")): str(item.get("Target")) for item in root if item.get("TargetMode") == "External"}
+    return {
+        str(item.get("Id")): str(item.get("Target"))
+        for item in root
+        if item.get("TargetMode") == "External"
+    }
 
 
 def _place(ref: str) -> Place | None:
@@ -415,7 +530,7 @@ def _area(ref: str) -> tuple[int, int, int, int] | None:
     return (*start, *end) if start and end else None
 
 
-# --- values --------------------------------------------------------------------------------------------------------------------
+# --- values -------------------------------------------------------------------------------------
 
 
 def _rows(sheet: Any, extras: _Extras, count: int, max_cells: int) -> tuple[Row, ...]:
@@ -425,8 +540,15 @@ def _rows(sheet: Any, extras: _Extras, count: int, max_cells: int) -> tuple[Row,
     width = 0
     for number, cells in enumerate(sheet.iter_rows(), 1):
         if number > MAX_ROWS:
-            raise DocumentError(f"rows beyond {MAX_ROWS}, which the format does not have; export the workbook again", code="broken_file")
-        row = [_text(cell, extras, number, column) for column, cell in enumerate(cells[:MAX_COLUMNS], 1)]
+            raise DocumentError(
+                f"rows beyond {MAX_ROWS}, which the format does not have; export the workbook"
+                " again",
+                code="broken_file",
+            )
+        row = [
+            _text(cell, extras, number, column)
+            for column, cell in enumerate(cells[:MAX_COLUMNS], 1)
+        ]
         while row and not row[-1]:
             row.pop()
         if not row:
@@ -441,7 +563,9 @@ def _rows(sheet: Any, extras: _Extras, count: int, max_cells: int) -> tuple[Row,
 
 
 def _with_gaps(numbers: Iterable[int]) -> Iterator[int]:
-    """The numbers, and one between two that are no neighbours: a blank row ends a region, however many there are."""
+    """The numbers, and one between two that are no neighbours: a blank row ends a region, however
+    many there are.
+    """
     last: int | None = None
     for number in numbers:
         if last is not None and number > last + 1:
@@ -450,7 +574,13 @@ def _with_gaps(numbers: Iterable[int]) -> Iterator[int]:
         last = number
 
 
-def _spell_out(texts: dict[int, list[str]], merges: Iterable[tuple[int, int, int, int]], width: int, count: int, max_cells: int) -> None:
+def _spell_out(
+    texts: dict[int, list[str]],
+    merges: Iterable[tuple[int, int, int, int]],
+    width: int,
+    count: int,
+    max_cells: int,
+) -> None:
     """Repeat the text of each merged area in its cells, within the used part of the sheet."""
     last_row = max(texts, default=0)
     for first, left, last, right in merges:
@@ -461,7 +591,8 @@ def _spell_out(texts: dict[int, list[str]], merges: Iterable[tuple[int, int, int
         for number in range(first, min(last, last_row) + 1):
             row = texts.setdefault(number, [])
             stop = min(right, width)
-            count += stop - left + 1  # also those that are there: many areas over the same cells cost time
+            # also those that are there: many areas over the same cells cost time
+            count += stop - left + 1
             if count > max_cells:
                 raise too_many_cells(count, max_cells)
             row.extend([""] * (stop - len(row)))
@@ -475,18 +606,31 @@ def _text(cell: Any, extras: _Extras, number: int, column: int) -> str:
         return extras.formulas.get((number, column), "")
     text = shown(value, cell.number_format or "General")
     target = extras.links.get((number, column))
-    return f"[{text}]({target})" if target and text and target.rstrip("/") not in (text, f"mailto:{text}") and " " not in target else text
+    return (
+        f"[{text}]({target})"
+        if target
+        and text
+        and target.rstrip("/") not in (text, f"mailto:{text}")
+        and " " not in target
+        else text
+    )
 
 
 def shown(value: Any, number_format: str) -> str:
-    """The text of a cell's value: numbers as their format shows them, dates in ISO form where the format shows year, month and day."""
+    """The text of a cell's value: numbers as their format shows them, dates in ISO form where the
+    format shows year, month and day.
+    """
     match value:
         case bool():
             return "TRUE" if value else "FALSE"
         case datetime.datetime():
-            if value.time() == datetime.time() and not re.search(r"[hs]", number_format, re.IGNORECASE):
+            if value.time() == datetime.time() and not re.search(
+                r"[hs]", number_format, re.IGNORECASE
+            ):
                 return shown_partial_date(value, number_format) or value.date().isoformat()
-            return value.isoformat(" ", "seconds" if value.second or value.microsecond else "minutes")
+            return value.isoformat(
+                " ", "seconds" if value.second or value.microsecond else "minutes"
+            )
         case datetime.date():
             return shown_partial_date(value, number_format) or value.isoformat()
         case datetime.time():

@@ -1,7 +1,9 @@
-"""PowerPoint presentations: the titles, texts, tables, pictures and notes of each slide, in the order of its shapes.
+"""PowerPoint presentations: the titles, texts, tables, pictures and notes of each slide, in the
+order of its shapes.
 
-Locators are `slide=3;shape=5` (slides count from 1, shapes by the id that the file gives them), `slide=3` for the heading of a slide
-without a title, and `slide=3;notes`. The proof reads the XML of the slide without python-pptx.
+Locators are `slide=3;shape=5` (slides count from 1, shapes by the id that the file gives them),
+`slide=3` for the heading of a slide without a title, and `slide=3;notes`. The proof reads the XML
+of the slide without python-pptx.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ class SlidesLoader:
         return head.startswith(b"PK\x03\x04") and suffix_of(filename) in SUFFIXES
 
     def load(self, path: Path, filename: str) -> Facts:
-        """The facts of a presentation. Raises DocumentError: `broken_file`, `encrypted`, `archive_bomb`, `too_large`, `empty_file`."""
+        """The facts of a presentation. Raises DocumentError: `broken_file`, `encrypted`,
+        `archive_bomb`, `too_large`, `empty_file`.
+        """
         self._require(path)
         import pptx
 
@@ -66,20 +70,37 @@ class SlidesLoader:
             metadata = _metadata(show.core_properties)
         except (DocumentError, MemoryError):
             raise
-        except Exception as error:  # python-pptx raises whatever its parsers raise on a damaged file
+        # python-pptx raises whatever its parsers raise on a damaged file
+        except Exception as error:
             faults.seen_ours(error, "stage.loader")
-            raise DocumentError(f"the presentation cannot be read: {damage(error)}; open and save it again", code="broken_file") from error
+            raise DocumentError(
+                f"the presentation cannot be read: {damage(error)}; open and save it again",
+                code="broken_file",
+            ) from error
         if not blocks:
-            raise DocumentError("no slide holds text or a picture; nothing to index", code="empty_file")
+            raise DocumentError(
+                "no slide holds text or a picture; nothing to index", code="empty_file"
+            )
         own = str(metadata.pop("title", ""))
         title = choose_title(own if own != "PowerPoint Presentation" else "", blocks, filename)
         return facts_of(
-            self.NAME, self.VERSION, "python-pptx", pptx.__version__, Decoded(text, ""), blocks, image_refs(found, blocks, "pptx"),
-            title, {**metadata, "slides": len(show.slides)}, warnings=reading.warnings(), profile="slides",
-        )  # fmt: skip
+            self.NAME,
+            self.VERSION,
+            "python-pptx",
+            pptx.__version__,
+            Decoded(text, ""),
+            blocks,
+            image_refs(found, blocks, "pptx"),
+            title,
+            {**metadata, "slides": len(show.slides)},
+            warnings=reading.warnings(),
+            profile="slides",
+        )
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
-        """Ordinal to reason for each block whose letters the slide's XML does not hold at its locator, in order."""
+        """Ordinal to reason for each block whose letters the slide's XML does not hold at its
+        locator, in order.
+        """
         self._require(path)
         bad: dict[int, str] = {}
         with _Package(path) as package:
@@ -87,12 +108,19 @@ class SlidesLoader:
                 said = package.said(block.locator)
                 if said is None:
                     bad[block.ordinal] = f"nothing stands at {block.locator}"
-                elif letters(_plain(_PICTURE.sub(r"\1", text[block.start : block.end]))) != letters(said):
+                elif letters(_plain(_PICTURE.sub(r"\1", text[block.start : block.end]))) != letters(
+                    said
+                ):
                     bad[block.ordinal] = f"what stands at {block.locator} reads otherwise"
         return bad
 
     def _require(self, path: Path) -> None:
-        archives.require_office(path, ".pptx", max_ratio=self.max_archive_ratio, max_unpacked_bytes=self.max_unpacked_bytes)
+        archives.require_office(
+            path,
+            ".pptx",
+            max_ratio=self.max_archive_ratio,
+            max_unpacked_bytes=self.max_unpacked_bytes,
+        )
 
 
 def _plain(text: str) -> str:
@@ -110,10 +138,14 @@ def _metadata(properties: Any) -> Json:
         "modified": "modified",
     }
     found = {key: getattr(properties, name) for key, name in names.items()}
-    return {key: value if isinstance(value, str) else value.isoformat() for key, value in found.items() if value}
+    return {
+        key: value if isinstance(value, str) else value.isoformat()
+        for key, value in found.items()
+        if value
+    }
 
 
-# --- reading -----------------------------------------------------------------------------------------------------------------
+# --- reading ------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -127,13 +159,26 @@ class _Reading:
     def warnings(self) -> list[str]:
         """What the reader of the facts should know."""
         found = [f"{self.charts} charts were not read"] if self.charts else []
-        found += [f"slide {number}: {count} letters in diagrams or formulas were not read" for number, count in self.left_out.items()]
-        return [*found, *([f"hidden slides were read too: {', '.join(map(str, self.hidden))}"] if self.hidden else [])]
+        found += [
+            f"slide {number}: {count} letters in diagrams or formulas were not read"
+            for number, count in self.left_out.items()
+        ]
+        return [
+            *found,
+            *(
+                [f"hidden slides were read too: {', '.join(map(str, self.hidden))}"]
+                if self.hidden
+                else []
+            ),
+        ]
 
     def parts(self, show: Any) -> Iterator[Part]:
         """The parts of all slides in order."""
         if len(show.slides) > MAX_SLIDES:
-            raise DocumentError(f"{len(show.slides)} slides, above {MAX_SLIDES}; split the presentation", code="too_large")
+            raise DocumentError(
+                f"{len(show.slides)} slides, above {MAX_SLIDES}; split the presentation",
+                code="too_large",
+            )
         for number, slide in enumerate(show.slides, 1):
             if slide._element.get("show") in ("0", "false"):
                 self.hidden.append(number)
@@ -144,17 +189,33 @@ class _Reading:
         heading = " ".join(title.text_frame.text.split()) if title is not None else ""
         parts = [part for shape in slide.shapes for part in self._shape(shape, number, title, 0)]
         if heading and title is not None:
-            yield Part("heading", f"# {heading}", f"slide={number};shape={title.shape_id}", level=1, title=heading)
+            yield Part(
+                "heading",
+                f"# {heading}",
+                f"slide={number};shape={title.shape_id}",
+                level=1,
+                title=heading,
+            )
         elif parts:
-            yield Part("heading", f"# Slide {number}", f"slide={number}", level=1, title=f"Slide {number}")
+            yield Part(
+                "heading", f"# Slide {number}", f"slide={number}", level=1, title=f"Slide {number}"
+            )
         yield from parts
         read = sum(len(letters(_plain(part.text))) for part in parts) + len(letters(heading))
         whole = sum(len(letters(item.text or "")) for item in slide._element.iter(f"{A}t"))
         if whole > read:
             self.left_out[number] = whole - read
         notes = slide.notes_slide.notes_text_frame if slide.has_notes_slide else None
-        if lines := [line for line in (notes.text if notes is not None else "").replace("\v", "\n").splitlines() if line.strip()]:
-            yield Part("paragraph", "\n".join(f"> {line.strip()}" for line in lines), f"slide={number};notes")
+        if lines := [
+            line
+            for line in (notes.text if notes is not None else "").replace("\v", "\n").splitlines()
+            if line.strip()
+        ]:
+            yield Part(
+                "paragraph",
+                "\n".join(f"> {line.strip()}" for line in lines),
+                f"slide={number};notes",
+            )
 
     def _shape(self, shape: Any, number: int, title: Any, depth: int) -> Iterator[Part]:
         if title is not None and shape._element is title._element:
@@ -174,13 +235,21 @@ class _Reading:
 
 
 def _placeholder(shape: Any) -> str:
-    return str(shape.placeholder_format.type).split(" ")[0].rpartition(".")[2] if shape.is_placeholder else ""
+    return (
+        str(shape.placeholder_format.type).split(" ")[0].rpartition(".")[2]
+        if shape.is_placeholder
+        else ""
+    )
 
 
 def _text(shape: Any, place: str) -> Iterator[Part]:
     """The paragraphs of a shape as one part: a list where its kind or a level says so."""
     kind = _placeholder(shape)
-    lines = [(paragraph.level, words) for paragraph in shape.text_frame.paragraphs if (words := _words(paragraph))]
+    lines = [
+        (paragraph.level, words)
+        for paragraph in shape.text_frame.paragraphs
+        if (words := _words(paragraph))
+    ]
     if not lines:
         return
     if len(lines) > 1 and (kind in _LISTS or any(level for level, _ in lines)):
@@ -209,7 +278,14 @@ def _words(paragraph: Any) -> str:
 def _table(table: Any, place: str) -> Iterator[Part]:
     """A pipe table; a merged cell stands in its first place."""
     rows = [
-        [" ".join(filter(None, map(_words, cell.text_frame.paragraphs))) if not cell.is_spanned else "" for cell in row.cells]
+        [
+            (
+                " ".join(filter(None, map(_words, cell.text_frame.paragraphs)))
+                if not cell.is_spanned
+                else ""
+            )
+            for cell in row.cells
+        ]
         for row in table.rows
     ]
     if not any(map(any, rows)):
@@ -219,7 +295,9 @@ def _table(table: Any, place: str) -> Iterator[Part]:
 
 
 def _picture(shape: Any, place: str) -> Iterator[Part]:
-    """A picture that lies in the file; its alternative text is its own, the shape's name is none."""
+    """A picture that lies in the file; its alternative text is its own, the shape's name is
+    none.
+    """
     relation = shape.part.rels.get(shape._element.blip_rId or "")
     if relation is None or relation.is_external:
         return
@@ -230,7 +308,7 @@ def _picture(shape: Any, place: str) -> Iterator[Part]:
     yield Part("paragraph", text, place, images=(Image(0, len(text), target, alt),))
 
 
-# --- proof -------------------------------------------------------------------------------------------------------------------
+# --- proof --------------------------------------------------------------------------------------
 
 
 class _Package:
@@ -239,7 +317,10 @@ class _Package:
     def __init__(self, path: Path) -> None:
         self._archive = zipfile.ZipFile(path)
         self._roots: dict[str, Any] = {}
-        main = next((target for kind, target in self._relations("").values() if kind == "officeDocument"), "ppt/presentation.xml")
+        main = next(
+            (target for kind, target in self._relations("").values() if kind == "officeDocument"),
+            "ppt/presentation.xml",
+        )
         related = self._relations(main)
         ids = [item.get(f"{R}id") for item in self._root(main).iter(f"{P}sldId")]
         self._slides = [related[name][1] for name in ids if name in related]
@@ -257,11 +338,20 @@ class _Package:
             return None
         slide = self._slides[int(match[1]) - 1]
         if match[3]:
-            notes = next((target for kind, target in self._relations(slide).values() if kind == "notesSlide"), "")
+            notes = next(
+                (
+                    target
+                    for kind, target in self._relations(slide).values()
+                    if kind == "notesSlide"
+                ),
+                "",
+            )
             if not notes:
                 return None
             bodies = [
-                item for item in self._root(notes).iter(f"{P}sp") if (ph := item.find(f".//{P}ph")) is not None and ph.get("type") == "body"
+                item
+                for item in self._root(notes).iter(f"{P}sp")
+                if (ph := item.find(f".//{P}ph")) is not None and ph.get("type") == "body"
             ]
             return _text_of(bodies[0]) if bodies else None
         if not match[2]:
@@ -276,7 +366,9 @@ class _Package:
         from lxml import etree
 
         if part not in self._roots:
-            self._roots[part] = etree.fromstring(self._archive.read(part), etree.XMLParser(resolve_entities=False, no_network=True))
+            self._roots[part] = etree.fromstring(
+                self._archive.read(part), etree.XMLParser(resolve_entities=False, no_network=True)
+            )
         return self._roots[part]
 
     def _relations(self, part: str) -> dict[str, tuple[str, str]]:
@@ -297,8 +389,16 @@ class _Package:
 
 
 def _text_of(item: Any) -> str:
-    """The text of a shape; of a picture its description, of a merged cell what its first place holds."""
+    """The text of a shape; of a picture its description, of a merged cell what its first place
+    holds.
+    """
     if item.tag == f"{P}pic":
         return next(item.iter(f"{P}cNvPr")).get("descr") or ""
-    merged = {cell for cell in item.iter(f"{A}tc") if "1" in (cell.get("hMerge"), cell.get("vMerge"))}
-    return " ".join(text.text or "" for text in item.iter(f"{A}t") if not merged.intersection(text.iterancestors(f"{A}tc")))
+    merged = {
+        cell for cell in item.iter(f"{A}tc") if "1" in (cell.get("hMerge"), cell.get("vMerge"))
+    }
+    return " ".join(
+        text.text or ""
+        for text in item.iter(f"{A}t")
+        if not merged.intersection(text.iterancestors(f"{A}tc"))
+    )

@@ -1,10 +1,13 @@
-"""The facts of a whole PDF put together from its pages: headings, running headers and footers, nested lists, pictures, warnings.
+"""The facts of a whole PDF put together from its pages: headings, running headers and footers,
+nested lists, pictures, warnings.
 
-Running headers and footers of a PDF: what stands at the same edge of page after page with the same words.
+Running headers and footers of a PDF: what stands at the same edge of page after page with the same
+words.
 
-A page number is the one part that may differ: a number, in digits or Roman, that grows with the page, alone or with a word for page. With
-other words it is one only where the layout model takes the line for a header or footer too: `Record 7` may say something of its page. Where
-another number differs as well, the line is text whatever the model says.
+A page number is the one part that may differ: a number, in digits or Roman, that grows with the
+page, alone or with a word for page. With other words it is one only where the layout model takes
+the line for a header or footer too: `Record 7` may say something of its page. Where another number
+differs as well, the line is text whatever the model says.
 """
 
 from __future__ import annotations
@@ -24,7 +27,11 @@ from rag_platform.loaders.pdf.pages import PageBlock, PageFacts
 from rag_platform.loaders.text import reads_as_title
 from rag_platform.traits import Traits
 
-_NOT_A_TITLE = re.compile(r"^(microsoft word|untitled|powerpoint|slide 1$)|\.(docx?|indd|tex|pdf|dvi|qxd|rtf|pptx?|xlsx?|p65|fm)$", re.I)
+_NOT_A_TITLE = re.compile(
+    r"^(microsoft word|untitled|powerpoint|slide"
+    r" 1$)|\.(docx?|indd|tex|pdf|dvi|qxd|rtf|pptx?|xlsx?|p65|fm)$",
+    re.I,
+)
 _TEXT_KINDS = ("paragraph", "list", "header", "footer")
 
 
@@ -49,7 +56,9 @@ class Reader:
 
 
 class PagedLoader(Protocol):
-    """A loader whose pages are read by children in windows: `traits.engine` names the library, which a child speaks alone."""
+    """A loader whose pages are read by children in windows: `traits.engine` names the library,
+    which a child speaks alone.
+    """
 
     traits: ClassVar[Traits]
 
@@ -58,24 +67,40 @@ class PagedLoader(Protocol):
         """layout or fast."""
         ...
 
-    def assemble(self, pages: Sequence[PageFacts], info: PdfInfo, warnings: Sequence[str] = ()) -> Facts:
+    def assemble(
+        self, pages: Sequence[PageFacts], info: PdfInfo, warnings: Sequence[str] = ()
+    ) -> Facts:
         """The facts of all pages in order."""
         ...
 
 
-def assemble(pages: Sequence[PageFacts], info: PdfInfo, reader: Reader, warnings: Sequence[str] = ()) -> Facts:
-    """The facts of all pages in order. Raises DocumentError when pages are missing, `broken_file` when every page failed."""
+def assemble(
+    pages: Sequence[PageFacts], info: PdfInfo, reader: Reader, warnings: Sequence[str] = ()
+) -> Facts:
+    """The facts of all pages in order. Raises DocumentError when pages are missing, `broken_file`
+    when every page failed.
+    """
     if [page.page for page in pages] != list(range(1, info.pages + 1)):
-        raise DocumentError(f"{len(pages)} pages were read of {info.pages}; ingest the file again", code="pages_missing")
+        raise DocumentError(
+            f"{len(pages)} pages were read of {info.pages}; ingest the file again",
+            code="pages_missing",
+        )
     failed = [page for page in pages if page.engine == "failed"]
     if len(failed) == len(pages):
-        raise DocumentError(f"none of the {len(pages)} pages can be read; {failed[0].warnings[-1]}", code="broken_file")
+        raise DocumentError(
+            f"none of the {len(pages)} pages can be read; {failed[0].warnings[-1]}",
+            code="broken_file",
+        )
     text, blocks = _written(pages, heading_levels(pages, info.outline), running_edges(pages))
     media = _media(pages, text, blocks)
     title = info.metadata.get("title", "")
     if len(title) < 3 or _NOT_A_TITLE.search(title):
-        said = (b.title or text[b.start : b.end].replace("\n", " ")[:120] for kinds in (("heading",), _TEXT_KINDS) for b in blocks
-                if b.kind in kinds and not b.repeated)  # fmt: skip
+        said = (
+            b.title or text[b.start : b.end].replace("\n", " ")[:120]
+            for kinds in (("heading",), _TEXT_KINDS)
+            for b in blocks
+            if b.kind in kinds and not b.repeated
+        )
         title = next(filter(reads_as_title, said), "")
     return Facts(
         text,
@@ -95,7 +120,11 @@ def assemble(pages: Sequence[PageFacts], info: PdfInfo, reader: Reader, warnings
             pages_without_text=tuple(page.page for page in pages if not page.blocks),
             title=title,
             metadata=dict(info.metadata),
-            warnings=(*warnings, *_notes(pages, reader.parse_profile), *(note for page in pages for note in page.warnings)),
+            warnings=(
+                *warnings,
+                *_notes(pages, reader.parse_profile),
+                *(note for page in pages for note in page.warnings),
+            ),
             errors=tuple(page.warnings[-1] for page in failed),
             hidden=tuple(text for page in pages for text in page.hidden),
         ),
@@ -103,22 +132,42 @@ def assemble(pages: Sequence[PageFacts], info: PdfInfo, reader: Reader, warnings
 
 
 def _notes(pages: Sequence[PageFacts], profile: str) -> list[str]:
-    """What a reader of the facts must know of whole pages; each page that yields nothing is named."""
+    """What a reader of the facts must know of whole pages; each page that yields nothing is
+    named.
+    """
     failed = [page.page for page in pages if page.engine == "failed"]
     raw = [page.page for page in pages if page.engine == "raw"] if profile == "layout" else []
-    scanned = [page.page for page in pages if not page.blocks and page.images and page.engine != "failed"]
-    blank = [page.page for page in pages if not page.blocks and not page.images and page.engine != "failed"]
+    scanned = [
+        page.page for page in pages if not page.blocks and page.images and page.engine != "failed"
+    ]
+    blank = [
+        page.page
+        for page in pages
+        if not page.blocks and not page.images and page.engine != "failed"
+    ]
     said = (
         (raw, "read as raw text, without layout"),
         (failed, "nothing could be read"),
-        (scanned, "no text but pictures: scanned; what they say is found with OCR (media_texts.ocr in the strategy)"),
+        (
+            scanned,
+            (
+                "no text but pictures: scanned; what they say is found with OCR (media_texts.ocr in"
+                " the strategy)"
+            ),
+        ),
         (blank, "neither text nor pictures"),
     )
-    return [f"page{'s' if len(numbers) > 1 else ''} {ranges(numbers)}: {text}" for numbers, text in said if numbers]
+    return [
+        f"page{'s' if len(numbers) > 1 else ''} {ranges(numbers)}: {text}"
+        for numbers, text in said
+        if numbers
+    ]
 
 
 def _written(
-    pages: Sequence[PageFacts], levels: dict[tuple[int, int], int], running: dict[tuple[int, int], str]
+    pages: Sequence[PageFacts],
+    levels: dict[tuple[int, int], int],
+    running: dict[tuple[int, int], str],
 ) -> tuple[str, list[Block]]:
     parts: list[str] = []
     blocks: list[Block] = []
@@ -139,22 +188,44 @@ def _written(
                 kind = "paragraph"
             if kind == "list":
                 parents = _parents(parents, block)
-                indent = " " * sum(len(match[0]) for parent in parents if (match := LIST_MARKER.match(parent.text)))
+                indent = " " * sum(
+                    len(match[0]) for parent in parents if (match := LIST_MARKER.match(parent.text))
+                )
                 text = "\n".join(indent + line for line in text.split("\n"))
                 parents = [*parents, block]
             elif kind not in ("header", "footer"):
                 parents = []
-            gap = "" if not blocks else "\n" if kind == "list" == blocks[-1].kind and before is not None else "\n\n"
+            gap = (
+                ""
+                if not blocks
+                else "\n"
+                if kind == "list" == blocks[-1].kind and before is not None
+                else "\n\n"
+            )
             start = offset + len(gap)
             parts += [gap, text]
             offset = start + len(text)
-            blocks.append(Block(len(blocks), kind, start, offset, level, page=page.page, bbox=block.bbox, title=title, repeated=repeated))
+            blocks.append(
+                Block(
+                    len(blocks),
+                    kind,
+                    start,
+                    offset,
+                    level,
+                    page=page.page,
+                    bbox=block.bbox,
+                    title=title,
+                    repeated=repeated,
+                )
+            )
             before = block
     return "".join(parts), blocks
 
 
 def _parents(parents: Sequence[PageBlock], block: PageBlock) -> list[PageBlock]:
-    """The entries that stand further left than this one; an entry above the last one opens a new column."""
+    """The entries that stand further left than this one; an entry above the last one opens a new
+    column.
+    """
     if parents and block.bbox[1] < parents[-1].bbox[1]:
         return []
     least = 0.6 * (block.size or 10.0)
@@ -162,7 +233,9 @@ def _parents(parents: Sequence[PageBlock], block: PageBlock) -> list[PageBlock]:
 
 
 def _media(pages: Sequence[PageFacts], text: str, blocks: Sequence[Block]) -> tuple[MediaRef, ...]:
-    """Picture references in page order, each with the headings above it and the text nearest to it."""
+    """Picture references in page order, each with the headings above it and the text nearest to
+    it.
+    """
     by_page: dict[int, list[Block]] = {}
     for block in blocks:
         by_page.setdefault(block.page or 0, []).append(block)
@@ -175,8 +248,14 @@ def _media(pages: Sequence[PageFacts], text: str, blocks: Sequence[Block]) -> tu
             for block in here:
                 if block.bbox and block.bbox[1] <= image.bbox[1]:
                     above = _deeper(above, block)
-            captions = [b for b in here if b.kind == "caption"] or [b for b in here if b.kind == "paragraph"]
-            near = min(captions, key=lambda block: _distance(image.bbox, block.bbox or image.bbox), default=None)
+            captions = [b for b in here if b.kind == "caption"] or [
+                b for b in here if b.kind == "paragraph"
+            ]
+            near = min(
+                captions,
+                key=lambda block: _distance(image.bbox, block.bbox or image.bbox),
+                default=None,
+            )
             refs.append(
                 MediaRef(
                     ref_id=f"img-{len(refs) + 1:04d}",
@@ -195,7 +274,11 @@ def _media(pages: Sequence[PageFacts], text: str, blocks: Sequence[Block]) -> tu
 
 
 def _deeper(path: list[Block], block: Block) -> list[Block]:
-    return [item for item in path if item.level < block.level] + [block] if block.kind == "heading" else path
+    return (
+        [item for item in path if item.level < block.level] + [block]
+        if block.kind == "heading"
+        else path
+    )
 
 
 def _distance(one: Box, other: Box) -> float:
@@ -216,7 +299,9 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def by_page(blocks: Sequence[Block]) -> tuple[dict[int, str], dict[int, list[Block]]]:
-    """(ordinal to reason for each block without a page or rectangle, page to its blocks): how a proof begins."""
+    """(ordinal to reason for each block without a page or rectangle, page to its blocks): how a
+    proof begins.
+    """
     failures: dict[int, str] = {}
     pages: dict[int, list[Block]] = {}
     for block in blocks:
@@ -232,7 +317,8 @@ Place = tuple[int, int]  # page from 1, position of the block on its page
 _EDGE_ROWS = 2  # printed rows at each end of a page that may be running ones
 _MOST_CHARS, _MOST_LINES = 200, 3
 _LEAST_PAGES = 3
-_FURTHEST = 4  # pages from one occurrence to the next: left and right pages differ, and one may have none
+# pages from one occurrence to the next: left and right pages differ, and one may have none
+_FURTHEST = 4
 _SAME_HEIGHT = 8.0  # points by which equal lines may lie apart
 _NUMBER = re.compile(r"(?<![\w.,])(?:[1-9]\d{0,3}|0|[ivxlc]{1,7}|[IVXLC]{1,7})(?![\w]|[.,]\d)")
 _PAGE_WORDS = re.compile(
@@ -249,19 +335,26 @@ class _Line(NamedTuple):
 
 
 def running_edges(pages: Sequence[PageFacts]) -> dict[Place, str]:
-    """Place to header or footer for each block that repeats at an edge over at least three pages; a page's only text is never one."""
+    """Place to header or footer for each block that repeats at an edge over at least three pages; a
+    page's only text is never one.
+    """
     found: dict[Place, str] = {}
     candidates = {kind: _candidates(pages, kind) for kind in ("header", "footer")}
     for kind, rows_by_page in candidates.items():
-        repeated = _repeated(pages, [place for rows in rows_by_page.values() for row in rows for place in row])
+        repeated = _repeated(
+            pages, [place for rows in rows_by_page.values() for row in rows for place in row]
+        )
         for rows in rows_by_page.values():
-            for row in rows:  # from the edge inwards: what stands behind text of the page is text as well
+            # from the edge inwards: what stands behind text of the page is text as well
+            for row in rows:
                 found.update({place: kind for place in row if place in repeated})
                 if not all(place in repeated for place in row):
                     break
     for page in pages:
         here = [(page.page, position) for position in range(len(page.blocks))]
-        if not any(place not in found and _says_something(page.blocks[place[1]].text) for place in here):
+        if not any(
+            place not in found and _says_something(page.blocks[place[1]].text) for place in here
+        ):
             for place in here:
                 found.pop(place, None)
     return found
@@ -273,14 +366,21 @@ def _says_something(text: str) -> bool:
 
 def _candidates(pages: Iterable[PageFacts], kind: str) -> dict[int, list[list[Place]]]:
     """Page to its outermost rows, the outer one first."""
-    return {page.page: list(_rows(page, from_below=kind == "footer"))[:_EDGE_ROWS] for page in pages if page.blocks}
+    return {
+        page.page: list(_rows(page, from_below=kind == "footer"))[:_EDGE_ROWS]
+        for page in pages
+        if page.blocks
+    }
 
 
 def _rows(page: PageFacts, *, from_below: bool) -> Iterator[list[Place]]:
     """The blocks of a page by printed row from one end; blocks beside each other are one row."""
     row: list[int] = []
     edge = 0.0
-    order = sorted(range(len(page.blocks)), key=lambda at: -page.blocks[at].bbox[3] if from_below else page.blocks[at].bbox[1])
+    order = sorted(
+        range(len(page.blocks)),
+        key=lambda at: -page.blocks[at].bbox[3] if from_below else page.blocks[at].bbox[1],
+    )
     for at in order:
         _, top, _, bottom = page.blocks[at].bbox
         if row and (bottom < edge if from_below else top > edge):
@@ -298,14 +398,19 @@ def _repeated(pages: Sequence[PageFacts], places: Iterable[Place]) -> set[Place]
     groups: dict[tuple[str, int | None], list[_Line]] = {}
     for place in places:
         block = by_number[place[0]].blocks[place[1]]
-        if block.kind in ("header", "footer", "heading", "paragraph") and len(block.text) <= _MOST_CHARS and block.lines <= _MOST_LINES:
+        if (
+            block.kind in ("header", "footer", "heading", "paragraph")
+            and len(block.text) <= _MOST_CHARS
+            and block.lines <= _MOST_LINES
+        ):
             for key in _keys(block, place[0]):
                 groups.setdefault(key, []).append(_Line(place, block.bbox[1]))
     return {line.place for lines in groups.values() for run in _runs(lines) for line in run}
 
 
 def _keys(block: PageBlock, page: int) -> Iterator[tuple[str, int | None]]:
-    """The line as it is, and with each number that may be the page's left open: (words, number minus page).
+    """The line as it is, and with each number that may be the page's left open: (words, number
+    minus page).
 
     A possible heading stands for itself: chapters are counted too.
     """

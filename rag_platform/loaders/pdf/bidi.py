@@ -1,8 +1,10 @@
-"""Text written from right to left: a printed line, which PDFs store in any order, in the order in which one types it.
+"""Text written from right to left: a printed line, which PDFs store in any order, in the order in
+which one types it.
 
-Where each character stands on the page says more than its place in the file: some writers store the line as it is seen, from left to
-right, others as it is typed, and engines turn some parts of it around. So a line is first put as it is seen and then turned into reading
-order, the inverse of what the Unicode Bidirectional Algorithm (UAX 9) does to a typed line without marks of direction.
+Where each character stands on the page says more than its place in the file: some writers store the
+line as it is seen, from left to right, others as it is typed, and engines turn some parts of it
+around. So a line is first put as it is seen and then turned into reading order, the inverse of what
+the Unicode Bidirectional Algorithm (UAX 9) does to a typed line without marks of direction.
 
 
 Chinese and Japanese set in columns: each is one run, and they are read from the rightmost on.
@@ -27,15 +29,20 @@ if TYPE_CHECKING:
     from rag_platform.loaders.pdf.runs import Run
 
 
-_LEFTWARDS = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]")
-_FORMS = re.compile("[\ufb1d-\ufd3d\ufd50-\ufdff\ufe70-\ufefc]")  # letters as they are drawn at the begin, middle or end of a word
+_LEFTWARDS = re.compile(
+    "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
+)
+# letters as they are drawn at the begin, middle or end of a word
+_FORMS = re.compile("[\ufb1d-\ufd3d\ufd50-\ufdff\ufe70-\ufefc]")
 _MIRRORED = dict(zip("()[]{}«»‹›<>", ")(][}{»«›‹><", strict=True))
 _OPENING = frozenset("([{«‹<")
 _CLOSING = frozenset(")]}»›>.,;:!?،؛؟")
 _LAM = "\u0644"
 _ALONE = 0.1  # points; glyphs less wide are marks or further letters of a ligature
 _GAP = 0.25  # of the size; pieces further apart are words of their own
-_FEW = 4  # on a page written leftwards, a region with that many times more words of the other direction is not
+# on a page written leftwards, a region with that many times more words of the other direction is
+# not
+_FEW = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +67,16 @@ class _Sign:
 
 
 def has_leftwards(text: str) -> bool:
-    """True for a text with a Hebrew or Arabic letter, or one of another script written from right to left."""
+    """True for a text with a Hebrew or Arabic letter, or one of another script written from right
+    to left.
+    """
     return not text.isascii() and _LEFTWARDS.search(text) is not None
 
 
 def is_leftwards(runs: Sequence[Run]) -> bool:
-    """True where most words are of scripts written from right to left; on a page of such a script a fifth of them is enough."""
+    """True where most words are of scripts written from right to left; on a page of such a script a
+    fifth of them is enough.
+    """
     text = " ".join(run.text for run in runs)
     if not has_leftwards(text):
         return False
@@ -74,19 +85,24 @@ def is_leftwards(runs: Sequence[Run]) -> bool:
 
 
 def marked(runs: list[Run]) -> list[Run]:
-    """The runs of a page, each with `leftwards` where most letters of the page are written from right to left."""
+    """The runs of a page, each with `leftwards` where most letters of the page are written from
+    right to left.
+    """
     return [run._replace(leftwards=True) for run in runs] if is_leftwards(runs) else runs
 
 
 def as_seen(run: Run) -> Run:
-    """The run with its characters from left to right; one without a letter written from right to left stays as it is."""
+    """The run with its characters from left to right; one without a letter written from right to
+    left stays as it is.
+    """
     if not has_leftwards(run.text):
         return run
     return run._replace(chars=tuple(char for sign in _seen_signs([run]) for char in sign.chars))
 
 
 def in_reading_order(lines: Sequence[Sequence[Run]], leftwards: bool) -> list[list[Run]]:
-    """Printed lines, in which each that holds letters written from right to left is one run in the order in which one types it.
+    """Printed lines, in which each that holds letters written from right to left is one run in the
+    order in which one types it.
 
     `leftwards`: the direction of the paragraph, which says where a line begins.
     """
@@ -99,16 +115,23 @@ def in_reading_order(lines: Sequence[Sequence[Run]], leftwards: bool) -> list[li
     return found
 
 
-# --- as it is seen -----------------------------------------------------------------------------------------------------------
+# --- as it is seen ------------------------------------------------------------------------------
 
 
 def _seen_signs(runs: Sequence[Run]) -> list[_Sign]:
-    """The signs of a printed line from left to right, words whole, one space between words that stand apart."""
+    """The signs of a printed line from left to right, words whole, one space between words that
+    stand apart.
+    """
     words: list[list[_Sign]] = []
     for run in runs:
         before: _Sign | None = None
         for sign in sorted(_signs(run.chars), key=lambda sign: sign.left + sign.right):
-            if before is None or sign.kind == "space" or before.kind == "space" or sign.left - before.right > _GAP * run.size:
+            if (
+                before is None
+                or sign.kind == "space"
+                or before.kind == "space"
+                or sign.left - before.right > _GAP * run.size
+            ):
                 words.append([])
             words[-1].append(sign)
             before = sign
@@ -118,21 +141,34 @@ def _seen_signs(runs: Sequence[Run]) -> list[_Sign]:
     for word in words:
         if word[0].kind == "space":
             middle = (word[0].left + word[0].right) / 2
-            covered = any(sign.kind != "space" and sign.left < middle < sign.right for other in words for sign in other)
+            covered = any(
+                sign.kind != "space" and sign.left < middle < sign.right
+                for other in words
+                for sign in other
+            )
             if seen and seen[-1].kind != "space" and not covered:
                 seen.append(word[0])
             continue
         if seen and seen[-1].kind != "space" and word[0].left - seen[-1].right > 0.1 * size:
             seen.append(_space(seen[-1], word[0]))
         seen += word
-    return [sign for at, sign in enumerate(seen) if sign.kind != "space" or _sets_apart(seen[at - 1], sign, seen[at + 1 : at + 2], size)]
+    return [
+        sign
+        for at, sign in enumerate(seen)
+        if sign.kind != "space" or _sets_apart(seen[at - 1], sign, seen[at + 1 : at + 2], size)
+    ]
 
 
 def _sets_apart(left: _Sign, space: _Sign, behind: Sequence[_Sign], size: float) -> bool:
-    """False for the last space of a line, and for one without width between letters that touch: an engine put it at a word's wrong end."""
+    """False for the last space of a line, and for one without width between letters that touch: an
+    engine put it at a word's wrong end.
+    """
     if not behind:
         return False
-    touching = behind[0].left - left.right < 0.1 * size and min(left.right - left.left, behind[0].right - behind[0].left) >= _ALONE
+    touching = (
+        behind[0].left - left.right < 0.1 * size
+        and min(left.right - left.left, behind[0].right - behind[0].left) >= _ALONE
+    )
     return not touching or space.right - space.left >= _ALONE
 
 
@@ -144,8 +180,9 @@ def _space(left: _Sign, right: _Sign) -> _Sign:
 def _signs(chars: Sequence[Char]) -> Iterator[_Sign]:
     """The signs of a run in content order.
 
-    The letters of a ligature come either as the first one, as wide as the whole, and the others without width at its right edge, or all
-    with the rectangle of the whole. An engine that turned a word around wrote the first one last. Marks follow their letter.
+    The letters of a ligature come either as the first one, as wide as the whole, and the others
+    without width at its right edge, or all with the rectangle of the whole. An engine that turned a
+    word around wrote the first one last. Marks follow their letter.
     """
     held: list[Char] = []
     waiting: list[Char] = []  # letters of a ligature whose wide one comes next
@@ -155,11 +192,22 @@ def _signs(chars: Sequence[Char]) -> Iterator[_Sign]:
                 yield _sign(held)
             held = []
             yield _Sign((char._replace(text=" "),), "space")
-        elif held and char.x1 - char.x0 < _ALONE and (_follows(char) or abs(held[0].x1 - char.x0) < _ALONE):
+        elif (
+            held
+            and char.x1 - char.x0 < _ALONE
+            and (_follows(char) or abs(held[0].x1 - char.x0) < _ALONE)
+        ):
             held.append(char)
-        elif held and _kind(char.text[0]) == "R" and max(abs(char.x0 - held[0].x0), abs(char.x1 - held[0].x1)) < 0.01:
-            held.insert(0 if char.text == _LAM else len(held), char)  # lam and alef are the ligature of every font
-        elif char.x1 - char.x0 < _ALONE and any(abs(other.x1 - char.x0) < _ALONE for other in _wide_behind(chars, at)):
+        elif (
+            held
+            and _kind(char.text[0]) == "R"
+            and max(abs(char.x0 - held[0].x0), abs(char.x1 - held[0].x1)) < 0.01
+        ):
+            # lam and alef are the ligature of every font
+            held.insert(0 if char.text == _LAM else len(held), char)
+        elif char.x1 - char.x0 < _ALONE and any(
+            abs(other.x1 - char.x0) < _ALONE for other in _wide_behind(chars, at)
+        ):
             waiting.insert(0, char)
         else:
             if held:
@@ -185,17 +233,24 @@ def _follows(char: Char) -> bool:
 
 
 def _sign(chars: Sequence[Char]) -> _Sign:
-    kind = next((kind for kind in map(_kind, "".join(char.text for char in chars)) if kind != "other"), "other")
-    return _Sign(tuple(chars), kind, any(unicodedata.bidirectional(char.text[0]) == "AL" for char in chars))
+    kind = next(
+        (kind for kind in map(_kind, "".join(char.text for char in chars)) if kind != "other"),
+        "other",
+    )
+    return _Sign(
+        tuple(chars), kind, any(unicodedata.bidirectional(char.text[0]) == "AL" for char in chars)
+    )
 
 
 @functools.lru_cache(maxsize=65536)
 def _kind(char: str) -> str:
     kind = unicodedata.bidirectional(char)
-    return {"L": "L", "R": "R", "AL": "R", "EN": "EN", "AN": "AN"}.get(kind, "space" if char.isspace() else "other")
+    return {"L": "L", "R": "R", "AL": "R", "EN": "EN", "AN": "AN"}.get(
+        kind, "space" if char.isspace() else "other"
+    )
 
 
-# --- as it is typed ------------------------------------------------------------------------------------------------------------
+# --- as it is typed -----------------------------------------------------------------------------
 
 
 def _typed(seen: Sequence[_Sign], leftwards: bool) -> list[tuple[_Sign, bool]]:
@@ -217,7 +272,9 @@ def _typed(seen: Sequence[_Sign], leftwards: bool) -> list[tuple[_Sign, bool]]:
 
 
 def _turned(seen: Sequence[_Sign]) -> list[tuple[_Sign, bool]]:
-    """Signs from right to left, but for the parts that read from left to right: Latin words with what stands between them, and numbers."""
+    """Signs from right to left, but for the parts that read from left to right: Latin words with
+    what stands between them, and numbers.
+    """
     islands = _islands(seen)
     typed: list[tuple[_Sign, bool]] = []
     at = len(seen)
@@ -229,23 +286,36 @@ def _turned(seen: Sequence[_Sign]) -> list[tuple[_Sign, bool]]:
 
 
 def _islands(seen: Sequence[_Sign]) -> dict[int, int]:
-    """The end of each part that reads from left to right, one behind its last sign, to its begin."""
+    """The end of each part that reads from left to right, one behind its last sign, to its
+    begin.
+    """
     islands: dict[int, int] = {}
     start = 0
     for end in [i for i, sign in enumerate(seen) if sign.kind == "R"] + [len(seen)]:
         stretch = seen[start:end]
-        if any(sign.kind == "L" for sign in stretch) and not any(sign.kind == "AN" for sign in stretch):
+        if any(sign.kind == "L" for sign in stretch) and not any(
+            sign.kind == "AN" for sign in stretch
+        ):
             told = [i for i, sign in enumerate(stretch) if sign.kind in ("L", "EN")]
             islands[start + _closed(stretch, told[0], told[-1] + 1)] = start + told[0]
         else:
-            beside = next((sign for sign in (*seen[end:], *reversed(seen[:start])) if sign.kind == "R"), None)
-            islands.update({start + b: start + a for a, b in _numbers(stretch, arabic=beside is not None and beside.arabic)})
+            beside = next(
+                (sign for sign in (*seen[end:], *reversed(seen[:start])) if sign.kind == "R"), None
+            )
+            islands.update(
+                {
+                    start + b: start + a
+                    for a, b in _numbers(stretch, arabic=beside is not None and beside.arabic)
+                }
+            )
         start = end + 1
     return islands
 
 
 def _closed(stretch: Sequence[_Sign], first: int, end: int) -> int:
-    """The end of a Latin part, behind the bracket that closes one inside of it and behind signs that stand at its last letter: `C++`."""
+    """The end of a Latin part, behind the bracket that closes one inside of it and behind signs
+    that stand at its last letter: `C++`.
+    """
     while end < len(stretch) and stretch[end].text in "+#%°":
         end += 1
     depth = 0
@@ -255,7 +325,9 @@ def _closed(stretch: Sequence[_Sign], first: int, end: int) -> int:
 
 
 def _numbers(stretch: Sequence[_Sign], *, arabic: bool) -> Iterator[tuple[int, int]]:
-    """(begin, end) of each Latin word or number; dates with hyphens and currencies are one number only in Hebrew (UAX 9, W2 to W5)."""
+    """(begin, end) of each Latin word or number; dates with hyphens and currencies are one number
+    only in Hebrew (UAX 9, W2 to W5).
+    """
     inside = ".,:/٫٬" if arabic else ".,:/٫٬+-"
     at = 0
     while at < len(stretch):
@@ -265,7 +337,11 @@ def _numbers(stretch: Sequence[_Sign], *, arabic: bool) -> Iterator[tuple[int, i
         begin, end = at, at + 1
         while end < len(stretch) and (
             stretch[end].kind == stretch[begin].kind
-            or (stretch[end].text in inside and end + 1 < len(stretch) and stretch[end + 1].kind == stretch[begin].kind != "L")
+            or (
+                stretch[end].text in inside
+                and end + 1 < len(stretch)
+                and stretch[end + 1].kind == stretch[begin].kind != "L"
+            )
         ):
             end += 1
         at = end
@@ -280,40 +356,57 @@ def _numbers(stretch: Sequence[_Sign], *, arabic: bool) -> Iterator[tuple[int, i
         yield begin, end
 
 
-# --- brackets and forms ----------------------------------------------------------------------------------------------------------
+# --- brackets and forms -------------------------------------------------------------------------
 
 
 def _chars(typed: Sequence[tuple[_Sign, bool]]) -> Iterator[Char]:
-    """The characters of a typed line; forms of Arabic and Hebrew letters as the letters, brackets as they are typed."""
+    """The characters of a typed line; forms of Arabic and Hebrew letters as the letters, brackets
+    as they are typed.
+    """
     brackets = _brackets(typed)
     for at, (sign, _) in enumerate(typed):
         if at in brackets:
             yield sign.chars[0]._replace(text=brackets[at])
         else:
-            yield from (char._replace(text=_unformed(char.text)) if _FORMS.search(char.text) else char for char in sign.chars)
+            yield from (
+                char._replace(text=_unformed(char.text)) if _FORMS.search(char.text) else char
+                for char in sign.chars
+            )
         if sign.kind == "L" and at + 1 < len(typed) and typed[at + 1][0].kind == "R":
-            yield sign.chars[-1]._replace(text=" ")  # a space set with the Latin word is drawn on the other side of it
+            # a space set with the Latin word is drawn on the other side of it
+            yield sign.chars[-1]._replace(text=" ")
 
 
 def _brackets(typed: Sequence[tuple[_Sign, bool]]) -> dict[int, str]:
     """The place of each bracket outside of Latin parts to the bracket as it is typed.
 
-    Some files name the glyph that is drawn, the mirrored one, others the character. A space beside a bracket tells which way it opens; the
-    others of the line are taken to be named as those are, else so that more of them make pairs.
+    Some files name the glyph that is drawn, the mirrored one, others the character. A space beside
+    a bracket tells which way it opens; the others of the line are taken to be named as those are,
+    else so that more of them make pairs.
     """
     places = [at for at, (sign, inner) in enumerate(typed) if not inner and sign.text in _MIRRORED]
     told: dict[int, str] = {}
     for at in places:
         before = typed[at - 1][0].text if at else " "
         behind = typed[at + 1][0].text if at + 1 < len(typed) else " "
-        opens, closes = before.isspace() or before in _OPENING, behind.isspace() or behind in _CLOSING
+        opens, closes = (
+            before.isspace() or before in _OPENING,
+            behind.isspace() or behind in _CLOSING,
+        )
         if opens != closes:
             named = typed[at][0].text
             told[at] = named if (named in _OPENING) == opens else _MIRRORED[named]
     names = [typed[at][0].text for at in places]
     kept = sum(told[at] == typed[at][0].text for at in told)
-    drawn = 2 * kept <= len(told) if told else _pairs(names) <= _pairs([_MIRRORED[bracket] for bracket in names])
-    return {at: told.get(at) or (_MIRRORED[bracket] if drawn else bracket) for at, bracket in zip(places, names, strict=True)}
+    drawn = (
+        2 * kept <= len(told)
+        if told
+        else _pairs(names) <= _pairs([_MIRRORED[bracket] for bracket in names])
+    )
+    return {
+        at: told.get(at) or (_MIRRORED[bracket] if drawn else bracket)
+        for at, bracket in zip(places, names, strict=True)
+    }
 
 
 def _pairs(brackets: Sequence[str]) -> int:
@@ -331,13 +424,17 @@ def _unformed(text: str) -> str:
     return unicodedata.normalize("NFKC", text).strip()
 
 
-_IDEOGRAPH = re.compile("[\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+_IDEOGRAPH = re.compile(
+    "[\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
 _LEAST = 4  # signs one under the other, before they are taken for a column
 _MARKS = "、。，．：；！？「」『』（）〔〕【】《》〈〉ー…︑︒﹁﹂﹃﹄"
 
 
 def joined(runs: Sequence[Run]) -> list[Run]:
-    """The runs, in which signs that a file sets one by one under each other are one run, which is not horizontal."""
+    """The runs, in which signs that a file sets one by one under each other are one run, which is
+    not horizontal.
+    """
     found: list[Run] = []
     chain: list[Run] = []
     for run in runs:
@@ -352,19 +449,26 @@ def joined(runs: Sequence[Run]) -> list[Run]:
 
 
 def is_vertical(runs: Sequence[Run]) -> bool:
-    """True where most characters stand in columns of Chinese or Japanese that are read downwards."""
+    """True where most characters stand in columns of Chinese or Japanese that are read
+    downwards.
+    """
     total = sum(len(run.text.strip()) for run in runs)
     return 2 * sum(len(run.text.strip()) for run in runs if _is_column(run)) > total > 0
 
 
 def in_columns(runs: Sequence[Run]) -> list[Run]:
-    """Runs that are not horizontal: columns of Chinese and Japanese from right to left and downwards, others in content order."""
+    """Runs that are not horizontal: columns of Chinese and Japanese from right to left and
+    downwards, others in content order.
+    """
     if not is_vertical(runs):
         return list(runs)
     columns: list[list[Run]] = []
     for run in sorted(runs, key=lambda run: -(run.box[0] + run.box[2])):
         middle = (run.box[0] + run.box[2]) / 2
-        if columns and abs((columns[-1][0].box[0] + columns[-1][0].box[2]) / 2 - middle) < 0.5 * run.size:
+        if (
+            columns
+            and abs((columns[-1][0].box[0] + columns[-1][0].box[2]) / 2 - middle) < 0.5 * run.size
+        ):
             columns[-1].append(run)
         else:
             columns.append([run])
@@ -372,7 +476,9 @@ def in_columns(runs: Sequence[Run]) -> list[Run]:
 
 
 def tiers(runs: Sequence[Run]) -> list[list[Run]]:
-    """The columns of a page that is set in columns, by the height at which they stand: from the upper ones to the lower."""
+    """The columns of a page that is set in columns, by the height at which they stand: from the
+    upper ones to the lower.
+    """
     found: list[list[Run]] = []
     bottom = 0.0
     for run in sorted((run for run in runs if not run.horizontal), key=lambda run: run.box[1]):
@@ -393,13 +499,22 @@ def _is_below(above: Run, below: Run) -> bool:
     one, other = above.box, below.box
     step = (other[1] + other[3] - one[1] - one[3]) / 2
     beside = abs(one[0] + one[2] - other[0] - other[2]) / 2
-    return beside < 0.5 * above.size and 0.4 * above.size < step < 1.7 * above.size and abs(above.size - below.size) < 0.1 * above.size
+    return (
+        beside < 0.5 * above.size
+        and 0.4 * above.size < step < 1.7 * above.size
+        and abs(above.size - below.size) < 0.1 * above.size
+    )
 
 
 def _column(chain: list[Run]) -> list[Run]:
     if len(chain) < _LEAST:
         return chain
-    return [chain[0]._replace(chars=tuple(char for run in chain for char in run.chars if not char.text.isspace()), horizontal=False)]
+    return [
+        chain[0]._replace(
+            chars=tuple(char for run in chain for char in run.chars if not char.text.isspace()),
+            horizontal=False,
+        )
+    ]
 
 
 def _is_column(run: Run) -> bool:

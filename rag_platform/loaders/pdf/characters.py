@@ -1,10 +1,12 @@
-"""Which printed line a piece of text is of, where its height does not say so: raised and lowered signs, flat signs, fractions, limits.
+"""Which printed line a piece of text is of, where its height does not say so: raised and lowered
+signs, flat signs, fractions, limits.
 
 Characters of a PDF page, which region owns each of them, and how a region reads as text.
 
-A page is cut into regions (rectangles with a kind). Every visible character belongs to exactly one region: the smallest one that holds its
-centre. A region's text is written from the characters it owns, so nothing is lost, nothing stands twice, and the same rule run again on
-the stored rectangles proves every block.
+A page is cut into regions (rectangles with a kind). Every visible character belongs to exactly one
+region: the smallest one that holds its centre. A region's text is written from the characters it
+owns, so nothing is lost, nothing stands twice, and the same rule run again on the stored rectangles
+proves every block.
 """
 
 from __future__ import annotations
@@ -45,8 +47,9 @@ MAX_PART = 12  # characters above or below the bar of a fraction
 
 
 def line_boxes(runs: Sequence[Run]) -> list[tuple[Box, Run]]:
-    """Runs with the rectangle that says which line they are of: flat signs count as half a line, raised and lowered ones as the sign
-    that they stand at, behind which a run is cut."""
+    """Runs with the rectangle that says which line they are of: flat signs count as half a line,
+    raised and lowered ones as the sign that they stand at, behind which a run is cut.
+    """
     sizes: Counter[float] = Counter()
     for run in runs:
         sizes[run.size] += len(run.chars)
@@ -55,24 +58,40 @@ def line_boxes(runs: Sequence[Run]) -> list[tuple[Box, Run]]:
     found: list[tuple[Box, Run]] = []
     for run in runs:
         if run.size > 0.8 * usual:
-            pieces, scripts = _cut_at_scripts(run, scripts) if scripts and run.size < 1.25 * usual else ([(_half_line(run), run)], scripts)
+            pieces, scripts = (
+                _cut_at_scripts(run, scripts)
+                if scripts and run.size < 1.25 * usual
+                else ([(_half_line(run), run)], scripts)
+            )
             found += pieces
     return [*found, *((_half_line(run), run) for run in scripts)]
 
 
 def _cut_at_scripts(run: Run, scripts: list[Run]) -> tuple[list[tuple[Box, Run]], list[Run]]:
-    """(a run in pieces, each followed by the scripts at its last sign; the scripts that stand elsewhere)."""
+    """(a run in pieces, each followed by the scripts at its last sign; the scripts that stand
+    elsewhere).
+    """
     x0, y0, x1, y1 = run.box
     reach = 0.2 * run.size
     near = [s for s in scripts if s.box[1] < y1 and s.box[3] > y0 and x0 < s.box[0] < x1 + reach]
     found: list[tuple[Box, Run]] = []
     start = 0
     for at, char in enumerate(run.chars) if near else ():
-        held = [s for s in near if abs(s.box[0] - char.x1) < reach and s.box[1] < char.y1 and s.box[3] > char.y0 and not char[0].isspace()]
+        held = [
+            s
+            for s in near
+            if abs(s.box[0] - char.x1) < reach
+            and s.box[1] < char.y1
+            and s.box[3] > char.y0
+            and not char[0].isspace()
+        ]
         if held:
             piece = run._replace(chars=run.chars[start : at + 1])
             found += [(_half_line(piece), item) for item in (piece, *held)]
-            near, scripts = [s for s in near if s not in held], [s for s in scripts if s not in held]
+            near, scripts = (
+                [s for s in near if s not in held],
+                [s for s in scripts if s not in held],
+            )
             start = at + 1
     rest = run._replace(chars=run.chars[start:]) if start else run
     return ([*found, (_half_line(rest), rest)] if rest.text.strip() else found), scripts
@@ -85,33 +104,55 @@ def _half_line(run: Run) -> Box:
 
 
 def with_fractions(lines: Sequence[list[Run]]) -> list[list[Run]]:
-    """The lines, in which two short ones above and below the same gap of a formula are read in that gap: the upper one first, limits of
-    an integral or a sum from the lower to the upper."""
+    """The lines, in which two short ones above and below the same gap of a formula are read in that
+    gap: the upper one first, limits of an integral or a sum from the lower to the upper.
+    """
     result = list(lines)
     at = 1
     while at < len(result) - 1:
         above, line, below = result[at - 1 : at + 2]
-        slot = _slot(above, line, below) if _FORMULA.search("".join(run.text for run in line)) else None
+        slot = (
+            _slot(above, line, below)
+            if _FORMULA.search("".join(run.text for run in line))
+            else None
+        )
         if slot is None:
             at += 1
             continue
         limits = max(run.size for run in (*above, *below)) <= 0.8 * max(run.size for run in line)
-        result[at - 1 : at + 2] = [[*line[:slot], *(below if limits else above), *(above if limits else below), *line[slot:]]]
+        result[at - 1 : at + 2] = [
+            [
+                *line[:slot],
+                *(below if limits else above),
+                *(above if limits else below),
+                *line[slot:],
+            ]
+        ]
     return result
 
 
 def _slot(above: Sequence[Run], line: Sequence[Run], below: Sequence[Run]) -> int | None:
-    """The place among the runs of a line over which one part stands and under which the other; None when it has no such gap."""
+    """The place among the runs of a line over which one part stands and under which the other; None
+    when it has no such gap.
+    """
     top, bottom = min(run.box[1] for run in line), max(run.box[3] for run in line)
     reach = 0.8 * max(run.size for run in line)
     places = set()
     for part in (above, below):
         left, right = min(run.box[0] for run in part), max(run.box[2] for run in part)
-        if sum(len(run.text.strip()) for run in part) > MAX_PART or any(run.box[0] < right - 1 and run.box[2] > left + 1 for run in line):
+        if sum(len(run.text.strip()) for run in part) > MAX_PART or any(
+            run.box[0] < right - 1 and run.box[2] > left + 1 for run in line
+        ):
             return None
         places.add(sum(run.box[2] <= left + 1 for run in line))
-    close = top - max(run.box[3] for run in above) < reach and min(run.box[1] for run in below) - bottom < reach
-    left, right = min(run.box[0] for run in (*above, *below)), max(run.box[2] for run in (*above, *below))
+    close = (
+        top - max(run.box[3] for run in above) < reach
+        and min(run.box[1] for run in below) - bottom < reach
+    )
+    left, right = (
+        min(run.box[0] for run in (*above, *below)),
+        max(run.box[2] for run in (*above, *below)),
+    )
     beside = min(max(run.box[0] - right, left - run.box[2]) for run in line) < reach
     return places.pop() if close and beside and len(places) == 1 else None
 
@@ -121,30 +162,36 @@ MUPDF_LOCK = threading.RLock()
 
 _BULLETS = "•◦▪▫●○■□‣⁃–—-*·∙\uf0b7\uf0a7\uf0d8\uf0a8\uf076\uf0fc➢➤✓✔❖◆◇►▶"
 _NUMBERED = re.compile(
-    r"^(?:\(?\d{1,3}[.)]|\(?[a-zA-Z][.)]|[ivxIVX]{1,5}[.)]|[一二三四五六七八九十]+、|（[一二三四五六七八九十\d]+）)(?:\s|$|(?<=[、）]))"
+    r"^(?:\(?\d{1,3}[.)]|\(?[a-zA-Z][.)]|[ivxIVX]{1,5}[.)]|[一二三四五六七八九十]+、"
+    r"|（[一二三四五六七八九十\d]+）)(?:\s|$|(?<=[、）]))"
 )
 
 
 LIST_MARKER = re.compile(r"(?:[-*+]|\d{1,9}[.)]) ")
-_HYPHENATED = frozenset(("self", "well", "half", "cross", "quasi", "non", "semi"))  # their hyphen is part of the word
+# their hyphen is part of the word
+_HYPHENATED = frozenset(("self", "well", "half", "cross", "quasi", "non", "semi"))
 MAX_HEADER_ROWS = 6  # of a table
 _FAR = 1e6  # broken files place glyphs at infinity
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A rectangle of the page with the class of its content; `grid` holds the inner column and row borders of a table."""
+    """A rectangle of the page with the class of its content; `grid` holds the inner column and row
+    borders of a table.
+    """
 
     bbox: Box
     label: str
     grid: tuple[tuple[float, ...], tuple[float, ...]] | None = None
 
 
-# --- opening -----------------------------------------------------------------------------------------------------------
+# --- opening ------------------------------------------------------------------------------------
 
 
 def engine(*, layout: bool = False) -> Any:
-    """The module pymupdf; its layout models, half a second and 100 MB, are loaded only where they are asked for."""
+    """The module pymupdf; its layout models, half a second and 100 MB, are loaded only where they
+    are asked for.
+    """
     if "pymupdf" not in sys.modules and not layout:
         sys.modules["pymupdf.layout"] = None  # type: ignore[assignment]  # the import of pymupdf would load the models with it
         try:
@@ -160,14 +207,20 @@ def engine(*, layout: bool = False) -> Any:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """The opened PDF, while no other thread uses MuPDF. Raises DocumentError `empty_file`, `broken_file` or `encrypted`."""
+    """The opened PDF, while no other thread uses MuPDF. Raises DocumentError `empty_file`,
+    `broken_file` or `encrypted`.
+    """
     pymupdf = engine()
     if path.stat().st_size == 0:
-        raise DocumentError(f"{path.name}: the file is empty (0 bytes); export it again from its source", code="empty_file")
+        raise DocumentError(
+            f"{path.name}: the file is empty (0 bytes); export it again from its source",
+            code="empty_file",
+        )
     with MUPDF_LOCK:
         pymupdf.TOOLS.mupdf_display_errors(False)
         pymupdf.TOOLS.mupdf_display_warnings(False)
-        pymupdf.TOOLS.unset_quad_corrections(True)  # the layout engine sets this too: one meaning of rectangles everywhere
+        # the layout engine sets this too: one meaning of rectangles everywhere
+        pymupdf.TOOLS.unset_quad_corrections(True)
         try:
             document = pymupdf.open(path, filetype="pdf")
         except (RuntimeError, ValueError, TypeError) as error:
@@ -175,8 +228,8 @@ def opened(path: Path) -> Iterator[Any]:
         with document:
             if document.needs_pass and not document.authenticate(""):
                 raise DocumentError(
-                    "the PDF is encrypted and needs a password; remove the protection (for example `qpdf --decrypt --password=...`) "
-                    "and ingest the result",
+                    "the PDF is encrypted and needs a password; remove the protection (for example"
+                    " `qpdf --decrypt --password=...`) and ingest the result",
                     code="encrypted",
                 )
             try:
@@ -190,16 +243,26 @@ def opened(path: Path) -> Iterator[Any]:
 
 def _broken(path: Path, reason: object) -> DocumentError:
     text = str(reason).splitlines()[0] if str(reason) else type(reason).__name__
-    text = "no PDF structure in it" if "Failed to open" in text else text.replace(str(path), "the file")
+    text = (
+        "no PDF structure in it"
+        if "Failed to open" in text
+        else text.replace(str(path), "the file")
+    )
     return DocumentError(
-        f"the PDF cannot be read ({text}); repair it (for example `qpdf in.pdf out.pdf`) or export it again", code="broken_file"
+        f"the PDF cannot be read ({text}); repair it (for example `qpdf in.pdf out.pdf`) or export"
+        " it again",
+        code="broken_file",
     )
 
 
 def text_flags(*, images: bool = False) -> int:
-    """The extraction flags that parsing and verification share: rectangles of glyphs as the layout engine sees them."""
+    """The extraction flags that parsing and verification share: rectangles of glyphs as the layout
+    engine sees them.
+    """
     pymupdf = engine()
-    flags = pymupdf.TEXT_COLLECT_VECTORS | pymupdf.TEXT_ACCURATE_BBOXES | pymupdf.TEXT_IGNORE_ACTUALTEXT
+    flags = (
+        pymupdf.TEXT_COLLECT_VECTORS | pymupdf.TEXT_ACCURATE_BBOXES | pymupdf.TEXT_IGNORE_ACTUALTEXT
+    )
     return int(flags | pymupdf.TEXT_PRESERVE_IMAGES if images else flags)
 
 
@@ -209,7 +272,9 @@ def page_runs(page: Any) -> list[Run]:
 
 
 def page_text(page: Any) -> tuple[list[Run], list[Hidden]]:
-    """(the visible text lines, the text that is not shown) of a page without rotation, both in content order."""
+    """(the visible text lines, the text that is not shown) of a page without rotation, both in
+    content order.
+    """
     visible, hidden = split_hidden(page, _raw_blocks(page))
     return runs_of(visible), hidden
 
@@ -232,10 +297,17 @@ def _raw_blocks(page: Any) -> list[dict[str, Any]]:
     pymupdf = engine()
     textpage = page.get_textpage(flags=text_flags(), clip=pymupdf.INFINITE_RECT())
     blocks = textpage.extractRAWDICT()["blocks"]
-    empty = [(block, at) for block in blocks for at, line in enumerate(block.get("lines", ())) if not line["spans"]]
+    empty = [
+        (block, at)
+        for block in blocks
+        for at, line in enumerate(block.get("lines", ()))
+        if not line["spans"]
+    ]
     if empty and _undrawn(textpage.extractText(), blocks):
         flags = text_flags() & ~pymupdf.TEXT_ACCURATE_BBOXES
-        again = page.get_textpage(flags=flags, clip=pymupdf.INFINITE_RECT()).extractRAWDICT()["blocks"]
+        again = page.get_textpage(flags=flags, clip=pymupdf.INFINITE_RECT()).extractRAWDICT()[
+            "blocks"
+        ]
         by_number = {block["number"]: block for block in again}
         for block, at in empty:
             block["lines"][at] = by_number[block["number"]]["lines"][at]
@@ -243,15 +315,23 @@ def _raw_blocks(page: Any) -> list[dict[str, Any]]:
 
 
 def _undrawn(text: str, blocks: Sequence[dict[str, Any]]) -> bool:
-    """True for a text with more signs than the lines hold: a line of glyphs that no font draws has no rectangle and is left out."""
+    """True for a text with more signs than the lines hold: a line of glyphs that no font draws has
+    no rectangle and is left out.
+    """
     held = sum(
-        not char["c"].isspace() for block in blocks for line in block.get("lines", ()) for span in line["spans"] for char in span["chars"]
+        not char["c"].isspace()
+        for block in blocks
+        for line in block.get("lines", ())
+        for span in line["spans"]
+        for char in span["chars"]
     )
     return sum(not char.isspace() for char in text) > held
 
 
 def runs_of(raw_blocks: Sequence[dict[str, Any]]) -> list[Run]:
-    """The lines of `TextPage.extractRAWDICT()["blocks"]` that hold a visible character, in content order."""
+    """The lines of `TextPage.extractRAWDICT()["blocks"]` that hold a visible character, in content
+    order.
+    """
     pymupdf = engine()
     found: list[Run] = []
     for number, block in enumerate(raw_blocks):
@@ -267,12 +347,16 @@ def runs_of(raw_blocks: Sequence[dict[str, Any]]) -> list[Run]:
                     bold = bold and bool(span["flags"] & pymupdf.TEXT_FONT_BOLD)
                 chars += here
             if size:
-                found.append(Run(tuple(chars), number, size, mono, bold, abs(line["dir"][0] - 1) < 0.01))
+                found.append(
+                    Run(tuple(chars), number, size, mono, bold, abs(line["dir"][0] - 1) < 0.01)
+                )
     return bidi.marked(bidi.joined(found))
 
 
 def _chars(span: dict[str, Any]) -> list[Char]:
-    new = tuple.__new__  # a page holds thousands of characters: the constructor of the named tuple would double their cost
+    # a page holds thousands of characters: the constructor of the named tuple would double their
+    # cost
+    new = tuple.__new__
     if all(-_FAR < value < _FAR for value in span["bbox"]):
         return [new(Char, (clean(item["c"]), *item["bbox"])) for item in span["chars"]]
     return [Char(clean(item["c"]), *bounded(item["bbox"])) for item in span["chars"]]
@@ -286,25 +370,39 @@ def bounded(bbox: Sequence[float]) -> Box:
 
 @functools.lru_cache(maxsize=65536)
 def clean(text: str) -> str:
-    """One character that UTF-8 can hold: controls read as a space, halves of surrogate pairs as U+FFFD."""
+    """One character that UTF-8 can hold: controls read as a space, halves of surrogate pairs as
+    U+FFFD.
+    """
     kind = unicodedata.category(text) if len(text) == 1 else ""
     if kind == "Cc" or text == "\u00a0" or not text:
         return " "
     return "\ufffd" if kind == "Cs" else text
 
 
-# --- ownership -----------------------------------------------------------------------------------------------------------
+# --- ownership ----------------------------------------------------------------------------------
 
 
 def rounded_out(bbox: Sequence[float]) -> Box:
-    """The rectangle rounded outwards to hundredths of a point, the form in which it is stored and compared."""
+    """The rectangle rounded outwards to hundredths of a point, the form in which it is stored and
+    compared.
+    """
     x0, y0, x1, y1 = (float(value) for value in bbox)
-    return (math.floor(x0 * 100) / 100, math.floor(y0 * 100) / 100, math.ceil(x1 * 100) / 100, math.ceil(y1 * 100) / 100)
+    return (
+        math.floor(x0 * 100) / 100,
+        math.floor(y0 * 100) / 100,
+        math.ceil(x1 * 100) / 100,
+        math.ceil(y1 * 100) / 100,
+    )
 
 
 def union(boxes: Sequence[Sequence[float]]) -> Box:
     """The smallest rectangle around the given ones."""
-    return (min(b[0] for b in boxes), min(b[1] for b in boxes), max(b[2] for b in boxes), max(b[3] for b in boxes))
+    return (
+        min(b[0] for b in boxes),
+        min(b[1] for b in boxes),
+        max(b[2] for b in boxes),
+        max(b[3] for b in boxes),
+    )
 
 
 def area(bbox: Sequence[float]) -> float:
@@ -313,7 +411,9 @@ def area(bbox: Sequence[float]) -> float:
 
 
 def owner_order(boxes: Sequence[Box]) -> list[int]:
-    """Positions of the rectangles in the order in which they may claim a character: smallest first, then first come."""
+    """Positions of the rectangles in the order in which they may claim a character: smallest first,
+    then first come.
+    """
     return sorted(range(len(boxes)), key=lambda i: (area(boxes[i]), i))
 
 
@@ -328,42 +428,65 @@ def owner_of(char: Char, boxes: Sequence[Box], order: Sequence[int]) -> int:
 
 
 def owned(runs: Sequence[Run], boxes: Sequence[Box]) -> tuple[list[list[Run]], list[Run]]:
-    """(the pieces of lines each rectangle owns, the pieces none owns), in content order; every visible character once."""
+    """(the pieces of lines each rectangle owns, the pieces none owns), in content order; every
+    visible character once.
+    """
     order = owner_order(boxes)
     pieces: list[list[Run]] = [[] for _ in boxes]
     orphans: list[Run] = []
     for run in runs:
         x0, y0, x1, y1 = run.box
-        near = [i for i in order if boxes[i][0] <= x1 and boxes[i][2] >= x0 and boxes[i][1] <= y1 and boxes[i][3] >= y0]
-        if near and boxes[near[0]][0] <= x0 and boxes[near[0]][2] >= x1 and boxes[near[0]][1] <= y0 and boxes[near[0]][3] >= y1:
+        near = [
+            i
+            for i in order
+            if boxes[i][0] <= x1 and boxes[i][2] >= x0 and boxes[i][1] <= y1 and boxes[i][3] >= y0
+        ]
+        if (
+            near
+            and boxes[near[0]][0] <= x0
+            and boxes[near[0]][2] >= x1
+            and boxes[near[0]][1] <= y0
+            and boxes[near[0]][3] >= y1
+        ):
             pieces[near[0]].append(run)  # it holds the whole line: no need to ask each character
             continue
         current: int | None = None
         piece: list[Char] = []
         for char in run.chars:
-            owner = current if char.text.isspace() and current is not None else owner_of(char, boxes, near)
+            owner = (
+                current
+                if char.text.isspace() and current is not None
+                else owner_of(char, boxes, near)
+            )
             if owner != current:
                 if current is not None and piece:
-                    (orphans if current < 0 else pieces[current]).append(run._replace(chars=tuple(piece)))
+                    (orphans if current < 0 else pieces[current]).append(
+                        run._replace(chars=tuple(piece))
+                    )
                 current, piece = owner, []
             piece.append(char)
         if piece and current is not None:
             (orphans if current < 0 else pieces[current]).append(run._replace(chars=tuple(piece)))
-    return [[run for run in group if _visible(run)] for group in pieces], [run for run in orphans if _visible(run)]
+    return [[run for run in group if _visible(run)] for group in pieces], [
+        run for run in orphans if _visible(run)
+    ]
 
 
 def _visible(run: Run) -> bool:
     return any(not char.text.isspace() for char in run.chars)
 
 
-# --- reading -----------------------------------------------------------------------------------------------------------
+# --- reading ------------------------------------------------------------------------------------
 
 
 def visual_lines(runs: Sequence[Run]) -> list[list[Run]]:
-    """Runs grouped into printed lines, top to bottom, pieces of a line in reading direction; turned text follows in its content order."""
+    """Runs grouped into printed lines, top to bottom, pieces of a line in reading direction; turned
+    text follows in its content order.
+    """
     level = line_boxes([run for run in runs if run.horizontal])
     level.sort(key=lambda item: ((item[0][1] + item[0][3]) / 2, item[0][0]))
-    lines: list[tuple[Box, list[tuple[Box, Run]]]] = []  # the box is the flattest piece's: a drop cap must not swallow a second line
+    # the box is the flattest piece's: a drop cap must not swallow a second line
+    lines: list[tuple[Box, list[tuple[Box, Run]]]] = []
     for box, run in level:
         if lines:
             core = lines[-1][0]
@@ -376,11 +499,15 @@ def visual_lines(runs: Sequence[Run]) -> list[list[Run]]:
     ordered = [[run for _, run in sorted(items, key=lambda item: item[0][0])] for _, items in lines]
     if any(bidi.has_leftwards(run.text) for _, run in level):
         ordered = bidi.in_reading_order(ordered, bidi.is_leftwards(runs))
-    return with_fractions(ordered) + [[run] for run in bidi.in_columns([run for run in runs if not run.horizontal])]
+    return with_fractions(ordered) + [
+        [run] for run in bidi.in_columns([run for run in runs if not run.horizontal])
+    ]
 
 
 def typed_lines(runs: Sequence[Run]) -> Iterator[list[Run]]:
-    """The lines of a page as one types them, block by block in content order: each block has a direction of its own."""
+    """The lines of a page as one types them, block by block in content order: each block has a
+    direction of its own.
+    """
     for _, block in groupby(runs, lambda run: run.block):
         yield from visual_lines(list(block))
 
@@ -391,24 +518,41 @@ def line_text(line: Sequence[Run]) -> str:
     for run in line:
         piece = run.text
         box = run.box
-        apart = not run.horizontal or (abs(box[0] - right) > 0.1 * run.size and initial < 1.8 * run.size)
+        apart = not run.horizontal or (
+            abs(box[0] - right) > 0.1 * run.size and initial < 1.8 * run.size
+        )
         if text and not text[-1].isspace() and not piece[:1].isspace() and apart:
             text += " "
-        text, right, initial = text + piece, box[2], run.size if len(piece.strip()) == 1 and piece.strip().isalpha() else 0.0
+        text, right, initial = (
+            text + piece,
+            box[2],
+            run.size if len(piece.strip()) == 1 and piece.strip().isalpha() else 0.0,
+        )
     return re.sub(r"[ \n\r]+", " ", text).strip()
 
 
 def is_cjk(char: str) -> bool:
-    """True for ideographs, kana and their full-width punctuation: scripts written without spaces."""
+    """True for ideographs, kana and their full-width punctuation: scripts written without
+    spaces.
+    """
     code = ord(char)
-    return 0x2E80 <= code <= 0x312F or 0x31A0 <= code <= 0x4DBF or 0x4E00 <= code <= 0x9FFF or 0xF900 <= code <= 0xFAFF \
-        or 0xFE30 <= code <= 0xFE4F or 0xFF00 <= code <= 0xFF65 or 0x20000 <= code <= 0x3FFFF  # fmt: skip
+    return (
+        0x2E80 <= code <= 0x312F
+        or 0x31A0 <= code <= 0x4DBF
+        or 0x4E00 <= code <= 0x9FFF
+        or 0xF900 <= code <= 0xFAFF
+        or 0xFE30 <= code <= 0xFE4F
+        or 0xFF00 <= code <= 0xFF65
+        or 0x20000 <= code <= 0x3FFFF
+    )
 
 
 def flowed(lines: Sequence[str], words: frozenset[str] = frozenset()) -> str:
-    """Printed lines as one running text: a word cut at a line end is joined again, Chinese and Japanese are joined without a space.
+    """Printed lines as one running text: a word cut at a line end is joined again, Chinese and
+    Japanese are joined without a space.
 
-    A hyphen stays before a capital or a digit, and where the page spells the compound with it elsewhere (`words` holds the page's words).
+    A hyphen stays before a capital or a digit, and where the page spells the compound with it
+    elsewhere (`words` holds the page's words).
     """
     text = ""
     for line in lines:
@@ -416,12 +560,23 @@ def flowed(lines: Sequence[str], words: frozenset[str] = frozenset()) -> str:
             continue
         if not text:
             text = line
-        elif text[-1] == "\u00ad" or (text[-1] in "-\u2010" and text[-2:-1].isalpha() and line[0].islower()):
+        elif text[-1] == "\u00ad" or (
+            text[-1] in "-\u2010" and text[-2:-1].isalpha() and line[0].islower()
+        ):
             first, second = re.split(r"\s", text)[-1][:-1], re.split(r"\s", line)[0]
-            compound = text[-1] != "\u00ad" and (first.lower() in _HYPHENATED or f"{first}-{second.rstrip('.,;:)')}" in words)
+            compound = text[-1] != "\u00ad" and (
+                first.lower() in _HYPHENATED or f"{first}-{second.rstrip('.,;:)')}" in words
+            )
             text = (text if compound else text[:-1]) + line
-        elif text[-1] in "-\u2010" and text[-2:-1].isalpha() and line[0].isalnum() and not line[0].islower() and not is_cjk(line[0]):
-            text += line  # the hyphen of a compound or a name: a dash would stand apart from the word
+        elif (
+            text[-1] in "-\u2010"
+            and text[-2:-1].isalpha()
+            and line[0].isalnum()
+            and not line[0].islower()
+            and not is_cjk(line[0])
+        ):
+            # the hyphen of a compound or a name: a dash would stand apart from the word
+            text += line
         elif is_cjk(text[-1]) and is_cjk(line[0]):
             text += line
         else:
@@ -431,17 +586,28 @@ def flowed(lines: Sequence[str], words: frozenset[str] = frozenset()) -> str:
 
 def page_words(runs: Sequence[Run]) -> frozenset[str]:
     """Every hyphenated compound of a page, to tell a compound from a word cut at a line end."""
-    return frozenset(word.strip(".,;:()") for run in runs for word in run.text.split() if "-" in word[1:-1])
+    return frozenset(
+        word.strip(".,;:()") for run in runs for word in run.text.split() if "-" in word[1:-1]
+    )
 
 
 def code_text(lines: Sequence[Sequence[Run]]) -> str:
     """Printed lines with their indentation, counted in the width of a character."""
     boxes = [union([run.box for run in line]) for line in lines]
     left = min(box[0] for box in boxes)
-    widths = sorted(char.x1 - char.x0 for line in lines for run in line for char in run.chars if char.x1 > char.x0)
+    widths = sorted(
+        char.x1 - char.x0
+        for line in lines
+        for run in line
+        for char in run.chars
+        if char.x1 > char.x0
+    )
     size = max(run.size for line in lines for run in line)
     advance = max(0.6 * size, widths[len(widths) // 2]) if widths else size
-    return "\n".join(" " * min(80, round((box[0] - left) / advance)) + line_text(line) for box, line in zip(boxes, lines, strict=True))
+    return "\n".join(
+        " " * min(80, round((box[0] - left) / advance)) + line_text(line)
+        for box, line in zip(boxes, lines, strict=True)
+    )
 
 
 def opens_item(line: str) -> bool:
@@ -450,18 +616,25 @@ def opens_item(line: str) -> bool:
 
 
 def _opens_bullet(line: str) -> bool:
-    return line[:1] in _BULLETS and line != "" and (len(line) == 1 or line[1] == " " or line[0] not in "-–—*·")
+    return (
+        line[:1] in _BULLETS
+        and line != ""
+        and (len(line) == 1 or line[1] == " " or line[0] not in "-–—*·")
+    )
 
 
 def list_text(printed: Sequence[Sequence[Run]], lines: Sequence[str], words: frozenset[str]) -> str:
-    """List entries of a region, one a line: a bullet or a number opens one, bullets become `- `, an entry further right stands under
-    the one before it."""
+    """List entries of a region, one a line: a bullet or a number opens one, bullets become `- `, an
+    entry further right stands under the one before it.
+    """
     entries: list[tuple[float, str, list[str]]] = []  # left edge, marker, lines
     for line, runs in zip(lines, printed, strict=True):
         if _opens_bullet(line):
             entries.append((min(run.box[0] for run in runs), "- ", [line[1:].strip()]))
         elif _NUMBERED.match(line) or not entries:
-            entries.append((min(run.box[0] for run in runs), "" if _NUMBERED.match(line) else "- ", [line]))
+            entries.append(
+                (min(run.box[0] for run in runs), "" if _NUMBERED.match(line) else "- ", [line])
+            )
         else:
             entries[-1][2].append(line)
     least = 0.6 * max(run.size for runs in printed for run in runs)
@@ -476,7 +649,7 @@ def list_text(printed: Sequence[Sequence[Run]], lines: Sequence[str], words: fro
     return "\n".join(written)
 
 
-# --- proof -----------------------------------------------------------------------------------------------------------
+# --- proof --------------------------------------------------------------------------------------
 
 
 def region_letters(runs: Sequence[Run]) -> str:
@@ -487,7 +660,8 @@ def region_letters(runs: Sequence[Run]) -> str:
 def proves(kind: str, text: str, printed: str) -> bool:
     """True when a block says the printed letters: in their order, in a table or code in any order.
 
-    A cell of a table's header rows that equals the one to its left may be that cell spelled out over a further column.
+    A cell of a table's header rows that equals the one to its left may be that cell spelled out
+    over a further column.
     """
     said = letters(text)
     if said == printed or kind not in ("table", "code"):
@@ -503,15 +677,21 @@ def proves(kind: str, text: str, printed: str) -> bool:
     return not any(surplus.values())
 
 
-def unproved(page: int, runs: Sequence[Run], facts_text: str, blocks: Sequence[Block]) -> dict[int, str]:
-    """Ordinal to reason for each block of a page whose letters and digits are not the ones printed in its rectangle.
+def unproved(
+    page: int, runs: Sequence[Run], facts_text: str, blocks: Sequence[Block]
+) -> dict[int, str]:
+    """Ordinal to reason for each block of a page whose letters and digits are not the ones printed
+    in its rectangle.
 
-    The characters of the page are shared out among the rectangles. Tables and code are compared as multisets, all else in reading order.
+    The characters of the page are shared out among the rectangles. Tables and code are compared as
+    multisets, all else in reading order.
     """
     failures: dict[int, str] = {}
     pieces, _ = owned(runs, [block.bbox for block in blocks if block.bbox])
     for block, found in zip(blocks, pieces, strict=True):
         said, printed = letters(facts_text[block.start : block.end]), region_letters(found)
         if not proves(block.kind, facts_text[block.start : block.end], printed):
-            failures[block.ordinal] = f"page {page} prints {printed[:60]!r} in the rectangle, the facts say {said[:60]!r}"
+            failures[block.ordinal] = (
+                f"page {page} prints {printed[:60]!r} in the rectangle, the facts say {said[:60]!r}"
+            )
     return failures

@@ -1,4 +1,6 @@
-"""Which blocks of a PDF are headings, and their levels: by the outline, by numbers, by size and weight over the whole document."""
+"""Which blocks of a PDF are headings, and their levels: by the outline, by numbers, by size and
+weight over the whole document.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ _CAPTION = re.compile(
     r"^(?:fig(?:ure|\.)?|tab(?:le|\.)?|listing|algorithm|exhibit|scheme|plate|图|圖|表|算法)\s*(?:[A-Z][-–.]?)?[\dIVX]+(?:[.\-–][\d]+)*\s*[.:：|\s–—-]",
     re.I,
 )
-_NUMBER = re.compile(r"^(?:(\d{1,3}(?:\.\d{1,3})*)[.)、．]?\s+|([A-Z](?:\.\d{1,3})+)[.)]?\s+|([IVX]{1,5})[.)]\s+)(?=\S*[^\W\d])")
+_NUMBER = re.compile(
+    r"^(?:(\d{1,3}(?:\.\d{1,3})*)[.)、"
+    r"．]?\s+|([A-Z](?:\.\d{1,3})+)[.)]?\s+|([IVX]{1,5})[.)]\s+)(?=\S*[^\W\d])"
+)
 _PART = re.compile(
     r"^(?:(?:chapter|part|appendix|annex|book)\s+(?:\d+|[IVXLC]+|[A-Z])\b|第\s*[一二三四五六七八九十百零〇\d]+\s*[章编篇部]|附录\s*[A-Z一二三四\d]?)",
     re.I,
@@ -31,11 +36,15 @@ _CHINESE = (  # each opens a level below the one before it
     re.compile(r"^[（(]\d{1,2}[)）](?=\s*[\u3400-\u9fff])"),
 )
 _UNNUMBERED = re.compile(  # parts of a paper or book that carry no number where its chapters do
-    r"(?:abstract|summary|preface|foreword|acknowledge?ments?|(?:table of )?contents|references|bibliography|glossary|index"
+    r"(?:abstract|summary|preface|foreword|acknowledge?ments?|(?:table of"
+    r" )?contents|references|bibliography|glossary|index"
     r"|摘\s*要|前\s*言|目\s*[录錄]|致\s*[谢謝]|[参參]考文[献獻])[.:：]?",
     re.I,
 )
-_LEADING = re.compile(r"^(?:chapter|part|section|appendix)?\s*(?:\d+(?:\.\d+)*|[IVXLC]+(?=[.\s])|[A-Z](?=[.\s]))?[.:)\s]*", re.I)
+_LEADING = re.compile(
+    r"^(?:chapter|part|section|appendix)?\s*(?:\d+(?:\.\d+)*|[IVXLC]+(?=[.\s])|[A-Z](?=[.\s]))?[.:)\s]*",
+    re.I,
+)
 _BOXES = "□☐☑☒✓✔√✗✘■▢"  # a form's answers
 _CROWD = 4
 _SENTENCE_END = tuple(".;,。；，、")
@@ -50,7 +59,9 @@ class Style(NamedTuple):
 
 
 def heading_levels(pages: Sequence[PageFacts], outline: Outline = ()) -> dict[Place, int]:
-    """Place to level, 1 to 6, for each block that is a heading; all others are none, whatever the page's reading called them."""
+    """Place to level, 1 to 6, for each block that is a heading; all others are none, whatever the
+    page's reading called them.
+    """
     body = body_size(pages)
     known = _outlined(pages, outline)
     found: dict[Place, PageBlock] = {}
@@ -58,9 +69,16 @@ def heading_levels(pages: Sequence[PageFacts], outline: Outline = ()) -> dict[Pl
         crowd: list[Place] = []  # candidates of one style with nothing between them
         for position, block in enumerate(page.blocks):
             place = (page.page, position)
-            if place in known or (block.kind == "heading" and not is_false_heading(block, body, page.engine)):
+            if place in known or (
+                block.kind == "heading" and not is_false_heading(block, body, page.engine)
+            ):
                 found[place] = block
-            plain = block.kind == "heading" and place not in known and page.engine == "raw" and not number_depth(block.text)
+            plain = (
+                block.kind == "heading"
+                and place not in known
+                and page.engine == "raw"
+                and not number_depth(block.text)
+            )
             if not plain or (crowd and style_of(block) != style_of(page.blocks[crowd[-1][1]])):
                 _dispersed(found, crowd)
                 crowd = []
@@ -71,14 +89,18 @@ def heading_levels(pages: Sequence[PageFacts], outline: Outline = ()) -> dict[Pl
 
 
 def _dispersed(found: dict[Place, PageBlock], crowd: Sequence[Place]) -> None:
-    """Many bold lines one after the other are a form or a piece of code, not headings without text."""
+    """Many bold lines one after the other are a form or a piece of code, not headings without
+    text.
+    """
     if len(crowd) >= _CROWD:
         for place in crowd:
             found.pop(place, None)
 
 
 def body_size(pages: Iterable[PageFacts]) -> float:
-    """The font size of most characters outside of headings and tables, in half points; 0 without any."""
+    """The font size of most characters outside of headings and tables, in half points; 0 without
+    any.
+    """
     sizes: Counter[float] = Counter()
     for page in pages:
         for block in page.blocks:
@@ -87,11 +109,13 @@ def body_size(pages: Iterable[PageFacts]) -> float:
     return max(sizes, key=lambda size: (sizes[size], size), default=0.0)
 
 
-# --- the outline ---------------------------------------------------------------------------------------------------------
+# --- the outline --------------------------------------------------------------------------------
 
 
 def _outlined(pages: Sequence[PageFacts], outline: Outline) -> dict[Place, int]:
-    """Blocks that an entry of the outline names: letters compared, its number dropped if need be, on its page or the ones beside it."""
+    """Blocks that an entry of the outline names: letters compared, its number dropped if need be,
+    on its page or the ones beside it.
+    """
     by_page = {page.page: page for page in pages}
     known: dict[Place, int] = {}
     for level, title, number in outline:
@@ -100,7 +124,11 @@ def _outlined(pages: Sequence[PageFacts], outline: Outline) -> dict[Place, int]:
         for near in (number, number + 1, number - 1):
             page = by_page.get(near)
             for position, block in enumerate(page.blocks if page else ()):
-                if block.kind in ("heading", "paragraph", "list", "caption") and len(block.text) < 300 and (near, position) not in known:
+                if (
+                    block.kind in ("heading", "paragraph", "list", "caption")
+                    and len(block.text) < 300
+                    and (near, position) not in known
+                ):
                     rank = _match(wanted, _keys(block.text.removeprefix("- ")))
                     if rank:
                         rank = 4 * rank + 2 * (block.kind == "heading") + (near == number)
@@ -122,14 +150,18 @@ def _match(wanted: tuple[str, str], found: tuple[str, str]) -> int:
     return int(len(wanted[1]) > 2 and wanted[1] == found[1])
 
 
-# --- what is none ----------------------------------------------------------------------------------------------------------
+# --- what is none -------------------------------------------------------------------------------
 
 
 def is_false_heading(block: PageBlock, body: float, engine: str) -> bool:
-    """True for a block that was called a heading but reads as a caption, a formula, a sentence or plain text."""
+    """True for a block that was called a heading but reads as a caption, a formula, a sentence or
+    plain text.
+    """
     text = block.text.strip()
     words = re.findall(r"[^\W\d_]{2,}", text)
-    if _CAPTION.match(text) or not (re.search(r"[^\W\d_]", text) or (text.isdigit() and block.size > 1.4 * body)):
+    if _CAPTION.match(text) or not (
+        re.search(r"[^\W\d_]", text) or (text.isdigit() and block.size > 1.4 * body)
+    ):
         return True
     if re.search(r"[=≤≥≈∑∫]", text) and max(map(len, words), default=0) < 4:
         return True
@@ -137,16 +169,24 @@ def is_false_heading(block: PageBlock, body: float, engine: str) -> bool:
         return True
     if engine == "layout":
         plain = not block.bold and block.size <= body and not number_depth(text)
-        return plain and (text.endswith(_SENTENCE_END) or len(text) > 100 or len(re.findall(r"[\u3400-\u9fff]", text)) > 30)
+        return plain and (
+            text.endswith(_SENTENCE_END)
+            or len(text) > 100
+            or len(re.findall(r"[\u3400-\u9fff]", text)) > 30
+        )
     if text.endswith(_SENTENCE_END) and number_depth(text) == 0:
         return True
     if len(text) > 160 or block.lines > 3:
         return True
-    return not (block.size > 1.1 * body or (block.bold and (block.size >= body or number_depth(text) > 0)))
+    return not (
+        block.size > 1.1 * body or (block.bold and (block.size >= body or number_depth(text) > 0))
+    )
 
 
 def number_depth(text: str) -> int:
-    """How deep a heading's number says it is: 1 for `2 Methods` or `第一章`, 3 for `2.1.4 Setup`; 0 without a number."""
+    """How deep a heading's number says it is: 1 for `2 Methods` or `第一章`, 3 for `2.1.4 Setup`; 0
+    without a number.
+    """
     if _PART.match(text):
         return 1
     for depth, pattern in enumerate(_CHINESE, start=1):
@@ -157,15 +197,20 @@ def number_depth(text: str) -> int:
     return 0
 
 
-# --- levels ----------------------------------------------------------------------------------------------------------------
+# --- levels -------------------------------------------------------------------------------------
 
 
-def _levels(found: Mapping[Place, PageBlock], outlined: Mapping[Place, int], title: Place | None) -> dict[Place, int]:
-    shift = int(title is not None and list(outlined.values()).count(1) > 1)  # they stand below a title that the outline does not name
+def _levels(
+    found: Mapping[Place, PageBlock], outlined: Mapping[Place, int], title: Place | None
+) -> dict[Place, int]:
+    # they stand below a title that the outline does not name
+    shift = int(title is not None and list(outlined.values()).count(1) > 1)
     known = {place: min(6, level + shift) for place, level in outlined.items()}
     depths = _depths(found, known)
     offsets = Counter(level - depths[place] for place, level in known.items() if depths[place])
-    offset = min(offsets, key=lambda item: (-offsets[item], item)) if offsets else int(title is not None)
+    offset = (
+        min(offsets, key=lambda item: (-offsets[item], item)) if offsets else int(title is not None)
+    )
     levels = dict(known)
     for place in found:
         if place not in levels and depths[place]:
@@ -177,16 +222,23 @@ def _levels(found: Mapping[Place, PageBlock], outlined: Mapping[Place, int], tit
     for place, level in levels.items():
         if place != title:
             votes.setdefault(styles[place], Counter())[level] += 1
-    by_style = {style: min(counts, key=lambda level: (-counts[level], level)) for style, counts in votes.items()}
+    by_style = {
+        style: min(counts, key=lambda level: (-counts[level], level))
+        for style, counts in votes.items()
+    }
     rest = Counter(styles[place] for place in found if place not in levels)
     recurring = [style.size for style in (*by_style, *rest) if style in by_style or rest[style] > 1]
     current = int(title is not None)
     ranked: dict[Style, int] = {}
-    for style in sorted({*rest, *by_style}, key=lambda item: (-item.size, not item.bold, not item.capitals)):
+    for style in sorted(
+        {*rest, *by_style}, key=lambda item: (-item.size, not item.bold, not item.capitals)
+    ):
         if style in by_style:
             current = by_style[style]
         elif rest[style] > 1 or not ranked or style.size <= max(recurring, default=0.0):
-            current += 1  # other sizes stand once, above all that recur: a cover's, which opens no level of its own
+            # other sizes stand once, above all that recur: a cover's, which opens no level of its
+            # own
+            current += 1
         ranked[style] = min(6, max(1, current))
     return {place: levels.get(place) or ranked[styles[place]] for place in found}
 
@@ -197,31 +249,55 @@ def style_of(block: PageBlock) -> Style:
 
 
 def _styles(found: Mapping[Place, PageBlock]) -> dict[Place, Style]:
-    """Place to style, where headings in capitals are told from others as large and heavy, if several words in capitals are usual there."""
-    capitals = {place: words for place, block in found.items() if (words := _capital_words(block.text))}
+    """Place to style, where headings in capitals are told from others as large and heavy, if
+    several words in capitals are usual there.
+    """
+    capitals = {
+        place: words for place, block in found.items() if (words := _capital_words(block.text))
+    }
     usual = {style_of(found[place]) for place, words in capitals.items() if words > 1}
-    several = {style for style in usual if sum(style_of(found[place]) == style for place in capitals) > 1}
+    several = {
+        style for style in usual if sum(style_of(found[place]) == style for place in capitals) > 1
+    }
     styles = {place: style_of(block) for place, block in found.items()}
-    return {place: style._replace(capitals=style in several and place in capitals) for place, style in styles.items()}
+    return {
+        place: style._replace(capitals=style in several and place in capitals)
+        for place, style in styles.items()
+    }
 
 
 def _capital_words(text: str) -> int:
-    """How many words of more than three letters a text has, when all are in capitals; 0 when one is not."""
+    """How many words of more than three letters a text has, when all are in capitals; 0 when one is
+    not.
+    """
     words = [word for word in re.findall(r"[^\W\d_]+", text) if len(word) > 3]
     return len(words) if all(word.isupper() for word in words) else 0
 
 
 def _depths(found: Mapping[Place, PageBlock], known: Mapping[Place, int]) -> dict[Place, int]:
-    """Place to the depth that its number says; 0 without one, and where single numbers begin anew time and again: steps, not chapters."""
+    """Place to the depth that its number says; 0 without one, and where single numbers begin anew
+    time and again: steps, not chapters.
+    """
     depths = {place: _depth(block.text, found) for place, block in found.items()}
     single = [
-        place for place in found if place not in known and (match := _NUMBER.match(found[place].text)) and match[1] and "." not in match[1]
+        place
+        for place in found
+        if place not in known
+        and (match := _NUMBER.match(found[place].text))
+        and match[1]
+        and "." not in match[1]
     ]
     numbers = Counter(match[1] for place in single if (match := _NUMBER.match(found[place].text)))
     if numbers and 2 * (len(single) - len(numbers)) > len(numbers):
         depths.update(dict.fromkeys(single, 0))
     if 1 in depths.values():
-        depths.update({place: 1 for place, block in found.items() if _UNNUMBERED.fullmatch(block.text.strip())})
+        depths.update(
+            {
+                place: 1
+                for place, block in found.items()
+                if _UNNUMBERED.fullmatch(block.text.strip())
+            }
+        )
     return depths
 
 
@@ -230,23 +306,47 @@ def _depth(text: str, found: Mapping[Place, PageBlock]) -> int:
     chinese = next((i for i, pattern in enumerate(_CHINESE, start=1) if pattern.match(text)), 0)
     if not chinese:
         return depth
-    used = sorted({i for block in found.values() for i, pattern in enumerate(_CHINESE, start=1) if pattern.match(block.text)})
+    used = sorted(
+        {
+            i
+            for block in found.values()
+            for i, pattern in enumerate(_CHINESE, start=1)
+            if pattern.match(block.text)
+        }
+    )
     return used.index(chinese) + 1  # a paper whose highest mark is 一、 starts at level 1 there
 
 
-def _title(pages: Sequence[PageFacts], found: Mapping[Place, PageBlock], known: Mapping[Place, int]) -> Place | None:
-    """The document's title: a heading of the first page without a number or an entry in the outline, set as no other is.
+def _title(
+    pages: Sequence[PageFacts], found: Mapping[Place, PageBlock], known: Mapping[Place, int]
+) -> Place | None:
+    """The document's title: a heading of the first page without a number or an entry in the
+    outline, set as no other is.
 
-    It is the one that the layout model took for it, else the largest of the document, else the one that opens the document.
+    It is the one that the layout model took for it, else the largest of the document, else the one
+    that opens the document.
     """
-    first = {place: block for place, block in found.items() if place[0] == 1 and not number_depth(block.text) and place not in known}
+    first = {
+        place: block
+        for place, block in found.items()
+        if place[0] == 1 and not number_depth(block.text) and place not in known
+    }
     if not first:
         return None
     place = max(first, key=lambda item: (first[item].title, first[item].size, -item[1]))
     styles = _styles(found)
     usual = Counter(styles.values())
     largest = max(block.size for block in found.values())
-    if first[place].title or (first[place].size == largest and usual[styles[place]] == 1 and len(found) > 1):
+    if first[place].title or (
+        first[place].size == largest and usual[styles[place]] == 1 and len(found) > 1
+    ):
         return place
-    opening = next(((1, at) for at, block in enumerate(pages[0].blocks) if block.kind not in ("header", "footer", "picture")), None)
+    opening = next(
+        (
+            (1, at)
+            for at, block in enumerate(pages[0].blocks)
+            if block.kind not in ("header", "footer", "picture")
+        ),
+        None,
+    )
     return opening if opening in first and usual[styles[opening]] == 1 and len(found) > 2 else None

@@ -1,7 +1,9 @@
-"""Text of a PDF page that nobody sees, told from what is printed: by render mode, opacity, size, place, clip, and by looking at the page.
+"""Text of a PDF page that nobody sees, told from what is printed: by render mode, opacity, size,
+place, clip, and by looking at the page.
 
-Text in the colour of what lies below it, or under a shape, is only suspected from what is drawn where; it counts as hidden when the page,
-rendered, shows one colour in the place of its letters. The text layer of a scan is invisible by design and stays.
+Text in the colour of what lies below it, or under a shape, is only suspected from what is drawn
+where; it counts as hidden when the page, rendered, shows one colour in the place of its letters.
+The text layer of a scan is invisible by design and stays.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from typing import Any, NamedTuple
 
 from rag_platform.ir import Box
 
-_FILLED, _STROKED, _CLIPPING = 16, 32, 64  # how a span is painted: MuPDF's FZ_STEXT_FILLED, _STROKED, _CLIPPED
+# how a span is painted: MuPDF's FZ_STEXT_FILLED, _STROKED, _CLIPPED
+_FILLED, _STROKED, _CLIPPING = 16, 32, 64
 _LEAST_SIZE = 1.0  # points of a font that can be read
 _LEAST_ALPHA = 13  # of 255
 _LIGHT = 0xD0  # of a colour's darkest part: what may be lost on white paper
@@ -53,31 +56,47 @@ class _Span(NamedTuple):
     box: Box
 
 
-def split_hidden(page: Any, blocks: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[Hidden]]:
-    """(the blocks without the characters that are not shown, the hidden text in content order) of `TextPage.extractRAWDICT()["blocks"]`.
+def split_hidden(
+    page: Any, blocks: Sequence[dict[str, Any]]
+) -> tuple[list[dict[str, Any]], list[Hidden]]:
+    """(the blocks without the characters that are not shown, the hidden text in content order) of
+    `TextPage.extractRAWDICT()["blocks"]`.
 
     The blocks must have been extracted with vectors; the page must have no rotation.
     """
-    spans = [_Span(span, order, tuple(span["bbox"])) for order, block in enumerate(blocks) for line in block.get("lines", ())
-             for span in line["spans"] if span["chars"]]  # fmt: skip
+    spans = [
+        _Span(span, order, tuple(span["bbox"]))
+        for order, block in enumerate(blocks)
+        for line in block.get("lines", ())
+        for span in line["spans"]
+        if span["chars"]
+    ]
     if not spans:
         return list(blocks), []
     look = _Look(page)
     width, height = float(page.rect.width), float(page.rect.height)
-    seen = not all(_outside(span.box, width, height) for span in spans)  # else the page's box is not what is shown of it
+    # else the page's box is not what is shown of it
+    seen = not all(_outside(span.box, width, height) for span in spans)
     reasons = _by_style(spans, look)
     if seen:
         reasons |= _beyond(spans, reasons, width, height)
         reasons |= _clipped(page, spans, reasons)
         for span in _suspected(spans, blocks):
             if id(span.data) not in reasons:
-                reasons |= {id(char): "no_contrast" for word in _words(span.data["chars"]) if look.shows_nothing(word) for char in word}
+                reasons |= {
+                    id(char): "no_contrast"
+                    for word in _words(span.data["chars"])
+                    if look.shows_nothing(word)
+                    for char in word
+                }
     if not reasons:
         return list(blocks), []
     return _without(blocks, reasons)
 
 
-def _without(blocks: Sequence[dict[str, Any]], reasons: dict[int, str]) -> tuple[list[dict[str, Any]], list[Hidden]]:
+def _without(
+    blocks: Sequence[dict[str, Any]], reasons: dict[int, str]
+) -> tuple[list[dict[str, Any]], list[Hidden]]:
     kept: list[dict[str, Any]] = []
     hidden: list[Hidden] = []
     for block in blocks:
@@ -109,18 +128,23 @@ def _told(said: Sequence[tuple[str, str]]) -> Iterator[Hidden]:
             yield Hidden(reason, text)
 
 
-# --- what the page's operators say -------------------------------------------------------------------------------------------
+# --- what the page's operators say --------------------------------------------------------------
 
 
 def _by_style(spans: Sequence[_Span], look: _Look) -> dict[int, str]:
     """Id of a span to the reason why it cannot be seen wherever it stands."""
     found: dict[int, str] = {}
-    painted = any(span.data["char_flags"] & (_FILLED | _STROKED) and span.data["alpha"] >= _LEAST_ALPHA for span in spans)
+    painted = any(
+        span.data["char_flags"] & (_FILLED | _STROKED) and span.data["alpha"] >= _LEAST_ALPHA
+        for span in spans
+    )
     for span in spans:
         data = span.data
         if not data["char_flags"] & (_FILLED | _STROKED | _CLIPPING):
             # without any printed text the ink below can be the letters themselves, traced as shapes
-            if not look.on_picture(span.box) and (painted or all(map(look.shows_nothing, _words(data["chars"])))):
+            if not look.on_picture(span.box) and (
+                painted or all(map(look.shows_nothing, _words(data["chars"])))
+            ):
                 found[id(data)] = "invisible"
         elif data["alpha"] < _LEAST_ALPHA and data["char_flags"] & (_FILLED | _STROKED):
             if not look.on_picture(span.box):
@@ -130,7 +154,9 @@ def _by_style(spans: Sequence[_Span], look: _Look) -> dict[int, str]:
     return found
 
 
-def _beyond(spans: Sequence[_Span], known: dict[int, str], width: float, height: float) -> dict[int, str]:
+def _beyond(
+    spans: Sequence[_Span], known: dict[int, str], width: float, height: float
+) -> dict[int, str]:
     """Characters outside of the page; a line that runs over its edge was meant to be read."""
     found: dict[int, str] = {}
     for span in spans:
@@ -169,10 +195,17 @@ def _clipped(page: Any, spans: Sequence[_Span], known: dict[int, str]) -> dict[i
 
     flags = pymupdf.TEXT_ACCURATE_BBOXES | pymupdf.TEXT_IGNORE_ACTUALTEXT | pymupdf.TEXT_CLIP
     textpage = page.get_textpage(flags=flags, clip=pymupdf.INFINITE_RECT())
-    if _letters(textpage.extractText()) == _letters("".join(char["c"] for span in spans for char in span.data["chars"])):
+    if _letters(textpage.extractText()) == _letters(
+        "".join(char["c"] for span in spans for char in span.data["chars"])
+    ):
         return {}
-    left = Counter(_key(char) for block in textpage.extractRAWDICT()["blocks"] for line in block.get("lines", ())
-                   for span in line["spans"] for char in span["chars"])  # fmt: skip
+    left = Counter(
+        _key(char)
+        for block in textpage.extractRAWDICT()["blocks"]
+        for line in block.get("lines", ())
+        for span in line["spans"]
+        for char in span["chars"]
+    )
     found: dict[int, str] = {}
     for span in spans:
         for char in span.data["chars"]:
@@ -205,20 +238,26 @@ def _words(chars: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
         yield word
 
 
-# --- what may be below or above it --------------------------------------------------------------------------------------------
+# --- what may be below or above it --------------------------------------------------------------
 
 
 def _suspected(spans: Sequence[_Span], blocks: Sequence[dict[str, Any]]) -> Iterator[_Span]:
-    """Spans of the colour of paper or of a shape that they touch, and those that a shape was painted over."""
-    shapes = [_Shape(tuple(block["bbox"]), block["color"], order, block["alpha"] > 250)
-              for order, block in enumerate(blocks) if block["type"] == 3 and not block["stroked"] and _large(block["bbox"])]  # fmt: skip
+    """Spans of the colour of paper or of a shape that they touch, and those that a shape was
+    painted over.
+    """
+    shapes = [
+        _Shape(tuple(block["bbox"]), block["color"], order, block["alpha"] > 250)
+        for order, block in enumerate(blocks)
+        if block["type"] == 3 and not block["stroked"] and _large(block["bbox"])
+    ]
     if len(shapes) * len(spans) > _MOST_COMPARED:
         yield from spans
         return
     for span in spans:
         colour = span.data["color"]
         if _darkest(colour) >= _LIGHT or any(
-            (_alike(shape.colour, colour) or (shape.covers and shape.order > span.order)) and _touch(shape.box, span.box)
+            (_alike(shape.colour, colour) or (shape.covers and shape.order > span.order))
+            and _touch(shape.box, span.box)
             for shape in shapes
         ):
             yield span
@@ -246,7 +285,7 @@ def _alike(one: int, other: int) -> bool:
     return all(abs(a - b) <= _NEAR for a, b in zip(_parts(one), _parts(other), strict=True))
 
 
-# --- looking ---------------------------------------------------------------------------------------------------------------------
+# --- looking ------------------------------------------------------------------------------------
 
 
 class _Look:
@@ -271,10 +310,14 @@ class _Look:
 
         rect = self._page.rect
         zoom = min(2.0, (_MOST_PIXELS / max(1.0, rect.width * rect.height)) ** 0.5)
-        return zoom, self._page.get_pixmap(matrix=pymupdf.Matrix(zoom, zoom), alpha=False, colorspace=pymupdf.csRGB)
+        return zoom, self._page.get_pixmap(
+            matrix=pymupdf.Matrix(zoom, zoom), alpha=False, colorspace=pymupdf.csRGB
+        )
 
     def shows_nothing(self, word: Sequence[dict[str, Any]]) -> bool:
-        """True when the page has one colour wherever the word has a letter; a word too small to be looked at shows something."""
+        """True when the page has one colour wherever the word has a letter; a word too small to be
+        looked at shows something.
+        """
         zoom, drawn = self._drawn
         samples, stride = drawn.samples_mv, drawn.stride
         empty = 0
@@ -284,7 +327,12 @@ class _Look:
             x1, y1 = min(drawn.width, x1 + _AROUND), min(drawn.height, y1 + _AROUND)
             if y1 - y0 < 1 or x1 - x0 < 1:
                 continue
-            rows = [bytes(samples[y * stride + 3 * x0 : y * stride + 3 * x1]) for y in range(y0, y1)]
-            if all(max(map(max, part)) - min(map(min, part)) < _CONTRAST for part in ([row[i::3] for row in rows] for i in range(3))):
+            rows = [
+                bytes(samples[y * stride + 3 * x0 : y * stride + 3 * x1]) for y in range(y0, y1)
+            ]
+            if all(
+                max(map(max, part)) - min(map(min, part)) < _CONTRAST
+                for part in ([row[i::3] for row in rows] for i in range(3))
+            ):
                 empty += 1
         return empty > 0.5 * len(word)

@@ -23,25 +23,31 @@ PLACED = -1
 
 @dataclass(frozen=True, slots=True)
 class PageImage:
-    """A raster image placed on a page; `xref` 0 marks one without an object of its own, PLACED one known by its place alone."""
+    """A raster image placed on a page; `xref` 0 marks one without an object of its own, PLACED one
+    known by its place alone.
+    """
 
     xref: int
     bbox: Box
 
 
 def images_of(page: Any) -> list[PageImage]:
-    """The raster images placed on a page, larger than 3 points and 3 pixels each way, in content order; equal placements once.
+    """The raster images placed on a page, larger than 3 points and 3 pixels each way, in content
+    order; equal placements once.
 
-    An image whose size in pixels no other image of the page has is known by it; only the others are decoded and compared.
+    An image whose size in pixels no other image of the page has is known by it; only the others are
+    decoded and compared.
     """
     pymupdf = characters.engine()
     shown = page.get_textpage(
-        flags=pymupdf.TEXT_PRESERVE_IMAGES | pymupdf.TEXT_MEDIABOX_CLIP, clip=pymupdf.INFINITE_RECT()
+        flags=pymupdf.TEXT_PRESERVE_IMAGES | pymupdf.TEXT_MEDIABOX_CLIP,
+        clip=pymupdf.INFINITE_RECT(),
     ).extractIMGINFO()
     placed = [item for item in shown if _is_large(item)]
     if not placed:
         return []
-    objects = {item[0]: (item[2], item[3]) for item in page.get_images()}  # inline images and those of a soft mask are not among them
+    # inline images and those of a soft mask are not among them
+    objects = {item[0]: (item[2], item[3]) for item in page.get_images()}
     alike = Counter(objects.values())
     by_size = {size: xref for xref, size in objects.items() if alike[size] == 1}
     if any(alike[item["width"], item["height"]] > 1 for item in placed):
@@ -60,30 +66,40 @@ def _is_large(item: dict[str, Any]) -> bool:
 
 
 def target_of(image: PageImage, page: int, position: int) -> str:
-    """`pdf:xref=N`, or `pdf:inline=PAGE.K` for the K-th image of a page that has no object of its own; PDFium's are `pdf:placed=PAGE.K`."""
+    """`pdf:xref=N`, or `pdf:inline=PAGE.K` for the K-th image of a page that has no object of its
+    own; PDFium's are `pdf:placed=PAGE.K`.
+    """
     if image.xref == PLACED:
         return f"pdf:placed={page}.{position}"
     return f"pdf:xref={image.xref}" if image.xref else f"pdf:inline={page}.{position}"
 
 
 def read_images(path: Path, targets: Sequence[str]) -> Iterator[tuple[str, bytes | str]]:
-    """(target, its encoded bytes or the reason why there are none), in order; a broken image does not stop the others."""
+    """(target, its encoded bytes or the reason why there are none), in order; a broken image does
+    not stop the others.
+    """
     with characters.opened(path) as document:
         yield from read_each(targets, partial(read_image, document))
 
 
-def read_each(targets: Sequence[str], read: Callable[[str], bytes]) -> Iterator[tuple[str, bytes | str]]:
+def read_each(
+    targets: Sequence[str], read: Callable[[str], bytes]
+) -> Iterator[tuple[str, bytes | str]]:
     """(target, what `read` makes of it or the reason why it fails), in order."""
     for target in targets:
         with Reading("stage.asset_normalize") as reading:
             found: bytes | str = read(target)
         if (error := reading.error) is not None:
-            found = error.code if isinstance(error, DocumentError) else f"broken_image: {damage(error)}"
+            found = (
+                error.code if isinstance(error, DocumentError) else f"broken_image: {damage(error)}"
+            )
         yield target, found
 
 
 def read_image(document: Any, target: str) -> bytes:
-    """The encoded bytes behind a target of `target_of`, or of a whole page; DocumentError `inline_image_not_found`, `broken_image`."""
+    """The encoded bytes behind a target of `target_of`, or of a whole page; DocumentError
+    `inline_image_not_found`, `broken_image`.
+    """
     pymupdf = characters.engine()
     if target.startswith(PREFIX):
         return drawn_by_mupdf(document, target)
@@ -97,10 +113,17 @@ def read_image(document: Any, target: str) -> bytes:
     page = document[number - 1]
     page.remove_rotation()
     wanted = images_of(page)[position]
-    for block in page.get_text("dict", flags=pymupdf.TEXT_PRESERVE_IMAGES | pymupdf.TEXT_MEDIABOX_CLIP)["blocks"]:
-        if block["type"] == 1 and max(abs(a - b) for a, b in zip(block["bbox"], wanted.bbox, strict=True)) < 1:
+    for block in page.get_text(
+        "dict", flags=pymupdf.TEXT_PRESERVE_IMAGES | pymupdf.TEXT_MEDIABOX_CLIP
+    )["blocks"]:
+        if (
+            block["type"] == 1
+            and max(abs(a - b) for a, b in zip(block["bbox"], wanted.bbox, strict=True)) < 1
+        ):
             return bytes(block["image"])
-    raise DocumentError(f"page {number} shows no image at {wanted.bbox}", code="inline_image_not_found")
+    raise DocumentError(
+        f"page {number} shows no image at {wanted.bbox}", code="inline_image_not_found"
+    )
 
 
 PREFIX = "pdf:page="
@@ -114,12 +137,15 @@ def asked_page(target: str) -> tuple[int, int, int]:
 
 
 def zoom_of(width: float, height: float, dpi: int, pixels: int) -> float:
-    """Pixels a point at which a page of width x height points is drawn with at most so many pixels."""
+    """Pixels a point at which a page of width x height points is drawn with at most so many
+    pixels.
+    """
     return float(min(dpi / 72, (pixels / max(1.0, width * height)) ** 0.5))
 
 
 def drawn_by_mupdf(document: Any, target: str) -> bytes:
-    """The page as it is shown, as PNG, or as JPEG where that is large; equal bytes for equal versions of MuPDF.
+    """The page as it is shown, as PNG, or as JPEG where that is large; equal bytes for equal
+    versions of MuPDF.
 
     Raises DocumentError `blank_page` for a page of one colour.
     """
@@ -130,17 +156,23 @@ def drawn_by_mupdf(document: Any, target: str) -> bytes:
     page = document[number - 1]
     zoom = zoom_of(page.rect.width, page.rect.height, dpi, pixels)
     drawn = page.get_pixmap(matrix=pymupdf.Matrix(zoom, zoom), alpha=False)
-    colours = np.frombuffer(drawn.samples_mv, dtype=np.uint8).reshape(drawn.height, drawn.width, drawn.n)
+    colours = np.frombuffer(drawn.samples_mv, dtype=np.uint8).reshape(
+        drawn.height, drawn.width, drawn.n
+    )
     return encoded(colours, number)
 
 
 def encoded(colours: Any, number: int) -> bytes:
-    """The picture of page `number` as a file; `colours` is uint8 [height, width, channels]. Raises DocumentError `blank_page`."""
+    """The picture of page `number` as a file; `colours` is uint8 [height, width, channels]. Raises
+    DocumentError `blank_page`.
+    """
     from PIL import Image
 
     if (colours == colours[0, 0]).all():
         raise DocumentError(f"page {number} shows nothing", code="blank_page")
-    grey = colours.shape[2] < 3 or bool((colours[..., 0] == colours[..., 1]).all() and (colours[..., 1] == colours[..., 2]).all())
+    grey = colours.shape[2] < 3 or bool(
+        (colours[..., 0] == colours[..., 1]).all() and (colours[..., 1] == colours[..., 2]).all()
+    )
     picture = Image.fromarray(colours[..., 0]) if grey else Image.fromarray(colours)
     stream = io.BytesIO()
     picture.save(stream, "PNG")

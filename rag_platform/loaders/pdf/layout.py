@@ -8,7 +8,15 @@ from typing import Any
 
 from rag_platform.ir import Box
 from rag_platform.loaders.pdf import bidi
-from rag_platform.loaders.pdf.characters import Region, area, owned, owner_of, owner_order, rounded_out, union
+from rag_platform.loaders.pdf.characters import (
+    Region,
+    area,
+    owned,
+    owner_of,
+    owner_order,
+    rounded_out,
+    union,
+)
 from rag_platform.loaders.pdf.runs import Run
 from rag_platform.text.scripts import letters
 
@@ -18,8 +26,9 @@ _PARAGRAPH = 80  # letters and digits; a label in a picture has fewer
 def layout_regions(page: Any, textpage: Any, runs: Sequence[Run]) -> list[Region]:
     """Classified regions of the page in reading order; together they own every visible character.
 
-    The steps are those of `pymupdf4llm.helpers.document_layout.parse_document` without OCR; text that the model left outside of its
-    boxes is added, because a silent gap would be a partial document.
+    The steps are those of `pymupdf4llm.helpers.document_layout.parse_document` without OCR; text
+    that the model left outside of its boxes is added, because a silent gap would be a partial
+    document.
     """
     from pymupdf4llm.helpers import document_layout, utils
 
@@ -32,8 +41,17 @@ def layout_regions(page: Any, textpage: Any, runs: Sequence[Run]) -> list[Region
         if box[2] - box[0] <= 2 or box[3] - box[1] <= 2:
             continue
         label = item["class_name"] if item["class_name"] != "table" or grid else "text"
-        borders = (tuple(float(v + box[0]) for v in grid.v_lines), tuple(float(h + box[1]) for h in grid.h_lines)) if grid else None
-        found.append(Region((float(box[0]), float(box[1]), float(box[2]), float(box[3])), label, borders))
+        borders = (
+            (
+                tuple(float(v + box[0]) for v in grid.v_lines),
+                tuple(float(h + box[1]) for h in grid.h_lines),
+            )
+            if grid
+            else None
+        )
+        found.append(
+            Region((float(box[0]), float(box[1]), float(box[2]), float(box[3])), label, borders)
+        )
     page.layout_information = [(*region.bbox, region.label) for region in found]
     utils.clean_pictures(page, blocks)
     utils.add_image_orphans(page, blocks)
@@ -43,30 +61,56 @@ def layout_regions(page: Any, textpage: Any, runs: Sequence[Run]) -> list[Region
         bbox = (float(item[0]), float(item[1]), float(item[2]), float(item[3]))
         found.append(Region(bbox, str(item[4]), grids.get((bbox, str(item[4])))))
     leftwards = bidi.is_leftwards(runs) or bidi.is_vertical(runs)
-    return whole_sentences(ordered(page, blocks, complete(without_backgrounds(found, runs), runs), leftwards=leftwards), runs)
+    return whole_sentences(
+        ordered(
+            page, blocks, complete(without_backgrounds(found, runs), runs), leftwards=leftwards
+        ),
+        runs,
+    )
 
 
 def without_backgrounds(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
-    """The regions without pictures that lie behind a paragraph: what stands in a picture is read line by line, which would mix columns."""
-    said = ["".join(run.text for run in group) for group in owned(runs, [region.bbox for region in regions])[0]]
+    """The regions without pictures that lie behind a paragraph: what stands in a picture is read
+    line by line, which would mix columns.
+    """
+    said = [
+        "".join(run.text for run in group)
+        for group in owned(runs, [region.bbox for region in regions])[0]
+    ]
     texts = [
         region.bbox
         for region, text in zip(regions, said, strict=True)
         if region.label in ("text", "list-item") and len(letters(text)) >= _PARAGRAPH
     ]
-    return [region for region in regions if region.label != "picture" or not any(_holds(region.bbox, text) for text in texts)]
+    return [
+        region
+        for region in regions
+        if region.label != "picture" or not any(_holds(region.bbox, text) for text in texts)
+    ]
 
 
 def complete(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
-    """The regions grown over words they cut, and new text regions around lines that none of them holds."""
+    """The regions grown over words they cut, and new text regions around lines that none of them
+    holds.
+    """
     boxes = [region.bbox for region in regions]
     order = owner_order(boxes)
     grown = list(boxes)
     loose: list[Run] = []
     for run in runs:
         x0, y0, x1, y1 = run.box
-        near = [i for i in order if boxes[i][0] <= x1 and boxes[i][2] >= x0 and boxes[i][1] <= y1 and boxes[i][3] >= y0]
-        if near and boxes[near[0]][0] <= x0 and boxes[near[0]][2] >= x1 and boxes[near[0]][1] <= y0 and boxes[near[0]][3] >= y1:
+        near = [
+            i
+            for i in order
+            if boxes[i][0] <= x1 and boxes[i][2] >= x0 and boxes[i][1] <= y1 and boxes[i][3] >= y0
+        ]
+        if (
+            near
+            and boxes[near[0]][0] <= x0
+            and boxes[near[0]][2] >= x1
+            and boxes[near[0]][1] <= y0
+            and boxes[near[0]][3] >= y1
+        ):
             continue  # it holds the whole line: nothing grows
         words = _words(run)
         owners = [_word_owner(word, boxes, near) for word in words]
@@ -75,14 +119,22 @@ def complete(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
             box = word.box
             if owner < 0 and held:
                 neighbour = min(held, key=lambda other: abs(other - position))
-                gap = max(boxes[owners[neighbour]][0] - box[2], box[0] - boxes[owners[neighbour]][2])
+                gap = max(
+                    boxes[owners[neighbour]][0] - box[2], box[0] - boxes[owners[neighbour]][2]
+                )
                 owner = owners[neighbour] if gap < 1.5 * run.size else -1
             if owner < 0:
                 loose.append(word)
             else:
                 grown[owner] = union([grown[owner], box])
-    kept = [Region(rounded_out(box), region.label, region.grid) for box, region in zip(grown, regions, strict=True)]
-    return kept + [Region(rounded_out(box), "text") for box in _clusters(loose, [region.bbox for region in kept])]
+    kept = [
+        Region(rounded_out(box), region.label, region.grid)
+        for box, region in zip(grown, regions, strict=True)
+    ]
+    return kept + [
+        Region(rounded_out(box), "text")
+        for box in _clusters(loose, [region.bbox for region in kept])
+    ]
 
 
 def _words(run: Run) -> list[Run]:
@@ -100,7 +152,9 @@ def _word_owner(word: Run, boxes: Sequence[Box], order: Sequence[int]) -> int:
 
 
 def _clusters(words: Sequence[Run], others: Sequence[Box]) -> list[Box]:
-    """Rectangles around loose words of one text block, joined while they stay clear of the other regions."""
+    """Rectangles around loose words of one text block, joined while they stay clear of the other
+    regions.
+    """
     clusters: list[tuple[int, Box]] = []
     for word in words:
         box = word.box
@@ -109,9 +163,13 @@ def _clusters(words: Sequence[Run], others: Sequence[Box]) -> list[Box]:
             if not any(_overlap(joined, other) > 0 for other in others):
                 clusters[-1] = (word.block, joined)
                 continue
-            same_line = min(clusters[-1][1][3], box[3]) - max(clusters[-1][1][1], box[1]) > 0.5 * (box[3] - box[1])
+            same_line = min(clusters[-1][1][3], box[3]) - max(clusters[-1][1][1], box[1]) > 0.5 * (
+                box[3] - box[1]
+            )
             if same_line and not any(
-                _overlap(joined, other) > _overlap(clusters[-1][1], other) + _overlap(box, other) + 1 for other in others
+                _overlap(joined, other)
+                > _overlap(clusters[-1][1], other) + _overlap(box, other) + 1
+                for other in others
             ):
                 clusters[-1] = (word.block, joined)
                 continue
@@ -120,11 +178,20 @@ def _clusters(words: Sequence[Run], others: Sequence[Box]) -> list[Box]:
 
 
 def _overlap(one: Box, other: Box) -> float:
-    return area((max(one[0], other[0]), max(one[1], other[1]), min(one[2], other[2]), min(one[3], other[3])))
+    return area(
+        (max(one[0], other[0]), max(one[1], other[1]), min(one[2], other[2]), min(one[3], other[3]))
+    )
 
 
-def ordered(page: Any, blocks: Sequence[dict[str, Any]], regions: Sequence[Region], *, leftwards: bool = False) -> list[Region]:
-    """The regions in reading order. Nested ones are folded into the one around them, which then owns their characters.
+def ordered(
+    page: Any,
+    blocks: Sequence[dict[str, Any]],
+    regions: Sequence[Region],
+    *,
+    leftwards: bool = False,
+) -> list[Region]:
+    """The regions in reading order. Nested ones are folded into the one around them, which then
+    owns their characters.
 
     `leftwards`: columns are read from the rightmost on.
     """
@@ -136,26 +203,40 @@ def ordered(page: Any, blocks: Sequence[dict[str, Any]], regions: Sequence[Regio
     by_key = {(seen(region.bbox), region.label): region for region in regions}
     items = [(*seen(region.bbox), region.label) for region in regions]
     result: list[Region] = []
-    for item in utils.find_reading_order(page.rect, [{**block, "bbox": seen(block["bbox"])} for block in blocks], items):
+    for item in utils.find_reading_order(
+        page.rect, [{**block, "bbox": seen(block["bbox"])} for block in blocks], items
+    ):
         key = ((item[0], item[1], item[2], item[3]), item[4])
         region = by_key.pop(key, None)
         if region is not None:
             result.append(region)
-    lost = [region for region in by_key.values() if not any(_holds(other.bbox, region.bbox) for other in result)]
+    lost = [
+        region
+        for region in by_key.values()
+        if not any(_holds(other.bbox, region.bbox) for other in result)
+    ]
     return result + lost
 
 
 def whole_sentences(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
-    """The regions, in which smaller print that stands between the two halves of a sentence follows the second half.
+    """The regions, in which smaller print that stands between the two halves of a sentence follows
+    the second half.
 
-    The foot of a column holds such print: addresses, dates of receipt, licences. The first text of the same size behind it must go on in
-    lower case, or nothing moves.
+    The foot of a column holds such print: addresses, dates of receipt, licences. The first text of
+    the same size behind it must go on in lower case, or nothing moves.
     """
-    said = [("".join(run.text for run in group).strip(), _usual_size(group)) for group in owned(runs, [r.bbox for r in regions])[0]]
+    said = [
+        ("".join(run.text for run in group).strip(), _usual_size(group))
+        for group in owned(runs, [r.bbox for r in regions])[0]
+    ]
     order = list(range(len(regions)))
     for at in range(len(order) - 2):
         text, size = said[order[at]]
-        if regions[order[at]].label != "text" or not text or not (text[-1].isalpha() or text[-1] in ",-"):
+        if (
+            regions[order[at]].label != "text"
+            or not text
+            or not (text[-1].isalpha() or text[-1] in ",-")
+        ):
             continue
         for behind in range(at + 1, len(order)):
             (other, other_size), label = said[order[behind]], regions[order[behind]].label
@@ -174,4 +255,9 @@ def _usual_size(runs: Sequence[Run]) -> float:
 
 
 def _holds(outer: Box, inner: Box) -> bool:
-    return outer[0] <= inner[0] and outer[1] <= inner[1] and outer[2] >= inner[2] and outer[3] >= inner[3]
+    return (
+        outer[0] <= inner[0]
+        and outer[1] <= inner[1]
+        and outer[2] >= inner[2]
+        and outer[3] >= inner[3]
+    )

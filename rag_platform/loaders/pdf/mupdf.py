@@ -1,7 +1,8 @@
 """PDF files read by MuPDF: pages, headings, tables and pictures with their place on the page.
 
-`load` reads a whole file in this process. `describe`, `load_window` and `assemble` are the same work in parts, so that a child process
-can read a window of pages under limits and the parent can put the parts together.
+`load` reads a whole file in this process. `describe`, `load_window` and `assemble` are the same
+work in parts, so that a child process can read a window of pages under limits and the parent can
+put the parts together.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ VERSION = "4"
 Profile = Literal["layout", "fast"]
 
 _DAMAGE = re.compile(
-    r"zlib|corrupt|premature|truncated|syntax error|cannot (load|find|read|parse|decode)|invalid (code|stream|data|distance)", re.I
+    r"zlib|corrupt|premature|truncated|syntax error|cannot (load|find|read|parse|decode)|invalid"
+    r" (code|stream|data|distance)",
+    re.I,
 )
 MAX_IMAGES_PER_PAGE = 200
 
@@ -40,7 +43,8 @@ MAX_IMAGES_PER_PAGE = 200
 class PdfLoader:
     """Reads PDF files, also those with up to 1024 bytes of something else before their magic.
 
-    Profile `layout` finds structure with a model (some pages a second), `fast` takes MuPDF's text blocks, sizes and weights (some sixty).
+    Profile `layout` finds structure with a model (some pages a second), `fast` takes MuPDF's text
+    blocks, sizes and weights (some sixty).
     """
 
     profile: Profile = "layout"
@@ -54,14 +58,23 @@ class PdfLoader:
         return b"%PDF-" in head[:1024] or (filename.lower().endswith(".pdf") and not head)
 
     def load(self, path: Path, filename: str) -> Facts:
-        """The facts of a PDF, read in this process without limits on time and memory; see `documents.loading` for those."""
+        """The facts of a PDF, read in this process without limits on time and memory; see
+        `documents.loading` for those.
+        """
         info = describe(path, self.max_pages)
         return self.assemble(load_window(path, 0, info.pages, self.profile), info)
 
-    def assemble(self, pages: Sequence[PageFacts], info: PdfInfo, warnings: Sequence[str] = ()) -> Facts:
+    def assemble(
+        self, pages: Sequence[PageFacts], info: PdfInfo, warnings: Sequence[str] = ()
+    ) -> Facts:
         """The facts of all pages in order; raises as `pdf_document.assemble`."""
         engine = "pymupdf+layout" if self.profile == "layout" else "pymupdf"
-        return assembly.assemble(pages, info, Reader(NAME, VERSION, engine, metadata.version("pymupdf"), self.profile), warnings)
+        return assembly.assemble(
+            pages,
+            info,
+            Reader(NAME, VERSION, engine, metadata.version("pymupdf"), self.profile),
+            warnings,
+        )
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block that the PDF does not prove; see `verify_blocks`."""
@@ -74,16 +87,23 @@ def page_count(path: Path) -> int:
 
 
 def describe(path: Path, max_pages: int = 100_000) -> PdfInfo:
-    """Page count, metadata and outline. Raises DocumentError `empty_file`, `broken_file`, `encrypted` or `too_many_pages`."""
+    """Page count, metadata and outline. Raises DocumentError `empty_file`, `broken_file`,
+    `encrypted` or `too_many_pages`.
+    """
     with characters.opened(path) as document:
         pages = int(document.page_count)
         if pages > max_pages:
             raise DocumentError(
-                f"the PDF has {pages} pages, more than max_pages = {max_pages}; split it or raise limits.max_pages in settings.yaml",
+                f"the PDF has {pages} pages, more than max_pages = {max_pages}; split it or raise"
+                " limits.max_pages in settings.yaml",
                 code="too_many_pages",
             )
-        values = {str(key): _storable(value) for key, value in (document.metadata or {}).items() if value}
-        return PdfInfo(pages, {key: value for key, value in values.items() if value}, _outline(document))
+        values = {
+            str(key): _storable(value) for key, value in (document.metadata or {}).items() if value
+        }
+        return PdfInfo(
+            pages, {key: value for key, value in values.items() if value}, _outline(document)
+        )
 
 
 def _storable(value: object) -> str:
@@ -100,11 +120,19 @@ def _outline(document: Any) -> tuple[tuple[int, str, int], ...]:
 
 
 def load_window(
-    path: Path, first: int, last: int, profile: Profile = "layout", *, raw: bool = False, on_page: Callable[[PageFacts], None] | None = None
+    path: Path,
+    first: int,
+    last: int,
+    profile: Profile = "layout",
+    *,
+    raw: bool = False,
+    on_page: Callable[[PageFacts], None] | None = None,
 ) -> list[PageFacts]:
-    """One PageFacts for each page of [first, last), counted from 0; a page that fails is retried as raw text, then reported as failed.
+    """One PageFacts for each page of [first, last), counted from 0; a page that fails is retried as
+    raw text, then reported as failed.
 
-    `raw` skips the layout model. With `on_page` each page is handed over as it is done, and none is returned.
+    `raw` skips the layout model. With `on_page` each page is handed over as it is done, and none is
+    returned.
     """
     result: list[PageFacts] = []
     with characters.opened(path) as document:
@@ -114,7 +142,8 @@ def load_window(
 
 
 def page_texts(path: Path, first: int, last: int) -> Iterator[tuple[int, str]]:
-    """(page, the words that MuPDF finds on it, shown or not, as one types them) of the pages [first, last), counted from 0.
+    """(page, the words that MuPDF finds on it, shown or not, as one types them) of the pages
+    [first, last), counted from 0.
 
     A broken page has none.
     """
@@ -126,11 +155,13 @@ def page_texts(path: Path, first: int, last: int) -> Iterator[tuple[int, str]]:
             yield number + 1, text
 
 
-# --- one page ------------------------------------------------------------------------------------------------------------
+# --- one page -----------------------------------------------------------------------------------
 
 
 def _read_page(document: Any, number: int, profile: Profile) -> PageFacts:
-    """The page by layout, else by raw text, else marked as failed; engines raise whatever they like on a broken page."""
+    """The page by layout, else by raw text, else marked as failed; engines raise whatever they like
+    on a broken page.
+    """
     warnings: list[str] = []
     for engine in ("layout", "raw") if profile == "layout" else ("raw",):
         with Reading("stage.loader") as reading, _without_collection():
@@ -143,7 +174,9 @@ def _read_page(document: Any, number: int, profile: Profile) -> PageFacts:
 
 @contextlib.contextmanager
 def _without_collection() -> Iterator[None]:
-    """No pass of the garbage collector meanwhile: a page is thousands of characters, none of them garbage, and each pass looks at all."""
+    """No pass of the garbage collector meanwhile: a page is thousands of characters, none of them
+    garbage, and each pass looks at all.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -160,35 +193,65 @@ def _page_content(document: Any, number: int, engine: str) -> PageFacts:
     page.remove_rotation()
     runs, unseen = characters.page_text(page)
     if engine == "layout" and runs:  # a page without text has nothing to lay out
-        textpage = page.get_textpage(flags=characters.text_flags(images=True), clip=pymupdf.INFINITE_RECT())
+        textpage = page.get_textpage(
+            flags=characters.text_flags(images=True), clip=pymupdf.INFINITE_RECT()
+        )
         regions = pdf_layout.layout_regions(page, textpage, runs)
     else:
         regions = plain_regions(runs)
     blocks, warnings = page_blocks(number + 1, runs, regions)
     images = images_of(page)
-    if damage := [line for line in pymupdf.TOOLS.mupdf_warnings().splitlines() if _DAMAGE.search(line)]:
-        warnings.append(f"page {number + 1}: parts may be missing, the PDF is damaged here ({damage[0][:120]})")
+    if damage := [
+        line for line in pymupdf.TOOLS.mupdf_warnings().splitlines() if _DAMAGE.search(line)
+    ]:
+        warnings.append(
+            f"page {number + 1}: parts may be missing, the PDF is damaged here ({damage[0][:120]})"
+        )
     if len(images) > MAX_IMAGES_PER_PAGE:
-        warnings.append(f"page {number + 1}: only the first {MAX_IMAGES_PER_PAGE} of {len(images)} images are recorded")
-    hidden = tuple(HiddenText(number + 1, reason, "".join(map(characters.clean, text))) for reason, text in unseen)
-    return PageFacts(number + 1, tuple(blocks), tuple(images[:MAX_IMAGES_PER_PAGE]), engine, tuple(warnings), hidden)
+        warnings.append(
+            f"page {number + 1}: only the first {MAX_IMAGES_PER_PAGE} of {len(images)} images are"
+            " recorded"
+        )
+    hidden = tuple(
+        HiddenText(number + 1, reason, "".join(map(characters.clean, text)))
+        for reason, text in unseen
+    )
+    return PageFacts(
+        number + 1,
+        tuple(blocks),
+        tuple(images[:MAX_IMAGES_PER_PAGE]),
+        engine,
+        tuple(warnings),
+        hidden,
+    )
 
 
-# --- proof -----------------------------------------------------------------------------------------------------------------
+# --- proof --------------------------------------------------------------------------------------
 
 
 def verify_blocks(path: Path, facts_text: str, blocks: Sequence[Block]) -> dict[int, str]:
-    """Ordinal to reason for each block whose letters and digits are not the ones printed in its rectangle; empty when all are proved.
+    """Ordinal to reason for each block whose letters and digits are not the ones printed in its
+    rectangle; empty when all are proved.
 
-    The PDF is opened again. Give all blocks of a page together: a character belongs to the smallest rectangle around it.
+    The PDF is opened again. Give all blocks of a page together: a character belongs to the smallest
+    rectangle around it.
     """
     failures, by_page = assembly.by_page(blocks)
     with characters.opened(path) as document:
         for number, group in by_page.items():
             if not 1 <= number <= document.page_count:
-                failures.update({block.ordinal: f"page {number} does not exist; the PDF has {document.page_count}" for block in group})
+                failures.update(
+                    {
+                        block.ordinal: (
+                            f"page {number} does not exist; the PDF has {document.page_count}"
+                        )
+                        for block in group
+                    }
+                )
                 continue
             page = document[number - 1]
             page.remove_rotation()
-            failures.update(characters.unproved(number, characters.page_runs(page), facts_text, group))
+            failures.update(
+                characters.unproved(number, characters.page_runs(page), facts_text, group)
+            )
     return failures

@@ -17,23 +17,34 @@ def page_to_json(page: PageFacts) -> dict[str, Any]:
 
 
 def page_from_json(data: dict[str, Any]) -> PageFacts:
-    """The page that `page_to_json` wrote. Raises KeyError, TypeError or ValueError for anything else."""
+    """The page that `page_to_json` wrote. Raises KeyError, TypeError or ValueError for anything
+    else.
+    """
     return PageFacts(
         page=int(data["page"]),
         blocks=tuple(_block(item) for item in data["blocks"]),
-        images=tuple(PageImage(int(image["xref"]), _box(image["bbox"])) for image in data["images"]),
+        images=tuple(
+            PageImage(int(image["xref"]), _box(image["bbox"])) for image in data["images"]
+        ),
         engine=str(data["engine"]),
         warnings=tuple(str(warning) for warning in data["warnings"]),
-        hidden=tuple(HiddenText(int(item["page"]), str(item["reason"]), str(item["text"])) for item in data["hidden"]),
+        hidden=tuple(
+            HiddenText(int(item["page"]), str(item["reason"]), str(item["text"]))
+            for item in data["hidden"]
+        ),
     )
 
 
 def info_from_json(data: dict[str, Any]) -> PdfInfo:
-    """The PdfInfo whose fields stand in `data`. Raises KeyError, TypeError or ValueError for anything else."""
+    """The PdfInfo whose fields stand in `data`. Raises KeyError, TypeError or ValueError for
+    anything else.
+    """
     return PdfInfo(
         pages=int(data["pages"]),
         metadata={str(key): str(value) for key, value in data["metadata"].items()},
-        outline=tuple((int(level), str(title), int(page)) for level, title, page in data["outline"]),
+        outline=tuple(
+            (int(level), str(title), int(page)) for level, title, page in data["outline"]
+        ),
     )
 
 

@@ -1,4 +1,6 @@
-"""What one page of a PDF says: its regions written as blocks, whichever engine read the characters."""
+"""What one page of a PDF says: its regions written as blocks, whichever engine read the
+characters.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,17 @@ from rag_platform.loaders.pdf.runs import Run
 from rag_platform.text.scripts import letters
 
 _MEANINGLESS = re.compile("[\ufffd\ue000-\uf8ff]")
-_KINDS = {"title": "heading", "section-header": "heading", "page-header": "header", "page-footer": "footer", "caption": "caption",
-          "list-item": "list", "table": "table", "formula": "formula", "picture": "picture"}  # fmt: skip
+_KINDS = {
+    "title": "heading",
+    "section-header": "heading",
+    "page-header": "header",
+    "page-footer": "footer",
+    "caption": "caption",
+    "list-item": "list",
+    "table": "table",
+    "formula": "formula",
+    "picture": "picture",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +55,24 @@ class PageFacts:
     hidden: tuple[HiddenText, ...] = ()
 
 
-def page_blocks(page: int, runs: Sequence[Run], regions: Sequence[Region]) -> tuple[list[PageBlock], list[str]]:
-    """(blocks in the order of the regions, warnings); a block whose structure would change a letter holds its raw lines instead.
+def page_blocks(
+    page: int, runs: Sequence[Run], regions: Sequence[Region]
+) -> tuple[list[PageBlock], list[str]]:
+    """(blocks in the order of the regions, warnings); a block whose structure would change a letter
+    holds its raw lines instead.
 
     Raises AssertionError when a visible character lies outside of every region.
     """
     words = characters.page_words(runs)
     mono = sum(len(run.chars) for run in runs if run.mono)
-    typewritten = mono > 0.8 * sum(len(run.chars) for run in runs)  # letters of one width say nothing of code there
+    # letters of one width say nothing of code there
+    typewritten = mono > 0.8 * sum(len(run.chars) for run in runs)
     pieces, orphans = characters.owned(runs, [region.bbox for region in regions])
     if orphans:
-        raise AssertionError(f"{len(orphans)} pieces of text lie outside of every region, the first is {orphans[0].text[:40]!r}")
+        raise AssertionError(
+            f"{len(orphans)} pieces of text lie outside of every region, the first is"
+            f" {orphans[0].text[:40]!r}"
+        )
     blocks: list[PageBlock] = []
     warnings: list[str] = []
     differing = 0
@@ -66,20 +84,36 @@ def page_blocks(page: int, runs: Sequence[Run], regions: Sequence[Region]) -> tu
         block = _block(region, owned, printed, lines, words, typewritten)
         if not characters.proves(block.kind, block.text, letters("".join(lines))):
             differing += 1
-            block = PageBlock("paragraph", "\n".join(lines), region.bbox, block.size, block.bold, len(lines))
+            block = PageBlock(
+                "paragraph", "\n".join(lines), region.bbox, block.size, block.bold, len(lines)
+            )
         blocks.append(block)
     if differing:
-        warnings.append(f"page {page}: {differing} blocks hold raw text because their structure would have changed it")
+        warnings.append(
+            f"page {page}: {differing} blocks hold raw text because their structure would have"
+            " changed it"
+        )
     if bidi.is_vertical(runs):
-        warnings.append(f"page {page}: its text is set in columns, which were read downwards and from right to left; check their order")
+        warnings.append(
+            f"page {page}: its text is set in columns, which were read downwards and from right to"
+            " left; check their order"
+        )
     unknown = sum(len(_MEANINGLESS.findall(run.text)) for run in runs if not run.text.isascii())
     if unknown > 0.1 * sum(len(run.chars) for run in runs):
-        warnings.append(f"page {page}: {unknown} characters have no Unicode meaning in the PDF's fonts; the text needs OCR")
+        warnings.append(
+            f"page {page}: {unknown} characters have no Unicode meaning in the PDF's fonts; the"
+            " text needs OCR"
+        )
     return blocks, warnings
 
 
 def _block(
-    region: Region, runs: Sequence[Run], printed: Sequence[Sequence[Run]], lines: Sequence[str], words: frozenset[str], typewritten: bool
+    region: Region,
+    runs: Sequence[Run],
+    printed: Sequence[Sequence[Run]],
+    lines: Sequence[str],
+    words: frozenset[str],
+    typewritten: bool,
 ) -> PageBlock:
     kind = _KINDS.get(region.label, "paragraph")
     sizes: Counter[float] = Counter()
@@ -91,7 +125,11 @@ def _block(
     def made(kind: str, text: str) -> PageBlock:
         return PageBlock(kind, text, region.bbox, size, bold, len(lines), region.label == "title")
 
-    if kind == "paragraph" and all(run.mono and run.horizontal for run in runs) and not (typewritten and _is_prose(lines)):
+    if (
+        kind == "paragraph"
+        and all(run.mono and run.horizontal for run in runs)
+        and not (typewritten and _is_prose(lines))
+    ):
         return made("code", f"```\n{characters.code_text(printed)}\n```")
     if kind == "heading" and letters("".join(lines)):
         return made("heading", characters.flowed(lines, words))

@@ -1,7 +1,9 @@
-"""PDF files read by PDFium, for those who cannot take MuPDF's licence: the same blocks with the same places, made of text alone.
+"""PDF files read by PDFium, for those who cannot take MuPDF's licence: the same blocks with the
+same places, made of text alone.
 
-No part of it imports pymupdf. There is no layout model: headings come from the outline, size and weight, tables stay lines of text.
-`page_words` is the independent reading that what MuPDF read is checked against.
+No part of it imports pymupdf. There is no layout model: headings come from the outline, size and
+weight, tables stay lines of text. `page_words` is the independent reading that what MuPDF read is
+checked against.
 """
 
 from __future__ import annotations
@@ -26,7 +28,15 @@ from rag_platform.ir import Block, Box, Facts
 from rag_platform.loaders.archives import Reading
 from rag_platform.loaders.pdf import assembly, bidi, characters
 from rag_platform.loaders.pdf.assembly import PdfInfo, Reader
-from rag_platform.loaders.pdf.images import PLACED, PREFIX, PageImage, asked_page, encoded, read_each, zoom_of
+from rag_platform.loaders.pdf.images import (
+    PLACED,
+    PREFIX,
+    PageImage,
+    asked_page,
+    encoded,
+    read_each,
+    zoom_of,
+)
 from rag_platform.loaders.pdf.pages import PageFacts, page_blocks
 from rag_platform.loaders.pdf.plain_regions import plain_regions
 from rag_platform.loaders.pdf.runs import Char, Run
@@ -44,7 +54,9 @@ _LINE_END_HYPHEN = 2  # PDFium's code for a hyphen that it takes for a cut word
 
 @dataclass(frozen=True)
 class PdfiumLoader:
-    """Reads PDF files with PDFium, also those with up to 1024 bytes of something else before their magic."""
+    """Reads PDF files with PDFium, also those with up to 1024 bytes of something else before their
+    magic.
+    """
 
     max_pages: int = 100_000
     profile: Literal["fast"] = "fast"
@@ -57,22 +69,35 @@ class PdfiumLoader:
         return b"%PDF-" in head[:1024] or (filename.lower().endswith(".pdf") and not head)
 
     def load(self, path: Path, filename: str) -> Facts:
-        """The facts of a PDF, read in this process without limits on time and memory; see `documents.loading` for those."""
+        """The facts of a PDF, read in this process without limits on time and memory; see
+        `documents.loading` for those.
+        """
         info = describe(path, self.max_pages)
         return self.assemble(load_window(path, 0, info.pages), info)
 
-    def assemble(self, pages: Sequence[PageFacts], info: PdfInfo, warnings: Sequence[str] = ()) -> Facts:
+    def assemble(
+        self, pages: Sequence[PageFacts], info: PdfInfo, warnings: Sequence[str] = ()
+    ) -> Facts:
         """The facts of all pages in order; raises as `pdf_document.assemble`."""
         reader = Reader(NAME, VERSION, "pdfium", metadata.version("pypdfium2"), self.profile)
         return assembly.assemble(pages, info, reader, warnings)
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
-        """Ordinal to reason for each block whose letters and digits are not the ones printed in its rectangle."""
+        """Ordinal to reason for each block whose letters and digits are not the ones printed in its
+        rectangle.
+        """
         failures, by_page = assembly.by_page(blocks)
         with opened(path) as document:
             for number, group in by_page.items():
                 if not 1 <= number <= len(document):
-                    failures.update({block.ordinal: f"page {number} does not exist; the PDF has {len(document)}" for block in group})
+                    failures.update(
+                        {
+                            block.ordinal: (
+                                f"page {number} does not exist; the PDF has {len(document)}"
+                            )
+                            for block in group
+                        }
+                    )
                     continue
                 with _page(document, number - 1) as page:
                     failures.update(characters.unproved(number, page_runs(page), text, group))
@@ -81,22 +106,27 @@ class PdfiumLoader:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """The opened PDF, while no other thread uses PDFium. Raises DocumentError `empty_file`, `broken_file` or `encrypted`."""
+    """The opened PDF, while no other thread uses PDFium. Raises DocumentError `empty_file`,
+    `broken_file` or `encrypted`.
+    """
     if path.stat().st_size == 0:
-        raise DocumentError(f"{path.name}: the file is empty (0 bytes); export it again from its source", code="empty_file")
+        raise DocumentError(
+            f"{path.name}: the file is empty (0 bytes); export it again from its source",
+            code="empty_file",
+        )
     with _LOCK:
         try:
             document = pypdfium2.PdfDocument(path)
         except pypdfium2.PdfiumError as error:
             if getattr(error, "err_code", None) in _ENCRYPTED:
                 raise DocumentError(
-                    "the PDF is encrypted and needs a password; remove the protection (for example `qpdf --decrypt --password=...`) "
-                    "and ingest the result",
+                    "the PDF is encrypted and needs a password; remove the protection (for example"
+                    " `qpdf --decrypt --password=...`) and ingest the result",
                     code="encrypted",
                 ) from error
             raise DocumentError(
-                f"the PDF cannot be read ({str(error).replace(str(path), 'the file')}); repair it (for example `qpdf in.pdf out.pdf`) "
-                "or export it again",
+                f"the PDF cannot be read ({str(error).replace(str(path), 'the file')}); repair it"
+                " (for example `qpdf in.pdf out.pdf`) or export it again",
                 code="broken_file",
             ) from error
         try:
@@ -106,15 +136,25 @@ def opened(path: Path) -> Iterator[Any]:
 
 
 def describe(path: Path, max_pages: int = 100_000) -> PdfInfo:
-    """Page count, metadata and outline. Raises DocumentError `empty_file`, `broken_file`, `encrypted` or `too_many_pages`."""
+    """Page count, metadata and outline. Raises DocumentError `empty_file`, `broken_file`,
+    `encrypted` or `too_many_pages`.
+    """
     with opened(path) as document:
         if len(document) > max_pages:
             raise DocumentError(
-                f"the PDF has {len(document)} pages, more than max_pages = {max_pages}; split it or raise limits.max_pages",
+                f"the PDF has {len(document)} pages, more than max_pages = {max_pages}; split it or"
+                " raise limits.max_pages",
                 code="too_many_pages",
             )
-        values = {str(key).lower(): _storable(value) for key, value in document.get_metadata_dict(skip_empty=True).items()}
-        return PdfInfo(len(document), {key: value for key, value in values.items() if value}, _outline(document))
+        values = {
+            str(key).lower(): _storable(value)
+            for key, value in document.get_metadata_dict(skip_empty=True).items()
+        }
+        return PdfInfo(
+            len(document),
+            {key: value for key, value in values.items() if value},
+            _outline(document),
+        )
 
 
 def _storable(value: object) -> str:
@@ -135,8 +175,11 @@ def _outline(document: Any) -> tuple[tuple[int, str, int], ...]:
     return tuple(entries)
 
 
-def load_window(path: Path, first: int, last: int, on_page: Callable[[PageFacts], None] | None = None) -> list[PageFacts]:
-    """One PageFacts for each page of [first, last), counted from 0; a page that fails is reported as failed.
+def load_window(
+    path: Path, first: int, last: int, on_page: Callable[[PageFacts], None] | None = None
+) -> list[PageFacts]:
+    """One PageFacts for each page of [first, last), counted from 0; a page that fails is reported
+    as failed.
 
     With `on_page` each page is handed over as it is done, and none is returned.
     """
@@ -153,10 +196,21 @@ def _read_page(document: Any, number: int) -> PageFacts:
         blocks, warnings = page_blocks(number + 1, runs, plain_regions(runs))
         images = [PageImage(PLACED, bbox) for _, bbox in _images(page)]
     if reading.error is not None:  # it is named in a warning, never dropped in silence
-        return PageFacts(number + 1, (), (), "failed", (f"page {number + 1}: raw reading failed ({reading.reason})",))
+        return PageFacts(
+            number + 1,
+            (),
+            (),
+            "failed",
+            (f"page {number + 1}: raw reading failed ({reading.reason})",),
+        )
     if len(images) > MAX_IMAGES_PER_PAGE:
-        warnings.append(f"page {number + 1}: only the first {MAX_IMAGES_PER_PAGE} of {len(images)} images are recorded")
-    return PageFacts(number + 1, tuple(blocks), tuple(images[:MAX_IMAGES_PER_PAGE]), "raw", tuple(warnings))
+        warnings.append(
+            f"page {number + 1}: only the first {MAX_IMAGES_PER_PAGE} of {len(images)} images are"
+            " recorded"
+        )
+    return PageFacts(
+        number + 1, tuple(blocks), tuple(images[:MAX_IMAGES_PER_PAGE]), "raw", tuple(warnings)
+    )
 
 
 @contextmanager
@@ -168,7 +222,7 @@ def _page(document: Any, number: int) -> Iterator[Any]:
         page.close()
 
 
-# --- characters ------------------------------------------------------------------------------------------------------------
+# --- characters ---------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -179,7 +233,9 @@ class _Font:
 
 
 def page_runs(page: Any) -> list[Run]:
-    """The text lines of a page without rotation, in content order; lines close to each other share a block number."""
+    """The text lines of a page without rotation, in content order; lines close to each other share
+    a block number.
+    """
     left, _, _, top = page.get_bbox()
     textpage = page.get_textpage()
     try:
@@ -190,14 +246,17 @@ def page_runs(page: Any) -> list[Run]:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A printed word and its rectangle, in points from the top left of the page without its rotation."""
+    """A printed word and its rectangle, in points from the top left of the page without its
+    rotation.
+    """
 
     text: str
     box: Box
 
 
 def page_words(path: Path, numbers: Sequence[int]) -> Iterator[tuple[int, list[Word]]]:
-    """(page, its words in content order, each as one types it) of each of the pages, which count from 1.
+    """(page, its words in content order, each as one types it) of each of the pages, which count
+    from 1.
 
     Raises as `describe`; PdfiumError for a broken page.
     """
@@ -212,7 +271,12 @@ def page_words(path: Path, numbers: Sequence[int]) -> Iterator[tuple[int, list[W
                 finally:
                     textpage.close()
                 if typed:
-                    found = [word for line in characters.typed_lines(page_runs(page)) for run in line for word in words_of(run)]
+                    found = [
+                        word
+                        for line in characters.typed_lines(page_runs(page))
+                        for run in line
+                        for word in words_of(run)
+                    ]
             yield number, found
 
 
@@ -221,11 +285,16 @@ def words_of(run: Run) -> Iterator[Word]:
     for visible, chars in itertools.groupby(run.chars, lambda char: not char.text.isspace()):
         if visible:
             word = list(chars)
-            yield Word("".join(char.text for char in word), characters.union([(char.x0, char.y0, char.x1, char.y1) for char in word]))
+            yield Word(
+                "".join(char.text for char in word),
+                characters.union([(char.x0, char.y0, char.x1, char.y1) for char in word]),
+            )
 
 
 def _words(textpage: Any, left: float, top: float) -> Iterator[Word]:
-    """Words between white space; only their first and last characters are measured, for each call takes as long as reading a character."""
+    """Words between white space; only their first and last characters are measured, for each call
+    takes as long as reading a character.
+    """
     word: list[str] = []
     first = high = 0
     count = textpage.count_chars()
@@ -235,32 +304,49 @@ def _words(textpage: Any, left: float, top: float) -> Iterator[Word]:
             high = code
             continue
         if 0xDC00 <= code < 0xE000:
-            code, high = (0x10000 + ((high - 0xD800) << 10) + code - 0xDC00, 0) if high else (0xFFFD, 0)
-        char = "-" if code == _LINE_END_HYPHEN else chr(code) if 32 < code < 127 or 160 < code < 0x110000 else " "
+            code, high = (
+                (0x10000 + ((high - 0xD800) << 10) + code - 0xDC00, 0) if high else (0xFFFD, 0)
+            )
+        char = (
+            "-"
+            if code == _LINE_END_HYPHEN
+            else chr(code)
+            if 32 < code < 127 or 160 < code < 0x110000
+            else " "
+        )
         if not char.isspace():
             first = first if word else i
             word.append(char)
         elif word:
-            yield Word("".join(word), characters.union([_box(textpage, first, left, top), _box(textpage, i - 1, left, top)]))
+            yield Word(
+                "".join(word),
+                characters.union(
+                    [_box(textpage, first, left, top), _box(textpage, i - 1, left, top)]
+                ),
+            )
             word = []
 
 
 def page_texts(path: Path, first: int, last: int) -> Iterator[tuple[int, str]]:
-    """(page, the words that PDFium finds on it, shown or not, as one types them) of the pages [first, last), counted from 0.
+    """(page, the words that PDFium finds on it, shown or not, as one types them) of the pages
+    [first, last), counted from 0.
 
     A broken page has none.
     """
     with opened(path) as document:
         for number in range(first, min(last, len(document))):
             found = ""
-            with Reading("stage.loader"), _page(document, number) as page:  # loading names a broken page
+            # loading names a broken page
+            with Reading("stage.loader"), _page(document, number) as page:
                 textpage = page.get_textpage()
                 try:
                     text = str(textpage.get_text_range())
                 finally:
                     textpage.close()
                 if bidi.has_leftwards(text):
-                    text = "\n".join(map(characters.line_text, characters.typed_lines(page_runs(page))))
+                    text = "\n".join(
+                        map(characters.line_text, characters.typed_lines(page_runs(page)))
+                    )
                 found = text
             yield number + 1, found
 
@@ -278,13 +364,27 @@ def _runs(textpage: Any, left: float, top: float) -> Iterator[Run]:
 def _opens_block(before: Run, run: Run) -> bool:
     one, other = before.box, run.box
     gap = other[1] - one[3]
-    beside = min(one[3], other[3]) - max(one[1], other[1]) > 0.5 * (other[3] - other[1]) and other[0] - one[2] < 2 * run.size
-    below = -0.6 * run.size < gap < 0.55 * run.size and other[0] < one[2] and one[0] < other[2] and other[1] > one[1]
-    return not (beside or below) or abs(before.size - run.size) > 0.15 * max(before.size, run.size) or before.mono != run.mono
+    beside = (
+        min(one[3], other[3]) - max(one[1], other[1]) > 0.5 * (other[3] - other[1])
+        and other[0] - one[2] < 2 * run.size
+    )
+    below = (
+        -0.6 * run.size < gap < 0.55 * run.size
+        and other[0] < one[2]
+        and one[0] < other[2]
+        and other[1] > one[1]
+    )
+    return (
+        not (beside or below)
+        or abs(before.size - run.size) > 0.15 * max(before.size, run.size)
+        or before.mono != run.mono
+    )
 
 
 def _lines(textpage: Any, left: float, top: float) -> Iterator[tuple[list[Char], _Font, bool]]:
-    """(characters, font, horizontal) of each printed line; a wide gap ends one, because a column or a cell begins behind it."""
+    """(characters, font, horizontal) of each printed line; a wide gap ends one, because a column or
+    a cell begins behind it.
+    """
     chars: list[Char] = []
     font, angle = _Font(), 0.0
     begins_word = True
@@ -295,7 +395,9 @@ def _lines(textpage: Any, left: float, top: float) -> Iterator[tuple[list[Char],
                 yield chars, font, abs(angle) < 0.1
             chars, font, begins_word = [], _Font(), True
             continue
-        text = characters.clean("-" if code == _LINE_END_HYPHEN else chr(code) if code < 0x110000 else "\ufffd")
+        text = characters.clean(
+            "-" if code == _LINE_END_HYPHEN else chr(code) if code < 0x110000 else "\ufffd"
+        )
         box = _box(textpage, i, left, top)
         size = _size(textpage, i)
         if chars and not text.isspace() and _apart(chars, box, size):
@@ -324,8 +426,14 @@ def _apart(chars: Sequence[Char], box: Box, size: float) -> bool:
     last = next((char for char in reversed(chars) if not char.text.isspace()), None)
     if last is None:
         return False
-    same_line = min(last.y1, box[3]) - max(last.y0, box[1]) > 0.2 * min(last.y1 - last.y0, box[3] - box[1])
-    apart = max(box[0] - last.x1, last.x0 - box[2]) if bidi.has_leftwards(last.text) else box[0] - last.x1
+    same_line = min(last.y1, box[3]) - max(last.y0, box[1]) > 0.2 * min(
+        last.y1 - last.y0, box[3] - box[1]
+    )
+    apart = (
+        max(box[0] - last.x1, last.x0 - box[2])
+        if bidi.has_leftwards(last.text)
+        else box[0] - last.x1
+    )
     return not same_line or apart > 1.8 * size
 
 
@@ -355,7 +463,9 @@ def _weight(textpage: Any, i: int) -> tuple[bool, bool]:
     raw_api.FPDFText_GetFontInfo(textpage, i, buffer, 128, flags)
     name = buffer.value.decode("utf-8", "replace")
     bold = bool(flags.value & _FORCE_BOLD) or raw_api.FPDFText_GetFontWeight(textpage, i) >= 600
-    mono = bool(flags.value & _FIXED_PITCH) or bool(re.search(r"mono|courier|consol|typewriter", name, re.I))
+    mono = bool(flags.value & _FIXED_PITCH) or bool(
+        re.search(r"mono|courier|consol|typewriter", name, re.I)
+    )
     return mono, bold or bool(re.search(r"bold|black|heavy", name, re.I))
 
 
@@ -363,24 +473,38 @@ def _angle(textpage: Any, i: int) -> float:
     return float(raw_api.FPDFText_GetCharAngle(textpage, i))
 
 
-# --- images ----------------------------------------------------------------------------------------------------------------
+# --- images -------------------------------------------------------------------------------------
 
 
 def _images(page: Any) -> list[tuple[Any, Box]]:
-    """(image object, rectangle) of the raster images placed on a page, larger than 3 points and 3 pixels each way, in content order."""
+    """(image object, rectangle) of the raster images placed on a page, larger than 3 points and 3
+    pixels each way, in content order.
+    """
     left, _, _, top = page.get_bbox()
     found = []
     for item in page.get_objects(filter=[raw_api.FPDF_PAGEOBJ_IMAGE]):
         x0, y0, x1, y1 = item.get_bounds()
         if min(x1 - x0, y1 - y0) > 3 and min(item.get_px_size()) > 3:
-            found.append((item, characters.rounded_out(characters.bounded((x0 - left, top - y1, x1 - left, top - y0)))))
+            found.append(
+                (
+                    item,
+                    characters.rounded_out(
+                        characters.bounded((x0 - left, top - y1, x1 - left, top - y0))
+                    ),
+                )
+            )
     return found
 
 
 def read_images(path: Path, targets: Sequence[str]) -> Iterator[tuple[str, bytes | str]]:
-    """(target, its encoded bytes or the reason why there are none), in order; a broken image does not stop the others."""
+    """(target, its encoded bytes or the reason why there are none), in order; a broken image does
+    not stop the others.
+    """
     with opened(path) as document:
-        yield from read_each(targets, lambda target: (_drawn if target.startswith(PREFIX) else _placed)(document, target))
+        yield from read_each(
+            targets,
+            lambda target: (_drawn if target.startswith(PREFIX) else _placed)(document, target),
+        )
 
 
 def _placed(document: Any, target: str) -> bytes:

@@ -1,4 +1,6 @@
-"""Regions of a PDF page without a layout model: the engine's text blocks, cut where size, weight or a list mark begins something."""
+"""Regions of a PDF page without a layout model: the engine's text blocks, cut where size, weight or
+a list mark begins something.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,18 @@ _FULL_LINE_EMS = 15  # shorter lines are cells, addresses and verse
 
 
 def plain_regions(runs: Sequence[Run]) -> list[Region]:
-    """One region for each paragraph, list entry, possible heading and piece of code, in content order.
+    """One region for each paragraph, list entry, possible heading and piece of code, in content
+    order.
 
-    Labels are those of the layout model: text, section-header (a candidate, judged over the whole document later), list-item.
+    Labels are those of the layout model: text, section-header (a candidate, judged over the whole
+    document later), list-item.
     """
     if bidi.is_vertical(runs):
         level = [run for run in runs if run.horizontal]
-        return plain_regions(level) + [Region(rounded_out(union([run.box for run in tier])), "text") for tier in bidi.tiers(runs)]
+        return plain_regions(level) + [
+            Region(rounded_out(union([run.box for run in tier])), "text")
+            for tier in bidi.tiers(runs)
+        ]
     weights: Counter[float] = Counter()
     for run in runs:
         weights[round(run.size)] += len(run.chars)
@@ -31,20 +38,34 @@ def plain_regions(runs: Sequence[Run]) -> list[Region]:
     for run in runs:
         blocks.setdefault(run.block, []).append(run)
     pieces = [piece for block in blocks.values() for piece in _pieces(_lines(block), body)]
-    return [Region(rounded_out(union([run.box for run in group])), label) for label, group in _joined(pieces)]
+    return [
+        Region(rounded_out(union([run.box for run in group])), label)
+        for label, group in _joined(pieces)
+    ]
 
 
 def _joined(pieces: Sequence[tuple[str, list[Run]]]) -> list[tuple[str, list[Run]]]:
-    """The pieces, the lines of one heading or paragraph together where the engine took wide leading for the end of a block."""
+    """The pieces, the lines of one heading or paragraph together where the engine took wide leading
+    for the end of a block.
+    """
     result: list[tuple[str, list[Run]]] = []
     for label, group in pieces:
         if result and label == result[-1][0] == "text" and _goes_on(result[-1][1], group):
             result[-1][1].extend(group)
             continue
-        if result and label == result[-1][0] == "section-header" and not opens_item(group[0].text.strip()):
+        if (
+            result
+            and label == result[-1][0] == "section-header"
+            and not opens_item(group[0].text.strip())
+        ):
             above, here = result[-1][1], union([run.box for run in group])
             box, size = union([run.box for run in above]), above[-1].size
-            near = here[1] - box[1] > 0 and here[1] - box[3] < 0.6 * size and here[0] < box[2] and box[0] < here[2]
+            near = (
+                here[1] - box[1] > 0
+                and here[1] - box[3] < 0.6 * size
+                and here[0] < box[2]
+                and box[0] < here[2]
+            )
             same = round(size) == round(group[0].size) and above[-1].bold == group[0].bold
             if near and same and not _is_body([*above, *group]):
                 above.extend(group)
@@ -54,21 +75,39 @@ def _joined(pieces: Sequence[tuple[str, list[Run]]]) -> list[tuple[str, list[Run
 
 
 def _goes_on(above: Sequence[Run], below: Sequence[Run]) -> bool:
-    """True when a paragraph goes on below: its last line is full, and the next one is as large, close, and starts at its left edge."""
+    """True when a paragraph goes on below: its last line is full, and the next one is as large,
+    close, and starts at its left edge.
+    """
     last, first = _line_of(above[-1], above[-20:]), _line_of(below[0], below[:20])
-    box, here, size = union([run.box for run in last]), union([run.box for run in first]), above[-1].size
-    if round(size) != round(below[0].size) or any(run.mono or not run.horizontal for run in (above[-1], below[0])):
+    box, here, size = (
+        union([run.box for run in last]),
+        union([run.box for run in first]),
+        above[-1].size,
+    )
+    if round(size) != round(below[0].size) or any(
+        run.mono or not run.horizontal for run in (above[-1], below[0])
+    ):
         return False
     left, right = min(run.box[0] for run in above), max(run.box[2] for run in (*above, *below))
     below_it = here[1] > box[1] and here[1] - box[3] < size
-    aligned = left - 2.5 * size < here[0] < left + 0.5 * size  # the first line of a paragraph may be indented, the others are not
+    # the first line of a paragraph may be indented, the others are not
+    aligned = left - 2.5 * size < here[0] < left + 0.5 * size
     full = right - box[2] < 1.5 * size and box[2] - box[0] > _FULL_LINE_EMS * size
     return below_it and aligned and full and not opens_item(below[0].text.strip())
 
 
 def _line_of(run: Run, runs: Sequence[Run]) -> list[Run]:
-    """The run and those of the runs that stand beside it; one without height, as broken fonts have, stands beside none."""
-    return [run, *(other for other in runs if min(run.box[3], other.box[3]) - max(run.box[1], other.box[1]) > 0)]
+    """The run and those of the runs that stand beside it; one without height, as broken fonts have,
+    stands beside none.
+    """
+    return [
+        run,
+        *(
+            other
+            for other in runs
+            if min(run.box[3], other.box[3]) - max(run.box[1], other.box[1]) > 0
+        ),
+    ]
 
 
 def _lines(block: Sequence[Run]) -> list[list[Run]]:
@@ -77,7 +116,12 @@ def _lines(block: Sequence[Run]) -> list[list[Run]]:
     core = (0.0, 0.0)
     for run in block:
         _, top, _, bottom = run.box
-        if lines and run.horizontal and min(core[1], bottom) - max(core[0], top) > 0.5 * min(core[1] - core[0], bottom - top):
+        if (
+            lines
+            and run.horizontal
+            and min(core[1], bottom) - max(core[0], top)
+            > 0.5 * min(core[1] - core[0], bottom - top)
+        ):
             lines[-1].append(run)
             core = (min(core[0], top), max(core[1], bottom))
         else:
@@ -91,7 +135,11 @@ def _pieces(lines: Sequence[Sequence[Run]], body: float) -> list[tuple[str, list
     style: object = None  # of the last piece; equal styles go on
     for line in lines:
         text = " ".join(run.text.strip() for run in line)
-        size, bold, mono = max(run.size for run in line), all(run.bold for run in line), all(run.mono for run in line)
+        size, bold, mono = (
+            max(run.size for run in line),
+            all(run.bold for run in line),
+            all(run.mono for run in line),
+        )
         large = size > 1.1 * body or (bold and size > 0.95 * body)
         if large and len(text) < 160 and not _has_cells(line):
             label = "section-header"
@@ -108,14 +156,19 @@ def _pieces(lines: Sequence[Sequence[Run]], body: float) -> list[tuple[str, list
         else:
             pieces.append((label, list(line)))
         style = found
-    return [("text" if label == "section-header" and _is_body(group) else label, group) for label, group in pieces]
+    return [
+        ("text" if label == "section-header" and _is_body(group) else label, group)
+        for label, group in pieces
+    ]
 
 
 def _has_cells(line: Sequence[Run]) -> bool:
     """True for a line of pieces far apart, the first of which is no number: the head of a table."""
     pieces = sorted(line, key=lambda run: run.box[0])
     far = any(right.box[0] - left.box[2] > 1.5 * right.size for left, right in pairwise(pieces))
-    return far and not re.fullmatch(r"[\divxIVX.()]{1,8}|第.{1,4}[章节節编]", pieces[0].text.strip())
+    return far and not re.fullmatch(
+        r"[\divxIVX.()]{1,8}|第.{1,4}[章节節编]", pieces[0].text.strip()
+    )
 
 
 def _is_body(group: Sequence[Run]) -> bool:

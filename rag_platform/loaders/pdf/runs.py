@@ -1,4 +1,6 @@
-"""The characters of a PDF page as engines give them: runs of one printed line, each character with its rectangle."""
+"""The characters of a PDF page as engines give them: runs of one printed line, each character with
+its rectangle.
+"""
 
 from __future__ import annotations
 
@@ -39,5 +41,7 @@ class Run(_RunFields):
     @functools.cached_property
     def box(self) -> Box:
         """The rectangle around the visible characters."""
-        _, x0, y0, x1, y1 = zip(*[char for char in self.chars if not char[0].isspace()], strict=True)
+        _, x0, y0, x1, y1 = zip(
+            *[char for char in self.chars if not char[0].isspace()], strict=True
+        )
         return min(x0), min(y0), max(x1), max(y1)

@@ -1,4 +1,6 @@
-"""The second reading of PDF blocks: the words that another engine finds in their rectangles, in the order in which they are printed."""
+"""The second reading of PDF blocks: the words that another engine finds in their rectangles, in the
+order in which they are printed.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,14 @@ _STRAY = 0.1  # share of words that may be those of a neighbour
 _MARGIN = 1.0  # points by which engines measure the same character apart
 
 
-def reread(path: Path, loader: str, text: str, blocks: Sequence[Block]) -> tuple[dict[int, str], dict[int, str]]:
-    """(ordinal to reason of the blocks that another engine reads otherwise, of those that it cannot read); whole pages of blocks.
+def reread(
+    path: Path, loader: str, text: str, blocks: Sequence[Block]
+) -> tuple[dict[int, str], dict[int, str]]:
+    """(ordinal to reason of the blocks that another engine reads otherwise, of those that it cannot
+    read); whole pages of blocks.
 
-    What MuPDF read is read by PDFium, what PDFium read by MuPDF. Raises DocumentError as opening the file does.
+    What MuPDF read is read by PDFium, what PDFium read by MuPDF. Raises DocumentError as opening
+    the file does.
     """
     _, pages = assembly.by_page(blocks)
     otherwise: dict[int, str] = {}
@@ -37,21 +43,28 @@ def reread(path: Path, loader: str, text: str, blocks: Sequence[Block]) -> tuple
             if unmapped(said) or unmapped(printed):
                 unread[block.ordinal] = f"page {number}: a font does not say which letters it draws"
             elif _says_less(inside, Line.of(said.split())):
-                unread[block.ordinal] = f"page {number}: some of its text is not read, such as form fields or what is printed twice"
+                unread[block.ordinal] = (
+                    f"page {number}: some of its text is not read, such as form fields or what is"
+                    " printed twice"
+                )
             else:
                 otherwise[block.ordinal] = f"page {number}: {reason}"
     return otherwise, unread
 
 
 def _says_less(inside: Line, said: Line) -> bool:
-    """True when a reader finds hardly a letter in a rectangle, or fewer words and hardly any that are not said: it contradicts nothing."""
+    """True when a reader finds hardly a letter in a rectangle, or fewer words and hardly any that
+    are not said: it contradicts nothing.
+    """
     own, other = Counter(said.words()), Counter(inside.words())
     if len(inside.letters) < _HARDLY * len(said.letters):
         return True
     return other.total() < own.total() and (other - own).total() <= _STRAY * other.total()
 
 
-def _by_pdfium(path: Path, pages: Mapping[int, Sequence[Block]]) -> Iterator[tuple[int, list[Word] | str]]:
+def _by_pdfium(
+    path: Path, pages: Mapping[int, Sequence[Block]]
+) -> Iterator[tuple[int, list[Word] | str]]:
     """(page, its words or why there are none) as PDFium reads them."""
     for number in pages:
         with Reading("stage.second_reading") as reading:
@@ -60,22 +73,36 @@ def _by_pdfium(path: Path, pages: Mapping[int, Sequence[Block]]) -> Iterator[tup
             yield number, f"it cannot be read ({reading.reason})"
 
 
-def _by_mupdf(path: Path, pages: Mapping[int, Sequence[Block]]) -> Iterator[tuple[int, list[Word] | str]]:
+def _by_mupdf(
+    path: Path, pages: Mapping[int, Sequence[Block]]
+) -> Iterator[tuple[int, list[Word] | str]]:
     with characters.opened(path) as document:
         for number in pages:
             with Reading("stage.second_reading") as reading:
                 page = document[number - 1]
                 page.remove_rotation()
-                words = [Word(word, (x0, y0, x1, y1)) for x0, y0, x1, y1, word, *_ in page.get_text("words")]
+                words = [
+                    Word(word, (x0, y0, x1, y1))
+                    for x0, y0, x1, y1, word, *_ in page.get_text("words")
+                ]
                 if any(bidi.has_leftwards(word.text) for word in words):
-                    words = [word for line in characters.typed_lines(characters.all_runs(page)) for run in line for word in words_of(run)]
+                    words = [
+                        word
+                        for line in characters.typed_lines(characters.all_runs(page))
+                        for run in line
+                        for word in words_of(run)
+                    ]
                 yield number, words
             if reading.error is not None:
                 yield number, f"it cannot be read ({reading.reason})"
 
 
-def compared(text: str, blocks: Sequence[Block], words: Sequence[Word]) -> Iterator[tuple[Block, Line, Likeness]]:
-    """Each block of a page with the words in its rectangle and how far it agrees with them; give all blocks of the page together."""
+def compared(
+    text: str, blocks: Sequence[Block], words: Sequence[Word]
+) -> Iterator[tuple[Block, Line, Likeness]]:
+    """Each block of a page with the words in its rectangle and how far it agrees with them; give
+    all blocks of the page together.
+    """
     whole = Line.of(word.text for word in words)
     for block, inside in zip(blocks, _owned(words, [block.bbox for block in blocks]), strict=True):
         readings = [Line.of(word.text for word in order) for order in (inside, _by_lines(inside))]
@@ -87,19 +114,26 @@ def compared(text: str, blocks: Sequence[Block], words: Sequence[Word]) -> Itera
 
 def _owned(words: Sequence[Word], boxes: Sequence[Box | None]) -> list[list[Word]]:
     """The words whose middle lies in each rectangle; of several the smallest has it."""
-    order = sorted((characters.area(box), number, box) for number, box in enumerate(boxes) if box is not None)
+    order = sorted(
+        (characters.area(box), number, box) for number, box in enumerate(boxes) if box is not None
+    )
     owned: list[list[Word]] = [[] for _ in boxes]
     for word in words:
         x, y = (word.box[0] + word.box[2]) / 2, (word.box[1] + word.box[3]) / 2
         for _, number, box in order:
-            if box[0] - _MARGIN <= x <= box[2] + _MARGIN and box[1] - _MARGIN <= y <= box[3] + _MARGIN:
+            if (
+                box[0] - _MARGIN <= x <= box[2] + _MARGIN
+                and box[1] - _MARGIN <= y <= box[3] + _MARGIN
+            ):
                 owned[number].append(word)
                 break
     return owned
 
 
 def _by_lines(words: Sequence[Word]) -> list[Word]:
-    """The words line by line from the top, from left to right in each; a word belongs to a line that it overlaps by half its height."""
+    """The words line by line from the top, from left to right in each; a word belongs to a line
+    that it overlaps by half its height.
+    """
     lines: list[list[Word]] = []
     for word in sorted(words, key=lambda word: word.box[1] + word.box[3]):
         middle = (word.box[1] + word.box[3]) / 2

@@ -1,4 +1,6 @@
-"""Tables of a PDF page: characters into the cells of a grid, header cells over several columns spelled out, pipe tables."""
+"""Tables of a PDF page: characters into the cells of a grid, header cells over several columns
+spelled out, pipe tables.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ from itertools import pairwise
 
 from rag_platform.loaders import pipe_tables
 from rag_platform.loaders.pdf import bidi
-from rag_platform.loaders.pdf.characters import MAX_HEADER_ROWS, Region, flowed, line_text, union, visual_lines
+from rag_platform.loaders.pdf.characters import (
+    MAX_HEADER_ROWS,
+    Region,
+    flowed,
+    line_text,
+    union,
+    visual_lines,
+)
 from rag_platform.loaders.pdf.runs import Char, Run
 
 _FIGURE = re.compile(r"[\s$€£¥%()\[\]<>≤≥±+\-–—−*.,:/\d]+")
@@ -30,10 +39,11 @@ _Row = dict[int, _Cell]
 
 
 def table_text(runs: Sequence[Run], region: Region, words: frozenset[str]) -> str:
-    """The pipe table of a region whose grid is known, "" where it has fewer than two rows or columns.
+    """The pipe table of a region whose grid is known, "" where it has fewer than two rows or
+    columns.
 
-    A header cell that stands over several columns is written once for each of them. Where most letters are written from right to left,
-    the first column is the rightmost.
+    A header cell that stands over several columns is written once for each of them. Where most
+    letters are written from right to left, the first column is the rightmost.
     """
     columns, rows = region.grid or ((), ())
     seen = [bidi.as_seen(run) for run in runs]
@@ -43,19 +53,25 @@ def table_text(runs: Sequence[Run], region: Region, words: frozenset[str]) -> st
     if len(grid) < 2 or width < 2:
         return ""
     header, *body = _spelled_out(grid)
-    return "\n".join([pipe_tables.row(header), pipe_tables.rule(len(header)), *map(pipe_tables.row, body)])
+    return "\n".join(
+        [pipe_tables.row(header), pipe_tables.rule(len(header)), *map(pipe_tables.row, body)]
+    )
 
 
-# --- characters into cells --------------------------------------------------------------------------------------------------
+# --- characters into cells ----------------------------------------------------------------------
 
 
-def _grid(runs: Sequence[Run], columns: Sequence[float], rows: Sequence[float], words: frozenset[str]) -> list[_Row]:
+def _grid(
+    runs: Sequence[Run], columns: Sequence[float], rows: Sequence[float], words: frozenset[str]
+) -> list[_Row]:
     """The rows that hold text, each from column to cell."""
     cells: dict[tuple[int, int], list[Run]] = {}
     for run in runs:
         for piece in _pieces(run, columns):
             x0, y0, x1, y1 = piece.box
-            cells.setdefault((bisect_right(rows, (y0 + y1) / 2), bisect_right(columns, (x0 + x1) / 2)), []).append(piece)
+            cells.setdefault(
+                (bisect_right(rows, (y0 + y1) / 2), bisect_right(columns, (x0 + x1) / 2)), []
+            ).append(piece)
     grid: dict[int, _Row] = {}
     for (row, column), pieces in sorted(cells.items(), key=lambda item: item[0]):
         box = union([piece.box for piece in pieces])
@@ -67,13 +83,18 @@ def _grid(runs: Sequence[Run], columns: Sequence[float], rows: Sequence[float], 
 def _mirrored(row: _Row) -> _Row:
     """The row as it would stand if it were written from left to right."""
     cells = sorted(row.items(), reverse=True)
-    return {-column: _Cell(cell.text, -cell.right, -cell.left, cell.top, cell.bottom) for column, cell in cells}
+    return {
+        -column: _Cell(cell.text, -cell.right, -cell.left, cell.top, cell.bottom)
+        for column, cell in cells
+    }
 
 
 def _pieces(run: Run, columns: Sequence[float]) -> list[Run]:
-    """A run cut where column borders lie between its phrases: words set apart by no more than a space, but two figures are no phrase.
+    """A run cut where column borders lie between its phrases: words set apart by no more than a
+    space, but two figures are no phrase.
 
-    A phrase stands whole on one side of a border, even where it crosses it; so does a column of Chinese.
+    A phrase stands whole on one side of a border, even where it crosses it; so does a column of
+    Chinese.
     """
     if bidi.is_vertical([run]):
         return [run]
@@ -88,7 +109,9 @@ def _pieces(run: Run, columns: Sequence[float]) -> list[Run]:
             phrases.append(word)
     pieces: list[tuple[int, list[Char]]] = []
     for phrase in phrases:
-        column = bisect_right(columns, (min(char.x0 for char in phrase) + max(char.x1 for char in phrase)) / 2)
+        column = bisect_right(
+            columns, (min(char.x0 for char in phrase) + max(char.x1 for char in phrase)) / 2
+        )
         if pieces and pieces[-1][0] == column:
             pieces[-1][1].extend((pieces[-1][1][-1]._replace(text=" "), *phrase))
         else:
@@ -108,15 +131,22 @@ def _words(run: Run) -> list[list[Char]]:
     return [word for word in words if word]
 
 
-def _split_columns(runs: Sequence[Run], columns: Sequence[float], rows: Sequence[float]) -> list[float]:
-    """The column borders, and one more in each gap of a column that most of its rows share: the model merges columns set close."""
-    lines: dict[tuple[int, int], list[tuple[float, float, bool]]] = {}  # (column, row) to words: left, right, has a letter or digit
+def _split_columns(
+    runs: Sequence[Run], columns: Sequence[float], rows: Sequence[float]
+) -> list[float]:
+    """The column borders, and one more in each gap of a column that most of its rows share: the
+    model merges columns set close.
+    """
+    # (column, row) to words: left, right, has a letter or digit
+    lines: dict[tuple[int, int], list[tuple[float, float, bool]]] = {}
     for run in runs:
         for word in _words(run):
             left, right = min(char.x0 for char in word), max(char.x1 for char in word)
             row = bisect_right(rows, (word[0].y0 + word[0].y1) / 2)
             said = any(char.text.isalnum() for char in word)
-            lines.setdefault((bisect_right(columns, (left + right) / 2), row), []).append((left, right, said))
+            lines.setdefault((bisect_right(columns, (left + right) / 2), row), []).append(
+                (left, right, said)
+            )
     size = sorted(run.size for run in runs)[len(runs) // 2] if runs else 0.0
     borders = list(columns)
     for column in range(len(columns) + 1):
@@ -126,19 +156,33 @@ def _split_columns(runs: Sequence[Run], columns: Sequence[float], rows: Sequence
 
 
 def _gaps(lines: Sequence[Sequence[tuple[float, float, bool]]], least: float) -> list[float]:
-    """Places between words, `least` wide, that three lines and half of all share, with words on both sides, and that few words cross."""
+    """Places between words, `least` wide, that three lines and half of all share, with words on
+    both sides, and that few words cross.
+    """
     found: list[tuple[float, float]] = []
-    tried: set[int] = set()  # in half points: a long table of many words must not cost the square of its words
+    # in half points: a long table of many words must not cost the square of its words
+    tried: set[int] = set()
     for line in lines:
         for (_, left, _), (right, _, _) in pairwise(line):
-            for place in ((left + right) / 2, right - least / 4, left + least / 4) if right - left >= least else ():
+            for place in (
+                ((left + right) / 2, right - least / 4, left + least / 4)
+                if right - left >= least
+                else ()
+            ):
                 if round(2 * place) in tried:
                     continue
                 tried.add(round(2 * place))
                 split = [gap for other in lines if (gap := _gap_at(other, place))]
                 crossed = sum(any(a < place < b for a, b, said in other if said) for other in lines)
-                low, high = max((a for a, _ in split), default=0.0), min((b for _, b in split), default=0.0)
-                enough = len(split) >= max(3, 0.5 * len(lines)) and crossed <= 0.1 * len(lines) and high - low >= least / 4
+                low, high = (
+                    max((a for a, _ in split), default=0.0),
+                    min((b for _, b in split), default=0.0),
+                )
+                enough = (
+                    len(split) >= max(3, 0.5 * len(lines))
+                    and crossed <= 0.1 * len(lines)
+                    and high - low >= least / 4
+                )
                 if enough and not any(a < high and low < b for a, b in found):
                     found.append((low, high))
     return [(low + high) / 2 for low, high in found]
@@ -153,19 +197,26 @@ def _gap_at(line: Sequence[tuple[float, float, bool]], place: float) -> tuple[fl
     return max(before), min(after)
 
 
-# --- header cells over several columns ------------------------------------------------------------------------------------------
+# --- header cells over several columns ----------------------------------------------------------
 
 
 def _spelled_out(grid: Sequence[_Row]) -> list[list[str]]:
-    """The rows as texts, over the columns in use; in header rows a cell is repeated over the columns that it heads."""
+    """The rows as texts, over the columns in use; in header rows a cell is repeated over the
+    columns that it heads.
+    """
     columns = sorted({column for row in grid for column in row})
     rows = [[row[column].text if column in row else "" for column in columns] for row in grid]
     extent: dict[int, tuple[float, float]] = {}
     for place, column in enumerate(columns):
-        held = [row[column] for row in grid[_header_rows(rows) :] if column in row] or [row[column] for row in grid if column in row]
+        held = [row[column] for row in grid[_header_rows(rows) :] if column in row] or [
+            row[column] for row in grid if column in row
+        ]
         extent[place] = (min(cell.left for cell in held), max(cell.right for cell in held))
     for number in range(_header_rows(rows)):
-        cells, below = ({place: row[column] for place, column in enumerate(columns) if column in row} for row in grid[number : number + 2])
+        cells, below = (
+            {place: row[column] for place, column in enumerate(columns) if column in row}
+            for row in grid[number : number + 2]
+        )
         for place, (first, last) in _spans(cells, below, extent).items():
             rows[number][first : last + 1] = [cells[place].text] * (last + 1 - first)
     return rows
@@ -174,17 +225,26 @@ def _spelled_out(grid: Sequence[_Row]) -> list[list[str]]:
 def _joined_headers(grid: list[_Row]) -> list[_Row]:
     """The rows, in which the lines of one header, which the grid took for rows, are one row again.
 
-    Every cell of the upper line then stands as close above one of the lower line as a line of its paragraph would, and none has a
-    neighbour without a line above it: that may be a header over both.
+    Every cell of the upper line then stands as close above one of the lower line as a line of its
+    paragraph would, and none has a neighbour without a line above it: that may be a header over
+    both.
     """
     columns = sorted({column for row in grid for column in row})
-    count = _header_rows([[row[column].text if column in row else "" for column in columns] for row in grid])
+    count = _header_rows(
+        [[row[column].text if column in row else "" for column in columns] for row in grid]
+    )
     joined: list[_Row] = []
     for number, row in enumerate(grid):
         if joined and number < count and _continues(joined[-1], row):
             above = joined.pop()
             row = {
-                column: above[column] if column not in row else row[column] if column not in above else _stacked(above[column], row[column])
+                column: (
+                    above[column]
+                    if column not in row
+                    else (
+                        row[column] if column not in above else _stacked(above[column], row[column])
+                    )
+                )
                 for column in sorted({*above, *row})
             }
         joined.append(row)
@@ -198,7 +258,10 @@ def _continues(above: _Row, row: _Row) -> bool:
     for column in shared:
         one, other = above[column], row[column]
         beside = next((c for c in sorted(row) if c > column), column)
-        aligned = abs(one.left + one.right - other.left - other.right) < 4 or abs(one.left - other.left) < 2
+        aligned = (
+            abs(one.left + one.right - other.left - other.right) < 4
+            or abs(one.left - other.left) < 2
+        )
         if not aligned or beside not in above or not _close(one, other):
             return False
     return True
@@ -210,22 +273,40 @@ def _close(above: _Cell, below: _Cell) -> bool:
 
 
 def _stacked(above: _Cell, below: _Cell) -> _Cell:
-    return _Cell(flowed([above.text, below.text]), min(above.left, below.left), max(above.right, below.right), above.top, below.bottom)
+    return _Cell(
+        flowed([above.text, below.text]),
+        min(above.left, below.left),
+        max(above.right, below.right),
+        above.top,
+        below.bottom,
+    )
 
 
 def _header_rows(rows: Sequence[Sequence[str]]) -> int:
-    """How many rows stand above the first one with a figure behind its first column; 0 when nothing tells."""
+    """How many rows stand above the first one with a figure behind its first column; 0 when nothing
+    tells.
+    """
     for number, row in enumerate(rows[: MAX_HEADER_ROWS + 1]):
-        if any(_FIGURE.fullmatch(text) and any(map(str.isdigit, text)) and not _YEAR.fullmatch(text) for text in row[1:] if text):
+        if any(
+            _FIGURE.fullmatch(text) and any(map(str.isdigit, text)) and not _YEAR.fullmatch(text)
+            for text in row[1:]
+            if text
+        ):
             return number
     return 0
 
 
-def _spans(cells: _Row, below: _Row, extent: dict[int, tuple[float, float]]) -> dict[int, tuple[int, int]]:
-    """Place of a header cell to the (first, last) place it is centred over, where the row below has cells of its own for them."""
+def _spans(
+    cells: _Row, below: _Row, extent: dict[int, tuple[float, float]]
+) -> dict[int, tuple[int, int]]:
+    """Place of a header cell to the (first, last) place it is centred over, where the row below has
+    cells of its own for them.
+    """
     spans: dict[int, tuple[int, int]] = {}
     places = sorted(cells)
-    for before, place, after in zip([-1, *places], places, [*places[1:], len(extent)], strict=False):
+    for before, place, after in zip(
+        [-1, *places], places, [*places[1:], len(extent)], strict=False
+    ):
         cell = cells[place]
         middle, best = (cell.left + cell.right) / 2, (float("inf"), 0, 0)
         for first in range(max(before + 1, 1), place + 1):
@@ -237,7 +318,10 @@ def _spans(cells: _Row, below: _Row, extent: dict[int, tuple[float, float]]) -> 
                 if off < 0.12:
                     best = min(best, (off, first, last))
         alone = abs(middle - sum(extent[place]) / 2) / max(1.0, extent[place][1] - extent[place][0])
-        if best[2] and (best[0] < alone or (best[0] == alone and not (place in below and _close(cell, below[place])))):
+        if best[2] and (
+            best[0] < alone
+            or (best[0] == alone and not (place in below and _close(cell, below[place])))
+        ):
             spans[place] = (best[1], best[2])
     return _disjoint(spans)
 
@@ -245,5 +329,10 @@ def _spans(cells: _Row, below: _Row, extent: dict[int, tuple[float, float]]) -> 
 def _disjoint(spans: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
     """The spans that no neighbour claims a part of."""
     ordered = sorted(spans.items())
-    clashing = {place for (one, a), (other, b) in pairwise(ordered) if a[1] >= b[0] for place in (one, other)}
+    clashing = {
+        place
+        for (one, a), (other, b) in pairwise(ordered)
+        if a[1] >= b[0]
+        for place in (one, other)
+    }
     return {place: span for place, span in ordered if place not in clashing}
