@@ -56,7 +56,8 @@ description: no model, so that the moments between the stages weigh
 loading: {loaders: [{provider: markdown}]}
 sectioner:
   provider: markdown_headings
-  options: {max_section_level: 2, include_heading: true, doc_preamble_mode: separate, min_section_chars: 0}
+  options: {max_section_level: 2, include_heading: true, doc_preamble_mode: separate, \
+min_section_chars: 0}
 chunker: {provider: recursive, options: {chunk_size: SIZE, chunk_overlap: 0}}
 embedding: {provider: hashing}
 encoding: hybrid
@@ -68,7 +69,8 @@ mutation Launch($params: LaunchBackfillParams!) { launchPartitionBackfill(backfi
 """
 ONE_RUN = """
 mutation Launch($params: ExecutionParams!) { launchPipelineExecution(executionParams: $params) {
-    __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } ... on InvalidSubsetError { message } } }
+    __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } ... on \
+InvalidSubsetError { message } } }
 """
 CONFIG = config_dir().resolve()
 OPEN_RUNS = ("QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING")

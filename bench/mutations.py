@@ -85,8 +85,10 @@ NOTES = (
 PAGE = """\
 <!doctype html><html><head><title>Valve manual</title></head><body><main><h1>Valve manual</h1>
 <p>The relief valve opens at <b>six bar</b> and is tested every second year by the supplier.</p>
-<h2>Spare parts</h2><table><tr><th>Part</th><th>Number</th></tr><tr><td>Spring of steel</td><td>V-100</td></tr>
-<tr><td>Seal of rubber</td><td>V-200</td></tr></table><ul><li>Order springs early.</li><li>Keep seals dry.</li></ul></main></body></html>
+<h2>Spare parts</h2><table><tr><th>Part</th><th>Number</th></tr><tr><td>Spring of \
+steel</td><td>V-100</td></tr>
+<tr><td>Seal of rubber</td><td>V-200</td></tr></table><ul><li>Order springs early.</li><li>Keep \
+seals dry.</li></ul></main></body></html>
 """
 
 

@@ -51,7 +51,8 @@ description: vectors by feature hashing, no model
 loading: {{loaders: [{{provider: markdown}}, {{provider: text}}]}}
 sectioner:
   provider: markdown_headings
-  options: {{max_section_level: 2, include_heading: true, doc_preamble_mode: separate, min_section_chars: 0}}
+  options: {{max_section_level: 2, include_heading: true, doc_preamble_mode: separate, \
+min_section_chars: 0}}
 chunker: {{provider: recursive, options: {{chunk_size: {size}, chunk_overlap: 0}}}}
 embedding: {{provider: hashing}}
 encoding: hybrid

@@ -65,7 +65,8 @@ loading:
     - provider: text
 sectioner:
   provider: markdown_headings
-  options: {max_section_level: 2, include_heading: true, doc_preamble_mode: separate, min_section_chars: 0}
+  options: {max_section_level: 2, include_heading: true, doc_preamble_mode: separate, \
+min_section_chars: 0}
 chunker:
   provider: recursive
   options: {chunk_size: 400, chunk_overlap: 0}

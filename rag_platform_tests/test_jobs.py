@@ -512,11 +512,13 @@ from rag_platform.traits import Traits
 
 class Waiting(Hashing):
     NAME: ClassVar[str] = "waiting"
-    traits: ClassVar[Traits] = dataclasses.replace(Hashing.traits, bytes_per_second=10.0)  # so slow that child processes embed
+    traits: ClassVar[Traits] = dataclasses.replace(Hashing.traits, bytes_per_second=10.0)  # so \
+slow that child processes embed
 
     def embed(self, texts, *, query=False):
         until = time.monotonic() + 60
-        while Path(__file__).with_name("wait").exists() and any("note" in text for text in texts) and time.monotonic() < until:
+        while Path(__file__).with_name("wait").exists() and any("note" in text for text in texts) \
+and time.monotonic() < until:
             time.sleep(0.05)
         return super().embed(texts, query=query)
 """

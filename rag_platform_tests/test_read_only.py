@@ -75,8 +75,10 @@ PROGRAM = """
 import json, sys
 from click.testing import CliRunner
 from rag_platform.cli.main import main
-ended = {" ".join(args): CliRunner().invoke(main, [*args, "--json"]) for args in json.load(sys.stdin)}
-print(json.dumps({name: [each.exit_code, each.stdout, each.stderr] for name, each in ended.items()}))
+ended = {" ".join(args): CliRunner().invoke(main, [*args, "--json"]) for args in \
+json.load(sys.stdin)}
+print(json.dumps({name: [each.exit_code, each.stdout, each.stderr] for name, each in \
+ended.items()}))
 """
 
 

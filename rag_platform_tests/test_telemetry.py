@@ -49,8 +49,10 @@ threading.Thread(target=listen, args=(server, asked), daemon=True).start()
 ended = [(done.returncode, done.stderr[-2000:]) for command in json.loads(sys.argv[1])
          for done in [subprocess.run(command, capture_output=True, text=True)]]
 found = {"ended": ended, "asked": list(asked), "no_route": counted()}
-planted = "import socket, sys; s = socket.socket(); s.settimeout(1); print(s.connect_ex(('192.0.2.1', 443)))"
-subprocess.run([sys.executable, "-c", planted + "; socket.getaddrinfo('planted.test', 443)"], capture_output=True, timeout=60)
+planted = "import socket, sys; s = socket.socket(); s.settimeout(1); \
+print(s.connect_ex(('192.0.2.1', 443)))"
+subprocess.run([sys.executable, "-c", planted + "; socket.getaddrinfo('planted.test', 443)"], \
+capture_output=True, timeout=60)
 json.dump({**found, "asked_after": list(asked), "no_route_after": counted()}, sys.stdout)
 """
 
@@ -60,10 +62,12 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 async def session():
-    server = StdioServerParameters(command=sys.executable, args=["-m", "rag_platform.cli.main", "serve"], env=dict(os.environ))
+    server = StdioServerParameters(command=sys.executable, args=["-m", "rag_platform.cli.main", \
+"serve"], env=dict(os.environ))
     with open(os.devnull, "w") as log:
         async with Client(stdio_client(server, errlog=log)) as client:
-            found = await client.call_tool("library.query", {"query": "What is the maximum throughput of the PX-40?"})
+            found = await client.call_tool("library.query", {"query": "What is the maximum \
+throughput of the PX-40?"})
             assert found.structured_content["data"]["citations"]
 
 anyio.run(session)

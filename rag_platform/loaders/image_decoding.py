@@ -200,10 +200,12 @@ SVG = "http://www.w3.org/2000/svg"
 _XLINK_HREF = "{http://www.w3.org/1999/xlink}href"
 _SPACE = "{http://www.w3.org/XML/1998/namespace}space"
 _ELEMENTS = frozenset(
-    """svg g defs symbol use title desc switch a style path rect circle ellipse line polyline polygon text tspan textPath image
-    linearGradient radialGradient stop pattern clipPath mask marker filter feBlend feColorMatrix feComponentTransfer feComposite
-    feConvolveMatrix feDiffuseLighting feDisplacementMap feDistantLight feDropShadow feFlood feFuncA feFuncB feFuncG feFuncR
-    feGaussianBlur feMerge feMergeNode feMorphology feOffset fePointLight feSpecularLighting feSpotLight feTile feTurbulence""".split()
+    """svg g defs symbol use title desc switch a style path rect circle ellipse line polyline
+    polygon text tspan textPath image linearGradient radialGradient stop pattern clipPath mask
+    marker filter feBlend feColorMatrix feComponentTransfer feComposite feConvolveMatrix
+    feDiffuseLighting feDisplacementMap feDistantLight feDropShadow feFlood feFuncA feFuncB feFuncG
+    feFuncR feGaussianBlur feMerge feMergeNode feMorphology feOffset fePointLight
+    feSpecularLighting feSpotLight feTile feTurbulence""".split()
 )
 _DATA_PICTURE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]*\Z")
 _UNSAFE_STYLE = re.compile(

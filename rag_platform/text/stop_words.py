@@ -25,10 +25,9 @@ FUNCTION_WORDS = frozenset(
 )
 # Words that say too little to compare texts by, or to tell a question from another.
 WEAK_WORDS = FUNCTION_WORDS.union(
-    """
-    about all also any get gets give given gives got happen happens know known made make makes many may much must need no not said say
-    says shall so tell tells than them told under us use used using want wants what's while
-    """.split()
+    """about all also any get gets give given gives got happen happens know known made make makes
+    many may much must need no not said say says shall so tell tells than them told under us use
+    used using want wants what's while""".split()
 )
 CHINESE_FUNCTION_WORDS = frozenset(
     """
@@ -43,40 +42,45 @@ CHINESE_FUNCTION_CHARACTER = re.compile(
 
 # Words that name no subject; `keyphrases.stopwords.path` adds to them.
 ENGLISH = WEAK_WORDS.union(
-    """
-    above according across actually after again against ago almost along already although always among amount another anyone anything
-    anyway aren't around available away back based became because become becomes before behind being below best better between beyond
-    both called came can't cannot certain come comes considered corresponding couldn't currently day days describe described despite
-    didn't different doesn't doing don't done down due during e.g each early easily either else enough especially et etc even ever every
-    everyone everything exactly example examples far few fewer finally find first follow followed following follows former found full
-    further furthermore gave general generally getting go goes going gone good great hadn't half hasn't haven't having he's help helps
-    hence here here's hers herself him himself however i'd i'll i'm i've i.e important include included includes including indeed inside
-    instead isn't it's itself just keep kept kind large larger last later latter least left less let let's like likely little long
-    longer look looks lot mainly making maybe mean means might mine more moreover most mostly myself near nearly needed needs neither
-    never nevertheless new next none nor note nothing now obtained off often old once one ones only onto other others otherwise ours
-    ourselves out over own part particular per perhaps place possible present previous previously probably provide provided provides put
-    quite rather really recent recently regarding respectively right same second see seem seems seen several shouldn't show showed shown
-    shows similar simply since small some someone something sometimes somewhere soon still sure take taken takes taking that's theirs
-    themselves there's therefore they're thing things third though three through throughout thus time times together too took toward
-    towards tried try trying turn two unless unlike until up upon useful user's uses usual usually various very via wasn't way ways
-    we'll we're we've well went weren't whatever whereas whether who's whole within without won't work works wouldn't year years yes yet
-    you'd you'll you're you've yours yourself
+    """above according across actually after again against ago almost along already although always
+    among amount another anyone anything anyway aren't around available away back based became
+    because become becomes before behind being below best better between beyond both called came
+    can't cannot certain come comes considered corresponding couldn't currently day days describe
+    described despite didn't different doesn't doing don't done down due during e.g each early
+    easily either else enough especially et etc even ever every everyone everything exactly example
+    examples far few fewer finally find first follow followed following follows former found full
+    further furthermore gave general generally getting go goes going gone good great hadn't half
+    hasn't haven't having he's help helps hence here here's hers herself him himself however i'd
+    i'll i'm i've i.e important include included includes including indeed inside instead isn't
+    it's itself just keep kept kind large larger last later latter least left less let let's like
+    likely little long longer look looks lot mainly making maybe mean means might mine more
+    moreover most mostly myself near nearly needed needs neither never nevertheless new next none
+    nor note nothing now obtained off often old once one ones only onto other others otherwise ours
+    ourselves out over own part particular per perhaps place possible present previous previously
+    probably provide provided provides put quite rather really recent recently regarding
+    respectively right same second see seem seems seen several shouldn't show showed shown shows
+    similar simply since small some someone something sometimes somewhere soon still sure take
+    taken takes taking that's theirs themselves there's therefore they're thing things third though
+    three through throughout thus time times together too took toward towards tried try trying turn
+    two unless unlike until up upon useful user's uses usual usually various very via wasn't way
+    ways we'll we're we've well went weren't whatever whereas whether who's whole within without
+    won't work works wouldn't year years yes yet you'd you'll you're you've yours yourself
     """.split()
 )
 
 # Parts of speech remove most small words of Chinese; these are the verbs, nouns and adjectives that
 # are left.
 CHINESE = CHINESE_FUNCTION_WORDS.union(
-    """
-    可能 应当 必须 希望 想要 开始 继续 进行 成为 作为 具有 拥有 存在 属于 包括 包含 使用 利用 采用 通过 经过 达到
-    得到 获得 看到 发现 认为 觉得 知道 表示 指出 称为 叫做 说明 介绍 提供 提出 提到 出现 发生 产生 造成 导致 引起
-    变成 保持 做出 作出 给出 进入 来到 来自 位于 关于 有关 相关 根据 按照 随着 对于 由于 例如 比如 其中 其他 其它
-    其余 之前 之后 之间 之一 以上 以下 以前 以后 以来 以内 以外 时间 时期 期间 当时 目前 现在 今天 今年 去年 昨天
-    明天 最近 近日 情况 问题 方面 部分 方式 内容 原因 结果 过程 东西 事情 地方 大家 人们 自己 别人 个人 有人 一些
-    一种 一样 一般 一起 一直 一定 一下 许多 很多 不少 大量 多数 少数 全部 所有 主要 重要 基本 一般来说 具体 不同
-    相同 类似 同样 各种 各个 这个 那个 这样 那样 这种 那种 这里 那里 为什么 哪些 哪个 有些 有的 有时 是否 就是 只是
-    不是 可是 但是 因此 虽然 而且 并且 下面 上面 上述 如下 以便 左右 前后 如图 参见 请问 起来 出来 下来 下去
-    """.split()
+    """可能 应当 必须 希望 想要 开始 继续 进行 成为 作为 具有 拥有 存在 属于 包括 包含 使用 利用
+    采用 通过 经过 达到 得到 获得 看到 发现 认为 觉得 知道 表示 指出 称为 叫做 说明 介绍 提供 提出
+    提到 出现 发生 产生 造成 导致 引起 变成 保持 做出 作出 给出 进入 来到 来自 位于 关于 有关 相关
+    根据 按照 随着 对于 由于 例如 比如 其中 其他 其它 其余 之前 之后 之间 之一 以上 以下 以前 以后
+    以来 以内 以外 时间 时期 期间 当时 目前 现在 今天 今年 去年 昨天 明天 最近 近日 情况 问题 方面
+    部分 方式 内容 原因 结果 过程 东西 事情 地方 大家 人们 自己 别人 个人 有人 一些 一种 一样 一般
+    一起 一直 一定 一下 许多 很多 不少 大量 多数 少数 全部 所有 主要 重要 基本 一般来说 具体 不同
+    相同 类似 同样 各种 各个 这个 那个 这样 那样 这种 那种 这里 那里 为什么 哪些 哪个 有些 有的
+    有时 是否 就是 只是 不是 可是 但是 因此 虽然 而且 并且 下面 上面 上述 如下 以便 左右 前后 如图
+    参见 请问 起来 出来 下来 下去""".split()
 )
 
 

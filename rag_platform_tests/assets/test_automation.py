@@ -354,7 +354,8 @@ class Interrupted(Hashing):
     NAME: ClassVar[str] = "interrupted"
 
     def embed(self, texts, *, query=False):
-        signal.raise_signal(signal.SIGINT)  # what a termination in the UI sends to the run's process
+        signal.raise_signal(signal.SIGINT)  # what a termination in the UI sends to the run's \
+process
         return super().embed(texts, query=query)
 """
 

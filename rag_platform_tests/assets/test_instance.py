@@ -17,7 +17,8 @@ from rag_platform.assets import instance
 # starts a child that ignores what interrupts its parent, as a server of a server does
 PARENT = """
 import subprocess, sys, time
-subprocess.Popen([sys.executable, "-c", "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(600)"])
+subprocess.Popen([sys.executable, "-c", "import signal, time; signal.signal(signal.SIGINT, \
+signal.SIG_IGN); time.sleep(600)"])
 try:
     print("up", flush=True)
     time.sleep(600)

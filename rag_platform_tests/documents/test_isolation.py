@@ -42,7 +42,8 @@ class Moody:
         Path(str(path) + self.suffix + ".pid").write_text(str(os.getpid()))
         return TextLoader().load(path, filename)
     def verify_blocks(self, path, text, blocks):
-        return {b.ordinal: text[b.start : b.end] for b in blocks if text[b.start : b.end] not in path.read_text()}
+        return {b.ordinal: text[b.start : b.end] for b in blocks if text[b.start : b.end] not in \
+path.read_text()}
 """
 
 

@@ -328,31 +328,44 @@ def test_missing_newer_and_foreign_files_are_refused(path: Path, tmp_path: Path)
 SCHEMA_1 = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 INSERT INTO meta VALUES ('schema_version', '1');
-CREATE TABLE documents ("namespace", "doc_id", "source", "source_uri", "filename", "title", "tags", "categories", "metadata",
+CREATE TABLE documents ("namespace", "doc_id", "source", "source_uri", "filename", "title", "tags",
+"categories", "metadata",
     "live_version", "pinned", "status", "origin", "created_at", "updated_at");
-CREATE TABLE versions ("version_id", "namespace", "doc_id", "source_uri", "filename", "file_sha256", "size", "mime", "loader", "strategy",
+CREATE TABLE versions ("version_id", "namespace", "doc_id", "source_uri", "filename", "file_sha256",
+"size", "mime", "loader", "strategy",
     "revision", "status", "code", "reason", "received_at", "completed_at", "counts");
-CREATE TABLE sections ("section_id", "section_path", "heading_level", "ordinal", "norm_start", "norm_end", "title", "h1_title", "h2_title",
+CREATE TABLE sections ("section_id", "section_path", "heading_level", "ordinal", "norm_start",
+"norm_end", "title", "h1_title", "h2_title",
     doc_id TEXT NOT NULL, version_id TEXT NOT NULL, position INTEGER NOT NULL);
-CREATE TABLE chunks ("chunk_id", "section_id", "doc_id", "version_id", "chunk_index", "chunk_text", "chunk_fingerprint", "norm_start",
-    "norm_end", "fact_start", "fact_end", "section_path", "title", "h1_title", "h2_title", "token_count", "text_len", "too_short",
-    "chunk_type", "parent_id", "lang", "media_type", "page_start", "page_end", "line_start", "line_end", "byte_start", "byte_end",
-    "asset_ids", content_hash TEXT NOT NULL, sparse_hash TEXT NOT NULL, status TEXT NOT NULL, keyphrases TEXT NOT NULL DEFAULT '[]',
-    quality_score REAL, in_lexical INTEGER NOT NULL, in_dense INTEGER NOT NULL);
-CREATE TABLE asset_anchor ("ref_id", "asset_id", "origin_ref", "mime", "width", "height", "size", "start", "end", "page", "bbox", "order",
+CREATE TABLE chunks ("chunk_id", "section_id", "doc_id", "version_id", "chunk_index", "chunk_text",
+"chunk_fingerprint", "norm_start",
+    "norm_end", "fact_start", "fact_end", "section_path", "title", "h1_title", "h2_title",
+    "token_count", "text_len", "too_short", "chunk_type", "parent_id", "lang", "media_type",
+    "page_start", "page_end", "line_start", "line_end", "byte_start", "byte_end", "asset_ids",
+    content_hash TEXT NOT NULL, sparse_hash TEXT NOT NULL, status TEXT NOT NULL,
+    keyphrases TEXT NOT NULL DEFAULT '[]', quality_score REAL, in_lexical INTEGER NOT NULL,
+    in_dense INTEGER NOT NULL);
+CREATE TABLE asset_anchor ("ref_id", "asset_id", "origin_ref", "mime", "width", "height", "size",
+"start", "end", "page", "bbox", "order",
     "heading_path", "reason", doc_id TEXT NOT NULL, version_id TEXT NOT NULL);
-CREATE TABLE asset (asset_id TEXT PRIMARY KEY, mime TEXT, width INTEGER, height INTEGER, size INTEGER);
+CREATE TABLE asset (asset_id TEXT PRIMARY KEY, mime TEXT, width INTEGER, height INTEGER,
+size INTEGER);
 CREATE INDEX chunks_version ON chunks(version_id, chunk_index);
 CREATE INDEX chunks_state ON chunks(status, in_lexical, in_dense, chunk_id);
-INSERT INTO documents VALUES ('n', 'd', 'src', 'src/a.md', 'a.md', 'A', '["ops"]', '[]', '{}', 'n.d@1', 0, 'active', '', '', '2026-02-01');
-INSERT INTO versions VALUES ('n.d@1', 'n', 'd', 'src/a.md', 'a.md', '00', 1, 'text/markdown', 'markdown', 'tiny', 1, 'ready', '', '',
+INSERT INTO documents VALUES ('n', 'd', 'src', 'src/a.md', 'a.md', 'A', '["ops"]', '[]', '{}',
+'n.d@1', 0, 'active', '', '', '2026-02-01');
+INSERT INTO versions VALUES ('n.d@1', 'n', 'd', 'src/a.md', 'a.md', '00', 1, 'text/markdown',
+'markdown', 'tiny', 1, 'ready', '', '',
     '2026-01-01', '', '{"chunks": 2}');
 INSERT INTO sections VALUES ('s', 'A', 1, 0, 0, 9, 'A', 'A', '', 'd', 'n.d@1', 0);
-INSERT INTO chunks VALUES ('c2', 's', 'd', 'n.d@1', 1, 'two', 'f', 4, 7, 4, 7, 'A', 'A', 'A', '', 1, 3, 1, 'child', '', 'en', 'text', NULL,
+INSERT INTO chunks VALUES ('c2', 's', 'd', 'n.d@1', 1, 'two', 'f', 4, 7, 4, 7, 'A', 'A', 'A', '', 1,
+3, 1, 'child', '', 'en', 'text', NULL,
     NULL, 2, 2, 4, 7, '["pic"]', 'h2', 's2', 'ready', '[]', NULL, 1, 1);
-INSERT INTO chunks VALUES ('c1', 's', 'd', 'n.d@1', 0, 'one', 'f', 0, 3, 0, 3, 'A', 'A', 'A', '', 1, 3, 1, 'child', '', 'en', 'text', NULL,
+INSERT INTO chunks VALUES ('c1', 's', 'd', 'n.d@1', 0, 'one', 'f', 0, 3, 0, 3, 'A', 'A', 'A', '', 1,
+3, 1, 'child', '', 'en', 'text', NULL,
     NULL, 1, 1, 0, 3, '[]', 'h1', 's1', 'ready', '[]', NULL, 1, 1);
-INSERT INTO asset_anchor VALUES ('r', 'pic', 'a.png', 'image/png', 1, 1, 5, NULL, NULL, NULL, NULL, 0, '', '', 'd', 'n.d@1');
+INSERT INTO asset_anchor VALUES ('r', 'pic', 'a.png', 'image/png', 1, 1, 5, NULL, NULL, NULL, NULL,
+0, '', '', 'd', 'n.d@1');
 INSERT INTO asset VALUES ('pic', 'image/png', 1, 1, 5);
 """
 

@@ -26,7 +26,8 @@ created: 2024-05-01
 ---
 # Ports
 
-The server port is 80. The server port must be open in the firewall of the machine, or nothing of the outside reaches it.
+The server port is 80. The server port must be open in the firewall of the machine, or nothing of \
+the outside reaches it.
 
 ## 中文
 

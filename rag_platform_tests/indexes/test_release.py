@@ -566,13 +566,16 @@ from rag_platform.storage.records import from_json
 from rag_platform.storage.store import Store, read_json
 building.RESERVE = 0
 settings = load_settings()
-live = [(from_json(Document, d), from_json(Version, v)) for d, v in read_json(settings.home / "live.json")]
+live = [(from_json(Document, d), from_json(Version, v)) for d, v in read_json(settings.home / \
+"live.json")]
 store = Store(settings.home)
 with EmbeddingCache(store.embeddings_path) as cache:
     try:
-        release_store.build(store, "default", load_strategy(settings), live, release_id="r2", parent="r1", cache=cache)
+        release_store.build(store, "default", load_strategy(settings), live, release_id="r2", \
+parent="r1", cache=cache)
     except StorageError as error:
-        print(error.code, [path.name for path in sorted(store.releases_dir("default").iterdir())], release_store.current(store, "default"))
+        print(error.code, [path.name for path in sorted(store.releases_dir("default").iterdir())], \
+release_store.current(store, "default"))
 """
 
 
@@ -685,17 +688,20 @@ from rag_platform.indexes.embedding_cache import EmbeddingCache
 where = sys.argv[1]
 def die(*args, **kwargs):
     os.kill(os.getpid(), 9)
-module, name = {"replace": (os, "replace"), "sync": (release_store, "_sync"), "hash_files": (checks, where)}.get(where, (release_store, where))
+module, name = {"replace": (os, "replace"), "sync": (release_store, "_sync"), "hash_files": \
+(checks, where)}.get(where, (release_store, where))
 setattr(module, name, die)
 from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.ir import Document, Version
 from rag_platform.storage.records import from_json
 from rag_platform.storage.store import Store, read_json
 settings = load_settings()
-live = [(from_json(Document, d), from_json(Version, v)) for d, v in read_json(settings.home / "live.json")]
+live = [(from_json(Document, d), from_json(Version, v)) for d, v in read_json(settings.home / \
+"live.json")]
 store = Store(settings.home)
 with EmbeddingCache(store.embeddings_path) as cache:
-    release_store.build(store, "default", load_strategy(settings), live, release_id="r2", parent="r1", cache=cache)
+    release_store.build(store, "default", load_strategy(settings), live, release_id="r2", \
+parent="r1", cache=cache)
 """
 
 

@@ -16,16 +16,23 @@ CONTAINER = """<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container
 <rootfiles><rootfile full-path="OEBPS/b.opf"/></rootfiles></container>"""
 PACKAGE = """<?xml version="1.0" encoding="utf-8"?>
 <package xmlns="http://www.idpf.org/2007/opf"><metadata xmlns:dc="http://purl.org/dc/elements/1.1/">
-<dc:title>Two Tales 两个故事</dc:title><dc:creator>Ann</dc:creator><dc:creator>Bob</dc:creator><dc:language>en</dc:language></metadata>
+<dc:title>Two Tales \
+两个故事</dc:title><dc:creator>Ann</dc:creator><dc:creator>Bob</dc:creator><dc:language>en</dc:language></metadata>
 <manifest><item id="two" href="ch%202.xhtml" media-type="application/xhtml+xml"/>
 <item id="one" href="ch1.xhtml" media-type="application/xhtml+xml"/>
-<item id="pic" href="img/a.png" media-type="image/png"/><item id="gone" href="gone.xhtml" media-type="application/xhtml+xml"/></manifest>
+<item id="pic" href="img/a.png" media-type="image/png"/><item id="gone" href="gone.xhtml" \
+media-type="application/xhtml+xml"/></manifest>
 <spine><itemref idref="one"/><itemref idref="two"/><itemref idref="gone"/></spine></package>"""
-ONE = """<?xml version="1.0" encoding="utf-8"?><html xmlns="http://www.w3.org/1999/xhtml"><head><title>x</title></head>
-<body><h1>Chapter One</h1><p>Once upon a <b>time</b>.</p><p><img src="img/a.png" alt="a map"/></p></body></html>"""
+ONE = """<?xml version="1.0" encoding="utf-8"?><html \
+xmlns="http://www.w3.org/1999/xhtml"><head><title>x</title></head>
+<body><h1>Chapter One</h1><p>Once upon a <b>time</b>.</p><p><img src="img/a.png" alt="a \
+map"/></p></body></html>"""
 TWO = "<html><body><h1>第二章</h1><ul><li>one</li><li>two</li></ul></body></html>"
-ENCRYPTED = """<encryption xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><e:EncryptedData xmlns:e="http://www.w3.org/2001/04/xmlenc#">
-<e:EncryptionMethod Algorithm="{}"/><e:CipherData><e:CipherReference URI="{}"/></e:CipherData></e:EncryptedData></encryption>"""
+ENCRYPTED = """<encryption \
+xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><e:EncryptedData \
+xmlns:e="http://www.w3.org/2001/04/xmlenc#">
+<e:EncryptionMethod Algorithm="{}"/><e:CipherData><e:CipherReference \
+URI="{}"/></e:CipherData></e:EncryptedData></encryption>"""
 PARTS = {
     "mimetype": "application/epub+zip",
     "META-INF/container.xml": CONTAINER,
