@@ -336,10 +336,8 @@ def outcome(library: Library, tool: Any, asked: Asked, *, limited: bool = True) 
             if told["ok"]:
                 return "answered" if told["data"]["answered"] else "said that it does not know"
             error = told["error"]
-            return (
-                f"{'refused' if error['details'].get('kind') in ('usage', 'not_found') else 'FAILED'}:"
-                f" {error['code']}"
-            )
+            refused = error["details"].get("kind") in ("usage", "not_found")
+            return f"{'refused' if refused else 'FAILED'}: {error['code']}"
         result = answer(library, QueryRequest(namespace=NAMESPACE, **asked.arguments))
         bad = [flag for flag in result.flags if flag.endswith("_failed") or flag == "error"]
         if bad and not limited:
@@ -462,9 +460,8 @@ def report(
     failures = [(what, asked) for _, what, asked in times if what.startswith(("FAILED", "LATE"))]
     for what, asked in failures[:20]:
         print(f"\n{what}\n  {asked.kind}: {shown(asked.arguments)}")
-    print(
-        f"\n{'every question was answered or refused in time' if not failures else f'{len(failures)} FAILED'}"
-    )
+    good = "every question was answered or refused in time"
+    print(f"\n{len(failures)} FAILED" if failures else f"\n{good}")
     return 1 if failures else 0
 
 

@@ -66,12 +66,17 @@ FILLER = (
     "while the first crew moved every crate toward that old hall beside our yard and someone wrote"
     " down how much each had cost before lunch"
 ).split()
-FILLER_ZH = "我们 昨天 已经 完成 并且 经过 确认 之后 再次 进行 检查 结果 良好 没有 问题 大家 都很 满意".split()
+FILLER_ZH = (
+    "我们 昨天 已经 完成 并且 经过 确认 之后 再次 进行 检查 结果 良好 没有 问题 大家 都很 满意"
+).split()
 CHINESE = (
     "路由 控制器 扫描站 格口 皮带 模块 面单 阈值 重试 告警 交接 停机 备机 心跳 超时 参数 件数"
     " 人工 席位".split()
 )
-HAN = "恒瑞科技华夏天成宏达金源永信博通远景新安東海云山明德立方中联环宇星辰光启盛泰和丰凯旋龙腾飞跃鼎峰诚正嘉"
+HAN = (
+    "恒瑞科技华夏天成宏达金源永信博通远景新安東海云山明德立方中联环宇星辰光启盛泰和丰凯旋龙腾飞跃"
+    "鼎峰诚正嘉"
+)
 _CLASSES = (
     "ABCDEFGHJKLMNPQRSTUVWXYZ",
     "abcdefghijklmnopqrstuvwxyz",

@@ -67,7 +67,8 @@ counts: Counter[str] = Counter()
 def text_of(content: Content) -> str:
     """A file's text."""
     return "\n".join(
-        f"## Part {n}\n\nThe item zq{n} of the store house weighs {7 * n} kilos. 第{n}件货物在仓库里。\n"
+        f"## Part {n}\n\nThe item zq{n} of the store house weighs {7 * n} kilos. 第{n}件货物"
+        f"在仓库里。\n"
         for n in content
     )
 

@@ -124,7 +124,9 @@ def _published(place: Place, kind: str, note: Callable[..., None]) -> None:
 def questions(chunks: int) -> list[str]:
     """Questions whose answers are spread over the library."""
     rng = random.Random(1)
-    words = "router scanner belt retry threshold label sensor 扫描站 重试 阈值 窗口 throughput latency".split()
+    words = (
+        "router scanner belt retry threshold label sensor 扫描站 重试 阈值 窗口 throughput latency"
+    ).split()
     notes = [f"NT-{rng.randrange(max(1, chunks // 10)):05d}-{rng.randrange(5)}" for _ in range(20)]
     return [
         *notes,

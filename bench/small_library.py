@@ -362,8 +362,6 @@ def files_of(home: Path) -> list[str]:
     for folder in sorted((home / "releases").glob("*")):
         names = sorted(item.name for item in folder.iterdir())
         kept = [name for name in names if not name.startswith(".") and name != "CURRENT"]
-        found += [
-            f"releases/{folder.name}/{f'release {kept.index(name) + 1} of {len(kept)}' if name in kept else name}"
-            for name in names
-        ]
+        numbers = {name: f"release {n} of {len(kept)}" for n, name in enumerate(kept, 1)}
+        found += [f"releases/{folder.name}/{numbers.get(name, name)}" for name in names]
     return sorted(name for name in found if not name.endswith(("-wal", "-shm", "-journal")))

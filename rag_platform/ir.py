@@ -200,7 +200,7 @@ class MediaText:
     ocr_text: str = ""
     ocr_confidence: float | None = None  # mean over the lines, 0 to 1
     caption: str = ""  # plain text made of the caption's JSON
-    # the checked JSON as the contract of seed 000 §3.6.6 has it, empty when captions are off
+    # the checked JSON under the caption contract, empty when captions are off
     caption_json: str = ""
     ocr_profile_id: str = ""
     caption_profile_id: str = ""
@@ -349,7 +349,7 @@ class EmbedderInfo:
 
 @dataclass(frozen=True, slots=True)
 class QueryIR:
-    """A question prepared for the legs; what each of them reads (seed 000 §3.2.3.2)."""
+    """A question prepared for the legs; what each of them reads."""
 
     original_query: str
     normalized_query: str  # NFKC, one space between words, lower case

@@ -42,7 +42,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What a language model answered, and what the call took (seed 000 §3.4.3)."""
+    """What a language model answered, and what the call took."""
 
     text: str
     provider: str

@@ -117,8 +117,13 @@ def _lock() -> Iterator[str]:
 
 def _notices() -> Iterator[str]:
     yield _NOTICES_HEAD
-    for title, extras in (("Core", ()), ("Extra `ocr`", ("ocr",)), ("Extra `models`", ("models",)), ("Extra `tokens`", ("tokens",)),
-                          ("Extra `anthropic`", ("anthropic",))):  # fmt: skip
+    for title, extras in (
+        ("Core", ()),
+        ("Extra `ocr`", ("ocr",)),
+        ("Extra `models`", ("models",)),
+        ("Extra `tokens`", ("tokens",)),
+        ("Extra `anthropic`", ("anthropic",)),
+    ):
         yield f"## {title}\n\n| package | licence |\n|---|---|\n"
         for requirement in sorted(
             declared(*extras), key=lambda wanted: canonicalize_name(wanted.name)

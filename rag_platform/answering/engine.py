@@ -4,7 +4,7 @@ and evaluation.
     search of each namespace (query_norm -> filter -> retrieve -> fusion -> filter -> rerank) ->
         merge -> context_build -> generate -> format_response
 
-Each is a span `stage.<name>`. A failing stage falls back as in seed 000 §3.2.8; what happened
+Each is a span `stage.<name>`. A failing stage falls back; what happened
 stands in `flags`, `warnings` and the trace. Only a wrong argument, a missing release, a hard filter
 that cannot run and a caller who no longer waits stop a query. All of it has one deadline
 (`retrieval.query_seconds`); each stage may take its own time and never more than is left.

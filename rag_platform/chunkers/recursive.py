@@ -1,5 +1,4 @@
-"""The chunker `parent_child`: small spans to be found, inside large ones to be read (seed 002,
-knowledge.chunk).
+"""The chunker `parent_child`: small spans to be found, inside large ones to be read.
 
 Chunkers that cut at the best separator within a size: `recursive`, and `whole_section`, which falls
 back to it.

@@ -125,7 +125,7 @@ def attached_images(
 ) -> list[Chunk]:
     """The chunks with the images that stand in them. An image without a place in the text goes to
     the chunk of its page that is nearest to its box, else to the first of its page, else to the
-    last chunk of an earlier page (seed 000 §3.6.2).
+    last chunk of an earlier page.
     """
     owned: dict[int, list[str]] = {}
     starts = [block.start for block in blocks]

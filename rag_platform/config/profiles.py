@@ -40,9 +40,7 @@ def strategy_config_id(strategy: Strategy) -> str:
 
 
 def text_norm_profile_id(cleaning: CleaningConfig) -> str:
-    """The version of `canonical()`: part of every fingerprint and cache key (seed 000
-    §3.1.6.2.2).
-    """
+    """The version of `canonical()`: part of every fingerprint and cache key."""
     return fingerprint(
         {
             "unicode_form": cleaning.unicode_form,

@@ -48,7 +48,7 @@ class RewriteConfig(Section):
 
 
 class InferenceConfig(Section):
-    """Filters told from the words of a question (seed 004, WhereBuilder): only these fields,
+    """Filters told from the words of a question: only these fields,
     nothing relaxed.
     """
 
@@ -125,7 +125,7 @@ class RetrievalConfig(Section):
 
 
 class RerankConfig(ProviderConfig):
-    """Which reranker, what it sees and how its scores are shown (seeds 002 and 004)."""
+    """Which reranker, what it sees and how its scores are shown."""
 
     provider: str = "none"
     # candidates that it reads; the others follow in their former order

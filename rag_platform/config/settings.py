@@ -190,7 +190,7 @@ class MediaConfig(Section):
 
 
 class CaptionConfig(Section):
-    """Which model describes images, and what it is told (seed 000 §3.6.5-3.6.7)."""
+    """Which model describes images, and what it is told."""
 
     provider: str = "none"  # a provider of the kind `llm`
     options: dict[str, Any] = Field(default_factory=dict)

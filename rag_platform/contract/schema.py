@@ -1,5 +1,4 @@
-"""The public contract: the shape of every answer that MCP tools and `--json` give (seed 000
-§3.3.2-3.3.4).
+"""The public contract: the shape of every answer that MCP tools and `--json` give.
 
 One envelope around one kind of data per call. `responses` builds them, the server derives its
 output schemas from them, and a snapshot test guards them: a field may be added, none may change its

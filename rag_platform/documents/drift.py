@@ -1,5 +1,4 @@
-"""Drift: whether chunks moved because the text changed, or under a text that did not (seed 000
-§3.1.5).
+"""Drift: whether chunks moved because the text changed, or under a text that did not.
 
 With equal facts, another section_hash is structure drift (look at the loader and the sectioner),
 and another chunk_hash alone is length drift (look at the chunker). The hashes only say that
@@ -7,8 +6,7 @@ something differs; `rag docs diff` shows what. Edits by hand are no drift: it is
 they were cut.
 
 
-How well a document was cut: coverage, overlap, duplication and lengths of its chunks (seed 002,
-measures of chunking).
+How well a document was cut: coverage, overlap, duplication and lengths of its chunks.
 """
 
 from __future__ import annotations

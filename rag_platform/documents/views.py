@@ -319,7 +319,7 @@ class NoOcr:
 def terms_of(chunk: Chunk, texts: Mapping[str, MediaText]) -> str:
     """The texts of the chunk's images, captions first; empty when none of them has one.
 
-    Each stands behind a marker that names its image (seed 000 §3.6.4), `[image_caption
+    Each stands behind a marker that names its image, `[image_caption
     asset_id=...]` or `[image_ocr asset_id=...]`. The OCR text of a chunk that is nothing but a
     picture has no marker: it is the text of the page.
     """

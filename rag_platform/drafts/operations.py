@@ -1,5 +1,5 @@
 """Edits of a document's chunks by hand: operations applied one after the other to the chunks a
-version was cut into (seed 002, ChunkOp).
+version was cut into.
 
 An operation is a JSON object with `op`, `chunk_id` and, by kind:
 

@@ -1,11 +1,10 @@
 """Captions of images by a language model that sees: routing, context, the call, and what happens
-when it fails (seed 000 §3.6.5-3.6.7).
+when it fails.
 
 What a caption must hold: the JSON contract of seed 000 §3.6.6.4-5, its check, and the plain text
 made of it.
 
-Which kind of image a picture is, by the words around it, then by its lines and colours (seed 000
-§3.6.6.3).
+Which kind of image a picture is, by the words around it, then by its lines and colours.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ _GEMINI = {
     "api_key_env": "GEMINI_API_KEY",
     "model": "gemini-2.5-pro",
 }
-# options of the provider `openai`, the first choice and what stands in for it (seed 000 §3.6.5)
+# options of the provider `openai`, the first choice and what stands in for it
 PRESETS: dict[str, tuple[Json, ...]] = {
     "abroad": ({"model": "gpt-4o"}, {**_QWEN, "model": "qwen-vl-max"}),
     "abroad_batch": (_GEMINI, {**_QWEN, "model": "qwen-vl-plus"}),

@@ -1,5 +1,4 @@
-"""What models read in the images of one document, by OCR and as captions; only views follow from it
-(seed 000 §3.6.2, §3.6.7).
+"""What models read in the images of one document, by OCR and as captions; only views follow from it.
 
 Each result is kept beside its image under the profile that made it, so an image is read once,
 however many documents show it. A failure is a warning of that image and is not kept: the next build

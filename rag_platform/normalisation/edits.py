@@ -39,7 +39,7 @@ def canonical(text: str, cleaning: CleaningConfig) -> str:
     """The text with its differences of presentation removed; equal for equal meaning, and unchanged
     when applied again.
 
-    In order (seed 000 §3.1.6.2.2): Unicode form, LF, no BOM, no Cc/Cf but LF and TAB,
+    In order: Unicode form, LF, no BOM, no Cc/Cf but LF and TAB,
     right-stripped lines, at most `max_blank_lines` blank lines in a row, trimmed. Where an
     invisible character stood between two that compose, the Unicode form is applied once more.
     """

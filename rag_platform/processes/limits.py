@@ -10,7 +10,7 @@ interpreter's lock and the processor's caches from each other.
 What a question may take and what it took: its share of a busy process, calls of outside providers
 at once, usage and cost of models.
 
-What is given up first when many questions run at once is fixed (seed 003 line 142): reranking, then
+What is given up first when many questions run at once is fixed: reranking, then
 half of the pool, then the language model that writes the answer, at last the question itself.
 """
 

@@ -104,7 +104,8 @@ class SentenceTransformers:
                 code="model_unusable",
             )
         name = self.model if _is_hub_name(self.model) else folder.name
-        version = f"{_digest(folder)[:12]}+{fingerprint([*self._prefixes(folder), dim, window, self.max_chars], length=8)}"
+        options = fingerprint([*self._prefixes(folder), dim, window, self.max_chars], length=8)
+        version = f"{_digest(folder)[:12]}+{options}"
         return EmbedderInfo(f"{self.NAME}:{name}", version, dim, window)
 
     def load(self) -> None:

@@ -1,12 +1,12 @@
 """A question as the legs want it: cleaned, its words told apart, its filters told from its wording;
-by rules alone (seed 000 §3.2.3).
+by rules alone.
 
 What a question is about: its text without the words that say how it wants to be answered, which the
 right passage need not hold.
 
 `the latest`, `official documentation` and `带图的` are preferences, `summarise`, `an overview of`
 and `总结一下` commands. They stay in the text that is searched; only how far passages hold the
-question is told without them (seed 000 §3.2.5: a preference drops nothing).
+question is told without them (a preference drops nothing).
 """
 
 from __future__ import annotations
@@ -71,7 +71,10 @@ _PART = rf"[^\W{UNSPACED}]{{1,120}}"
 _TOKEN = re.compile(
     rf"(?:(?<![\w.])\.)?{_PART}(?:[._\-/\\:@+#&]{{1,3}}{_PART}){{0,40}}(?:\+\+|#(?!\w))?"
 )
-_OBJECT = r"(?:documents?|files?|folders?|collections?|librar(?:y|ies)|releases?|ind(?:ex|exes|ices)|versions?|sources?)"
+_OBJECT = (
+    r"(?:documents?|files?|folders?|collections?|librar(?:y|ies)|releases?|ind(?:ex|exes|ices)|"
+    r"versions?|sources?)"
+)
 _OBJECT_ZH = r"(?:文档|文件|资料|文件夹|知识库|文档库|索引|版本|来源|发布)"
 # The first that matches counts; in lower case.
 _INTENTS = (
@@ -189,7 +192,7 @@ def unprepared(text: str, limits: Limits, filters: Mapping[str, Any] | None = No
 
 def plain(query: QueryIR) -> QueryIR:
     """The question as it was asked: normalised, with the caller's own filters, and nothing that was
-    added or told (seed 000 §3.2.8.1).
+    added or told.
     """
     clean = cleaned(query.original_query)
     return replace(
@@ -219,7 +222,7 @@ def further(query: QueryIR, text: str, config: QueryConfig = _QUERY) -> QueryIR:
 
 def relaxed(query: QueryIR, config: QueryConfig = _QUERY) -> QueryIR:
     """The question without its inferred filters and with their words searched again; preferences
-    stay (seed 004, relaxed once).
+    stay (relaxed once).
     """
     clean = cleaned(query.original_query)
     own = {name: value for name, value in query.inferred.items() if name in SOFT_FIELDS}
@@ -261,7 +264,7 @@ def cleaned(text: str) -> str:
 
 def half_width(text: str) -> str:
     """A cleaned text as it is embedded: with `"`, `-`, `[`, `.` and `,` for their Chinese and
-    typographic forms (seed 004).
+    typographic forms.
     """
     return text.translate(_NARROW)
 
@@ -424,7 +427,8 @@ def _rules(config: QueryConfig, keyphrases: KeyphraseConfig) -> _Rules:
             else keyphrases.model_copy(update={"method": "light"})
         )
         said = config.model_dump(mode="json", exclude={"rewrite"})
-        profile = f"query-{fingerprint(RULES, said, light.model_dump(mode='json'), words.digest, length=12)}"
+        parts = (RULES, said, light.model_dump(mode="json"), words.digest)
+        profile = f"query-{fingerprint(*parts, length=12)}"
         made = _Rules((config, keyphrases), light, words, profile)
         _made.put(key, made)
     return made

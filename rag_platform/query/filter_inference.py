@@ -291,7 +291,7 @@ _BOUNDS = {
 
 def _tag(told: _Told) -> Found | None:
     value = told.written("quoted", "value")
-    # strict: a document without tags has not that tag, and nothing found is an answer (seed 004)
+    # strict: a document without tags has not that tag, and nothing found is an answer
     return ("tags", {"$contains": value, "$missing": "exclude"}) if value else None
 
 
@@ -327,8 +327,14 @@ _NO_HOW = (
     r"(?!.*(?:如何|怎么|怎样|为什么|为何|能否|能不能|可以|是否|步骤|方法|\bhow\b|\bwhy\b|\bcan\b|\bcould\b|\btranslat|\bcontribut))"
     r"(?!(?:is|are|was|were|does|do|did|will|would|should|has|have)\b)"
 )
-_NO_USE = r"(?!.*\b(?:supports?|accepts?|speaks?|available|releas|publish|works?|allow|reads?|opens?|export|import|upload|convert|convers))"
-_SAYS = r"(?=.*\b(?:say|says|said|mention|describ|find|search|look|documented|covered?|explain|stated?|about|tell|read))"
+_NO_USE = (
+    r"(?!.*\b(?:supports?|accepts?|speaks?|available|releas|publish|works?|allow|reads?|opens?|"
+    r"export|import|upload|convert|convers))"
+)
+_SAYS = (
+    r"(?=.*\b(?:say|says|said|mention|describ|find|search|look|documented|covered?|explain|"
+    r"stated?|about|tell|read))"
+)
 _BUILDS = r"(?!.*\b(?:build|built|install|compil|run|deploy|packag|open))"
 
 # Before a noun of documents: then something is done with them.
@@ -342,13 +348,19 @@ _NOT_DONE = "".join(
 
 _DOC = r"(?:文档|文件|档案|资料|材料|文章|手册|笔记|报告)"
 _DOC_LOOSE = rf"(?:{_DOC}|页面|文献|记录|内容)"
-_DOCS = r"(?:documents|docs|files|pages|articles|notes|papers|reports|entries|guides|manuals|sources|slides)"
+_DOCS = (
+    r"(?:documents|docs|files|pages|articles|notes|papers|reports|entries|guides|manuals|sources|"
+    r"slides)"
+)
 _DOC_EN = rf"(?:{_DOCS}|file|document|documentation|page|results|ones|texts?|content|material)"
 _FORM = r"\s*(?:格式|类型|版)?的?\s*"
 _SEEK = r"(?=\s*(?:查|搜|找|检索|有没有|怎么说|如何说|提到|讲|说))"
 
 _NUMBER = r"(?P<count>\d{1,3}|[一两二三四五六七八九十]{1,3}|半)"
-_PERIOD = rf"(?:最近|近|过去)这?\s*{_NUMBER}\s*(?P<unit>个?月|天|日|周|个?星期|个?礼拜|年)(?:之?内|以来|里)?"
+_PERIOD = (
+    rf"(?:最近|近|过去)这?\s*{_NUMBER}\s*(?P<unit>个?月|天|日|周|个?星期|个?礼拜|年)(?:之?内|以来"
+    rf"|里)?"
+)
 _ADDED = r"(?:新增|更新|上传|入库|收录|导入|添加)"
 _PERIOD_EN = (
     r"(?:(?:in|from|within|over|during|of)\s+)?(?:the\s+)?(?:last|past)\s+"
@@ -356,7 +368,10 @@ _PERIOD_EN = (
     r"(?:(?P<count>\d{1,3}|one|two|three|four|five|six|seven|eight|nine|ten)\s+|(?=(?:week|month)\b))"
     r"(?P<unit>days?|weeks?|months?|years?)\b"
 )
-_ADDED_EN = r"(?:(?:that\s+(?:were|are)\s+)?(?:newly\s+)?(?:added|updated|uploaded|ingested|received|changed)\s+)"
+_ADDED_EN = (
+    r"(?:(?:that\s+(?:were|are)\s+)?(?:newly\s+)?(?:added|updated|uploaded|ingested|received|"
+    r"changed)\s+)"
+)
 _YEAR = r"(?P<year>(?:19|20)\d\d)"
 _DATE_ZH = (
     rf"{_YEAR}\s*年\s*(?:(?P<month>\d{{1,2}})\s*月份?\s*(?:(?P<day>\d{{1,2}})\s*[日号])?)?\s*"
@@ -378,7 +393,10 @@ _MORE_EN = (
     r"(?:of\s+)?at least|above|over|greater than|higher than|more than|better than|not below|no"
     r" less than"
 )
-_SCORE = r"(?P<value>0?\.\d{1,4}|1(?:\.0{1,4})?|0(?:\.\d{1,4})?|\d{1,3}(?=\s?%))(?!\d|\.\d)\s?(?P<percent>%)?"
+_SCORE = (
+    r"(?P<value>0?\.\d{1,4}|1(?:\.0{1,4})?|0(?:\.\d{1,4})?|\d{1,3}(?=\s?%))(?!\d|"
+    r"\.\d)\s?(?P<percent>%)?"
+)
 _QUALITY = r"质量(?:分数?|评分|得分)?\s*"
 _NO_UNIT = r"(?!\s*(?:[kmµ]?g\b|千克|公斤|毫?克|吨|斤|倍|太阳|地球|lbs?\b|u\b|Da\b))"
 
@@ -389,8 +407,14 @@ _VALUE_ZH = (
 )
 _VALUE = r"(?P<value>[\w.+#/-]{1,60})"
 _APART = r"(?:^|(?<=[\s,，。;；(（]))"
-_NO_TAG = r"(?!(?:include|define|ifdef|ifndef|endif|pragma|undef|error|import|region|endregion|[0-9a-f]{3}|[0-9a-f]{6}|[0-9a-f]{8})\b)"
-_NO_SOURCE = r"(?!(?:code|codes|control|files?|trees?|repos?|repository|data|images?|ip|ips|url|urls|text|documents?|tables?|maps?|to)\b)"
+_NO_TAG = (
+    r"(?!(?:include|define|ifdef|ifndef|endif|pragma|undef|error|import|region|endregion|"
+    r"[0-9a-f]{3}|[0-9a-f]{6}|[0-9a-f]{8})\b)"
+)
+_NO_SOURCE = (
+    r"(?!(?:code|codes|control|files?|trees?|repos?|repository|data|images?|ip|ips|url|urls|text|"
+    r"documents?|tables?|maps?|to)\b)"
+)
 
 
 _TIMES = ("近", "过去", "last", "past")
@@ -462,7 +486,10 @@ def _by_name(name: str) -> tuple[str, ...]:
     """Wordings for languages and types alike."""
     see = r"(?:只看|只查|只搜索?|只找|只检索|仅看|仅查|仅搜索?|仅检索)"
     only = rf"(?:{see}|仅限于?|限定为?|限于)"
-    verb = r"(?:(?:search|look|show|list|find|use|check|read|return|give|answer|limit|restrict)\s+(?:me\s+|it\s+|to\s+)?)?"
+    verb = (
+        r"(?:(?:search|look|show|list|find|use|check|read|return|give|answer|limit|"
+        r"restrict)\s+(?:me\s+|it\s+|to\s+)?)?"
+    )
     return (
         rf"{_L}(?P<said>请?(?:帮我)?{only}\s*[在从]?\s*{name}{_FORM}(?:{_DOC_LOOSE}(?:里面?|中|内)?的?|{_R}|(?=\s)))",
         rf"(?<=\s)(?P<said>请?(?:帮我)?{see}\s*[在从]?\s*{name}{_FORM}{_DOC_LOOSE}?(?:里面?|中|内)?的?){_END}",
@@ -486,13 +513,19 @@ def _named_beside_times(name: str) -> tuple[str, ...]:
     """A name between a time and the noun of documents that it is a condition on, as the time is."""
     among = rf"(?P<said>{name}{_FORM})(?=(?:{name.replace('?P<name>', '?:')}{_FORM})?"
     near = rf"{_PERIOD}\s*的?\s*(?:{_ADDED}[了过]?的?\s*)?{among}{_DOC}(?!综述))"
-    english = rf"(?P<said>{name})\s+(?={_DOCS}\s+(?:{_ADDED_EN}?{_PERIOD_EN}|{_DATE_EN}{_BOUND_EN}(?:{_ISO}|{_MONTH}\s+(?:19|20)\d\d)))"
+    english = (
+        rf"(?P<said>{name})\s+(?={_DOCS}\s+(?:{_ADDED_EN}?{_PERIOD_EN}|"
+        rf"{_DATE_EN}{_BOUND_EN}(?:{_ISO}|{_MONTH}\s+(?:19|20)\d\d)))"
+    )
     dated = rf"(?<!据)(?<!依照)(?<!按照){_DATE_ZH}\s*{among}(?:文档|文件|笔记))"
     return (near, near, dated, dated, english)  # twice, for a language and a kind
 
 
 def _named_languages(name: str) -> tuple[str, ...]:
-    within = rf"(?:in|from|among|across|within)\s+(?:the|our|my|all)\s+{name}\s+(?:{_DOCS}|documentation)"
+    within = (
+        rf"(?:in|from|among|across|within)\s+(?:the|our|my|all)\s+{name}\s+(?:{_DOCS}|"
+        rf"documentation)"
+    )
     return (
         rf"^(?P<said>请?(?:帮我)?[在从]\s*{name}{_FORM}{_DOC_LOOSE}(?:里面?|中|内)){_SEEK}",
         rf"^(?P<said>请?[在从]\s*{name}{_FORM}{_DOC_LOOSE}(?:里面?|中|内)),",
@@ -564,7 +597,10 @@ _DATED = (
     rf"[,;(]\s*(?P<said>(?:only\s+)?(?P<bound>since|after|before)\s+{_ISO}){_END}",
 )
 
-_GUIDES = r"(?:docs?|documentation|documents?|guides?|guidelines?|sources?|manuals?|references?|tutorials?|handbooks?)"
+_GUIDES = (
+    r"(?:docs?|documentation|documents?|guides?|guidelines?|sources?|manuals?|references?|"
+    r"tutorials?|handbooks?)"
+)
 _PICTURE = r"(?:pictures?|images?|figures?|diagrams?|screenshots?|photos?|illustrations?)"
 _INSIDE = r"(?:里面?|中(?!文)|内)?的?"
 # What no passage holds of a preference is its `said`; a wording without one is a preference whose
@@ -598,8 +634,14 @@ _PLEASE = (
     r"(?:(?:please|kindly|just|now|(?:can|could|would|will) you|help me(?:\s+to)?"
     r"|i(?:'d|\s+would)?\s+(?:want|need|like)(?:\s+you)?(?:\s+to(?:\s+(?:have|see|get))?)?)[,\s]+){0,3}"
 )
-_SIZE = r"(?:(?:an?|the|some|any|all|every|more|further|brief|short|quick|concise|detailed|general|complete|full|high-level)\s+){0,4}"
-_ACCOUNT = rf"{_SIZE}(?:summary|overview|outline|explanation|description|introduction|comparison|tl;dr)\s+(?:of|on|about|for|to|between)"
+_SIZE = (
+    r"(?:(?:an?|the|some|any|all|every|more|further|brief|short|quick|concise|detailed|general|"
+    r"complete|full|high-level)\s+){0,4}"
+)
+_ACCOUNT = (
+    rf"{_SIZE}(?:summary|overview|outline|explanation|description|introduction|comparison|"
+    rf"tl;dr)\s+(?:of|on|about|for|to|between)"
+)
 _TEXTS = (
     rf"{_SIZE}(?:documents?|docs|documentation|articles?|pages?|sections?|passages?|guides?|materials?|information|info|details|news)"
     r"\s+(?:that\s+(?:is|are)\s+)?(?:about|on|regarding|concerning|(?<=guide )to)"
@@ -615,9 +657,15 @@ _TAILS = (
     rf"\w(?P<said>\s*[,;:.]\s*(?:please\s+)?(?:summari[sz]ed?|briefly|tl;dr|in\s+(?:short|brief)|{_SIZE}(?:summary|overview))){_END}",
     rf"^(?!.*\b(?:what|which|where|who|how|the|an?|is|are|in)\b).{{1,200}}?\w(?P<said>\s+(?:summary|overview)){_END}",
 )
-_PLEASE_ZH = r"(?:请(?!求)|麻烦|劳驾|能否|能不能|可以|可否|帮我|帮忙|给我|为我|替我|我(?:想要?|要|需要)|你|您){0,4}"
+_PLEASE_ZH = (
+    r"(?:请(?!求)|麻烦|劳驾|能否|能不能|可以|可否|帮我|帮忙|给我|为我|替我|我(?:想要?|要|需要)|你"
+    r"|您){0,4}"
+)
 _SIZE_ZH = r"(?:简单|简要|简短|简洁|大致|大概|详细|具体|全面)?地?"
-_TELL_ZH = r"(?:总结|概括|概述|归纳|梳理|综述|介绍|说明|解释|描述|阐述|讲解|列出|列举|罗列|说说|讲讲|谈谈|聊聊|对比|比较)"
+_TELL_ZH = (
+    r"(?:总结|概括|概述|归纳|梳理|综述|介绍|说明|解释|描述|阐述|讲解|列出|列举|罗列|说说|讲讲|谈"
+    r"谈|聊聊|对比|比较)"
+)
 _LEADS_ZH = (
     # 说明书, 解释器, 总结会
     rf"^(?P<said>{_PLEASE_ZH}{_SIZE_ZH}{_TELL_ZH}(?:一下|一遍|(?![书信器符法性会文员者度型表]))(?:关于|有关)?)",

@@ -16,7 +16,7 @@ can tell it, after the search where its field is patchy, and as a feature of the
 soft.
 
 
-What a question is confined to: namespaces, documents, tags (seed 002, KnowledgeScope).
+What a question is confined to: namespaces, documents, tags.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ RULES = "v2"
 MISSING_POLICIES = ("include", "exclude")
 
 # What a hard filter does with a chunk that lacks the field; unlisted fields exclude, as a scope
-# must (seed 000 §3.2.5.2.1). Dates are unlisted, for every version has one.
+# must Dates are unlisted, for every version has one.
 MISSING: Mapping[str, str] = {
     "doc_id": "exclude",
     "version_id": "exclude",

@@ -1,5 +1,4 @@
-"""A question rewritten by a language model into the same QueryIR, its reply checked word by word
-(seed 000 §3.2.3.2).
+"""A question rewritten by a language model into the same QueryIR, its reply checked word by word.
 
 The model makes the question clearer, brings other words and may tell filters; what the user wrote
 still leads: his own words are searched with full weight, the model's with that of synonyms, and a
@@ -125,7 +124,7 @@ def rewritten(
 
 
 def _profile(prompt_id: str, completion: Completion) -> str:
-    """Which prompt in which wording was put to which model (seed 000 §3.2.3.3)."""
+    """Which prompt in which wording was put to which model."""
     return f"{prompt_id}+{completion.provider}:{completion.model}"
 
 

@@ -2,7 +2,7 @@
 then, if asked, purged.
 
 The tombstone comes first: from its transaction on every running server and every older release
-hides what it names (seed 000 E-9, E-11). What the deletion takes is recorded by hashes and ids
+hides what it names. What the deletion takes is recorded by hashes and ids
 before anything is purged, so that the proof can count afterwards.
 
 

@@ -307,18 +307,21 @@ class Revision:
 
     def markdown(self, shown: int) -> str:
         """Counts and the text of the first `shown` differing chunks as unified diffs."""
+        sections = _counts(
+            self.sections_added,
+            self.sections_removed,
+            self.sections_changed,
+            self.sections_unchanged,
+        )
+        chunks = _counts(
+            self.chunks_added, self.chunks_removed, self.chunks_changed, self.chunks_unchanged
+        )
         lines = [
-            (
-                "- sections:"
-                f" {_counts(self.sections_added, self.sections_removed, self.sections_changed, self.sections_unchanged)}"
-            ),
+            f"- sections: {sections}",
             *(f"  - added: {section.section_path}" for section in self.sections_added),
             *(f"  - removed: {section.section_path}" for section in self.sections_removed),
             *(f"  - changed: {section.section_path}" for section in self.sections_changed),
-            (
-                "- chunks:"
-                f" {_counts(self.chunks_added, self.chunks_removed, self.chunks_changed, self.chunks_unchanged)}"
-            ),
+            f"- chunks: {chunks}",
         ]
         differing = list(self._differing())
         for before, after in differing[:shown]:

@@ -186,7 +186,7 @@ def boosted(
     """The hits reordered by soft preferences; none is dropped and no score is changed.
 
     `signals` maps a preference to the chunk ids that have it; each adds `weight` of the score
-    range, and a chunk without the field gets no boost (seed 000 §3.2.5.2.1). Ties keep the former
+    range, and a chunk without the field gets no boost. Ties keep the former
     order.
     """
     if not hits or not signals:

@@ -82,8 +82,7 @@ def retrieve(
 ) -> Retrieved:
     """Candidates of the legs that `mode` asks for, at most `pool_k` each, hidden chunks left out.
 
-    A leg that fails or that the release does not have falls back on the other one (seed 000
-    §3.2.8.2): flags `dense_failed`, `sparse_failed`, `retrieval_mode_effective`, and a warning.
+    A leg that fails or that the release does not have falls back on the other one: flags `dense_failed`, `sparse_failed`, `retrieval_mode_effective`, and a warning.
     When none is left the result is empty and `flags["error"]` says why.
     """
     run: dict[str, Callable[[Span], list[Candidate]]] = {

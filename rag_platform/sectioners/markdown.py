@@ -1,4 +1,4 @@
-"""The sectioner `ast_markdown`: sections of whole Markdown nodes (seed 000 §3.4.6.1)."""
+"""The sectioner `ast_markdown`: sections of whole Markdown nodes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The sectioner `rule_based`: sections of contracts, logs, forms and other texts made from a
-template (seed 000 §3.4.6.1).
+template.
 """
 
 from __future__ import annotations

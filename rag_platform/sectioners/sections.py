@@ -1,4 +1,4 @@
-"""Structural boundaries of the normalised text: sections with stable ids (seed 000 §3.1.5.1)."""
+"""Structural boundaries of the normalised text: sections with stable ids."""
 
 from __future__ import annotations
 

@@ -335,7 +335,8 @@ class QueryArguments(Arguments):
         bool | Absent,
         Field(
             description=(
-                "false takes no filters from the words of the question (`PDF only`, `近一周的文档`)."
+                "false takes no filters from the words of the question (`PDF only`, `近一周的"
+                "文档`)."
             )
         ),
     ] = None

@@ -30,7 +30,8 @@ from rag_platform.text.terms import (
 
 ASKS_NUMBER = re.compile(
     r"\bhow"
-    r" (?:many|much|long|large|big|often|far|old|high|fast)\b|\b(?:max|min)(?:imum)?\b|\b(?:limit|size|port|version)\b"
+    r" (?:many|much|long|large|big|often|far|old|high|fast)\b|\b(?:max|min)(?:imum)?\b|"
+    r"\b(?:limit|size|port|version)\b"
     r"|多少|几|多大|多长|多久|多高|上限|最大|最小|端口"
     r"|\bwhen\b|\bwhat (?:year|date|day|time)\b|何时|什么时候|哪一?年|哪天|日期"
 )

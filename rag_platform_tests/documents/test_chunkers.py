@@ -228,7 +228,10 @@ def sections(
 
 
 def test_a_contract_has_a_section_for_each_clause() -> None:
-    text = "劳动合同\n\n第一章 总则\n\n第一条 甲方是公司。\n第二条 乙方是员工，应当遵守第一条的规定。\n\n"
+    text = (
+        "劳动合同\n\n第一章 总则\n\n第一条 甲方是公司。\n第二条 乙方是员工，应当遵守第一条的规定"
+        "。\n\n"
+    )
     text += "第二章 报酬\n\n第三条 报酬按月支付。\n"
     assert sections(RuleBased(), text) == [
         ("__preamble__", "劳动合同\n\n"),

@@ -123,9 +123,7 @@ def test_a_fence_that_fits_is_not_cut() -> None:
     ]
 
 
-def test_a_fence_longer_than_the_size_stays_whole_up_to_a_bound_and_is_cut_at_line_ends_beyond() -> (
-    None
-):
+def test_a_long_fence_stays_whole_up_to_a_bound_and_is_cut_at_line_ends_beyond() -> None:
     lines = [f"code line number {i}" for i in range(400)]
     long = "```\n" + "\n".join(lines[:200]) + "\n```"
     assert 40 < len(long) <= 6400

@@ -70,7 +70,10 @@ def r(text: str) -> str:
 
 
 def tc(content: str, properties: str = "") -> str:
-    return f"<w:tc><w:tcPr>{properties}</w:tcPr>{content if content.startswith('<') else p(content)}</w:tc>"
+    return (
+        f"<w:tc><w:tcPr>{properties}</w:tcPr>"
+        f"{content if content.startswith('<') else p(content)}</w:tc>"
+    )
 
 
 def written(
@@ -160,9 +163,9 @@ def test_lists_have_the_numbers_that_word_prints(tmp_path):
             tmp_path, body + p("应当", "1", number="2") + p("Words.") + p("可以", "1", number="2")
         )
     )
-    assert (
-        facts.text
-        == "1. one\n    - (a) deep\n2. two\n1. anew\n- dot\n\n# 第一条 应当\n\nWords.\n\n# 第二条 可以\n"
+    assert facts.text == (
+        "1. one\n    - (a) deep\n2. two\n1. anew\n- dot\n\n# 第一条 应当\n\nWords.\n\n# 第二"
+        "条 可以\n"
     )
 
 
@@ -293,7 +296,10 @@ def test_tracked_changes_fields_links_and_formulas_read_as_shown(tmp_path):
         f' w:fldCharType="separate"/></w:r>{r("site")}<w:r><w:fldChar w:fldCharType="end"/></w:r>'
     )
     bad = f'<w:hyperlink r:id="bad">{r("click")}</w:hyperlink>'
-    formula = "<m:oMath><m:f><m:num><m:r><m:t>a+b</m:t></m:r></m:num><m:den><m:r><m:t>2</m:t></m:r></m:den></m:f></m:oMath>"
+    formula = (
+        "<m:oMath><m:f><m:num><m:r><m:t>a+b</m:t></m:r></m:num><m:den><m:r><m:t>2</m:t></m:r>"
+        "</m:den></m:f></m:oMath>"
+    )
     raised = '<w:r><w:rPr><w:vertAlign w:val="superscript"/></w:rPr><w:t>2</w:t></w:r>'
     relations = (
         f'<Relationship Id="bad" Type="{TYPE}hyperlink" Target="javascript:alert(1)"'
@@ -323,7 +329,8 @@ def test_text_boxes_headers_footers_and_code(tmp_path):
     box = f"<w:txbxContent>{p('Boxed.')}</w:txbxContent>"
     boxed = (
         "<w:r><mc:AlternateContent><mc:Choice"
-        f' Requires="wps">{box}</mc:Choice><mc:Fallback>{box}</mc:Fallback></mc:AlternateContent></w:r>'
+        f' Requires="wps">{box}</mc:Choice><mc:Fallback>{box}</mc:Fallback>'
+        f"</mc:AlternateContent></w:r>"
     )
     section = (
         '<w:sectPr><w:headerReference r:id="h1"/><w:headerReference r:id="h1"/><w:footerReference'

@@ -82,7 +82,8 @@ def make_html(path: Path) -> None:
         f"<html><body><main><h1>Pumps</h1><p>{TEXT.replace('forty', '<b>for</b>ty')} <a"
         " href='x.html'>More</a></p>"
         "<ol><li>Close the"
-        " valve.<li>Wait.</ol><table><tr><th>Part</th><th>No</th></tr><tr><td>Seal</td><td>V-2</td></tr></table></main>",
+        " valve.<li>Wait.</ol><table><tr><th>Part</th><th>No</th></tr><tr><td>Seal</td><td>"
+        "V-2</td></tr></table></main>",
         encoding="utf-8",
     )
 

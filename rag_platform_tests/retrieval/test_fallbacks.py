@@ -1,4 +1,4 @@
-"""Every row of the fallback matrix (seed 000 §3.2.8), each by breaking the part itself: a file, an
+"""Every row of the fallback matrix, each by breaking the part itself: a file, an
 endpoint, a model, a package.
 """
 

@@ -4,8 +4,6 @@ told it to.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from rag_platform.answering.citations import checked
@@ -171,8 +169,8 @@ def test_whoever_listens_can_stop() -> None:
     def stop(part: str) -> None:
         raise TimeoutError("enough")
 
-    speak: Callable[[dict[str, object], int], Reply] = lambda body, number: streamed(
-        ["One. ", "Two. ", "Three."]
-    )
+    def speak(body: dict[str, object], number: int) -> Reply:
+        return streamed(["One. ", "Two. ", "Three."])
+
     with chat_server(speak) as server, pytest.raises(TimeoutError):
         build_answerer(CONFIG, llm(server.url)).answer(QUERY, EVIDENCE, on_text=stop)

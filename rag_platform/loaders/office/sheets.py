@@ -637,7 +637,8 @@ def shown(value: Any, number_format: str) -> str:
             return value.isoformat("seconds" if value.second or value.microsecond else "minutes")
         case datetime.timedelta():
             seconds = round(value.total_seconds())
-            return f"{'-' if seconds < 0 else ''}{abs(seconds) // 3600}:{abs(seconds) // 60 % 60:02}:{abs(seconds) % 60:02}"
+            minutes, rest = divmod(abs(seconds), 60)
+            return f"{'-' if seconds < 0 else ''}{minutes // 60}:{minutes % 60:02}:{rest:02}"
         case int() | float():
             if value != value or abs(value) == float("inf"):
                 return str(value)
