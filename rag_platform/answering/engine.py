@@ -291,9 +291,7 @@ def _search_all(q: _Query, deadline: Deadline) -> list[Found]:
             lease = q.leases.open(namespace, None)
             return _search(q, lease, q.library.query_strategy(lease, q.request.strategy), deadline)
 
-    started = {
-        namespace: limits.start(lambda namespace=namespace: one(namespace)) for namespace in q.names
-    }  # type: ignore[misc]
+    started = {namespace: limits.start(partial(one, namespace)) for namespace in q.names}
     found: list[Found] = []
     errors: dict[str, Exception] = {}
     for namespace, future in started.items():

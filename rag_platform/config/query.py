@@ -92,7 +92,7 @@ class QueryConfig(Section):
 
 
 class RetrievalConfig(Section):
-    """How many candidates flow through the query path (names and meaning of seed 002)."""
+    """How many candidates flow through the query path."""
 
     mode: Literal["dense", "sparse", "hybrid"] = "hybrid"
     # results at most, after reranking, grouping and de-duplication

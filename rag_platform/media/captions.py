@@ -1,8 +1,7 @@
 """Captions of images by a language model that sees: routing, context, the call, and what happens
 when it fails.
 
-What a caption must hold: the JSON contract of seed 000 §3.6.6.4-5, its check, and the plain text
-made of it.
+What a caption must hold: its JSON contract, the check of it, and the plain text made of it.
 
 Which kind of image a picture is, by the words around it, then by its lines and colours.
 """

@@ -1,4 +1,4 @@
-"""What models read in the images of one document, by OCR and as captions; only views follow from it.
+"""What models read in the images of one document, by OCR and as captions: views follow, no more.
 
 Each result is kept beside its image under the profile that made it, so an image is read once,
 however many documents show it. A failure is a warning of that image and is not kept: the next build
@@ -90,7 +90,7 @@ def warnings_of(rows: Sequence[MediaText], links: Sequence[MediaLink]) -> tuple[
 
 
 def counts_of(rows: Sequence[MediaText]) -> Json:
-    """The figures of seed 000 §3.6.7."""
+    """How many images were looked at, read and captioned, and how many were not."""
     return {
         "images_looked_at": len(rows),
         "ocr_success": sum(bool(row.ocr_text) for row in rows),

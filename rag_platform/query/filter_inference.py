@@ -1,5 +1,4 @@
-"""Filters and preferences told from the words of a question by rules, in Chinese and English (seed
-004, WhereBuilder; seed 000 §3.2.5).
+"""Filters and preferences told from the words of a question by rules, in Chinese and English.
 
 A filter removes results, so one is told only from wording that asks for it: an aside that stands
 alone (`…, PDF only`; `只看中文`), an opening (`In the English docs: …`; `英文资料：…`), or a noun

@@ -10,10 +10,9 @@ field. `$soft: true` makes of a condition a preference: chunks that satisfy it a
 removed, one without the field stays where it is. `section_path` matches as a prefix, dates by year,
 month or day as well, and a range of pages or lines by any number in it. A date is ISO, a time
 without a zone UTC; anything else is refused, for compared as text it would hold for everything or
-for nothing. Everything is bound as parameters; no text of the caller becomes SQL. The phases and
-the policy for missing fields follow seed 000 §3.2.5: a condition runs before the search where SQL
-can tell it, after the search where its field is patchy, and as a feature of the order where it is
-soft.
+for nothing. Everything is bound as parameters; no text of the caller becomes SQL. A condition runs
+before the search where SQL can tell it, after the search where its field is patchy, and as a
+feature of the order where it is soft.
 
 
 What a question is confined to: namespaces, documents, tags.

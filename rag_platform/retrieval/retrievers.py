@@ -82,8 +82,9 @@ def retrieve(
 ) -> Retrieved:
     """Candidates of the legs that `mode` asks for, at most `pool_k` each, hidden chunks left out.
 
-    A leg that fails or that the release does not have falls back on the other one: flags `dense_failed`, `sparse_failed`, `retrieval_mode_effective`, and a warning.
-    When none is left the result is empty and `flags["error"]` says why.
+    A leg that fails or that the release does not have falls back on the other one: flags
+    `dense_failed`, `sparse_failed`, `retrieval_mode_effective`, and a warning. When none is left
+    the result is empty and `flags["error"]` says why.
     """
     run: dict[str, Callable[[Span], list[Candidate]]] = {
         "dense": lambda span: _dense(library, lease, strategy, query, access, plan, pool_k, span),

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, get_type_hints
 
@@ -233,7 +234,11 @@ def _told(error: ValidationError, parameters: dict[str, Any]) -> str:
 
 
 def _tidy(schema: Any) -> Any:
-    """The schema without generated titles and null defaults, which only cost a client's context."""
+    """The schema without generated titles and null defaults, which only cost a client's context,
+    and without the line breaks of docstrings.
+    """
+    if isinstance(schema, str):
+        return re.sub(r"(?<!\n)\n(?!\n)", " ", schema)
     if isinstance(schema, list):
         return [_tidy(item) for item in schema]
     if not isinstance(schema, dict):

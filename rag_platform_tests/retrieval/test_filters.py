@@ -315,7 +315,7 @@ def test_the_plan_names_the_phase_of_every_field() -> None:
 
 
 def test_a_post_filter_leaves_80_of_100(tmp_path: Path) -> None:
-    """100 candidates: 10 match, 20 have the field and do not match, 70 have no field and are kept."""
+    """Of 100 candidates 10 match, 20 do not, and 70 have no field and are kept."""
     phrases = [("architecture",)] * 10 + [("weather",)] * 20 + [()] * 70
     path = tmp_path / "catalog.sqlite"
     with CatalogWriter(path) as writer:
@@ -340,7 +340,7 @@ def test_a_large_set_of_values_is_one_parameter() -> None:
 
 
 def test_a_picture_filter_leaves_80_of_100(tmp_path: Path) -> None:
-    """The example of seed 000 §3.2.5.2: of 100 candidates 30 show pictures, 10 of them an
+    """Of 100 candidates 30 show pictures, 10 of them an
     architecture diagram; 20 are dropped.
     """
     path = tmp_path / "catalog.sqlite"
@@ -408,7 +408,7 @@ def test_a_picture_filter_leaves_80_of_100(tmp_path: Path) -> None:
     ],
 )
 def test_the_decision_matrix(filters: dict[str, Any], phase: str, missing: str) -> None:
-    """The ten rows of seed 000 §3.2.5.2.1; access_level is reserved, so the field is given here."""
+    """Each field and its policy; access_level is reserved, so the field is given here."""
     compiled = plan(filters, {**FILTERABLE, "access_level": FilterField("c.access_level", "text")})
     name = next(iter(filters))
     assert compiled.execution == {"pre": [], "post": [], "rerank": [], phase: [name]}

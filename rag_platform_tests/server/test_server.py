@@ -434,13 +434,13 @@ def test_stdio_speaks_nothing_but_the_protocol(read_only_shelf: Any, tmp_path: P
     program.write_text(
         "import os\n"
         "from rag_platform.config.settings import load_settings\n"
-        "from rag_platform.server import app, responding\n"
-        "answer = responding.answer\n"
+        "from rag_platform.server import app, worker_pool\n"
+        "answer = worker_pool.answer\n"
         "def noisy(library, request):\n"
         "    print('stray', flush=True)\n"
         "    os.write(1, b'stray below python\\n')\n"
         "    return answer(library, request)\n"
-        "responding.answer = noisy\n"
+        "worker_pool.answer = noisy\n"
         "app.serve_stdio(load_settings())\n",
         encoding="utf-8",
     )
