@@ -47,6 +47,8 @@ hypothesis.settings.register_profile("quick", deadline=None, max_examples=40)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=500)
 hypothesis.settings.load_profile("thorough" if THOROUGH else "quick")
 
+pytest_plugins = ["rag_platform_tests.published"]
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 # An ingest of one document waits for some 350 syncs of the disk: where memory has room, tests keep

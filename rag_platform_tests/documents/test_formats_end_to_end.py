@@ -19,9 +19,9 @@ from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import Chunk, MediaLink
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.storage.store import Store, read_records
-from rag_platform_tests.loaders.test_books import book
-from rag_platform_tests.loaders.test_mail import mail
-from rag_platform_tests.loaders.test_notebooks import BOOK
+from rag_platform_tests.loaders.markup.test_books import book
+from rag_platform_tests.loaders.markup.test_mail import mail
+from rag_platform_tests.loaders.markup.test_notebooks import BOOK
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -13,7 +13,7 @@ from rag_platform.api.envelopes import fit_query
 from rag_platform.ir import QueryRequest, QueryResult
 from rag_platform.retrieval.library import Library
 from rag_platform_tests.chat_server import chat_server, said
-from rag_platform_tests.retrieval.conftest import GUIDE
+from rag_platform_tests.published import GUIDE
 
 QUESTION = "What is the maximum upload size?"
 TRUE = "The maximum upload size is 50 MB."

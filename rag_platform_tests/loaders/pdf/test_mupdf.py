@@ -20,7 +20,7 @@ from rag_platform.loaders.pdf.pages import PageBlock, PageFacts
 from rag_platform.loaders.pdf.runs import Char, Run
 from rag_platform_tests.conftest import THOROUGH
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 DATASHEET = REPOSITORY / "data" / "samples" / "datasheet.pdf"
 
 

@@ -17,7 +17,7 @@ from rag_platform.loaders.pdf.mupdf import PdfLoader
 from rag_platform.loaders.pdf.pdfium import PdfiumLoader, page_words, read_images
 from rag_platform.text.scripts import letters
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 DATASHEET = REPOSITORY / "data" / "samples" / "datasheet.pdf"
 
 
