@@ -29,10 +29,10 @@ demo: setup                ## ingest data/samples, publish a release, ask three 
 	@echo "takes your own documents in, '$(BIN)/rag serve' answers your assistant over MCP (README.md has the configuration lines)."
 
 test: setup                ## the test suite, without optional packages
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-thorough: setup       ## the same with many more examples, lives, crash points and mutations; half an hour or more
-	RAG_THOROUGH=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	RAG_THOROUGH=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 perf: setup                ## the tests that measure processor time
 	$(BIN)/python -m pytest -m perf
