@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SETUP := .venv/.setup
 
+SUITE := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: setup lock demo test test-thorough perf test-extras static check bench ui golden format clean
@@ -29,10 +30,10 @@ demo: setup                ## ingest data/samples, publish a release, ask three 
 	@echo "takes your own documents in, '$(BIN)/rag serve' answers your assistant over MCP (README.md has the configuration lines)."
 
 test: setup                ## the test suite, without optional packages
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(SUITE)
 
 test-thorough: setup       ## the same with many more examples, lives, crash points and mutations; half an hour or more
-	RAG_THOROUGH=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	RAG_THOROUGH=1 $(SUITE)
 
 perf: setup                ## the tests that measure processor time
 	$(BIN)/python -m pytest -m perf

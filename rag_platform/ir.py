@@ -7,7 +7,7 @@ exist and are never mixed:
     facts   characters of the loader's text `start`, `end` of blocks, edits and sections
     norm    characters of the normalised text `norm_start`, `norm_end` of sections and chunks
 
-`documents.cleaning` maps norm to facts and back, `documents.provenance` maps facts to raw. Pages
+`normalisation.edits` maps norm to facts and back, `documents.provenance` maps facts to raw. Pages
 count from 1, lines count from 1, boxes are (x0, y0, x1, y1) in PDF points with the origin at the
 page's top left.
 """

@@ -66,7 +66,7 @@ def select(
     Hits are taken best first: a child as its parent where that fits, else as itself; one that does
     not fit is left out and a later, shorter one may still come in. Only where nothing was taken yet
     a hit too long for the budget is cut, see `cutting.beginning`. Neighbours come from the same
-    section, nearest first, with the tokens that are left. Tokens are those of `quoting.rendered`,
+    section, nearest first, with the tokens that are left. Tokens are those of `rendered`,
     numbers and headings included, counted by `count` or `config.tokenizer`. `vectors` gives unit
     rows; where it is given, likeness is told by them as well.
 

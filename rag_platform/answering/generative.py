@@ -1,5 +1,5 @@
 """Answers written by a language model from numbered passages; what it writes is material to check,
-in `citing.checked`.
+in `citations.checked`.
 """
 
 from __future__ import annotations

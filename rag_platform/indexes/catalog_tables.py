@@ -19,6 +19,7 @@ from rag_platform.storage.records import parse_json
 
 # 2 added what is said in views and images, 3 editions and drafts; readers show an older catalog
 # with the defaults of what it lacks
+CATALOG = "catalog.sqlite"  # its name in the directory of a release
 SCHEMA_VERSION = 3
 READABLE = (1, 2, 3)
 RecordT = TypeVar("RecordT")

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from rag_platform.errors import IntegrityError
 from rag_platform.indexes import lexical
 from rag_platform.indexes.catalog import CatalogReader
-from rag_platform.indexes.catalog_tables import Entry
+from rag_platform.indexes.catalog_tables import CATALOG, Entry
 from rag_platform.ir import (
     Chunk,
     Document,
@@ -166,7 +166,7 @@ def link_parent(
             continue
         if name == "manifest.json" or name.endswith((".lock", "-journal", "-wal", "-shm")):
             continue  # a journal belongs to one database; the copy of that holds what it says
-        if name.rpartition("/")[2] in rewritten or name == "catalog.sqlite":
+        if name.rpartition("/")[2] in rewritten or name == CATALOG:
             left.append((parent / name, directory / name))
         else:
             link_or_copy(parent / name, directory / name)

@@ -317,7 +317,7 @@ def stored_ids(directory: Path) -> set[str]:
 class DenseVectors:
     """Nearest neighbours in two ways; safe between threads.
 
-    The exact one scans the matrix, from 4,000 rows on narrowed by the bounds of `indexes.bounds`
+    The exact one scans the matrix, from 4,000 rows on narrowed by bounds
     once these are computed, beside the first questions: its hits are those of a scan over
     everything. Otherwise the approximate index proposes and the matrix scores. The approximate
     engine is not even imported before it is asked.

@@ -89,7 +89,7 @@ def may_go(strategy: Strategy, versions: Sequence[Version]) -> bool:
 
 
 def build_apart(task: Task) -> Built:
-    """Take one version through its stages up to the views; a task for `children.Workers`."""
+    """Take one version through its stages up to the views; a task for `worker.Workers`."""
     plan = _plan(task.plan)
     work = VersionBuild(
         task.version,

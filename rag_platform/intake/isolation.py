@@ -257,7 +257,7 @@ def load_isolated(
     """The facts of a PDF read by children over windows of pages; `on_page(done, total)` follows the
     progress.
 
-    Raises DocumentError: as `loaders.pdf.describe`, `timeout` after limits.file_seconds,
+    Raises DocumentError: as `loaders.pdf.mupdf.describe`, `timeout` after limits.file_seconds,
     `parser_failed` when not even opening works.
     """
     deadline = time.monotonic() + limits.file_seconds
@@ -323,7 +323,8 @@ def page_texts_in_child(path: Path, engine: str, pages: int, limits: Limits) -> 
     """Page to its raw text by an engine, pymupdf or pdfium; a page on which the engine dies or
     hangs is left out.
 
-    Raises DocumentError as `loaders.pdf.describe` does, and `timeout` after limits.file_seconds.
+    Raises DocumentError as `loaders.pdf.mupdf.describe` does, and `timeout` after
+    limits.file_seconds.
     """
     reading = _Reading(
         path, engine, "fast", limits, time.monotonic() + limits.file_seconds, None, pages

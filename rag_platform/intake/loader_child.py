@@ -1,5 +1,5 @@
 """The child process that reads files: `python -m rag_platform.intake.loader_child ENGINE`, driven
-by `documents.isolation`.
+by `intake.isolation`.
 
 ENGINE is pymupdf, pdfium, or other for the formats without pages. One JSON object a line: tasks
 come in on stdin, messages go out on the original stdout. Nothing is unpickled, so a file that takes

@@ -27,7 +27,6 @@ from rag_platform.ir import Candidate, LexicalRow
 from rag_platform.providers.term_analysis import Analysis, phrase_bonus
 from rag_platform.storage.sqlite_files import Connection, LastingFile
 from rag_platform.text import segmentation
-from rag_platform.text import segmentation as dictionaries
 from rag_platform.traits import Traits
 
 _FILE = "words.sqlite"
@@ -67,7 +66,7 @@ class Fts5:
         leaves no terms behind.
         """
         directory.mkdir(parents=True, exist_ok=True)
-        analysis = Analysis(self.chinese, dictionaries.load(self.dictionary))
+        analysis = Analysis(self.chinese, segmentation.load(self.dictionary))
         new = analysis.rows(rows)
         path = directory / _FILE
         first = not path.is_file()
@@ -114,7 +113,7 @@ class Fts5:
         """What the index hangs on beside its options: the words of the dictionary file, as a
         fingerprint; empty without a file.
         """
-        return dictionaries.profile(options.get("dictionary", ()))
+        return segmentation.profile(options.get("dictionary", ()))
 
 
 class Fts5Reader:
@@ -134,7 +133,7 @@ class Fts5Reader:
             words = _settings(self._db())["dictionary"]
             _require(self._db(), options.chinese, tuple(words))
             self._count = int(self._db().execute("SELECT count(*) FROM chunks").fetchone()[0])
-        self._analysis = Analysis(options.chinese, dictionaries.Dictionary(tuple(words)))
+        self._analysis = Analysis(options.chinese, segmentation.Dictionary(tuple(words)))
 
     def count(self) -> int:
         """Number of chunks held."""

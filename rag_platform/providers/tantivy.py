@@ -41,7 +41,6 @@ from rag_platform.providers.term_analysis import Analysis, IndexedRow, idf, phra
 from rag_platform.storage.sqlite_files import stand_in, writable
 from rag_platform.storage.store import read_json, read_records, write_json, write_records
 from rag_platform.text import segmentation
-from rag_platform.text import segmentation as dictionaries
 from rag_platform.traits import Traits
 
 # The index's own schema says by this name how its terms were cut, so it cannot be opened, or added
@@ -110,7 +109,7 @@ class Tantivy:
         so they may be linked elsewhere.
         """
         directory.mkdir(parents=True, exist_ok=True)
-        words = dictionaries.load(self.dictionary)
+        words = segmentation.load(self.dictionary)
         held = _read_buckets(directory, self.chinese, words)
         analysis = Analysis(self.chinese, words)
         changed, after = _rearranged(
@@ -133,7 +132,7 @@ class Tantivy:
         """What the index hangs on beside its options: the words of the dictionary file, as a
         fingerprint; empty without a file.
         """
-        return dictionaries.profile(options.get("dictionary", ()))
+        return segmentation.profile(options.get("dictionary", ()))
 
 
 class TantivyReader:
@@ -151,7 +150,7 @@ class TantivyReader:
         self._index.config_reader(reload_policy="manual")
         self._index.reload()
         self._searcher = self._index.searcher()
-        self._analysis = Analysis(options.chinese, dictionaries.Dictionary(_words_of(directory)))
+        self._analysis = Analysis(options.chinese, segmentation.Dictionary(_words_of(directory)))
         # of one question twice: its words are looked for, and what they reach is told
         self._weights = lru_cache(_KEPT_WEIGHTS)(
             partial(self._analysis.weights, identifier_boost=options.identifier_boost)
@@ -399,7 +398,7 @@ def _home(bucket: int, buckets: int) -> int:
 
 
 def _read_buckets(
-    directory: Path, chinese: segmentation.Chinese, words: dictionaries.Dictionary
+    directory: Path, chinese: segmentation.Chinese, words: segmentation.Dictionary
 ) -> list[_Bucket]:
     """What the directory holds, nothing for an empty one."""
     if not (directory / "meta.json").is_file():

@@ -21,7 +21,7 @@ from rag_platform.errors import StorageError
 from rag_platform.indexes import delta as deltas
 from rag_platform.indexes import dense, lexical
 from rag_platform.indexes.catalog import CatalogReader
-from rag_platform.indexes.catalog_tables import CatalogWriter, Entry
+from rag_platform.indexes.catalog_tables import CATALOG, CatalogWriter, Entry
 from rag_platform.indexes.embedding import embed_texts
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ir import Document, EmbedderInfo, Json, Version
@@ -29,7 +29,7 @@ from rag_platform.normalisation.edits import canonical
 from rag_platform.processes.worker import Workers, shared_out
 from rag_platform.protocols import Vectors
 from rag_platform.releases.catalog_proof import given_fingerprints, output_fingerprint
-from rag_platform.releases.checks import CATALOG, IndexChanges, hash_files
+from rag_platform.releases.checks import IndexChanges, hash_files
 from rag_platform.releases.manifest import Manifest, embedder_info
 from rag_platform.storage.store import Store, directory_bytes
 
@@ -61,11 +61,7 @@ class Building:
             if self.origin
             else None
         )
-        reader = (
-            CatalogReader(self.parent_directory / "catalog.sqlite")
-            if self.parent_directory
-            else None
-        )
+        reader = CatalogReader(self.parent_directory / CATALOG) if self.parent_directory else None
         try:
             self.delta = deltas.compare(self.live, reader, self.kept)
         finally:
@@ -172,7 +168,7 @@ class Building:
     def _write_catalog(
         self, rows: Mapping[str, deltas.VersionRows], failed: Mapping[str, str]
     ) -> None:
-        with CatalogWriter(self.directory / "catalog.sqlite") as catalog:
+        with CatalogWriter(self.directory / CATALOG) as catalog:
             self._changed_documents = set(
                 catalog.replace_documents(
                     (effective(document, version) for document, version in self.live), self.kept
@@ -260,7 +256,7 @@ class Building:
         return int(self.origin.counts.get(key, 0)) if self.origin is not None else 0
 
     def _summarise(self, new: Mapping[str, Entry], stale: int) -> None:
-        catalog = CatalogReader(self.directory / "catalog.sqlite")
+        catalog = CatalogReader(self.directory / CATALOG)
         try:
             counts = catalog.counts()
             self.chunk_counts = catalog.chunk_counts()
@@ -350,7 +346,7 @@ def needed_bytes(
     copied = (
         []
         if taken_over is None
-        else [taken_over / "catalog.sqlite", *taken_over.glob("dense/ann/*.sqlite3")]
+        else [taken_over / CATALOG, *taken_over.glob("dense/ann/*.sqlite3")]
     )
     # at worst all of it is written anew
     words = 0 if taken_over is None else directory_bytes([taken_over / "lexical"])

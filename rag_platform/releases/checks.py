@@ -16,6 +16,7 @@ from rag_platform.documents.drift import MOVED
 from rag_platform.documents.provenance import edited_count, verify_version
 from rag_platform.indexes import dense, lexical
 from rag_platform.indexes.catalog import CatalogReader
+from rag_platform.indexes.catalog_tables import CATALOG
 from rag_platform.ir import StageOutcome, VerifyFailure, Version
 from rag_platform.processes.worker import Workers, shared_out
 from rag_platform.protocols import DenseIndex, Vectors
@@ -61,7 +62,6 @@ DOCUMENT_CHECKS: dict[str, tuple[str, str]] = {
     ),
 }
 
-CATALOG = "catalog.sqlite"
 _ROWS_AT_ONCE = 16_384
 _SHOWN = 5
 

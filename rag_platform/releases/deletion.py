@@ -23,6 +23,7 @@ from rag_platform.documents.lookup import named_document, named_version
 from rag_platform.errors import InputError, RagError, ReleaseError
 from rag_platform.indexes import dense, lexical
 from rag_platform.indexes.catalog import CatalogReader
+from rag_platform.indexes.catalog_tables import CATALOG
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger.ledger import Ledger
@@ -141,7 +142,7 @@ def plan_delete(
 ) -> Planned:
     """What deleting a document, or one version of it, would take; nothing is changed.
 
-    Names are those of `documents.naming`. Raises NotFoundError for what is unknown, InputError for
+    Names are those of `documents.lookup`. Raises NotFoundError for what is unknown, InputError for
     what is deleted already, ReleaseError `pinned_releases` for a hard deletion of what pinned
     releases hold, unless by `force`.
     """
@@ -372,9 +373,7 @@ def of_release(store: Store, manifest: Manifest, version_ids: Sequence[str]) -> 
     """What a release holds of versions; its chunks may be older than the stage files that are
     left.
     """
-    catalog = CatalogReader(
-        store.release_dir(manifest.namespace, manifest.release_id) / "catalog.sqlite"
-    )
+    catalog = CatalogReader(store.release_dir(manifest.namespace, manifest.release_id) / CATALOG)
     try:
         inside = [version_id for version_id in version_ids if version_id in manifest.versions]
         entries = [
@@ -400,7 +399,7 @@ def _rows(
     counts = {"catalog": 0, "lexical": 0, "vectors": 0}
     for manifest in manifests:
         catalog = CatalogReader(
-            store.release_dir(manifest.namespace, manifest.release_id) / "catalog.sqlite"
+            store.release_dir(manifest.namespace, manifest.release_id) / CATALOG
         )
         for entry in (
             entry for version_id in version_ids for entry in catalog.entries_of_version(version_id)

@@ -19,6 +19,7 @@ from rag_platform.config.settings import Settings, Strategy
 from rag_platform.documents.metadata import effective
 from rag_platform.errors import NotFoundError, ReleaseError
 from rag_platform.indexes.catalog import CatalogReader
+from rag_platform.indexes.catalog_tables import CATALOG
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger.ledger import Ledger
@@ -69,9 +70,7 @@ def unchanged(namespace: str, strategy: Strategy, store: Store, ledger: Ledger) 
         or releases.missing_files(store, manifest)
     ):
         return None
-    with closing(
-        CatalogReader(store.release_dir(namespace, published) / "catalog.sqlite")
-    ) as catalog:
+    with closing(CatalogReader(store.release_dir(namespace, published) / CATALOG)) as catalog:
         if catalog.versions_with("failed_embed"):  # those are tried again
             return None
         held, documents = (

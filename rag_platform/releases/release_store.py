@@ -36,7 +36,7 @@ from rag_platform.errors import (
 )
 from rag_platform.indexes import lexical
 from rag_platform.indexes.catalog import CatalogReader
-from rag_platform.indexes.catalog_tables import SCHEMA_VERSION
+from rag_platform.indexes.catalog_tables import CATALOG, SCHEMA_VERSION
 from rag_platform.indexes.dense import DenseVectors
 from rag_platform.ir import Document, EmbedderInfo, Version
 from rag_platform.protocols import LexicalReader
@@ -96,11 +96,11 @@ def build(
 
     A parent with the same index profile is copied and the difference applied, unless `full`;
     otherwise everything is built. `rows` are the fingerprints by which the ledger knows all live
-    versions; `live` may leave out those that are `known_rows` of the parent. One that only
-    `replaces` another, with the same content, takes its place after that one's parent. Vectors come
-    from the cache; those it lacks are computed. A check that fails does not stop the build: it
-    stands in `manifest.checks`, and `publish` refuses. Raises StorageError `disk_full` when there
-    is no room for it, or not any more; what is published stays as it is.
+    versions; what `live` leaves out of them is taken over from the parent, whose `known_rows` they
+    are. One that only `replaces` another, with the same content, takes its place after that one's
+    parent. Vectors come from the cache; those it lacks are computed. A check that fails does not
+    stop the build: it stands in `manifest.checks`, and `publish` refuses. Raises StorageError
+    `disk_full` when there is no room for it, or not any more; what is published stays as it is.
     """
     # What only writers need is imported here, for the server opens releases and should start fast.
     from rag_platform.processes.worker import Workers
@@ -113,12 +113,8 @@ def build(
             f"release {release_id!r} exists already; build under another id", code="release_exists"
         )
     origin = None if full else _usable(store, namespace, strategy, parent)[0]
-    known, rows = _rows_of(store, origin), rows or {}
-    kept = {
-        version_id
-        for version_id, fingerprint in rows.items()
-        if known.get(version_id) == fingerprint
-    }
+    rows = rows or {}
+    kept = rows.keys() - {version.version_id for _, version in live}
     with _unfinished(store, final) as directory, Workers(processes) as workers:
         work = Building(
             store, strategy, live, kept, directory, origin, cache, processes, workers, on_progress
@@ -207,14 +203,11 @@ def known_rows(
     """version_id to the fingerprint of the ledger's rows, of what the next release can take over
     from its parent as it is.
     """
-    return _rows_of(store, _usable(store, namespace, strategy, parent)[0])
-
-
-def _rows_of(store: Store, origin: Manifest | None) -> Mapping[str, str]:
+    origin, _ = _usable(store, namespace, strategy, parent)
     if origin is None:
         return {}
     with closing(
-        CatalogReader(store.release_dir(origin.namespace, origin.release_id) / "catalog.sqlite")
+        CatalogReader(store.release_dir(origin.namespace, origin.release_id) / CATALOG)
     ) as catalog:
         again = catalog.versions_with("failed_embed")
     return {
@@ -238,7 +231,7 @@ def _usable(
     directory = store.release_dir(namespace, parent)
     try:
         manifest = read_manifest(directory)
-        catalog = CatalogReader(directory / "catalog.sqlite")
+        catalog = CatalogReader(directory / CATALOG)
         catalog.close()
     except NotFoundError:
         return None, f"release {parent} is gone from disk"
@@ -288,7 +281,7 @@ def check(store: Store, namespace: str, release_id: str) -> list[CheckResult]:
     directory = store.release_dir(namespace, release_id)
     manifest = read_manifest(directory)
     strategy = Strategy.model_validate(manifest.strategy_config)
-    catalog = CatalogReader(directory / "catalog.sqlite")
+    catalog = CatalogReader(directory / CATALOG)
     versions = list(catalog.versions().values())
     catalog.close()
     candidate = Candidate(
@@ -564,7 +557,7 @@ def open_release(
 
     return OpenRelease(
         manifest=manifest,
-        catalog=CatalogReader(directory / "catalog.sqlite"),
+        catalog=CatalogReader(directory / CATALOG),
         lexical=(
             _opened(lambda: lexical.open_reader(built_with.lexical, directory / "lexical"))
             if built_with.builds_lexical

@@ -14,6 +14,7 @@ from rag_platform.config.settings import Limits, Strategy
 from rag_platform.documents.provenance import edited_count, verify_version
 from rag_platform.errors import IntegrityError, NotFoundError, RagError
 from rag_platform.indexes.catalog import CatalogReader
+from rag_platform.indexes.catalog_tables import CATALOG
 from rag_platform.ir import Json, VerifyFailure
 from rag_platform.ledger import ledger as ledgers
 from rag_platform.ledger.ledger import Ledger
@@ -94,10 +95,8 @@ def verify_release(
     try:
         with ExitStack() as held:
             ledger = held.enter_context(closing(Ledger(store.ledger_path)))
-            catalog = held.enter_context(closing(CatalogReader(directory / "catalog.sqlite")))
-            rows = held.enter_context(
-                CatalogProof(store, manifest, directory / "catalog.sqlite", ledger)
-            )
+            catalog = held.enter_context(closing(CatalogReader(directory / CATALOG)))
+            rows = held.enter_context(CatalogProof(store, manifest, directory / CATALOG, ledger))
             work = _Verifying(
                 store,
                 manifest,

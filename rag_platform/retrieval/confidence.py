@@ -35,7 +35,7 @@ def confidence(
     identifiers and names, or one half without any. Agreement is the share of the first three hits
     that both legs found, one half with one leg alone. Standing is where the best cited score lies
     between the lowest and the highest. Borne out is how far the cited passages agree with what the
-    answer says (`citing.Cited`). At most 0.2 where nothing is cited, 0 without hits. It orders
+    answer says (`citations.Cited`). At most 0.2 where nothing is cited, 0 without hits. It orders
     answers, it is no probability.
     """
     if not hits:

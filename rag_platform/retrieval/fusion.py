@@ -9,8 +9,8 @@ bound that is known (the pool's minimum as in Lee, "Analyses of Multiple Evidenc
 SIGIR 1997, and CombSUM over min-max scores). A leg that returned nothing says nothing.
 
 `trust`, 0 to 1, says how far the sparse leg may be believed for this question
-(`legs.trust_in_words`); its weight is multiplied by it. Every way of scaling makes the best of a
-leg as good as the best of the other, also where the texts hold none of the question's words.
+(`retrievers.trust_in_words`); its weight is multiplied by it. Every way of scaling makes the best
+of a leg as good as the best of the other, also where the texts hold none of the question's words.
 
 
 Several ranked lists made one: those of further questions, and those of several namespaces.
@@ -18,10 +18,10 @@ Several ranked lists made one: those of further questions, and those of several 
 Scores of two namespaces mean different things: other embedders, other word statistics, other
 rerankers. What can be compared is the place a hit has in its own list, and how much of the question
 its namespace speaks of at all. So the lists are interleaved by place, each weighted by the square
-of the share of the question's words that its first hit holds (`wording.coverage`, the same measure
-for all, without a model). The order within a namespace stays; a namespace that has nothing to do
-with the question comes behind, one that holds its own keeps its turns. Equal scores go by the order
-in which the namespaces were named.
+of the share of the question's words that its first hit holds (`term_overlap.coverage`, the same
+measure for all, without a model). The order within a namespace stays; a namespace that has nothing
+to do with the question comes behind, one that holds its own keeps its turns. Equal scores go by the
+order in which the namespaces were named.
 
 Measured with the right namespace named last of three or four, MRR@10 keeps 91 to 99 % of what it is
 when that one is asked alone (XQuAD English and Chinese, Cranfield, RGB Chinese: the sets that the

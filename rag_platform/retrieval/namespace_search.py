@@ -20,13 +20,11 @@ from rag_platform.errors import InputError, ProviderError
 from rag_platform.indexes.catalog import FILTERABLE
 from rag_platform.ir import Candidate, Hit, Json, QueryIR
 from rag_platform.observability import faults, tracing
-from rag_platform.processes import limits as budgets
-from rag_platform.processes import limits as deadlines
+from rag_platform.processes import limits
 from rag_platform.query import analysis, filters
 from rag_platform.query.filters import FilterPlan
 from rag_platform.releases.release_store import Unreadable
-from rag_platform.retrieval import document_mentions, ranking, retrievers
-from rag_platform.retrieval import fusion as merging
+from rag_platform.retrieval import document_mentions, fusion, ranking, retrievers
 from rag_platform.retrieval.document_mentions import Named
 from rag_platform.retrieval.library import Lease
 from rag_platform.retrieval.retrievers import Access, Retrieved
@@ -218,20 +216,20 @@ def _prepared(s: Search, span: tracing.Span) -> QueryIR:
     """The question as the strategy wants it prepared, or plain when its words cannot be read.
     Raises InputError for one that is none.
     """
-    asked, limits = s.request, s.library.settings.limits
+    asked, sizes = s.request, s.library.settings.limits
     # a file of synonyms that cannot be read must not take the library down
     warning = "the question could not be prepared as configured (%s); it is asked as it is"
     with s.attempt("query_norm", warning, span=span, passing=(InputError,)):
         return analysis.prepare(
             asked.text,
-            limits,
+            sizes,
             asked.filters,
             config=s.strategy.query,
             keyphrases=s.strategy.views.keyphrases,
             infer=asked.infer,
         )
     s.flags["fallback_mode"] = "query_plain"
-    return analysis.unprepared(asked.text, limits, asked.filters)
+    return analysis.unprepared(asked.text, sizes, asked.filters)
 
 
 def _rewritten(s: Search, query: QueryIR, span: tracing.Span) -> QueryIR:
@@ -242,7 +240,7 @@ def _rewritten(s: Search, query: QueryIR, span: tracing.Span) -> QueryIR:
     with s.attempt(
         "rewrite", "the question could not be rewritten (%s); it is asked as it is", span=span
     ):
-        if budgets.MODEL in s.without:
+        if limits.MODEL in s.without:
             s.give_up("rewrite", "the question was not rewritten")
             return query
         llm = s.library.models.llm(config.rewrite.llm, s.strategy)
@@ -256,7 +254,7 @@ def _rewritten(s: Search, query: QueryIR, span: tracing.Span) -> QueryIR:
             (config.rewrite.timeout_ms / 1000, "query.rewrite.timeout_ms"),
         )
         rewritten = partial(rewriting.rewritten, query, llm, config, infer=s.request.infer)
-        return deadlines.within(
+        return limits.within(
             seconds, "the rewriting of the question", rewritten, s.deadline, setting=setting
         )
     s.flags["fallback_mode"] = "query_plain"
@@ -372,7 +370,7 @@ def _retrieve(s: Search, query: QueryIR, mode: str, access: Access, pool_k: int)
     threshold left out.
     """
     config = s.strategy.retrieval
-    if budgets.POOL in s.without:
+    if limits.POOL in s.without:
         pool_k = max(s.request.top_k or config.top_k, pool_k // 2)
         s.give_up("pool", f"only {pool_k} candidates of each leg were looked at")
     least = config.score_threshold
@@ -388,18 +386,18 @@ def _retrieve(s: Search, query: QueryIR, mode: str, access: Access, pool_k: int)
         asked = [analysis.further(query, text, s.strategy.query) for text in query.rewrites]
     if asked:
         _embedded_at_once(s, [query, *asked])
-    others = [deadlines.start(lambda question=question: one(question)) for question in asked]  # type: ignore[misc]
+    others = [limits.start(lambda question=question: one(question)) for question in asked]  # type: ignore[misc]
     found = one(query)
     further = []
     for future in others:
         with s.attempt("rewrite", "a further question could not be asked (%s)"):
             further.append(
-                deadlines.wait(future, config.stage_seconds, "a further question", s.deadline)
+                limits.wait(future, config.stage_seconds, "a further question", s.deadline)
             )
     if further:
         with s.attempt("rewrite", "what further questions found could not be merged in (%s)"):
-            dense = merging.by_rank([found.dense, *(other.dense for other in further)])[:pool_k]
-            sparse = merging.by_rank([found.sparse, *(other.sparse for other in further)])[:pool_k]
+            dense = fusion.by_rank([found.dense, *(other.dense for other in further)])[:pool_k]
+            sparse = fusion.by_rank([found.sparse, *(other.sparse for other in further)])[:pool_k]
             found.dense, found.sparse = dense, sparse
     s.deadline.check()
     s.include(found)
@@ -422,7 +420,7 @@ def _embedded_at_once(s: Search, asked: Sequence[QueryIR]) -> None:
         return
     texts = [question.dense_query_text for question in asked]
     with faults.Attempt("model.embed") as attempt:
-        deadlines.within(
+        limits.within(
             s.strategy.retrieval.stage_seconds,
             "model.embed",
             lambda: s.library.models.query_vectors(s.strategy.embedding, texts),

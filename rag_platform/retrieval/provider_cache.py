@@ -5,10 +5,9 @@ an endpoint limited in calls at once.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from rag_platform import registry
@@ -88,8 +87,8 @@ class Models:
         if not registry.traits("reranker", config.provider).uses_llm:
             return self.provider("reranker", config)
         options = dict(config.options)
-        own = options.pop("llm", None)
-        chosen = ProviderConfig.model_validate(own) if own else None
+        options.pop("llm", None)
+        chosen = _llm_of(config.options)
         if (model := self.llm(chosen, strategy)) is None:
             raise ConfigError(
                 f"reranker {config.provider!r} needs a language model; set its option llm, or llm"
@@ -136,11 +135,11 @@ class Models:
                 strategy.query.rewrite.llm, strategy
             )
         if rerank:
-            own = strategy.reranker.options.get("llm")
             uses_llm = registry.traits("reranker", strategy.reranker.provider).uses_llm
-            chosen = partial(ProviderConfig.model_validate, own) if own else lambda: None
             wanted["reranker"] = lambda: (
-                self._model(chosen(), strategy) if uses_llm else self.reranker(strategy)
+                self._model(_llm_of(strategy.reranker.options), strategy)
+                if uses_llm
+                else self.reranker(strategy)
             )
         if answer and registry.traits("answerer", strategy.answerer.provider).uses_llm:
             wanted["llm of the answer"] = lambda: self._model(strategy.answerer.llm, strategy)
@@ -245,6 +244,12 @@ class Models:
         key = canonical_json([name, config.options])
         found = self._gates.get(key)
         return found if found is not None else self._gates.setdefault(key, Gate(name, self._calls))
+
+
+def _llm_of(options: Mapping[str, Any]) -> ProviderConfig | None:
+    """The language model that a reranker's options name, None where they name none."""
+    own = options.get("llm")
+    return ProviderConfig.model_validate(own) if own else None
 
 
 def build_answerer(config: AnswererConfig, llm: LLM | None, *, format: str = "") -> Answerer:

@@ -14,8 +14,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rag_platform.text import segmentation
-from rag_platform.text import stop_words as function_words
+from rag_platform.text import segmentation, stop_words
 from rag_platform.text.scripts import HAN, is_wide
 from rag_platform.text.segmentation import is_identifier
 from rag_platform.text.stop_words import CHINESE_FUNCTION_CHARACTER, CHINESE_FUNCTION_WORDS
@@ -93,7 +92,7 @@ def question_words(query: str) -> tuple[Word, ...]:
     """
     text = unicodedata.normalize("NFKC", query)
     names = _names(text)
-    text = function_words.without(text)
+    text = stop_words.without(text)
     shares = _shares(text)
     words: dict[str, Word] = {}
     for term in stemmed_terms(text):

@@ -86,9 +86,7 @@ class DocxLoader:
             return _load(package)
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
-        """Ordinal to reason for each block whose letters do not stand at its locator; see
-        `loaders.docx_proof`.
-        """
+        """Ordinal to reason for each block whose letters do not stand at its locator."""
 
         archives.require_office(
             path,

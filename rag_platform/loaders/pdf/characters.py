@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rag_platform.ir import Box
@@ -427,6 +427,26 @@ def owner_of(char: Char, boxes: Sequence[Box], order: Sequence[int]) -> int:
     return -1
 
 
+def near_boxes(box: Box, boxes: Sequence[Box], order: Iterable[int]) -> list[int]:
+    """The places, in `order`, of the boxes that touch or overlap one."""
+    x0, y0, x1, y1 = box
+    return [
+        i
+        for i in order
+        if boxes[i][0] <= x1 and boxes[i][2] >= x0 and boxes[i][1] <= y1 and boxes[i][3] >= y0
+    ]
+
+
+def contains(outer: Box, inner: Box) -> bool:
+    """True where the inner box lies inside the outer one, edges included."""
+    return (
+        outer[0] <= inner[0]
+        and outer[2] >= inner[2]
+        and outer[1] <= inner[1]
+        and outer[3] >= inner[3]
+    )
+
+
 def owned(runs: Sequence[Run], boxes: Sequence[Box]) -> tuple[list[list[Run]], list[Run]]:
     """(the pieces of lines each rectangle owns, the pieces none owns), in content order; every
     visible character once.
@@ -435,19 +455,8 @@ def owned(runs: Sequence[Run], boxes: Sequence[Box]) -> tuple[list[list[Run]], l
     pieces: list[list[Run]] = [[] for _ in boxes]
     orphans: list[Run] = []
     for run in runs:
-        x0, y0, x1, y1 = run.box
-        near = [
-            i
-            for i in order
-            if boxes[i][0] <= x1 and boxes[i][2] >= x0 and boxes[i][1] <= y1 and boxes[i][3] >= y0
-        ]
-        if (
-            near
-            and boxes[near[0]][0] <= x0
-            and boxes[near[0]][2] >= x1
-            and boxes[near[0]][1] <= y0
-            and boxes[near[0]][3] >= y1
-        ):
+        near = near_boxes(run.box, boxes, order)
+        if near and contains(boxes[near[0]], run.box):
             pieces[near[0]].append(run)  # it holds the whole line: no need to ask each character
             continue
         current: int | None = None

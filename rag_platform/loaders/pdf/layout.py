@@ -11,6 +11,8 @@ from rag_platform.loaders.pdf import bidi
 from rag_platform.loaders.pdf.characters import (
     Region,
     area,
+    contains,
+    near_boxes,
     owned,
     owner_of,
     owner_order,
@@ -98,19 +100,8 @@ def complete(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
     grown = list(boxes)
     loose: list[Run] = []
     for run in runs:
-        x0, y0, x1, y1 = run.box
-        near = [
-            i
-            for i in order
-            if boxes[i][0] <= x1 and boxes[i][2] >= x0 and boxes[i][1] <= y1 and boxes[i][3] >= y0
-        ]
-        if (
-            near
-            and boxes[near[0]][0] <= x0
-            and boxes[near[0]][2] >= x1
-            and boxes[near[0]][1] <= y0
-            and boxes[near[0]][3] >= y1
-        ):
+        near = near_boxes(run.box, boxes, order)
+        if near and contains(boxes[near[0]], run.box):
             continue  # it holds the whole line: nothing grows
         words = _words(run)
         owners = [_word_owner(word, boxes, near) for word in words]

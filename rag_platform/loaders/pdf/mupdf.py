@@ -59,7 +59,7 @@ class PdfLoader:
 
     def load(self, path: Path, filename: str) -> Facts:
         """The facts of a PDF, read in this process without limits on time and memory; see
-        `documents.loading` for those.
+        `intake.loading` for those.
         """
         info = describe(path, self.max_pages)
         return self.assemble(load_window(path, 0, info.pages, self.profile), info)
